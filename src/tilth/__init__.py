@@ -1,0 +1,1 @@
+"""Make the training data a small language model is missing."""

@@ -1,0 +1,99 @@
+"""What a sampler is asked for and what it answers: one job is one try at one text."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are drawn (defaults: DINO, Schick and Schütze 2021, section 4).
+
+    Attributes:
+        decay: lambda of the self-debiasing; 0 turns it off.
+        floor: smallest factor a token's probability is multiplied with (epsilon; in the original
+            code, not in the paper).
+        temperature: divides the log-probabilities after debiasing; above 0.
+        top_k: keep the k most probable tokens; 0 keeps all.
+        top_p: then keep the smallest set with at least this much probability; 1 keeps all.
+        max_new_tokens: a text not closed by then is dropped.
+    """
+
+    decay: float = 100.0
+    floor: float = 0.01
+    temperature: float = 1.0
+    top_k: int = 5
+    top_p: float = 0.9
+    max_new_tokens: int = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One try.
+
+    Attributes:
+        item: number of the input within the part.
+        source_id: id of the input text.
+        label: name of the label to write for.
+        attempt: number of the try, from 0.
+        prompts: the label's own prompt, then one for each counter label.
+        key: 16 bytes, the root of this try's random numbers.
+    """
+
+    item: int
+    source_id: str
+    label: str
+    attempt: int
+    prompts: tuple[str, ...]
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a try gave.
+
+    Attributes:
+        job: the try.
+        text: what stands before the closing quotation mark, or all there is.
+        reason: None when kept, else why the try is dropped.
+        tokens: tokens decoded.
+        floor_share: share of these whose factor was at the floor, 0 to 1.
+    """
+
+    job: Job
+    text: str
+    reason: str | None
+    tokens: int
+    floor_share: float
+
+
+class Sampler(Protocol):
+    """Runs jobs: the local engine (decode.py) or an endpoint (remote.py)."""
+
+    def run(self, jobs: Iterable[Job], then: Callable[[Outcome], Job | None]) -> None:
+        """Run all jobs; hand each outcome to `then`, which may answer with the next try."""
+
+
+def job_key(seed: int, source_id: str, label: str, attempt: int) -> bytes:
+    """Return the 16-byte root of a try's random numbers: never a matter of batch or order."""
+    parts = f"{seed}\x1f{source_id}\x1f{label}\x1f{attempt}".encode()
+    return hashlib.blake2b(parts, digest_size=16).digest()
+
+
+def split_output(decoded: str, *, closed_by: str = '"') -> tuple[str, str | None]:
+    """Return the text before the first quotation mark and why it is dropped, if it is.
+
+    Spec: no quotation mark, or a newline before it, and the try is discarded; an empty text too.
+    White space around the text is kept, as in the original code.
+    """
+    text, mark, _ = decoded.partition(closed_by)
+    if "\n" in text:
+        return text, "newline"
+    if not mark:
+        return text, "not-closed"
+    if not text.strip():
+        return text, "empty"
+    return text, None
