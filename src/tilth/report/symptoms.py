@@ -1,0 +1,129 @@
+"""When a label looks sick: the limits, and one sentence for each symptom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tilth.report.health import LabelHealth
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Where a figure becomes a warning.
+
+    Attributes:
+        enough: fewer tries, or fewer kept outputs, say nothing about a share; no warning.
+        closed: smallest healthy share of closed tries. With 5 tries for 2 outputs (the paper) a
+            share of 0.5 still fills 97% of the first and 81% of the second places; below, inputs
+            are lost.
+        copies: largest healthy share of kept outputs that copy their input. The shipped model is
+            held to 0.1; twice that is out of the ordinary.
+        distinct_2: smallest healthy distinct-2 of a sample of 1,000 outputs. Ordinary English
+            sentences reach 0.7 to 0.9, two rewrites of each input still 0.5.
+        floor_share: largest healthy share of tokens drawn at the floor. At the floor the counter
+            label holds the token far more probable than the label does; it is drawn only where
+            all tokens are like that, and then debiasing pushes towards noise (issue 9 of the
+            original code).
+        repeated: largest healthy share of kept outputs already written for another input.
+        duplicates: largest healthy share of kept outputs already written for the same input.
+        shared: largest healthy share of kept outputs that another label has for the same input:
+            the training data then contradicts itself.
+    """
+
+    enough: int = 30
+    closed: float = 0.5
+    copies: float = 0.2
+    distinct_2: float = 0.3
+    floor_share: float = 0.3
+    repeated: float = 0.1
+    duplicates: float = 0.25
+    shared: float = 0.1
+
+
+LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Symptom:
+    """One warning: the label it is about, the figure's name, and a sentence with the mend."""
+
+    label: str
+    figure: str
+    text: str
+
+
+def symptoms(label: LabelHealth, limits: Limits = LIMITS) -> Iterator[Symptom]:
+    """Yield what looks sick about a label, the worst first."""
+    name = label.label
+    if label.tries >= limits.enough and not label.kept:
+        reasons = ", ".join(f"{reason} {n:,}" for reason, n in label.dropped.items())
+        yield Symptom(
+            name,
+            "kept",
+            f"Label {name}: none of its {label.tries:,} tries was kept ({reasons}); "
+            "try the instruction on a few inputs with --plan before a long run.",
+        )
+    if label.tries >= limits.enough and label.closed_share < limits.closed:
+        yield Symptom(
+            name,
+            "closed_share",
+            f"Label {name}: only {label.closed_share:.0%} of {label.tries:,} tries closed their "
+            "quotation mark; raise --max-new-tokens, or let the instruction ask for one sentence.",
+        )
+    if label.floor_share is not None and label.tries >= limits.enough:
+        if label.floor_share > limits.floor_share:
+            yield Symptom(
+                name,
+                "floor_share",
+                f"Label {name}: {label.floor_share:.0%} of its tokens were drawn at the debiasing "
+                "floor, which turns text into noise; lower --decay, or word the instruction "
+                "further from those of its counter labels.",
+            )
+    if label.kept >= limits.enough:
+        yield from _kept_symptoms(label, limits)
+
+
+def _kept_symptoms(label: LabelHealth, limits: Limits) -> Iterator[Symptom]:
+    name = label.label
+    if label.copy_share is not None and label.copy_share > limits.copies:
+        yield Symptom(
+            name,
+            "copy_share",
+            f"Label {name}: {label.copy_share:.0%} of its kept outputs copy the input; let the "
+            "instruction ask for other words, or raise --temperature.",
+        )
+    if label.distinct_2 is not None and label.distinct_2 < limits.distinct_2:
+        yield Symptom(
+            name,
+            "distinct_2",
+            f"Label {name}: distinct-2 is {label.distinct_2:.2f}, so the same phrases come back; "
+            "raise --top-k or --top-p, or give more varied inputs.",
+        )
+    if label.repeated_share > limits.repeated:
+        yield Symptom(
+            name,
+            "repeated_share",
+            f"Label {name}: {label.repeated_share:.0%} of its kept outputs were seen before with "
+            "another input; raise --top-k or --temperature, or make the instruction hold on to "
+            "the input.",
+        )
+    if label.duplicate_share > limits.duplicates:
+        yield Symptom(
+            name,
+            "duplicate_share",
+            f"Label {name}: {label.duplicate_share:.0%} of its kept outputs were written before "
+            "for the same input; raise --top-k or --temperature, or lower --per-input.",
+        )
+    other, count = max(label.shared.items(), key=lambda item: item[1], default=("", 0))
+    if count > limits.shared * label.kept:
+        same = "for the same input" if label.copy_share is not None else "word for word"
+        yield Symptom(
+            name,
+            "shared",
+            f"Label {name}: {count / label.kept:.0%} of its kept outputs stand under label "
+            f"{other} too, {same}; word the two instructions further apart, raise --decay, or "
+            f"let the labels counter each other.",
+        )
