@@ -1,0 +1,360 @@
+"""From task and model to a labelled data set: the generate run, its finished set, its plan."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter as Tally
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tilth.data import Card, DatasetWriter, text_id
+from tilth.errors import InputError, TilthError
+from tilth.generate.jobs import Sampler, Sampling
+from tilth.generate.settings import Item, Settings, items_from_inputs, items_from_nothing
+from tilth.generate.task import Task, first_text_task, load_task
+from tilth.generate.tries import make_part
+from tilth.models import LM, Endpoint
+from tilth.runs import Progress, Run, complete
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+# The paper draws the x1 of a pair task with top-p alone (section 4).
+FIRST_TEXT_TOP_K = 0
+_STOP = "\x1f"
+
+
+def generate(
+    task: Task | str | Mapping[str, Any],
+    lm: LM | Endpoint,
+    inputs: Sequence[str] | Dataset | None = None,
+    *,
+    count: int | None = None,
+    from_x1: int | None = None,
+    per_input: int = 2,
+    max_tries: int = 5,
+    decay: float = 100.0,
+    floor: float = 0.01,
+    temperature: float = 1.0,
+    top_k: int = 5,
+    top_p: float = 0.9,
+    max_new_tokens: int = 40,
+    seed: int = 0,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    part_size: int = 256,
+    rows: int | None = None,
+    quiet: bool = True,
+) -> Dataset:
+    """Write a labelled data set with a language model, from a task's instructions.
+
+    Args:
+        task: a shipped name, the path of a spec, a spec as a dict, or a loaded task.
+        lm: what `load_lm` returns.
+        inputs: the first texts of a pair task; a list of texts, or a data set with a column
+            `text`. Equal texts count once.
+        count: for single-text tasks: texts wanted for each label.
+        from_x1: for pair tasks without inputs: write this many first texts from nothing before.
+        per_input: texts wanted for each (input, label).
+        max_tries: tries made to get them.
+        decay: lambda of self-debiasing; 0 turns it off.
+        floor: smallest factor of self-debiasing (epsilon).
+        temperature: of sampling, above 0.
+        top_k: 0 keeps all tokens.
+        top_p: 1 keeps all tokens.
+        max_new_tokens: a text not closed by then is dropped.
+        seed: same settings and seed, same rows.
+        out: the run folder, where the work can go on after an interruption; without it the rows
+            live in a temporary folder.
+        overwrite: start the run folder anew.
+        part_size: inputs decoded and written as one closed unit.
+        rows: sequences decoded side by side; chosen from the free memory when None.
+        quiet: no progress bar.
+
+    Returns:
+        The kept rows: text_a, text_b, label (or text, label) and their origin.
+
+    Raises:
+        InputError: a setting, the task or the inputs are wrong.
+        TilthError: no row was kept; the reasons are counted.
+
+    Reference:
+        Schick and Schütze 2021, "Generating Datasets with Pretrained Language Models".
+    """
+    sampling = Sampling(decay, floor, temperature, top_k, top_p, max_new_tokens)
+    settings = Settings(per_input, max_tries, sampling, seed, part_size)
+    order = Order(
+        task if isinstance(task, Task) else load_task(task),
+        lm,
+        settings,
+        inputs=None if inputs is None else _texts(inputs),
+        count=count,
+        from_x1=from_x1,
+    )
+    if out is not None:
+        return run_generate(order, Path(out), overwrite=overwrite, rows=rows, quiet=quiet)
+    with tempfile.TemporaryDirectory(prefix="tilth-") as folder:
+        run = run_generate(order, Path(folder) / "run", rows=rows, quiet=quiet)
+        return _in_memory(run)
+
+
+def _texts(inputs: Sequence[str] | Dataset) -> Sequence[str]:
+    names = getattr(inputs, "column_names", None)
+    if names is None:
+        texts = list(inputs)
+        for number, text in enumerate(texts):
+            if not isinstance(text, str) or not text.strip():
+                raise InputError(f"inputs[{number}] is {text!r:.80}: every input is a text")
+        return texts
+    if "text" not in names:
+        raise InputError(f"the inputs have no column 'text': there are {', '.join(names)}")
+    return list(inputs["text"])  # type: ignore[call-overload]
+
+
+def _in_memory(rows: Dataset) -> Dataset:
+    """Copy rows out of a folder that is about to go."""
+    from datasets import Dataset
+
+    copied: Dataset = Dataset(rows.data.table.combine_chunks(), info=rows.info)
+    return Dataset.from_dict(copied.to_dict(), features=copied.features)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be generated, checked: task, model, settings and where inputs come from."""
+
+    task: Task
+    lm: LM | Endpoint
+    settings: Settings
+    inputs: Sequence[str] | None = None
+    count: int | None = None
+    from_x1: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check that the task and what it is given go together."""
+        name = self.task.name
+        if self.task.is_pair:
+            if self.count is not None:
+                raise InputError(
+                    f"task {name!r} writes pairs: give inputs (or from-x1), no count"
+                )
+            if (self.inputs is None) == (self.from_x1 is None):
+                raise InputError(f"task {name!r} writes pairs: give either inputs or from-x1")
+            if self.inputs is not None and not len(self.inputs):
+                raise InputError("there are no inputs: give at least one text")
+            if self.from_x1 is not None:
+                first_text_task(self.task)
+                _check_count("from-x1", self.from_x1)
+        else:
+            if self.inputs is not None or self.from_x1 is not None:
+                raise InputError(
+                    f"task {name!r} writes single texts without an input: give a count instead"
+                )
+            if self.count is None:
+                raise InputError(f"task {name!r} writes single texts: say how many with count")
+            _check_count("count", self.count)
+
+    def items(self) -> list[Item]:
+        """Return what texts are written for."""
+        if self.inputs is None:
+            return items_from_nothing(self.task, self.count or 0, each_label=True)
+        return items_from_inputs(self.task, self.inputs, [text_id(text) for text in self.inputs])
+
+
+def _check_count(name: str, count: int) -> None:
+    if count < 1:
+        raise InputError(f"{name} is {count}: it is 1 or more")
+
+
+def run_generate(
+    order: Order,
+    out: Path,
+    *,
+    overwrite: bool = False,
+    rows: int | None = None,
+    quiet: bool = False,
+) -> Dataset:
+    """Do what an order asks in a run folder, or what is left of it, and load the finished set."""
+    if order.from_x1 is not None:
+        firsts = _first_texts(order, out / "x1", overwrite=overwrite, rows=rows, quiet=quiet)
+        order = replace(order, inputs=firsts, from_x1=None)
+    items = order.items()
+    _make(order, items, out, overwrite=overwrite, rows=rows, quiet=quiet)
+    return load_rows(out)
+
+
+def _first_texts(
+    order: Order, out: Path, *, overwrite: bool, rows: int | None, quiet: bool
+) -> list[str]:
+    """Write the first texts of a pair task from nothing, in a run folder of their own."""
+    task = first_text_task(order.task)
+    sampling = replace(order.settings.sampling, top_k=FIRST_TEXT_TOP_K)
+    settings = replace(order.settings, sampling=sampling)
+    stage = Order(task, order.lm, settings, count=order.from_x1)
+    items = items_from_nothing(task, order.from_x1 or 0, each_label=False)
+    _make(stage, items, out, overwrite=overwrite, rows=rows, quiet=quiet)
+    texts = [text.strip() for text in load_rows(out)["text"]]
+    return list(dict.fromkeys(texts))
+
+
+def _make(
+    order: Order,
+    items: Sequence[Item],
+    out: Path,
+    *,
+    overwrite: bool,
+    rows: int | None,
+    quiet: bool,
+) -> None:
+    """Make the missing parts of a run and its finished data set."""
+    task, lm, settings = order.task, order.lm, order.settings
+    parts = -(-len(items) // settings.part_size)
+    run = Run.open(
+        out,
+        command="generate",
+        settings={**settings.to_dict(), "task": task.to_dict(), "rows": rows, **_model_facts(lm)},
+        fingerprints={"inputs": _fingerprint(items), "model": lm.fingerprint},
+        parts=parts,
+        overwrite=overwrite,
+    )
+    with run, Progress(len(items), quiet=quiet) as progress:
+        sampler: Sampler | None = None
+
+        def work(index: int, progress: Progress) -> pa.Table:
+            nonlocal sampler
+            if sampler is None:  # a finished run is not worth loading an engine for
+                sampler = _sampler(order, items, run, rows)
+            start = index * settings.part_size
+            chosen = items[start : start + settings.part_size]
+            return make_part(task, lm.name, settings, chosen, sampler, progress)
+
+        complete(run, work, progress=progress)
+        tally = write_dataset(run, task, lm)
+    if not tally.kept:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in tally.drops.most_common())
+        raise TilthError(
+            f"{out}: 0 rows kept of {sum(tally.drops.values())} tries ({reasons}): the tries stand "
+            "in its parts; try another model, or more max-new-tokens"
+        )
+
+
+def _model_facts(lm: LM | Endpoint) -> dict[str, Any]:
+    if isinstance(lm, LM):
+        return {"model": lm.name, "precision": lm.precision}
+    return {"model": lm.name}
+
+
+def _fingerprint(items: Sequence[Item]) -> str:
+    return text_id(_STOP.join(f"{item.source_id}{_STOP}{item.labels[0].name}" for item in items))
+
+
+def _sampler(
+    order: Order, items: Sequence[Item], run: Run | None, rows: int | None
+) -> Sampler:
+    """Return what runs the jobs: the local engine, with as many rows as fit, or the endpoint."""
+    if not isinstance(order.lm, LM):
+        from tilth.generate.remote import EndpointSampler
+
+        return EndpointSampler(order.lm, order.settings.sampling)
+    from tilth.generate.decode import Engine, choose_rows
+
+    lm, sampling = order.lm, order.settings.sampling
+
+    def choose() -> int:
+        longest = longest_prompt(order, items)
+        return choose_rows(lm, prompt_tokens=longest, max_new_tokens=sampling.max_new_tokens)
+
+    if rows is None:
+        rows = int(run.resolve("rows", choose)) if run is not None else choose()
+    heads = [label.head for label in order.task.labels]
+    return Engine(lm, sampling, heads=heads, rows=rows)
+
+
+def longest_prompt(order: Order, items: Sequence[Item]) -> int:
+    """Return the tokens of the longest prompt the model can still read."""
+    from tilth.generate.decode import max_positions
+
+    if not isinstance(order.lm, LM):
+        raise TypeError("an endpoint's prompts are counted by its server")
+    room = max_positions(order.lm) - order.settings.sampling.max_new_tokens
+    longest = sorted(items, key=lambda item: len(item.text or ""))[-64:]
+    prompts = [
+        prompt
+        for item in longest
+        for label in item.labels
+        for prompt in order.task.prompts(label, item.text)
+    ]
+    lengths = map(len, order.lm.tokenizer(prompts, verbose=False)["input_ids"])
+    return max((length for length in lengths if length <= room), default=room)
+
+
+@dataclass(slots=True)
+class RowTally:
+    """How many rows were kept, per label, and dropped, per reason."""
+
+    labels: Tally[str]
+    drops: Tally[str]
+
+    @property
+    def kept(self) -> int:
+        """All kept rows."""
+        return sum(self.labels.values())
+
+
+def write_dataset(run: Run, task: Task, lm: LM | Endpoint) -> RowTally:
+    """Write the finished set of a run from its parts, kept rows and dropped ones, and its card."""
+    tally = RowTally(Tally(), Tally())
+    with DatasetWriter(run.path / "dataset") as writer:
+        for table in _tables(run):
+            dropped = pa.compute.is_valid(table["drop_reason"])
+            kept = table.filter(pa.compute.invert(dropped))
+            tally.labels.update(kept["label"].to_pylist())
+            tally.drops.update(table["drop_reason"].drop_null().to_pylist())
+            writer.write(_finished(kept, task), split="train")
+            writer.write(table.filter(dropped), split="train", config="dropped")
+        writer.write_card(_card(run, task, lm, tally))
+    return tally
+
+
+def _tables(run: Run) -> Iterator[pa.Table]:
+    for index in range(run.parts):
+        yield run.read_part(index)
+
+
+def _finished(kept: pa.Table, task: Task) -> pa.Table:
+    kept = kept.drop_columns(["drop_reason", "item", "tokens", "floor_share"])
+    if task.is_numeric:
+        place = kept.schema.get_field_index("label")
+        kept = kept.set_column(place, "label", kept["label"].cast(pa.float64()))
+    return kept
+
+
+def _card(run: Run, task: Task, lm: LM | Endpoint, tally: RowTally) -> Card:
+    kind = "text pairs" if task.is_pair else "texts"
+    what = "an instruction for each label"
+    return Card(
+        title=f"{task.name} written by {lm.name}",
+        summary=(
+            f"{tally.kept} labelled {kind} written by the language model `{lm.name}` from {what} "
+            "(DINO, Schick and Schütze 2021, arXiv 2104.07540), made with tilth. Synthetic text: "
+            "labels say what the model was asked for, nobody has checked them."
+        ),
+        command=run.command,
+        settings=run.settings,
+        counts={"train": dict(tally.labels)},
+        drops=dict(tally.drops),
+        model=lm.name,
+        seed=int(run.settings["seed"]),
+    )
+
+
+def load_rows(out: Path) -> Dataset:
+    """Load the kept rows of a finished run."""
+    from datasets import load_dataset
+
+    rows: Dataset = load_dataset(str(out / "dataset"), split="train")
+    return rows

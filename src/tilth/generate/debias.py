@@ -1,0 +1,100 @@
+"""Self-debiased sampling as pure functions of tensors (DINO, section 3; Schick et al. 2021).
+
+The law, per token: softmax over the whole vocabulary for the label's prompt and for each counter
+label's; tokens that a counter label makes likelier are pressed down; then temperature, top-k,
+top-p, in that order; then one draw.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+# torch.topk says nothing about the order of equal values, and bf16 logits are often equal: this
+# many entries beyond k are fetched so that ties at the k-th place are all seen.
+_TIES = 8
+_FIRST_WIDTH = 512
+
+
+def penalty(own: Tensor, counter: Tensor, *, decay: float, floor: float) -> Tensor:
+    """Return the factor alpha for each token.
+
+    alpha = max(exp(decay * min(0, p_own - p_counter)), floor): 1 where the label's own prompt
+    makes the token at least as likely as every counter label's prompt does.
+
+    Args:
+        own: probabilities given the label's prompt, (rows, vocab).
+        counter: elementwise maximum of the probabilities given the counter prompts, same shape.
+        decay: lambda, at least 0.
+        floor: epsilon, 0 to 1.
+
+    Returns:
+        Factors in [floor, 1], (rows, vocab).
+
+    Reference:
+        Schick and Schütze 2021 (arXiv 2104.07540), section 3; the floor is the original code's.
+    """
+    return (own - counter).clamp_(max=0).mul_(decay).exp_().clamp_(min=floor)
+
+
+def candidates(
+    weights: Tensor, *, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """Return the tokens that may be drawn and their probabilities.
+
+    Args:
+        weights: probabilities up to a factor per row, (rows, vocab), float32.
+        temperature: above 0; 1 leaves the probabilities as they are.
+        top_k: keep the k likeliest (ties at the k-th place all stay); 0 keeps all.
+        top_p: of what is left keep the smallest set of the likeliest with at least this
+            probability; 1 keeps all.
+
+    Returns:
+        Token ids and probabilities, both (rows, width), likeliest first, equal ones by id;
+        tokens not kept have probability 0.
+    """
+    if temperature != 1.0:
+        weights = weights.log().div_(temperature).softmax(-1)  # (rows, vocab)
+    vocab = weights.shape[-1]
+    if top_k > 0:
+        ids, kept = _largest(weights, min(top_k + _TIES, vocab))  # (rows, width)
+        if top_k < vocab:
+            kept = kept.masked_fill(kept < kept[:, top_k - 1 : top_k], 0)
+        total = kept.sum(-1, keepdim=True)  # (rows, 1)
+    else:
+        total = weights.sum(-1, keepdim=True)  # (rows, 1)
+        width = vocab if top_p >= 1.0 else min(_FIRST_WIDTH, vocab)
+        ids, kept = _largest(weights, width)
+        while width < vocab and bool((kept.sum(-1, keepdim=True) < top_p * total).any()):
+            width = min(4 * width, vocab)
+            ids, kept = _largest(weights, width)
+    shares = kept / total  # (rows, width)
+    if top_p < 1.0:
+        before = shares.cumsum(-1) - shares  # probability of all likelier tokens
+        shares = shares.masked_fill(before >= top_p, 0)
+    return ids, shares / shares.sum(-1, keepdim=True)
+
+
+def _largest(weights: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """Return ids and values of the largest entries of each row: by value, then by id."""
+    values, ids = weights.topk(width, dim=-1)
+    ids, by_id = ids.sort(dim=-1)
+    values, by_value = values.gather(-1, by_id).sort(dim=-1, descending=True, stable=True)
+    return ids.gather(-1, by_value), values
+
+
+def draw(ids: Tensor, probabilities: Tensor, uniform: Tensor) -> Tensor:
+    """Return one token a row by inverting the cumulative distribution.
+
+    Args:
+        ids: (rows, width).
+        probabilities: (rows, width), each row sums to 1.
+        uniform: (rows,), in [0, 1).
+
+    Returns:
+        Tokens, (rows,).
+    """
+    cumulative = probabilities.cumsum(-1)  # (rows, width)
+    last = (probabilities > 0).sum(-1, keepdim=True) - 1  # kept entries stand first
+    place = (cumulative <= uniform[:, None]).sum(-1, keepdim=True)  # (rows, 1)
+    return ids.gather(-1, torch.minimum(place, last)).squeeze(-1)

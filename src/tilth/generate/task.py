@@ -1,0 +1,249 @@
+"""Task specs: what to write, in words, for each label (the original DINO form, JSON or YAML)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tilth.errors import InputError
+
+INPUT = "<X1>"
+_NAME = re.compile(r"[A-Za-z0-9\-_.]+")
+_SHIPPED = files("tilth.generate").joinpath("tasks")
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """One label of a task.
+
+    Attributes:
+        name: as in the spec; may be a number written as text.
+        instruction: ends with an opening quotation mark; pair tasks hold `<X1>` once.
+        counter_labels: names of the labels a text must not fit.
+    """
+
+    name: str
+    instruction: str
+    counter_labels: tuple[str, ...]
+
+    @property
+    def head(self) -> str:
+        """The instruction up to its input, which all inputs share."""
+        return self.instruction.partition(INPUT)[0]
+
+    def prompt(self, text: str | None) -> str:
+        """Return the instruction with the input in its place.
+
+        The input stands between quotation marks, so its own become single ones there, and white
+        space of any kind one space; the rows keep the text as it was given.
+        """
+        if text is None:
+            return self.instruction
+        clean = " ".join(text.split()).replace('"', "'")
+        before, _, after = self.instruction.partition(INPUT)
+        return before + clean + after
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A checked task spec: its name and labels, in the order of the file."""
+
+    name: str
+    labels: tuple[Label, ...]
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether a second text is written for an input."""
+        return INPUT in self.labels[0].instruction
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether every label is a number, as for similarity scores."""
+        return all(_is_number(label.name) for label in self.labels)
+
+    def prompts(self, label: Label, text: str | None) -> tuple[str, ...]:
+        """Return the label's own prompt, then its counter labels'."""
+        named = {other.name: other for other in self.labels}
+        counters = (named[name] for name in label.counter_labels)
+        return (label.prompt(text), *(counter.prompt(text) for counter in counters))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the spec in the original form."""
+        labels = {
+            label.name: {
+                "instruction": label.instruction,
+                "counter_labels": list(label.counter_labels),
+            }
+            for label in self.labels
+        }
+        return {"task_name": self.name, "labels": labels}
+
+
+def shipped_tasks() -> list[str]:
+    """Return the names of the tasks that come with tilth."""
+    return sorted(item.name.removesuffix(".json") for item in _SHIPPED.iterdir())
+
+
+def load_task(task: str | Path | Mapping[str, Any]) -> Task:
+    """Load and check a task spec.
+
+    Args:
+        task: a shipped name, a path of a .json, .yaml or .yml file, or the spec as a dict.
+
+    Raises:
+        InputError: there is no such task, or it breaks a rule; the label and the rule are named.
+
+    Example:
+        >>> [label.name for label in load_task("sts-x2").labels]
+        ['1', '0.5', '0']
+    """
+    if isinstance(task, Mapping):
+        return _check(task, "task")
+    name = str(task)
+    if name in shipped_tasks():
+        text = _SHIPPED.joinpath(f"{name}.json").read_text(encoding="utf-8")
+        return _check(json.loads(text), name)
+    path = Path(name).expanduser()
+    if not path.is_file():
+        raise InputError(
+            f"no task {name!r}: name a spec file or one of {', '.join(shipped_tasks())}"
+        )
+    return _check(_read(path), str(path))
+
+
+def first_text_task(task: Task) -> Task:
+    """Return the task that writes inputs from nothing: each instruction up to its input.
+
+    Raises:
+        InputError: an instruction does not open a quotation mark right before its input.
+
+    Reference:
+        Schick and Schütze 2021, section 3, last paragraphs.
+    """
+    if not task.is_pair:
+        raise InputError(f"task {task.name!r} has no input: texts are written from nothing anyway")
+    for label in task.labels:
+        if not label.head.endswith('"'):
+            raise InputError(
+                f"task {task.name!r}, label {label.name!r}: inputs can be written from nothing "
+                f'only where a quotation mark stands right before {INPUT}'
+            )
+    labels = tuple(Label(label.name, label.head, ()) for label in task.labels)
+    return Task(f"{task.name}.x1", labels)
+
+
+def _read(path: Path) -> Any:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 at byte {error.start}: save it as UTF-8") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    try:
+        if path.suffix == ".json":
+            return json.loads(text, object_pairs_hook=_no_key_twice)
+        return yaml.safe_load(text)
+    except _KeyTwiceError as error:
+        raise InputError(f"{path}: {error} stands there twice: name each label once") from None
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "not YAML"
+        raise InputError(f"{path}{line}: not YAML: {problem}") from None
+
+
+class _KeyTwiceError(Exception):
+    pass
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    keys = [key for key, _ in pairs]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise _KeyTwiceError(repr(key))
+    return dict(pairs)
+
+
+def _check(spec: Any, where: str) -> Task:
+    """Turn a spec into a task, naming the label and the rule that is broken."""
+    if not isinstance(spec, Mapping):
+        raise InputError(f"{where}: a task spec is an object with task_name and labels")
+    unknown = sorted(set(map(str, spec)) - {"task_name", "labels"})
+    if unknown:
+        raise InputError(f"{where}: unknown field {unknown[0]!r}: use task_name and labels")
+    name = spec.get("task_name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InputError(f"{where}: task_name is {name!r}: use letters, digits, '-', '_', '.' only")
+    labels = spec.get("labels")
+    if not isinstance(labels, Mapping) or not labels:
+        raise InputError(f"{where}: labels is missing or empty: give at least one label")
+    for label in labels:
+        if isinstance(label, bool) or label is None:
+            raise InputError(f"{where}: label {label!r} is no text: write it in quotation marks")
+    known = [str(label) for label in labels]
+    if len(set(known)) < len(known):
+        raise InputError(f"{where}: two labels have the same name")
+    checked = tuple(
+        _check_label(f"{where}: label {str(label)!r}", str(label), entry, known)
+        for label, entry in labels.items()
+    )
+    kinds = {label.name: INPUT in label.instruction for label in checked}
+    if len(set(kinds.values())) > 1:
+        without = next(label for label, has in kinds.items() if not has)
+        raise InputError(
+            f"{where}: label {without!r} has no {INPUT} while others do: a pair task holds it in "
+            "every instruction, a single-text task in none"
+        )
+    return Task(name, checked)
+
+
+def _check_label(where: str, name: str, entry: Any, known: list[str]) -> Label:
+    if not name or not name.isprintable():
+        raise InputError(f"{where}: a label's name is printable text")
+    if not isinstance(entry, Mapping):
+        raise InputError(f"{where}: must be an object with instruction and counter_labels")
+    unknown = sorted(set(map(str, entry)) - {"instruction", "counter_labels"})
+    if unknown:
+        raise InputError(
+            f"{where}: unknown field {unknown[0]!r}: use instruction and counter_labels"
+        )
+    instruction = entry.get("instruction")
+    if not isinstance(instruction, str):
+        raise InputError(f"{where}: instruction is missing or no text")
+    if not instruction.endswith('"'):
+        raise InputError(
+            f"{where}: the instruction must end with an opening quotation mark, "
+            f"it ends with {instruction[-12:]!r}"
+        )
+    if instruction.count(INPUT) > 1:
+        raise InputError(f"{where}: the instruction holds {INPUT} more than once")
+    counters = entry.get("counter_labels") or []
+    if not isinstance(counters, list):
+        raise InputError(f"{where}: counter_labels must be a list of label names")
+    counters = [str(counter) for counter in counters]
+    for counter in counters:
+        if counter == name:
+            raise InputError(f"{where}: a label cannot counter itself")
+        if counter not in known:
+            raise InputError(
+                f"{where}: counter label {counter!r} is no label: there are {', '.join(known)}"
+            )
+    if len(set(counters)) < len(counters):
+        raise InputError(f"{where}: a counter label is named twice")
+    return Label(name, instruction, tuple(counters))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return float(text) == float(text)  # not NaN
+    except ValueError:
+        return False

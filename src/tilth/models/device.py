@@ -1,0 +1,57 @@
+"""Where a model runs and in which precision."""
+
+from __future__ import annotations
+
+import torch
+
+from tilth.errors import InputError
+
+PRECISIONS = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device a name stands for; `auto` is the GPU where there is one.
+
+    Raises:
+        InputError: the name is unknown, or the device is not there.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise InputError(f"device {name!r} is unknown: use auto, cpu or cuda") from None
+    if device.type not in ("cpu", "cuda"):
+        raise InputError(f"device {name!r} is not supported: use auto, cpu or cuda")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise InputError(f"device {name!r} is not there: use --device cpu")
+    return device
+
+
+def choose_precision(name: str, device: torch.device) -> torch.dtype:
+    """Return the data type a name stands for.
+
+    `auto` is bfloat16 where the hardware multiplies it faster than float32 (GPUs since Ampere,
+    CPUs with AMX tiles), else float32.
+
+    Raises:
+        InputError: the name is unknown, or float16 is asked for on a CPU.
+    """
+    if name == "auto":
+        return torch.bfloat16 if _fast_bfloat16(device) else torch.float32
+    if name not in PRECISIONS:
+        known = ", ".join(("auto", *PRECISIONS))
+        raise InputError(f"precision {name!r} is unknown: use one of {known}")
+    if name == "float16" and device.type == "cpu":
+        raise InputError("precision float16 is too slow on a CPU: use float32 or bfloat16")
+    return PRECISIONS[name]
+
+
+def _fast_bfloat16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return bool(torch.cpu._is_amx_tile_supported())

@@ -1,0 +1,28 @@
+"""Shared fixtures; tests are offline and use one thread, so that they share a machine well."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+import torch
+
+from tests.tiny import tiny_lm
+from tilth.models.lm import LM
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def gpt2() -> LM:
+    """Return a tiny GPT-2."""
+    return tiny_lm("gpt2")
+
+
+@pytest.fixture(scope="session")
+def llama() -> LM:
+    """Return a tiny Llama: rotary positions, grouped-query attention; it often closes texts."""
+    return tiny_lm("llama")

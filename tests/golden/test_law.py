@@ -1,0 +1,179 @@
+"""The sampling law against independent code: a plain loop, transformers, and counting."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+from tests.jobs import pair_jobs, run_jobs
+from tests.tiny import KINDS, tiny_lm
+from tilth.generate.debias import candidates, draw, penalty
+from tilth.generate.decode import Engine, uniforms
+from tilth.generate.jobs import Job, Sampling, job_key
+from tilth.models.lm import LM
+
+
+def plain_loop(lm: LM, job: Job, sampling: Sampling) -> list[int]:
+    """Decode one try without cache or batch, as the paper writes it down."""
+    contexts = [lm.tokenizer(prompt)["input_ids"] for prompt in job.prompts]
+    drawn: list[int] = []
+    for uniform in uniforms(job.key, sampling.max_new_tokens):
+        rows = []
+        for context in contexts:
+            logits = lm.model(torch.tensor([context + drawn])).logits[0, -1].double()
+            logits[lm.tokenizer.all_special_ids] = -math.inf
+            rows.append(logits.softmax(-1))
+        p = rows[0]
+        if len(rows) > 1:
+            delta = torch.clamp(p - torch.stack(rows[1:]).max(0).values, max=0)
+            p = torch.clamp(torch.exp(sampling.decay * delta), min=sampling.floor) * p
+        scores = (p / p.sum()).log()[None]
+        scores = TemperatureLogitsWarper(sampling.temperature)(None, scores)
+        if sampling.top_k:
+            scores = TopKLogitsWarper(sampling.top_k)(None, scores)
+        if sampling.top_p < 1:
+            scores = TopPLogitsWarper(sampling.top_p)(None, scores)
+        final = scores[0].softmax(-1).tolist()
+        order = sorted(range(len(final)), key=lambda token: (-final[token], token))
+        cumulative = np.cumsum([final[token] for token in order])
+        drawn.append(order[int((cumulative <= uniform).sum())])
+        if '"' in lm.tokenizer.decode(drawn[-1:]) or "\n" in lm.tokenizer.decode(drawn[-1:]):
+            break
+    return drawn
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.inference_mode()
+def test_engine_equals_the_plain_loop(kind: str) -> None:
+    lm = tiny_lm(kind)
+    sampling = Sampling(max_new_tokens=12)
+    jobs = list(pair_jobs(["the dog sleeps", "a man reads and reads on the red sea"]))
+    ours = run_jobs(Engine(lm, sampling, rows=16), jobs)
+    for job in jobs:
+        tokens = plain_loop(lm, job, sampling)
+        outcome = ours[job]
+        assert outcome.tokens == len(tokens), (kind, job)
+        text = lm.tokenizer.decode(tokens, clean_up_tokenization_spaces=False)
+        assert outcome.text == text.split('"')[0]
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(decay=0, max_new_tokens=8),
+        Sampling(decay=3000, floor=0.2, max_new_tokens=8),
+        Sampling(top_k=0, top_p=0.7, max_new_tokens=8),
+        Sampling(top_k=20, top_p=1.0, temperature=1.7, max_new_tokens=8),
+        Sampling(top_k=0, top_p=1.0, temperature=0.5, max_new_tokens=8),
+    ],
+    ids=["no-debias", "strong", "top-p", "hot", "all"],
+)
+@torch.inference_mode()
+def test_every_setting_equals_the_plain_loop(llama: LM, sampling: Sampling) -> None:
+    jobs = list(pair_jobs(["rain on the sea"], tries=3))
+    ours = run_jobs(Engine(llama, sampling, rows=40), jobs)
+    for job in jobs:
+        assert ours[job].tokens == len(plain_loop(llama, job, sampling))
+
+
+@torch.inference_mode()
+def test_greedy_equals_transformers_generate(llama: LM) -> None:
+    sampling = Sampling(decay=0, top_k=1, top_p=1, max_new_tokens=20)
+    jobs = list(pair_jobs(["the dog sleeps", "a red dog reads on and on", "rain"], tries=1))
+    ours = run_jobs(Engine(llama, sampling, rows=8), jobs)
+    for job in jobs:
+        ids = llama.tokenizer(job.prompts[0], return_tensors="pt")
+        theirs = llama.model.generate(
+            **ids,
+            do_sample=False,
+            max_new_tokens=20,
+            min_new_tokens=20,
+            pad_token_id=0,
+        )[0, ids["input_ids"].shape[1] :]
+        text = llama.tokenizer.decode(theirs, clean_up_tokenization_spaces=False)
+        assert ours[job].text == text.split('"')[0].split("\n")[0] or ours[job].reason == "newline"
+
+
+@torch.inference_mode()
+def test_candidates_equal_what_transformers_sampling_keeps(llama: LM) -> None:
+    ids = llama.tokenizer("the dog runs on the", return_tensors="pt")
+    theirs = llama.model.generate(
+        **ids,
+        do_sample=True,
+        top_k=7,
+        top_p=0.8,
+        temperature=1.3,
+        max_new_tokens=6,
+        min_new_tokens=6,
+        pad_token_id=0,
+        return_dict_in_generate=True,
+        output_scores=True,
+    )
+    length = ids["input_ids"].shape[1]
+    for step, scores in enumerate(theirs.scores):
+        logits = llama.model(theirs.sequences[:, : length + step]).logits[:, -1].clone()
+        logits[:, 0] = -torch.inf  # end of sequence
+        tokens, kept = candidates(logits.softmax(-1), temperature=1.3, top_k=7, top_p=0.8)
+        ours = torch.zeros_like(scores).scatter_(1, tokens, kept)
+        torch.testing.assert_close(ours, scores.softmax(-1), atol=1e-5, rtol=1e-3)
+
+
+def test_tokens_follow_the_law_over_thousands_of_seeds(llama: LM) -> None:
+    sampling = Sampling(decay=100, max_new_tokens=1, top_k=8)
+    job = next(job for job in pair_jobs(["the red sea"]) if job.label == "0")
+    seeds = 6000
+    jobs = [
+        Job(n, "x", "0", 0, job.prompts, job_key(n, "x", "0", 0)) for n in range(seeds)
+    ]
+    outcomes = run_jobs(Engine(llama, sampling, rows=64), jobs)
+    texts = [outcome.text + (outcome.reason or "closed") for outcome in outcomes.values()]
+
+    with torch.inference_mode():
+        rows = []
+        for prompt in job.prompts:
+            logits = llama.model(**llama.tokenizer(prompt, return_tensors="pt")).logits[:, -1]
+            logits[:, 0] = -torch.inf
+            rows.append(logits.softmax(-1))
+    alpha = np.maximum(
+        np.exp(100 * np.minimum(0, (rows[0] - torch.maximum(rows[1], rows[2])).numpy())), 0.01
+    )
+    p = (alpha * rows[0].numpy())[0]
+    top = np.argsort(-p)[:8]
+    share = p[top].astype(float) / p[top].astype(float).sum()
+    share[np.concatenate(([0], np.cumsum(share)[:-1])) >= 0.9] = 0
+    expected: dict[str, float] = {}
+    for token, probability in zip(top, share / share.sum(), strict=True):
+        if probability:
+            text = llama.tokenizer.decode([token])
+            name = "empty" if text.startswith('"') else text + "not-closed"
+            name = text + "newline" if "\n" in text else name
+            expected[name] = expected.get(name, 0) + probability * seeds
+    assert set(texts) == set(expected)
+    counts = [texts.count(name) for name in expected]
+    assert stats.chisquare(counts, list(expected.values())).pvalue > 1e-3
+
+
+def test_penalty_is_the_formula() -> None:
+    own = torch.tensor([[0.5, 0.3, 0.2]])
+    counter = torch.tensor([[0.1, 0.31, 0.59]])
+    alpha = penalty(own, counter, decay=100, floor=0.01)
+    expected = [[1.0, math.exp(100 * (0.3 - 0.31)), 0.01]]
+    torch.testing.assert_close(alpha, torch.tensor(expected), rtol=1e-4, atol=1e-6)
+
+
+def test_equal_logits_at_the_cut_all_stay_and_stand_by_id() -> None:
+    weights = torch.tensor([[0.1, 0.3, 0.1, 0.3, 0.1, 0.1]])
+    ids, kept = candidates(weights, top_k=3)
+    assert ids[0, kept[0] > 0].tolist() == [1, 3, 0, 2, 4, 5]
+
+
+def test_draw_inverts_the_distribution_at_its_edges() -> None:
+    ids = torch.tensor([[7, 4, 9, 1]]).expand(4, -1)
+    kept = torch.tensor([[0.5, 0.3, 0.2, 0.0]]).expand(4, -1)
+    uniform = torch.tensor([0.0, 0.5, 0.81, 1 - 2**-24])
+    assert draw(ids, kept, uniform).tolist() == [7, 4, 9, 9]

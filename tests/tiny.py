@@ -1,0 +1,99 @@
+"""Tiny models of every supported kind, built in code: random weights, own vocabulary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import (
+    BertConfig,
+    BertLMHeadModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from tilth.models.lm import LM, fingerprint_model
+
+# Few pieces, so that a random model closes its quotation mark now and then.
+_PIECES = ["the", "a", "man", "dog", "rain", "runs", "sleeps", "reads", "sea", "red", "and", "on"]
+KINDS = ("gpt2", "llama", "qwen3", "opt", "bert")
+
+
+def tiny_tokenizer() -> PreTrainedTokenizerFast:
+    """Return a byte-level tokenizer: every byte, some words with and without a space, `."`."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = [prefix + word for word in _PIECES for prefix in ("", "Ġ")]
+    pieces = ["<eos>", *alphabet, *words, '."', '",']
+    vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
+    merges: list[tuple[str, str]] = []
+    for target in [*words, '."', '",']:
+        parts = list(target)
+        while len(parts) > 1:
+            merge = (parts[0], parts[1])
+            joined = "".join(merge)
+            if joined not in vocabulary:
+                vocabulary[joined] = len(vocabulary)
+            if merge not in merges:
+                merges.append(merge)
+            parts = [joined, *parts[2:]]
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="<eos>", pad_token="<eos>", bos_token="<eos>"
+    )
+
+
+def tiny_model(kind: str, vocabulary: int, *, seed: int = 0, positions: int = 256) -> Any:
+    """Return a two-layer model of a kind with random weights that differ from row to row."""
+    torch.manual_seed(seed)
+    shape: dict[str, Any] = {
+        "vocab_size": vocabulary,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+        "max_position_embeddings": positions,
+        "initializer_range": 0.35,
+    }
+    end = {"eos_token_id": 0, "bos_token_id": 0, "pad_token_id": 0}
+    if kind == "gpt2":
+        config = GPT2Config(
+            vocab_size=vocabulary,
+            n_embd=32,
+            n_layer=2,
+            n_head=4,
+            n_positions=positions,
+            initializer_range=0.35,
+            **end,
+        )
+        model: Any = GPT2LMHeadModel(config)
+    elif kind == "llama":
+        model = LlamaForCausalLM(LlamaConfig(**shape, **end, num_key_value_heads=2))
+    elif kind == "qwen3":
+        model = Qwen3ForCausalLM(Qwen3Config(**shape, **end, num_key_value_heads=2, head_dim=16))
+    elif kind == "opt":
+        del shape["initializer_range"], shape["intermediate_size"]
+        model = OPTForCausalLM(
+            OPTConfig(**shape, **end, ffn_dim=64, word_embed_proj_dim=32, init_std=0.35)
+        )
+    elif kind == "bert":
+        model = BertLMHeadModel(BertConfig(**shape, **end, is_decoder=True))
+    else:
+        raise ValueError(kind)
+    return model.eval()
+
+
+def tiny_lm(kind: str = "gpt2", *, seed: int = 0, positions: int = 256) -> LM:
+    """Return a tiny loaded model of a kind: gpt2, llama, qwen3, opt or bert."""
+    tokenizer = tiny_tokenizer()
+    model = tiny_model(kind, len(tokenizer), seed=seed, positions=positions)
+    return LM(f"tiny-{kind}", model, tokenizer, fingerprint_model(model, tokenizer))
