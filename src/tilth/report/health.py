@@ -27,9 +27,7 @@ DISTINCT_OUTPUTS = 1_000
 LONGEST = 128  # words; the length histogram's last place holds all that is longer
 
 
-def health(
-    tables: Iterable[pa.Table], *, seed: int = 0, limits: Limits = LIMITS
-) -> Health:
+def health(tables: Iterable[pa.Table], *, seed: int = 0, limits: Limits = LIMITS) -> Health:
     """Return the health of a run's labels.
 
     Args:
@@ -48,14 +46,14 @@ class Tally:
 
     def __init__(self, *, seed: int = 0, draw: int = DISTINCT_OUTPUTS, dropped_draw: int = 4):
         self.seed = seed
-        self.inputs: set[int] = set()
+        self.inputs: set[int] = set()  # hashes of what names the different inputs
+        self.paired = False  # whether rows have an input text
         self._codes: dict[str, int] = {}
         self._sums: dict[str, NDArray[Any]] = {}
         self._rows = 0
         self._repeats = Repeats()
         self._kept = Draw(max(draw, DISTINCT_OUTPUTS))
         self._dropped = Draw(dropped_draw)
-        self._paired = False
         self._floor_known = False
 
     @property
@@ -68,7 +66,9 @@ class Tally:
         table = table.combine_chunks()
         if not table.num_rows:
             return
-        self._paired = self._paired or "text_a" in table.column_names
+        self.paired = self.paired or _has_inputs(table)
+        if self.paired:
+            self.inputs.update(map(hash, pc.unique(_sources(table)).to_pylist()))
         codes = self._label_codes(_column(table, "label"))
         reasons = _column(table, "drop_reason")
         kept = pc.is_null(reasons).to_numpy(zero_copy_only=False)
@@ -85,7 +85,7 @@ class Tally:
 
     def health(self, limits: Limits = LIMITS) -> Health:
         """Return the figures of what was taken in."""
-        repeats = self._repeats.count(len(self._codes), paired=self._paired)
+        repeats = self._repeats.count(len(self._codes), paired=self.paired)
         labels = [self._label(label, repeats) for label in self.labels]
         return Health(labels, [s for label in labels for s in symptoms(label, limits)])
 
@@ -113,7 +113,8 @@ class Tally:
             self._codes.setdefault(name, len(self._codes))
             for name in encoded.dictionary.to_pylist()
         ]
-        return np.array(here, np.int64)[encoded.indices.to_numpy()]  # (rows,)
+        codes: NDArray[np.int64] = np.array(here, np.int64)[encoded.indices.to_numpy()]  # (rows,)
+        return codes
 
     def _count(self, name: str, codes: NDArray[Any], weights: NDArray[Any] | None = None) -> None:
         """Add to a sum per label: 1 for each row, or its weight."""
@@ -178,7 +179,7 @@ class Tally:
         self._count("words", codes, words)
         cells = codes * (LONGEST + 1) + np.minimum(words, LONGEST)
         self._add("lengths", np.bincount(cells, minlength=len(self._codes) * (LONGEST + 1)))
-        if "text_a" in table.column_names:
+        if _has_inputs(table):
             same = pc.equal(plain(_column(table, "text_a")), outputs)
             self._count("copies", codes[same.to_numpy(zero_copy_only=False)])
         self._repeats.add(codes, outputs, _sources(table))
@@ -219,9 +220,7 @@ class Tally:
         measured = of("floor_of") if self._floor_known else 0
         names = list(self._codes)
         shared = {
-            names[other]: int(count)
-            for other, count in enumerate(repeats.shared[code])
-            if count
+            names[other]: int(count) for other, count in enumerate(repeats.shared[code]) if count
         }
         return LabelHealth(
             label=label,
@@ -231,7 +230,7 @@ class Tally:
             kept=kept,
             dropped=dict(sorted(dropped.items(), key=lambda item: (-item[1], item[0]))),
             copies=of("copies"),
-            copy_share=of("copies") / max(kept, 1) if self._paired else None,
+            copy_share=of("copies") / max(kept, 1) if self.paired else None,
             distinct_1=distinct(drawn, 1),
             distinct_2=distinct(drawn, 2),
             distinct_outputs=len(drawn),
@@ -257,6 +256,10 @@ def _column(table: pa.Table, name: str) -> pa.Array:
     if isinstance(column, pa.ChunkedArray):  # pyarrow keeps chunks where one would be too large
         column = pa.concat_arrays(column.chunks)
     return column
+
+
+def _has_inputs(table: pa.Table) -> bool:
+    return "text_a" in table.column_names and table["text_a"].null_count < table.num_rows
 
 
 def _text(table: pa.Table) -> pa.Array:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tilth.report.health import LabelHealth
+    from tilth.report.figures import LabelHealth
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +73,15 @@ def symptoms(label: LabelHealth, limits: Limits = LIMITS) -> Iterator[Symptom]:
             f"Label {name}: only {label.closed_share:.0%} of {label.tries:,} tries closed their "
             "quotation mark; raise --max-new-tokens, or let the instruction ask for one sentence.",
         )
-    if label.floor_share is not None and label.tries >= limits.enough:
-        if label.floor_share > limits.floor_share:
-            yield Symptom(
-                name,
-                "floor_share",
-                f"Label {name}: {label.floor_share:.0%} of its tokens were drawn at the debiasing "
-                "floor, which turns text into noise; lower --decay, or word the instruction "
-                "further from those of its counter labels.",
-            )
+    floor_share = label.floor_share or 0.0
+    if label.tries >= limits.enough and floor_share > limits.floor_share:
+        yield Symptom(
+            name,
+            "floor_share",
+            f"Label {name}: {floor_share:.0%} of its tokens were drawn at the debiasing floor, "
+            "which turns text into noise; lower --decay, or word the instruction further from "
+            "those of its counter labels.",
+        )
     if label.kept >= limits.enough:
         yield from _kept_symptoms(label, limits)
 
@@ -125,5 +125,5 @@ def _kept_symptoms(label: LabelHealth, limits: Limits) -> Iterator[Symptom]:
             "shared",
             f"Label {name}: {count / label.kept:.0%} of its kept outputs stand under label "
             f"{other} too, {same}; word the two instructions further apart, raise --decay, or "
-            f"let the labels counter each other.",
+            "let the labels counter each other.",
         )
