@@ -95,6 +95,6 @@ def draw(ids: Tensor, probabilities: Tensor, uniform: Tensor) -> Tensor:
         Tokens, (rows,).
     """
     cumulative = probabilities.cumsum(-1)  # (rows, width)
-    last = (probabilities > 0).sum(-1, keepdim=True) - 1  # kept entries stand first
+    last = (probabilities > 0).sum(-1, keepdim=True).clamp(min=1) - 1  # kept ones stand first
     place = (cumulative <= uniform[:, None]).sum(-1, keepdim=True)  # (rows, 1)
     return ids.gather(-1, torch.minimum(place, last)).squeeze(-1)

@@ -55,7 +55,7 @@ class Engine:
 
     @torch.inference_mode()
     def run(self, jobs: Iterable[Job], then: Then) -> None:
-        """Run all jobs; hand each outcome to `then`, which may answer with the next try."""
+        """Run all jobs; hand each outcome to `then`, which may answer with a next try."""
         queue = self._queue(jobs, then)
         while queue:
             batch = _Batch(self.lm, self.sampling, self._marks, self._store, self.rows, queue)
@@ -288,7 +288,6 @@ class _Batch:
         self.job[main] = None
         following = then(outcome)
         if following is not None:
-            self.store.tokenise(following.prompts)
             self.store.acquire(following.prompts)
             self.queue.appendleft(following)
         self.store.release(job.prompts)

@@ -74,7 +74,10 @@ class Sampler(Protocol):
     """Runs jobs: the local engine (decode.py) or an endpoint (remote.py)."""
 
     def run(self, jobs: Iterable[Job], then: Callable[[Outcome], Job | None]) -> None:
-        """Run all jobs; hand each outcome to `then`, which may answer with the next try."""
+        """Run all jobs; hand each outcome to `then`.
+
+        It may answer with the next try: a job with the same prompts.
+        """
 
 
 def job_key(seed: int, source_id: str, label: str, attempt: int) -> bytes:

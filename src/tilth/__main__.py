@@ -1,0 +1,5 @@
+"""Lets `python -m tilth` run the command line."""
+
+from tilth.cli.main import main
+
+main()

@@ -1,0 +1,131 @@
+"""tilth generate: a labelled data set from instructions."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tilth.cli import options
+from tilth.cli.screen import note, print_json, print_table
+from tilth.generate.jobs import Sampling
+from tilth.generate.settings import Settings
+from tilth.generate.task import load_task, shipped_tasks
+
+_PAPER, _DRAW, _RUN = "Paper's settings", "Sampling", "Running"
+
+
+def generate(
+    task: Annotated[
+        str, typer.Argument(help=f"A task: {', '.join(shipped_tasks())}, or a spec file.")
+    ],
+    out: options.Out,
+    inputs: options.Inputs = None,
+    column: options.Column = None,
+    split: Annotated[str, typer.Option(help="The split of a hub data set.")] = "train",
+    count: Annotated[
+        int | None, typer.Option(help="For single-text tasks: texts for each label.")
+    ] = None,
+    from_x1: Annotated[
+        int | None,
+        typer.Option("--from-x1", help="Write this many first texts from nothing before."),
+    ] = None,
+    model: options.Model = "starter",
+    per_input: Annotated[
+        int, typer.Option(help="Texts for each (input, label).", rich_help_panel=_PAPER)
+    ] = 2,
+    max_tries: Annotated[
+        int, typer.Option(help="Tries made to get them.", rich_help_panel=_PAPER)
+    ] = 5,
+    decay: Annotated[
+        float,
+        typer.Option(help="Lambda of self-debiasing; 0 turns it off.", rich_help_panel=_PAPER),
+    ] = 100.0,
+    floor: Annotated[
+        float, typer.Option(help="Smallest factor of self-debiasing.", rich_help_panel=_PAPER)
+    ] = 0.01,
+    temperature: Annotated[float, typer.Option(rich_help_panel=_DRAW)] = 1.0,
+    top_k: Annotated[
+        int, typer.Option(help="Keep the k likeliest tokens; 0: all.", rich_help_panel=_DRAW)
+    ] = 5,
+    top_p: Annotated[
+        float,
+        typer.Option(help="Then the likeliest with this probability.", rich_help_panel=_DRAW),
+    ] = 0.9,
+    max_new_tokens: Annotated[
+        int, typer.Option(help="A text not closed by then is dropped.", rich_help_panel=_DRAW)
+    ] = 40,
+    seed: options.Seed = 0,
+    device: options.Device = "auto",
+    precision: options.Precision = "auto",
+    rows: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Sequences decoded side by side; default: what fits into memory.",
+            rich_help_panel=_RUN,
+        ),
+    ] = None,
+    part_size: Annotated[
+        int, typer.Option(help="Inputs written as one part.", rich_help_panel=_RUN)
+    ] = 256,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Try some inputs and say what the run will take.")
+    ] = False,
+    overwrite: options.Overwrite = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
+) -> None:
+    """Write a labelled data set with a language model, from a task's instructions.
+
+    [dim]tilth generate sts-x2 --inputs sentences.txt --out runs/pairs[/dim]
+
+    [dim]tilth generate review-sentiment --count 500 --out runs/reviews[/dim]
+    """
+    sampling = Sampling(decay, floor, temperature, top_k, top_p, max_new_tokens)
+    settings = Settings(per_input, max_tries, sampling, seed, part_size)
+    spec = load_task(task)
+
+    from tilth.data import read_texts
+    from tilth.generate.dataset import Order, run_generate
+    from tilth.models import load_lm
+
+    texts = None if inputs is None else read_texts(inputs, column=column, split=split)["text"]
+    lm = load_lm(model, device=device, precision=precision)
+    order = Order(spec, lm, settings, inputs=texts, count=count, from_x1=from_x1)
+    if plan:
+        _print_plan(order, rows, as_json=json)
+        return
+    run_generate(order, out, overwrite=overwrite, rows=rows, quiet=quiet)
+
+    from tilth.report import write_report
+
+    write_report(out)
+    print_health(out, as_json=json)
+
+
+def _print_plan(order: object, rows: int | None, *, as_json: bool) -> None:
+    from tilth.generate.plan import make_plan
+
+    plan = make_plan(order, rows=rows)  # type: ignore[arg-type]
+    if as_json:
+        print_json(asdict(plan))
+        return
+    print_table("What the run will take", ("", "about"), plan.lines())
+
+
+def print_health(out: Path, *, as_json: bool) -> None:
+    """Print the health table of a finished run and where its results lie."""
+    from tilth.report import health_of_run, health_table
+
+    health = health_of_run(out)
+    if as_json:
+        print_json(health.to_dict())
+        return
+    head, *lines = health_table(health)
+    print_table("Health per label", head, lines)
+    for warning in health.warnings:
+        note(f"warning: {warning}")
+    note(f"data set: {out / 'dataset'}   report: {out / 'report.html'}")

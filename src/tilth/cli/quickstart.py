@@ -1,0 +1,33 @@
+"""tilth quickstart: from shipped sentences to a report of labelled pairs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tilth.cli import options
+from tilth.cli.generate import print_health
+from tilth.cli.screen import note
+
+
+def quickstart(
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The run folder.")
+    ] = Path("runs/quickstart"),
+    seed: options.Seed = 0,
+    overwrite: options.Overwrite = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Write labelled sentence pairs for some hundred sentences with the shipped model.
+
+    [dim]tilth quickstart[/dim]
+    """
+    from tilth.recipes.quickstart import run_quickstart
+
+    note("Writing sentence pairs of similarity 1, 0.5 and 0 with the starter model.")
+    run_quickstart(out, seed=seed, overwrite=overwrite, quiet=quiet)
+    print_health(out, as_json=False)
+    note(f"Open {out / 'report.html'} in a browser. Then try your own sentences, one a line:")
+    note("  tilth generate sts-x2 --inputs sentences.txt --out runs/mine")

@@ -1,0 +1,170 @@
+"""What must not change a text: how many rows, which neighbours, memory running out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.jobs import pair_jobs, run_jobs
+from tests.tiny import KINDS, tiny_lm
+from tilth.errors import InputError, TilthError
+from tilth.generate import decode
+from tilth.generate.decode import Engine
+from tilth.generate.jobs import Job, Outcome, Sampling, job_key
+from tilth.generate.task import load_task
+from tilth.models.lm import LM
+
+TEXTS = [f"a dog number {n} runs" + " on the red sea" * (n % 5) for n in range(12)]
+
+
+def texts_of(outcomes: dict[Job, Outcome]) -> dict[tuple[str, str, int], tuple[str, str | None]]:
+    return {(j.source_id, j.label, j.attempt): (o.text, o.reason) for j, o in outcomes.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_do_not_change_texts(kind: str) -> None:
+    lm = tiny_lm(kind)
+    jobs = list(pair_jobs(TEXTS))
+    few = texts_of(run_jobs(Engine(lm, Sampling(), rows=3), jobs))
+    many = texts_of(run_jobs(Engine(lm, Sampling(), rows=200), jobs))
+    assert len(few) == len(TEXTS) * 3 * 2
+    assert few == many
+
+
+def test_neighbours_and_order_do_not_change_texts(llama: LM) -> None:
+    engine = Engine(llama, Sampling(), rows=24)
+    alone: dict[Any, Any] = {}
+    for text in TEXTS[:4]:
+        alone.update(texts_of(run_jobs(engine, pair_jobs([text]))))
+    together = texts_of(run_jobs(engine, pair_jobs(reversed(TEXTS))))
+    assert alone.items() <= together.items()
+
+
+def test_shared_heads_do_not_change_texts(llama: LM) -> None:
+    heads = [label.head for label in load_task("sts-x2").labels]
+    jobs = list(pair_jobs(TEXTS))
+    plain = texts_of(run_jobs(Engine(llama, Sampling(), rows=40), jobs))
+    assert plain == texts_of(run_jobs(Engine(llama, Sampling(), rows=40, heads=heads), jobs))
+
+
+def test_seed_and_try_change_texts(llama: LM) -> None:
+    engine = Engine(llama, Sampling(), rows=40)
+    one = texts_of(run_jobs(engine, pair_jobs(TEXTS, tries=2, seed=0)))
+    two = texts_of(run_jobs(engine, pair_jobs(TEXTS, tries=2, seed=1)))
+    assert sum(one[key] != two[key] for key in one) > len(one) / 2
+    first = {key: text for key, text in one.items() if key[2] == 0}
+    assert sum(one[a, b, 1] != first[a, b, 0] for a, b, _ in first) > len(first) / 2
+
+
+def test_debiasing_changes_the_texts_of_labels_with_counter_labels_only(llama: LM) -> None:
+    jobs = list(pair_jobs(TEXTS))
+    on = texts_of(run_jobs(Engine(llama, Sampling(decay=100), rows=40), jobs))
+    off = texts_of(run_jobs(Engine(llama, Sampling(decay=0), rows=40), jobs))
+    changed = {key[1] for key in on if on[key] != off[key]}
+    assert changed == {"0.5", "0"}
+
+
+def test_next_tries_are_run_and_equal_the_same_tries_asked_for_at_once(llama: LM) -> None:
+    later = {(j.source_id, j.label): j for j in pair_jobs(TEXTS, tries=2) if j.attempt == 1}
+    seen: dict[Job, Outcome] = {}
+
+    def then(outcome: Outcome) -> Job | None:
+        seen[outcome.job] = outcome
+        return later.pop((outcome.job.source_id, outcome.job.label), None)
+
+    Engine(llama, Sampling(), rows=6).run(pair_jobs(TEXTS, tries=1), then)
+    assert not later
+    at_once = run_jobs(Engine(llama, Sampling(), rows=40), pair_jobs(TEXTS, tries=2))
+    assert texts_of(seen) == texts_of(at_once)
+
+
+def test_out_of_memory_halves_the_rows_and_loses_nothing(
+    llama: LM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = list(pair_jobs(TEXTS))
+    expected = texts_of(run_jobs(Engine(llama, Sampling(), rows=40), jobs))
+    step = decode.KeyValues.step
+    calls = 0
+
+    def scarce(self: Any, ids: torch.Tensor, *args: Any) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        if len(ids) > 17 and calls > 20:
+            raise torch.OutOfMemoryError("tried to allocate")
+        return step(self, ids, *args)
+
+    monkeypatch.setattr(decode.KeyValues, "step", scarce)
+    engine = Engine(llama, Sampling(), rows=40)
+    assert texts_of(run_jobs(engine, jobs)) == expected
+    assert engine.rows < 40
+
+
+def test_out_of_memory_at_the_smallest_size_says_so(
+    llama: LM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(llama, Sampling(), rows=40)
+
+    def never(*_args: Any) -> torch.Tensor:
+        raise torch.OutOfMemoryError("tried to allocate")
+
+    monkeypatch.setattr(decode.KeyValues, "step", never)
+    with pytest.raises(TilthError, match=r"out of memory with 3 rows on cpu: use a smaller"):
+        run_jobs(engine, pair_jobs(TEXTS))
+
+
+def test_other_runtime_errors_are_not_taken_for_memory(
+    llama: LM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(llama, Sampling(), rows=40)
+
+    def broken(*_args: Any) -> torch.Tensor:
+        raise RuntimeError("shape mismatch")
+
+    monkeypatch.setattr(decode.KeyValues, "step", broken)
+    with pytest.raises(RuntimeError, match="shape mismatch"):
+        run_jobs(engine, pair_jobs(TEXTS))
+
+
+def test_a_prompt_longer_than_the_positions_is_dropped_alone(llama: LM) -> None:
+    jobs = list(pair_jobs(["the dog sleeps", "the " * 300, "rain"]))
+    outcomes = run_jobs(Engine(llama, Sampling(), rows=40), jobs)
+    reasons = {j.item: {o.reason for i, o in outcomes.items() if i.item == j.item} for j in jobs}
+    assert reasons[1] == {"prompt-too-long"}
+    assert "prompt-too-long" not in reasons[0] | reasons[2]
+
+
+def test_logits_that_are_no_numbers_drop_the_try() -> None:
+    lm = tiny_lm("llama")
+    engine = Engine(lm, Sampling(), rows=40)
+    number = lm.tokenizer.convert_tokens_to_ids("Ġsea")
+    with torch.no_grad():
+        lm.model.get_input_embeddings().weight[number] = torch.nan
+    outcomes = run_jobs(engine, pair_jobs(["a dog", "the red sea", "the rain"]))
+    assert {o.reason for j, o in outcomes.items() if j.item == 1} == {"not-a-number"}
+    good = [o for j, o in outcomes.items() if j.item != 1]
+    # a text may also meet the broken token later, by drawing it
+    assert any(outcome.reason != "not-a-number" for outcome in good)
+
+
+def test_special_tokens_are_never_drawn(gpt2: LM) -> None:
+    task = load_task("sts-x2")
+    with torch.no_grad():
+        gpt2.model.lm_head.weight[0] *= 1  # the end of sequence keeps its usual logit
+    jobs = [
+        Job(n, "x", "1", 0, task.prompts(task.labels[0], "rain"), job_key(n, "x", "1", 0))
+        for n in range(200)
+    ]
+    outcomes = run_jobs(Engine(gpt2, Sampling(top_k=0, top_p=1), rows=64), jobs)
+    assert not any("<eos>" in outcome.text for outcome in outcomes.values())
+
+
+def test_a_model_without_keys_and_values_is_refused(llama: LM) -> None:
+    from transformers import MambaConfig, MambaForCausalLM
+
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "state_size": 4}
+    mamba = MambaForCausalLM(MambaConfig(vocab_size=len(llama.tokenizer), **shape)).eval()
+    lm = LM("mamba", mamba, llama.tokenizer, "x")
+    with pytest.raises(InputError, match=r"'mamba' \(mamba\) cannot be decoded in rows"):
+        Engine(lm, Sampling())
