@@ -84,7 +84,7 @@ def length_rows(report: Report) -> list[ChartRow]:
             ChartRow(
                 name=label,
                 value=f"{middle} words",
-                note=f"80% between {low} and {high}",
+                note=f"80% are {low} to {high}",
                 chart=histogram(
                     binned,
                     text=f"Label {label}: lengths in words; median {middle}, "
@@ -113,7 +113,7 @@ def likeness_rows(likeness: Likeness | None) -> list[ChartRow]:
             ChartRow(
                 name=label,
                 value=f"{middle:.2f}",
-                note=f"half between {first:.2f} and {third:.2f}, {count_of(len(values), 'pair')}",
+                note=f"half {first:.2f} to {third:.2f}",
                 chart=ridge(
                     values,
                     low=low,

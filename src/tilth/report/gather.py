@@ -7,17 +7,19 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tilth.errors import InputError, TilthError
 from tilth.report.figures import Example, Health, label_order
-from tilth.report.health import Tally
+from tilth.report.health import Tally, examples
 from tilth.report.similarity import Similarity, word_overlap
 
 log = logging.getLogger(__name__)
@@ -26,6 +28,8 @@ COLUMNS = (
     "source_id", "item", "text_a", "text_b", "text", "label", "tokens", "floor_share",
     "drop_reason",
 )  # fmt: skip
+INPUTS_TOGETHER = 8  # inputs shown with all that was written for them
+LABELS_TOGETHER = 6  # with more labels, examples are shown label by label
 PAIRS_PER_LABEL = 2_000  # enough for a distribution's shape
 PAIRS_IN_ALL = 40_000  # with many labels each gets fewer, so that an encoder stays quick
 
@@ -70,7 +74,9 @@ class Report:
         model: the model's name.
         health: the figures per label, and the warnings.
         lengths: label -> kept outputs with 0, 1, ... words.
-        kept_examples: kept rows to read.
+        same_input: kept rows of a few inputs, all labels of an input together; empty for a task
+            without inputs, with one label or with many.
+        kept_examples: kept rows to read, where there is no `same_input`.
         dropped_examples: dropped rows to read.
         inputs: number of different inputs; None for a task without.
         seconds: time the run took; None when not known.
@@ -91,6 +97,7 @@ class Report:
     model: str
     health: Health
     lengths: dict[str, list[int]] = field(default_factory=dict)
+    same_input: list[list[Example]] = field(default_factory=list)
     kept_examples: list[Example] = field(default_factory=list)
     dropped_examples: list[Example] = field(default_factory=list)
     inputs: int | None = None
@@ -153,15 +160,16 @@ def gather(
         seconds, note = _span(asked.get("created"), parts)
     settings = asked.get("settings") or {}
     found = read_curated(Path(curated)) if curated is not None else None
-    kept, dropped = _examples(tally)
+    together = _same_input(parts, tally)
     return Report(
         folder=str(run_folder),
         task=_task_name(settings, asked, folder),
         model=str(settings.get("model", "unknown")),
         health=tally.health(),
         lengths=tally.lengths(),
-        kept_examples=kept,
-        dropped_examples=dropped,
+        same_input=together,
+        kept_examples=[] if together else _kept_examples(tally),
+        dropped_examples=_dropped_examples(tally),
         inputs=len(tally.inputs) if tally.paired else None,
         seconds=seconds,
         time_note=note,
@@ -314,19 +322,47 @@ def _likeness(tally: Tally, similarity: Similarity, method: str) -> Likeness | N
     return Likeness(method, by_label)
 
 
-def _examples(tally: Tally) -> tuple[list[Example], list[Example]]:
-    labels = tally.labels
-    each = max(2, min(6, 120 // len(labels)))
-    kept = [row for label in labels for row in tally.kept_rows(label, each)]
-    dropped = tally.dropped_rows()
-    few = max(1, 60 // len(labels))
-    taken: dict[str, int] = {}
+def _same_input(parts: Sequence[Path], tally: Tally) -> list[list[Example]]:
+    """Return what was written for a few inputs under every label; reads the parts once more."""
+    if not tally.paired or not 2 <= len(tally.labels) <= LABELS_TOGETHER:
+        return []
+    drawn = (row.text_a for label in tally.labels for row in tally.kept_rows(label, 50))
+    inputs = list(dict.fromkeys(text for text in drawn if text))[:INPUTS_TOGETHER]
+    found: dict[str, list[Example]] = {text: [] for text in inputs}
+    for table in read_tries(parts):
+        here = table.filter(
+            pc.and_(
+                pc.is_in(table["text_a"], value_set=pa.array(inputs, pa.string())),
+                pc.is_null(table["drop_reason"]),
+            )
+        )
+        for row in examples(here):
+            found[row.text_a or ""].append(row)
+    order = {label: place for place, label in enumerate(tally.labels)}
+    return [
+        sorted(rows, key=lambda row: order[row.label])[: 3 * len(order)] for rows in found.values()
+    ]
+
+
+def _kept_examples(tally: Tally) -> list[Example]:
+    each = max(2, min(6, 120 // len(tally.labels)))
+    return [row for label in tally.labels for row in tally.kept_rows(label, each)]
+
+
+def _dropped_examples(tally: Tally) -> list[Example]:
+    """Return a few dropped rows per label: one of each reason first, then a second of each."""
+    few = max(1, min(4, 60 // len(tally.labels)))
     shown: list[Example] = []
-    for row in dropped:
-        taken[row.label] = taken.get(row.label, 0) + 1
-        if taken[row.label] <= few:
-            shown.append(row)
-    return kept, shown[:120]
+    by_label: dict[str, list[list[Example]]] = {}
+    for row in tally.dropped_rows():
+        reasons = by_label.setdefault(row.label, [])
+        if not reasons or reasons[-1][0].reason != row.reason:
+            reasons.append([])
+        reasons[-1].append(row)
+    for reasons in by_label.values():
+        turns = [row for turn in zip_longest(*reasons) for row in turn if row is not None]
+        shown += turns[:few]
+    return shown
 
 
 def _usual(run_folder: str | Path, curated: str | Path | None) -> list[tuple[str, str]]:

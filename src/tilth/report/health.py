@@ -165,7 +165,7 @@ class Tally:
         pairs, dense = np.unique(pair, return_inverse=True)
         groups = [(known[one // len(names)], names[one % len(names)]) for one in pairs]
         wanted = places[self._dropped.wanted(groups, dense, keys[places])]
-        for place, row in zip(wanted, _examples(table.take(pa.array(wanted))), strict=True):
+        for place, row in zip(wanted, examples(table.take(pa.array(wanted))), strict=True):
             self._dropped.add((row.label, row.reason), int(keys[place]), row)
 
     def _add_kept(
@@ -186,7 +186,7 @@ class Tally:
         wanted = self._kept.wanted(list(self._codes), codes, keys)
         drawn = zip(
             wanted,
-            _examples(table.take(pa.array(wanted))),
+            examples(table.take(pa.array(wanted))),
             outputs.take(pa.array(wanted)).to_pylist(),
             strict=True,
         )
@@ -274,7 +274,8 @@ def _sources(table: pa.Table) -> pa.Array:
     return _text(table)
 
 
-def _examples(table: pa.Table) -> Iterable[Example]:
+def examples(table: pa.Table) -> Iterable[Example]:
+    """Yield the rows of a table of tries as examples."""
     inputs = (
         _column(table, "text_a").to_pylist()
         if "text_a" in table.column_names

@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import re
 import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from tilth.errors import TilthError
 from tilth.report.charts import (
@@ -34,18 +35,23 @@ SCRIPT = """
 const form = document.getElementById("filter");
 if (form) {
   const rows = [...document.querySelectorAll("tr[data-label]")];
+  const given = [...document.querySelectorAll("tr.given")];
   const said = document.getElementById("found");
   const apply = () => {
     const label = form.elements.label.value;
     const words = form.elements.words.value.toLowerCase();
     let found = 0;
     for (const row of rows) {
-      const fits = (!label || row.dataset.label === label)
-        && row.textContent.toLowerCase().includes(words);
+      const head = row.parentElement.querySelector("tr.given");
+      const text = (head ? head.textContent : "") + " " + row.textContent;
+      const fits = (!label || row.dataset.label === label) && text.toLowerCase().includes(words);
       row.hidden = !fits;
       found += fits;
     }
-    said.textContent = found + " of " + rows.length + " shown";
+    for (const head of given) {
+      head.hidden = !head.parentElement.querySelector("tr[data-label]:not([hidden])");
+    }
+    said.textContent = found + " of " + rows.length + " texts shown";
   };
   form.hidden = false;
   form.addEventListener("input", apply);
@@ -137,6 +143,7 @@ def _template() -> Template:
     environment.filters["percent"] = percent
     environment.filters["places"] = number
     environment.filters["shown_text"] = shown_text
+    environment.filters["options"] = _options
     return environment.get_template("page.html.jinja")
 
 
@@ -145,6 +152,13 @@ def shown_text(text: str) -> str:
     cut = text[:LONGEST_TEXT]
     seen = "".join(_visible(character) for character in cut)
     return seen if len(text) <= LONGEST_TEXT else f"{seen} \u2026 ({len(text):,} characters)"
+
+
+def _options(text: str) -> Markup:
+    """Return escaped text whose command-line options do not break over two lines."""
+    return Markup(
+        re.sub(r"--[a-z][a-z-]+", r'<code class="option">\g<0></code>', str(escape(text)))
+    )
 
 
 def _visible(character: str) -> str:
@@ -158,10 +172,10 @@ def _visible(character: str) -> str:
 
 def _claim(report: Report) -> str:
     pair = "text pairs" if report.inputs is not None else "texts"
-    source = f" from {count_of(report.inputs, 'input')}" if report.inputs is not None else ""
+    source = f" for {count_of(report.inputs, 'input')}" if report.inputs is not None else ""
     return (
-        f"{report.health.kept:,} labelled {pair} for the task {report.task}, "
-        f"written by the language model {report.model}{source} and from instructions alone."
+        f"{report.health.kept:,} labelled {pair} that the language model {report.model} wrote"
+        f"{source} from instructions alone, without a labelled example."
     )
 
 

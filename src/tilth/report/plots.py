@@ -26,7 +26,6 @@ def bar(share: float, *, kind: str = "bar") -> Markup:
         width = 0.6  # something is there
     return Markup(
         '<svg class="chart" height="12" aria-hidden="true">'
-        '<rect class="track" width="100%" height="12" rx="3"/>'
         '<rect class="{}" width="{:.2f}%" height="12" rx="3"/></svg>'
     ).format(kind, width)
 
