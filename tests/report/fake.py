@@ -39,11 +39,18 @@ SETTINGS: dict[str, Any] = {
         },
     },
     "model": "starter",
-    "inputs": "quickstart sentences",
+    "precision": "float32",
+    "rows": None,
     "per_input": 2,
     "max_tries": 5,
     "seed": 42,
-    "sampling": {"decay": 100.0, "top_k": 5, "top_p": 0.9, "max_new_tokens": 40},
+    "part_size": 256,
+    "decay": 100.0,
+    "floor": 0.01,
+    "temperature": 1.0,
+    "top_k": 5,
+    "top_p": 0.9,
+    "max_new_tokens": 40,
 }
 
 
@@ -118,7 +125,7 @@ def write_run(
     """Write a run folder: run.json and the tries in so many parts."""
     (folder / "parts").mkdir(parents=True)
     asked = {
-        "command": "tilth generate sts-x2 --inputs sentences.txt --model starter --out runs/sts",
+        "command": "generate",
         "settings": dict(settings),
         "fingerprints": {"inputs": "0", "model": "0"},
         "parts": planned if planned is not None else parts,

@@ -78,7 +78,7 @@ def test_seed_changes_the_draw_and_nothing_else() -> None:
 def test_figures_do_not_depend_on_the_parts() -> None:
     whole = table(pair_rows(SENTENCES))
     parts = [whole.slice(start, 37) for start in range(0, len(whole), 37)]
-    assert health([whole]).to_json() == health(parts).to_json()
+    assert health([whole]).to_dict() == health(parts).to_dict()
 
 
 def test_a_label_that_comes_late_is_counted_in_full() -> None:
@@ -177,10 +177,10 @@ def test_few_tries_say_nothing() -> None:
 
 def test_json_and_table() -> None:
     found = health([table(pair_rows(SENTENCES[:20]))])
-    data = json.loads(json.dumps(found.to_json()))
+    data = json.loads(json.dumps(found.to_dict()))
     assert [one["label"] for one in data["labels"]] == ["1", "0.5", "0"]
     assert data["kept"] + sum(data["dropped"].values()) == data["tries"]
-    headings, rows = health_table(found)
+    headings, *rows = health_table(found)
     assert all(len(cells) == len(headings) for cells in rows)
     assert rows[0][headings.index("tries")] == f"{found.labels[0].tries:,}"
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
+from tilth.report.content import Likeness, Report
 from tilth.report.figures import percent
-from tilth.report.gather import Likeness, Report
 from tilth.report.plots import axis, bar, histogram, ridge
 
 REASONS = {

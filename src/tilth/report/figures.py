@@ -89,7 +89,7 @@ class Health:
                 totals[reason] = totals.get(reason, 0) + count
         return dict(sorted(totals.items(), key=lambda item: (-item[1], item[0])))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists, numbers and strings."""
         return {
             "tries": self.tries,
@@ -133,13 +133,13 @@ def distinct(texts: Sequence[str], n: int) -> float | None:
     return len(grams) / total if total else None
 
 
-def health_table(figures: Health) -> tuple[list[str], list[list[str]]]:
-    """Return the headings and the rows of a table to print, one row per label."""
+def health_table(figures: Health) -> list[list[str]]:
+    """Return a table to print: the headings, then one row per label."""
     headings = [
         "label", "tries", "closed", "kept", "copies", "distinct-1", "distinct-2",
         "tokens", "words", "at floor", "repeated", "same input", "other label",
     ]  # fmt: skip
-    return headings, [_table_row(label) for label in figures.labels]
+    return [headings, *(_table_row(label) for label in figures.labels)]
 
 
 def _table_row(label: LabelHealth) -> list[str]:

@@ -23,9 +23,10 @@ from tilth.report.charts import (
     likeness_axis,
     likeness_rows,
 )
+from tilth.report.content import Report
 from tilth.report.figures import number, percent
-from tilth.report.gather import Report, gather
-from tilth.report.similarity import Similarity, word_overlap
+from tilth.report.gather import gather
+from tilth.report.similarity import Encoder, Similarity
 
 LONGEST_TEXT = 600  # characters of a text to read; the rest is counted
 SHOWN_LABELS = 12  # of a chart or table; the rest unfolds
@@ -66,10 +67,12 @@ def write_report(
     *,
     out: str | Path | None = None,
     curated: str | Path | None = None,
-    similarity: Similarity = word_overlap,
+    encoder: str | Encoder | None = None,
+    similarity: Similarity | None = None,
     method: str = "",
     seed: int = 0,
     seconds: float | None = None,
+    command: str | None = None,
     next_steps: Sequence[tuple[str, str]] | None = None,
 ) -> Path:
     """Write the report of a run and return where it lies.
@@ -77,15 +80,17 @@ def write_report(
     Args:
         run_folder: a folder of `tilth generate`, finished or not.
         out: the file to write; RUN/report.html when None.
-        curated: a folder that `tilth curate` made of the run.
-        similarity: how alike input and output are, one figure per pair.
-        method: what the page says the similarity is; needed when it is not the default.
+        curated: a folder that `tilth curate` made of the run; RUN/curated, if there, when None.
+        encoder: measures similarity by its cosine: a sentence-transformers model, or its name.
+        similarity: any other measure, one figure per pair; word overlap when both are None.
+        method: what the page says the measure is.
         seed: of the draw of examples and of the rows that similarity is computed on.
         seconds: time the run took; read from the files' dates when None.
+        command: the command line; taken from run.json when None.
         next_steps: what to do next, and the command for it; usual ones when None.
 
     Raises:
-        InputError: the folder holds no run, or no tries.
+        InputError: the folder holds no run, or no tries; the encoder cannot be loaded.
         TilthError: the file cannot be written.
 
     Example:
@@ -95,10 +100,12 @@ def write_report(
     report = gather(
         run_folder,
         curated=curated,
+        encoder=encoder,
         similarity=similarity,
         method=method,
         seed=seed,
         seconds=seconds,
+        command=command,
         next_steps=next_steps,
     )
     target = Path(out) if out is not None else Path(run_folder) / "report.html"

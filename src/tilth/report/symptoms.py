@@ -54,6 +54,10 @@ class Symptom:
     figure: str
     text: str
 
+    def __str__(self) -> str:
+        """Return the sentence."""
+        return self.text
+
 
 def symptoms(label: LabelHealth, limits: Limits = LIMITS) -> Iterator[Symptom]:
     """Yield what looks sick about a label, the worst first."""

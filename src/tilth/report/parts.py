@@ -1,0 +1,87 @@
+"""Reads run.json and the tries of a run folder, finished or not, with bounded memory."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tilth.errors import InputError, TilthError
+from tilth.report.figures import Health
+from tilth.report.health import health
+
+log = logging.getLogger(__name__)
+
+COLUMNS = (
+    "source_id", "item", "text_a", "text_b", "text", "label", "tokens", "floor_share",
+    "drop_reason",
+)  # fmt: skip
+
+
+def health_of_run(run_folder: str | Path) -> Health:
+    """Return the health of a run folder, finished or not.
+
+    Raises:
+        InputError: the folder holds no run, or no tries.
+    """
+    folder = Path(run_folder)
+    read_run_json(folder)
+    found = health(read_tries(part_files(folder)))
+    if not found.labels:
+        raise no_tries(folder)
+    return found
+
+
+def read_tries(parts: Sequence[Path], notices: list[str] | None = None) -> Iterator[pa.Table]:
+    """Yield the tries of part files, a bounded number of rows at a time.
+
+    A part that cannot be read is left out; the log and `notices` say so.
+    """
+    for part in parts:
+        try:
+            yield from _batches(part)
+        except (pa.ArrowException, OSError) as error:  # noqa: PERF203 - one part, not all
+            log.warning("%s cannot be read and is left out of the report: %s", part, error)
+            if notices is not None:
+                notices.append(f"{part.name} could not be read and is left out.")
+
+
+def _batches(part: Path) -> Iterator[pa.Table]:
+    with pq.ParquetFile(part) as file:
+        columns = [name for name in COLUMNS if name in file.schema_arrow.names]
+        for batch in file.iter_batches(batch_size=65_536, columns=columns):
+            yield pa.Table.from_batches([batch])
+
+
+def read_run_json(folder: Path) -> dict[str, Any]:
+    """Return what a run was asked for.
+
+    Raises:
+        InputError: there is no run.json.
+        TilthError: it cannot be read.
+    """
+    path = folder / "run.json"
+    try:
+        asked = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{folder}: no run.json here; give the folder of a run") from None
+    except (OSError, ValueError) as error:
+        raise TilthError(f"{path}: cannot be read ({error}); restore it or start anew") from error
+    if not isinstance(asked, dict):
+        raise TilthError(f"{path}: not a JSON object; restore it or start anew")
+    return asked
+
+
+def no_tries(folder: Path) -> InputError:
+    """Return the error for a run without any tries."""
+    return InputError(f"{folder}: no tries to report in parts/; run `tilth generate` first")
+
+
+def part_files(folder: Path) -> list[Path]:
+    """Return the parts there are, in order."""
+    return sorted(folder.glob("parts/part-*.parquet"))
