@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections import Counter as Tally
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tilth.data import Card, DatasetWriter, text_id
 from tilth.errors import InputError, TilthError
@@ -17,11 +19,13 @@ from tilth.generate.jobs import Sampler, Sampling
 from tilth.generate.settings import Item, Settings, items_from_inputs, items_from_nothing
 from tilth.generate.task import Task, first_text_task, load_task
 from tilth.generate.tries import make_part
-from tilth.models import LM, Endpoint
+from tilth.models import LM
 from tilth.runs import Progress, Run, complete
 
 if TYPE_CHECKING:
     from datasets import Dataset
+
+    from tilth.models import Endpoint
 
 # The paper draws the x1 of a pair task with top-p alone (section 4).
 FIRST_TEXT_TOP_K = 0
@@ -182,6 +186,8 @@ def run_generate(
     if order.from_x1 is not None:
         firsts = _first_texts(order, out / "x1", overwrite=overwrite, rows=rows, quiet=quiet)
         order = replace(order, inputs=firsts, from_x1=None)
+    elif overwrite and (out / "x1" / "run.json").is_file():
+        shutil.rmtree(out / "x1")  # of an earlier run that wrote its first texts itself
     items = order.items()
     _make(order, items, out, overwrite=overwrite, rows=rows, quiet=quiet)
     return load_rows(out)
@@ -232,6 +238,8 @@ def _make(
             chosen = items[start : start + settings.part_size]
             return make_part(task, lm.name, settings, chosen, sampler, progress)
 
+        size = settings.part_size
+        progress.skip(sum(len(items[part * size : (part + 1) * size]) for part in run.done()))
         complete(run, work, progress=progress)
         tally = write_dataset(run, task, lm)
     if not tally.kept:
@@ -310,8 +318,8 @@ def write_dataset(run: Run, task: Task, lm: LM | Endpoint) -> RowTally:
     tally = RowTally(Tally(), Tally())
     with DatasetWriter(run.path / "dataset") as writer:
         for table in _tables(run):
-            dropped = pa.compute.is_valid(table["drop_reason"])
-            kept = table.filter(pa.compute.invert(dropped))
+            dropped = pc.is_valid(table["drop_reason"])
+            kept = table.filter(pc.invert(dropped))
             tally.labels.update(kept["label"].to_pylist())
             tally.drops.update(table["drop_reason"].drop_null().to_pylist())
             writer.write(_finished(kept, task), split="train")

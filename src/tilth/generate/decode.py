@@ -51,6 +51,7 @@ class Engine:
         self._store = PromptStore(lm, heads)
         self._marks = TokenMarks(lm)
         self._positions = max_positions(lm)
+        self.row_tokens = 0  # run so far, prompts not counted: what benchmarks ask for
         check_model(lm)
 
     @torch.inference_mode()
@@ -61,6 +62,7 @@ class Engine:
             batch = _Batch(self.lm, self.sampling, self._marks, self._store, self.rows, queue)
             try:
                 batch.run(then)
+                self.row_tokens += batch.row_tokens
             except (torch.OutOfMemoryError, RuntimeError) as error:
                 if not _out_of_memory(error):
                     raise
@@ -136,6 +138,7 @@ class _Batch:
         self.text: Numbers = np.zeros((self.rows, new), np.int64)
         self.uniform = np.zeros((self.rows, new), np.float32)
         self.floored: Numbers = np.zeros(self.rows, np.int64)
+        self.row_tokens = 0
 
     def run(self, then: Then) -> None:
         """Decode until the queue is empty and every row is free."""
@@ -217,6 +220,7 @@ class _Batch:
         )
         if self.logits is not None:
             self.logits[:span] = logits
+        self.row_tokens += span
         self.position[:span] += self.owner[:span] != _FREE
 
     def _draw(self, mains: Numbers, then: Then) -> None:

@@ -1,0 +1,164 @@
+"""tilth's engine against DINO's original algorithm: outputs kept per second, in one process.
+
+    python benchmarks/generate.py                     # the starter LM
+    python benchmarks/generate.py --model gpt2-shape  # GPT-2 small's shape, random weights
+
+Both run the task sts-x2 on the same model and inputs, in turn, several rounds; the ratio of each
+round is printed and their median. The random model's vocabulary holds quotation marks in such a
+share of its tokens that its texts close about as often as the starter's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import time
+from dataclasses import replace
+from typing import Any
+
+import torch
+from original import OriginalDino
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+from tilth.generate.decode import Engine, choose_rows
+from tilth.generate.settings import Settings, items_from_inputs
+from tilth.generate.task import Task, load_task
+from tilth.generate.tries import Tries
+from tilth.models.lm import LM, load_lm
+from tilth.recipes.quickstart import quickstart_sentences
+
+CLOSING_SHARE = 1 / 14  # chance that a token ends the text
+
+
+class Silent:
+    """Counts nothing."""
+
+    def advance(self, done: int = 0, kept: int = 0, dropped: int = 0) -> None:
+        """Take no note."""
+
+
+def gpt2_shape() -> LM:
+    """Return GPT-2 small's shape with random weights and texts that close."""
+    config = GPT2Config(tie_word_embeddings=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=1500, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    task = load_task("sts-x2")
+    tokenizer.train_from_iterator(
+        quickstart_sentences() + [label.instruction for label in task.labels], trainer
+    )
+    every = round(1 / CLOSING_SHARE)
+    missing = config.vocab_size - tokenizer.get_vocab_size() - 1
+    tokenizer.add_tokens([f' z{n}"' if n % every == 0 else f" z{n}" for n in range(missing)])
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>")
+    torch.manual_seed(0)
+    return LM("gpt2-shape", GPT2LMHeadModel(config).eval(), fast, "random")
+
+
+def ours(engine: Engine, task: Task, texts: list[str]) -> tuple[int, int, float]:
+    """Return outputs kept, tries and seconds of our engine."""
+    items = items_from_inputs(task, texts, texts)
+    tries = Tries(task, Settings(), items, Silent())
+    start = time.perf_counter()
+    engine.run(tries.first(), tries.then)
+    seconds = time.perf_counter() - start
+    reasons = [outcome.reason for _, outcome in tries.outcomes()]
+    return reasons.count(None), len(reasons), seconds
+
+
+def theirs(peer: OriginalDino, task: Task, texts: list[str]) -> tuple[int, float]:
+    """Return outputs kept and seconds of the original algorithm."""
+    start = time.perf_counter()
+    rows = peer.generate(task, texts)
+    return len(rows), time.perf_counter() - start
+
+
+def ceiling(model: Any, rows: int) -> float:
+    """Return the rows a second at which the model's matrix products alone could run."""
+    seconds = 0.0
+    for module in model.modules():
+        weight = getattr(module, "weight", None)
+        if type(module).__name__ in ("Linear", "Conv1D") and weight is not None:
+            wide = weight.shape[0] if type(module).__name__ == "Conv1D" else weight.shape[1]
+            matrix = weight if type(module).__name__ == "Conv1D" else weight.T
+            values = torch.randn(rows, wide, dtype=weight.dtype)
+            times = []
+            for _ in range(5):
+                start = time.perf_counter()
+                values @ matrix
+                times.append(time.perf_counter() - start)
+            seconds += statistics.median(times)
+    return rows / seconds
+
+
+@torch.inference_mode()
+def main() -> None:
+    """Run both in turn and print the ratios."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="starter", help="starter, gpt2-shape or a folder")
+    parser.add_argument("--inputs", type=int, default=0, help="0: 256, or 48 for gpt2-shape")
+    parser.add_argument("--peer-inputs", type=int, default=0, help="0: 8, or 3 for gpt2-shape")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--precision", default="auto")
+    parser.add_argument("--rows", type=int, default=0, help="0: chosen as in a run")
+    args = parser.parse_args()
+    big = args.model == "gpt2-shape"
+    count, few = args.inputs or (48 if big else 256), args.peer_inputs or (3 if big else 8)
+
+    task = load_task("sts-x2")
+    base = gpt2_shape() if big else load_lm(args.model, precision="float32")
+    sentences = quickstart_sentences()
+    texts = [f"{sentences[n % len(sentences)]}{' ' * 0}" for n in range(count)]
+    if count > len(sentences):  # the shipped sentences, halves joined anew
+        texts = [
+            " ".join(
+                sentences[n % len(sentences)].split()[:5]
+                + sentences[(n * 7 + 3) % len(sentences)].split()[-6:]
+            )
+            for n in range(count)
+        ]
+    texts = list(dict.fromkeys(texts))
+    peer = OriginalDino(base.model, base.tokenizer)
+    precisions = ["bfloat16", "float32"] if args.precision == "auto" else [args.precision]
+    engines = {}
+    for precision in precisions:
+        model = base.model
+        if precision != "float32":
+            import copy
+
+            model = copy.deepcopy(base.model).to(getattr(torch, precision))
+        lm = replace(base, model=model)
+        rows = args.rows or choose_rows(lm, prompt_tokens=64, max_new_tokens=40)
+        heads = [label.head for label in task.labels]
+        engines[precision] = Engine(lm, Settings().sampling, heads=heads, rows=rows)
+    print(f"{args.model}: {len(texts)} inputs for tilth, {few} for the original, per round")
+    theirs(peer, task, texts[:1])
+    ratios: dict[str, list[float]] = {name: [] for name in engines}
+    for number in range(args.rounds):
+        mine = texts[number * few % len(texts) :][:few]
+        kept, seconds = theirs(peer, task, mine)
+        rate = kept / seconds
+        print(f"round {number + 1}: original {rate:.2f} outputs/s ({kept} in {seconds:.1f} s)")
+        for name, engine in engines.items():
+            before = engine.row_tokens
+            kept, tries, seconds = ours(engine, task, texts)
+            ratios[name].append(kept / seconds / rate)
+            share = (engine.row_tokens - before) / seconds / ceiling(engine.lm.model, engine.rows)
+            print(
+                f"         tilth {name:8} {kept / seconds:.1f} outputs/s "
+                f"({kept} of {tries} tries in {seconds:.1f} s): {ratios[name][-1]:.1f}x; "
+                f"{(engine.row_tokens - before) / seconds:.0f} row tokens/s, "
+                f"{share:.0%} of the matrix products' ceiling at {engine.rows} rows"
+            )
+    for name, values in ratios.items():
+        print(f"median ratio, {name}: {statistics.median(values):.1f}x")
+    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+"""Names to loaded models: starter, hub id, folder, OpenAI-compatible endpoint."""
+
+from typing import TYPE_CHECKING, Any
+
+from tilth.models.lm import LM, load_lm, starter_path
+
+if TYPE_CHECKING:
+    from tilth.models.endpoint import Endpoint
+
+__all__ = ["LM", "Endpoint", "load_lm", "starter_path"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the endpoint's client only when it is asked for."""
+    if name == "Endpoint":
+        from tilth.models.endpoint import Endpoint
+
+        return Endpoint
+    raise AttributeError(name)

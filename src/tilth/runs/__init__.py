@@ -1,0 +1,16 @@
+"""The run folder of a long job, what is done in it, and how work on it goes on."""
+
+from tilth.runs.folder import Run, RunLocked, RunMismatch
+from tilth.runs.progress import Progress
+from tilth.runs.work import Executor, ThisProcess, Work, complete
+
+__all__ = [
+    "Executor",
+    "Progress",
+    "Run",
+    "RunLocked",
+    "RunMismatch",
+    "ThisProcess",
+    "Work",
+    "complete",
+]

@@ -1,0 +1,334 @@
+"""The run folder: what was asked, parts that are whole or absent, one writer at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import platform
+import re
+import shutil
+import socket
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tilth.errors import InputError, TilthError
+from tilth.runs.files import TEMPORARY, disk_errors, write_whole
+
+log = logging.getLogger(__name__)
+
+Json: TypeAlias = Any
+_PART = re.compile(r"part-(\d{5,})\.parquet")
+_PACKAGES = ("tilth", "torch", "transformers", "datasets", "pyarrow", "numpy")
+# All that `--overwrite` may remove; anything else in the folder is the user's.
+_OWNED = ("run.json", "parts", "dataset", "curated", "report.html")
+_LOCK = ".lock"
+
+
+class RunMismatch(InputError):  # noqa: N818 - named for what it is
+    """The folder holds a run with other settings."""
+
+
+class RunLocked(TilthError):  # noqa: N818
+    """Another process writes in the folder."""
+
+
+class Run:
+    """One long job's folder.
+
+    `run.json` says what was asked, `parts/` holds what is done. There is no second record of
+    what is done that could disagree. Use it as a context manager: only then it is locked and may
+    be written.
+    """
+
+    def __init__(self, path: Path, asked: dict[str, Json]) -> None:
+        self.path, self._asked = path, asked
+        self._lock: BinaryIO | None = None
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        command: str,
+        settings: Mapping[str, Json],
+        fingerprints: Mapping[str, str],
+        parts: int,
+        overwrite: bool = False,
+    ) -> Run:
+        """Make a run folder, or return to one with the same settings.
+
+        Args:
+            path: the folder; made with its parents where needed.
+            command: the tilth command, such as `generate`.
+            settings: everything asked for that changes rows; JSON values.
+            fingerprints: name -> hash, of inputs and models.
+            parts: how many parts the finished run has.
+            overwrite: remove an earlier run in this folder first, never other files.
+
+        Raises:
+            RunMismatch: the folder holds another run; every difference is named.
+            RunLocked: another process writes in it.
+            InputError: the folder holds something else.
+            TilthError: the folder cannot be written.
+        """
+        path = Path(path)
+        asked = {
+            "command": command,
+            "settings": _plain(settings),
+            "fingerprints": dict(fingerprints),
+            "parts": parts,
+        }
+        with disk_errors(path):
+            path.mkdir(parents=True, exist_ok=True)
+            if not os.access(path, os.W_OK):
+                raise PermissionError(13, "Permission denied", str(path))
+            (path / _LOCK).touch()
+        run = cls(path, asked)
+        with run:  # two that start together must not both make it
+            run._open(overwrite)
+        return run
+
+    def _open(self, overwrite: bool) -> None:
+        file = self.path / "run.json"
+        was_run = file.exists()
+        if was_run and overwrite:
+            self._remove_owned()
+        elif was_run:
+            found = read_run_json(self.path)
+            self._compare(found)
+            self._asked = found
+            return
+        others = [item.name for item in self.path.iterdir() if item.name not in (_LOCK, "x1")]
+        if others and not was_run:
+            (self.path / _LOCK).unlink()
+            raise InputError(
+                f"{self.path}: the folder holds {others[0]!r} and is no run: choose another --out"
+            )
+        with disk_errors(self.path):
+            (self.path / "parts").mkdir(exist_ok=True)
+        self._asked["versions"] = _versions()
+        self._asked["created"] = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        self._asked["resolved"] = {}
+        self._save()
+
+    def _compare(self, found: Mapping[str, Json]) -> None:
+        differences = list(_differences(found, self._asked))
+        if differences:
+            raise RunMismatch(
+                f"{self.path}: holds another run: {'; '.join(differences)}: --overwrite starts "
+                "anew, or choose another --out"
+            )
+        for name, now in _versions().items():
+            then = found.get("versions", {}).get(name)
+            if then != now:
+                log.warning("%s was begun with %s %s, this is %s", self.path, name, then, now)
+
+    def _remove_owned(self) -> None:
+        with disk_errors(self.path):
+            for name in _OWNED:
+                item = self.path / name
+                if item.is_dir() and not item.is_symlink():
+                    shutil.rmtree(item)
+                else:
+                    item.unlink(missing_ok=True)
+
+    def _save(self) -> None:
+        text = json.dumps(self._asked, indent=2, ensure_ascii=False) + "\n"
+        self.write_file("run.json", text)
+
+    @property
+    def command(self) -> str:
+        """The tilth command that was asked for."""
+        return str(self._asked["command"])
+
+    @property
+    def settings(self) -> dict[str, Json]:
+        """What was asked for."""
+        return dict(self._asked["settings"])
+
+    @property
+    def parts(self) -> int:
+        """How many parts the finished run has."""
+        return int(self._asked["parts"])
+
+    def resolve(self, name: str, make: Callable[[], Json]) -> Json:
+        """Return a fact that is chosen once, at the first start, and kept for every resume."""
+        resolved = self._asked["resolved"]
+        if name not in resolved:
+            resolved[name] = make()
+            self._save()
+        return resolved[name]
+
+    def __enter__(self) -> Run:
+        """Lock the folder; clean up after a writer that was killed.
+
+        Raises:
+            RunLocked: another process holds it.
+        """
+        with disk_errors(self.path):
+            lock = open(self.path / _LOCK, "r+b")  # noqa: SIM115 - open as long as it is held
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = lock.read().decode(errors="replace").strip() or "another process"
+            lock.close()
+            raise RunLocked(
+                f"{self.path}: {holder} is writing here: wait for it, or choose another --out"
+            ) from None
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
+        lock.flush()
+        self._lock = lock
+        for stale in self.path.rglob(f"{TEMPORARY}*"):
+            if stale.is_file():
+                stale.unlink(missing_ok=True)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Release the folder."""
+        if self._lock is not None:
+            self._lock.truncate(0)
+            self._lock.close()
+            self._lock = None
+
+    def part_path(self, index: int) -> Path:
+        """Return where a part lies."""
+        return self.path / "parts" / f"part-{index:05d}.parquet"
+
+    def write_part(self, index: int, table: pa.Table) -> None:
+        """Write a part: afterwards it is there whole, whatever happens meanwhile.
+
+        Raises:
+            TilthError: the disk is full, or the folder cannot be written.
+        """
+        self._must_be_locked()
+        write_whole(
+            self.part_path(index),
+            lambda file: pq.write_table(table, file, compression="zstd"),
+        )
+
+    def read_part(self, index: int) -> pa.Table:
+        """Return a part's rows."""
+        return pq.read_table(self.part_path(index))
+
+    def done(self) -> list[int]:
+        """Return the numbers of the parts that are there and readable.
+
+        A part that the disk has damaged is moved aside with a warning and will be made again.
+        """
+        found = []
+        for path in sorted((self.path / "parts").glob("part-*.parquet")):
+            match = _PART.fullmatch(path.name)
+            if match and int(match[1]) < self.parts and self._readable(path):
+                found.append(int(match[1]))
+        return found
+
+    def _readable(self, path: Path) -> bool:
+        try:
+            pq.read_metadata(path)
+        except (pa.ArrowException, OSError) as error:
+            aside = path.with_suffix(".damaged")
+            log.warning("%s cannot be read (%s): moved to %s", path, error, aside.name)
+            path.rename(aside)
+            return False
+        return True
+
+    def missing(self) -> list[int]:
+        """Return the numbers of the parts still to be made."""
+        done = set(self.done())
+        return [index for index in range(self.parts) if index not in done]
+
+    def rows_done(self) -> int:
+        """Return how many rows the parts hold."""
+        return sum(pq.read_metadata(self.part_path(index)).num_rows for index in self.done())
+
+    def write_file(self, name: str, content: str | bytes) -> None:
+        """Write a file of the run as a whole, such as its report."""
+        self._must_be_locked()
+        data = content.encode() if isinstance(content, str) else content
+        write_whole(self.path / name, lambda file: _write(file, data))
+
+    def _must_be_locked(self) -> None:
+        if self._lock is None:
+            raise RuntimeError("a run is written inside its `with` block only")
+
+
+def _write(file: BinaryIO, data: bytes) -> None:
+    file.write(data)
+
+
+def read_run_json(path: Path) -> dict[str, Json]:
+    """Return what a run folder's run.json holds.
+
+    Raises:
+        InputError: there is none.
+        TilthError: it is damaged.
+    """
+    file = path / "run.json"
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no run.json: name a run folder") from None
+    except (OSError, ValueError) as error:
+        raise TilthError(f"{file}: cannot be read ({error}): --overwrite starts anew") from error
+    needed = ("command", "settings", "fingerprints", "parts", "resolved")
+    if not isinstance(found, dict) or any(name not in found for name in needed):
+        raise TilthError(f"{file}: is not what tilth wrote: --overwrite starts anew")
+    return found
+
+
+def _differences(found: Mapping[str, Json], asked: Mapping[str, Json]) -> list[str]:
+    """Return a line for each thing that was asked for otherwise."""
+    if found["command"] != asked["command"]:
+        return [f"command is {found['command']} in the folder, {asked['command']} asked"]
+    lines = []
+    old, new = found["settings"], asked["settings"]
+    for name in dict.fromkeys((*old, *new)):
+        if old.get(name) != new.get(name):
+            lines.append(
+                f"{name} is {_short(old.get(name))} in the folder, {_short(new.get(name))} asked"
+            )
+    old, new = found["fingerprints"], asked["fingerprints"]
+    lines += [
+        f"the {name} {'are' if name.endswith('s') else 'is'} not the same"
+        for name in dict.fromkeys((*old, *new))
+        if old.get(name) != new.get(name)
+    ]
+    if not lines and found["parts"] != asked["parts"]:
+        lines.append(f"it has {found['parts']} parts, {asked['parts']} asked")
+    return lines
+
+
+def _short(value: Json) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _plain(settings: Mapping[str, Json]) -> dict[str, Json]:
+    """Return settings as JSON gives them back, so that they compare equal later."""
+    plain: dict[str, Json] = json.loads(json.dumps(settings))
+    return plain
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # noqa: PERF203 - a handful
+            continue
+    return found

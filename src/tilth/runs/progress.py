@@ -1,0 +1,126 @@
+"""How far the work is: a bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import Progress as Bar
+from rich.text import Text
+
+_SECONDS_BETWEEN_LINES = 30.0
+
+
+class _Rate(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        kept, dropped = task.fields["kept"], task.fields["dropped"]
+        rate = (kept + dropped) / task.elapsed if task.elapsed else 0.0
+        return Text(f"{rate:.1f} rows/s · {kept} kept · {dropped} dropped")
+
+
+class Progress:
+    """Counts done items, kept and dropped rows, and shows them.
+
+    Args:
+        total: items of the whole job.
+        done: items that were done before.
+        quiet: show nothing.
+        what: what an item is called.
+    """
+
+    def __init__(
+        self, total: int, *, done: int = 0, quiet: bool = False, what: str = "inputs"
+    ) -> None:
+        self.total, self.done, self.kept, self.dropped = total, done, 0, 0
+        self._quiet, self._what = quiet, what
+        self._before = done
+        self._begun = self._said = time.monotonic()
+        self._bar: Bar | None = None
+        self._task = TaskID(0)
+
+    def advance(self, done: int = 0, kept: int = 0, dropped: int = 0) -> None:
+        """Count finished items, kept and dropped rows."""
+        self.done += done
+        self.kept += kept
+        self.dropped += dropped
+        self._show()
+
+    def skip(self, done: int) -> None:
+        """Say that items were done in an earlier session; they count for no rate."""
+        self.done += done
+        self._before += done
+        self._show()
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Take back what was counted inside if it fails: its rows are not kept."""
+        before = self.done, self.kept, self.dropped
+        try:
+            yield
+        except BaseException:
+            self.done, self.kept, self.dropped = before
+            self._show()
+            raise
+
+    def line(self) -> str:
+        """Return the state as one line."""
+        seconds = max(time.monotonic() - self._begun, 1e-9)
+        here = self.done - self._before
+        left = f", {(self.total - self.done) * seconds / here:.0f} s left" if here else ""
+        rate = (self.kept + self.dropped) / seconds
+        return (
+            f"{self.done}/{self.total} {self._what}, {rate:.1f} rows/s, {self.kept} kept, "
+            f"{self.dropped} dropped{left}"
+        )
+
+    def __enter__(self) -> Progress:
+        """Begin to show."""
+        console = Console(stderr=True)
+        if not self._quiet and console.is_terminal:
+            self._bar = Bar(
+                TextColumn(self._what),
+                BarColumn(),
+                MofNCompleteColumn(),
+                _Rate(),
+                TimeRemainingColumn(compact=True),
+                console=console,
+            )
+            self._bar.start()
+            self._task = self._bar.add_task(
+                self._what, total=self.total, completed=self.done, kept=0, dropped=0
+            )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Show the last state and stop."""
+        if self._bar is not None:
+            self._show()
+            self._bar.stop()
+            self._bar = None
+
+    def _show(self) -> None:
+        if self._bar is not None:
+            self._bar.update(
+                self._task, completed=self.done, kept=self.kept, dropped=self.dropped
+            )
+        elif not self._quiet and time.monotonic() - self._said > _SECONDS_BETWEEN_LINES:
+            self._said = time.monotonic()
+            sys.stderr.write(self.line() + "\n")

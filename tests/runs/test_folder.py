@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+import json
+import logging
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tilth.errors import InputError, TilthError
+from tilth.runs import Progress, Run, RunLocked, RunMismatch, complete
+from tilth.runs.files import TEMPORARY, write_whole
+
+
+def table(index: int, rows: int = 3) -> pa.Table:
+    return pa.table({"part": [index] * rows, "row": range(rows), "text": ["a text"] * rows})
+
+
+def open_run(path: Path, **changes: Any) -> Run:
+    asked: dict[str, Any] = {
+        "command": "generate",
+        "settings": {"decay": 100, "seed": 0},
+        "fingerprints": {"inputs": "abc", "model": "def"},
+        "parts": 4,
+    }
+    return Run.open(path, **{**asked, **changes})
+
+
+def test_parts_are_read_back_and_the_rest_is_missing(tmp_path: Path) -> None:
+    run = open_run(tmp_path / "run")
+    with run:
+        run.write_part(2, table(2))
+    assert run.done() == [2]
+    assert run.missing() == [0, 1, 3]
+    assert run.rows_done() == 3
+    assert open_run(tmp_path / "run").read_part(2) == table(2)
+
+
+def test_writing_without_the_lock_is_refused(tmp_path: Path) -> None:
+    run = open_run(tmp_path / "run")
+    with pytest.raises(RuntimeError, match="inside its `with`"):
+        run.write_part(0, table(0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"settings": {"decay": 50, "seed": 0}}, "decay is 100 in the folder, 50 asked"),
+        ({"settings": {"decay": 100}}, "seed is 0 in the folder, null asked"),
+        ({"settings": {"decay": 100, "seed": 0, "top": 1}}, "top is null in the folder, 1 asked"),
+        ({"command": "curate"}, "command is generate in the folder, curate asked"),
+        ({"fingerprints": {"inputs": "x", "model": "def"}}, "the inputs are not the same"),
+        ({"fingerprints": {"inputs": "abc", "model": "x"}}, "the model is not the same"),
+        ({"parts": 5}, "it has 4 parts, 5 asked"),
+    ],
+)
+def test_other_settings_are_refused_by_name(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    open_run(tmp_path)
+    with pytest.raises(RunMismatch) as error:
+        open_run(tmp_path, **changes)
+    assert message in str(error.value)
+    assert "--overwrite starts anew" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_every_difference_is_named(tmp_path: Path) -> None:
+    open_run(tmp_path)
+    with pytest.raises(RunMismatch, match=r"decay is 100 .*; seed is 0 .*; the model is not"):
+        open_run(
+            tmp_path,
+            settings={"decay": 1, "seed": 1},
+            fingerprints={"inputs": "abc", "model": "x"},
+        )
+
+
+def test_overwrite_removes_the_run_and_nothing_else(tmp_path: Path) -> None:
+    with open_run(tmp_path) as run:
+        run.write_part(0, table(0))
+        run.write_file("report.html", "old")
+    (tmp_path / "notes.txt").write_text("mine")
+    again = open_run(tmp_path, settings={"decay": 1}, overwrite=True)
+    assert again.done() == []
+    assert again.settings == {"decay": 1}
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".lock", "notes.txt", "parts", "run.json"]
+
+
+def test_a_folder_of_other_things_is_refused_even_with_overwrite(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    for overwrite in (False, True):
+        with pytest.raises(InputError, match=r"holds 'thesis.tex' and is no run"):
+            open_run(tmp_path, overwrite=overwrite)
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+
+
+def test_a_fact_is_chosen_once(tmp_path: Path) -> None:
+    with open_run(tmp_path) as run:
+        assert run.resolve("rows", lambda: 256) == 256
+    with open_run(tmp_path) as run:
+        assert run.resolve("rows", lambda: 8) == 256
+
+
+def test_a_second_writer_is_told_who_holds_the_folder(tmp_path: Path) -> None:
+    run = open_run(tmp_path)
+    with run:
+        code = (
+            "import sys; from pathlib import Path; from tests.runs.test_folder import open_run\n"
+            "from tilth.runs import RunLocked\n"
+            "try: open_run(Path(sys.argv[1]))\n"
+            "except RunLocked as error: print(error)\n"
+        )
+        said = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+        ).stdout
+        assert f"process {os.getpid()} on " in said
+        assert "is writing here: wait for it" in said
+        with pytest.raises(RunLocked):
+            open_run(tmp_path)
+    open_run(tmp_path)
+
+
+def test_leftovers_of_a_killed_writer_go(tmp_path: Path) -> None:
+    open_run(tmp_path)
+    stale = tmp_path / "parts" / f"{TEMPORARY}123-part-00000.parquet"
+    stale.write_bytes(b"half")
+    with open_run(tmp_path):
+        assert not stale.exists()
+
+
+def test_a_damaged_part_is_moved_aside_and_made_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_run(tmp_path) as run:
+        for index in range(4):
+            run.write_part(index, table(index))
+    path = run.part_path(1)
+    path.write_bytes(path.read_bytes()[:-20])
+    with open_run(tmp_path) as run, caplog.at_level(logging.WARNING):
+        assert run.missing() == [1]
+        complete(run, lambda index, _: table(index), progress=Progress(4, quiet=True))
+        assert run.missing() == []
+    assert "part-00001.damaged" in caplog.text
+    assert run.read_part(1) == table(1)
+
+
+def test_a_damaged_run_json_is_named(tmp_path: Path) -> None:
+    open_run(tmp_path)
+    for content in ("{", "[]", '{"command": "generate"}'):
+        (tmp_path / "run.json").write_text(content)
+        with pytest.raises(TilthError, match=r"run\.json: .*--overwrite starts anew"):
+            open_run(tmp_path)
+    open_run(tmp_path, overwrite=True)
+
+
+def test_other_versions_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    open_run(tmp_path)
+    asked = json.loads((tmp_path / "run.json").read_text())
+    asked["versions"]["torch"] = "0.0.1"
+    (tmp_path / "run.json").write_text(json.dumps(asked))
+    open_run(tmp_path)
+    assert "was begun with torch 0.0.1" in caplog.text
+
+
+def test_a_file_as_folder_and_a_file_above_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(TilthError, match="a file stands where a folder is needed"):
+        open_run(tmp_path / "file")
+    with pytest.raises(TilthError, match="a part of the path is a file"):
+        open_run(tmp_path / "file" / "run")
+
+
+def test_a_full_disk_is_one_line_and_leaves_whole_parts(tmp_path: Path) -> None:
+    """The limit on file sizes makes the system refuse a write in the middle of a part."""
+    code = f"""
+import os, resource, signal, sys
+from pathlib import Path
+import pyarrow as pa
+from tests.runs.test_folder import open_run, table
+from tilth.errors import TilthError
+from tilth.runs import Progress, complete
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20000, {resource.RLIM_INFINITY}))
+def work(index, progress):
+    progress.advance(done=1, kept=1)
+    return pa.table({{"noise": [os.urandom(40000 if index == 2 else 100)]}})
+progress = Progress(4, quiet=True)
+try:
+    with open_run(Path(sys.argv[1])) as run:
+        complete(run, work, progress=progress)
+except TilthError as error:
+    print(error, progress.done)
+"""
+    said = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+    ).stdout
+    assert "the file would be larger than allowed" in said
+    assert said.strip().endswith(" 2")
+    run = open_run(tmp_path)
+    assert run.done() == [0, 1]
+    assert not list(tmp_path.rglob(f"{TEMPORARY}*"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
+    mount = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(tmp_path)], check=False
+    )
+    if mount.returncode:
+        pytest.skip("this machine mounts no tmpfs")
+    try:
+        with open_run(tmp_path / "run") as run:
+            run.write_part(0, table(0))
+            with pytest.raises(TilthError, match=r"part-00001.parquet: the disk is full"):
+                run.write_part(1, pa.table({"noise": [os.urandom(400_000)]}))
+            assert run.done() == [0]
+            run.write_part(1, table(1))
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_an_unwritable_folder_is_named() -> None:
+    with pytest.raises(TilthError, match=r"/proc/.*: (no permission|the file system|No such)"):
+        open_run(Path("/proc/run"))
+
+
+def test_an_error_while_writing_keeps_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def fail(file: Any) -> None:
+        file.write(b"half of the new")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(path, fail)
+    assert path.read_bytes() == b"old"
+    assert [item.name for item in tmp_path.iterdir()] == ["file"]
+
+
+def test_progress_takes_back_a_failed_part(tmp_path: Path) -> None:
+    progress = Progress(40, quiet=True)
+
+    def work(index: int, progress: Progress) -> pa.Table:
+        progress.advance(done=5, kept=4, dropped=1)
+        if index == 2:
+            raise KeyboardInterrupt
+        return table(index)
+
+    with pytest.raises(KeyboardInterrupt), open_run(tmp_path) as run:
+        complete(run, work, progress=progress)
+    assert (progress.done, progress.kept, progress.dropped) == (10, 8, 2)
+    assert run.done() == [0, 1]
+
+
