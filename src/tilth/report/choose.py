@@ -44,7 +44,7 @@ def same_input(tally: Tally, tries: Iterable[pa.Table]) -> list[list[Example]]:
 
 def kept_examples(tally: Tally) -> list[Example]:
     """Return a few kept rows per label."""
-    each = max(2, min(6, 120 // len(tally.labels)))
+    each = max(1, min(6, 90 // len(tally.labels)))
     return [row for label in tally.labels for row in tally.kept_rows(label, each)]
 
 

@@ -117,12 +117,13 @@ def render(report: Report) -> str:
     """Return the page of a report."""
     health = report.health
     script_hash = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
-    labels = [label.label for label in health.labels]
-    return _template().render(
+    labels = [label.label for label in health.labels] or [""]
+    page = _template().render(
         report=report,
         claim=_claim(report),
         figures=_figures(report),
         labels=labels,
+        label_width=f"{min(max(0.55 * max(map(len, labels)) + 1.8, 4.4), 13.0):.1f}rem",
         sick={warning.label for warning in health.warnings},
         shown=SHOWN_LABELS,
         drops=drop_rows(health.dropped, health.tries),
@@ -136,6 +137,7 @@ def render(report: Report) -> str:
         script=Markup(SCRIPT),
         script_hash=script_hash,
     )
+    return page.lstrip()
 
 
 @cache
@@ -202,10 +204,14 @@ def _figures(report: Report) -> list[tuple[str, str, str]]:
         rows.append(("time", duration(report.seconds), report.time_note))
         rate = health.kept / report.seconds
         tokens = sum(label.all_tokens for label in health.labels) / report.seconds
-        rows.append(
-            ("kept per second", number(rate, 1 if rate < 100 else 0), f"{tokens:,.0f} tokens/s")
-        )
+        rows.append(("kept per second", _rate(rate), f"{_rate(tokens)} tokens per second"))
     return rows
+
+
+def _rate(per_second: float) -> str:
+    if per_second >= 100:
+        return f"{per_second:,.0f}"
+    return f"{per_second:.1f}" if per_second >= 0.1 else f"{per_second:.2g}"
 
 
 def duration(seconds: float) -> str:
