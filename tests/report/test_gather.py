@@ -1,6 +1,7 @@
 import json
 import logging
 import os
+import shlex
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -112,8 +113,30 @@ def test_command_can_be_given(run: Path) -> None:
 
 
 def test_next_steps(run: Path) -> None:
-    assert any("tilth curate" in command for _, command in gather(run).next_steps)
+    commands = [command for _, command in gather(run).next_steps]
+    assert commands[0] == f"tilth curate {run}"
+    assert f"{run}/dataset" in commands[1]
+    write_curated(run / "curated", {1.0: 10}, {})
+    commands = [command for _, command in gather(run).next_steps]
+    assert f"{run}/curated" in commands[0]
+    assert not any("tilth curate" in command for command in commands)
     assert gather(run, next_steps=[("Rest", "true")]).next_steps == [("Rest", "true")]
+
+
+def test_next_steps_after_nothing_was_kept(tmp_path: Path) -> None:
+    rows = [{**row, "drop_reason": "not-closed"} for row in ROWS]
+    commands = [command for _, command in gather(write_run(tmp_path / "r", rows)).next_steps]
+    assert len(commands) == 1
+    assert "--plan" in commands[0]
+
+
+def test_folders_with_odd_names_are_quoted(tmp_path: Path) -> None:
+    commands = [c for _, c in gather(write_run(tmp_path / "it's; rm", ROWS)).next_steps]
+    for command in commands[:2]:
+        assert "it's; rm" in " ".join(shlex.split(command))
+        assert "rm" not in shlex.split(command)
+    code = shlex.split(commands[1])[2]
+    compile(code, "step", "exec")
 
 
 def test_curated_folder(run: Path, tmp_path: Path) -> None:

@@ -71,9 +71,10 @@ def length_rows(report: Report) -> list[ChartRow]:
         return []
     total = np.sum(list(counts.values()), axis=0)
     # The longest half per cent would squeeze all others; it goes into the last bin.
-    last = int(np.searchsorted(np.cumsum(total), 0.995 * total.sum())) + 1
-    width = max(1, -(-last // 30))
-    bins = -(-(last + 1) // width)
+    last = int(np.searchsorted(np.cumsum(total), 0.995 * total.sum()))
+    width = last // 30 + 1
+    bins = last // width + 1
+    more = "+" if total[last + 1 :].any() or width > 1 else ""
     rows = []
     for label, row in counts.items():
         binned = [int(row[i * width : (i + 1) * width].sum()) for i in range(bins - 1)]
@@ -90,7 +91,13 @@ def length_rows(report: Report) -> list[ChartRow]:
                     text=f"Label {label}: lengths in words; median {middle}, "
                     f"80% between {low} and {high}.",
                 ),
-                axis=axis([(0.0, "0"), (0.5, f"{bins * width // 2}"), (1.0, f"{last}+")]),
+                axis=axis(
+                    [
+                        (0.0, "0"),
+                        (0.5, f"{bins * width // 2}"),
+                        (1.0, f"{(bins - 1) * width}{more}"),
+                    ]
+                ),
             )
         )
     return rows

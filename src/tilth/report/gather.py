@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -82,13 +83,14 @@ def gather(
     task = _task_name(settings, asked, folder)
     if curated is None and next((folder / "curated").rglob("*.parquet"), None) is not None:
         curated = folder / "curated"
+    figures = tally.health()
     measure, says = _measure(encoder, similarity)
     together = same_input(tally, read_tries(parts))
     return Report(
         folder=str(run_folder),
         task=task,
         model=str(settings.get("model", "unknown")),
-        health=tally.health(),
+        health=figures,
         lengths=tally.lengths(),
         same_input=together,
         kept_examples=[] if together else kept_examples(tally),
@@ -104,7 +106,9 @@ def gather(
         instructions=_instructions(settings),
         created=str(asked.get("created", "")),
         notices=notices,
-        next_steps=list(next_steps) if next_steps is not None else _usual(run_folder, curated),
+        next_steps=list(next_steps)
+        if next_steps is not None
+        else _usual(run_folder, task, figures.kept, curated),
     )
 
 
@@ -175,6 +179,8 @@ def _flat(settings: Mapping[str, Any], before: str = "") -> list[tuple[str, str]
     for name, value in settings.items():
         if isinstance(value, Mapping) and "labels" in value:
             continue  # the task: its instructions have a place of their own
+        if value is None:
+            continue  # left to tilth to choose
         if isinstance(value, Mapping):
             rows += _flat(value, f"{before}{name}.")
         elif isinstance(value, str):
@@ -222,22 +228,25 @@ def _measure(
     return EncoderSimilarity(loaded), f"The cosine of {which}; 1 means the same meaning to it."
 
 
-def _usual(run_folder: str | Path, curated: str | Path | None) -> list[tuple[str, str]]:
-    ready = Path(curated) if curated is not None else Path(run_folder) / "dataset"
+def _usual(
+    folder: str | Path, task: str, kept: int, curated: str | Path | None
+) -> list[tuple[str, str]]:
+    """Return the steps that follow a run: see what went wrong, clean up, load."""
+    place = shlex.quote(str(folder))
+    if not kept:
+        again = f"tilth generate {shlex.quote(task)} --plan --out {place}"
+        return [("Try other settings or another model on a few inputs first", again)]
     steps = []
     if curated is None:
-        steps.append(
-            (
-                "Clean the set up and split it: duplicates, label smoothing, sampled pairs",
-                f"tilth curate {run_folder} --out {run_folder}-curated",
-            )
-        )
-    load = f'datasets.load_dataset("{ready}")'
-    steps.append(("Load it in Python", f"python -c 'import datasets; print({load})'"))
+        cleaned = "Clean the set up: duplicates, label smoothing, sampled pairs, a validation split"
+        steps.append((cleaned, f"tilth curate {place}"))
+    ready = Path(curated) if curated is not None else Path(folder) / "dataset"
+    code = f"import datasets; print(datasets.load_dataset({str(ready)!r}))"
+    steps.append(("Load it in Python", f"python -c {shlex.quote(code)}"))
     steps.append(
         (
-            "Write more, from your own sentences",
-            "tilth generate sts-x2 --inputs sentences.txt --model starter --out runs/mine",
+            "Write more, from your own sentences, one a line",
+            "tilth generate sts-x2 --inputs sentences.txt --out runs/mine",
         )
     )
     return steps
