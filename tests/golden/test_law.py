@@ -12,7 +12,7 @@ from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWa
 
 from tests.jobs import pair_jobs, run_jobs
 from tests.tiny import KINDS, tiny_lm
-from tilth.generate.debias import candidates, draw, penalty
+from tilth.generate.debias import candidates, draw, law, penalty
 from tilth.generate.decode import Engine, uniforms
 from tilth.generate.jobs import Job, Sampling, job_key
 from tilth.models.lm import LM
@@ -176,4 +176,24 @@ def test_draw_inverts_the_distribution_at_its_edges() -> None:
     ids = torch.tensor([[7, 4, 9, 1]]).expand(4, -1)
     kept = torch.tensor([[0.5, 0.3, 0.2, 0.0]]).expand(4, -1)
     uniform = torch.tensor([0.0, 0.5, 0.81, 1 - 2**-24])
-    assert draw(ids, kept, uniform).tolist() == [7, 4, 9, 9]
+    assert ids.gather(-1, draw(kept, uniform))[:, 0].tolist() == [7, 4, 9, 9]
+
+
+@pytest.mark.parametrize("sharpness", [0.3, 3.0, 12.0])
+@pytest.mark.parametrize("decay", [0.0, 100.0])
+def test_the_shortlist_changes_nothing(sharpness: float, decay: float) -> None:
+    """Flat distributions that debiasing turns over are where a shortlist could go wrong."""
+    random = torch.Generator().manual_seed(3)
+    shares = (torch.randn(60, 1000, generator=random) * sharpness).softmax(-1)
+    members = torch.arange(60).reshape(20, 3)
+    options = {"decay": decay, "floor": 0.01, "temperature": 1.3, "top_p": 0.9}
+    ids, kept, factors = law(shares, members, top_k=5, **options)
+    own, counter = shares[members[:, 0]], shares[members[:, 1:]].amax(1)
+    weights = own * penalty(own, counter, decay=decay, floor=0.01)
+    expected, probabilities = candidates(weights, 1.3, 5, 0.9)
+    places = kept > 0
+    assert torch.equal(places, probabilities > 0)
+    assert torch.equal(ids[places], expected[places])
+    torch.testing.assert_close(kept, probabilities)
+    alpha = penalty(own, counter, decay=decay, floor=0.01).gather(-1, expected)
+    torch.testing.assert_close(factors[places], alpha[places])

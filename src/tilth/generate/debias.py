@@ -7,6 +7,8 @@ top-p, in that order; then one draw.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -14,6 +16,88 @@ from torch import Tensor
 # many entries beyond k are fetched so that ties at the k-th place are all seen.
 _TIES = 8
 _FIRST_WIDTH = 512
+_SHORTLIST = 64
+
+
+def law(
+    shares: Tensor,
+    members: Tensor,
+    *,
+    decay: float,
+    floor: float,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the tokens each group may draw, their probabilities and their penalties.
+
+    With top-k, the whole vocabulary need not be weighed: factors are at most 1, so a token whose
+    own probability is below the k-th weight of a shortlist cannot come into the first k. Rows
+    where that proves nothing are weighed in full.
+
+    Args:
+        shares: probabilities over the vocabulary, (rows, vocab), float32.
+        members: (groups, members): a group's rows in `shares`, its own label's first; a row that
+            stands there as its own counter changes nothing.
+        decay: see `penalty`.
+        floor: see `penalty`.
+        temperature: see `candidates`.
+        top_k: see `candidates`.
+        top_p: see `candidates`.
+
+    Returns:
+        Token ids, probabilities and factors alpha, each (groups, width).
+    """
+    own = shares[members[:, 0]]  # (groups, vocab)
+    options = _Options(decay, floor, temperature, top_k, top_p)
+    if not 0 < top_k <= _SHORTLIST // 2 or own.shape[-1] <= _SHORTLIST:
+        return _weighed(own, None, shares, members, options)
+    short, names = own.topk(_SHORTLIST, dim=-1)  # (groups, shortlist)
+    outside = short[:, -1]  # no token left out is likelier
+    names, by_name = names.sort(dim=-1)
+    ids, kept, factors = _weighed(short.gather(-1, by_name), names, shares, members, options)
+    last = own.gather(-1, ids[:, top_k - 1 : top_k])[:, 0] * factors[:, top_k - 1]
+    unproven = (last <= outside).nonzero()[:, 0]
+    if len(unproven):
+        full = _weighed(own[unproven], None, shares, members[unproven], options)
+        for part, whole in zip((ids, kept, factors), full, strict=True):
+            part[unproven] = whole
+    return ids, kept, factors
+
+
+class _Options(NamedTuple):
+    decay: float
+    floor: float
+    temperature: float
+    top_k: int
+    top_p: float
+
+
+def _weighed(
+    own: Tensor, names: Tensor | None, shares: Tensor, members: Tensor, options: _Options
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Weigh tokens, all or those named, and return the ones that may be drawn."""
+    if members.shape[1] == 1:
+        factors = torch.ones_like(own)
+    else:
+        counter = _counter(shares, members, names)
+        factors = penalty(own, counter, decay=options.decay, floor=options.floor)
+    ids, kept = candidates(own * factors, *options[2:])
+    factors = factors.gather(-1, ids)
+    return (ids if names is None else names.gather(-1, ids)), kept, factors
+
+
+def _counter(shares: Tensor, members: Tensor, names: Tensor | None) -> Tensor:
+    """Return the elementwise maximum of the counter labels' probabilities."""
+
+    def column(number: int) -> Tensor:
+        rows = members[:, number]
+        return shares[rows] if names is None else shares[rows[:, None], names]
+
+    largest = column(1)
+    for number in range(2, members.shape[1]):
+        largest = torch.maximum(largest, column(number))
+    return largest
 
 
 def penalty(own: Tensor, counter: Tensor, *, decay: float, floor: float) -> Tensor:
@@ -38,7 +122,7 @@ def penalty(own: Tensor, counter: Tensor, *, decay: float, floor: float) -> Tens
 
 
 def candidates(
-    weights: Tensor, *, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0
+    weights: Tensor, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0
 ) -> tuple[Tensor, Tensor]:
     """Return the tokens that may be drawn and their probabilities.
 
@@ -83,18 +167,17 @@ def _largest(weights: Tensor, width: int) -> tuple[Tensor, Tensor]:
     return ids.gather(-1, by_value), values
 
 
-def draw(ids: Tensor, probabilities: Tensor, uniform: Tensor) -> Tensor:
-    """Return one token a row by inverting the cumulative distribution.
+def draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
+    """Return one place a row by inverting the cumulative distribution.
 
     Args:
-        ids: (rows, width).
-        probabilities: (rows, width), each row sums to 1.
+        probabilities: (rows, width), each row sums to 1, zeros last.
         uniform: (rows,), in [0, 1).
 
     Returns:
-        Tokens, (rows,).
+        Places within the width, (rows, 1).
     """
     cumulative = probabilities.cumsum(-1)  # (rows, width)
-    last = (probabilities > 0).sum(-1, keepdim=True).clamp(min=1) - 1  # kept ones stand first
+    last = (probabilities > 0).sum(-1, keepdim=True).clamp(min=1) - 1
     place = (cumulative <= uniform[:, None]).sum(-1, keepdim=True)  # (rows, 1)
-    return ids.gather(-1, torch.minimum(place, last)).squeeze(-1)
+    return torch.minimum(place, last)

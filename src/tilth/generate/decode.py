@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tilth.errors import InputError, TilthError
-from tilth.generate.debias import candidates, draw, penalty
+from tilth.generate.debias import draw, law
 from tilth.generate.jobs import Job, Outcome, Sampling, split_output
 from tilth.generate.keyvalues import KeyValues, bytes_per_token, takes
 from tilth.generate.prompts import PromptStore
@@ -250,26 +250,19 @@ class _Batch:
         rows, places = np.unique(members, return_inverse=True)
         chosen = logits[self._tensor(rows)].float()  # (rows, vocab)
         chosen[:, self.marks.banned] = -torch.inf
-        shares = chosen.softmax(-1)
-        index = self._tensor(places.reshape(members.shape))  # (groups, members)
-        weights = shares[index[:, 0]]  # (groups, vocab)
-        factors = None
-        if members.shape[1] > 1:
-            counter = shares[index[:, 1]]
-            for column in range(2, members.shape[1]):
-                counter = torch.maximum(counter, shares[index[:, column]])
-            factors = penalty(weights, counter, decay=sampling.decay, floor=sampling.floor)
-            weights = weights * factors
-        ids, kept = candidates(
-            weights,
+        ids, kept, factors = law(
+            chosen.softmax(-1),
+            self._tensor(places.reshape(members.shape)),
+            decay=sampling.decay,
+            floor=sampling.floor,
             temperature=sampling.temperature,
             top_k=sampling.top_k,
             top_p=sampling.top_p,
         )
-        tokens = draw(ids, kept, torch.from_numpy(uniform).to(kept.device))  # (groups,)
-        floored = torch.zeros_like(tokens)
-        if factors is not None:
-            floored = (factors.gather(-1, tokens[:, None])[:, 0] <= sampling.floor).long()
+        place = draw(kept, torch.from_numpy(uniform).to(kept.device))  # (groups, 1)
+        tokens = ids.gather(-1, place)[:, 0]
+        alpha = factors.gather(-1, place)[:, 0]
+        floored = ((alpha <= sampling.floor) & (alpha < 1)).long()
         answer = torch.stack((tokens, floored, kept[:, 0].isnan().long())).cpu().numpy()
         return answer[0], answer[1].astype(bool), answer[2].astype(bool)
 
