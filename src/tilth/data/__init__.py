@@ -1,0 +1,19 @@
+"""What a data set is: reading texts and rows, cleaning them, writing them with a card."""
+
+from tilth.data.card import Card
+from tilth.data.curate import Curated, curate, curate_rows
+from tilth.data.identity import fingerprint, text_id
+from tilth.data.readers import read_rows, read_texts
+from tilth.data.writers import DatasetWriter
+
+__all__ = [
+    "Card",
+    "Curated",
+    "DatasetWriter",
+    "curate",
+    "curate_rows",
+    "fingerprint",
+    "read_rows",
+    "read_texts",
+    "text_id",
+]

@@ -1,0 +1,179 @@
+"""Reads texts and rows: from files, folders, finished runs and hub data sets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilth.data.formats import Row, rows_of_file
+from tilth.data.lines import MAX_CHARS
+from tilth.data.sources import Hub, Stored, load_hub, load_stored, locate
+from tilth.data.spool import Spool
+from tilth.errors import InputError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+log = logging.getLogger(__name__)
+
+
+def read_texts(
+    source: str | Path, *, column: str | None = None, split: str = "train"
+) -> Dataset:
+    """Read texts, one a row, with where each came from.
+
+    Texts are left as they are but for white space around them; empty ones are skipped and their
+    number is logged. Memory does not grow with the source.
+
+    Args:
+        source: a file (.txt .jsonl .csv .tsv, also .gz; .parquet), a folder of them, a run or
+            data set folder, or a hub data set (`owner/name` or `owner/name:config`).
+        column: the column with the texts; by default `text`, or the only column of strings.
+        split: of a data set folder or hub data set.
+
+    Returns:
+        Columns text and origin (`file:line`; `name:row` for data sets).
+
+    Raises:
+        InputError: the source or a line in it is wrong.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "sentences.txt"
+        >>> _ = path.write_text("A man plays.\\n\\nA dog barks.\\n")
+        >>> read_texts(path)["text"][:]
+        ['A man plays.', 'A dog barks.']
+    """
+    spool, empty = Spool(str(source), ["text", "origin"]), 0
+    try:
+        for origin, text in _texts(source, column, split):
+            text = text.strip()
+            if len(text) > MAX_CHARS:
+                raise InputError(
+                    f"{origin}: the text has {len(text):,} characters, at most {MAX_CHARS:,} "
+                    "are read: split it into sentences"
+                )
+            if "\0" in text:
+                raise InputError(f"{origin}: NUL character in the text: take it out")
+            if text:
+                spool.add({"text": text, "origin": origin}, origin)
+            else:
+                empty += 1
+        if not spool.rows:
+            raise InputError(f"{source}: holds no text: give at least one")
+        if empty:
+            log.info("%s: %d empty lines skipped", source, empty)
+        return spool.dataset()
+    except BaseException:
+        spool.discard()
+        raise
+
+
+def read_rows(
+    source: str | Path, *, columns: Sequence[str] | None = None, split: str = "train"
+) -> Dataset:
+    """Read rows with all or some of their columns.
+
+    Values of csv and tsv are strings. Memory does not grow with the source.
+
+    Args:
+        source: as in `read_texts`.
+        columns: the columns wanted; None: all.
+        split: of a data set folder or hub data set.
+
+    Raises:
+        InputError: the source or a line in it is wrong, or a column is missing.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "reviews.jsonl"
+        >>> _ = path.write_text('{"text": "Good.", "label": 1}')
+        >>> read_rows(path, columns=["label"])[0]
+        {'label': 1}
+    """
+    found = locate(source)
+    if isinstance(found, (Hub, Stored)):
+        dataset = load_hub(found, split) if isinstance(found, Hub) else load_stored(found, split)
+        for name in columns or ():
+            _check_column(str(source), name, dataset.column_names)
+        if not len(dataset):
+            raise InputError(f"{source}: split {split!r} holds no rows: choose another split")
+        return dataset if columns is None else dataset.select_columns(list(columns))
+    spool = Spool(str(source), columns)
+    try:
+        for path in found:
+            for number, row in _rows_of(path, columns):
+                for name in columns or ():
+                    _check_column(f"{path}:{number}", name, row)
+                spool.add(row, f"{path}:{number}")
+        if not spool.rows:
+            raise InputError(f"{source}: holds no rows: give at least one")
+        return spool.dataset()
+    except BaseException:
+        spool.discard()
+        raise
+
+
+def _texts(source: str | Path, column: str | None, split: str) -> Iterator[tuple[str, str]]:
+    """Yield (origin, text)."""
+    found = locate(source)
+    if isinstance(found, (Hub, Stored)):
+        dataset = load_hub(found, split) if isinstance(found, Hub) else load_stored(found, split)
+        if not len(dataset):
+            return
+        name = column or _text_column(str(source), dataset[0])
+        _check_column(str(source), name, dataset.column_names)
+        number = 0
+        for batch in dataset.select_columns([name]).with_format(None).iter(batch_size=10_000):
+            for value in batch[name]:
+                number += 1
+                origin = f"{source}:{number}"
+                yield origin, _checked(origin, name, value)
+        return
+    for path in found:
+        yield from _texts_of_file(path, column)
+
+
+def _texts_of_file(path: Path, column: str | None) -> Iterator[tuple[str, str]]:
+    name = column
+    for number, row in _rows_of(path, None if column is None else [column]):
+        origin = f"{path}:{number}"
+        if name is None:
+            name = _text_column(origin, row)
+        if name not in row:
+            _check_column(origin, name, row)
+        yield origin, _checked(origin, name, row[name])
+
+
+def _rows_of(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
+    try:
+        yield from rows_of_file(path, columns)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}: give a readable file") from error
+
+
+def _text_column(origin: str, row: Row) -> str:
+    """Choose the column with the texts from the first row."""
+    if "text" in row:
+        return "text"
+    strings = [name for name, value in row.items() if isinstance(value, str)]
+    if len(strings) == 1:
+        return strings[0]
+    raise InputError(
+        f"{origin}: which column holds the texts: name one of {', '.join(row)} with --column"
+    )
+
+
+def _check_column(origin: str, name: str, names: Sequence[str] | Row) -> None:
+    if name not in names:
+        raise InputError(f"{origin}: no column {name!r}: there are {', '.join(names) or 'none'}")
+
+
+def _checked(origin: str, name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise InputError(
+            f"{origin}: column {name!r} holds {value!r:.60}, no text: name a column of texts"
+        )
+    return value

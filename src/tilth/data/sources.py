@@ -1,0 +1,146 @@
+"""What a source is: a file, a folder of files, a stored data set or a name on the hub."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from tilth.data.formats import ENDINGS, ending_of
+from tilth.errors import InputError, TilthError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+log = logging.getLogger(__name__)
+
+_HUB_NAME = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(:(?P<config>[^/\s]+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """A data set on the hub."""
+
+    name: str
+    config: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A folder written by `DatasetWriter` or by `datasets`."""
+
+    path: Path
+
+
+def locate(source: str | Path) -> list[Path] | Stored | Hub:
+    """Find out what a source is; a path that exists comes before a hub name.
+
+    Raises:
+        InputError: there is no such file, or nothing in it that can be read.
+    """
+    path = Path(source)
+    if path.is_dir():
+        return _folder(path)
+    if path.exists():
+        if ending_of(path) is None:
+            raise InputError(f"{path}: the ending is not known: use {', '.join(ENDINGS)}")
+        return [path]
+    match = _HUB_NAME.fullmatch(str(source))
+    if match is None or ending_of(path) is not None or isinstance(source, Path):
+        raise InputError(f"{source}: no such file or folder: check the path")
+    return Hub(match["name"], match["config"])
+
+
+def _folder(path: Path) -> list[Path] | Stored:
+    if (path / "run.json").is_file():
+        if not (path / "dataset").is_dir():
+            raise InputError(f"{path}: the run is not finished: run its command again")
+        return Stored(path / "dataset")
+    if any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
+        return Stored(path)
+    if _configs(path) is not None or list((path / "data").glob("*.parquet")):
+        return Stored(path)
+    items = sorted(item for item in path.iterdir() if not item.name.startswith("."))
+    files = [item for item in items if item.is_file() and ending_of(item) is not None]
+    skipped = [item.name for item in items if item not in files]
+    if not files:
+        folders = [item.name for item in items if item.is_dir()]
+        inside = f"; name one of its folders ({', '.join(folders[:5])})" if folders else ""
+        raise InputError(f"{path}: no file to read in the folder: use {', '.join(ENDINGS)}{inside}")
+    if skipped:
+        log.warning("%s: not read: %s", path, ", ".join(skipped[:10]))
+    return files
+
+
+def _configs(path: Path) -> list[dict[str, Any]] | None:
+    """Return the configs in the YAML head of a data set's card; None: it has none."""
+    try:
+        text = (path / "README.md").read_text(encoding="utf-8")
+        head = yaml.safe_load(text.split("---\n", 2)[1]) if text.startswith("---\n") else None
+    except (OSError, ValueError, IndexError, yaml.YAMLError):
+        return None
+    configs = head.get("configs") if isinstance(head, dict) else None
+    return configs if isinstance(configs, list) else None
+
+
+def load_stored(stored: Stored, split: str) -> Dataset:
+    """Load a split of a data set folder.
+
+    Raises:
+        InputError: there is no such split, or the folder is damaged.
+    """
+    from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
+
+    path = stored.path
+    with _one_line(str(path)):
+        if any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
+            found = load_from_disk(str(path))
+        else:
+            found = load_dataset(str(path))
+    if isinstance(found, Dataset):
+        return found
+    splits: DatasetDict = found
+    if split not in splits:
+        raise InputError(f"{path}: no split {split!r}: there are {', '.join(splits)}")
+    return splits[split]
+
+
+def load_hub(hub: Hub, split: str) -> Dataset:
+    """Load a split of a hub data set through `datasets`.
+
+    Raises:
+        InputError: the hub has no such data set, config or split.
+        TilthError: the hub cannot be reached.
+    """
+    from datasets import load_dataset
+
+    with _one_line(hub.name):
+        dataset: Dataset = load_dataset(hub.name, hub.config, split=split)
+        return dataset
+
+
+@contextmanager
+def _one_line(source: str) -> Iterator[None]:
+    """Turn what `datasets` raises into one line."""
+    try:
+        yield
+    except ConnectionError as error:
+        raise TilthError(
+            f"{source}: no such file here, and the hub cannot be reached ({_first_line(error)}): "
+            "check the path or the network"
+        ) from error
+    except Exception as error:  # `datasets` raises whatever its readers and builders raise
+        raise InputError(
+            f"{source}: datasets cannot load it ({type(error).__name__}: {_first_line(error)}): "
+            "check name, config and split"
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]

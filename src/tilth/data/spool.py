@@ -1,0 +1,158 @@
+"""Rows streamed into a temporary Arrow file and mapped from there, so memory stays flat."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tilth.errors import InputError, TilthError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+_ROWS_AT_ONCE = 10_000
+
+
+class Spool:
+    """Takes rows as dicts and becomes a memory-mapped data set.
+
+    Types are found in the rows: whole numbers and fractions in one column become fractions, a
+    missing value is null, and anything else that does not fit together is an error.
+
+    Args:
+        source: what is read, for messages.
+        names: the columns, in order; None: those of the rows, in order of appearance.
+    """
+
+    def __init__(self, source: str, names: Sequence[str] | None = None) -> None:
+        self._source, self._fixed = source, names is not None
+        self._names = list(names or ())
+        self._columns: dict[str, list[Any]] = {name: [] for name in self._names}
+        self._origins: list[str] = []
+        self._schema: pa.Schema | None = None
+        self._writer: pa.RecordBatchStreamWriter | None = None
+        self._path = _temporary()
+        self.rows = 0
+
+    def add(self, row: dict[str, Any], origin: str) -> None:
+        """Take a row; `origin` names its file and line."""
+        if not self._fixed:
+            for name in row.keys() - self._columns.keys():
+                self._columns[name] = [None] * len(self._origins)
+            if len(row.keys()) != len(self._names):
+                self._names += [name for name in row if name not in self._names]
+        for name in self._names:
+            self._columns[name].append(row.get(name))
+        self._origins.append(origin)
+        self.rows += 1
+        if len(self._origins) >= _ROWS_AT_ONCE:
+            self._flush()
+
+    def dataset(self) -> Dataset:
+        """Return the rows; the temporary file goes when the data set does."""
+        from datasets import Dataset
+
+        self._flush()
+        if self._writer is not None:
+            self._writer.close()
+        dataset: Dataset = Dataset.from_file(str(self._path))
+        # Rows cut out of it later hold the same mapping; the name may go once nobody forks it.
+        weakref.finalize(dataset.data, self._path.unlink, missing_ok=True)
+        return dataset
+
+    def discard(self) -> None:
+        """Remove the temporary file after an error."""
+        if self._writer is not None:
+            self._writer.close()
+        self._path.unlink(missing_ok=True)
+
+    def _flush(self) -> None:
+        arrays = [self._array(name) for name in self._names]
+        table = pa.Table.from_arrays(arrays, names=self._names)
+        schema = self._unified(table.schema)
+        try:
+            if self._writer is None:
+                self._writer = pa.ipc.new_stream(str(self._path), schema)
+            elif schema != self._schema:
+                self._rewrite(schema)
+            self._schema = schema
+            self._writer.write_table(_fit(table, schema))
+        except OSError as error:
+            raise TilthError(
+                f"{self._path}: {error.strerror or error}: free space, or set TMPDIR to a larger disk"
+            ) from error
+        self._columns = {name: [] for name in self._names}
+        self._origins = []
+
+    def _array(self, name: str) -> pa.Array:
+        values = self._columns[name]
+        try:
+            return pa.array(values)
+        except (pa.ArrowException, OverflowError) as error:
+            place = self._first_misfit(values)
+            raise InputError(
+                f"{self._origins[place]}: column {name!r} holds {values[place]!r:.60}, which does "
+                "not fit the values before it: give the column one type"
+            ) from error
+
+    @staticmethod
+    def _first_misfit(values: list[Any]) -> int:
+        """Return the index of the first value that the ones before do not go with."""
+        low, high = 0, len(values)
+        while high - low > 1:  # pa.array(values[:low]) works, pa.array(values[:high]) does not
+            middle = (low + high) // 2
+            try:
+                pa.array(values[:middle])
+                low = middle
+            except (pa.ArrowException, OverflowError):
+                high = middle
+        return low
+
+    def _unified(self, schema: pa.Schema) -> pa.Schema:
+        if self._schema is None:
+            return schema
+        try:
+            return pa.unify_schemas([self._schema, schema], promote_options="permissive")
+        except pa.ArrowException as error:
+            raise InputError(
+                f"{self._origins[0]} and below: {str(error).splitlines()[0]} in {self._source}: "
+                "give each column one type"
+            ) from error
+
+    def _rewrite(self, schema: pa.Schema) -> None:
+        """Write what is there again under a wider schema; rare, so it may cost a pass."""
+        assert self._writer is not None
+        self._writer.close()
+        old, self._path = self._path, _temporary()
+        self._writer = pa.ipc.new_stream(str(self._path), schema)
+        with pa.OSFile(str(old)) as file, pa.ipc.open_stream(file) as batches:
+            for batch in batches:
+                self._writer.write_table(_fit(pa.Table.from_batches([batch]), schema))
+        old.unlink()
+
+
+def _fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    columns = [
+        table[field.name].cast(field.type)
+        if field.name in table.column_names
+        else pa.nulls(table.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _temporary() -> Path:
+    try:
+        handle, name = tempfile.mkstemp(prefix="tilth-", suffix=".arrow")
+    except OSError as error:
+        raise TilthError(
+            f"no temporary file can be made: {error}: set TMPDIR to a writable folder"
+        ) from error
+    os.close(handle)
+    return Path(name)

@@ -1,0 +1,202 @@
+"""Writes a finished data set: Parquet files and a card that `datasets.load_dataset` reads."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tilth.data.card import Card
+from tilth.errors import InputError, TilthError
+
+if TYPE_CHECKING:
+    from datasets import Features
+
+# Fewer rows make files that are slow to read, more make memory grow.
+_ROWS_AT_ONCE = 20_000
+_OWNED = {"README.md", "data"}
+
+
+class DatasetWriter:
+    """Streams tables into a data set folder, which is there whole or not at all.
+
+    Everything goes into a hidden folder beside it, which takes its place when the `with` block
+    ends without an error. The default config lies in `data/`, every other in a folder of its name.
+
+    Args:
+        folder: where the finished set stands; an earlier one is replaced.
+        features: config -> features; by default those of the first table of a config.
+
+    Raises:
+        InputError: the folder holds something that is no data set.
+        TilthError: the disk is full, or the folder cannot be written.
+
+    Example:
+        >>> import pyarrow as pa, tempfile
+        >>> folder = tempfile.mkdtemp() + "/set"
+        >>> with DatasetWriter(folder) as writer:
+        ...     writer.write(pa.table({"text": ["Good."], "label": ["yes"]}), split="train")
+        >>> from datasets import load_dataset
+        >>> load_dataset(folder, split="train")[0]
+        {'text': 'Good.', 'label': 'yes'}
+    """
+
+    def __init__(self, folder: str | Path, features: dict[str, Features] | None = None) -> None:
+        self.folder = Path(folder)
+        self._features = features or {}
+        self._making = self.folder.with_name(f".tmp-{os.getpid()}-{self.folder.name}")
+        self._files: dict[tuple[str, str], _ParquetFile] = {}
+        self._card: Card | None = None
+
+    def write(self, table: pa.Table, *, split: str = "train", config: str = "default") -> None:
+        """Append rows to a split of a config."""
+        key = (config, split)
+        with _disk_errors(self.folder):
+            if key not in self._files:
+                path = self._making / _place(config, split)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._files[key] = _ParquetFile(path, self._schema(config, table))
+            self._files[key].write(table)
+
+    def write_card(self, card: Card) -> None:
+        """Set the card; where its files lie is filled in."""
+        self._card = card
+
+    def _schema(self, config: str, table: pa.Table) -> pa.Schema:
+        from datasets import Features
+
+        features = self._features.get(config) or Features.from_arrow_schema(table.schema)
+        return features.arrow_schema
+
+    def __enter__(self) -> DatasetWriter:
+        """Begin the hidden folder; clear away what a killed writer left."""
+        if self.folder.is_dir():
+            others = sorted(p.name for p in self.folder.iterdir() if not _is_own(p))
+            if others:
+                raise InputError(
+                    f"{self.folder}: holds {others[0]!r}, which is no part of a data set: "
+                    "choose another folder"
+                )
+        with _disk_errors(self.folder):
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            for stale in self.folder.parent.glob(f".tmp-*-{self.folder.name}"):
+                shutil.rmtree(stale)
+            self._making.mkdir()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Put the set in its place, or after an error leave what was there."""
+        try:
+            with _disk_errors(self.folder):
+                for file in self._files.values():
+                    file.close(write=kind is None)
+                if kind is None:
+                    self._finish()
+        finally:
+            shutil.rmtree(self._making, ignore_errors=True)
+
+    def _finish(self) -> None:
+        card = self._card or _plain_card(self.folder.name, self._rows())
+        configs: dict[str, dict[str, str]] = {}
+        for config, split in sorted(self._files, key=lambda key: key[0] != "default"):
+            configs.setdefault(config, {})[split] = _place(config, split)
+        text = replace(card, configs=configs).render()
+        with open(self._making / "README.md", "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        old = self.folder.with_name(f".tmp-{os.getpid()}-old-{self.folder.name}")
+        if self.folder.is_dir():
+            self.folder.rename(old)
+        self._making.rename(self.folder)
+        shutil.rmtree(old, ignore_errors=True)
+        handle = os.open(self.folder.parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def _rows(self) -> dict[str, int]:
+        return {split: f.rows for (config, split), f in self._files.items() if config == "default"}
+
+
+class _ParquetFile:
+    """One Parquet file; small tables are gathered into row groups of a good size."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._file = open(path, "wb")  # noqa: SIM115 - closed by close()
+        self._writer = pq.ParquetWriter(self._file, schema, compression="zstd")
+        self._waiting: list[pa.Table] = []
+        self.rows = self._waiting_rows = 0
+
+    def write(self, table: pa.Table) -> None:
+        table = table.select(self._schema.names).cast(self._schema)
+        self._waiting.append(table)
+        self.rows += table.num_rows
+        self._waiting_rows += table.num_rows
+        if self._waiting_rows >= _ROWS_AT_ONCE:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self._writer.write_table(
+                pa.concat_tables(self._waiting).combine_chunks(), row_group_size=_ROWS_AT_ONCE
+            )
+        self._waiting, self._waiting_rows = [], 0
+
+    def close(self, *, write: bool) -> None:
+        try:
+            if write:
+                self._flush()
+                self._writer.close()
+                self._file.flush()
+                os.fsync(self._file.fileno())
+        finally:
+            self._file.close()
+
+
+def _place(config: str, split: str) -> str:
+    folder = "data" if config == "default" else config
+    return f"{folder}/{split}.parquet"
+
+
+def _is_own(path: Path) -> bool:
+    """Say whether a file or folder is of the kinds a writer makes."""
+    if path.is_dir():
+        return all(item.suffix == ".parquet" for item in path.iterdir())
+    return path.name in _OWNED
+
+
+def _plain_card(name: str, rows: dict[str, int]) -> Card:
+    return Card(
+        title=name,
+        summary="A data set written by tilth.",
+        command="",
+        settings={},
+        counts={split: {"": count} for split, count in rows.items()},
+    )
+
+
+@contextmanager
+def _disk_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise TilthError(
+            f"{error.filename or path}: {reason}: free space or choose another folder"
+        ) from error
