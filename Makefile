@@ -1,0 +1,37 @@
+# Everything runs in a virtual environment of its own; the first call sets it up.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: quickstart test test-all check fix bench clean
+
+quickstart: $(READY)  ## labelled sentence pairs by the starter model, and a report to look at
+	$(BIN)/tilth quickstart --out runs/quickstart
+
+test: $(READY)  ## the default tests: offline, no GPU, a few minutes
+	$(BIN)/python -m pytest
+
+test-all: $(READY)  ## also those that take minutes
+	$(BIN)/python -m pytest -m ""
+
+check: $(READY)  ## lint, format, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+fix: $(READY)  ## what lint and format can mend themselves
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)  ## the engine against the original algorithm
+	$(BIN)/python benchmarks/generate.py
+
+$(READY): pyproject.toml constraints.txt starter/pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev --editable ./starter --editable ".[endpoint]"
+	touch $(READY)
+
+clean:  ## remove the environment and what tools left behind
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

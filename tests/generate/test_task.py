@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tilth.errors import InputError
+from tilth.generate.task import first_text_task, load_task, shipped_tasks
+
+PAIR: dict[str, Any] = {
+    "task_name": "mine",
+    "labels": {
+        "same": {"instruction": 'Same. A: "<X1>" B: "', "counter_labels": []},
+        "other": {"instruction": 'Other. A: "<X1>" B: "', "counter_labels": ["same"]},
+    },
+}
+
+
+def changed(path: list[str], value: Any) -> dict[str, Any]:
+    spec = copy.deepcopy(PAIR)
+    place = spec
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = value
+    return spec
+
+
+def test_shipped_tasks_load() -> None:
+    assert set(shipped_tasks()) == {"sts-x1", "sts-x2", "review-sentiment", "nli", "intents"}
+    for name in shipped_tasks():
+        task = load_task(name)
+        assert task.name == name
+        assert load_task(task.to_dict()) == task
+
+
+def test_the_papers_task_has_the_papers_counter_labels() -> None:
+    task = load_task("sts-x2")
+    counters = {label.name: label.counter_labels for label in task.labels}
+    assert counters == {"1": (), "0.5": ("1",), "0": ("1", "0.5")}
+    assert task.is_pair
+    assert task.is_numeric
+    assert task.prompts(task.labels[1], "A dog.") == (
+        'Task: Write two sentences that are somewhat similar.\nSentence 1: "A dog."\nSentence 2: "',
+        'Task: Write two sentences that mean the same thing.\nSentence 1: "A dog."\nSentence 2: "',
+    )
+
+
+def test_json_and_yaml_files_load_alike(tmp_path: Path) -> None:
+    (tmp_path / "mine.json").write_text(json.dumps(PAIR))
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(PAIR, sort_keys=False))
+    assert load_task(tmp_path / "mine.json") == load_task(str(tmp_path / "mine.yaml"))
+    assert load_task(tmp_path / "mine.yaml") == load_task(PAIR)
+
+
+def test_numbers_as_yaml_labels_are_their_text(tmp_path: Path) -> None:
+    labels = "{1: {instruction: 'A \"', counter_labels: [0.5]}, 0.5: {instruction: 'B \"'}}"
+    (tmp_path / "t.yaml").write_text("task_name: t\nlabels: " + labels)
+    task = load_task(tmp_path / "t.yaml")
+    assert [label.name for label in task.labels] == ["1", "0.5"]
+    assert task.labels[0].counter_labels == ("0.5",)
+    assert task.is_numeric
+    assert not task.is_pair
+
+
+def test_labels_may_counter_each_other() -> None:
+    task = load_task(changed(["labels", "same", "counter_labels"], ["other"]))
+    assert [label.counter_labels for label in task.labels] == [("other",), ("same",)]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ([], "a task spec is an object with task_name and labels"),
+        (changed(["task_name"], "a b"), "task_name is 'a b': use letters, digits"),
+        (changed(["task_name"], None), "task_name is None"),
+        (changed(["extra"], 1), "unknown field 'extra'"),
+        (changed(["labels"], {}), "labels is missing or empty"),
+        (changed(["labels", "same"], "text"), "label 'same': must be an object"),
+        (
+            changed(["labels", "same", "instruction"], 'A: "<X1>" B: '),
+            "label 'same': the instruction must end with an opening quotation mark, it ends with",
+        ),
+        (
+            changed(["labels", "same", "instruction"], None),
+            "label 'same': instruction is missing or no text",
+        ),
+        (
+            changed(["labels", "same", "instruction"], '<X1> <X1> "'),
+            "label 'same': the instruction holds <X1> more than once",
+        ),
+        (
+            changed(["labels", "same", "instruction"], 'A: "'),
+            "label 'same' has no <X1> while others do",
+        ),
+        (
+            changed(["labels", "other", "counter_labels"], ["other"]),
+            "label 'other': a label cannot counter itself",
+        ),
+        (
+            changed(["labels", "other", "counter_labels"], ["sane"]),
+            "label 'other': counter label 'sane' is no label: there are same, other",
+        ),
+        (
+            changed(["labels", "other", "counter_labels"], ["same", "same"]),
+            "label 'other': a counter label is named twice",
+        ),
+        (
+            changed(["labels", "other", "counter_labels"], "same"),
+            "label 'other': counter_labels must be a list",
+        ),
+        (
+            changed(["labels", "other", "counter_label"], []),
+            "label 'other': unknown field 'counter_label'",
+        ),
+        (changed(["labels", ""], {"instruction": '"'}), "a label's name is printable text"),
+    ],
+)
+def test_a_broken_rule_is_named_with_its_label(spec: Any, message: str, tmp_path: Path) -> None:
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
+    with pytest.raises(InputError) as error:
+        load_task(tmp_path / "spec.yaml")
+    assert message in str(error.value)
+    assert str(tmp_path / "spec.yaml") in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("t.json", b'{"task_name": "x",\n "labels": }', "t.json:2: not JSON"),
+        ("t.json", b'{"labels": {"a": 1, "a": 2}}', "t.json: 'a' stands there twice"),
+        ("t.yaml", b"task_name: [x\nlabels: {", "t.yaml:2: not YAML"),
+        ("t.yaml", b"labels: {yes: {}}\ntask_name: x", "label True is no text: write it in quot"),
+        ("t.json", b'{"task_name": "\xff"}', "t.json: not UTF-8 at byte 15"),
+    ],
+)
+def test_a_broken_file_is_named_with_its_line(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=message.replace("(", r"\(")):
+        load_task(tmp_path / name)
+
+
+def test_an_unknown_task_lists_those_there_are() -> None:
+    with pytest.raises(InputError, match=r"no task 'stsx2': .* intents, nli, review-sentiment"):
+        load_task("stsx2")
+
+
+def test_an_input_stands_in_the_prompt_on_one_line_and_without_its_quotation_marks() -> None:
+    label = load_task(PAIR).labels[0]
+    text = ' He said "go" <X1>\n  now '
+    assert label.prompt(text) == "Same. A: \"He said 'go' <X1> now\" B: \""
+
+
+def test_first_texts_come_from_the_instructions_up_to_the_input() -> None:
+    task = first_text_task(load_task("sts-x2"))
+    assert task.to_dict()["labels"] == load_task("sts-x1").to_dict()["labels"]
+    assert task.name == "sts-x2.x1"
+    with pytest.raises(InputError, match="right before <X1>"):
+        first_text_task(load_task(changed(["labels", "same", "instruction"], 'A: <X1> B: "')))
+    with pytest.raises(InputError, match="has no input"):
+        first_text_task(load_task("intents"))
