@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from tilth.data.keys import keyed
 
+# What the origin columns of a sampled pair say.
+SAMPLED = "sampled"
+SAMPLED_TRY = -1
 # After so many refused candidates the whole ring is looked at in one go.
 _STEPS = 64
 
@@ -43,7 +47,9 @@ def draw_pairs(
     ring, ring_hashes = seconds[order], ring_hashes[order]  # (seconds,)
     width = np.int64(len(hashes))
     one, two = partners
-    refused = np.unique(np.concatenate([one * width + two, two * width + one, firsts * width + firsts]))
+    refused = np.unique(
+        np.concatenate([one * width + two, two * width + one, firsts * width + firsts])
+    )
     drawn = np.full((count, len(firsts)), -1, np.int64)
     for number in range(count):
         start = keyed(seed, f"sampled pair {number}", hashes[firsts])
@@ -87,3 +93,49 @@ def _next_fit(
 def _among(values: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np.bool_]:
     place = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
     return ordered[place] == values
+
+
+def sampled_table(
+    table: pa.Table, firsts: NDArray[np.int64], seconds: NDArray[np.int64], seed: int
+) -> pa.Table:
+    """Return sampled pairs as rows of a table.
+
+    Args:
+        table: text_a, text_b, label (double) and columns that say where a row comes from.
+        firsts: for each pair, a row that holds its first text. # (pairs,)
+        seconds: for each pair, a row that holds its second text. # (pairs,)
+        seed: of the draws.
+
+    Returns:
+        Rows with label 0, the source_id of the first text, try -1, "sampled" as task, model and
+        label_origin, the seed of the draws, and nulls in other columns, as far as there are such
+        columns.
+    """
+    count = len(firsts)
+    columns = []
+    for field in table.schema:
+        column = pa.nulls(count, field.type)
+        if field.name in ("text_a", "source_id"):
+            column = _take(table[field.name], firsts)
+        elif field.name == "text_b":
+            column = _take(table[field.name], seconds)
+        elif field.name == "label":
+            column = pa.array(np.zeros(count)).cast(field.type)
+        elif field.name == "try" and pa.types.is_signed_integer(field.type):
+            column = pa.repeat(pa.scalar(SAMPLED_TRY, field.type), count)
+        elif field.name == "seed" and pa.types.is_int64(field.type):
+            column = pa.repeat(pa.scalar(seed, field.type), count)
+        elif field.name in ("task", "model", "label_origin") and _is_text(field.type):
+            column = pa.repeat(pa.scalar(SAMPLED, field.type), count)
+        columns.append(column)
+    return pa.table(columns, schema=table.schema)
+
+
+def _take(column: pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.ChunkedArray:
+    if _is_text(column.type):  # taking joins chunks, and more than 2 GB need large offsets
+        return column.cast(pa.large_string()).take(pa.array(rows)).cast(column.type)
+    return column.take(pa.array(rows))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

@@ -1,0 +1,143 @@
+"""Curate a set on disk: read it, clean it, write it with a card that says what was done."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilth.data import Card, Curated, DatasetWriter, curate_rows, read_rows
+from tilth.data.curate import REASONS
+from tilth.errors import InputError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+# A set that says so in its card was made here and may be replaced.
+_MARK = "made with `tilth curate`"
+_WRITE_ROWS = 20_000
+
+
+def curate_folder(
+    source: str,
+    out: Path | None,
+    *,
+    smoothing: float | None = None,
+    sampled_pairs: int | None = None,
+    per_label: int = 2,
+    validation: float = 0.1,
+    near_duplicates: float | None = None,
+    seed: int = 0,
+    overwrite: bool = False,
+) -> tuple[Path, dict[str, int]]:
+    """Curate a generate run, a data set folder, a labelled file or a hub data set.
+
+    Args:
+        source: what `read_rows` reads.
+        out: where the set goes; default: SOURCE/curated, beside a file FILE-curated. An earlier
+            curated set there is replaced.
+        smoothing: this and the others up to seed: see `tilth.data.curate`.
+        sampled_pairs: see there.
+        per_label: see there.
+        validation: see there.
+        near_duplicates: see there.
+        seed: see there.
+        overwrite: replace another data set in `out`, too.
+
+    Returns:
+        The folder, and the counts: rows in, each drop reason, sampled pairs, train, validation.
+
+    Raises:
+        InputError: a setting, the source or the folder is wrong.
+        TilthError: the disk is full, or the folder cannot be written.
+    """
+    folder = _place(source, out)
+    _check_place(source, folder, overwrite=overwrite)
+    asked: dict[str, Any] = {
+        "smoothing": smoothing,
+        "sampled_pairs": sampled_pairs,
+        "per_label": per_label,
+        "validation": validation,
+        "near_duplicates": near_duplicates,
+        "seed": seed,
+    }
+    rows = read_rows(source)
+    try:
+        curated = curate_rows(rows, **asked)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from error
+    splits = {"train": curated.train, "validation": curated.validation}
+    with DatasetWriter(folder) as writer:
+        for split, dataset in splits.items():
+            _write(writer, dataset, split, "default")
+        _write(writer, curated.dropped, "train", "dropped")
+        writer.write_card(_card(source, asked, curated))
+    return folder, curated.counts
+
+
+def _place(source: str, out: Path | None) -> Path:
+    """Return where the set goes."""
+    if out is not None:
+        return out
+    path = Path(source)
+    if path.is_dir():
+        is_of_run = path.name == "dataset" and (path.parent / "run.json").is_file()
+        return (path.parent if is_of_run else path) / "curated"
+    if path.is_file():
+        return path.with_name(f"{path.name.split('.')[0]}-curated")
+    if path.suffix or path.is_absolute() or source.count("/") != 1:
+        raise InputError(f"{source}: no such file or folder: check the path")
+    raise InputError(f"{source} is a data set of the hub: say with --out where the result goes")
+
+
+def _check_place(source: str, folder: Path, *, overwrite: bool) -> None:
+    """Refuse a folder that holds the source or what is not ours to replace."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file: choose another --out")
+    path, place = Path(source).resolve(), folder.resolve()
+    if path.exists() and (place == path or place in path.parents or place == path / "dataset"):
+        raise InputError(f"{folder} holds the source itself: choose another --out")
+    if (folder / "run.json").exists():
+        raise InputError(f"{folder} holds a run: choose another --out")
+    if overwrite or not folder.is_dir() or not any(folder.iterdir()) or _is_curated(folder):
+        return
+    raise InputError(
+        f"{folder} is not empty and holds no curated set: choose another --out, or --overwrite it"
+    )
+
+
+def _is_curated(folder: Path) -> bool:
+    try:
+        return _MARK in (folder / "README.md").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+
+
+def _write(writer: DatasetWriter, dataset: Dataset, split: str, config: str) -> None:
+    table = dataset.data.table
+    for start in range(0, len(table), _WRITE_ROWS):
+        writer.write(table.slice(start, _WRITE_ROWS), split=split, config=config)
+
+
+def _card(source: str, asked: dict[str, Any], curated: Curated) -> Card:
+    counts = curated.counts
+    return Card(
+        title=f"{Path(source).name or source}, curated",
+        summary=(
+            f"{counts['train']:,} rows to train on and {counts['validation']:,} to validate with, "
+            f"{_MARK} from {counts['rows in']:,} labelled rows."
+        ),
+        command="curate",
+        settings=asked | {"source": source},
+        counts={
+            name: _label_counts(split)
+            for name, split in (("train", curated.train), ("validation", curated.validation))
+        },
+        drops={name: count for name, count in counts.items() if name in REASONS},
+        seed=int(asked["seed"]),
+    )
+
+
+def _label_counts(split: Dataset) -> dict[str, int]:
+    tally = Counter(split.data.table["label"].to_pylist())
+    return {str(label): tally[label] for label in sorted(tally)}
