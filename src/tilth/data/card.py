@@ -19,6 +19,12 @@ _SIZES = (
     (1_000_000_000, "100M<n<1B"),
 )
 
+_LOADING = """```python
+from datasets import load_dataset
+
+rows = load_dataset("path/of/this/folder", split="train")
+```"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
@@ -37,8 +43,9 @@ class Card:
         seed: of the random numbers.
         task_categories: the hub's names, such as `text-classification`.
         tags: the hub's tags beside `synthetic` and `tilth`.
-        sections: more (heading, Markdown) pairs.
+        extra: more sections, (heading, Markdown) pairs.
         configs: config -> split -> path in the folder; the writer fills it in.
+        content: a hash of the files; the writer fills it in.
     """
 
     title: str
@@ -48,13 +55,14 @@ class Card:
     counts: Mapping[str, Mapping[str, int]]
     drops: Mapping[str, int] = field(default_factory=dict)
     licence: str | None = None
-    language: Sequence[str] = ()
+    language: Sequence[str] = ("en",)
     model: str | None = None
     seed: int | None = None
     task_categories: Sequence[str] = ()
     tags: Sequence[str] = ()
-    sections: Sequence[tuple[str, str]] = ()
+    extra: Sequence[tuple[str, str]] = ()
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    content: str | None = None
 
     def render(self) -> str:
         """Return the text of README.md."""
@@ -73,53 +81,105 @@ class Card:
         head["size_categories"] = [next((n for top, n in _SIZES if rows < top), "n>1T")]
         head["tags"] = ["synthetic", "tilth", *self.tags]
         if self.configs:
-            head["configs"] = [_config(name, self.configs[name]) for name in self.configs]
+            head["configs"] = [
+                _config(name, splits, self.content) for name, splits in self.configs.items()
+            ]
         return head
 
     def _body(self) -> list[str]:
-        body = [f"# {self.title}", self.summary, "## How it was made"]
-        facts = [f"- Command: `tilth {self.command}`"] if self.command else []
-        if self.model is not None:
-            facts.append(f"- Model: `{self.model}`")
-        if self.seed is not None:
-            facts.append(f"- Seed: {self.seed}")
-        facts.append(f"- Licence: {self.licence or 'not stated; whoever publishes it decides'}")
-        body.append("\n".join(facts))
-        settings = json.dumps(dict(self.settings), indent=2, ensure_ascii=False)
-        fence = _fence(settings)
-        body.append(f"{fence}json\n{settings}\n{fence}")
-        rows = [
-            (split, label, f"{count:,}")
-            for split, labels in self.counts.items()
-            for label, count in labels.items()
-        ]
-        body += ["## Rows", _table(("split", "label", "rows"), rows)]
+        body = [f"# {self.title}", self.summary]
+        if self.configs:
+            body += ["## How to load it", _LOADING]
+        body += ["## How it was made", self._facts()]
+        settings = dict(self.settings)
+        for name, value in self.settings.items():
+            if _is_task(value):
+                del settings[name]
+                body += _task(value)
+        if settings:
+            rows = [(name, _code(_plain(value))) for name, value in settings.items()]
+            body += ["### Settings", _table(("setting", "value"), rows)]
+        body += ["## Rows", self._rows()]
         if self.drops:
-            drops = [(reason, f"{count:,}") for reason, count in self.drops.items()]
-            body += ["## Left out", _table(("reason", "rows"), drops)]
-            if "dropped" in self.configs:
-                body.append(
-                    'These rows are kept in the config `dropped`: `load_dataset(folder, "dropped")`.'
-                )
-        for heading, text in self.sections:
+            body += ["## Left out", self._left_out()]
+        for heading, text in self.extra:
             body += [f"## {heading}", text]
         return body
 
+    def _facts(self) -> str:
+        facts = ["- Texts: synthetic"]
+        if self.command:
+            facts.append(f"- Command: {_code(f'tilth {self.command}')}")
+        if self.model is not None:
+            facts.append(f"- Model: {_code(self.model)}")
+        if self.seed is not None:
+            facts.append(f"- Seed: {self.seed}")
+        facts.append(f"- Licence: {self.licence or 'not stated; whoever publishes it decides'}")
+        return "\n".join(facts)
 
-def _config(name: str, splits: Mapping[str, str]) -> dict[str, Any]:
+    def _rows(self) -> str:
+        rows = []
+        for split, labels in self.counts.items():
+            rows += [(split, label, f"{count:,}") for label, count in labels.items()]
+            if len(labels) > 1:
+                rows.append((split, "all", f"{sum(labels.values()):,}"))
+        return _table(("split", "label", "rows"), rows)
+
+    def _left_out(self) -> str:
+        drops = [(reason, f"{count:,}") for reason, count in self.drops.items()]
+        if len(drops) > 1:
+            drops.append(("all", f"{sum(self.drops.values()):,}"))
+        text = _table(("reason", "rows"), drops)
+        if "dropped" in self.configs:
+            text += '\n\nThey stand in the config `dropped`: `load_dataset(folder, "dropped")`.'
+        return text
+
+
+def _is_task(value: Any) -> bool:
+    """Say whether a setting is a task spec."""
+    labels = value.get("labels") if isinstance(value, Mapping) else None
+    return isinstance(labels, Mapping) and all(
+        isinstance(label, Mapping) and "instruction" in label for label in labels.values()
+    )
+
+
+def _task(spec: Mapping[str, Any]) -> list[str]:
+    rows = [
+        (
+            _code(str(name)),
+            _code(str(label["instruction"])),
+            ", ".join(_code(str(counter)) for counter in label.get("counter_labels") or ()),
+        )
+        for name, label in spec["labels"].items()
+    ]
+    heading = f"### Task {_code(str(spec.get('task_name', '')))}"
+    return [heading, _table(("label", "instruction", "counter labels"), rows)]
+
+
+def _config(name: str, splits: Mapping[str, str], content: str | None) -> dict[str, Any]:
     files = [{"split": split, "path": path} for split, path in splits.items()]
     config: dict[str, Any] = {"config_name": name, "data_files": files}
     if name == "default":
         config["default"] = True
+    if content is not None:
+        # `datasets` caches a folder by its last name and this head alone: without a word on the
+        # content it would serve another run's rows, or those from before the folder was rewritten.
+        config["description"] = f"content {content}"
     return config
 
 
-def _fence(text: str) -> str:
-    """Return a code fence that the text itself does not hold."""
-    fence = "```"
-    while fence in text:
-        fence += "`"
-    return fence
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _code(text: str) -> str:
+    """Set a text as code, with more ticks around it than it holds."""
+    text = " ".join(text.split())
+    ticks = "`"
+    while ticks in text:
+        ticks += "`"
+    space = " " if text.startswith("`") or text.endswith("`") or not text else ""
+    return f"{ticks}{space}{text}{space}{ticks}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 # Fewer rows make files that are slow to read, more make memory grow.
 _ROWS_AT_ONCE = 20_000
 _OWNED = {"README.md", "data"}
+_TEMPORARY = re.compile(r"\.tmp-(\d+)-(old-)?")
 
 
 class DatasetWriter:
@@ -87,10 +90,20 @@ class DatasetWriter:
                 )
         with _disk_errors(self.folder):
             self.folder.parent.mkdir(parents=True, exist_ok=True)
-            for stale in self.folder.parent.glob(f".tmp-*-{self.folder.name}"):
-                shutil.rmtree(stale)
+            self._clear_up()
             self._making.mkdir()
         return self
+
+    def _clear_up(self) -> None:
+        """Remove what killed writers left; put back a set one was just about to replace."""
+        for stale in self.folder.parent.glob(f".tmp-*-{self.folder.name}"):
+            match = _TEMPORARY.fullmatch(stale.name.removesuffix(self.folder.name))
+            if match is None or _is_alive(int(match[1])):
+                continue
+            if match[2] and not self.folder.exists():
+                stale.rename(self.folder)
+            else:
+                shutil.rmtree(stale)
 
     def __exit__(
         self,
@@ -111,9 +124,12 @@ class DatasetWriter:
     def _finish(self) -> None:
         card = self._card or _plain_card(self.folder.name, self._rows())
         configs: dict[str, dict[str, str]] = {}
+        filled = {config for (config, _), file in self._files.items() if file.rows}
         for config, split in sorted(self._files, key=lambda key: key[0] != "default"):
-            configs.setdefault(config, {})[split] = _place(config, split)
-        text = replace(card, configs=configs).render()
+            # `datasets` loads no split without rows, nor any other split of its config.
+            if self._files[config, split].rows or config not in filled:
+                configs.setdefault(config, {})[split] = _place(config, split)
+        text = replace(card, configs=configs, content=self._content()).render()
         with open(self._making / "README.md", "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
@@ -121,13 +137,28 @@ class DatasetWriter:
         old = self.folder.with_name(f".tmp-{os.getpid()}-old-{self.folder.name}")
         if self.folder.is_dir():
             self.folder.rename(old)
-        self._making.rename(self.folder)
+        try:
+            self._making.rename(self.folder)
+        except OSError:
+            if old.is_dir():
+                old.rename(self.folder)
+            raise
         shutil.rmtree(old, ignore_errors=True)
         handle = os.open(self.folder.parent, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+    def _content(self) -> str:
+        """Return a hash of all files."""
+        hashed = blake2b(digest_size=16)
+        for config, split in sorted(self._files):
+            hashed.update(f"{_place(config, split)}\n".encode())
+            with open(self._making / _place(config, split), "rb") as file:
+                while block := file.read(1 << 20):
+                    hashed.update(block)
+        return hashed.hexdigest()
 
     def _rows(self) -> dict[str, int]:
         return {split: f.rows for (config, split), f in self._files.items() if config == "default"}
@@ -144,6 +175,9 @@ class _ParquetFile:
         self.rows = self._waiting_rows = 0
 
     def write(self, table: pa.Table) -> None:
+        extra = set(table.column_names) - set(self._schema.names)
+        if extra:  # left out in silence, a column would be lost
+            raise ValueError(f"the first table had no column {sorted(extra)[0]!r}")
         table = table.select(self._schema.names).cast(self._schema)
         self._waiting.append(table)
         self.rows += table.num_rows
@@ -152,7 +186,7 @@ class _ParquetFile:
             self._flush()
 
     def _flush(self) -> None:
-        if self._waiting:
+        if self._waiting_rows:  # `datasets` cannot read a row group without rows
             self._writer.write_table(
                 pa.concat_tables(self._waiting).combine_chunks(), row_group_size=_ROWS_AT_ONCE
             )
@@ -172,6 +206,18 @@ class _ParquetFile:
 def _place(config: str, split: str) -> str:
     folder = "data" if config == "default" else config
     return f"{folder}/{split}.parquet"
+
+
+def _is_alive(process: int) -> bool:
+    if process == os.getpid():  # left by an earlier process of this number
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _is_own(path: Path) -> bool:
