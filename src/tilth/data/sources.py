@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _HUB_NAME = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(:(?P<config>[^/\s]+))?")
+_SECONDS_TO_REACH_HUB = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +121,29 @@ def load_hub(hub: Hub, split: str) -> Dataset:
     """
     from datasets import load_dataset
 
-    with _one_line(hub.name):
+    with _one_line(hub.name), _cached_only_without_network():
         dataset: Dataset = load_dataset(hub.name, hub.config, split=split)
         return dataset
+
+
+@contextmanager
+def _cached_only_without_network() -> Iterator[None]:
+    """Without a network, look at the hub's cache alone: its client retries for half a minute."""
+    from datasets import config
+    from huggingface_hub import constants
+    from huggingface_hub.utils import get_session
+
+    before = constants.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE
+    if not any(before):
+        try:
+            get_session().head(constants.ENDPOINT, timeout=_SECONDS_TO_REACH_HUB)
+        except Exception as error:  # the client's own errors, of whichever http library it uses
+            log.info("the hub does not answer (%s): only its cache is looked at", error)
+            constants.HF_HUB_OFFLINE = config.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE = before
 
 
 @contextmanager

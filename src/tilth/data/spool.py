@@ -43,10 +43,10 @@ class Spool:
     def add(self, row: dict[str, Any], origin: str) -> None:
         """Take a row; `origin` names its file and line."""
         if not self._fixed:
-            for name in row.keys() - self._columns.keys():
-                self._columns[name] = [None] * len(self._origins)
-            if len(row.keys()) != len(self._names):
-                self._names += [name for name in row if name not in self._names]
+            for name in row:
+                if name not in self._columns:
+                    self._columns[name] = [None] * len(self._origins)
+                    self._names.append(name)
         for name in self._names:
             self._columns[name].append(row.get(name))
         self._origins.append(origin)

@@ -1,0 +1,285 @@
+from __future__ import annotations
+
+import gc
+import gzip
+import logging
+import os
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from datasets import Dataset, DatasetDict
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilth.data import DatasetWriter, read_rows, read_texts
+from tilth.errors import InputError, TilthError
+
+
+def put(path: Path, content: str | bytes) -> Path:
+    data = content.encode() if isinstance(content, str) else content
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def refused(path: Path, **options: str) -> str:
+    with pytest.raises(InputError) as error:
+        read_texts(path, **options)  # type: ignore[arg-type]
+    message = str(error.value)
+    assert "\n" not in message
+    return message
+
+
+CONTENTS = {
+    "a.txt": "One.\nTwo, with comma.\n",
+    "a.jsonl": '{"text": "One."}\n{"text": "Two, with comma."}\n',
+    "a.csv": 'text,n\nOne.,1\n"Two, with comma.",2\n',
+    "a.tsv": "text\tn\nOne.\t1\nTwo, with comma.\t2\n",
+}
+FIRST_LINE = {"a.txt": 1, "a.jsonl": 1, "a.csv": 2, "a.tsv": 2}
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize("name", CONTENTS)
+def test_each_format_plain_and_gz(tmp_path: Path, name: str, ending: str) -> None:
+    path = put(tmp_path / (name + ending), CONTENTS[name])
+    rows = read_texts(path)
+    assert rows["text"][:] == ["One.", "Two, with comma."]
+    first = FIRST_LINE[name]
+    assert rows["origin"][:] == [f"{path}:{first}", f"{path}:{first + 1}"]
+
+
+def test_parquet(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": ["One.", "Two."], "n": [1, 2]}), tmp_path / "a.parquet")
+    rows = read_texts(tmp_path / "a.parquet")
+    assert rows[1] == {"text": "Two.", "origin": f"{tmp_path}/a.parquet:2"}
+    assert read_rows(tmp_path / "a.parquet", columns=["n"])["n"][:] == [1, 2]
+
+
+def test_crlf_bom_and_missing_last_line_end(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.txt", b"\xef\xbb\xbfOne.\r\nTwo.\r\n\r\nThree.")
+    rows = read_texts(path)
+    assert rows["text"][:] == ["One.", "Two.", "Three."]
+    assert rows["origin"][2].endswith(":4")
+    path = put(tmp_path / "b.csv", b"\xef\xbb\xbftext\r\nOne.\r\n")
+    assert read_texts(path)["text"][:] == ["One."]
+
+
+def test_emoji_right_to_left_and_unusual_separators_stay(tmp_path: Path) -> None:
+    texts = ["👩‍👩‍👧 היי", "مرحبا بالعالم", "a\u2028b", "c\x0bd\x85e", "e\u0301"]
+    path = put(tmp_path / "a.txt", "\n".join(texts))
+    assert read_texts(path)["text"][:] == texts
+
+
+def test_empty_lines_are_skipped_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = put(tmp_path / "a.txt", "\n  One.\t\n \n")
+    with caplog.at_level(logging.INFO):
+        assert read_texts(path)["text"][:] == ["One."]
+    assert "2 empty lines skipped" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "parts"),
+    [
+        ("a.txt", b"", ["holds no text"]),
+        ("a.txt", b"\n \n", ["holds no text"]),
+        ("a.txt", b"good\ncaf\xe9\n", [":2: byte 0xe9 at byte 8 of the file", "save the file"]),
+        ("a.txt", b"\xef\xbb\xbfgood\xe9\n", [":1: byte 0xe9 at byte 7 of the file"]),
+        ("a.txt", b"good\nno\0no\n", [":2: NUL byte at byte 7 of the file"]),
+        ("a.txt", "text".encode("utf-16"), [":1: the file is UTF-16"]),
+        ("a.txt", b"short\n" + b"x" * 10_000_000, [":2: the line is longer than 400,000 bytes"]),
+        ("a.txt", b"x" * 100_001, [":1: the text has 100,001 characters"]),
+        ("a.txt.gz", b"", ["holds no text"]),
+        ("a.jsonl", '{"text": "a"}\n{"text": \n', [":2: no JSON: Expecting value at character"]),
+        ("a.jsonl", '{"text": "a"}\n["b"]\n', [":2: the line holds a JSON list, not an object"]),
+        ("a.jsonl", "\n5", [":2: the line holds a JSON number"]),
+        ("a.jsonl", "[" * 100_000, [":1: no JSON: nested too deep"]),
+        ("a.jsonl", '{"text": "a"}\n{"label": "b"}', [":2: no column 'text': there are label"]),
+        ("a.jsonl", '{"text": "a"}\n{"text": 5}', [":2: column 'text' holds 5, no text"]),
+        ("a.jsonl", '{"text": null}', [":1: column 'text' holds None, no text"]),
+        ("a.jsonl", '{"text": "a\\u0000b"}', [":1: NUL character"]),
+        ("a.jsonl", '{"text": "\\ud83d"}', [":1: half a character"]),
+        ("a.jsonl", '{"a": "x", "b": "y"}', ["name one of a, b with --column"]),
+        ("a.csv", "text,n\na,1\nb\n", [":3: 1 fields, the header has 2"]),
+        ("a.csv", "text,n\na,1\nb,2,3\n", [":3: 3 fields, the header has 2"]),
+        ("a.csv", 'text,n\n"a\nb",1\nc\n', [":4: 1 fields, the header has 2"]),
+        ("a.csv", 'text,n\na,1\n"b,2\nc,3\n', [":3: unexpected end of data: close quoted"]),
+        ("a.csv", 'text\n"a"b\n', [":2: ',' expected after '\"'"]),
+        ("a.csv", "text,text\na,b\n", [":1: two columns are named 'text'"]),
+        ("a.csv", "text\n", ["holds no text"]),
+        ("a.parquet", b"PAR1 not really", ["no readable Parquet"]),
+        ("a.parquet", b"", ["no readable Parquet"]),
+        ("a.docx", b"x", ["the ending is not known: use .txt, .jsonl"]),
+        ("a", b"x", ["the ending is not known"]),
+    ],
+)
+def test_bad_files_are_named(tmp_path: Path, name: str, content: bytes, parts: list[str]) -> None:
+    path = put(tmp_path / name, content)
+    message = refused(path)
+    assert message.startswith(str(path))
+    for part in parts:
+        assert part in message
+
+
+def test_a_cut_gz_is_named(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.txt.gz", "\n".join(f"line {n}" for n in range(50_000)))
+    path.write_bytes(path.read_bytes()[:-1000])
+    assert "the gz file is cut short" in refused(path)
+
+
+def test_a_damaged_gz_and_a_plain_file_called_gz(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.txt.gz", "\n".join(f"line {n}" for n in range(50_000)))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)
+    assert "the gz file is broken" in refused(path) or "not UTF-8" in refused(path)
+    path.write_bytes(b"plain text\n")
+    assert "take .gz off the name" in refused(path)
+
+
+def test_newlines_in_quoted_fields_stay_and_lines_are_counted(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.csv", 'text,n\n"two\nlines ""quoted""",1\nafter,2\n')
+    rows = read_texts(path)
+    assert rows["text"][:] == ['two\nlines "quoted"', "after"]
+    assert rows["origin"][:] == [f"{path}:2", f"{path}:4"]
+
+
+def test_the_only_string_column_is_found_and_a_named_one_read(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.jsonl", '{"sentence": "One.", "n": 1}')
+    assert read_texts(path)["text"][:] == ["One."]
+    path = put(tmp_path / "b.jsonl", '{"text": "One.", "other": "Two."}')
+    assert read_texts(path, column="other")["text"][:] == ["Two."]
+    assert "no column 'x': there are text, other" in refused(path, column="x")
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    assert "no such file or folder" in refused(tmp_path / "a.txt")
+    with pytest.raises(InputError, match="no such file"):
+        read_texts("folder/none.jsonl")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_an_unreadable_file(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.txt", "One.")
+    path.chmod(0)
+    assert "Permission denied" in refused(path)
+
+
+def test_a_folder_is_read_in_the_order_of_names(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(tmp_path / "b.txt", "B.")
+    put(tmp_path / "a.jsonl.gz", '{"text": "A."}')
+    put(tmp_path / "notes.md", "no")
+    put(tmp_path / ".hidden.txt", "no")
+    assert read_texts(tmp_path)["text"][:] == ["A.", "B."]
+    assert "not read: notes.md" in caplog.text
+
+
+def test_folders_without_files_are_refused(tmp_path: Path) -> None:
+    assert "no file to read in the folder" in refused(tmp_path)
+    (tmp_path / "inner").mkdir()
+    put(tmp_path / "inner" / "a.txt", "One.")
+    assert "name one of its folders (inner)" in refused(tmp_path)
+
+
+def test_rows_keep_their_types_and_missing_values_are_null(tmp_path: Path) -> None:
+    lines = ['{"text": "a", "label": 1}', '{"text": "b", "label": 0.5}', '{"text": "c", "x": [1]}']
+    rows = read_rows(put(tmp_path / "a.jsonl", "\n".join(lines)))
+    assert rows["label"][:] == [1.0, 0.5, None]
+    assert rows["x"][:] == [None, None, [1]]
+
+
+def test_types_that_change_far_down_are_widened_or_named(tmp_path: Path) -> None:
+    many = ['{"n": 1}'] * 10_500
+    rows = read_rows(put(tmp_path / "a.jsonl", "\n".join([*many, '{"n": 0.5}', '{"m": 2}'])))
+    assert rows["n"][10_499:] == [1.0, 0.5, None]
+    assert rows["m"][-1] == 2
+    path = put(tmp_path / "b.jsonl", "\n".join([*many[:100], '{"n": "x"}', *many[:9]]))
+    with pytest.raises(InputError, match=r"b\.jsonl:101: column 'n' holds 'x'"):
+        read_rows(path)
+    path = put(tmp_path / "c.jsonl", "\n".join([*many[:10_000], '{"n": "x"}']))
+    with pytest.raises(InputError, match=r"c\.jsonl:10001 .*give each column one type"):
+        read_rows(path)
+
+
+def test_rows_need_their_columns(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.csv", "text,label\na,b\n")
+    with pytest.raises(InputError, match=r"a\.csv:2: no column 'score': there are text, label"):
+        read_rows(path, columns=["text", "score"])
+
+
+def written(folder: Path) -> Path:
+    with DatasetWriter(folder) as writer:
+        writer.write(pa.table({"text": ["One.", "Two."], "label": [0.1, 0.9]}))
+        writer.write(pa.table({"text": ["Three."], "label": [0.5]}), split="validation")
+        writer.write(pa.table({"text": ["x"], "why": ["empty"]}), config="dropped")
+    return folder
+
+
+def test_a_written_set_and_a_run_are_read(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    folder = written(run / "dataset")
+    (run / "run.json").write_text("{}")
+    for source in (run, folder):
+        assert read_texts(source)["text"][:] == ["One.", "Two."]
+    assert read_rows(run, split="validation")[0] == {"text": "Three.", "label": 0.5}
+    with pytest.raises(InputError, match="no split 'test': there are train, validation"):
+        read_rows(run, split="test")
+
+
+def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    assert "the run is not finished" in refused(tmp_path)
+
+
+def test_saved_to_disk(tmp_path: Path) -> None:
+    one = Dataset.from_dict({"text": ["One."]})
+    one.save_to_disk(tmp_path / "one")
+    DatasetDict(train=one).save_to_disk(tmp_path / "two")
+    assert read_texts(tmp_path / "one")["text"][:] == ["One."]
+    assert read_texts(tmp_path / "two")["text"][:] == ["One."]
+
+
+def test_the_hub_without_a_network_is_one_line() -> None:
+    with pytest.raises(TilthError, match=r"^owner/name: no such file here, and the hub cannot"):
+        read_texts("owner/name:config")
+
+
+def test_temporary_files_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    rows = read_texts(put(tmp_path / "a.txt", "One.\nTwo."))
+    last = rows.select([1])
+    del rows
+    gc.collect()
+    assert last[0]["text"] == "Two."
+    with pytest.raises(InputError):
+        read_texts(put(tmp_path / "b.txt", b"good\n\xff"))
+    del last
+    gc.collect()
+    assert not list((tmp_path / "temporary").iterdir())
+
+
+def test_no_room_for_the_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(TilthError, match="set TMPDIR"):
+        read_texts(put(tmp_path / "a.txt", "One."))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=8))
+def test_any_text_survives_jsonl(texts: list[str]) -> None:
+    import json
+
+    wanted = [text.strip() for text in texts if text.strip()]
+    with tempfile.TemporaryDirectory() as folder:
+        path = put(Path(folder) / "a.jsonl", "\n".join(json.dumps({"text": t}) for t in texts))
+        if any("\0" in text for text in wanted) or not wanted:
+            refused(path)
+        else:
+            assert read_texts(path)["text"][:] == wanted
