@@ -128,4 +128,5 @@ def print_health(out: Path, *, as_json: bool) -> None:
     print_table("Health per label", head, lines)
     for warning in health.warnings:
         note(f"warning: {warning}")
-    note(f"data set: {out / 'dataset'}   report: {out / 'report.html'}")
+    note(f"data set: {out / 'dataset'}")
+    note(f"report:   {out / 'report.html'}")
