@@ -15,6 +15,7 @@ from tilth.data.lines import MAX_CHARS, read_lines
 from tilth.errors import InputError
 
 Row: TypeAlias = dict[str, Any]
+_Reader: TypeAlias = Callable[[Path, Sequence[str] | None], Iterator[tuple[int, Row]]]
 # A JSON object or a csv line holds several fields beside the text.
 _MAX_RECORD_BYTES = 16_000_000
 _PARQUET_ROWS = 10_000
@@ -47,12 +48,12 @@ def ending_of(path: Path) -> str | None:
     return ending
 
 
-def _txt(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
+def _txt(path: Path, _: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
     for number, line in read_lines(path, 4 * MAX_CHARS):
         yield number, {"text": line}
 
 
-def _jsonl(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
+def _jsonl(path: Path, _: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
     for number, line in read_lines(path, _MAX_RECORD_BYTES):
         if not line.strip():
             continue
@@ -89,9 +90,9 @@ def _check_surrogates(path: Path, number: int, row: Row) -> None:
         ) from error
 
 
-def _delimited(delimiter: str) -> Callable[[Path, Sequence[str] | None], Iterator[tuple[int, Row]]]:
-    def read(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
-        lines = (line + "\n" for _, line in read_lines(path, _MAX_RECORD_BYTES))
+def _delimited(delimiter: str) -> _Reader:
+    def read(path: Path, _: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
+        lines = (line + "\n" for _number, line in read_lines(path, _MAX_RECORD_BYTES))
         reader = csv.reader(lines, delimiter=delimiter, strict=True)
         begun = 1
         try:
@@ -140,7 +141,7 @@ def _parquet(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, R
         ) from error
 
 
-_READERS: dict[str, Callable[[Path, Sequence[str] | None], Iterator[tuple[int, Row]]]] = {
+_READERS: dict[str, _Reader] = {
     ".txt": _txt,
     ".jsonl": _jsonl,
     ".csv": _delimited(","),

@@ -24,9 +24,8 @@ def read_lines(path: Path, max_bytes: int) -> Iterator[tuple[int, str]]:
         InputError: a line is longer than `max_bytes`, no UTF-8 or holds NUL bytes; the gz file
             is cut short or none.
     """
-    opened = gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")
     number = offset = 0
-    with opened as file:
+    with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
         try:
             while line := file.readline(max_bytes + 3):
                 number += 1

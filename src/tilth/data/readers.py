@@ -19,10 +19,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def read_texts(
-    source: str | Path, *, column: str | None = None, split: str = "train"
-) -> Dataset:
-    """Read texts, one a row, with where each came from.
+def read_texts(source: str | Path, *, column: str | None = None, split: str = "train") -> Dataset:
+    r"""Read texts, one a row, with where each came from.
 
     Texts are left as they are but for white space around them; empty ones are skipped and their
     number is logged. Memory does not grow with the source.
@@ -42,7 +40,7 @@ def read_texts(
     Example:
         >>> import tempfile, pathlib
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "sentences.txt"
-        >>> _ = path.write_text("A man plays.\\n\\nA dog barks.\\n")
+        >>> _ = path.write_text("A man plays.\n\nA dog barks.\n")
         >>> read_texts(path)["text"][:]
         ['A man plays.', 'A dog barks.']
     """

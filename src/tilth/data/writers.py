@@ -200,6 +200,7 @@ class _ParquetFile:
                 self._file.flush()
                 os.fsync(self._file.fileno())
         finally:
+            self._writer.is_open = False  # else its __del__ writes to the closed file
             self._file.close()
 
 

@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from datasets import ClassLabel, Features, Value, load_dataset
+
+from tilth.data import Card, DatasetWriter
+from tilth.errors import InputError, TilthError
+
+
+def table(*texts: str) -> pa.Table:
+    return pa.table({"text": list(texts), "label": [float(n) for n in range(len(texts))]})
+
+
+def test_every_config_and_split_loads_with_datasets(tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+    with DatasetWriter(folder) as writer:
+        writer.write(table("a", "b"))
+        writer.write(table("c"), split="validation")
+        writer.write(pa.table({"text": ["d"], "drop_reason": ["empty"]}), config="dropped")
+        writer.write(table("e"))
+    found = load_dataset(str(folder))
+    assert set(found) == {"train", "validation"}
+    assert found["train"]["text"][:] == ["a", "b", "e"]
+    assert found["train"].features == {"text": Value("string"), "label": Value("float64")}
+    assert load_dataset(str(folder), "dropped")["train"][0] == {"text": "d", "drop_reason": "empty"}
+
+
+def test_a_split_or_config_without_rows_does_not_spoil_the_others(tmp_path: Path) -> None:
+    with DatasetWriter(tmp_path / "set") as writer:
+        writer.write(table("a"))
+        writer.write(table(), split="validation")
+        writer.write(table(), config="dropped")
+    found = load_dataset(str(tmp_path / "set"))
+    assert {split: len(rows) for split, rows in found.items()} == {"train": 1}
+
+
+def test_a_column_that_comes_late_is_not_lost_in_silence(tmp_path: Path) -> None:
+    with DatasetWriter(tmp_path / "set") as writer:
+        writer.write(table("a"))
+        with pytest.raises(ValueError, match="the first table had no column 'extra'"):
+            writer.write(table("b").append_column("extra", pa.array([1])))
+
+
+def test_features_are_kept(tmp_path: Path) -> None:
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["no", "yes"])})
+    with DatasetWriter(tmp_path / "set", {"default": features}) as writer:
+        writer.write(pa.table({"text": ["a"], "label": [1]}))
+    assert load_dataset(str(tmp_path / "set"), split="train").features == features
+
+
+def test_small_tables_share_row_groups_and_memory_stays_flat(tmp_path: Path) -> None:
+    with DatasetWriter(tmp_path / "set") as writer:
+        for _ in range(500):
+            writer.write(table(*["text"] * 100))
+    metadata = pq.read_metadata(tmp_path / "set" / "data" / "train.parquet")
+    assert metadata.num_rows == 50_000
+    assert metadata.num_row_groups == 3
+
+
+def test_a_set_is_replaced_whole_and_kept_on_an_error(tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+    with DatasetWriter(folder) as writer:
+        writer.write(table("old"))
+        writer.write(table("old"), split="validation")
+    with pytest.raises(ZeroDivisionError), DatasetWriter(folder) as writer:  # noqa: PT012
+        writer.write(table("new"))
+        raise ZeroDivisionError
+    assert pq.read_table(folder / "data" / "train.parquet")["text"].to_pylist() == ["old"]
+    with DatasetWriter(folder) as writer:
+        writer.write(table("new"))
+    assert pq.read_table(folder / "data" / "train.parquet")["text"].to_pylist() == ["new"]
+    assert sorted(p.name for p in (folder / "data").iterdir()) == ["train.parquet"]
+    assert [p.name for p in tmp_path.iterdir()] == ["set"]
+
+
+def test_leftovers_of_a_dead_writer_go_and_those_of_a_living_one_stay(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    (tmp_path / f".tmp-{dead.pid}-set").mkdir()
+    (tmp_path / f".tmp-{os.getppid()}-set").mkdir()
+    with DatasetWriter(tmp_path / "set") as writer:
+        writer.write(table("a"))
+    assert sorted(p.name for p in tmp_path.iterdir()) == [f".tmp-{os.getppid()}-set", "set"]
+
+
+def test_foreign_files_are_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(InputError, match=r"holds 'thesis.tex', which is no part of a data set"):
+        DatasetWriter(tmp_path).__enter__()
+    (tmp_path / "thesis.tex").unlink()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "mine.csv").write_text("x")
+    with pytest.raises(InputError, match="holds 'data'"):
+        DatasetWriter(tmp_path).__enter__()
+
+
+def test_same_rows_same_bytes(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        with DatasetWriter(tmp_path / name) as writer:
+            writer.write(table("a", "b"))
+    one, two = (tmp_path / n / "data" / "train.parquet" for n in ("one", "two"))
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+    """The limit on file sizes makes the system refuse a write in the middle."""
+    code = f"""
+import os, resource, signal, sys
+import pyarrow as pa
+from tilth.data import DatasetWriter
+from tilth.errors import TilthError
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20000, {resource.RLIM_INFINITY}))
+try:
+    with DatasetWriter(sys.argv[1]) as writer:
+        writer.write(pa.table({{"noise": [os.urandom(400_000)]}}))
+except TilthError as error:
+    print(error)
+"""
+    said = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "set")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout.count("\n") == 1
+    assert "File too large: free space or choose another folder" in said.stdout
+    assert said.stderr == ""
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
+    mount = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(tmp_path)], check=False
+    )
+    if mount.returncode:
+        pytest.skip("this machine mounts no tmpfs")
+    try:
+        with (
+            pytest.raises(TilthError, match="No space left on device"),
+            DatasetWriter(tmp_path / "set") as writer,
+        ):
+            writer.write(pa.table({"noise": [os.urandom(400_000)]}))
+        with DatasetWriter(tmp_path / "set") as writer:
+            writer.write(table("a"))
+        assert (tmp_path / "set" / "README.md").is_file()
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def card(**changes: object) -> Card:
+    facts: dict[str, object] = {
+        "title": "pairs: a | b",
+        "summary": "A set.",
+        "command": "generate",
+        "settings": {"decay": 100, "note": "``` fence"},
+        "counts": {"train": {"1": 700, "0|5": 400}},
+        "drops": {"not-closed": 1234},
+        "licence": "cc-by-4.0",
+        "language": ["en", "no"],
+        "model": "starter",
+        "seed": 7,
+        "task_categories": ["text-classification"],
+        "tags": ["dino"],
+        "extra": [("Limits", "Nobody checked.")],
+    }
+    return Card(**{**facts, **changes})  # type: ignore[arg-type]
+
+
+def head_and_body(text: str) -> tuple[dict[str, Any], str]:
+    _, head, body = text.split("---\n", 2)
+    return yaml.safe_load(head), body
+
+
+def test_the_card_says_how_the_set_was_made(tmp_path: Path) -> None:
+    with DatasetWriter(tmp_path / "set") as writer:
+        writer.write(table("a"))
+        writer.write(table("b"), config="dropped")
+        writer.write_card(card())
+    text = (tmp_path / "set" / "README.md").read_text(encoding="utf-8")
+    head, body = head_and_body(text)
+    configs = head.pop("configs")
+    assert head == {
+        "pretty_name": "pairs: a | b",
+        "license": "cc-by-4.0",
+        "language": ["en", "no"],
+        "task_categories": ["text-classification"],
+        "size_categories": ["1K<n<10K"],
+        "tags": ["synthetic", "tilth", "dino"],
+    }
+    assert [(c["config_name"], c["data_files"], c.get("default")) for c in configs] == [
+        ("default", [{"split": "train", "path": "data/train.parquet"}], True),
+        ("dropped", [{"split": "train", "path": "dropped/train.parquet"}], None),
+    ]
+    for line in (
+        "- Command: `tilth generate`",
+        "- Model: `starter`",
+        "- Seed: 7",
+        "- Licence: cc-by-4.0",
+        "| decay | `100` |",
+        "| train | 0\\|5 | 400 |",
+        "| train | all | 1,100 |",
+        "| not-closed | 1,234 |",
+        "## Limits",
+    ):
+        assert line in body
+
+
+def test_what_is_not_known_is_left_out_of_the_card() -> None:
+    text = card(licence=None, language=[], model=None, seed=None, drops={}, task_categories=[])
+    head, body = head_and_body(text.render())
+    assert set(head) == {"pretty_name", "size_categories", "tags"}
+    assert "- Licence: not stated" in body
+    for word in ("Seed", "Model", "Left out"):
+        assert word not in body
+
+
+def test_sets_of_one_name_do_not_serve_each_others_rows(tmp_path: Path) -> None:
+    """`datasets` caches a local folder by its last name and its card."""
+    for name, text in (("one", "a"), ("two", "b"), ("one", "c")):
+        with DatasetWriter(tmp_path / name / "set") as writer:
+            writer.write(table(text))
+        assert load_dataset(str(tmp_path / name / "set"), split="train")["text"][:] == [text]
+
+
+@pytest.mark.parametrize(
+    ("rows", "size"), [(0, "n<1K"), (999, "n<1K"), (1000, "1K<n<10K"), (2 * 10**6, "1M<n<10M")]
+)
+def test_size_categories(rows: int, size: str) -> None:
+    head, _ = head_and_body(card(counts={"train": {"1": rows}}).render())
+    assert head["size_categories"] == [size]
