@@ -4,6 +4,7 @@ from tilth.data.card import Card
 from tilth.data.curate import Curated, curate, curate_rows
 from tilth.data.identity import fingerprint, text_id
 from tilth.data.readers import read_rows, read_texts
+from tilth.data.stored import load_folder
 from tilth.data.writers import DatasetWriter
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "curate",
     "curate_rows",
     "fingerprint",
+    "load_folder",
     "read_rows",
     "read_texts",
     "text_id",

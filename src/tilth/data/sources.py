@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import yaml
+from typing import TYPE_CHECKING
 
 from tilth.data.formats import ENDINGS, ending_of
+from tilth.data.stored import card_configs, folder_configs, load_folder
 from tilth.errors import InputError, TilthError
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def _folder(path: Path) -> list[Path] | Stored:
         return Stored(path / "dataset")
     if any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
         return Stored(path)
-    if _configs(path) is not None or list((path / "data").glob("*.parquet")):
+    if folder_configs(path) or card_configs(path):
         return Stored(path)
     items = sorted(item for item in path.iterdir() if not item.name.startswith("."))
     files = [item for item in items if item.is_file() and ending_of(item) is not None]
@@ -79,26 +78,18 @@ def _folder(path: Path) -> list[Path] | Stored:
     return files
 
 
-def _configs(path: Path) -> list[dict[str, Any]] | None:
-    """Return the configs in the YAML head of a data set's card; None: it has none."""
-    try:
-        text = (path / "README.md").read_text(encoding="utf-8")
-        head = yaml.safe_load(text.split("---\n", 2)[1]) if text.startswith("---\n") else None
-    except (OSError, ValueError, IndexError, yaml.YAMLError):
-        return None
-    configs = head.get("configs") if isinstance(head, dict) else None
-    return configs if isinstance(configs, list) else None
-
-
 def load_stored(stored: Stored, split: str) -> Dataset:
     """Load a split of a data set folder.
 
     Raises:
         InputError: there is no such split, or the folder is damaged.
     """
+    path = stored.path
+    if "default" in folder_configs(path):
+        return load_folder(path, split)
+
     from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
 
-    path = stored.path
     with _one_line(str(path)):
         if any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
             found = load_from_disk(str(path))
@@ -130,8 +121,7 @@ def load_hub(hub: Hub, split: str) -> Dataset:
 def _cached_only_without_network() -> Iterator[None]:
     """Without a network, look at the hub's cache alone: its client retries for half a minute."""
     from datasets import config
-    from huggingface_hub import constants
-    from huggingface_hub.utils import get_session
+    from huggingface_hub import constants, get_session
 
     before = constants.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE
     if not any(before):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-import weakref
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from tilth.data.mapped import open_arrow, remove_arrow, temporary_arrow
 from tilth.errors import InputError, TilthError
 
 if TYPE_CHECKING:
@@ -37,7 +34,7 @@ class Spool:
         self._origins: list[str] = []
         self._schema: pa.Schema | None = None
         self._writer: pa.RecordBatchStreamWriter | None = None
-        self._path = _temporary()
+        self._path = temporary_arrow()
         self.rows = 0
 
     def add(self, row: dict[str, Any], origin: str) -> None:
@@ -56,21 +53,16 @@ class Spool:
 
     def dataset(self) -> Dataset:
         """Return the rows; the temporary file goes when the data set does."""
-        from datasets import Dataset
-
         self._flush()
         if self._writer is not None:
             self._writer.close()
-        dataset: Dataset = Dataset.from_file(str(self._path))
-        # Rows cut out of it later hold the same mapping; the name may go once nobody forks it.
-        weakref.finalize(dataset.data, self._path.unlink, missing_ok=True)
-        return dataset
+        return open_arrow(self._path)
 
     def discard(self) -> None:
         """Remove the temporary file after an error."""
         if self._writer is not None:
             self._writer.close()
-        self._path.unlink(missing_ok=True)
+        remove_arrow(self._path)
 
     def _flush(self) -> None:
         arrays = [self._array(name) for name in self._names]
@@ -85,7 +77,8 @@ class Spool:
             self._writer.write_table(_fit(table, schema))
         except OSError as error:
             raise TilthError(
-                f"{self._path}: {error.strerror or error}: free space, or set TMPDIR to a larger disk"
+                f"{self._path}: {error.strerror or error}: free space, or set TMPDIR to "
+                "a larger disk"
             ) from error
         self._columns = {name: [] for name in self._names}
         self._origins = []
@@ -129,12 +122,12 @@ class Spool:
         """Write what is there again under a wider schema; rare, so it may cost a pass."""
         assert self._writer is not None
         self._writer.close()
-        old, self._path = self._path, _temporary()
+        old, self._path = self._path, temporary_arrow()
         self._writer = pa.ipc.new_stream(str(self._path), schema)
         with pa.OSFile(str(old)) as file, pa.ipc.open_stream(file) as batches:
             for batch in batches:
                 self._writer.write_table(_fit(pa.Table.from_batches([batch]), schema))
-        old.unlink()
+        remove_arrow(old)
 
 
 def _fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -145,14 +138,3 @@ def _fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
         for field in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
-
-
-def _temporary() -> Path:
-    try:
-        handle, name = tempfile.mkstemp(prefix="tilth-", suffix=".arrow")
-    except OSError as error:
-        raise TilthError(
-            f"no temporary file can be made: {error}: set TMPDIR to a writable folder"
-        ) from error
-    os.close(handle)
-    return Path(name)
