@@ -1,0 +1,166 @@
+"""What an endpoint answers: checked choices with their tokens, or one line that says what is wrong.
+
+Servers differ in how they refuse; the words looked for here are those of OpenAI, vLLM, llama.cpp,
+llama-cpp-python and Ollama.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from tilth.errors import InputError, TilthError
+
+# Fields of a request that a server may refuse and that can be left out.
+OPTIONAL = ("top_k", "seed", "n", "stop", "top_p", "temperature")
+_FREELY = frozenset({"top_k", "seed", "n"})
+_TOO_LONG = ("context_length", "context length", "context window", "context size", "too long")
+_RETRIED = frozenset({408, 409, 425, 429})
+
+
+class PromptTooLongError(TilthError):
+    """The server says that the prompt does not fit into the model's positions."""
+
+
+class StrangeReplyError(TilthError):
+    """The answer is no completion: half a one, or the server is something else."""
+
+
+class NoSuchPathError(TilthError):
+    """The server has no such style of asking."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One text.
+
+    Attributes:
+        text: as it came, without the stop sequence.
+        ended: why it ended: `stop`, `length`, `content_filter`, or what else the server says.
+    """
+
+    text: str
+    ended: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer to one request.
+
+    Attributes:
+        choices: in the server's numbering.
+        prompt_tokens: tokens read; 0 when the server does not say.
+        completion_tokens: tokens written, all choices together; 0 when the server does not say.
+    """
+
+    choices: tuple[Choice, ...]
+    prompt_tokens: int
+    completion_tokens: int
+
+
+def read_reply(body: str) -> Reply:
+    """Read the body of a completion or a chat completion.
+
+    Raises:
+        StrangeReplyError: it is neither.
+    """
+    try:
+        answer = json.loads(body)
+        choices = sorted(answer["choices"], key=lambda choice: int(choice.get("index") or 0))
+        usage = answer.get("usage") or {}
+        reply = Reply(
+            tuple(_choice(choice) for choice in choices),
+            int(usage.get("prompt_tokens") or 0),
+            int(usage.get("completion_tokens") or 0),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise StrangeReplyError(f"no completion but {shorten(body)!r}") from None
+    if not reply.choices:
+        raise StrangeReplyError("a completion without choices")
+    return reply
+
+
+def _choice(choice: dict[str, Any]) -> Choice:
+    # A refusal or an empty answer of a chat model comes as null.
+    text = choice["text"] if "text" in choice else choice["message"]["content"]
+    if text is not None and not isinstance(text, str):
+        raise TypeError("a text is a string")
+    return Choice(text or "", str(choice.get("finish_reason")))
+
+
+def is_passing(status: int, body: str) -> bool:
+    """Tell whether a refusal may pass by itself; a used-up quota does not."""
+    return (status in _RETRIED or status >= 500) and "insufficient_quota" not in body
+
+
+def refused_field(body: str, sent: set[str]) -> str | None:
+    """Return the optional field a refusal (400, 422) names, if it can be left out.
+
+    What is named is the whole field, not a value of it: a temperature the server finds too high
+    is for the user to change.
+    """
+    named = _named(body) & sent
+    if len(named) != 1:
+        return None
+    field = named.pop()
+    unsupported = re.search(r"not support|unsupported|not permitted|unrecognized", body, re.I)
+    return field if field in _FREELY or unsupported else None
+
+
+def _named(body: str) -> set[str]:
+    """Return what stands where servers name a field, and every word of what they say."""
+    try:
+        answer = json.loads(body)
+        error = answer.get("error") if isinstance(answer.get("error"), dict) else answer
+        if isinstance(error.get("param"), str):
+            return {error["param"]}
+        details = error.get("detail")
+        if isinstance(details, list):  # FastAPI: [{"loc": ["body", "top_k"], "msg": ...}]
+            return {str(detail["loc"][-1]) for detail in details}
+    except (ValueError, AttributeError, TypeError, KeyError, IndexError):
+        pass
+    quoted = set(re.findall(r"['\"`]([a-z_]+)['\"`]", _said(body)))
+    return quoted | {word for word in re.findall(r"[a-z_]+", _said(body)) if len(word) > 1}
+
+
+def refusal(status: int, body: str, *, where: str, model: str, key_set: bool) -> TilthError:
+    """Return the error for an answer with a status of 400 and more that will not pass."""
+    said, low = _said(body), body.lower()
+    if status == 401:
+        mend = "OPENAI_API_KEY is refused" if key_set else "set OPENAI_API_KEY"
+        return InputError(f"endpoint {where} asks for another key (401): {mend}")
+    if status == 403:
+        return InputError(f"endpoint {where} does not let this key use model {model!r} (403)")
+    if "insufficient_quota" in body:
+        return TilthError(f"endpoint {where}: the quota of this key is used up: {said}")
+    if status in (400, 413, 422) and any(words in low for words in _TOO_LONG):
+        return PromptTooLongError(f"endpoint {where}: the prompt is too long: {said}")
+    if "not a chat model" in low or "chat/completions" in low:
+        return NoSuchPathError(f"endpoint {where}: {said}")
+    if status in (400, 404) and "model" in low:
+        return InputError(f"endpoint {where} does not know model {model!r}: {said}")
+    if status in (404, 405, 501):
+        return NoSuchPathError(
+            f"endpoint {where} has no completions ({status}): check the address, "
+            "it usually ends in /v1"
+        )
+    return TilthError(f"endpoint {where} refuses the request ({status}): {said}")
+
+
+def _said(body: str) -> str:
+    """Return the server's own words."""
+    try:
+        answer = json.loads(body)
+        error = answer.get("error", answer)
+        said = error.get("message", error) if isinstance(error, dict) else error
+    except (ValueError, AttributeError):
+        said = body
+    return shorten(str(said))
+
+
+def shorten(text: str) -> str:
+    """Return a text on one line, at most 200 characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= 200 else line[:197] + "..."
