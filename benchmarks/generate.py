@@ -18,10 +18,10 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from original import OriginalDino
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
+from original import OriginalDino
 from tilth.generate.decode import Engine, choose_rows
 from tilth.generate.settings import Settings, items_from_inputs
 from tilth.generate.task import Task, load_task

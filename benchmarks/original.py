@@ -84,7 +84,9 @@ class OriginalDino:
             return logits
         debiased = logits.clone()
         for row in range(samples):
-            counter = torch.stack([shares[other] for other in range(row + samples, len(shares), samples)])
+            counter = torch.stack(
+                [shares[other] for other in range(row + samples, len(shares), samples)]
+            )
             delta = shares[row] - counter.max(dim=0).values
             factor = torch.clamp(torch.exp(self.decay * delta.clamp(max=0)), min=self.floor)
             final = factor * shares[row]

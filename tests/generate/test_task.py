@@ -154,7 +154,7 @@ def test_an_unknown_task_lists_those_there_are() -> None:
 def test_an_input_stands_in_the_prompt_on_one_line_and_without_its_quotation_marks() -> None:
     label = load_task(PAIR).labels[0]
     text = ' He said "go" <X1>\n  now '
-    assert label.prompt(text) == "Same. A: \"He said 'go' <X1> now\" B: \""
+    assert label.prompt(text) == 'Same. A: "He said \'go\' <X1> now" B: "'
 
 
 def test_first_texts_come_from_the_instructions_up_to_the_input() -> None:

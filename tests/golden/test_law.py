@@ -127,9 +127,7 @@ def test_tokens_follow_the_law_over_thousands_of_seeds(llama: LM) -> None:
     sampling = Sampling(decay=100, max_new_tokens=1, top_k=8)
     job = next(job for job in pair_jobs(["the red sea"]) if job.label == "0")
     seeds = 6000
-    jobs = [
-        Job(n, "x", "0", 0, job.prompts, job_key(n, "x", "0", 0)) for n in range(seeds)
-    ]
+    jobs = [Job(n, "x", "0", 0, job.prompts, job_key(n, "x", "0", 0)) for n in range(seeds)]
     outcomes = run_jobs(Engine(llama, sampling, rows=64), jobs)
     texts = [outcome.text + (outcome.reason or "closed") for outcome in outcomes.values()]
 

@@ -256,5 +256,3 @@ def test_progress_takes_back_a_failed_part(tmp_path: Path) -> None:
         complete(run, work, progress=progress)
     assert (progress.done, progress.kept, progress.dropped) == (10, 8, 2)
     assert run.done() == [0, 1]
-
-

@@ -12,9 +12,7 @@ from tilth.cli.screen import note, print_json, print_table
 
 
 def curate(
-    source: Annotated[
-        str, typer.Argument(help="A generate run, or a labelled file or data set.")
-    ],
+    source: Annotated[str, typer.Argument(help="A generate run, or a labelled file or data set.")],
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Where the data set goes; default: SOURCE/curated."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,11 @@ from tilth.generate.jobs import Sampling
 from tilth.generate.settings import Settings
 from tilth.generate.task import load_task, shipped_tasks
 
+if TYPE_CHECKING:
+    from tilth.generate.dataset import Order
+
+# The report shows all; this much fits a terminal of 80 columns.
+_SHOWN = ("label", "tries", "closed", "kept", "copies", "distinct-2", "tokens", "at floor")
 _PAPER, _DRAW, _RUN = "Paper's settings", "Sampling", "Running"
 
 
@@ -106,10 +111,10 @@ def generate(
     print_health(out, as_json=json)
 
 
-def _print_plan(order: object, rows: int | None, *, as_json: bool) -> None:
+def _print_plan(order: Order, rows: int | None, *, as_json: bool) -> None:
     from tilth.generate.plan import make_plan
 
-    plan = make_plan(order, rows=rows)  # type: ignore[arg-type]
+    plan = make_plan(order, rows=rows)
     if as_json:
         print_json(asdict(plan))
         return
@@ -125,7 +130,12 @@ def print_health(out: Path, *, as_json: bool) -> None:
         print_json(health.to_dict())
         return
     head, *lines = health_table(health)
-    print_table("Health per label", head, lines)
+    chosen = [place for place, name in enumerate(head) if name in _SHOWN]
+    print_table(
+        "Health per label",
+        [head[place] for place in chosen],
+        [[line[place] for place in chosen] for line in lines],
+    )
     for warning in health.warnings:
         note(f"warning: {warning}")
     note(f"data set: {out / 'dataset'}")

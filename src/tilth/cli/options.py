@@ -40,6 +40,4 @@ Inputs = Annotated[
         "a folder of them, or a hub data set.",
     ),
 ]
-Column = Annotated[
-    str | None, typer.Option("--column", help="The column that holds the texts.")
-]
+Column = Annotated[str | None, typer.Option("--column", help="The column that holds the texts.")]

@@ -13,9 +13,9 @@ from tilth.cli.screen import note
 
 
 def quickstart(
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="The run folder.")
-    ] = Path("runs/quickstart"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The run folder.")] = Path(
+        "runs/quickstart"
+    ),
     seed: options.Seed = 0,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,

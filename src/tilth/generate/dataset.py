@@ -143,9 +143,7 @@ class Order:
         name = self.task.name
         if self.task.is_pair:
             if self.count is not None:
-                raise InputError(
-                    f"task {name!r} writes pairs: give inputs (or from-x1), no count"
-                )
+                raise InputError(f"task {name!r} writes pairs: give inputs (or from-x1), no count")
             if (self.inputs is None) == (self.from_x1 is None):
                 raise InputError(f"task {name!r} writes pairs: give either inputs or from-x1")
             if self.inputs is not None and not len(self.inputs):
@@ -168,6 +166,16 @@ class Order:
             return items_from_nothing(self.task, self.count or 0, each_label=True)
         return items_from_inputs(self.task, self.inputs, [text_id(text) for text in self.inputs])
 
+    def first_stage(self) -> Order:
+        """Return the order for the first texts, where they are written from nothing."""
+        sampling = replace(self.settings.sampling, top_k=FIRST_TEXT_TOP_K)
+        settings = replace(self.settings, sampling=sampling)
+        return Order(first_text_task(self.task), self.lm, settings, count=self.from_x1)
+
+    def with_inputs(self, texts: Sequence[str]) -> Order:
+        """Return the order with its first texts given."""
+        return replace(self, inputs=texts, from_x1=None)
+
 
 def _check_count(name: str, count: int) -> None:
     if count < 1:
@@ -185,7 +193,7 @@ def run_generate(
     """Do what an order asks in a run folder, or what is left of it, and load the finished set."""
     if order.from_x1 is not None:
         firsts = _first_texts(order, out / "x1", overwrite=overwrite, rows=rows, quiet=quiet)
-        order = replace(order, inputs=firsts, from_x1=None)
+        order = order.with_inputs(firsts)
     elif overwrite and (out / "x1" / "run.json").is_file():
         shutil.rmtree(out / "x1")  # of an earlier run that wrote its first texts itself
     items = order.items()
@@ -197,11 +205,8 @@ def _first_texts(
     order: Order, out: Path, *, overwrite: bool, rows: int | None, quiet: bool
 ) -> list[str]:
     """Write the first texts of a pair task from nothing, in a run folder of their own."""
-    task = first_text_task(order.task)
-    sampling = replace(order.settings.sampling, top_k=FIRST_TEXT_TOP_K)
-    settings = replace(order.settings, sampling=sampling)
-    stage = Order(task, order.lm, settings, count=order.from_x1)
-    items = items_from_nothing(task, order.from_x1 or 0, each_label=False)
+    stage = order.first_stage()
+    items = items_from_nothing(stage.task, stage.count or 0, each_label=False)
     _make(stage, items, out, overwrite=overwrite, rows=rows, quiet=quiet)
     texts = [text.strip() for text in load_rows(out)["text"]]
     return list(dict.fromkeys(texts))
@@ -233,7 +238,7 @@ def _make(
         def work(index: int, progress: Progress) -> pa.Table:
             nonlocal sampler
             if sampler is None:  # a finished run is not worth loading an engine for
-                sampler = _sampler(order, items, run, rows)
+                sampler = make_sampler(order, items, run, rows)
             start = index * settings.part_size
             chosen = items[start : start + settings.part_size]
             return make_part(task, lm.name, settings, chosen, sampler, progress)
@@ -260,9 +265,7 @@ def _fingerprint(items: Sequence[Item]) -> str:
     return text_id(_STOP.join(f"{item.source_id}{_STOP}{item.labels[0].name}" for item in items))
 
 
-def _sampler(
-    order: Order, items: Sequence[Item], run: Run | None, rows: int | None
-) -> Sampler:
+def make_sampler(order: Order, items: Sequence[Item], run: Run | None, rows: int | None) -> Sampler:
     """Return what runs the jobs: the local engine, with as many rows as fit, or the endpoint."""
     if not isinstance(order.lm, LM):
         from tilth.generate.remote import EndpointSampler

@@ -14,9 +14,11 @@ class _Layer(CacheLayerMixin):
     """One layer's memory: keys and values, (rows, heads, width, head size)."""
 
     is_sliding = False
+    keys: Tensor
+    values: Tensor
 
     def __init__(self, owner: KeyValues) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.owner = owner
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tilth.errors import InputError
@@ -26,7 +26,7 @@ class Settings:
 
     per_input: int = 2
     max_tries: int = 5
-    sampling: Sampling = Sampling()
+    sampling: Sampling = field(default_factory=Sampling)
     seed: int = 0
     part_size: int = 256
 

@@ -133,7 +133,7 @@ def first_text_task(task: Task) -> Task:
         if not label.head.endswith('"'):
             raise InputError(
                 f"task {task.name!r}, label {label.name!r}: inputs can be written from nothing "
-                f'only where a quotation mark stands right before {INPUT}'
+                f"only where a quotation mark stands right before {INPUT}"
             )
     labels = tuple(Label(label.name, label.head, ()) for label in task.labels)
     return Task(f"{task.name}.x1", labels)

@@ -53,5 +53,5 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
 
 def _fast_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return bool(torch.cpu._is_amx_tile_supported())

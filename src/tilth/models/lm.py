@@ -78,7 +78,9 @@ def _load(name: str, device: torch.device, dtype: torch.dtype) -> tuple[Any, Any
         raise InputError(
             f"model {name!r} does not load as a causal language model: {reason}"
         ) from error
-    return model.to(device).eval(), tokenizer
+    model.to(device=device)
+    model.train(mode=False)
+    return model, tokenizer
 
 
 def _source(name: str) -> str:

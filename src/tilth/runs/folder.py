@@ -175,7 +175,7 @@ class Run:
             RunLocked: another process holds it.
         """
         with disk_errors(self.path):
-            lock = open(self.path / _LOCK, "r+b")  # noqa: SIM115 - open as long as it is held
+            lock = open(self.path / _LOCK, "r+b")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -295,13 +295,12 @@ def _differences(found: Mapping[str, Json], asked: Mapping[str, Json]) -> list[s
     """Return a line for each thing that was asked for otherwise."""
     if found["command"] != asked["command"]:
         return [f"command is {found['command']} in the folder, {asked['command']} asked"]
-    lines = []
     old, new = found["settings"], asked["settings"]
-    for name in dict.fromkeys((*old, *new)):
-        if old.get(name) != new.get(name):
-            lines.append(
-                f"{name} is {_short(old.get(name))} in the folder, {_short(new.get(name))} asked"
-            )
+    lines = [
+        f"{name} is {_short(old.get(name))} in the folder, {_short(new.get(name))} asked"
+        for name in dict.fromkeys((*old, *new))
+        if old.get(name) != new.get(name)
+    ]
     old, new = found["fingerprints"], asked["fingerprints"]
     lines += [
         f"the {name} {'are' if name.endswith('s') else 'is'} not the same"

@@ -118,9 +118,7 @@ class Progress:
 
     def _show(self) -> None:
         if self._bar is not None:
-            self._bar.update(
-                self._task, completed=self.done, kept=self.kept, dropped=self.dropped
-            )
+            self._bar.update(self._task, completed=self.done, kept=self.kept, dropped=self.dropped)
         elif not self._quiet and time.monotonic() - self._said > _SECONDS_BETWEEN_LINES:
             self._said = time.monotonic()
             sys.stderr.write(self.line() + "\n")

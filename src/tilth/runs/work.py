@@ -34,9 +34,7 @@ class ThisProcess:
                 run.write_part(index, work(index, progress))
 
 
-def complete(
-    run: Run, work: Work, *, progress: Progress, executor: Executor | None = None
-) -> None:
+def complete(run: Run, work: Work, *, progress: Progress, executor: Executor | None = None) -> None:
     """Make the parts of a run that are missing.
 
     An error or Ctrl-C leaves whole parts only; calling it again goes on from them.

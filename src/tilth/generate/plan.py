@@ -1,0 +1,156 @@
+"""What a run will take, from a trial on some inputs: outputs, tokens, time, disk, requests."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tilth.generate.dataset import Order, make_sampler
+from tilth.generate.settings import Item, items_from_nothing
+from tilth.generate.tries import make_part
+from tilth.models import LM
+
+TRIAL = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run will take, extrapolated from a trial.
+
+    Attributes:
+        items: inputs, or numbers of a single-text task.
+        trial_items: how many of them were tried.
+        outputs: rows that will be kept.
+        tries: tries that will be made.
+        kept: share of tries kept, label by label.
+        tokens: output tokens that will be decoded for the labels' own texts.
+        seconds: time at the trial's speed. A trial fills the rows of the engine less well than a
+            run does: the run is rather faster.
+        disk_bytes: size of parts and data set together.
+        requests: to an endpoint; None for a local model.
+        endpoint_tokens: prompt and output tokens an endpoint will count; None for a local model.
+    """
+
+    items: int
+    trial_items: int
+    outputs: int
+    tries: int
+    kept: dict[str, float]
+    tokens: int
+    seconds: float
+    disk_bytes: int
+    requests: int | None = None
+    endpoint_tokens: int | None = None
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Return the plan as lines to print."""
+        lines = [
+            ("inputs" if self.requests is None else "inputs (endpoint)", f"{self.items:,}"),
+            ("tried for this plan", f"{self.trial_items:,}"),
+            ("rows kept", f"{self.outputs:,}"),
+            *((f"  kept of tries, label {name}", f"{share:.0%}") for name, share in
+              self.kept.items()),
+            ("tries", f"{self.tries:,}"),
+            ("tokens decoded", f"{self.tokens:,}"),
+            ("time", _duration(self.seconds)),
+            ("disk", f"{self.disk_bytes / 2**20:,.1f} MiB"),
+        ]  # fmt: skip
+        if self.requests is not None:
+            lines.append(("requests", f"{self.requests:,}"))
+            lines.append(("tokens the endpoint counts", f"{self.endpoint_tokens or 0:,}"))
+        return lines
+
+
+class _Silent:
+    def advance(self, done: int = 0, kept: int = 0, dropped: int = 0) -> None:
+        pass
+
+
+def make_plan(order: Order, *, rows: int | None = None) -> Plan:
+    """Try some twenty inputs, evenly spread, and say what the whole run will take.
+
+    Nothing is written. With from-x1 the trial writes its first texts from nothing, and the time
+    for all of them is part of the plan.
+    """
+    if order.from_x1 is not None:
+        return _plan_from_nothing(order, order.from_x1, rows)
+    items = order.items()
+    return _scale(order, _spread(items), len(items), rows)
+
+
+def _plan_from_nothing(order: Order, count: int, rows: int | None) -> Plan:
+    """Plan both stages: the first texts, then the pairs."""
+    stage = order.first_stage()
+    firsts = items_from_nothing(stage.task, min(TRIAL, count), each_label=False)
+    table, seconds = _try(stage, firsts, rows)
+    texts = [row["text"].strip() for row in table.to_pylist() if row["drop_reason"] is None]
+    pairs = order.with_inputs(texts or ["nothing was written"])
+    plan = _scale(pairs, pairs.items(), max(1, round(count * len(texts) / len(firsts))), rows)
+    return Plan(
+        **{
+            **{name: getattr(plan, name) for name in Plan.__slots__},
+            "items": count,
+            "seconds": plan.seconds + seconds * count / len(firsts),
+        }
+    )
+
+
+def _spread(items: Sequence[Item]) -> list[Item]:
+    """Return some twenty items, evenly spread: inputs are often sorted."""
+    count = min(TRIAL, len(items))
+    return [items[place * len(items) // count] for place in range(count)]
+
+
+def _try(order: Order, items: Sequence[Item], rows: int | None) -> tuple[pa.Table, float]:
+    sampler = make_sampler(order, items, None, rows)
+    if isinstance(order.lm, LM):  # a model's first steps take longer than all that follow
+        make_part(order.task, order.lm.name, order.settings, items[:2], sampler, _Silent())
+    start = time.perf_counter()
+    table = make_part(order.task, order.lm.name, order.settings, items, sampler, _Silent())
+    return table, time.perf_counter() - start
+
+
+def _scale(order: Order, trial: Sequence[Item], count: int, rows: int | None) -> Plan:
+    """Try items and multiply."""
+    before = _usage(order)
+    table, seconds = _try(order, trial, rows)
+    used = [now - then for now, then in zip(_usage(order), before, strict=True)]
+    factor = count / len(trial)
+    kept: dict[str, list[int]] = {}
+    for row in table.select(["label", "drop_reason"]).to_pylist():
+        kept.setdefault(row["label"], []).append(row["drop_reason"] is None)
+    file = io.BytesIO()
+    pq.write_table(table, file, compression="zstd")
+    local = isinstance(order.lm, LM)
+    return Plan(
+        items=count,
+        trial_items=len(trial),
+        outputs=round(factor * sum(map(sum, kept.values()))),
+        tries=round(factor * table.num_rows),
+        kept={label: sum(rows) / len(rows) for label, rows in kept.items()},
+        tokens=round(factor * sum(table["tokens"].to_pylist())),
+        seconds=factor * seconds,
+        disk_bytes=round(2 * factor * file.tell()),
+        requests=None if local else round(factor * used[0]),
+        endpoint_tokens=None if local else round(factor * (used[1] + used[2])),
+    )
+
+
+def _usage(order: Order) -> tuple[int, int, int]:
+    if isinstance(order.lm, LM):
+        return 0, 0, 0
+    usage = order.lm.usage
+    return usage.requests, usage.prompt_tokens, usage.completion_tokens
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
