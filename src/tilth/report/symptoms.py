@@ -21,8 +21,9 @@ class Limits:
             are lost.
         copies: largest healthy share of kept outputs that copy their input. The shipped model is
             held to 0.1; twice that is out of the ordinary.
-        distinct_2: smallest healthy distinct-2 of a sample of 1,000 outputs. Ordinary English
-            sentences reach 0.7 to 0.9, two rewrites of each input still 0.5.
+        distinct_2: smallest healthy distinct-2 of a draw of 1,000 outputs. Measured on 1,000
+            sentences each: news and captions of STS-B 0.80, Wikipedia 0.82, novels 0.73, dialogue
+            0.51; both sides of 500 pairs: STS-B 0.67, the formulaic captions of SICK 0.34.
         floor_share: largest healthy share of tokens drawn at the floor. At the floor the counter
             label holds the token far more probable than the label does; it is drawn only where
             all tokens are like that, and then debiasing pushes towards noise (issue 9 of the
