@@ -5,16 +5,15 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tilth.data.keys import group_ids, keyed, places_in_group
+from tilth.data.drops import REASONS, count_drops, drop_reasons
+from tilth.data.keys import keyed
 from tilth.data.labelled import DROP_REASON, LABEL, Labelled, read_labelled
-from tilth.data.near import near_duplicates as find_near
 from tilth.data.sampled import draw_pairs, sampled_table
 from tilth.data.split import validation_rows
 from tilth.errors import InputError
@@ -27,14 +26,6 @@ log = logging.getLogger(__name__)
 # DINO, Schick and Schütze 2021, section 4 and the released code.
 SMOOTHING = 0.2
 SAMPLED_PAIRS = 2
-
-EMPTY = "empty"
-IDENTICAL = "identical-pair"
-DUPLICATE = "duplicate"
-NEAR = "near-duplicate"
-OVER = "over-per-label"
-# In the order they are looked for; a row's code is its place here, 0 for kept rows.
-REASONS = ("", EMPTY, IDENTICAL, DUPLICATE, NEAR, OVER)
 
 # Codes of the first and second texts of pairs.
 Pairs: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -49,12 +40,14 @@ class Curated:
         validation: rows to choose a model with, likewise.
         dropped: all other rows, with the labels they came with and a column `drop_reason`.
         counts: rows in, each drop reason, sampled pairs, train, validation.
+        settings: what was applied, defaults filled in.
     """
 
     train: Dataset
     validation: Dataset
     dropped: Dataset
     counts: dict[str, int]
+    settings: dict[str, Any]
 
 
 def curate(
@@ -135,27 +128,40 @@ def curate_rows(
     rows = read_labelled(dataset)
     smoothing = _smoothing(rows, smoothing)
     sampled_pairs = _sampled_pairs(rows, sampled_pairs)
-    reasons = _drop(rows, per_label, near_duplicates)
-    counts = _count_drops(rows, reasons, near_duplicates)
+    reasons = drop_reasons(rows, per_label, near_duplicates)
+    counts = count_drops(rows, reasons, near_duplicates)
     kept = reasons == 0
     if not kept.any():
         why = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
         raise InputError(f"no row is left of {len(rows)} ({why}): give a set with other rows")
     labels = None if rows.numbers is None else smooth(rows.numbers, smoothing)
+    table = rows.table if labels is None or not smoothing else rows.with_labels(labels)
     pairs = _sample(rows, kept, sampled_pairs, seed)
+    added = _sampled_rows(rows, table, kept, pairs, seed)
     held_out = _split(rows, kept, pairs, labels, validation, seed)
-    ready = _ready_rows(rows, kept, pairs, labels if smoothing else None, seed)
-    train, held = (_dataset(ready.filter(pa.array(mask)), rows) for mask in (~held_out, held_out))
+    train, held = (_ready_rows(rows, table, kept, added, side) for side in (~held_out, held_out))
     if validation and not len(held):
         log.warning("no validation rows: every label is too rare for a share of %g", validation)
-    counts = {
-        "rows in": len(rows),
-        **counts,
-        "sampled pairs": len(pairs[0]),
-        "train": len(train),
-        "validation": len(held),
-    }
-    return Curated(train, held, _dropped_rows(rows, reasons), counts)
+    return Curated(
+        train,
+        held,
+        _dropped_rows(rows, reasons),
+        {
+            "rows in": len(rows),
+            **counts,
+            "sampled pairs": len(added),
+            "train": len(train),
+            "validation": len(held),
+        },
+        {
+            "smoothing": smoothing,
+            "sampled_pairs": sampled_pairs,
+            "per_label": per_label,
+            "validation": validation,
+            "near_duplicates": near_duplicates,
+            "seed": seed,
+        },
+    )
 
 
 def smooth(labels: NDArray[np.float64], smoothing: float) -> NDArray[np.float64]:
@@ -235,41 +241,6 @@ def _sampled_pairs(rows: Labelled, asked: int | None) -> int:
     return 0
 
 
-def _drop(rows: Labelled, per_label: int, near_duplicates: float | None) -> NDArray[np.int8]:
-    """Return the code of each row's drop reason, 0 for kept rows."""
-    reasons = np.zeros(len(rows), np.int8)
-    blank = pc.index(rows.texts, "").as_py()
-    for codes in rows.codes:
-        reasons[codes == blank] = REASONS.index(EMPTY)
-    if rows.is_pair:
-        first, second = rows.codes
-        reasons[(first == second) & (reasons == 0)] = REASONS.index(IDENTICAL)
-    alive = np.flatnonzero(reasons == 0)
-    places = places_in_group(group_ids(*(codes[alive] for codes in (*rows.codes, rows.labels))))
-    reasons[alive[places > 0]] = REASONS.index(DUPLICATE)
-    if near_duplicates is not None:
-        alive = np.flatnonzero(reasons == 0)
-        columns = tuple(codes[alive] for codes in rows.codes)
-        alike = find_near(rows.texts, columns, rows.labels[alive], near_duplicates)
-        reasons[alive[alike]] = REASONS.index(NEAR)
-    if rows.is_pair:
-        alive = np.flatnonzero(reasons == 0)
-        places = places_in_group(group_ids(rows.codes[0][alive], rows.labels[alive]))
-        reasons[alive[places >= per_label]] = REASONS.index(OVER)
-    return reasons  # (rows,)
-
-
-def _count_drops(rows: Labelled, reasons: NDArray[np.int8], near: float | None) -> dict[str, int]:
-    """Count the rows of each reason that can apply."""
-    numbers = np.bincount(reasons, minlength=len(REASONS)).tolist()
-    counts = dict(zip(REASONS[1:], numbers[1:], strict=True))
-    if not rows.is_pair:
-        del counts[IDENTICAL], counts[OVER]
-    if near is None:
-        del counts[NEAR]
-    return counts
-
-
 def _sample(rows: Labelled, kept: NDArray[np.bool_], count: int, seed: int) -> Pairs:
     """Draw the sampled pairs."""
     none = np.empty(0, np.int64)
@@ -318,28 +289,33 @@ def _split(
     return validation_rows(labels, keys, share, numeric=numbers is not None)
 
 
-def _ready_rows(
-    rows: Labelled,
-    kept: NDArray[np.bool_],
-    pairs: Pairs,
-    smoothed: NDArray[np.float64] | None,
-    seed: int,
+def _sampled_rows(
+    rows: Labelled, table: pa.Table, kept: NDArray[np.bool_], pairs: Pairs, seed: int
 ) -> pa.Table:
-    """Return the kept rows with their final labels, then the sampled pairs."""
-    table = rows.table
-    if smoothed is not None:
-        place = table.column_names.index(LABEL)
-        table = table.set_column(place, LABEL, pa.chunked_array([smoothed]))
-    ready = table.filter(pa.array(kept))
+    """Return the sampled pairs as rows of a table."""
     if not len(pairs[0]):
-        return ready
-    places = np.flatnonzero(kept)
+        return table.slice(0, 0)
+    places = np.flatnonzero(kept)[::-1]
+    row_of = np.empty(len(rows.texts), np.int64)
     chosen = []
     for codes, sampled in zip(rows.codes, pairs, strict=True):
-        row_of = np.full(len(rows.texts), -1, np.int64)
-        row_of[codes[places[::-1]]] = places[::-1]  # the first row with a text wins
+        row_of[codes[places]] = places  # written last, the first row with a text stays
         chosen.append(row_of[sampled])
-    return pa.concat_tables([ready, sampled_table(table, chosen[0], chosen[1], seed)])
+    return sampled_table(table, chosen[0], chosen[1], seed)
+
+
+def _ready_rows(
+    rows: Labelled,
+    table: pa.Table,
+    kept: NDArray[np.bool_],
+    added: pa.Table,
+    side: NDArray[np.bool_],
+) -> Dataset:
+    """Return one split: what of the kept rows, then of the sampled pairs, is on its side."""
+    mask = kept.copy()
+    mask[kept] = side[: len(side) - len(added)]
+    more = added.filter(pa.array(side[len(side) - len(added) :]))
+    return _dataset(pa.concat_tables([table.filter(pa.array(mask)), more]), rows)
 
 
 def _dropped_rows(rows: Labelled, reasons: NDArray[np.int8]) -> Dataset:

@@ -41,7 +41,8 @@ def _scramble(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     values = values + np.uint64(0x9E3779B97F4A7C15)  # arrays wrap around silently, as wanted
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
+    scrambled: NDArray[np.uint64] = values ^ (values >> np.uint64(31))
+    return scrambled
 
 
 def group_ids(*columns: NDArray[np.int64]) -> NDArray[np.int64]:

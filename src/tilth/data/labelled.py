@@ -60,6 +60,11 @@ class Labelled:
         """The first row's label, for messages."""
         return self.table[LABEL][0].as_py()
 
+    def with_labels(self, numbers: NDArray[np.float64]) -> pa.Table:
+        """Return the table with other labels."""
+        place = self.table.column_names.index(LABEL)
+        return self.table.set_column(place, LABEL, pa.chunked_array([numbers]))
+
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self.labels)

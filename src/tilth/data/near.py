@@ -7,17 +7,19 @@ sets with a Jaccard similarity of t share one of their n - ceil(t n) + 1 rarest 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tilth.data.keys import keyed
+
 # Scripts written without spaces: every character stands as a word of its own.
 _SPACELESS = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 _NO_WORD = r"[^\p{L}\p{M}\p{N}]+"
 _PACKED_BITS = 21
+_TEXTS_AT_ONCE = 100_000
 # Keeps ceil(0.8 * 5) at 4 although 0.8 * 5 may come out a little larger.
 _ROUNDING = 1e-9
 
@@ -73,32 +75,43 @@ def near_duplicates(
 
 def shingle(texts: pa.Array) -> Shingles:
     """Return the distinct word triples of each text."""
-    ids, starts = _words(texts)
-    length = np.diff(starts)  # (texts,)
-    count = np.maximum(length - 2, 1)  # (texts,)
-    text = np.repeat(np.arange(len(texts)), count)  # (triples,)
-    within = np.arange(len(text)) - np.repeat(np.cumsum(count) - count, count)
-    place = starts[text] + within  # (triples,)
-    last = starts[text + 1] - 1
-    ids = np.append(ids, 0)  # 0 stands for no word
-    first, second, third = (
-        np.where(place + step <= last, ids[np.minimum(place + step, last)], 0) for step in range(3)
+    words, starts = _words(texts)
+    counts = np.maximum(np.diff(starts) - 2, 1)  # (texts,)
+    slices = [slice(at, at + _TEXTS_AT_ONCE) for at in range(0, len(texts), _TEXTS_AT_ONCE)]
+    kinds, members = np.unique(
+        np.concatenate([_triples(words, starts[:-1][part], starts[1:][part]) for part in slices]),
+        return_inverse=True,
     )
-    if ids.max() < 1 << _PACKED_BITS:
-        keys = (first << 2 * _PACKED_BITS) | (second << _PACKED_BITS) | third
-    else:  # more than two million different words: number the pairs first
-        pairs = np.unique((first << 31) | second, return_inverse=True)[1]
-        keys = (pairs << 31) | third
-    del first, second, third, place, last, within
-    kinds, members = np.unique(keys, return_inverse=True)
-    distinct = np.unique(text * len(kinds) + members)
-    text, members = np.divmod(distinct, max(len(kinds), 1))
-    edges = np.searchsorted(text, np.arange(len(texts) + 1))
-    return Shingles(members, edges, len(kinds))
+    members += np.repeat(np.arange(len(texts)), counts) * len(kinds)
+    members.sort()
+    members = members[np.append(True, np.diff(members) > 0)]
+    text, members = np.divmod(members, len(kinds))
+    return Shingles(members, np.searchsorted(text, np.arange(len(texts) + 1)), len(kinds))
+
+
+def _triples(
+    words: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return a number for each triple of some texts, one text after the other.
+
+    Up to two million different words the numbers are exact, beyond they are 64-bit hashes.
+    """
+    counts = np.maximum(stops - starts - 2, 1)  # (texts,)
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    place = np.repeat(starts, counts) + within  # (triples,)
+    last = np.repeat(stops, counts) - 1
+    one, two, three = (
+        np.where(place + step <= last, words[np.minimum(place + step, last)], 0)
+        for step in range(3)
+    )
+    if words.max() < 1 << _PACKED_BITS:
+        return (one << 2 * _PACKED_BITS) | (two << _PACKED_BITS) | three
+    hashed = keyed(0, "triple", *(part.astype(np.uint64) for part in (one, two, three)))
+    return hashed.view(np.int64)
 
 
 def _words(texts: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return word numbers from 1, of all texts, and where each text's begin, and the end."""
+    """Return word numbers from 1, a 0 after the last, and where each text's begin, and the end."""
     lower = pc.utf8_lower(texts)
     spaced = pc.replace_substring_regex(lower, _NO_WORD, " ")
     if pc.any(pc.match_substring_regex(spaced, _SPACELESS)).as_py():
@@ -108,8 +121,8 @@ def _words(texts: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     plain = pc.if_else(pc.equal(plain, ""), pc.utf8_trim_whitespace(lower), plain)
     words = pc.utf8_split_whitespace(plain)
     starts = words.offsets.to_numpy().astype(np.int64)
-    ids = pc.dictionary_encode(words.flatten()).indices.to_numpy().astype(np.int64) + 1
-    return ids, starts
+    numbers = pc.dictionary_encode(words.flatten()).indices.to_numpy().astype(np.int64)
+    return np.append(numbers + 1, 0), starts
 
 
 def _repeats(
@@ -120,18 +133,15 @@ def _repeats(
     Rows alike in each text are alike in the union of their triples, told apart by column: the
     index holds these unions, and candidates are then compared text by text.
     """
-    members, starts, frequency = _unions(shingles, columns)
-    sizes = np.diff(starts).tolist()
-    index: dict[int, list[int]] = {}
+    sizes, members, starts = _prefixes(shingles, columns, threshold)
     found = np.zeros(len(sizes), np.bool_)
-    for row, size in enumerate(sizes):
-        start = starts[row]
-        prefix = members[start : start + size - ceil(threshold * size - _ROUNDING) + 1]
-        prefix = prefix[frequency[prefix] > 1].tolist()  # others meet no second row
+    index: dict[int, list[int]] = {}
+    for row in np.flatnonzero(np.diff(starts)).tolist():
+        prefix = members[starts[row] : starts[row + 1]].tolist()
         seen: set[int] = set()
         for member in prefix:
             seen.update(index.get(member, ()))
-        low, high = threshold * size - _ROUNDING, size / threshold + _ROUNDING
+        low, high = threshold * sizes[row] - _ROUNDING, sizes[row] / threshold + _ROUNDING
         candidates = [other for other in seen if low <= sizes[other] <= high]
         if candidates and _any_alike(shingles, columns, row, candidates, threshold):
             found[row] = True
@@ -141,26 +151,44 @@ def _repeats(
     return found
 
 
+def _prefixes(
+    shingles: Shingles, columns: tuple[NDArray[np.int64], ...], threshold: float
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the sizes of the rows' unions, and their rarest members that another row may share.
+
+    Returns:
+        The sizes. # (rows,)
+        The members that stand in the prefixes of two rows or more, one row after the other.
+        Where each row's begin, and the end. # (rows + 1,)
+    """
+    members, row = _unions(shingles, columns)
+    kinds, members, frequency = np.unique(members, return_inverse=True, return_counts=True)
+    rank = np.empty(len(kinds), np.int64)
+    rank[np.argsort(frequency, kind="stable")] = np.arange(len(kinds))
+    ordered = row * len(kinds) + rank[members]
+    ordered.sort()
+    row, members = np.divmod(ordered, len(kinds))
+    sizes = np.bincount(row)
+    place = np.arange(len(row)) - (np.cumsum(sizes) - sizes)[row]
+    in_prefix = place < (sizes - np.ceil(threshold * sizes - _ROUNDING) + 1)[row]
+    row, members = row[in_prefix], members[in_prefix]
+    shared = np.bincount(members, minlength=len(kinds))[members] > 1
+    row, members = row[shared], members[shared]
+    return sizes, members, np.searchsorted(row, np.arange(len(sizes) + 1))
+
+
 def _unions(
     shingles: Shingles, columns: tuple[NDArray[np.int64], ...]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return each row's triples over all columns, rarest first, their starts and frequencies."""
-    counts = [shingles.starts[codes + 1] - shingles.starts[codes] for codes in columns]
-    starts = np.append(0, np.cumsum(sum(counts)))  # (rows + 1,)
-    parts = []
-    rows = []
-    for number, (codes, count) in enumerate(zip(columns, counts, strict=True)):
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the triples of all rows, told apart by column, and their rows."""
+    members, rows = [], []
+    for number, codes in enumerate(columns):
+        count = shingles.starts[codes + 1] - shingles.starts[codes]
         within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
         place = np.repeat(shingles.starts[codes], count) + within
-        parts.append(shingles.members[place] + number * shingles.kinds)
+        members.append(shingles.members[place] + number * shingles.kinds)
         rows.append(np.repeat(np.arange(len(codes)), count))
-    members, row = np.concatenate(parts), np.concatenate(rows)
-    kinds, members, frequency = np.unique(members, return_inverse=True, return_counts=True)
-    rarity = np.argsort(frequency, kind="stable")
-    rank = np.empty(len(kinds), np.int64)
-    rank[rarity] = np.arange(len(kinds))
-    members = np.sort(row * len(kinds) + rank[members]) % len(kinds)
-    return members, starts, frequency[rarity]
+    return np.concatenate(members), np.concatenate(rows)
 
 
 def _any_alike(

@@ -92,7 +92,8 @@ def _next_fit(
 
 def _among(values: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np.bool_]:
     place = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
-    return ordered[place] == values
+    among: NDArray[np.bool_] = ordered[place] == values
+    return among
 
 
 def sampled_table(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilth.data import Card, Curated, DatasetWriter, curate_rows, read_rows
-from tilth.data.curate import REASONS
+from tilth.data.drops import REASONS
 from tilth.errors import InputError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def curate_folder(
         for split, dataset in splits.items():
             _write(writer, dataset, split, "default")
         _write(writer, curated.dropped, "train", "dropped")
-        writer.write_card(_card(source, asked, curated))
+        writer.write_card(_card(source, curated))
     return folder, curated.counts
 
 
@@ -119,7 +119,7 @@ def _write(writer: DatasetWriter, dataset: Dataset, split: str, config: str) -> 
         writer.write(table.slice(start, _WRITE_ROWS), split=split, config=config)
 
 
-def _card(source: str, asked: dict[str, Any], curated: Curated) -> Card:
+def _card(source: str, curated: Curated) -> Card:
     counts = curated.counts
     return Card(
         title=f"{Path(source).name or source}, curated",
@@ -128,13 +128,13 @@ def _card(source: str, asked: dict[str, Any], curated: Curated) -> Card:
             f"{_MARK} from {counts['rows in']:,} labelled rows."
         ),
         command="curate",
-        settings=asked | {"source": source},
+        settings={"source": source, **curated.settings},
         counts={
             name: _label_counts(split)
             for name, split in (("train", curated.train), ("validation", curated.validation))
         },
         drops={name: count for name, count in counts.items() if name in REASONS},
-        seed=int(asked["seed"]),
+        seed=int(curated.settings["seed"]),
     )
 
 
