@@ -12,10 +12,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from typing import Any
 
 from tilth.errors import InputError
 from tilth.generate.jobs import Job, Outcome, Sampling, split_output
-from tilth.models.endpoint import Endpoint, Request
+from tilth.models.asking import Request
+from tilth.models.endpoint import Endpoint
 from tilth.models.replies import PromptTooLongError, Reply
 
 CONCURRENCY = 8
@@ -55,8 +57,7 @@ class EndpointSampler:
         Raises:
             TilthError: the endpoint failed for good; nothing goes on in the background.
         """
-        traits = self._endpoint.contact(self._request("", 0, 1))
-        groups = _groups(jobs, _LARGEST_GROUP if traits.several else 1)
+        groups = _groups(jobs, _LARGEST_GROUP if self._endpoint.traits.several else 1)
         again: deque[Group] = deque()
         with _Workers(self._answer, self._concurrency) as workers:
             while True:
@@ -83,7 +84,9 @@ class EndpointSampler:
             try:
                 reply = self._endpoint.ask(request, stopped)
             except PromptTooLongError:
-                return outcomes + [Outcome(j, "", "prompt-too-long", 0, 0.0) for j in left]
+                return outcomes + [
+                    Outcome(j, "", "prompt-too-long", 0, _NOT_MEASURED) for j in left
+                ]
             outcomes += self._outcomes(left, reply)
         return outcomes
 
@@ -107,7 +110,7 @@ class EndpointSampler:
         tokens = share_tokens(reply)
         for job, choice, count in zip(jobs, reply.choices, tokens, strict=False):
             if choice.ended == "content_filter":
-                yield Outcome(job, choice.text, "filtered", count, 0.0)
+                yield Outcome(job, choice.text, "filtered", count, _NOT_MEASURED)
                 continue
             decoded = choice.text
             if self._endpoint.is_chat:
@@ -115,7 +118,11 @@ class EndpointSampler:
             elif '"' not in decoded and choice.ended == "stop":
                 decoded += '"'  # servers leave the stop sequence out
             text, reason = split_output(decoded)
-            yield Outcome(job, text, reason, count, 0.0)
+            yield Outcome(job, text, reason, count, _NOT_MEASURED)
+
+
+# An endpoint shows no factors, so how many were at the floor is not known: null in the column.
+_NOT_MEASURED: Any = None
 
 
 def _seed(job: Job) -> int:

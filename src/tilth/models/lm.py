@@ -50,14 +50,15 @@ def load_lm(name: str, *, device: str = "auto", precision: str = "auto") -> LM |
     """Load a language model by name.
 
     Args:
-        name: `starter`, a folder, a hub id, or `openai:http://host:port/v1#model`.
+        name: `starter`, a folder, a hub id, or an endpoint: `openai:http://host:port/v1#model`
+            (completions), `openai-chat:http://host:port/v1#model` (chat).
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         precision: `auto`, `float32`, `bfloat16` or `float16`.
 
     Raises:
         InputError: there is no such model, or it is not a causal language model in safetensors.
     """
-    if name.startswith("openai:"):
+    if name.startswith(("openai:", "openai-chat:")):
         from tilth.models.endpoint import load_endpoint
 
         return load_endpoint(name)
@@ -72,15 +73,13 @@ def _load(name: str, device: torch.device, dtype: torch.dtype) -> tuple[Any, Any
     source = _source(name)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, use_safetensors=True)
+        model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, use_safetensors=True)
     except (OSError, ValueError, KeyError, ImportError) as error:
         reason = " ".join(str(error).split())[:300]
         raise InputError(
             f"model {name!r} does not load as a causal language model: {reason}"
         ) from error
-    model.to(device=device)
-    model.train(mode=False)
-    return model, tokenizer
+    return model.to(device).eval(), tokenizer
 
 
 def _source(name: str) -> str:

@@ -87,7 +87,9 @@ def _choice(choice: dict[str, Any]) -> Choice:
     text = choice["text"] if "text" in choice else choice["message"]["content"]
     if text is not None and not isinstance(text, str):
         raise TypeError("a text is a string")
-    return Choice(text or "", str(choice.get("finish_reason")))
+    # JSON can carry half a surrogate pair, which no file can.
+    whole = (text or "").encode("utf-8", "replace").decode()
+    return Choice(whole, str(choice.get("finish_reason")))
 
 
 def is_passing(status: int, body: str) -> bool:
@@ -121,8 +123,8 @@ def _named(body: str) -> set[str]:
             return {str(detail["loc"][-1]) for detail in details}
     except (ValueError, AttributeError, TypeError, KeyError, IndexError):
         pass
-    quoted = set(re.findall(r"['\"`]([a-z_]+)['\"`]", _said(body)))
-    return quoted | {word for word in re.findall(r"[a-z_]+", _said(body)) if len(word) > 1}
+
+    return set(re.findall(r"[a-z_]+", _said(body)))
 
 
 def refusal(status: int, body: str, *, where: str, model: str, key_set: bool) -> TilthError:
