@@ -182,9 +182,23 @@ def test_a_folder_is_read_in_the_order_of_names(
 
 def test_folders_without_files_are_refused(tmp_path: Path) -> None:
     assert "no file to read in the folder" in refused(tmp_path)
-    (tmp_path / "inner").mkdir()
-    put(tmp_path / "inner" / "a.txt", "One.")
-    assert "name one of its folders (inner)" in refused(tmp_path)
+    put(tmp_path / "notes.md", "no")
+    assert "no file to read in the folder: use .txt" in refused(tmp_path)
+
+
+def test_a_folder_is_read_with_its_folders_but_no_hidden_ones(tmp_path: Path) -> None:
+    for name in ("b", "b/inner", ".git"):
+        (tmp_path / name).mkdir()
+        put(tmp_path / name / "x.txt", name)
+    put(tmp_path / "a.txt", "a")
+    put(tmp_path / "c.txt.gz", "c")
+    (tmp_path / "b" / "circle").symlink_to(tmp_path, target_is_directory=True)
+    assert read_texts(tmp_path)["text"][:] == ["a", "b/inner", "b", "c"]
+
+
+def test_a_folder_of_runs_is_refused(tmp_path: Path) -> None:
+    written(tmp_path / "one")
+    assert "'one' in it is a data set of its own" in refused(tmp_path)
 
 
 def test_rows_keep_their_types_and_missing_values_are_null(tmp_path: Path) -> None:

@@ -19,12 +19,6 @@ _SIZES = (
     (1_000_000_000, "100M<n<1B"),
 )
 
-_LOADING = """```python
-from datasets import load_dataset
-
-rows = load_dataset("path/of/this/folder", split="train")
-```"""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
@@ -89,7 +83,7 @@ class Card:
     def _body(self) -> list[str]:
         body = [f"# {self.title}", self.summary]
         if self.configs:
-            body += ["## How to load it", _LOADING]
+            body += ["## How to load it", self._loading()]
         body += ["## How it was made", self._facts()]
         settings = dict(self.settings)
         for name, value in self.settings.items():
@@ -105,6 +99,16 @@ class Card:
         for heading, text in self.extra:
             body += [f"## {heading}", text]
         return body
+
+    def _loading(self) -> str:
+        lines = ["from datasets import load_dataset", ""]
+        for config, splits in self.configs.items():
+            named = "" if config == "default" else f', "{config}"'
+            lines += [
+                f'rows = load_dataset("path/of/this/folder"{named}, split="{split}")'
+                for split in splits
+            ]
+        return "\n".join(["```python", *lines, "```"])
 
     def _facts(self) -> str:
         facts = ["- Texts: synthetic"]
@@ -131,7 +135,7 @@ class Card:
             drops.append(("all", f"{sum(self.drops.values()):,}"))
         text = _table(("reason", "rows"), drops)
         if "dropped" in self.configs:
-            text += '\n\nThey stand in the config `dropped`: `load_dataset(folder, "dropped")`.'
+            text += "\n\nThey stand in the config `dropped`."
         return text
 
 
@@ -144,16 +148,18 @@ def _is_task(value: Any) -> bool:
 
 
 def _task(spec: Mapping[str, Any]) -> list[str]:
-    rows = [
-        (
-            _code(str(name)),
-            _code(str(label["instruction"])),
-            ", ".join(_code(str(counter)) for counter in label.get("counter_labels") or ()),
-        )
-        for name, label in spec["labels"].items()
-    ]
-    heading = f"### Task {_code(str(spec.get('task_name', '')))}"
-    return [heading, _table(("label", "instruction", "counter labels"), rows)]
+    """Return a task's labels, each with its instruction, whose line ends count."""
+    blocks = [f"### Task {_code(str(spec.get('task_name', '')))}"]
+    for name, label in spec["labels"].items():
+        counters = ", ".join(_code(str(counter)) for counter in label.get("counter_labels") or ())
+        against = f", against {counters}" if counters else ""
+        instruction = str(label["instruction"])
+        fence = _ticks(instruction, 3)
+        blocks += [
+            f"Label {_code(str(name))}{against}:",
+            f"{fence}text\n{instruction}\n{fence}",
+        ]
+    return blocks
 
 
 def _config(name: str, splits: Mapping[str, str], content: str | None) -> dict[str, Any]:
@@ -173,13 +179,18 @@ def _plain(value: Any) -> str:
 
 
 def _code(text: str) -> str:
-    """Set a text as code, with more ticks around it than it holds."""
     text = " ".join(text.split())
-    ticks = "`"
-    while ticks in text:
-        ticks += "`"
+    ticks = _ticks(text, 1)
     space = " " if text.startswith("`") or text.endswith("`") or not text else ""
     return f"{ticks}{space}{text}{space}{ticks}"
+
+
+def _ticks(text: str, least: int) -> str:
+    """Return backticks, more than the text holds in a row."""
+    ticks = "`" * least
+    while ticks in text:
+        ticks += "`"
+    return ticks
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

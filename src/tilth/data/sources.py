@@ -66,16 +66,30 @@ def _folder(path: Path) -> list[Path] | Stored:
         return Stored(path)
     if folder_configs(path) or card_configs(path):
         return Stored(path)
-    items = sorted(item for item in path.iterdir() if not item.name.startswith("."))
-    files = [item for item in items if item.is_file() and ending_of(item) is not None]
-    skipped = [item.name for item in items if item not in files]
+    items = list(_walk(path))
+    files = [item for item in items if ending_of(item) is not None]
+    skipped = [str(item.relative_to(path)) for item in items if ending_of(item) is None]
     if not files:
-        folders = [item.name for item in items if item.is_dir()]
-        inside = f"; name one of its folders ({', '.join(folders[:5])})" if folders else ""
-        raise InputError(f"{path}: no file to read in the folder: use {', '.join(ENDINGS)}{inside}")
+        raise InputError(f"{path}: no file to read in the folder: use {', '.join(ENDINGS)}")
     if skipped:
         log.warning("%s: not read: %s", path, ", ".join(skipped[:10]))
     return files
+
+
+def _walk(path: Path) -> Iterator[Path]:
+    """Yield the files of a folder and its folders, by name, without hidden ones."""
+    for item in sorted(path.iterdir()):
+        if item.name.startswith("."):
+            continue
+        if item.is_file():
+            yield item
+        elif item.is_dir() and not item.is_symlink():  # a link may lead around in a circle
+            if (item / "run.json").is_file() or card_configs(item):
+                raise InputError(
+                    f"{path}: {item.name!r} in it is a data set of its own: name it "
+                    "itself, or a folder of plain files"
+                )
+            yield from _walk(item)
 
 
 def load_stored(stored: Stored, split: str) -> Dataset:

@@ -115,7 +115,11 @@ def _data_files(entry: Any) -> list[tuple[str, list[str]]]:
 def _inside(patterns: str | Sequence[str]) -> list[str]:
     """Return patterns that do not leave the folder."""
     listed = [patterns] if isinstance(patterns, str) else list(patterns)
-    return [item for item in map(str, listed) if item and not Path(item).is_absolute()]
+    return [item for item in map(str, listed) if item and not _leaves(Path(item))]
+
+
+def _leaves(path: Path) -> bool:
+    return path.is_absolute() or ".." in path.parts
 
 
 def _load(files: Sequence[Path]) -> Dataset:

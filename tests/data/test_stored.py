@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import gc
+import pickle
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from datasets import ClassLabel, Dataset, Features, Value, load_dataset
+
+from tilth.data import DatasetWriter, load_folder, read_rows, read_texts
+from tilth.errors import InputError
+
+
+def write(folder: Path, *texts: str) -> Path:
+    with DatasetWriter(folder) as writer:
+        writer.write(pa.table({"text": pa.array(texts, pa.string())}))
+        writer.write(pa.table({"text": ["bad"], "drop_reason": ["newline"]}), config="dropped")
+    return folder
+
+
+def test_configs_and_splits(tmp_path: Path) -> None:
+    folder = write(tmp_path / "set", "a", "b")
+    assert load_folder(folder)["text"][:] == ["a", "b"]
+    assert load_folder(folder, config="dropped")[0] == {"text": "bad", "drop_reason": "newline"}
+    with pytest.raises(InputError, match=r"no config 'x': there are default, dropped$"):
+        load_folder(folder, config="x")
+    with pytest.raises(InputError, match=r"no split 'test': there are train$"):
+        load_folder(folder, "test")
+    with pytest.raises(InputError, match="no such data set folder"):
+        load_folder(tmp_path / "none")
+
+
+def test_a_folder_written_again_is_never_served_stale(tmp_path: Path) -> None:
+    """Neither by us nor by `datasets`, whose cache knows a folder by its last name and its card."""
+    cache = str(tmp_path / "cache")
+    for place, text in (("one", "a"), ("two", "b"), ("one", "c")):
+        folder = write(tmp_path / place / "dataset", text)
+        for file in folder.rglob("*.*"):
+            file.touch()
+        assert load_folder(folder)["text"][:] == [text]
+        assert read_texts(folder)["text"][:] == [text]
+        stored = load_dataset(str(folder), split="train", cache_dir=cache)
+        assert stored["text"][:] == [text]
+
+
+def test_splits_without_rows_load_with_their_columns(tmp_path: Path) -> None:
+    with DatasetWriter(tmp_path) as writer:
+        writer.write(pa.table({"text": pa.array([], pa.string())}))
+        writer.write(pa.table({"text": pa.array([], pa.string())}), split="validation")
+    for split in ("train", "validation"):
+        rows = load_folder(tmp_path, split)
+        assert len(rows) == 0
+        assert rows.features == {"text": Value("string")}
+
+
+def test_features_and_many_row_groups(tmp_path: Path) -> None:
+    features = Features({"n": Value("int64"), "label": ClassLabel(names=["no", "yes"])})
+    with DatasetWriter(tmp_path, {"default": features}) as writer:
+        writer.write(pa.table({"n": range(45_000), "label": [0, 1, 1] * 15_000}))
+    rows = load_folder(tmp_path)
+    assert rows.features == features
+    assert rows["n"][:] == list(range(45_000))
+
+
+def test_shards_named_as_on_the_hub_with_and_without_a_card(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for number in range(2):
+        name = f"train-{number:05d}-of-00002.parquet"
+        pq.write_table(pa.table({"text": [f"{number}"]}), tmp_path / "data" / name)
+    assert load_folder(tmp_path)["text"][:] == ["0", "1"]
+    head = (
+        "---\nconfigs:\n- config_name: default\n  data_files:\n"
+        "  - split: all\n    path: data/train-*\n---\n"
+    )
+    (tmp_path / "README.md").write_text(head)
+    assert load_folder(tmp_path, "all")["text"][:] == ["0", "1"]
+
+
+def test_a_card_cannot_point_outside_the_folder(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": ["secret"]}), tmp_path / "secret.parquet")
+    for path in ("../secret.parquet", str(tmp_path / "secret.parquet")):
+        folder = write(tmp_path / "set", "a")
+        card = (folder / "README.md").read_text()
+        (folder / "README.md").write_text(card.replace("data/train.parquet", path))
+        assert load_folder(folder)["text"][:] == ["a"]
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    file = write(tmp_path / "set", "a") / "data" / "train.parquet"
+    file.write_bytes(file.read_bytes()[:-9])
+    with pytest.raises(InputError, match=r"train\.parquet: no readable Parquet"):
+        load_folder(tmp_path / "set")
+
+
+def test_a_run_is_read_through_its_set(tmp_path: Path) -> None:
+    write(tmp_path / "dataset", "a")
+    (tmp_path / "run.json").write_text("{}")
+    assert load_folder(tmp_path)["text"][:] == ["a"]
+    assert read_rows(tmp_path)["text"][:] == ["a"]
+
+
+def upper(row: dict[str, str]) -> dict[str, str]:
+    return {"text": row["text"].upper()}
+
+
+def test_the_temporary_file_stays_as_long_as_any_rows_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    folder = write(tmp_path / "set", "a", "b", "c")
+    rows = load_folder(folder).select_columns(["text"])
+    gc.collect()
+    again: Dataset = pickle.loads(pickle.dumps(rows))  # what map(num_proc=2) does
+    assert again["text"][:] == ["a", "b", "c"]
+    assert list((tmp_path / "temporary").iterdir())
+    del rows, again
+    gc.collect()
+    assert not list((tmp_path / "temporary").iterdir())
+
+
+def test_mapped_rows_outlive_their_source(tmp_path: Path) -> None:
+    rows = load_folder(write(tmp_path / "set", "a", "b")).map(upper)
+    gc.collect()
+    assert pickle.loads(pickle.dumps(rows))["text"][:] == ["A", "B"]
