@@ -7,6 +7,7 @@ import tempfile
 from collections import Counter as Tally
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,11 @@ from tilth.data import Card, DatasetWriter, text_id
 from tilth.errors import InputError, TilthError
 from tilth.generate.jobs import Sampler, Sampling
 from tilth.generate.settings import Item, Settings, items_from_inputs, items_from_nothing
+from tilth.generate.spent import add_usage, usage_section, with_usage
 from tilth.generate.task import Task, first_text_task, load_task
 from tilth.generate.tries import make_part
 from tilth.models import LM
+from tilth.models.asking import Usage
 from tilth.runs import Progress, Run, complete
 
 if TYPE_CHECKING:
@@ -140,6 +143,10 @@ class Order:
 
     def __post_init__(self) -> None:
         """Check that the task and what it is given go together."""
+        if not isinstance(self.lm, LM) and self.settings.sampling.decay:
+            # An endpoint gives no distributions: the settings say what is really done.
+            plain = replace(self.settings.sampling, decay=0.0)
+            object.__setattr__(self, "settings", replace(self.settings, sampling=plain))
         name = self.task.name
         if self.task.is_pair:
             if self.count is not None:
@@ -241,7 +248,8 @@ def _make(
                 sampler = make_sampler(order, items, run, rows)
             start = index * settings.part_size
             chosen = items[start : start + settings.part_size]
-            return make_part(task, lm.name, settings, chosen, sampler, progress)
+            make = partial(make_part, task, lm.name, settings, chosen, sampler, progress)
+            return make() if isinstance(lm, LM) else with_usage(lm, make)
 
         size = settings.part_size
         progress.skip(sum(len(items[part * size : (part + 1) * size]) for part in run.done()))
@@ -305,10 +313,11 @@ def longest_prompt(order: Order, items: Sequence[Item]) -> int:
 
 @dataclass(slots=True)
 class RowTally:
-    """How many rows were kept, per label, and dropped, per reason."""
+    """How many rows were kept, per label, and dropped, per reason; what an endpoint was asked."""
 
     labels: Tally[str]
     drops: Tally[str]
+    usage: Usage
 
     @property
     def kept(self) -> int:
@@ -318,9 +327,10 @@ class RowTally:
 
 def write_dataset(run: Run, task: Task, lm: LM | Endpoint) -> RowTally:
     """Write the finished set of a run from its parts, kept rows and dropped ones, and its card."""
-    tally = RowTally(Tally(), Tally())
+    tally = RowTally(Tally(), Tally(), Usage())
     with DatasetWriter(run.path / "dataset") as writer:
         for table in _tables(run):
+            add_usage(tally.usage, table)
             dropped = pc.is_valid(table["drop_reason"])
             kept = table.filter(pc.invert(dropped))
             tally.labels.update(kept["label"].to_pylist())
@@ -360,6 +370,7 @@ def _card(run: Run, task: Task, lm: LM | Endpoint, tally: RowTally) -> Card:
         drops=dict(tally.drops),
         model=lm.name,
         seed=int(run.settings["seed"]),
+        extra=[] if isinstance(lm, LM) else [usage_section(lm, tally.usage)],
     )
 
 
