@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from tilth.errors import InputError, TilthError
 from tilth.runs import Progress, Run, RunLocked, RunMismatch, complete
 from tilth.runs.files import TEMPORARY, write_whole
+from tilth.runs.folder import _OWNED
 
 
 def table(index: int, rows: int = 3) -> pa.Table:
@@ -131,6 +133,17 @@ def test_leftovers_of_a_killed_writer_go(tmp_path: Path) -> None:
     stale.write_bytes(b"half")
     with open_run(tmp_path):
         assert not stale.exists()
+
+
+def test_a_writer_killed_while_it_makes_or_empties_the_folder_does_no_harm(tmp_path: Path) -> None:
+    """run.json is there before anything else and removed after everything else."""
+    open_run(tmp_path)
+    (tmp_path / "parts").rmdir()
+    with open_run(tmp_path) as run:
+        run.write_part(0, table(0))
+    assert _OWNED[-1] == "run.json"
+    shutil.rmtree(tmp_path / "parts")
+    assert open_run(tmp_path, settings={"decay": 1}, overwrite=True).missing() == [0, 1, 2, 3]
 
 
 def test_a_damaged_part_is_moved_aside_and_made_again(

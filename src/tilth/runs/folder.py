@@ -29,7 +29,7 @@ Json: TypeAlias = Any
 _PART = re.compile(r"part-(\d{5,})\.parquet")
 _PACKAGES = ("tilth", "torch", "transformers", "datasets", "pyarrow", "numpy")
 # All that `--overwrite` may remove; anything else in the folder is the user's.
-_OWNED = ("run.json", "parts", "dataset", "curated", "report.html")
+_OWNED = ("parts", "dataset", "curated", "report.html", "run.json")
 _LOCK = ".lock"
 
 
@@ -106,6 +106,7 @@ class Run:
             found = read_run_json(self.path)
             self._compare(found)
             self._asked = found
+            self._make_parts_folder()
             return
         others = [item.name for item in self.path.iterdir() if item.name not in (_LOCK, "x1")]
         if others and not was_run:
@@ -113,12 +114,16 @@ class Run:
             raise InputError(
                 f"{self.path}: the folder holds {others[0]!r} and is no run: choose another --out"
             )
-        with disk_errors(self.path):
-            (self.path / "parts").mkdir(exist_ok=True)
         self._asked["versions"] = _versions()
         self._asked["created"] = datetime.now(timezone.utc).isoformat(timespec="seconds")
         self._asked["resolved"] = {}
+        # run.json comes first and goes last: without it, what a killed process leaves is no run.
         self._save()
+        self._make_parts_folder()
+
+    def _make_parts_folder(self) -> None:
+        with disk_errors(self.path):
+            (self.path / "parts").mkdir(exist_ok=True)
 
     def _compare(self, found: Mapping[str, Json]) -> None:
         differences = list(_differences(found, self._asked))
