@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
+
 from tilth.data import Card, Curated, DatasetWriter, curate_rows, read_rows
 from tilth.data.drops import REASONS
+from tilth.data.sampled import SAMPLED
+from tilth.data.sources import Hub, Stored, locate
 from tilth.errors import InputError
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
+log = logging.getLogger(__name__)
+
 # A set that says so in its card was made here and may be replaced.
 _MARK = "made with `tilth curate`"
 _WRITE_ROWS = 20_000
+_LABELS_SHOWN = 50
 
 
 def curate_folder(
@@ -34,8 +41,8 @@ def curate_folder(
 
     Args:
         source: what `read_rows` reads.
-        out: where the set goes; default: SOURCE/curated, beside a file FILE-curated. An earlier
-            curated set there is replaced.
+        out: where the set goes; default: SOURCE/curated, for plain files NAME-curated beside
+            them. An earlier curated set there is replaced.
         smoothing: this and the others up to seed: see `tilth.data.curate`.
         sampled_pairs: see there.
         per_label: see there.
@@ -61,6 +68,12 @@ def curate_folder(
         "near_duplicates": near_duplicates,
         "seed": seed,
     }
+    if _is_curated(Path(source)):
+        log.warning(
+            "%s is a curated set: labels are smoothed and pairs sampled once more; curate what it "
+            "was made from, or set smoothing and sampled-pairs to 0",
+            source,
+        )
     rows = read_rows(source)
     try:
         curated = curate_rows(rows, **asked)
@@ -77,17 +90,20 @@ def curate_folder(
 
 def _place(source: str, out: Path | None) -> Path:
     """Return where the set goes."""
+    found = locate(source)
     if out is not None:
         return out
+    if isinstance(found, Hub):
+        raise InputError(f"{source} is a data set of the hub: say with --out where the result goes")
     path = Path(source)
-    if path.is_dir():
-        is_of_run = path.name == "dataset" and (path.parent / "run.json").is_file()
-        return (path.parent if is_of_run else path) / "curated"
-    if path.is_file():
-        return path.with_name(f"{path.name.split('.')[0]}-curated")
-    if path.suffix or path.is_absolute() or source.count("/") != 1:
-        raise InputError(f"{source}: no such file or folder: check the path")
-    raise InputError(f"{source} is a data set of the hub: say with --out where the result goes")
+    if isinstance(found, Stored):
+        of_run = path.name == "dataset" and (path.parent / "run.json").is_file()
+        return (path.parent if of_run else path) / "curated"
+    # Beside plain files, not among them: there the next reading would take it for one of them.
+    resolved = path.resolve()
+    return (
+        path.parent / f"{resolved.name.split('.')[0] if path.is_file() else resolved.name}-curated"
+    )
 
 
 def _check_place(source: str, folder: Path, *, overwrite: bool) -> None:
@@ -95,7 +111,7 @@ def _check_place(source: str, folder: Path, *, overwrite: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: choose another --out")
     path, place = Path(source).resolve(), folder.resolve()
-    if path.exists() and (place == path or place in path.parents or place == path / "dataset"):
+    if path.exists() and place in (path, path / "dataset", path / "data", *path.parents):
         raise InputError(f"{folder} holds the source itself: choose another --out")
     if (folder / "run.json").exists():
         raise InputError(f"{folder} holds a run: choose another --out")
@@ -115,29 +131,40 @@ def _is_curated(folder: Path) -> bool:
 
 def _write(writer: DatasetWriter, dataset: Dataset, split: str, config: str) -> None:
     table = dataset.data.table
-    for start in range(0, len(table), _WRITE_ROWS):
+    for start in range(0, max(len(table), 1), _WRITE_ROWS):
         writer.write(table.slice(start, _WRITE_ROWS), split=split, config=config)
 
 
 def _card(source: str, curated: Curated) -> Card:
-    counts = curated.counts
+    counts, splits = curated.counts, {"train": curated.train, "validation": curated.validation}
     return Card(
         title=f"{Path(source).name or source}, curated",
         summary=(
             f"{counts['train']:,} rows to train on and {counts['validation']:,} to validate with, "
-            f"{_MARK} from {counts['rows in']:,} labelled rows."
+            f"{_MARK} from {counts['rows in']:,} labelled rows. {counts['sampled pairs']:,} of "
+            "them are sampled pairs: two texts of different inputs, with label 0."
         ),
         command="curate",
         settings={"source": source, **curated.settings},
-        counts={
-            name: _label_counts(split)
-            for name, split in (("train", curated.train), ("validation", curated.validation))
-        },
-        drops={name: count for name, count in counts.items() if name in REASONS},
+        counts={name: _label_counts(split) for name, split in splits.items()},
+        drops={name: count for name, count in counts.items() if name in REASONS and count},
+        model=_model(curated.train),
         seed=int(curated.settings["seed"]),
     )
 
 
 def _label_counts(split: Dataset) -> dict[str, int]:
-    tally = Counter(split.data.table["label"].to_pylist())
-    return {str(label): tally[label] for label in sorted(tally)}
+    labels = split.data.table["label"]
+    found = pc.value_counts(labels).to_pylist()
+    if len(found) > _LABELS_SHOWN:
+        return {f"{len(found):,} different labels": len(labels)}
+    found.sort(key=lambda entry: entry["values"])
+    return {str(entry["values"]): entry["counts"] for entry in found}
+
+
+def _model(split: Dataset) -> str | None:
+    """Return what wrote the texts, as far as the rows say so."""
+    if "model" not in split.column_names:
+        return None
+    names = [name for name in split.unique("model") if name not in (None, SAMPLED)]
+    return ", ".join(map(str, names[:5])) or None
