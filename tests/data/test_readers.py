@@ -94,6 +94,7 @@ def test_empty_lines_are_skipped_and_counted(
         ("a.txt", b"short\n" + b"x" * 10_000_000, [":2: the line is longer than 400,000 bytes"]),
         ("a.txt", b"x" * 100_001, [":1: the text has 100,001 characters"]),
         ("a.txt.gz", b"", ["holds no text"]),
+        ("a.txt", gzip.compress(b"x"), [":1: the file is compressed with gz: name it a.txt.gz"]),
         ("a.jsonl", '{"text": "a"}\n{"text": \n', [":2: no JSON: Expecting value at character"]),
         ("a.jsonl", '{"text": "a"}\n["b"]\n', [":2: the line holds a JSON list, not an object"]),
         ("a.jsonl", "\n5", [":2: the line holds a JSON number"]),
@@ -123,6 +124,16 @@ def test_bad_files_are_named(tmp_path: Path, name: str, content: bytes, parts: l
     assert message.startswith(str(path))
     for part in parts:
         assert part in message
+
+
+def test_endings_may_be_in_capitals(tmp_path: Path) -> None:
+    (tmp_path / "A.TXT.GZ").write_bytes(gzip.compress(b"One."))
+    assert read_texts(tmp_path / "A.TXT.GZ")["text"][:] == ["One."]
+
+
+def test_long_texts_are_not_gathered_in_memory(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.txt", ("x" * 99_999 + "\n") * 400)
+    assert len(read_texts(path).data.table.column("text").chunks) > 1
 
 
 def test_a_cut_gz_is_named(tmp_path: Path) -> None:

@@ -240,3 +240,29 @@ def test_sets_of_one_name_do_not_serve_each_others_rows(tmp_path: Path) -> None:
 def test_size_categories(rows: int, size: str) -> None:
     head, _ = head_and_body(card(counts={"train": {"1": rows}}).render())
     assert head["size_categories"] == [size]
+
+
+def test_a_kill_while_the_new_set_takes_its_place_loses_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+    with DatasetWriter(folder) as writer:
+        writer.write(table("old"))
+    code = f"""
+import os, pathlib, signal
+import pyarrow as pa
+from tilth.data import DatasetWriter
+rename, calls = pathlib.Path.rename, []
+def killed(self, target):
+    calls.append(target)
+    if len(calls) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return rename(self, target)
+pathlib.Path.rename = killed
+with DatasetWriter({str(folder)!r}) as writer:
+    writer.write(pa.table({{"text": ["new"]}}))
+"""
+    subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
+    assert not folder.exists()
+    with pytest.raises(ZeroDivisionError), DatasetWriter(folder):
+        raise ZeroDivisionError
+    assert pq.read_table(folder / "data" / "train.parquet")["text"].to_pylist() == ["old"]
+    assert [p.name for p in tmp_path.iterdir()] == ["set"]

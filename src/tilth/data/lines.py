@@ -12,6 +12,7 @@ from tilth.errors import InputError
 # A longer text is a file without line ends, not a sentence.
 MAX_CHARS = 100_000
 _BOM = b"\xef\xbb\xbf"
+_GZ = b"\x1f\x8b"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -25,7 +26,7 @@ def read_lines(path: Path, max_bytes: int) -> Iterator[tuple[int, str]]:
             is cut short or none.
     """
     number = offset = 0
-    with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
+    with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else open(path, "rb") as file:
         try:
             while line := file.readline(max_bytes + 3):
                 number += 1
@@ -54,6 +55,8 @@ def read_lines(path: Path, max_bytes: int) -> Iterator[tuple[int, str]]:
 def _check_start(path: Path, line: bytes) -> None:
     if line.startswith(_UTF16):
         raise InputError(f"{path}:1: the file is UTF-16: save it as UTF-8")
+    if line.startswith(_GZ):
+        raise InputError(f"{path}:1: the file is compressed with gz: name it {path.name}.gz")
 
 
 def _decode(path: Path, number: int, offset: int, line: bytes) -> str:

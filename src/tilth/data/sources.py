@@ -66,7 +66,10 @@ def _folder(path: Path) -> list[Path] | Stored:
         return Stored(path)
     if folder_configs(path) or card_configs(path):
         return Stored(path)
-    items = list(_walk(path))
+    try:
+        items = list(_walk(path))
+    except PermissionError as error:
+        raise InputError(f"{error.filename}: no permission to read: change it") from error
     files = [item for item in items if ending_of(item) is not None]
     skipped = [str(item.relative_to(path)) for item in items if ending_of(item) is None]
     if not files:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 _ROWS_AT_ONCE = 10_000
+_CHARS_AT_ONCE = 16_000_000  # rows can be long
 
 
 class Spool:
@@ -35,7 +36,7 @@ class Spool:
         self._schema: pa.Schema | None = None
         self._writer: pa.RecordBatchStreamWriter | None = None
         self._path = temporary_arrow()
-        self.rows = 0
+        self.rows = self._chars = 0
 
     def add(self, row: dict[str, Any], origin: str) -> None:
         """Take a row; `origin` names its file and line."""
@@ -45,10 +46,13 @@ class Spool:
                     self._columns[name] = [None] * len(self._origins)
                     self._names.append(name)
         for name in self._names:
-            self._columns[name].append(row.get(name))
+            value = row.get(name)
+            self._columns[name].append(value)
+            if isinstance(value, str):
+                self._chars += len(value)
         self._origins.append(origin)
         self.rows += 1
-        if len(self._origins) >= _ROWS_AT_ONCE:
+        if len(self._origins) >= _ROWS_AT_ONCE or self._chars >= _CHARS_AT_ONCE:
             self._flush()
 
     def dataset(self) -> Dataset:
@@ -81,7 +85,7 @@ class Spool:
                 "a larger disk"
             ) from error
         self._columns = {name: [] for name in self._names}
-        self._origins = []
+        self._origins, self._chars = [], 0
 
     def _array(self, name: str) -> pa.Array:
         values = self._columns[name]
