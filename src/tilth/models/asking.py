@@ -210,7 +210,7 @@ class Asker:
             raise _Failure(what, mend, wait=wait, is_limit=status == 429) from None
         if status in (400, 422):
             sent = {name for name in OPTIONAL if name in fields or name in fields["extra_body"]}
-            if "max_tokens" in fields and "max_completion_tokens" in body:
+            if "messages" in fields and "max_tokens" in fields and "max_completion_tokens" in body:
                 with self._lock:  # newer chat models know the limit by another name only
                     self.left_out.add("max_tokens")
                 return

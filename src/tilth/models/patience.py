@@ -25,7 +25,7 @@ class Patience:
         answer: a request without an answer for so long counts as failed.
     """
 
-    failing: float = 120.0
+    failing: float = 300.0
     first: float = 3.0
     answer: float = 120.0
 

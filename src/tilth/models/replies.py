@@ -123,7 +123,6 @@ def _named(body: str) -> set[str]:
             return {str(detail["loc"][-1]) for detail in details}
     except (ValueError, AttributeError, TypeError, KeyError, IndexError):
         pass
-
     return set(re.findall(r"[a-z_]+", _said(body)))
 
 

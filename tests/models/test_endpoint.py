@@ -1,0 +1,401 @@
+from __future__ import annotations
+
+import logging
+import random
+import socket
+import sys
+import threading
+import time
+from email.utils import formatdate
+from itertools import pairwise
+
+import pytest
+
+from tests.models.openai_server import OpenAIServer, written
+from tilth.errors import InputError, TilthError
+from tilth.models import load_lm
+from tilth.models.asking import Request
+from tilth.models.endpoint import Endpoint, load_endpoint, parse_name
+from tilth.models.patience import LONGEST_WAIT, Patience, Stopped, asked_wait, wait_before
+from tilth.models.replies import PromptTooLongError, read_reply
+
+QUICK = Patience(failing=5.0, first=0.3, answer=2.0)
+SECRET = "sk-very-secret-0123456789"
+
+
+@pytest.fixture(autouse=True)
+def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilth.models.patience.FIRST_WAIT", 0.05)
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def test_name_is_split() -> None:
+    base, model, styles = parse_name("openai:http://localhost:8000/v1#org/model-1:q4")
+    assert (base, model) == ("http://localhost:8000/v1", "org/model-1:q4")
+    assert styles == ("completions", "chat")
+    chat = parse_name("openai-chat:https://[::1]:1/v1/#m")
+    assert chat == ("https://[::1]:1/v1", "m", ("chat",))
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("openai:", "does not start with openai:http"),
+        ("openai:localhost:8000/v1#m", "does not start with openai:http"),
+        ("openai:ftp://localhost/v1#m", "does not start with openai:http"),
+        ("openai:http://#m", "no valid host"),
+        ("openai:http://localhost:eighty/v1#m", "no valid host"),
+        ("openai:http://localhost:99999/v1#m", "no valid host"),
+        ("openai:http://local host/v1#m", "no valid host"),
+        ("openai:http://localhost:8000/v1", "no model after #"),
+        ("openai:http://localhost:8000/v1#", "no model after #"),
+        ("openai:http://localhost:8000/v1?key=x#m", "no part of an address"),
+        ("openai-images:http://localhost:8000/v1#m", "does not start with openai:http"),
+    ],
+)
+def test_malformed_names(name: str, says: str) -> None:
+    with pytest.raises(InputError, match=says) as caught:
+        load_endpoint(name)
+    assert "openai:http://host:port/v1#model" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_password_in_the_address_is_refused_and_not_repeated() -> None:
+    with pytest.raises(InputError, match="OPENAI_API_KEY") as caught:
+        load_endpoint(f"openai:http://me:{SECRET}@localhost/v1#m")
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("chat", [False, True])
+def test_load_lm_knows_endpoints(chat: bool) -> None:
+    with OpenAIServer() as server:
+        endpoint = load_lm(server.name(chat=chat))
+        assert isinstance(endpoint, Endpoint)
+        assert endpoint.is_chat == chat
+        again = load_lm(server.name(chat=chat))
+        server.model = "other"
+        other = load_lm(server.name(chat=chat))
+    assert endpoint.fingerprint == again.fingerprint != other.fingerprint
+
+
+def test_missing_client_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openai", None)
+    with pytest.raises(InputError, match=r"pip install .tilth\[endpoint\]"):
+        load_endpoint("openai:http://localhost:1/v1#m")
+
+
+def test_completion_and_counts() -> None:
+    with OpenAIServer() as server:
+        endpoint = load_endpoint(server.name(), patience=QUICK)
+        assert endpoint.usage.requests == 0  # the first contact does not count
+        reply = endpoint.ask(Request("Two words", n=3, seed=7, max_tokens=9, top_p=0.5, top_k=4))
+        texts = [written("Two words", 7, index) for index in range(3)]
+        assert [choice.text for choice in reply.choices] == texts
+        assert reply.prompt_tokens == 2
+        assert reply.completion_tokens == sum(len(text.split()) for text in texts)
+        assert endpoint.usage.requests == 1
+        body = server.requests[-1]
+    asked = {"n": 3, "seed": 7, "max_tokens": 9, "top_p": 0.5, "top_k": 4, "temperature": 1.0}
+    assert body == {"model": "small", "prompt": "Two words", **asked}
+
+
+def test_counts_add_up() -> None:
+    with OpenAIServer() as server:
+        endpoint = load_endpoint(server.name(), patience=QUICK)
+        replies = [endpoint.ask(Request("One two three", seed=seed)) for seed in range(3)]
+        server.usage = False
+        endpoint.ask(Request("One two three"))
+    assert endpoint.usage.requests == 4
+    assert endpoint.usage.prompt_tokens == 9
+    assert endpoint.usage.completion_tokens == sum(r.completion_tokens for r in replies) > 9
+    assert endpoint.usage.retries == 0
+
+
+@pytest.mark.parametrize(
+    ("several", "answer", "expected"),
+    [
+        (True, written, (True, True)),
+        (False, written, (False, True)),
+        (True, lambda prompt, seed, index: "the same", (False, True)),
+        (True, lambda prompt, seed, index: f"{time.monotonic_ns()}", (True, False)),
+    ],
+)
+def test_traits(several: bool, answer: object, expected: tuple[bool, bool]) -> None:
+    with OpenAIServer(honours_n=several, answer=answer) as server:
+        traits = load_endpoint(server.name(), patience=QUICK).traits
+    assert (traits.several, traits.repeats) == expected
+
+
+def test_chat_is_found_by_itself(caplog: pytest.LogCaptureFixture) -> None:
+    with OpenAIServer(styles=("chat",)) as server:
+        endpoint = load_endpoint(server.name(), patience=QUICK)
+        endpoint.ask(Request("Hello", system="Be short", stop=("x",)))
+        assert endpoint.is_chat
+        messages = server.requests[-1]["messages"]
+    assert messages == [
+        {"role": "system", "content": "Be short"},
+        {"role": "user", "content": "Hello"},
+    ]
+    assert "asked by chat" in caplog.text
+
+
+def test_chat_is_found_by_what_the_server_says() -> None:
+    said = "This is a chat model and not supported in the v1/completions endpoint. Did you mean "
+    trouble = (404, {}, {"error": {"message": said + "to use v1/chat/completions?"}})
+    with OpenAIServer() as server:
+        server.trouble.append(trouble)
+        assert load_endpoint(server.name(), patience=QUICK).is_chat
+
+
+def test_chat_can_be_asked_for() -> None:
+    with OpenAIServer() as server:
+        assert not load_endpoint(server.name(), patience=QUICK).is_chat
+        assert load_endpoint(server.name(chat=True), patience=QUICK).is_chat
+        assert "messages" in server.requests[-1]
+    only = OpenAIServer(styles=("completions",))
+    with only as server, pytest.raises(TilthError, match="ends in /v1"):
+        load_endpoint(server.name(chat=True), patience=QUICK)
+
+
+@pytest.mark.parametrize("field", ["top_k", "seed", "n", "stop"])
+def test_refused_fields_are_left_out(field: str, caplog: pytest.LogCaptureFixture) -> None:
+    with OpenAIServer(refused=(field,)) as server:
+        endpoint = load_endpoint(server.name(), patience=QUICK)
+        for _ in range(2):
+            endpoint.ask(Request("Hello", n=2, seed=3, top_k=5, stop=('"',)))
+        assert field not in server.requests[-1]
+    assert caplog.text.count(f"refuses '{field}'") == 1
+    assert endpoint.asker.left_out == {field}
+
+
+def test_newer_name_of_the_limit() -> None:
+    said = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+    with OpenAIServer() as server:
+        server.trouble.append((400, {}, {"error": {"message": said, "param": "max_tokens"}}))
+        endpoint = load_endpoint(server.name(chat=True), patience=QUICK)
+        endpoint.ask(Request("Hello", max_tokens=33))
+        assert server.requests[-1]["max_completion_tokens"] == 33
+        assert "max_tokens" not in server.requests[-1]
+
+
+def test_a_refused_value_is_an_error() -> None:
+    said = "Invalid 'temperature': expected at most 2"
+    with OpenAIServer() as server:
+        endpoint = load_endpoint(server.name(), patience=QUICK)
+        server.trouble.append((400, {}, {"error": {"message": said, "param": "temperature"}}))
+        with pytest.raises(TilthError, match="at most 2"):
+            endpoint.ask(Request("Hello", temperature=9.0))
+
+
+def test_retry_after_is_honoured() -> None:
+    with OpenAIServer() as server:
+        endpoint = load_endpoint(server.name(), patience=QUICK)
+        server.trouble += [(429, {"Retry-After": "0.6"}), (429, {"retry-after-ms": "300"})]
+        endpoint.ask(Request("Hello"))
+        waits = [b - a for a, b in pairwise(server.times[-3:])]
+    assert 0.6 <= waits[0] < 1.0
+    assert 0.3 <= waits[1] < 0.6
+    assert endpoint.usage.retries == 2
+
+
+@pytest.mark.parametrize("trouble", [500, 502, 503, 408, "cut", "half"])
+def test_passing_troubles_are_survived(trouble: object) -> None:
+    with OpenAIServer() as server:
+        endpoint = load_endpoint(server.name(), patience=QUICK)
+        server.trouble += [trouble, trouble]
+        reply = endpoint.ask(Request("Hello", seed=1))
+        assert reply.choices[0].text == written("Hello", 1, 0)
+        assert endpoint.usage.retries == 2
+
+
+def test_slow_answers_are_asked_for_again() -> None:
+    patience = Patience(failing=5.0, first=0.3, answer=0.3)
+    with OpenAIServer() as server:
+        endpoint = load_endpoint(server.name(), patience=patience)
+        server.trouble.append(1.0)
+        endpoint.ask(Request("Hello"))
+        assert endpoint.usage.retries == 1
+
+
+@pytest.mark.parametrize("trouble", [500, (429, {"Retry-After": "0"}), "cut"])
+def test_patience_ends(trouble: object) -> None:
+    with OpenAIServer() as server:
+        endpoint = load_endpoint(server.name(), patience=Patience(failing=0.6, answer=1.0))
+        server.trouble += [trouble] * 1000
+        started = time.monotonic()
+        with pytest.raises(TilthError, match="given up after") as caught:
+            endpoint.ask(Request("Hello"))
+        assert time.monotonic() - started < 2.0
+    assert "\n" not in str(caught.value)
+
+
+def test_a_wait_longer_than_patience_is_not_waited() -> None:
+    with OpenAIServer() as server:
+        endpoint = load_endpoint(server.name(), patience=QUICK)
+        server.trouble.append((429, {"Retry-After": "3600"}))
+        started = time.monotonic()
+        with pytest.raises(TilthError, match="429"):
+            endpoint.ask(Request("Hello"))
+    assert time.monotonic() - started < 1.0
+
+
+def test_waiting_ends_when_the_run_does() -> None:
+    with OpenAIServer() as server:
+        endpoint = load_endpoint(server.name(), patience=QUICK)
+        server.trouble += [(429, {"Retry-After": "4"})]
+        stopped = threading.Event()
+        threading.Timer(0.2, stopped.set).start()
+        started = time.monotonic()
+        with pytest.raises(Stopped):
+            endpoint.ask(Request("Hello"), stopped)
+    assert time.monotonic() - started < 2.0
+
+
+def test_killed_and_restarted_server_is_survived(caplog: pytest.LogCaptureFixture) -> None:
+    with OpenAIServer() as server:
+        endpoint = load_endpoint(server.name(), patience=QUICK)
+        server.kill()
+        threading.Timer(1.0, server.start).start()
+        reply = endpoint.ask(Request("Hello", seed=5))
+        assert reply.choices[0].text == written("Hello", 5, 0)
+        time.sleep(0.1)
+    assert "asked again" in caplog.text
+    assert endpoint.usage.retries >= 2
+
+
+def test_nobody_listens() -> None:
+    started = time.monotonic()
+    with pytest.raises(TilthError, match="nobody listens there") as caught:
+        load_endpoint(f"openai:http://127.0.0.1:{free_port()}/v1#m", patience=QUICK)
+    assert time.monotonic() - started < 2.0
+    assert "check host and port" in str(caught.value)
+    assert caught.value.exit_code == 1
+
+
+def test_wrong_key_is_named_and_not_shown(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    with OpenAIServer(key=SECRET) as server:
+        endpoint = load_endpoint(server.name(), patience=QUICK)
+        assert server.headers[-1]["authorization"] == f"Bearer {SECRET}"
+        server.key = "another"
+        with pytest.raises(InputError, match="OPENAI_API_KEY is refused") as caught:
+            endpoint.ask(Request("Hello"))
+    assert SECRET not in f"{caught.value}{endpoint!r}{endpoint}{caplog.text}"
+
+
+def test_missing_key_is_asked_for() -> None:
+    with (
+        OpenAIServer(key="another") as server,
+        pytest.raises(InputError, match="set OPENAI_API_KEY"),
+    ):
+        load_endpoint(server.name(), patience=QUICK)
+
+
+def test_a_key_the_server_repeats_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", f" {SECRET}\n")
+    with OpenAIServer() as server:
+        server.trouble.append((400, {}, {"error": {"message": f"bad thing with {SECRET}"}}))
+        with pytest.raises(TilthError, match=r"bad thing with \*\*\*"):
+            load_endpoint(server.name(), patience=QUICK)
+
+
+def test_broken_key_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", f"{SECRET}\nsecond")
+    with pytest.raises(InputError, match="OPENAI_API_KEY") as caught:
+        load_endpoint("openai:http://localhost:1/v1#m")
+    assert SECRET not in str(caught.value)
+
+
+def test_unknown_model() -> None:
+    with (
+        OpenAIServer() as server,
+        pytest.raises(InputError, match="does not know model 'large'"),
+    ):
+        load_endpoint(f"openai:{server.base}#large", patience=QUICK)
+
+
+def test_model_that_is_not_listed_warns(caplog: pytest.LogCaptureFixture) -> None:
+    with OpenAIServer(listed=("tiny", "big")) as server:
+        load_endpoint(server.name(), patience=QUICK)
+    assert "lists 'big', 'tiny'" in caplog.text
+    caplog.clear()
+    with OpenAIServer(listed=("small",)) as server:
+        load_endpoint(server.name(), patience=QUICK)
+    assert not caplog.records
+
+
+def test_something_else_answers() -> None:
+    with OpenAIServer() as server:
+        server.trouble += ["garbage"] * 9
+        with pytest.raises(TilthError, match="Welcome to the router") as caught:
+            load_endpoint(server.name(), patience=QUICK)
+    assert "ends in /v1" in str(caught.value)
+    with OpenAIServer(styles=()) as server, pytest.raises(TilthError, match="no completions"):
+        load_endpoint(server.name(), patience=QUICK)
+
+
+def test_used_up_quota_is_not_waited_for() -> None:
+    body = {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}
+    with OpenAIServer() as server:
+        server.trouble.append((429, {}, body))
+        with pytest.raises(TilthError, match="quota of this key is used up"):
+            load_endpoint(server.name(), patience=QUICK)
+        assert len(server.requests) == 1
+
+
+def test_long_prompt() -> None:
+    with OpenAIServer(longest=60) as server:
+        endpoint = load_endpoint(server.name(), patience=QUICK)
+        with pytest.raises(PromptTooLongError):
+            endpoint.ask(Request("word " * 60))
+
+
+def test_waits_grow_and_differ() -> None:
+    rng = random.Random(0)
+    waits = [[wait_before(attempt, None, rng) for _ in range(50)] for attempt in (1, 3, 5, 99)]
+    assert all(max(low) < min(high) for low, high in pairwise(waits))
+    assert len(set(waits[0])) == 50
+    assert max(waits[-1]) <= LONGEST_WAIT
+    assert wait_before(1, 7.0, rng) >= 7.0
+
+
+def test_asked_wait() -> None:
+    assert asked_wait({"retry-after": "3"}) == 3.0
+    assert asked_wait({"retry-after": "-3"}) == 0.0
+    assert asked_wait({"retry-after": "soon"}) is None
+    assert asked_wait({"retry-after": "nan"}) is None
+    assert asked_wait({}) is None
+    waited = asked_wait({"retry-after": formatdate(time.time() + 20, usegmt=True)})
+    assert waited is not None
+    assert 15 < waited <= 20
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"choices": []}',
+        '{"choices": [{}]}',
+        '{"choices": null}',
+        '{"choices": [{"text": 3}]}',
+    ],
+)
+def test_strange_replies(body: str) -> None:
+    with pytest.raises(TilthError):
+        read_reply(body)
