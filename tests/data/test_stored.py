@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import pickle
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -102,10 +105,6 @@ def test_a_run_is_read_through_its_set(tmp_path: Path) -> None:
     assert read_rows(tmp_path)["text"][:] == ["a"]
 
 
-def upper(row: dict[str, str]) -> dict[str, str]:
-    return {"text": row["text"].upper()}
-
-
 def test_the_temporary_file_stays_as_long_as_any_rows_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,7 +121,26 @@ def test_the_temporary_file_stays_as_long_as_any_rows_of_it(
     assert not list((tmp_path / "temporary").iterdir())
 
 
-def test_mapped_rows_outlive_their_source(tmp_path: Path) -> None:
-    rows = load_folder(write(tmp_path / "set", "a", "b")).map(upper)
+def test_mapped_rows_outlive_their_source_but_not_the_process(tmp_path: Path) -> None:
+    code = """
+import gc, pickle, sys
+from tilth.data import load_folder
+rows = load_folder(sys.argv[1])
+if sys.argv[2] == "del":
+    made = rows.map(lambda row: {"text": row["text"].upper()})
+    del rows
     gc.collect()
-    assert pickle.loads(pickle.dumps(rows))["text"][:] == ["A", "B"]
+else:
+    made = rows.map(lambda row: {"text": row["text"].upper()})
+assert pickle.loads(pickle.dumps(made))["text"][:] == ["A", "B"]
+"""
+    folder = write(tmp_path / "set", "a", "b")
+    (tmp_path / "temporary").mkdir()
+    for what in ("del", "keep"):
+        subprocess.run(
+            [sys.executable, "-c", code, str(folder), what],
+            check=True,
+            capture_output=True,
+            env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
+        )
+        assert not list((tmp_path / "temporary").iterdir())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import mmap
 import os
 import shutil
@@ -63,7 +62,12 @@ def remove_arrow(path: Path) -> None:
     except FileNotFoundError:
         pass
     except OSError:  # `datasets` keeps what map() made beside its source, and it may be in use
-        atexit.register(shutil.rmtree, path.parent, ignore_errors=True)
+        weakref.finalize(_Mapping, _remove_folder, path.parent, os.getpid())  # at exit
+
+
+def _remove_folder(folder: Path, process: int) -> None:
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _remove_own(path: Path, process: int) -> None:
