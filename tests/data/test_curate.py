@@ -350,7 +350,8 @@ def test_a_drop_reason_column_without_reasons_is_taken_out() -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"text_a": ["x"], "label": [0.0]}, "no column 'text' among text_a, label"),
+        ({"text_a": ["x"], "label": [0.0]}, "no column 'text_b' among text_a, label"),
+        ({"label": [0.0]}, "no column 'text' among label"),
         ({"text": ["x"]}, "no column 'label' among text"),
         ({"text_a": [], "text_b": [], "label": []}, "the set has no rows"),
         ({"text_a": ["x"], "text_b": [1], "label": [0.0]}, "column 'text_b' holds int64"),

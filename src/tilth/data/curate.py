@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tilth.data.applied import applied_sampled_pairs, applied_smoothing, check_settings
 from tilth.data.drops import REASONS, count_drops, drop_reasons
 from tilth.data.keys import keyed
 from tilth.data.labelled import DROP_REASON, LABEL, Labelled, read_labelled
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
 
 log = logging.getLogger(__name__)
-
-# DINO, Schick and Schütze 2021, section 4 and the released code.
-SMOOTHING = 0.2
-SAMPLED_PAIRS = 2
 
 # Codes of the first and second texts of pairs.
 Pairs: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -124,10 +120,10 @@ def curate_rows(
     seed: int = 0,
 ) -> Curated:
     """Do what `curate` does; return the dropped rows and all counts too. Options as there."""
-    _check(smoothing, sampled_pairs, per_label, validation, near_duplicates, seed)
+    check_settings(smoothing, sampled_pairs, per_label, validation, near_duplicates, seed)
     rows = read_labelled(dataset)
-    smoothing = _smoothing(rows, smoothing)
-    sampled_pairs = _sampled_pairs(rows, sampled_pairs)
+    smoothing = applied_smoothing(rows, smoothing)
+    sampled_pairs = applied_sampled_pairs(rows, sampled_pairs)
     reasons = drop_reasons(rows, per_label, near_duplicates)
     counts = count_drops(rows, reasons, near_duplicates)
     kept = reasons == 0
@@ -175,70 +171,6 @@ def smooth(labels: NDArray[np.float64], smoothing: float) -> NDArray[np.float64]
         return labels
     smoothed: NDArray[np.float64] = labels * (1 - smoothing) + smoothing * np.unique(labels).mean()
     return smoothed  # (rows,)
-
-
-def _check(
-    smoothing: float | None,
-    sampled_pairs: int | None,
-    per_label: int,
-    validation: float,
-    near_duplicates: float | None,
-    seed: int,
-) -> None:
-    """Check what can be checked of the settings without the rows."""
-    if smoothing is not None and not (_is_real(smoothing) and 0 <= smoothing <= 1):
-        raise InputError(f"smoothing is {smoothing!r}: it is a number from 0 to 1")
-    if sampled_pairs is not None and not (_is_whole(sampled_pairs) and sampled_pairs >= 0):
-        raise InputError(f"sampled-pairs is {sampled_pairs!r}: it is a whole number from 0")
-    if not (_is_whole(per_label) and per_label >= 1):
-        raise InputError(f"per-label is {per_label!r}: it is a whole number from 1")
-    if not (_is_real(validation) and 0 <= validation < 1):
-        raise InputError(f"validation is {validation!r}: it is a share from 0 to below 1")
-    if near_duplicates is not None and not (_is_real(near_duplicates) and 0 < near_duplicates <= 1):
-        raise InputError(f"near-duplicates is {near_duplicates!r}: it is above 0 and at most 1")
-    if not (_is_whole(seed) and -(2**63) <= seed < 2**63):
-        raise InputError(f"seed is {seed!r}: it is a whole number of at most 64 bits")
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def _is_real(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def _smoothing(rows: Labelled, asked: float | None) -> float:
-    """Return the smoothing that applies."""
-    if rows.numbers is None:
-        if asked:
-            raise InputError(
-                f"smoothing is {asked}, but labels are no numbers, such as "
-                f"{rows.first_label!r}: leave it out"
-            )
-        if asked is None and rows.is_pair:
-            log.info("labels are no numbers: no smoothing, no sampled pairs")
-        return 0.0
-    if asked is not None:
-        return asked
-    return SMOOTHING if rows.is_pair else 0.0
-
-
-def _sampled_pairs(rows: Labelled, asked: int | None) -> int:
-    """Return the number of sampled pairs for each first text that applies."""
-    if not rows.is_pair:
-        wrong = "rows are single texts"
-    elif rows.numbers is None:
-        wrong = f"their label is 0, and labels are no numbers, such as {rows.first_label!r}"
-    elif rows.numbers.min() < 0:
-        wrong = f"their label is 0, and the lowest label is {rows.numbers.min():g}"
-        if asked is None:
-            log.warning("no sampled pairs: %s", wrong)
-    else:
-        return SAMPLED_PAIRS if asked is None else asked
-    if asked:
-        raise InputError(f"sampled-pairs is {asked}, but {wrong}: leave it out")
-    return 0
 
 
 def _sample(rows: Labelled, kept: NDArray[np.bool_], count: int, seed: int) -> Pairs:

@@ -78,7 +78,8 @@ def read_labelled(dataset: Dataset) -> Labelled:
             that is no finite number.
     """
     names = dataset.column_names
-    columns = PAIR if set(PAIR) <= set(names) else SINGLE
+    half_a_pair = bool(set(PAIR) & set(names)) and SINGLE[0] not in names
+    columns = PAIR if half_a_pair or set(PAIR) <= set(names) else SINGLE
     missing = [name for name in (*columns, LABEL) if name not in names]
     if missing:
         raise InputError(
