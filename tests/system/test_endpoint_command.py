@@ -1,0 +1,148 @@
+"""`tilth generate` at an endpoint: the command is killed, the rows are those of a calm run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.models.openai_server import OpenAIServer, written
+from tilth.generate.dataset import Order
+from tilth.generate.plan import make_plan
+from tilth.generate.settings import Settings
+from tilth.generate.task import load_task
+from tilth.models.endpoint import load_endpoint
+
+TEXTS = [f"the dog number {n} runs on the red sea" for n in range(16)]
+SECRET = "sk-very-secret-0123456789"
+
+
+def answer(prompt: str, seed: int, index: int) -> str:
+    """Write a text that follows from what is asked; one in three is to be dropped."""
+    text = written(prompt, seed, index)
+    return {0: "", 1: text.replace(" ", "\n")}.get(len(text) % 6, text)
+
+
+@pytest.fixture
+def server() -> Iterator[OpenAIServer]:
+    with OpenAIServer(answer=answer) as running:
+        yield running
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Path:
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(TEXTS) + "\n")
+    return path
+
+
+def command(name: str, inputs: Path, out: Path, *more: str) -> list[str]:
+    asked = ["generate", "sts-x2", "-i", inputs, "-m", name, "-o", out, "--part-size", 4, *more]
+    return [sys.executable, "-m", "tilth", *map(str, asked)]
+
+
+def environment() -> dict[str, str]:
+    quiet = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "COLUMNS": "200", "NO_PROXY": "*"}
+    return {**os.environ, **quiet, "OPENAI_API_KEY": SECRET}
+
+
+def tilth(arguments: list[str], code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(arguments, capture_output=True, text=True, env=environment(), check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def asked_of(server: OpenAIServer) -> int:
+    """Return how often the server was asked for texts, the two first contacts left out."""
+    return sum("dog number" in body["prompt"] for body in server.requests)
+
+
+def rows(out: Path, config: str = "data") -> list[dict[str, Any]]:
+    return pq.read_table(out / "dataset" / config / "train.parquet").to_pylist()
+
+
+def test_killed_and_taken_up_again(server: OpenAIServer, inputs: Path, tmp_path: Path) -> None:
+    calm, killed = tmp_path / "calm", tmp_path / "killed"
+    done = tilth(command(server.name(), inputs, calm))
+    assert done.stderr.count("self-debiasing is off") == 1
+    asked = asked_of(server)
+    assert asked >= len(TEXTS) * 3
+
+    # The kill comes from the server, in the middle of the third part.
+    process = subprocess.Popen(
+        command(server.name(), inputs, killed), stderr=subprocess.DEVNULL, env=environment()
+    )
+    parts = killed / "parts"
+
+    def kill_when_half(prompt: str, seed: int, index: int) -> str:
+        if process.returncode is None and len(list(parts.glob("part-*"))) >= 2:
+            process.send_signal(signal.SIGKILL)
+        return answer(prompt, seed, index)
+
+    server.answer = kill_when_half
+    assert process.wait(timeout=120) == -signal.SIGKILL
+    server.answer = answer
+    standing = {part.name: part.stat().st_mtime_ns for part in parts.glob("part-*.parquet")}
+    assert 2 <= len(standing) < 4
+
+    tilth(command(server.name(), inputs, killed))
+    assert {name: (parts / name).stat().st_mtime_ns for name in standing} == standing
+    assert rows(killed) == rows(calm)
+    assert rows(killed, "dropped") == rows(calm, "dropped")
+    assert {row["drop_reason"] for row in rows(calm, "dropped")} == {"empty", "newline"}
+
+    # The card counts what the parts took, whichever session made them.
+    said = f"took {asked:,} requests"
+    for out in (calm, killed):
+        card = (out / "dataset" / "README.md").read_text()
+        assert said in card
+        assert "self-debiasing is off" in card
+        assert json.loads((out / "run.json").read_text())["settings"]["decay"] == 0
+    for file in tmp_path.rglob("*"):
+        assert not file.is_file() or SECRET.encode() not in file.read_bytes()
+
+
+def test_control_c_ends_promptly(server: OpenAIServer, inputs: Path, tmp_path: Path) -> None:
+    asked = threading.Event()
+
+    def never(prompt: str, seed: int, index: int) -> str:
+        if TEXTS[3] in prompt:
+            asked.set()
+            done.wait(60)
+        return answer(prompt, seed, index)
+
+    done = threading.Event()
+    server.answer = never
+    process = subprocess.Popen(
+        command(server.name(), inputs, tmp_path / "run"),
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    try:
+        assert asked.wait(120)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=15)
+    finally:
+        done.set()
+    assert process.returncode == 130
+    assert "the same command goes on from there" in said
+    assert "Traceback" not in said
+
+
+def test_plan_counts_requests(server: OpenAIServer) -> None:
+    order = Order(load_task("sts-x2"), load_endpoint(server.name()), Settings(), inputs=TEXTS)
+    plan = make_plan(order)
+    assert plan.requests == asked_of(server)  # all sixteen inputs are tried
+    assert plan.endpoint_tokens is not None
+    assert plan.endpoint_tokens > plan.tokens > 0

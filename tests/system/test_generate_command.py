@@ -1,0 +1,291 @@
+"""`tilth generate` as a user meets it, on a tiny model saved to a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.tiny import tiny_lm
+
+TEXTS = [f"the dog number {n} runs on the red sea" for n in range(24)]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Save a tiny Llama as a folder that `from_pretrained` loads."""
+    folder = tmp_path_factory.mktemp("model") / "llama"
+    lm = tiny_lm("llama")
+    lm.model.save_pretrained(folder)
+    lm.tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Path:
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(TEXTS) + "\n")
+    return path
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "tilth", *map(str, arguments)]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+
+
+def tilth(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a command; check its exit code and that no traceback is shown."""
+    done = subprocess.run(
+        command(*arguments), capture_output=True, text=True, env=environment(), check=False
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def generate(model: Path, inputs: Path, out: Path, *more: object) -> list[object]:
+    return ["generate", "sts-x2", "-i", inputs, "-m", model, "-o", out, "--part-size", 4, *more]
+
+
+def rows(out: Path) -> list[dict[str, Any]]:
+    return pq.read_table(out / "dataset" / "data" / "train.parquet").to_pylist()
+
+
+def error_of(*arguments: object, code: int) -> str:
+    """Return the one line a failing command says."""
+    lines = tilth(*arguments, code=code).stderr.strip().splitlines()
+    assert len([line for line in lines if line.startswith("error: ")]) == 1, lines
+    return lines[-1]
+
+
+def test_from_inputs_to_report(model: Path, inputs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    done = tilth(*generate(model, inputs, out, "--seed", 3))
+    assert "Health per label" in done.stdout
+    kept = rows(out)
+    assert {row["text_a"] for row in kept} <= set(TEXTS)
+    assert {row["label"] for row in kept} == {0.0, 0.5, 1.0}
+    assert {row["seed"] for row in kept} == {3}
+    dropped = pq.read_table(out / "dataset" / "dropped" / "train.parquet").to_pylist()
+    assert {row["drop_reason"] for row in dropped} >= {"not-closed"}
+    tries = sum(pq.read_table(part).num_rows for part in (out / "parts").iterdir())
+    assert tries == len(kept) + len(dropped)
+    card = (out / "dataset" / "README.md").read_text()
+    assert card.startswith("---\n")
+    assert "synthetic" in card
+    assert "not-closed" in card
+    assert "<html" in (out / "report.html").read_text()
+
+
+def test_json_goes_to_standard_output_alone(model: Path, inputs: Path, tmp_path: Path) -> None:
+    done = tilth(*generate(model, inputs, tmp_path / "run", "--json", "--quiet"))
+    health = json.loads(done.stdout)
+    assert [label["label"] for label in health["labels"]] == ["1", "0.5", "0"]
+
+
+def test_killed_at_random_moments_the_rows_are_the_same(
+    model: Path, inputs: Path, tmp_path: Path
+) -> None:
+    calm, killed = tmp_path / "calm", tmp_path / "killed"
+    begun = time.monotonic()
+    tilth(*generate(model, inputs, calm, "--quiet"))
+    whole = time.monotonic() - begun
+    moments, kills = random.Random(11), 0
+    for _ in range(4):
+        process = subprocess.Popen(
+            command(*generate(model, inputs, killed, "--quiet")),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment(),
+        )
+        try:
+            process.wait(timeout=whole * moments.uniform(0.5, 0.95))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            kills += 1
+    assert kills
+    tilth(*generate(model, inputs, killed, "--quiet"))
+    assert rows(killed) == rows(calm)
+    for part in sorted((calm / "parts").iterdir()):
+        assert (killed / "parts" / part.name).read_bytes() == part.read_bytes()
+
+
+def test_interrupted_it_says_how_to_go_on(model: Path, inputs: Path, tmp_path: Path) -> None:
+    inputs.write_text("\n".join(f"{text} {n}" for n in range(60) for text in TEXTS))
+    process = subprocess.Popen(
+        command(*generate(model, inputs, tmp_path / "run", "--quiet")),
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    parts = tmp_path / "run" / "parts"
+    for _ in range(600):
+        if parts.is_dir() and any(parts.glob("part-*")):
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "stopped: finished parts are kept, the same command goes on from there" in said
+    assert "Traceback" not in said
+    whole = list(parts.glob("part-*.parquet"))
+    assert whole
+    for part in whole:
+        pq.read_table(part)
+
+
+def test_a_finished_run_is_not_done_again_and_other_settings_are_refused(
+    model: Path, inputs: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    tilth(*generate(model, inputs, out))
+    part = out / "parts" / "part-00000.parquet"
+    before = part.stat().st_mtime_ns
+    tilth(*generate(model, inputs, out))
+    assert part.stat().st_mtime_ns == before
+    said = error_of(*generate(model, inputs, out, "--decay", 50), code=2)
+    assert "decay is 100.0 in the folder, 50.0 asked" in said
+    inputs.write_text("another text\n")
+    assert "the inputs are not the same" in error_of(*generate(model, inputs, out), code=2)
+    tilth(*generate(model, inputs, out, "--overwrite"))
+    assert {row["text_a"] for row in rows(out)} == {"another text"}
+
+
+def test_first_texts_from_nothing(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    tilth("generate", "sts-x2", "--from-x1", 30, "-m", model, "-o", out, "--quiet")
+    firsts = pq.read_table(out / "x1" / "dataset" / "data" / "train.parquet").to_pylist()
+    assert {row["text_a"] for row in rows(out)} <= {row["text"].strip() for row in firsts}
+    again = [(row["text_a"], row["text_b"], row["label"]) for row in rows(out)]
+    tilth("generate", "sts-x2", "--from-x1", 30, "-m", model, "-o", out, "--overwrite", "-q")
+    assert [(row["text_a"], row["text_b"], row["label"]) for row in rows(out)] == again
+
+
+def test_single_texts(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    tilth("generate", "review-sentiment", "--count", 10, "-m", model, "-o", out, "--quiet")
+    kept = rows(out)
+    assert {row["label"] for row in kept} <= {"positive", "negative"}
+    assert all(row["text"] for row in kept)
+
+
+def test_plan_writes_nothing(model: Path, inputs: Path, tmp_path: Path) -> None:
+    done = tilth(*generate(model, inputs, tmp_path / "run", "--plan", "--json"))
+    plan = json.loads(done.stdout)
+    assert plan["items"] == 24
+    assert plan["trial_items"] == 20
+    assert plan["tries"] >= 24 * 3 * 2
+    assert plan["tokens"] > plan["tries"]
+    assert not (tmp_path / "run").exists()
+
+
+def test_unusual_texts_are_texts(model: Path, tmp_path: Path) -> None:
+    texts = ["שלום עולם, זה טקסט", "a smile \N{GRINNING FACE} and a flag", 'he said "go" <X1> now']
+    inputs = tmp_path / "texts.jsonl"
+    inputs.write_text("\n".join(json.dumps({"text": text}) for text in texts))
+    out = tmp_path / "run"
+    tilth(*generate(model, inputs, out))
+    parts = pq.read_table(out / "parts" / "part-00000.parquet").to_pylist()
+    assert {row["text_a"] for row in parts} == set(texts)
+
+
+def test_one_long_text_is_dropped_and_the_others_stay(model: Path, tmp_path: Path) -> None:
+    inputs = tmp_path / "texts.txt"
+    inputs.write_text("\n".join([*TEXTS[:3], "the sea " * 400]))
+    out = tmp_path / "run"
+    tilth(*generate(model, inputs, out))
+    dropped = pq.read_table(out / "dataset" / "dropped" / "train.parquet").to_pylist()
+    long = [row for row in dropped if len(row["text_a"]) > 1000]
+    assert {row["drop_reason"] for row in long} == {"prompt-too-long"}
+    assert rows(out)
+
+
+def test_no_row_kept_says_why(model: Path, tmp_path: Path) -> None:
+    inputs = tmp_path / "texts.txt"
+    inputs.write_text("the sea " * 400)
+    said = error_of(*generate(model, inputs, tmp_path / "run"), code=1)
+    assert "0 rows kept of 6 tries (6 prompt-too-long)" in said
+
+
+BAD_CONTENT = [
+    (b"", "texts.txt"),
+    (b"\n \n", "texts.txt"),
+    (b"good\nbad \xff\xfe byte\n", "texts.txt:2"),
+    (b"good\nnul \x00 byte\n", "texts.txt:2"),
+    (b"good\n" + b"x" * 10_000_000, "texts.txt:2"),
+]
+
+
+@pytest.mark.parametrize(("content", "where"), BAD_CONTENT, ids=range(len(BAD_CONTENT)))
+def test_bad_files_are_named_with_their_line(
+    content: bytes, where: str, model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "texts.txt").write_bytes(content)
+    said = error_of(*generate(model, tmp_path / "texts.txt", tmp_path / "run"), code=2)
+    assert where in said
+    assert len(said) < 400
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["generate", "stsx2", "-o", "run", "-i", "texts.txt"], 2, "no task 'stsx2'"),
+        (["generate", "sts-x2", "-o", "run", "-i", "no.txt"], 2, "no.txt"),
+        (["generate", "sts-x2", "-o", "run"], 2, "give either inputs or from-x1"),
+        (["generate", "sts-x2", "-o", "run", "-i", "texts.txt", "--count", 3], 2, "no count"),
+        (["generate", "intents", "-o", "run", "-i", "texts.txt"], 2, "give a count"),
+        (["generate", "intents", "-o", "run"], 2, "say how many with count"),
+        (["generate", "intents", "-o", "run", "--count", 0], 2, "count is 0"),
+        (["generate", "sts-x2", "-o", "run", "-i", "texts.txt", "--per-input", 0], 2, "per-input"),
+        (["generate", "sts-x2", "-o", "run", "-i", "texts.txt", "--per-input", -3], 2, "per-input"),
+        (["generate", "sts-x2", "-o", "/proc/x", "-i", "texts.txt"], 1, "/proc/x"),
+        (["generate", "sts-x2", "-o", "texts.txt", "-i", "texts.txt"], 1, "texts.txt"),
+        (["generate", "sts-x2", "-o", "run", "-i", "texts.txt", "-m", "./none"], 2, "./none"),
+        (["generate", "sts-x2", "-o", "run", "-i", "texts.txt", "-m", "none/here"], 2, "none/here"),
+        (["generate", "sts-x2", "-o", "run", "-i", "texts.txt", "--device", "tpu"], 2, "tpu"),
+        (["generate", "sts-x2", "-o", "run", "-i", "texts.txt", "--precision", "int4"], 2, "int4"),
+        (["report", "no-run"], 2, "no-run"),
+    ],
+)
+def test_wrong_arguments_are_one_line(
+    arguments: list[object],
+    code: int,
+    message: str,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("texts.txt").write_text("the dog runs\n")
+    if arguments[0] == "generate" and "-m" not in arguments:
+        arguments = [*arguments, "-m", model]
+    assert message in error_of(*arguments, code=code)
+
+
+def test_a_model_folder_without_safetensors_is_refused(model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "pickled"
+    shutil.copytree(model, folder)
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    (tmp_path / "texts.txt").write_text("the dog runs\n")
+    said = error_of(*generate(folder, tmp_path / "texts.txt", tmp_path / "run"), code=2)
+    assert "has no *.safetensors" in said
+
+
+def test_an_unknown_option_is_a_usage_error() -> None:
+    done = tilth("generate", "sts-x2", "--nonsense", code=2)
+    assert "--nonsense" in done.stderr

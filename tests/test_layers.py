@@ -1,0 +1,73 @@
+"""The folders form a tree: imports go down, never up or sideways (shared words, no cycles)."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent / "src" / "tilth"
+
+# Each folder and what it may import; errors is open to all.
+BELOW: dict[str, set[str]] = {
+    "errors": set(),
+    "runs": set(),
+    "data": set(),
+    "models": set(),
+    "generate": {"models", "data", "runs"},
+    "report": {"generate", "models", "data", "runs"},
+    "recipes": {"report", "generate", "models", "data", "runs"},
+    "cli": {"recipes", "report", "generate", "models", "data", "runs"},
+}
+HEAVY = ("torch", "transformers", "datasets", "pandas", "sklearn", "matplotlib")
+
+
+def imports(path: Path) -> set[str]:
+    """Return the folders of tilth that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: imports name their whole path"
+            names = [node.module or ""]
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "tilth" and len(parts) > 1:
+                found.add(parts[1])
+    return found
+
+
+@pytest.mark.parametrize("folder", sorted(BELOW))
+def test_imports_go_down(folder: str) -> None:
+    place = ROOT / folder
+    files = sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
+    assert files
+    for file in files:
+        above = imports(file) - BELOW[folder] - {folder, "errors"}
+        assert not above, f"{file} imports {above}"
+
+
+def test_every_folder_has_its_place() -> None:
+    folders = {item.name for item in ROOT.iterdir() if (item / "__init__.py").is_file()}
+    assert folders | {"errors"} == set(BELOW)
+
+
+@pytest.mark.parametrize("module", ["tilth", "tilth.cli.main"])
+def test_importing_loads_nothing_heavy(module: str) -> None:
+    code = f"import sys, {module}; print(*(name for name in {HEAVY} if name in sys.modules))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.split() == []
+
+
+def test_print_lives_in_the_command_line_alone() -> None:
+    for file in ROOT.rglob("*.py"):
+        if "cli" in file.parts:
+            continue
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id != "print", f"{file}:{node.lineno}"
