@@ -171,6 +171,8 @@ def test_no_such_file(tmp_path: Path) -> None:
     assert "no such file or folder" in refused(tmp_path / "a.txt")
     with pytest.raises(InputError, match="no such file"):
         read_texts("folder/none.jsonl")
+    with pytest.raises(InputError, match="no source is named"):
+        read_texts("")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

@@ -121,6 +121,29 @@ def test_the_temporary_file_stays_as_long_as_any_rows_of_it(
     assert not list((tmp_path / "temporary").iterdir())
 
 
+def test_temporary_rows_of_killed_processes_go(tmp_path: Path) -> None:
+    code = """
+import os, signal, sys
+from tilth.data import load_folder
+rows = load_folder(sys.argv[1])
+if sys.argv[2] == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+print(len(os.listdir(os.environ["TMPDIR"])))
+"""
+    folder = write(tmp_path / "set", "a", "b")
+    (tmp_path / "temporary").mkdir()
+    for what, left in (("killed", ""), ("alive", "1\n")):
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(folder), what],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
+        )
+        assert done.stdout == left
+    assert not list((tmp_path / "temporary").iterdir())
+
+
 def test_mapped_rows_outlive_their_source_but_not_the_process(tmp_path: Path) -> None:
     code = """
 import gc, pickle, sys

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import shutil
+import socket
 import tempfile
 import weakref
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tilth.data.leftovers import is_alive
 from tilth.errors import TilthError
 
 if TYPE_CHECKING:
@@ -28,12 +31,23 @@ def temporary_arrow() -> Path:
     Raises:
         TilthError: no temporary folder can be made.
     """
+    host = re.sub(r"[^\w.]", "_", socket.gethostname())
     try:
-        return Path(tempfile.mkdtemp(prefix="tilth-")) / "rows.arrow"
+        _remove_stale(Path(tempfile.gettempdir()), host)
+        return Path(tempfile.mkdtemp(prefix=f"tilth-{host}-{os.getpid()}-")) / "rows.arrow"
     except OSError as error:
         raise TilthError(
             f"no temporary file can be made: {error}: set TMPDIR to a writable folder"
         ) from error
+
+
+def _remove_stale(folder: Path, host: str) -> None:
+    """Remove what killed processes of this machine left; elsewhere their numbers say nothing."""
+    name = re.compile(rf"tilth-{re.escape(host)}-(\d+)-\w+")
+    for item in folder.glob(f"tilth-{host}-*"):
+        match = name.fullmatch(item.name)
+        if match and int(match[1]) != os.getpid() and not is_alive(int(match[1])):
+            shutil.rmtree(item, ignore_errors=True)
 
 
 def open_arrow(path: Path) -> Dataset:

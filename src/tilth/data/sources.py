@@ -44,6 +44,8 @@ def locate(source: str | Path) -> list[Path] | Stored | Hub:
     Raises:
         InputError: there is no such file, or nothing in it that can be read.
     """
+    if not str(source):
+        raise InputError("no source is named: name a file, a folder or a data set of the hub")
     path = Path(source)
     if path.is_dir():
         return _folder(path)

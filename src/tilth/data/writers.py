@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import shutil
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tilth.data.card import Card
+from tilth.data.leftovers import is_alive
 from tilth.errors import InputError, TilthError
 
 if TYPE_CHECKING:
@@ -96,9 +98,9 @@ class DatasetWriter:
 
     def _clear_up(self) -> None:
         """Remove what killed writers left; put back a set one was just about to replace."""
-        for stale in self.folder.parent.glob(f".tmp-*-{self.folder.name}"):
+        for stale in self.folder.parent.glob(f".tmp-*-{glob.escape(self.folder.name)}"):
             match = _TEMPORARY.fullmatch(stale.name.removesuffix(self.folder.name))
-            if match is None or _is_alive(int(match[1])):
+            if match is None or is_alive(int(match[1])):
                 continue
             if match[2] and not self.folder.exists():
                 stale.rename(self.folder)
@@ -207,18 +209,6 @@ class _ParquetFile:
 def _place(config: str, split: str) -> str:
     folder = "data" if config == "default" else config
     return f"{folder}/{split}.parquet"
-
-
-def _is_alive(process: int) -> bool:
-    if process == os.getpid():  # left by an earlier process of this number
-        return False
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _is_own(path: Path) -> bool:
