@@ -16,7 +16,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-PACKAGES = ("llama-cpp-python[server]==0.3.34", "gguf==0.19.0")
+PACKAGES = ("llama-cpp-python[server]==0.3.36", "gguf==0.19.0")
 CMAKE = "-DGGML_OPENMP=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF"
 
 

@@ -21,7 +21,9 @@ from tilth.models.patience import Patience
 pytestmark = pytest.mark.slow
 
 PATIENCE = Patience(failing=60.0, answer=60.0)
-TEXTS = [f"the {kind} sees a {other}" for kind in ("dog", "cat", "man") for other in ("tree", "house")]
+TEXTS = [
+    f"the {kind} sees a {other}" for kind in ("dog", "cat", "man") for other in ("tree", "house")
+]
 
 
 @pytest.fixture(scope="module")

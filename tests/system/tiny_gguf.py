@@ -10,10 +10,11 @@ import sys
 import gguf
 import numpy as np
 
-WORDS = "the a dog cat man tree house river sings runs falls sees likes red old small today".split()
+WORDS = ["the", "a", "dog", "cat", "man", "tree", "house", "river"]
+WORDS += ["sings", "runs", "falls", "sees", "likes", "red", "old", "small", "today"]
 WIDTH, HEADS, LAYERS, FEED_FORWARD, POSITIONS = 64, 4, 2, 128, 512
 # The log-odds of a token against a word, through the constant dimension.
-MARK, END, NEVER = 0.3, 0.0, -30.0
+MARK, NEVER = -0.5, -30.0
 
 
 def main(path: str) -> None:
@@ -68,7 +69,7 @@ def main(path: str) -> None:
             add(f"blk.{layer}.ffn_{part}.weight", FEED_FORWARD, WIDTH, scale=WIDTH**-0.5)
         add(f"blk.{layer}.ffn_down.weight", WIDTH, FEED_FORWARD, scale=FEED_FORWARD**-0.5)
     writer.add_tensor("output_norm.weight", np.ones(WIDTH, np.float32))
-    add("output.weight", len(tokens), WIDTH, scale=0.1)
+    add("output.weight", len(tokens), WIDTH, scale=0.15)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
