@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import logging
 import random
 import threading
@@ -13,7 +14,7 @@ from tests.models.openai_server import OpenAIServer, written
 from tilth.errors import InputError, TilthError
 from tilth.generate.dataset import generate
 from tilth.generate.jobs import Job, Outcome, Sampling, job_key
-from tilth.generate.remote import EndpointSampler, share_tokens, unquote
+from tilth.generate.remote import CONCURRENCY, EndpointSampler, share_tokens, unquote
 from tilth.models.endpoint import Endpoint, load_endpoint
 from tilth.models.patience import Patience
 from tilth.models.replies import Choice, Reply
@@ -315,3 +316,27 @@ def test_run_goes_on_after_the_server_was_gone_for_long(tmp_path: Path) -> None:
         again = generate("sts-x2", load(server), **settings(tmp_path / "b"))  # type: ignore[arg-type]
         assert [part.stat().st_mtime_ns for part in parts] == written_at
     assert again.to_dict() == whole.to_dict()
+
+
+def test_rows_are_requests_at_once(tmp_path: Path) -> None:
+    for rows, most in ((3, 3), (None, CONCURRENCY)):
+        with OpenAIServer(delay=0.05) as server:
+            out = tmp_path / str(rows)
+            generate("sts-x2", load(server), [f"T {n}" for n in range(9)], out=out, rows=rows)
+            assert server.most_under_way == most
+
+
+def test_counts_of_all_sessions_are_in_the_card(tmp_path: Path) -> None:
+    with OpenAIServer() as server:
+        endpoint = load(server)
+        before = len(server.requests)
+        generate("sts-x2", endpoint, **settings(tmp_path))  # type: ignore[arg-type]
+        asked = len(server.requests) - before
+        (tmp_path / "parts" / "part-00001.parquet").unlink()
+        generate("sts-x2", load(server), **settings(tmp_path))  # type: ignore[arg-type]
+    usage = endpoint.usage
+    card = (tmp_path / "dataset" / "README.md").read_text()
+    assert f"took {asked} requests, {usage.prompt_tokens:,} prompt tokens" in card
+    assert f"{usage.completion_tokens:,} completion tokens" in card
+    assert endpoint.statement in card
+    assert json.loads((tmp_path / "run.json").read_text())["settings"]["decay"] == 0

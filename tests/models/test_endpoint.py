@@ -60,7 +60,7 @@ def test_name_is_split() -> None:
         ("openai:http://local host/v1#m", "no valid host"),
         ("openai:http://localhost:8000/v1", "no model after #"),
         ("openai:http://localhost:8000/v1#", "no model after #"),
-        ("openai:http://localhost:8000/v1?key=x#m", "no part of an address"),
+        ("openai:http://localhost:8000/v1?key=x#m", "or a query: put the key in OPENAI_API_KEY"),
         ("openai-images:http://localhost:8000/v1#m", "does not start with openai:http"),
     ],
 )
@@ -71,9 +71,10 @@ def test_malformed_names(name: str, says: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_password_in_the_address_is_refused_and_not_repeated() -> None:
+@pytest.mark.parametrize("address", [f"me:{SECRET}@localhost", f"me:{SECRET}@host:eighty"])
+def test_password_in_the_address_is_refused_and_not_repeated(address: str) -> None:
     with pytest.raises(InputError, match="OPENAI_API_KEY") as caught:
-        load_endpoint(f"openai:http://me:{SECRET}@localhost/v1#m")
+        load_endpoint(f"openai:http://{address}/v1#m")
     assert SECRET not in str(caught.value)
 
 

@@ -15,7 +15,7 @@ from tilth.generate.settings import Settings
 from tilth.generate.task import load_task, shipped_tasks
 
 if TYPE_CHECKING:
-    from tilth.generate.dataset import Order
+    from tilth.generate.order import Order
 
 # The report shows all; this much fits a terminal of 80 columns.
 _SHOWN = ("label", "tries", "closed", "kept", "copies", "distinct-2", "tokens", "at floor")
@@ -69,7 +69,8 @@ def generate(
         int | None,
         typer.Option(
             min=1,
-            help="Sequences decoded side by side; default: what fits into memory.",
+            help="Sequences decoded side by side (at an endpoint: requests at once, 8); default: "
+            "what fits into memory.",
             rich_help_panel=_RUN,
         ),
     ] = None,
@@ -94,10 +95,13 @@ def generate(
     spec = load_task(task)
 
     from tilth.data import read_texts
-    from tilth.generate.dataset import Order, run_generate
+    from tilth.generate.dataset import run_generate
+    from tilth.generate.order import Order
     from tilth.models import load_lm
 
-    texts = None if inputs is None else read_texts(inputs, column=column, split=split)["text"]
+    texts = None
+    if inputs is not None:
+        texts = list(read_texts(inputs, column=column, split=split)["text"])
     lm = load_lm(model, device=device, precision=precision)
     order = Order(spec, lm, settings, inputs=texts, count=count, from_x1=from_x1)
     if plan:

@@ -28,7 +28,8 @@ Model = Annotated[
     typer.Option(
         "--model",
         "-m",
-        help="starter, a model folder, a hub id, or openai:http://host:port/v1#model.",
+        help="starter, a model folder, a hub id, or an endpoint: openai:http://host:port/v1#model "
+        "(openai-chat:... for chat).",
     ),
 ]
 Inputs = Annotated[

@@ -60,14 +60,15 @@ class Outcome:
         text: what stands before the closing quotation mark, or all there is.
         reason: None when kept, else why the try is dropped.
         tokens: tokens decoded.
-        floor_share: share of these whose factor was at the floor, 0 to 1.
+        floor_share: share of these whose factor was at the floor, 0 to 1; None where the model
+            shows no distributions.
     """
 
     job: Job
     text: str
     reason: str | None
     tokens: int
-    floor_share: float
+    floor_share: float | None
 
 
 class Sampler(Protocol):

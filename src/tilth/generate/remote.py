@@ -12,7 +12,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any
 
 from tilth.errors import InputError
 from tilth.generate.jobs import Job, Outcome, Sampling, split_output
@@ -84,9 +83,7 @@ class EndpointSampler:
             try:
                 reply = self._endpoint.ask(request, stopped)
             except PromptTooLongError:
-                return outcomes + [
-                    Outcome(j, "", "prompt-too-long", 0, _NOT_MEASURED) for j in left
-                ]
+                return outcomes + [Outcome(j, "", "prompt-too-long", 0, None) for j in left]
             outcomes += self._outcomes(left, reply)
         return outcomes
 
@@ -110,19 +107,16 @@ class EndpointSampler:
         tokens = share_tokens(reply)
         for job, choice, count in zip(jobs, reply.choices, tokens, strict=False):
             if choice.ended == "content_filter":
-                yield Outcome(job, choice.text, "filtered", count, _NOT_MEASURED)
+                yield Outcome(job, choice.text, "filtered", count, None)
                 continue
             decoded = choice.text
             if self._endpoint.is_chat:
                 decoded = unquote(choice.text, job.prompts[0], is_whole=choice.ended == "stop")
             elif '"' not in decoded and choice.ended == "stop":
-                decoded += '"'  # servers leave the stop sequence out
+                # Servers leave the stop sequence out; a model that ended by itself looks the same.
+                decoded += '"'
             text, reason = split_output(decoded)
-            yield Outcome(job, text, reason, count, _NOT_MEASURED)
-
-
-# An endpoint shows no factors, so how many were at the floor is not known: null in the column.
-_NOT_MEASURED: Any = None
+            yield Outcome(job, text, reason, count, None)
 
 
 def _seed(job: Job) -> int:

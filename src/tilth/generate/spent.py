@@ -40,8 +40,8 @@ def usage_section(endpoint: Endpoint, total: Usage) -> tuple[str, str]:
         f"The texts were asked for by {'chat' if endpoint.is_chat else 'completions'}. "
         f"Note: {endpoint.statement}.\n\n"
         f"The parts of this set took {total.requests:,} requests, {total.prompt_tokens:,} prompt "
-        f"tokens and {total.completion_tokens:,} completion tokens, as the server counts, and "
-        f"{total.retries:,} attempts that failed and were made again. What was asked for parts "
-        f"that an interruption cut short is not counted. {repeats}"
+        f"tokens and {total.completion_tokens:,} completion tokens, as the server counts (0 where "
+        f"it does not), and {total.retries:,} attempts that failed and were made again. What was "
+        f"asked for parts that an interruption cut short is not counted. {repeats}"
     )
     return "Endpoint", text

@@ -194,7 +194,9 @@ class Asker:
             return self._attempt(request, style)
         except openai.APITimeoutError:
             what = f"no answer within {self.patience.answer:g} s"
-            raise _Failure(what, "the server may be overloaded") from None
+            raise _Failure(
+                what, "the server may be overloaded, ask it for fewer texts at once"
+            ) from None
         except openai.APIConnectionError as error:
             raise _Failure(*_unreached(error), is_unreached=True) from None
 

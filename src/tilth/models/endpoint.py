@@ -150,7 +150,7 @@ def _contact(asker: Asker, styles: tuple[str, ...]) -> Traits:
 def _check_listed(asker: Asker) -> None:
     """Warn when the server does not list the model: some answer with whatever they have."""
     try:
-        listed = sorted(model.id for model in asker.client.models.list().data)
+        listed = sorted(model.id for model in asker.client.models.list(timeout=10.0).data)
     except Exception:  # a courtesy: many servers list nothing, or list it in their own form
         return
     if listed and asker.model not in listed:
@@ -169,15 +169,16 @@ def parse_name(name: str) -> tuple[str, str, tuple[str, ...]]:
     """
     scheme, _, address = name.partition(":")
     address, _, model = address.partition("#")
+    if "@" in address or "?" in address:  # what stands there may be secret: it is not repeated
+        raise InputError(
+            "the endpoint's address holds a user name, a password or a query: put the key in "
+            f"OPENAI_API_KEY; the form is {FORM}"
+        )
     try:
         url = urlsplit(address)
         port = url.port
     except ValueError:
         raise InputError(f"endpoint {name!r} has no valid host and port: {FORM}") from None
-    if url.username is not None or url.password is not None:
-        raise InputError(  # the name is written into the run folder: it is not repeated here
-            "the endpoint's address holds a user name or password: put the key in OPENAI_API_KEY"
-        )
     problem = ""
     if scheme not in SCHEMES or url.scheme not in ("http", "https"):
         problem = "does not start with openai:http:// or openai:https://"
@@ -185,8 +186,6 @@ def parse_name(name: str) -> tuple[str, str, tuple[str, ...]]:
         problem = "names no valid host and port"
     elif not model.strip():
         problem = "names no model after #"
-    elif url.query:
-        problem = f"holds '?{url.query}', which is no part of an address here"
     if problem:
         raise InputError(f"endpoint {name!r} {problem}: the form is {FORM}")
     base = f"{url.scheme}://{url.netloc}{url.path}".rstrip("/")

@@ -27,7 +27,7 @@ class Patience:
 
     failing: float = 300.0
     first: float = 3.0
-    answer: float = 120.0
+    answer: float = 300.0
 
 
 def wait_before(attempt: int, asked: float | None, rng: random.Random) -> float:
