@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.models.openai_server import OpenAIServer, written
-from tilth.generate.dataset import Order
+from tilth.generate.order import Order
 from tilth.generate.plan import make_plan
 from tilth.generate.settings import Settings
 from tilth.generate.task import load_task

@@ -1,28 +1,26 @@
-"""From task and model to a labelled data set: the generate run, its finished set, its plan."""
+"""From task and model to a labelled data set: the generate run."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from collections import Counter as Tally
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from tilth.data import Card, DatasetWriter, text_id
+from tilth.data import load_folder, text_id
 from tilth.errors import InputError, TilthError
+from tilth.generate.finished import write_dataset
 from tilth.generate.jobs import Sampler, Sampling
-from tilth.generate.settings import Item, Settings, items_from_inputs, items_from_nothing
-from tilth.generate.spent import add_usage, usage_section, with_usage
-from tilth.generate.task import Task, first_text_task, load_task
+from tilth.generate.order import Order
+from tilth.generate.settings import Item, Settings, items_from_nothing
+from tilth.generate.spent import with_usage
+from tilth.generate.task import Task, load_task
 from tilth.generate.tries import make_part
 from tilth.models import LM
-from tilth.models.asking import Usage
 from tilth.runs import Progress, Run, complete
 
 if TYPE_CHECKING:
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
 
     from tilth.models import Endpoint
 
-# The paper draws the x1 of a pair task with top-p alone (section 4).
-FIRST_TEXT_TOP_K = 0
 _STOP = "\x1f"
 
 
@@ -79,7 +75,8 @@ def generate(
             live in a temporary folder.
         overwrite: start the run folder anew.
         part_size: inputs decoded and written as one closed unit.
-        rows: sequences decoded side by side; chosen from the free memory when None.
+        rows: sequences decoded side by side, chosen from the free memory when None; at an
+            endpoint, requests under way at the same time, 8 when None.
         quiet: no progress bar.
 
     Returns:
@@ -105,8 +102,7 @@ def generate(
     if out is not None:
         return run_generate(order, Path(out), overwrite=overwrite, rows=rows, quiet=quiet)
     with tempfile.TemporaryDirectory(prefix="tilth-") as folder:
-        run = run_generate(order, Path(folder) / "run", rows=rows, quiet=quiet)
-        return _in_memory(run)
+        return run_generate(order, Path(folder) / "run", rows=rows, quiet=quiet)
 
 
 def _texts(inputs: Sequence[str] | Dataset) -> Sequence[str]:
@@ -120,73 +116,6 @@ def _texts(inputs: Sequence[str] | Dataset) -> Sequence[str]:
     if "text" not in names:
         raise InputError(f"the inputs have no column 'text': there are {', '.join(names)}")
     return list(inputs["text"])  # type: ignore[call-overload]
-
-
-def _in_memory(rows: Dataset) -> Dataset:
-    """Copy rows out of a folder that is about to go."""
-    from datasets import Dataset
-
-    copied: Dataset = Dataset(rows.data.table.combine_chunks(), info=rows.info)
-    return Dataset.from_dict(copied.to_dict(), features=copied.features)
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What is to be generated, checked: task, model, settings and where inputs come from."""
-
-    task: Task
-    lm: LM | Endpoint
-    settings: Settings
-    inputs: Sequence[str] | None = None
-    count: int | None = None
-    from_x1: int | None = None
-
-    def __post_init__(self) -> None:
-        """Check that the task and what it is given go together."""
-        if not isinstance(self.lm, LM) and self.settings.sampling.decay:
-            # An endpoint gives no distributions: the settings say what is really done.
-            plain = replace(self.settings.sampling, decay=0.0)
-            object.__setattr__(self, "settings", replace(self.settings, sampling=plain))
-        name = self.task.name
-        if self.task.is_pair:
-            if self.count is not None:
-                raise InputError(f"task {name!r} writes pairs: give inputs (or from-x1), no count")
-            if (self.inputs is None) == (self.from_x1 is None):
-                raise InputError(f"task {name!r} writes pairs: give either inputs or from-x1")
-            if self.inputs is not None and not len(self.inputs):
-                raise InputError("there are no inputs: give at least one text")
-            if self.from_x1 is not None:
-                first_text_task(self.task)
-                _check_count("from-x1", self.from_x1)
-        else:
-            if self.inputs is not None or self.from_x1 is not None:
-                raise InputError(
-                    f"task {name!r} writes single texts without an input: give a count instead"
-                )
-            if self.count is None:
-                raise InputError(f"task {name!r} writes single texts: say how many with count")
-            _check_count("count", self.count)
-
-    def items(self) -> list[Item]:
-        """Return what texts are written for."""
-        if self.inputs is None:
-            return items_from_nothing(self.task, self.count or 0, each_label=True)
-        return items_from_inputs(self.task, self.inputs, [text_id(text) for text in self.inputs])
-
-    def first_stage(self) -> Order:
-        """Return the order for the first texts, where they are written from nothing."""
-        sampling = replace(self.settings.sampling, top_k=FIRST_TEXT_TOP_K)
-        settings = replace(self.settings, sampling=sampling)
-        return Order(first_text_task(self.task), self.lm, settings, count=self.from_x1)
-
-    def with_inputs(self, texts: Sequence[str]) -> Order:
-        """Return the order with its first texts given."""
-        return replace(self, inputs=texts, from_x1=None)
-
-
-def _check_count(name: str, count: int) -> None:
-    if count < 1:
-        raise InputError(f"{name} is {count}: it is 1 or more")
 
 
 def run_generate(
@@ -276,9 +205,10 @@ def _fingerprint(items: Sequence[Item]) -> str:
 def make_sampler(order: Order, items: Sequence[Item], run: Run | None, rows: int | None) -> Sampler:
     """Return what runs the jobs: the local engine, with as many rows as fit, or the endpoint."""
     if not isinstance(order.lm, LM):
-        from tilth.generate.remote import EndpointSampler
+        from tilth.generate.remote import CONCURRENCY, EndpointSampler
 
-        return EndpointSampler(order.lm, order.settings.sampling)
+        concurrency = rows or CONCURRENCY
+        return EndpointSampler(order.lm, order.settings.sampling, concurrency=concurrency)
     from tilth.generate.decode import Engine, choose_rows
 
     lm, sampling = order.lm, order.settings.sampling
@@ -311,72 +241,6 @@ def longest_prompt(order: Order, items: Sequence[Item]) -> int:
     return max((length for length in lengths if length <= room), default=room)
 
 
-@dataclass(slots=True)
-class RowTally:
-    """How many rows were kept, per label, and dropped, per reason; what an endpoint was asked."""
-
-    labels: Tally[str]
-    drops: Tally[str]
-    usage: Usage
-
-    @property
-    def kept(self) -> int:
-        """All kept rows."""
-        return sum(self.labels.values())
-
-
-def write_dataset(run: Run, task: Task, lm: LM | Endpoint) -> RowTally:
-    """Write the finished set of a run from its parts, kept rows and dropped ones, and its card."""
-    tally = RowTally(Tally(), Tally(), Usage())
-    with DatasetWriter(run.path / "dataset") as writer:
-        for table in _tables(run):
-            add_usage(tally.usage, table)
-            dropped = pc.is_valid(table["drop_reason"])
-            kept = table.filter(pc.invert(dropped))
-            tally.labels.update(kept["label"].to_pylist())
-            tally.drops.update(table["drop_reason"].drop_null().to_pylist())
-            writer.write(_finished(kept, task), split="train")
-            writer.write(table.filter(dropped), split="train", config="dropped")
-        writer.write_card(_card(run, task, lm, tally))
-    return tally
-
-
-def _tables(run: Run) -> Iterator[pa.Table]:
-    for index in range(run.parts):
-        yield run.read_part(index)
-
-
-def _finished(kept: pa.Table, task: Task) -> pa.Table:
-    kept = kept.drop_columns(["drop_reason", "item", "tokens", "floor_share"])
-    if task.is_numeric:
-        place = kept.schema.get_field_index("label")
-        kept = kept.set_column(place, "label", kept["label"].cast(pa.float64()))
-    return kept
-
-
-def _card(run: Run, task: Task, lm: LM | Endpoint, tally: RowTally) -> Card:
-    kind = "text pairs" if task.is_pair else "texts"
-    what = "an instruction for each label"
-    return Card(
-        title=f"{task.name} written by {lm.name}",
-        summary=(
-            f"{tally.kept} labelled {kind} written by the language model `{lm.name}` from {what} "
-            "(DINO, Schick and Schütze 2021, arXiv 2104.07540), made with tilth. Synthetic text: "
-            "labels say what the model was asked for, nobody has checked them."
-        ),
-        command=run.command,
-        settings=run.settings,
-        counts={"train": dict(tally.labels)},
-        drops=dict(tally.drops),
-        model=lm.name,
-        seed=int(run.settings["seed"]),
-        extra=[] if isinstance(lm, LM) else [usage_section(lm, tally.usage)],
-    )
-
-
 def load_rows(out: Path) -> Dataset:
     """Load the kept rows of a finished run."""
-    from datasets import load_dataset
-
-    rows: Dataset = load_dataset(str(out / "dataset"), split="train")
-    return rows
+    return load_folder(out / "dataset")

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tilth.generate.dataset import Order, make_sampler
+from tilth.generate.dataset import make_sampler
+from tilth.generate.order import Order
 from tilth.generate.settings import Item, items_from_nothing
 from tilth.generate.tries import make_part
 from tilth.models import LM

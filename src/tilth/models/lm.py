@@ -115,7 +115,10 @@ def starter_path(kind: str) -> Path:
             "the starter models are not installed: pip install tilth-starter "
             "(in a clone: pip install ./starter)"
         ) from None
-    return Path(tilth_starter.path(kind))
+    try:
+        return Path(tilth_starter.path(kind))
+    except ValueError as error:
+        raise InputError(f"{error}: install tilth-starter again") from None
 
 
 def fingerprint_model(model: Any, tokenizer: Any) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
-from tilth.generate.dataset import Order, run_generate
+from tilth.generate.dataset import run_generate
+from tilth.generate.order import Order
 from tilth.generate.settings import Settings
 from tilth.generate.task import load_task
 from tilth.models import load_lm

@@ -1,0 +1,81 @@
+"""What is to be generated, checked: task, model, settings and where inputs come from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tilth.data import text_id
+from tilth.errors import InputError
+from tilth.generate.settings import Item, Settings, items_from_inputs, items_from_nothing
+from tilth.generate.task import Task, first_text_task
+from tilth.models import LM
+
+if TYPE_CHECKING:
+    from tilth.models import Endpoint
+
+# The paper draws the x1 of a pair task with top-p alone (section 4).
+FIRST_TEXT_TOP_K = 0
+# A first text takes one row where an input of a pair task takes a dozen.
+_FIRST_TEXTS_A_PART = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An order that can be carried out."""
+
+    task: Task
+    lm: LM | Endpoint
+    settings: Settings
+    inputs: Sequence[str] | None = None
+    count: int | None = None
+    from_x1: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check that the task and what it is given go together."""
+        if not isinstance(self.lm, LM) and self.settings.sampling.decay:
+            # An endpoint gives no distributions: the settings say what is really done.
+            plain = replace(self.settings.sampling, decay=0.0)
+            object.__setattr__(self, "settings", replace(self.settings, sampling=plain))
+        name = self.task.name
+        if self.task.is_pair:
+            if self.count is not None:
+                raise InputError(f"task {name!r} writes pairs: give inputs (or from-x1), no count")
+            if (self.inputs is None) == (self.from_x1 is None):
+                raise InputError(f"task {name!r} writes pairs: give either inputs or from-x1")
+            if self.inputs is not None and not len(self.inputs):
+                raise InputError("there are no inputs: give at least one text")
+            if self.from_x1 is not None:
+                first_text_task(self.task)
+                _check_count("from-x1", self.from_x1)
+        else:
+            if self.inputs is not None or self.from_x1 is not None:
+                raise InputError(
+                    f"task {name!r} writes single texts without an input: give a count instead"
+                )
+            if self.count is None:
+                raise InputError(f"task {name!r} writes single texts: say how many with count")
+            _check_count("count", self.count)
+
+    def items(self) -> list[Item]:
+        """Return what texts are written for."""
+        if self.inputs is None:
+            return items_from_nothing(self.task, self.count or 0, each_label=True)
+        return items_from_inputs(self.task, self.inputs, [text_id(text) for text in self.inputs])
+
+    def first_stage(self) -> Order:
+        """Return the order for the first texts, where they are written from nothing."""
+        sampling = replace(self.settings.sampling, top_k=FIRST_TEXT_TOP_K)
+        size = self.settings.part_size * _FIRST_TEXTS_A_PART
+        settings = replace(self.settings, sampling=sampling, part_size=size)
+        return Order(first_text_task(self.task), self.lm, settings, count=self.from_x1)
+
+    def with_inputs(self, texts: Sequence[str]) -> Order:
+        """Return the order with its first texts given."""
+        return replace(self, inputs=texts, from_x1=None)
+
+
+def _check_count(name: str, count: int) -> None:
+    if count < 1:
+        raise InputError(f"{name} is {count}: it is 1 or more")

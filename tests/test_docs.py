@@ -1,0 +1,70 @@
+"""README and docs stay true: their Python runs, their commands parse, their specs load."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer.main
+import yaml
+
+from tilth.cli.main import app
+from tilth.generate.task import load_task
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "examples" / "README.md"]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks(kind: str) -> list[tuple[str, str]]:
+    return [
+        (page.relative_to(ROOT).as_posix(), text)
+        for page in PAGES
+        for found, text in BLOCK.findall(page.read_text(encoding="utf-8"))
+        if found == kind
+    ]
+
+
+def commands() -> list[tuple[str, str]]:
+    return [
+        (page, line.partition("   #")[0].strip())
+        for kind in ("console", "sh")
+        for page, text in blocks(kind)
+        for line in text.splitlines()
+        if line.startswith("tilth ")
+    ]
+
+
+@pytest.mark.parametrize(("page", "code"), blocks("python"))
+def test_python_examples_run(
+    page: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, page, "exec"), {})
+
+
+@pytest.mark.parametrize(("page", "line"), commands())
+def test_commands_parse(page: str, line: str) -> None:
+    _, name, *arguments = shlex.split(line)
+    group = typer.main.get_command(app)
+    command = group.get_command(group.make_context("tilth", [name]), name)  # type: ignore
+    assert command is not None, f"{page}: {line}"
+    command.make_context(name, arguments).close()
+
+
+@pytest.mark.parametrize(("page", "text"), blocks("yaml"))
+def test_specs_load(page: str, text: str) -> None:
+    load_task(yaml.safe_load(text))
+
+
+def test_linked_files_are_there() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page}: {target}"
+
+
+def test_the_readme_stays_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 200
