@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from tilth.models.endpoint import Endpoint
+
+log = logging.getLogger(__name__)
+
+_SECONDS_TO_REACH_HUB = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +76,38 @@ def _load(name: str, device: torch.device, dtype: torch.dtype) -> tuple[Any, Any
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     source = _source(name)
+    on_hub = source == name and not Path(name).is_dir()
+    local = on_hub and not _hub_answers()
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
-        model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, use_safetensors=True)
+        tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=local)
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            source, dtype=dtype, use_safetensors=True, local_files_only=local
+        )
     except (OSError, ValueError, KeyError, ImportError) as error:
+        if local:
+            raise InputError(
+                f"model {name!r}: no such folder here, not in the hub's cache, and the hub cannot "
+                "be reached: check the name or the network"
+            ) from error
         reason = " ".join(str(error).split())[:300]
         raise InputError(
             f"model {name!r} does not load as a causal language model: {reason}"
         ) from error
     return model.to(device).eval(), tokenizer
+
+
+def _hub_answers() -> bool:
+    """Ask the hub once: without a network its client would retry for a minute."""
+    from huggingface_hub import constants, get_session
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    try:
+        get_session().head(constants.ENDPOINT, timeout=_SECONDS_TO_REACH_HUB)
+    except Exception as error:  # the client's own errors, of whichever http library it uses
+        log.info("the hub does not answer (%s): only its cache is looked at", error)
+        return False
+    return True
 
 
 def _source(name: str) -> str:

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.tiny import tiny_lm
+from tilth.errors import InputError
+from tilth.models import load_lm
+from tilth.models import lm as module
+from tilth.models.device import choose_device, choose_precision
+from tilth.models.lm import fingerprint_model
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    lm = tiny_lm("gpt2")
+    lm.model.save_pretrained(tmp_path / "model")
+    lm.tokenizer.save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_a_folder_loads_with_the_precision_asked_for(folder: Path) -> None:
+    lm = load_lm(str(folder), device="cpu", precision="bfloat16")
+    assert lm.precision == "bfloat16"
+    assert lm.device == torch.device("cpu")
+    assert not lm.model.training
+    assert load_lm(str(folder), precision="float32").precision == "float32"
+
+
+def test_the_fingerprint_changes_with_a_weight_and_with_the_vocabulary(folder: Path) -> None:
+    one, two = (load_lm(str(folder), precision="float32") for _ in range(2))
+    assert one.fingerprint == two.fingerprint
+    with torch.no_grad():
+        two.model.transformer.h[1].mlp.c_fc.bias[0] += 1
+    assert fingerprint_model(two.model, two.tokenizer) != one.fingerprint
+    two.tokenizer.add_tokens(["another"])
+    assert fingerprint_model(one.model, two.tokenizer) != one.fingerprint
+
+
+@pytest.mark.parametrize("name", ["./none", "/no/where", "a/b/c", "~/none-at-all"])
+def test_a_path_that_is_not_there_is_not_looked_up_on_the_hub(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_hub_answers", lambda: pytest.fail("asked the hub"))
+    with pytest.raises(InputError, match="no model folder"):
+        load_lm(name)
+
+
+def test_a_hub_name_without_a_network_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_hub_answers", lambda: False)
+    with pytest.raises(InputError, match=r"'owner/name': no such folder here, not in the hub's"):
+        load_lm("owner/name")
+
+
+def test_a_folder_that_is_no_model_says_what_is_missing(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"has no config.json"):
+        load_lm(str(tmp_path / "empty"))
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(InputError, match=r"has no \*.safetensors"):
+        load_lm(str(folder))
+
+
+def test_a_damaged_config_is_one_line(folder: Path) -> None:
+    (folder / "config.json").write_text("{")
+    with pytest.raises(InputError, match="does not load as a causal language model") as error:
+        load_lm(str(folder))
+    assert "\n" not in str(error.value)
+
+
+def test_an_encoder_is_no_language_model(folder: Path) -> None:
+    (folder / "config.json").write_text('{"model_type": "t5", "vocab_size": 10}')
+    with pytest.raises(InputError, match="does not load as a causal language model"):
+        load_lm(str(folder))
+
+
+def test_devices_and_precisions_that_are_not_there() -> None:
+    with pytest.raises(InputError, match="device 'gpu' is unknown"):
+        choose_device("gpu")
+    with pytest.raises(InputError, match="device 'meta' is not supported"):
+        choose_device("meta")
+    if not torch.cuda.is_available():
+        with pytest.raises(InputError, match="'cuda' is not there: use --device cpu"):
+            choose_device("cuda")
+    with pytest.raises(InputError, match="precision 'half' is unknown: use one of auto, float32"):
+        choose_precision("half", torch.device("cpu"))
+    with pytest.raises(InputError, match="too slow on a CPU"):
+        choose_precision("float16", torch.device("cpu"))
+
+
+def test_automatic_precision_follows_the_hardware(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = torch.device("cpu")
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    assert choose_precision("auto", cpu) == torch.bfloat16
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    assert choose_precision("auto", cpu) == torch.float32
