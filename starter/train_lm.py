@@ -112,6 +112,15 @@ def save_model(model: BertLMHeadModel, tokenizer: AutoTokenizer, folder: Path) -
     half.generation_config = model.generation_config
     half.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    (folder / "model.safetensors").chmod(0o644)
+    # The name every release of transformers knows; and nothing about where it was trained.
+    path = folder / "tokenizer_config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config = {
+        k: v for k, v in config.items() if k not in {"backend", "is_local", "local_files_only"}
+    }
+    config["tokenizer_class"] = "PreTrainedTokenizerFast"
+    path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def save_checkpoint(
