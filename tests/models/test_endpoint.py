@@ -372,6 +372,7 @@ def test_waits_grow_and_differ() -> None:
     assert len(set(waits[0])) == 50
     assert max(waits[-1]) <= LONGEST_WAIT
     assert wait_before(1, 7.0, rng) >= 7.0
+    assert wait_before(99, None, rng, longest=2.0) <= 2.0
 
 
 def test_asked_wait() -> None:

@@ -14,7 +14,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tilth.errors import TilthError
-from tilth.models.patience import Patience, asked_wait, sleep, wait_before
+from tilth.models.patience import (
+    LONGEST_KNOCK,
+    LONGEST_WAIT,
+    Patience,
+    asked_wait,
+    sleep,
+    wait_before,
+)
 from tilth.models.replies import (
     OPTIONAL,
     Reply,
@@ -127,7 +134,8 @@ class Asker:
                 now = time.monotonic()
                 failing_since = now if failing_since is None else failing_since
                 strange += failure.is_strange
-                wait = wait_before(attempt, failure.wait, self._random)
+                longest = LONGEST_KNOCK if failure.is_unreached else LONGEST_WAIT
+                wait = wait_before(attempt, failure.wait, self._random, longest=longest)
                 self._give_up_or_go_on(failure, failing_since, now + wait, strange)
                 sleep(wait, stopped)
                 continue
