@@ -68,7 +68,7 @@ def _options(
     logging.basicConfig(
         level=logging.INFO if debug else logging.WARNING, format="%(levelname)s: %(message)s"
     )
-    for noisy in ("transformers", "datasets", "huggingface_hub", "httpx", "openai"):
+    for noisy in ("transformers", "datasets", "huggingface_hub", "httpx", "httpx2", "openai"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
 
 
