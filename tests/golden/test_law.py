@@ -182,10 +182,11 @@ def test_draw_inverts_the_distribution_at_its_edges() -> None:
 def test_the_shortlist_changes_nothing(sharpness: float, decay: float) -> None:
     """Flat distributions that debiasing turns over are where a shortlist could go wrong."""
     random = torch.Generator().manual_seed(3)
-    shares = (torch.randn(60, 1000, generator=random) * sharpness).softmax(-1)
+    logits = torch.randn(60, 1000, generator=random) * sharpness
+    shares = logits.softmax(-1)
     members = torch.arange(60).reshape(20, 3)
     options = {"decay": decay, "floor": 0.01, "temperature": 1.3, "top_p": 0.9}
-    ids, kept, factors = law(shares, members, top_k=5, **options)
+    ids, kept, factors = law(logits, members, top_k=5, **options)
     own, counter = shares[members[:, 0]], shares[members[:, 1:]].amax(1)
     weights = own * penalty(own, counter, decay=decay, floor=0.01)
     expected, probabilities = candidates(weights, 1.3, 5, 0.9)

@@ -7,6 +7,8 @@ top-p, in that order; then one draw.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import torch
@@ -17,10 +19,11 @@ from torch import Tensor
 _TIES = 8
 _FIRST_WIDTH = 512
 _SHORTLIST = 64
+_CACHED = 1 << 19  # numbers: 2 MiB of float32
 
 
 def law(
-    shares: Tensor,
+    logits: Tensor,
     members: Tensor,
     *,
     decay: float,
@@ -32,12 +35,12 @@ def law(
     """Return the tokens each group may draw, their probabilities and their penalties.
 
     With top-k, the whole vocabulary need not be weighed: factors are at most 1, so a token whose
-    own probability is below the k-th weight of a shortlist cannot come into the first k. Rows
+    own probability is below the k-th weight of a shortlist cannot come into the first k. Groups
     where that proves nothing are weighed in full.
 
     Args:
-        shares: probabilities over the vocabulary, (rows, vocab), float32.
-        members: (groups, members): a group's rows in `shares`, its own label's first; a row that
+        logits: (rows, vocab), of any floating type.
+        members: (groups, members): a group's rows in `logits`, its own label's first; a row that
             stands there as its own counter changes nothing.
         decay: see `penalty`.
         floor: see `penalty`.
@@ -48,18 +51,21 @@ def law(
     Returns:
         Token ids, probabilities and factors alpha, each (groups, width).
     """
-    own = shares[members[:, 0]]  # (groups, vocab)
     options = _Options(decay, floor, temperature, top_k, top_p)
-    if not 0 < top_k <= _SHORTLIST // 2 or own.shape[-1] <= _SHORTLIST:
-        return _weighed(own, None, shares, members, options)
-    short, names = own.topk(_SHORTLIST, dim=-1)  # (groups, shortlist)
-    outside = short[:, -1]  # no token left out is likelier
-    names, by_name = names.sort(dim=-1)
-    ids, kept, factors = _weighed(short.gather(-1, by_name), names, shares, members, options)
-    last = own.gather(-1, ids[:, top_k - 1 : top_k])[:, 0] * factors[:, top_k - 1]
+    if not 0 < top_k <= _SHORTLIST // 2 or logits.shape[-1] <= _SHORTLIST:
+        return _weighed_in_full(logits, members, options)
+    totals, tops, names = _summarised(logits, members[:, 0])
+    outside = (tops[:, -1] - totals[members[:, 0]]).exp()  # no token left out is likelier
+    names, _ = names.sort(dim=-1)  # (groups, shortlist)
+    shares = [
+        (logits[rows[:, None], names].float() - totals[rows, None]).exp() for rows in members.T
+    ]
+    ids, kept, factors = _weighed(shares, options)
+    last = shares[0].gather(-1, ids[:, top_k - 1 : top_k])[:, 0] * factors[:, top_k - 1]
+    ids = names.gather(-1, ids)
     unproven = (last <= outside).nonzero()[:, 0]
     if len(unproven):
-        full = _weighed(own[unproven], None, shares, members[unproven], options)
+        full = _weighed_in_full(logits, members[unproven], options)
         for part, whole in zip((ids, kept, factors), full, strict=True):
             part[unproven] = whole
     return ids, kept, factors
@@ -73,31 +79,39 @@ class _Options(NamedTuple):
     top_p: float
 
 
-def _weighed(
-    own: Tensor, names: Tensor | None, shares: Tensor, members: Tensor, options: _Options
+def _summarised(logits: Tensor, mains: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return every row's log of the sum of exponentials, and the main rows' largest logits.
+
+    Rows are taken in blocks that stay in the processor's cache.
+
+    Returns:
+        (rows,); values and ids, largest first, (groups, shortlist).
+    """
+    block = max(1, _CACHED // logits.shape[-1])
+    totals = [part.float().logsumexp(-1) for part in torch.split(logits, block)]
+    tops = [logits[part].topk(_SHORTLIST, dim=-1) for part in torch.split(mains, block)]
+    values, ids = (torch.cat(parts) for parts in zip(*tops, strict=True))
+    return torch.cat(totals), values.float(), ids
+
+
+def _weighed_in_full(
+    logits: Tensor, members: Tensor, options: _Options
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Weigh tokens, all or those named, and return the ones that may be drawn."""
-    if members.shape[1] == 1:
-        factors = torch.ones_like(own)
+    """Weigh the whole vocabulary."""
+    return _weighed([logits[rows].float().softmax(-1) for rows in members.T], options)
+
+
+def _weighed(shares: Sequence[Tensor], options: _Options) -> tuple[Tensor, Tensor, Tensor]:
+    """Weigh tokens by their shares, own and counter labels', each (groups, tokens)."""
+    own, *counters = shares
+    if counters:
+        factors = penalty(
+            own, reduce(torch.maximum, counters), decay=options.decay, floor=options.floor
+        )
     else:
-        counter = _counter(shares, members, names)
-        factors = penalty(own, counter, decay=options.decay, floor=options.floor)
+        factors = torch.ones_like(own)
     ids, kept = candidates(own * factors, *options[2:])
-    factors = factors.gather(-1, ids)
-    return (ids if names is None else names.gather(-1, ids)), kept, factors
-
-
-def _counter(shares: Tensor, members: Tensor, names: Tensor | None) -> Tensor:
-    """Return the elementwise maximum of the counter labels' probabilities."""
-
-    def column(number: int) -> Tensor:
-        rows = members[:, number]
-        return shares[rows] if names is None else shares[rows[:, None], names]
-
-    largest = column(1)
-    for number in range(2, members.shape[1]):
-        largest = torch.maximum(largest, column(number))
-    return largest
+    return ids, kept, factors.gather(-1, ids)
 
 
 def penalty(own: Tensor, counter: Tensor, *, decay: float, floor: float) -> Tensor:

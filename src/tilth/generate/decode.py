@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -20,7 +21,7 @@ from tilth.errors import InputError, TilthError
 from tilth.generate.debias import draw, law
 from tilth.generate.jobs import Job, Outcome, Sampling, split_output
 from tilth.generate.keyvalues import KeyValues, bytes_per_token, takes
-from tilth.generate.prompts import PromptStore
+from tilth.generate.prompts import Prompt, PromptStore
 from tilth.models.lm import LM
 
 Then = Callable[[Outcome], "Job | None"]
@@ -101,6 +102,14 @@ class Engine:
         self.rows = max(self.rows // 2, most)
 
 
+@dataclass(frozen=True, slots=True)
+class _Logits:
+    """What may follow in some rows: row r's logits are `values[place[r]]`, (rows, vocab)."""
+
+    values: Tensor
+    place: Numbers
+
+
 class _Batch:
     """The rows being decoded and their memory.
 
@@ -128,7 +137,6 @@ class _Batch:
         longest = max(store.length(prompt) for job in queue for prompt in job.prompts)
         new = sampling.max_new_tokens
         self.memory = KeyValues(lm.model, self.rows, longest + new)
-        self.logits: Tensor | None = None  # (rows, vocab)
         self.owner: Numbers = np.full(self.rows, _FREE)  # the row's main row
         self.position: Numbers = np.zeros(self.rows, np.int64)  # where its next token goes
         self.token: Numbers = np.zeros(self.rows, np.int64)
@@ -143,16 +151,14 @@ class _Batch:
     def run(self, then: Then) -> None:
         """Decode until the queue is empty and every row is free."""
         while True:
-            entered = self._enter()
-            if len(entered):
-                self._draw(entered, then)
+            entered, logits = self._enter()
+            if logits is not None:
+                self._draw(entered, logits, then)
                 continue  # a text may have ended with its first token: its rows are free again
-            mains = self._mains()
-            if not len(mains):
+            if not len(self._mains()):
                 return
             self._close_gaps()
-            self._forward()
-            self._draw(self._mains(), then)
+            self._draw(self._mains(), self._forward(), then)
 
     def unfinished(self) -> list[Job]:
         """Return the jobs in the rows, which have no outcome yet."""
@@ -161,8 +167,8 @@ class _Batch:
     def _mains(self) -> Numbers:
         return np.flatnonzero(self.owner == np.arange(self.rows))
 
-    def _enter(self) -> Numbers:
-        """Fill free rows with the next groups; return their main rows."""
+    def _enter(self) -> tuple[Numbers, _Logits | None]:
+        """Fill free rows with the next groups; return their main rows and their logits."""
         free = deque(np.flatnonzero(self.owner == _FREE).tolist())
         entered: list[int] = []
         copies: list[tuple[int, str]] = []
@@ -181,8 +187,7 @@ class _Batch:
             self.job[main] = job
             self.done[main] = self.floored[main] = 0
             self.uniform[main] = uniforms(job.key, self.uniform.shape[1])
-        self._copy(copies)
-        return np.array(entered, np.int64)
+        return np.array(entered, np.int64), self._copy(copies) if copies else None
 
     def _run_prompts(self) -> None:
         """Run the prompts of the next jobs, enough to refill half the rows."""
@@ -193,40 +198,37 @@ class _Batch:
                 break
         self.store.run(wanted)
 
-    def _copy(self, copies: list[tuple[int, str]]) -> None:
-        """Copy prompts' keys, values and logits into rows."""
-        by_memory: dict[int, list[tuple[int, str]]] = {}
-        for row, text in copies:
-            by_memory.setdefault(id(self.store[text].memory), []).append((row, text))
+    def _copy(self, copies: list[tuple[int, str]]) -> _Logits:
+        """Copy prompts' keys and values into rows; return the logits that follow them."""
+        by_memory: dict[int, list[tuple[int, Prompt]]] = {}
+        place = np.zeros(self.rows, np.int64)
+        for number, (row, text) in enumerate(copies):
+            prompt = self.store[text]
+            by_memory.setdefault(id(prompt.memory), []).append((row, prompt))
+            self.position[row] = prompt.length
+            place[row] = number
         for group in by_memory.values():
-            prompts = [self.store[text] for _, text in group]
             rows = self._tensor(np.array([row for row, _ in group]))
-            sources = self._tensor(np.array([prompt.row for prompt in prompts]))
-            length = max(prompt.length for prompt in prompts)
-            self.memory.copy_rows(rows, prompts[0].memory, sources, length)
-            logits = torch.stack([prompt.logits for prompt in prompts])  # (group, vocab)
-            if self.logits is None:
-                self.logits = logits.new_zeros(self.rows, logits.shape[-1])
-            self.logits[rows] = logits
-            for (row, _), prompt in zip(group, prompts, strict=True):
-                self.position[row] = prompt.length
+            sources = self._tensor(np.array([prompt.row for _, prompt in group]))
+            length = max(prompt.length for _, prompt in group)
+            self.memory.copy_rows(rows, group[0][1].memory, sources, length)
+        return _Logits(torch.stack([self.store[text].logits for _, text in copies]), place)
 
-    def _forward(self) -> None:
+    def _forward(self) -> _Logits:
         """Run every row's last token through the model."""
         span = int(np.flatnonzero(self.owner != _FREE)[-1]) + 1
         positions = self.position[:span]
         logits = self.memory.step(
             self._tensor(self.token[:span]), self._tensor(positions), int(positions.max()) + 1
         )
-        if self.logits is not None:
-            self.logits[:span] = logits
         self.row_tokens += span
         self.position[:span] += self.owner[:span] != _FREE
+        return _Logits(logits, np.arange(span))
 
-    def _draw(self, mains: Numbers, then: Then) -> None:
+    def _draw(self, mains: Numbers, logits: _Logits, then: Then) -> None:
         """Draw the next token of each group; finish the groups whose text has ended."""
         sampling, step = self.sampling, self.done[mains]
-        tokens, floored, broken = self._next_tokens(mains, self.uniform[mains, step])
+        tokens, floored, broken = self._next_tokens(mains, logits, self.uniform[mains, step])
         self.text[mains, step] = tokens
         self.floored[mains] += floored
         self.done[mains] += 1
@@ -240,19 +242,14 @@ class _Batch:
             self._finish(main, bad, then)
 
     def _next_tokens(
-        self, mains: Numbers, uniform: NDArray[np.float32]
+        self, mains: Numbers, logits: _Logits, uniform: NDArray[np.float32]
     ) -> tuple[Numbers, NDArray[np.bool_], NDArray[np.bool_]]:
         """Return tokens, whether each token's factor was at the floor, whether logits were NaN."""
-        sampling, logits = self.sampling, self.logits
-        if logits is None:
-            raise RuntimeError("rows were drawn before they were filled")
-        members = self.members[mains]  # (groups, members)
-        rows, places = np.unique(members, return_inverse=True)
-        chosen = logits[self._tensor(rows)].float()  # (rows, vocab)
-        chosen[:, self.marks.banned] = -torch.inf
+        sampling = self.sampling
+        logits.values[:, self.marks.banned] = -torch.inf
         ids, kept, factors = law(
-            chosen.softmax(-1),
-            self._tensor(places.reshape(members.shape)),
+            logits.values,
+            self._tensor(logits.place[self.members[mains]]),
             decay=sampling.decay,
             floor=sampling.floor,
             temperature=sampling.temperature,
@@ -292,13 +289,12 @@ class _Batch:
     def _close_gaps(self) -> None:
         """Move busy rows together once a third of the span stands empty: the work is ending."""
         busy = np.flatnonzero(self.owner != _FREE)
-        if self.queue or len(busy) > 2 * (int(busy[-1]) + 1) / 3 or self.logits is None:
+        if self.queue or len(busy) > 2 * (int(busy[-1]) + 1) / 3:
             return
         place = np.full(self.rows, _FREE)
         place[busy] = np.arange(len(busy))
         here, there = self._tensor(np.arange(len(busy))), self._tensor(busy)
         self.memory.copy_rows(here, self.memory, there, int(self.position.max()))
-        self.logits[here] = self.logits[there]
         count = len(busy)
         self.members[:count] = place[self.members[busy]]
         for name in ("position", "token", "done", "text", "uniform", "floored"):
