@@ -11,6 +11,7 @@ share of its tokens that its texts close about as often as the starter's.
 from __future__ import annotations
 
 import argparse
+import copy
 import resource
 import statistics
 import time
@@ -21,6 +22,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
+from inputs import joined_sentences
 from original import OriginalDino
 from tilth.generate.decode import Engine, choose_rows
 from tilth.generate.settings import Settings, items_from_inputs
@@ -112,25 +114,13 @@ def main() -> None:
 
     task = load_task("sts-x2")
     base = gpt2_shape() if big else load_lm(args.model, precision="float32")
-    sentences = quickstart_sentences()
-    texts = [f"{sentences[n % len(sentences)]}{' ' * 0}" for n in range(count)]
-    if count > len(sentences):  # the shipped sentences, halves joined anew
-        texts = [
-            " ".join(
-                sentences[n % len(sentences)].split()[:5]
-                + sentences[(n * 7 + 3) % len(sentences)].split()[-6:]
-            )
-            for n in range(count)
-        ]
-    texts = list(dict.fromkeys(texts))
+    texts = joined_sentences(count)
     peer = OriginalDino(base.model, base.tokenizer)
     precisions = ["bfloat16", "float32"] if args.precision == "auto" else [args.precision]
     engines = {}
     for precision in precisions:
         model = base.model
         if precision != "float32":
-            import copy
-
             model = copy.deepcopy(base.model).to(getattr(torch, precision))
         lm = replace(base, model=model)
         rows = args.rows or choose_rows(lm, prompt_tokens=64, max_new_tokens=40)

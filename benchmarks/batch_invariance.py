@@ -1,0 +1,71 @@
+"""How many texts change when other numbers of rows are decoded side by side: rounding ties only.
+
+    python benchmarks/batch_invariance.py
+
+Decodes the same tries with several numbers of rows, in float32 and bfloat16, and prints the share
+of tries whose text is the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import torch
+from inputs import joined_sentences
+
+from tilth.generate.decode import Engine
+from tilth.generate.jobs import Job, Outcome
+from tilth.generate.settings import Settings, items_from_inputs
+from tilth.generate.task import load_task
+from tilth.generate.tries import Tries
+from tilth.models.lm import LM, load_lm
+
+
+class Silent:
+    """Counts nothing."""
+
+    def advance(self, done: int = 0, kept: int = 0, dropped: int = 0) -> None:
+        """Take no note."""
+
+
+@torch.inference_mode()
+def texts(lm: LM, rows: int, inputs: list[str]) -> dict[tuple[str, str, int], str]:
+    """Return the text of every first try."""
+    task = load_task("sts-x2")
+    engine = Engine(lm, Settings().sampling, heads=[x.head for x in task.labels], rows=rows)
+    found: dict[tuple[str, str, int], str] = {}
+
+    def then(outcome: Outcome) -> Job | None:
+        job = outcome.job
+        found[job.source_id, job.label, job.attempt] = outcome.text
+        return None
+
+    items = items_from_inputs(task, inputs, inputs)
+    engine.run(Tries(task, Settings(), items, Silent()).first(), then)
+    return found
+
+
+def main() -> None:
+    """Compare every number of rows with the first."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="starter")
+    parser.add_argument("--inputs", type=int, default=200)
+    parser.add_argument("--rows", type=int, nargs="+", default=[64, 16, 200, 384])
+    args = parser.parse_args()
+    inputs = joined_sentences(args.inputs)
+    for precision in ("float32", "bfloat16"):
+        lm = load_lm(args.model, precision=precision)
+        first, *others = args.rows
+        base = texts(lm, first, inputs)
+        for rows in others:
+            other = texts(lm, rows, inputs)
+            same = sum(base[key] == other[key] for key in base)
+            print(
+                f"{precision}: {first} against {rows} rows: {same} of {len(base)} tries equal "
+                f"({same / len(base):.3%})",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+"""Input sentences for benchmarks: the shipped ones, and as many more as wanted made of them."""
+
+from __future__ import annotations
+
+from tilth.recipes.quickstart import quickstart_sentences
+
+
+def joined_sentences(count: int) -> list[str]:
+    """Return different sentences: beginnings and ends of the shipped ones joined anew."""
+    shipped = quickstart_sentences()
+    if count <= len(shipped):
+        return shipped[:count]
+    beginnings = [" ".join(sentence.split()[:5]) for sentence in shipped]
+    ends = [" ".join(sentence.split()[-6:]) for sentence in shipped]
+    joined = (
+        f"{beginnings[n % len(shipped)]} {ends[(n + n // len(shipped) * 7 + 3) % len(shipped)]}"
+        for n in range(4 * count)
+    )
+    return list(dict.fromkeys(joined))[:count]
