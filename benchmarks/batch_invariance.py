@@ -11,8 +11,8 @@ from __future__ import annotations
 import argparse
 
 import torch
-from inputs import joined_sentences
 
+from inputs import joined_sentences
 from tilth.generate.decode import Engine
 from tilth.generate.jobs import Job, Outcome
 from tilth.generate.settings import Settings, items_from_inputs
