@@ -7,8 +7,8 @@ import torch
 
 from tests.tiny import tiny_lm
 from tilth.errors import InputError
-from tilth.models import load_lm
 from tilth.models import lm as module
+from tilth.models import load_lm
 from tilth.models.device import choose_device, choose_precision
 from tilth.models.lm import fingerprint_model
 
