@@ -28,7 +28,7 @@ from lm_tokenizer import train_tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 ENTRIES = 10_240
-TASKS = HERE.parent / "src/tilth/generate/tasks"  # the shipped specs: learned as they are used
+TASKS = HERE.parent / "src/tilth/generation/tasks"  # the shipped specs: learned as they are used
 MAX_FIRST, MAX_SECOND = 64, 37  # tokens; an output and its quotation mark stay below 40
 
 PAIR_TASK = 'Task: Write two sentences that {}.\nSentence 1: "<X1>"\nSentence 2: "'

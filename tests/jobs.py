@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tilth.generate.decode import Engine
-from tilth.generate.jobs import Job, Outcome, job_key
-from tilth.generate.task import load_task
+from tilth.generation.decode import Engine
+from tilth.generation.jobs import Job, Outcome, job_key
+from tilth.generation.task import load_task
 
 
 def pair_jobs(texts: Iterable[str], *, tries: int = 2, seed: int = 0) -> Iterator[Job]:

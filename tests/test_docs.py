@@ -11,7 +11,7 @@ import typer.main
 import yaml
 
 from tilth.cli.main import app
-from tilth.generate.task import load_task
+from tilth.generation.task import load_task
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "examples" / "README.md"]

@@ -17,10 +17,10 @@ BELOW: dict[str, set[str]] = {
     "runs": set(),
     "data": set(),
     "models": set(),
-    "generate": {"models", "data", "runs"},
-    "report": {"generate", "models", "data", "runs"},
-    "recipes": {"report", "generate", "models", "data", "runs"},
-    "cli": {"recipes", "report", "generate", "models", "data", "runs"},
+    "generation": {"models", "data", "runs"},
+    "report": {"generation", "models", "data", "runs"},
+    "recipes": {"report", "generation", "models", "data", "runs"},
+    "cli": {"recipes", "report", "generation", "models", "data", "runs"},
 }
 HEAVY = ("torch", "transformers", "datasets", "pandas", "sklearn", "matplotlib")
 

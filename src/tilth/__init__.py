@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tilth.data import curate
-    from tilth.generate.dataset import generate
-    from tilth.generate.task import load_task
+    from tilth.generation.dataset import generate
+    from tilth.generation.task import load_task
     from tilth.models import load_lm
 
 __all__ = ["curate", "generate", "load_lm", "load_task"]
@@ -14,9 +14,9 @@ __all__ = ["curate", "generate", "load_lm", "load_task"]
 # Public name -> where it lives: `import tilth` loads nothing heavy.
 _HOMES = {
     "curate": "tilth.data",
-    "generate": "tilth.generate.dataset",
+    "generate": "tilth.generation.dataset",
     "load_lm": "tilth.models",
-    "load_task": "tilth.generate.task",
+    "load_task": "tilth.generation.task",
 }
 
 

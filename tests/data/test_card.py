@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from tilth.data import Card
-from tilth.generate.task import load_task
+from tilth.generation.task import load_task
 
 
 def card(**changes: Any) -> Card:

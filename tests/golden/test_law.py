@@ -12,9 +12,9 @@ from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWa
 
 from tests.jobs import pair_jobs, run_jobs
 from tests.tiny import KINDS, tiny_lm
-from tilth.generate.debias import candidates, draw, law, penalty
-from tilth.generate.decode import Engine, uniforms
-from tilth.generate.jobs import Job, Sampling, job_key
+from tilth.generation.debias import candidates, draw, law, penalty
+from tilth.generation.decode import Engine, uniforms
+from tilth.generation.jobs import Job, Sampling, job_key
 from tilth.models.lm import LM
 
 

@@ -10,10 +10,10 @@ import torch
 from tests.jobs import pair_jobs, run_jobs
 from tests.tiny import KINDS, tiny_lm
 from tilth.errors import InputError, TilthError
-from tilth.generate import decode
-from tilth.generate.decode import Engine
-from tilth.generate.jobs import Job, Outcome, Sampling, job_key
-from tilth.generate.task import load_task
+from tilth.generation import decode
+from tilth.generation.decode import Engine
+from tilth.generation.jobs import Job, Outcome, Sampling, job_key
+from tilth.generation.task import load_task
 from tilth.models.lm import LM
 
 TEXTS = [f"a dog number {n} runs" + " on the red sea" * (n % 5) for n in range(12)]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tilth.generate.task import load_task
+from tilth.generation.task import load_task
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 QUICKSTART = files("tilth.recipes").joinpath("quickstart_sentences.txt")

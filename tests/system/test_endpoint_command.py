@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.models.openai_server import OpenAIServer, written
-from tilth.generate.order import Order
-from tilth.generate.plan import make_plan
-from tilth.generate.settings import Settings
-from tilth.generate.task import load_task
+from tilth.generation.order import Order
+from tilth.generation.plan import make_plan
+from tilth.generation.settings import Settings
+from tilth.generation.task import load_task
 from tilth.models.endpoint import load_endpoint
 
 TEXTS = [f"the dog number {n} runs on the red sea" for n in range(16)]

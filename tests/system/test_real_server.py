@@ -11,9 +11,9 @@ import pytest
 from datasets import Dataset
 
 from tests.system.real_server import RealServer, why_not, write_model
-from tilth.generate.dataset import generate
-from tilth.generate.jobs import Job, Outcome, Sampling, job_key
-from tilth.generate.remote import EndpointSampler
+from tilth.generation.dataset import generate
+from tilth.generation.jobs import Job, Outcome, Sampling, job_key
+from tilth.generation.remote import EndpointSampler
 from tilth.models.asking import Request
 from tilth.models.endpoint import load_endpoint
 from tilth.models.patience import Patience

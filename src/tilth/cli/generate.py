@@ -10,12 +10,12 @@ import typer
 
 from tilth.cli import options
 from tilth.cli.screen import note, print_json, print_table
-from tilth.generate.jobs import Sampling
-from tilth.generate.settings import Settings
-from tilth.generate.task import load_task, shipped_tasks
+from tilth.generation.jobs import Sampling
+from tilth.generation.settings import Settings
+from tilth.generation.task import load_task, shipped_tasks
 
 if TYPE_CHECKING:
-    from tilth.generate.order import Order
+    from tilth.generation.order import Order
 
 # The report shows all; this much fits a terminal of 80 columns.
 _SHOWN = ("label", "tries", "closed", "kept", "copies", "distinct-2", "tokens", "at floor")
@@ -95,8 +95,8 @@ def generate(
     spec = load_task(task)
 
     from tilth.data import read_texts
-    from tilth.generate.dataset import run_generate
-    from tilth.generate.order import Order
+    from tilth.generation.dataset import run_generate
+    from tilth.generation.order import Order
     from tilth.models import load_lm
 
     texts = None
@@ -116,7 +116,7 @@ def generate(
 
 
 def _print_plan(order: Order, rows: int | None, *, as_json: bool) -> None:
-    from tilth.generate.plan import make_plan
+    from tilth.generation.plan import make_plan
 
     plan = make_plan(order, rows=rows)
     if as_json:

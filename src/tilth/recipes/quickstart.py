@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
-from tilth.generate.dataset import run_generate
-from tilth.generate.order import Order
-from tilth.generate.settings import Settings
-from tilth.generate.task import load_task
+from tilth.generation.dataset import run_generate
+from tilth.generation.order import Order
+from tilth.generation.settings import Settings
+from tilth.generation.task import load_task
 from tilth.models import load_lm
 from tilth.recipes.curating import curate_folder
 from tilth.report import write_report

@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from tilth.data import load_folder, text_id
 from tilth.errors import InputError, TilthError
-from tilth.generate.finished import write_dataset
-from tilth.generate.jobs import Sampler, Sampling
-from tilth.generate.order import Order
-from tilth.generate.settings import Item, Settings, items_from_nothing
-from tilth.generate.spent import with_usage
-from tilth.generate.task import Task, load_task
-from tilth.generate.tries import make_part
+from tilth.generation.finished import write_dataset
+from tilth.generation.jobs import Sampler, Sampling
+from tilth.generation.order import Order
+from tilth.generation.settings import Item, Settings, items_from_nothing
+from tilth.generation.spent import with_usage
+from tilth.generation.task import Task, load_task
+from tilth.generation.tries import make_part
 from tilth.models import LM
 from tilth.runs import Progress, Run, complete
 
@@ -205,11 +205,11 @@ def _fingerprint(items: Sequence[Item]) -> str:
 def make_sampler(order: Order, items: Sequence[Item], run: Run | None, rows: int | None) -> Sampler:
     """Return what runs the jobs: the local engine, with as many rows as fit, or the endpoint."""
     if not isinstance(order.lm, LM):
-        from tilth.generate.remote import CONCURRENCY, EndpointSampler
+        from tilth.generation.remote import CONCURRENCY, EndpointSampler
 
         concurrency = rows or CONCURRENCY
         return EndpointSampler(order.lm, order.settings.sampling, concurrency=concurrency)
-    from tilth.generate.decode import Engine, choose_rows
+    from tilth.generation.decode import Engine, choose_rows
 
     lm, sampling = order.lm, order.settings.sampling
 
@@ -225,7 +225,7 @@ def make_sampler(order: Order, items: Sequence[Item], run: Run | None, rows: int
 
 def longest_prompt(order: Order, items: Sequence[Item]) -> int:
     """Return the tokens of the longest prompt the model can still read."""
-    from tilth.generate.decode import max_positions
+    from tilth.generation.decode import max_positions
 
     if not isinstance(order.lm, LM):
         raise TypeError("an endpoint's prompts are counted by its server")

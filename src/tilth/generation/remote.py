@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from tilth.errors import InputError
-from tilth.generate.jobs import Job, Outcome, Sampling, split_output
+from tilth.generation.jobs import Job, Outcome, Sampling, split_output
 from tilth.models.asking import Request
 from tilth.models.endpoint import Endpoint
 from tilth.models.replies import PromptTooLongError, Reply

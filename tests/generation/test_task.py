@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tilth.errors import InputError
-from tilth.generate.task import first_text_task, load_task, shipped_tasks
+from tilth.generation.task import first_text_task, load_task, shipped_tasks
 
 PAIR: dict[str, Any] = {
     "task_name": "mine",

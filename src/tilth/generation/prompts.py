@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tilth.generate.keyvalues import KeyValues
+from tilth.generation.keyvalues import KeyValues
 from tilth.models.lm import LM
 
 _TOKENS_A_PASS = 4096

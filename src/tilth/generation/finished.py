@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tilth.data import Card, DatasetWriter
-from tilth.generate.spent import add_usage, usage_section
-from tilth.generate.task import Task
+from tilth.generation.spent import add_usage, usage_section
+from tilth.generation.task import Task
 from tilth.models import LM
 from tilth.models.asking import Usage
 from tilth.runs import Run

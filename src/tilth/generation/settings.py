@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tilth.errors import InputError
-from tilth.generate.jobs import Sampling
-from tilth.generate.task import Label, Task
+from tilth.generation.jobs import Sampling
+from tilth.generation.task import Label, Task
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tilth.errors import InputError, TilthError
-from tilth.generate.debias import draw, law
-from tilth.generate.jobs import Job, Outcome, Sampling, split_output
-from tilth.generate.keyvalues import KeyValues, bytes_per_token, takes
-from tilth.generate.prompts import Prompt, PromptStore
+from tilth.generation.debias import draw, law
+from tilth.generation.jobs import Job, Outcome, Sampling, split_output
+from tilth.generation.keyvalues import KeyValues, bytes_per_token, takes
+from tilth.generation.prompts import Prompt, PromptStore
 from tilth.models.lm import LM
 
 Then = Callable[[Outcome], "Job | None"]

@@ -16,7 +16,7 @@ from tilth.errors import InputError
 
 INPUT = "<X1>"
 _NAME = re.compile(r"[A-Za-z0-9\-_.]+")
-_SHIPPED = files("tilth.generate").joinpath("tasks")
+_SHIPPED = files("tilth.generation").joinpath("tasks")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tilth.generate.dataset import make_sampler
-from tilth.generate.order import Order
-from tilth.generate.settings import Item, items_from_nothing
-from tilth.generate.tries import make_part
+from tilth.generation.dataset import make_sampler
+from tilth.generation.order import Order
+from tilth.generation.settings import Item, items_from_nothing
+from tilth.generation.tries import make_part
 from tilth.models import LM
 
 TRIAL = 20

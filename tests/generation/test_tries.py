@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from tilth.errors import InputError
-from tilth.generate.jobs import Job, Outcome, Sampling, split_output
-from tilth.generate.settings import Settings, items_from_inputs, items_from_nothing
-from tilth.generate.task import load_task
-from tilth.generate.tries import make_part
+from tilth.generation.jobs import Job, Outcome, Sampling, split_output
+from tilth.generation.settings import Settings, items_from_inputs, items_from_nothing
+from tilth.generation.task import load_task
+from tilth.generation.tries import make_part
 
 
 @dataclass

@@ -8,9 +8,9 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from tilth.generate.jobs import Job, Outcome, Sampler, job_key
-from tilth.generate.settings import Item, Settings
-from tilth.generate.task import Label, Task
+from tilth.generation.jobs import Job, Outcome, Sampler, job_key
+from tilth.generation.settings import Item, Settings
+from tilth.generation.task import Label, Task
 
 # Another try would meet the same wall.
 _FINAL = frozenset({"prompt-too-long", "not-a-number"})

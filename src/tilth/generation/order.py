@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from tilth.data import text_id
 from tilth.errors import InputError
-from tilth.generate.settings import Item, Settings, items_from_inputs, items_from_nothing
-from tilth.generate.task import Task, first_text_task
+from tilth.generation.settings import Item, Settings, items_from_inputs, items_from_nothing
+from tilth.generation.task import Task, first_text_task
 from tilth.models import LM
 
 if TYPE_CHECKING:
