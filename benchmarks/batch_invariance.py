@@ -13,11 +13,11 @@ import argparse
 import torch
 
 from inputs import joined_sentences
-from tilth.generate.decode import Engine
-from tilth.generate.jobs import Job, Outcome
-from tilth.generate.settings import Settings, items_from_inputs
-from tilth.generate.task import load_task
-from tilth.generate.tries import Tries
+from tilth.generation.decode import Engine
+from tilth.generation.jobs import Job, Outcome
+from tilth.generation.settings import Settings, items_from_inputs
+from tilth.generation.task import load_task
+from tilth.generation.tries import Tries
 from tilth.models.lm import LM, load_lm
 
 

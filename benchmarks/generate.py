@@ -24,10 +24,10 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from inputs import joined_sentences
 from original import OriginalDino
-from tilth.generate.decode import Engine, choose_rows
-from tilth.generate.settings import Settings, items_from_inputs
-from tilth.generate.task import Task, load_task
-from tilth.generate.tries import Tries
+from tilth.generation.decode import Engine, choose_rows
+from tilth.generation.settings import Settings, items_from_inputs
+from tilth.generation.task import Task, load_task
+from tilth.generation.tries import Tries
 from tilth.models.lm import LM, load_lm
 from tilth.recipes.quickstart import quickstart_sentences
 

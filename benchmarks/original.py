@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, LogitsProcessorList, TopKLogitsWarper, TopPLogitsWarper
 
-from tilth.generate.task import Label, Task
+from tilth.generation.task import Label, Task
 
 LENGTH = 40
 
