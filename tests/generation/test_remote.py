@@ -118,6 +118,7 @@ def test_a_server_that_stops_writing_several_is_asked_singly() -> None:
         found = outcomes_of(endpoint, jobs)
     seeds = [int.from_bytes(job.key[:4], "big") >> 1 for job in jobs]
     assert [found[job].text for job in jobs] == [written(PROMPT, seed, 0) for seed in seeds]
+    assert [body.get("n", 1) for body in server.requests] == [3, 1, 1]
 
 
 @pytest.mark.parametrize("several", [True, False])
