@@ -1,6 +1,6 @@
 """Train the starter LM on the mix that lm_data.py wrote.
 
-    python starter/train_lm.py --work /tmp/starter-work --tokens 30_000_000
+    python starter/train_lm.py --work /tmp/starter-work --tokens 10_000_000
 
 Passes run in bfloat16, weights and optimiser state stay in float32. The learning
 rate warms up, stays, and falls to zero over the last third of the token budget; it depends on the
@@ -165,12 +165,9 @@ def main() -> None:
     """Train until the token budget is used, then write the final model."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, default=Path("/tmp/starter-work"))
-    parser.add_argument("--tokens", type=int, default=30_000_000, help="token budget, padding out")
+    parser.add_argument("--tokens", type=int, default=10_000_000, help="token budget, padding out")
     parser.add_argument("--batch", type=int, default=2048, help="tokens per step")
     parser.add_argument("--rate", type=float, default=8e-4, help="peak learning rate")
-    parser.add_argument(
-        "--finish-minutes", type=float, help="end after so many minutes, the rate falling to zero"
-    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, default=None, help="default: WORK/lm-final")
     parser.add_argument("--seed", type=int, default=0)
@@ -202,11 +199,6 @@ def main() -> None:
         batches = list(train.batches(arguments.batch // PIECES, arguments.seed + state["epoch"]))
         for start in range(state["batch"], len(batches), PIECES):
             rate = learning_rate(arguments.rate, state["seen"], arguments.tokens)
-            if arguments.finish_minutes:
-                left = 1.0 - (time.time() - began) / 60 / arguments.finish_minutes
-                rate = min(rate, arguments.rate * left)
-            if rate <= 0.0:
-                break
             for group in optimizer.param_groups:
                 group["lr"] = rate
             pieces = batches[start : start + PIECES]
@@ -239,8 +231,6 @@ def main() -> None:
         else:
             state["epoch"] += 1
             state["batch"] = 0
-            continue
-        break
     save_checkpoint(work, model, optimizer, state)
     print(f"done: {state}, dev loss {dev_loss(model, dev):.4f}", flush=True)
     save_model(model, tokenizer, arguments.out or work / "lm-final")
