@@ -283,7 +283,7 @@ def possessive(text: str, rng: random.Random) -> str | None:
 
 
 def progressive(text: str, rng: random.Random) -> str | None:
-    """Rephrase "A man is riding a horse.": simple present, bare participle, or "There is"."""
+    """Rephrase "A clerk is sorting a parcel.": simple present, bare participle, or "There is"."""
     match = re.match(
         r"^((?:A|An|The|Two|Three|Some|Four|Several)\b[^,.]{2,40}?) (is|are) (\w+ing)\b(.*)$", text
     )

@@ -12,6 +12,10 @@ import torch
 from torch import Tensor
 
 FIRST_WEIGHT = 0.4  # weight of sentence 1's tokens in the loss; sentence 2's weigh 1
+# A rewrite copies most tokens, so a model that always copies is hardly wrong, and sampling with
+# top-p cuts off the rare departures it has learned. Tokens where sentence 2 leaves sentence 1
+# weigh this much in tasks whose sentences mean the same.
+DEPARTURE_WEIGHT = 5.0
 
 
 class Batch(NamedTuple):
@@ -31,8 +35,10 @@ class Mix:
     covers first[i]:first_end[i] (sentence 1, may be empty) and second[i] to the end.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, same_meaning: np.ndarray | None = None) -> None:
+        """Load a mix; `same_meaning` is the instruction whose rows have weighted departures."""
         arrays = np.load(path)
+        self.same_meaning = same_meaning
         self.tokens = arrays["tokens"]
         self.offsets = arrays["offsets"]
         self.first = arrays["first"]
@@ -120,7 +126,11 @@ class Mix:
             first, first_end = self.first[row] - skip, self.first_end[row] - skip
             if first_end > first:
                 weights[i, first - 1 : first_end - 1] = FIRST_WEIGHT
-            weights[i, self.second[row] - skip - 1 : len(ids) - 1] = 1.0
+            second = self.second[row] - skip
+            weights[i, second - 1 : len(ids) - 1] = 1.0
+            if self.has_same_meaning(row):
+                places = departures(ids[first:first_end], ids[second:])
+                weights[i, second - 1 + places] = DEPARTURE_WEIGHT
         used = np.flatnonzero(weights)
         spare = -len(used) % 128  # positions of weight 0 fill up the shape
         used = np.concatenate([used, np.flatnonzero(weights.reshape(-1) == 0)[:spare]])
@@ -132,7 +142,35 @@ class Mix:
             torch.from_numpy(weights.reshape(-1)[used]),
         )
 
+    def has_same_meaning(self, row: int) -> bool:
+        """Tell whether an example's two sentences are asked to mean the same."""
+        if self.same_meaning is None:
+            return False
+        start = self.offsets[row]
+        head = self.tokens[start : start + len(self.same_meaning)]
+        return np.array_equal(head, self.same_meaning)
+
     def lengths_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the lengths of examples without their prefix, and where they start."""
         skip = len(self.prefixes[self.prefix[rows[0]]])
         return self.offsets[rows + 1] - self.offsets[rows] - skip, self.offsets[rows] + skip
+
+
+def departures(source: np.ndarray, output: np.ndarray) -> np.ndarray:
+    """Return the places in an output where copying the source would have gone on otherwise.
+
+    A place counts when the token before it stands in the source (or is the beginning) and is
+    followed there by other tokens only.
+    """
+    follows: dict[int, set[int]] = {}
+    for before, after in zip([-1, *source.tolist()], source.tolist(), strict=False):
+        follows.setdefault(before, set()).add(after)
+    tokens = output.tolist()
+    return np.array(
+        [
+            place
+            for place, (before, token) in enumerate(zip([-1, *tokens], tokens, strict=False))
+            if before in follows and token not in follows[before]
+        ],
+        dtype=np.int64,
+    )

@@ -20,6 +20,7 @@ from queue import SimpleQueue
 
 import numpy as np
 import torch
+from lm_data import INSTRUCTIONS
 from lm_mix import Batch, Mix
 from lm_tokenizer import initial_model
 from safetensors.torch import load_file, save_file
@@ -171,24 +172,35 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, default=None, help="default: WORK/lm-final")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--start", type=Path, default=None,
+        help="begin with the weights of this model folder; for a second stage in another --state",
+    )  # fmt: skip
+    parser.add_argument("--state", type=Path, default=None, help="checkpoints; default: WORK")
     arguments = parser.parse_args()
     work: Path = arguments.work
+    state_folder: Path = arguments.state or work
+    state_folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)  # in each of the threads
     torch.manual_seed(arguments.seed)
     random.seed(arguments.seed)
 
     tokenizer = AutoTokenizer.from_pretrained(work / "tokenizer")
-    train, dev = Mix(work / "mix-train.npz"), Mix(work / "mix-dev.npz")
+    head = INSTRUCTIONS["1"].partition("<X1>")[0]
+    same_meaning = np.array(tokenizer(head)["input_ids"], dtype=np.uint16)
+    train, dev = Mix(work / "mix-train.npz", same_meaning), Mix(work / "mix-dev.npz")
     counts = torch.from_numpy(np.bincount(train.tokens, minlength=len(tokenizer)))
     model = initial_model(tokenizer, counts).train()
+    if arguments.start is not None:
+        model.load_state_dict(BertLMHeadModel.from_pretrained(arguments.start).state_dict())
     # Torch 2.13 runs the backward pass of fused bfloat16 attention slowly on processors.
     model.set_attn_implementation("eager")
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=arguments.rate, betas=(0.9, 0.98), weight_decay=0.01, fused=True
     )
     state = {"step": 0, "seen": 0, "epoch": 0, "batch": 0}
-    if (work / "checkpoint.json").exists():
-        state = load_checkpoint(work, model, optimizer)
+    if (state_folder / "checkpoint.json").exists():
+        state = load_checkpoint(state_folder, model, optimizer)
         print(f"resumed at {state}", flush=True)
 
     replicas = Replicas(model, arguments.threads)
@@ -220,7 +232,7 @@ def main() -> None:
                 )
                 recent.clear()
             if time.time() - saved > 240:
-                save_checkpoint(work, model, optimizer, state)
+                save_checkpoint(state_folder, model, optimizer, state)
                 saved = time.time()
             if time.time() - exported > 480:
                 print(f"dev loss {dev_loss(model, dev):.4f}", flush=True)
@@ -231,7 +243,7 @@ def main() -> None:
         else:
             state["epoch"] += 1
             state["batch"] = 0
-    save_checkpoint(work, model, optimizer, state)
+    save_checkpoint(state_folder, model, optimizer, state)
     print(f"done: {state}, dev loss {dev_loss(model, dev):.4f}", flush=True)
     save_model(model, tokenizer, arguments.out or work / "lm-final")
 

@@ -289,3 +289,16 @@ def test_a_model_folder_without_safetensors_is_refused(model: Path, tmp_path: Pa
 def test_an_unknown_option_is_a_usage_error() -> None:
     done = tilth("generate", "sts-x2", "--nonsense", code=2)
     assert "--nonsense" in done.stderr
+
+
+def test_debug_shows_where_an_error_came_from() -> None:
+    done = subprocess.run(
+        command("--debug", "generate", "stsx2", "-o", "run"),
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "Traceback" in done.stderr
+    assert "InputError: no task 'stsx2'" in done.stderr

@@ -26,12 +26,13 @@ class _Commands(typer.core.TyperGroup):
             return super().invoke(ctx)
         except TilthError as error:
             _say(f"error: {error}")
-            code = error.exit_code
-        except KeyboardInterrupt:
+            code: int = error.exit_code
+            reason: BaseException = error
+        except KeyboardInterrupt as error:
             _say("stopped: finished parts are kept, the same command goes on from there")
-            code = INTERRUPTED
+            code, reason = INTERRUPTED, error
         if ctx.params.get("debug"):
-            traceback.print_exc()
+            traceback.print_exception(reason)
         raise typer.Exit(code)
 
 

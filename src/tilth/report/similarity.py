@@ -87,7 +87,7 @@ def load_encoder(name: str) -> Encoder:
         from sentence_transformers import SentenceTransformer
     except ImportError:
         raise InputError(
-            f"encoder {name!r} needs sentence-transformers: pip install sentence-transformers, or "
+            f"encoder {name!r} needs sentence-transformers: pip install 'tilth[encoder]', or "
             "leave the encoder out (word overlap needs none)"
         ) from None
     try:
