@@ -66,6 +66,18 @@ def test_numbers_as_yaml_labels_are_their_text(tmp_path: Path) -> None:
     assert not task.is_pair
 
 
+def test_yaml_may_merge_what_labels_have_in_common(tmp_path: Path) -> None:
+    (tmp_path / "t.yaml").write_text(
+        "task_name: t\nlabels:\n"
+        "  a: &base {instruction: 'A \"', counter_labels: []}\n"
+        "  b: &own {<<: *base, instruction: 'B \"'}\n"
+        "  c: {<<: *own, counter_labels: [a]}\n"
+    )
+    labels = load_task(tmp_path / "t.yaml").labels
+    assert [label.instruction for label in labels] == ['A "', 'B "', 'B "']
+    assert labels[2].counter_labels == ("a",)
+
+
 def test_labels_may_counter_each_other() -> None:
     task = load_task(changed(["labels", "same", "counter_labels"], ["other"]))
     assert [label.counter_labels for label in task.labels] == [("other",), ("same",)]
@@ -133,6 +145,8 @@ def test_a_broken_rule_is_named_with_its_label(spec: Any, message: str, tmp_path
     [
         ("t.json", b'{"task_name": "x",\n "labels": }', "t.json:2: not JSON"),
         ("t.json", b'{"labels": {"a": 1, "a": 2}}', "t.json: 'a' stands there twice"),
+        ("t.yaml", b"labels:\n  a: {x: 1}\n  'a': {x: 2}", "t.yaml: 'a' stands there twice"),
+        ("t.yaml", b"labels: {1: {x: 1}, 1.0: {x: 2}}", "t.yaml: 1.0 stands there twice"),
         ("t.yaml", b"task_name: [x\nlabels: {", "t.yaml:2: not YAML"),
         ("t.yaml", b"labels: {yes: {}}\ntask_name: x", "label True is no text: write it in quot"),
         ("t.json", b'{"task_name": "\xff"}', "t.json: not UTF-8 at byte 15"),

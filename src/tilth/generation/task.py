@@ -149,7 +149,7 @@ def _read(path: Path) -> Any:
     try:
         if path.suffix == ".json":
             return json.loads(text, object_pairs_hook=_no_key_twice)
-        return yaml.safe_load(text)
+        return yaml.load(text, _UniqueKeys)
     except _KeyTwiceError as error:
         raise InputError(f"{path}: {error} stands there twice: name each label once") from None
     except json.JSONDecodeError as error:
@@ -163,6 +163,22 @@ def _read(path: Path) -> Any:
 
 class _KeyTwiceError(Exception):
     pass
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """Refuses a key that stands twice in one mapping, of which YAML would keep the last."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        seen = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
+                continue
+            name = self.construct_object(key)  # 1 and 1.0 are one key
+            if name in seen:
+                raise _KeyTwiceError(repr(name))
+            seen.add(name)
+        return node
 
 
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
