@@ -88,7 +88,7 @@ class DatasetWriter:
             if others:
                 raise InputError(
                     f"{self.folder}: holds {others[0]!r}, which is no part of a data set: "
-                    "choose another folder"
+                    "move it away"
                 )
         with _disk_errors(self.folder):
             self.folder.parent.mkdir(parents=True, exist_ok=True)
