@@ -78,5 +78,5 @@ def test_killed_at_random_moments_the_parts_are_the_same(tmp_path: Path) -> None
     for index in range(PARTS):
         assert killed.part_path(index).read_bytes() == calm.part_path(index).read_bytes()
     with killed:
-        assert sorted(os.listdir(tmp_path / "killed")) == [".lock", "parts", "run.json"]
+        assert sorted(os.listdir(tmp_path / "killed")) == [".tilth-lock", "parts", "run.json"]
         assert len(os.listdir(tmp_path / "killed" / "parts")) == PARTS

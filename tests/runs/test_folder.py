@@ -90,7 +90,9 @@ def test_overwrite_removes_the_run_and_nothing_else(tmp_path: Path) -> None:
     again = open_run(tmp_path, settings={"decay": 1}, overwrite=True)
     assert again.done() == []
     assert again.settings == {"decay": 1}
-    assert sorted(p.name for p in tmp_path.iterdir()) == [".lock", "notes.txt", "parts", "run.json"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        ".tilth-lock", "notes.txt", "parts", "run.json",
+    ]  # fmt: skip
 
 
 def test_a_folder_of_other_things_is_refused_even_with_overwrite(tmp_path: Path) -> None:
@@ -131,17 +133,58 @@ def test_leftovers_of_a_killed_writer_go(tmp_path: Path) -> None:
     open_run(tmp_path)
     stale = tmp_path / "parts" / f"{TEMPORARY}123-part-00000.parquet"
     stale.write_bytes(b"half")
+    started = tmp_path / f"{TEMPORARY}123-run.json"
+    started.write_bytes(b"{")
+    mine = [tmp_path / "sub" / ".tmp-1-x", tmp_path / ".tmp-notes", tmp_path / "parts" / ".tmp-x"]
+    mine[0].parent.mkdir()
+    for path in mine:
+        path.write_text("mine")
     with open_run(tmp_path):
         assert not stale.exists()
+        assert not started.exists()
+    assert [path.read_text() for path in mine] == ["mine"] * 3
+
+
+def test_a_start_that_was_killed_is_done_again(tmp_path: Path) -> None:
+    (tmp_path / ".tilth-lock").touch()
+    (tmp_path / f"{TEMPORARY}123-run.json").write_bytes(b"{")
+    with open_run(tmp_path):
+        assert sorted(p.name for p in tmp_path.iterdir()) == [".tilth-lock", "parts", "run.json"]
+
+
+def content(folder: Path) -> dict[Path, bytes | None]:
+    return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("foreign", [".lock", "sub/.tmp-notes", ".tmp-1-x", "x1.txt", "parts/a"])
+def test_a_refused_folder_is_left_as_it_was(tmp_path: Path, foreign: str, overwrite: bool) -> None:
+    for name in (foreign, "x1/.tmp-1-x", "x1/.lock"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("mine")
+    before, changed = content(tmp_path), tmp_path.stat().st_mtime_ns
+    with pytest.raises(InputError, match=r"and is no run: choose another --out"):
+        open_run(tmp_path, overwrite=overwrite)
+    assert content(tmp_path) == before
+    assert tmp_path.stat().st_mtime_ns == changed
+
+
+def test_a_run_json_of_another_tool_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"id": 3}')
+    (tmp_path / ".tmp-1-x").write_text("mine")
+    before = content(tmp_path)
+    with pytest.raises(TilthError, match="is not what tilth wrote"):
+        open_run(tmp_path)
+    assert content(tmp_path) == before
 
 
 def test_a_writer_killed_while_it_makes_or_empties_the_folder_does_no_harm(tmp_path: Path) -> None:
-    """run.json is there before anything else and removed after everything else."""
+    """run.json is there before anything else and replaced after everything else is removed."""
     open_run(tmp_path)
     (tmp_path / "parts").rmdir()
     with open_run(tmp_path) as run:
         run.write_part(0, table(0))
-    assert _OWNED[-1] == "run.json"
+    assert "run.json" not in _OWNED
     shutil.rmtree(tmp_path / "parts")
     assert open_run(tmp_path, settings={"decay": 1}, overwrite=True).missing() == [0, 1, 2, 3]
 

@@ -10,7 +10,8 @@ import platform
 import re
 import shutil
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -28,9 +29,13 @@ log = logging.getLogger(__name__)
 Json: TypeAlias = Any
 _PART = re.compile(r"part-(\d{5,})\.parquet")
 _PACKAGES = ("tilth", "torch", "transformers", "datasets", "pyarrow", "numpy")
-# All that `--overwrite` may remove; anything else in the folder is the user's.
-_OWNED = ("parts", "dataset", "curated", "report.html", "run.json")
-_LOCK = ".lock"
+# All that `--overwrite` may remove beside run.json, which it replaces; the rest is the user's.
+_OWNED = ("parts", "dataset", "curated", "report.html")
+_LOCK = ".tilth-lock"
+_STALE = re.compile(rf"{re.escape(TEMPORARY)}\d+-.+")
+# What a folder may hold that is no run yet: our lock, the nested run of first texts, and what a
+# process that was killed while it wrote run.json left.
+_BEFORE_START = re.compile(rf"{re.escape(_LOCK)}|x1|{re.escape(TEMPORARY)}\d+-run\.json")
 
 
 class RunMismatch(InputError):  # noqa: N818 - named for what it is
@@ -89,35 +94,32 @@ class Run:
         }
         with disk_errors(path):
             path.mkdir(parents=True, exist_ok=True)
+            # What is refused is left as it is: these checks come before the lock, which is a file.
+            refuse_foreign(path)
+            if not overwrite and (path / "run.json").exists():
+                read_run_json(path)
             if not os.access(path, os.W_OK):
                 raise PermissionError(13, "Permission denied", str(path))
-            (path / _LOCK).touch()
         run = cls(path, asked)
-        with run:  # two that start together must not both make it
+        with run._locked():  # two that start together must not both make it
             run._open(overwrite)
         return run
 
     def _open(self, overwrite: bool) -> None:
-        file = self.path / "run.json"
-        was_run = file.exists()
-        if was_run and overwrite:
-            self._remove_owned()
-        elif was_run:
+        is_run = (self.path / "run.json").exists()
+        if is_run and not overwrite:
             found = read_run_json(self.path)
             self._compare(found)
             self._asked = found
             self._make_parts_folder()
             return
-        others = [item.name for item in self.path.iterdir() if item.name not in (_LOCK, "x1")]
-        if others and not was_run:
-            (self.path / _LOCK).unlink()
-            raise InputError(
-                f"{self.path}: the folder holds {others[0]!r} and is no run: choose another --out"
-            )
+        refuse_foreign(self.path)  # again: it may have been filled before we had the lock
+        if is_run:
+            self._remove_owned()
         self._asked["versions"] = _versions()
         self._asked["created"] = datetime.now(timezone.utc).isoformat(timespec="seconds")
         self._asked["resolved"] = {}
-        # run.json comes first and goes last: without it, what a killed process leaves is no run.
+        # run.json comes first and is replaced last: what a killed process leaves is still a run.
         self._save()
         self._make_parts_folder()
 
@@ -179,23 +181,13 @@ class Run:
         Raises:
             RunLocked: another process holds it.
         """
-        with disk_errors(self.path):
-            lock = open(self.path / _LOCK, "r+b")
+        self._take()
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = lock.read().decode(errors="replace").strip() or "another process"
-            lock.close()
-            raise RunLocked(
-                f"{self.path}: {holder} is writing here: wait for it, or choose another --out"
-            ) from None
-        lock.truncate(0)
-        lock.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
-        lock.flush()
-        self._lock = lock
-        for stale in self.path.rglob(f"{TEMPORARY}*"):
-            if stale.is_file():
-                stale.unlink(missing_ok=True)
+            read_run_json(self.path)
+            self._clean()
+        except BaseException:
+            self._release()
+            raise
         return self
 
     def __exit__(
@@ -205,10 +197,47 @@ class Run:
         trace: TracebackType | None,
     ) -> None:
         """Release the folder."""
+        self._release()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock without asking what the folder holds."""
+        self._take()
+        try:
+            yield
+        finally:
+            self._release()
+
+    def _take(self) -> None:
+        with disk_errors(self.path):
+            lock = open(self.path / _LOCK, "a+b")  # noqa: SIM115 - closed by _release()
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.seek(0)
+            holder = lock.read().decode(errors="replace").strip() or "another process"
+            lock.close()
+            raise RunLocked(
+                f"{self.path}: {holder} is writing here: wait for it, or choose another --out"
+            ) from None
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
+        lock.flush()
+        self._lock = lock
+
+    def _release(self) -> None:
         if self._lock is not None:
             self._lock.truncate(0)
             self._lock.close()
             self._lock = None
+
+    def _clean(self) -> None:
+        """Remove the temporary files of killed writers from the two folders a run writes."""
+        with disk_errors(self.path):
+            for folder in (self.path, self.path / "parts"):
+                for item in folder.glob(f"{TEMPORARY}*"):
+                    if _STALE.fullmatch(item.name) and item.is_file():
+                        item.unlink(missing_ok=True)
 
     def part_path(self, index: int) -> Path:
         """Return where a part lies."""
@@ -274,6 +303,22 @@ class Run:
 
 def _write(file: BinaryIO, data: bytes) -> None:
     file.write(data)
+
+
+def refuse_foreign(path: Path) -> None:
+    """Refuse a folder that is no run and holds something; nothing in it is touched.
+
+    Raises:
+        InputError: what it holds.
+    """
+    if (path / "run.json").exists() or not path.exists():
+        return
+    with disk_errors(path):
+        others = [item.name for item in path.iterdir() if not _BEFORE_START.fullmatch(item.name)]
+    if others:
+        raise InputError(
+            f"{path}: the folder holds {min(others)!r} and is no run: choose another --out"
+        )
 
 
 def read_run_json(path: Path) -> dict[str, Json]:
