@@ -205,6 +205,62 @@ def test_a_damaged_part_is_moved_aside_and_made_again(
     assert run.read_part(1) == table(1)
 
 
+def test_a_part_with_damaged_pages_is_moved_aside_and_made_again(tmp_path: Path) -> None:
+    """Its footer is whole, so that only reading the rows finds the damage."""
+
+    def read_all() -> list[pa.Table]:
+        with open_run(tmp_path) as run:
+            complete(run, lambda index, _: table(index, 500), progress=Progress(4, quiet=True))
+            return [run.read_part(index) for index in range(run.parts)]
+
+    expected = read_all()
+    path = open_run(tmp_path).part_path(1)
+    whole = path.read_bytes()
+    for place in (30, len(whole) // 4):
+        damaged = bytearray(whole)
+        damaged[place] ^= 0xFF
+        path.write_bytes(damaged)
+        with pytest.raises(TilthError) as error:
+            read_all()
+        assert str(error.value) == (
+            f"{path}: is damaged, moved to part-00001.damaged: run the same command again"
+        )
+        assert path.with_suffix(".damaged").read_bytes() == damaged
+        assert read_all() == expected
+        assert path.read_bytes() == whole
+
+
+def test_values_changed_without_breaking_the_format_are_found(tmp_path: Path) -> None:
+    """Bytes that are stored as they are decompress after any damage: the checksum tells."""
+    with open_run(tmp_path) as run:
+        noise = os.urandom(10_000)
+        run.write_part(0, pa.table({"noise": [noise]}))
+        path = run.part_path(0)
+        content = path.read_bytes()
+        assert noise[:100] in content
+        place = content.index(noise[:100]) + 5_000
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        with pytest.raises(TilthError, match="is damaged"):
+            run.read_part(0)
+        assert run.missing() == [0, 1, 2, 3]
+
+
+def test_what_is_no_damage_moves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_run(tmp_path) as run:
+        run.write_part(0, table(0))
+
+        def fail(*_: Any, **__: Any) -> None:
+            raise OSError(24, "Too many open files")
+
+        monkeypatch.setattr("pyarrow.parquet.read_metadata", fail)
+        monkeypatch.setattr("pyarrow.parquet.read_table", fail)
+        with pytest.raises(TilthError, match="Too many open files"):
+            run.read_part(0)
+        with pytest.raises(TilthError, match="Too many open files"):
+            run.done()
+        assert run.part_path(0).is_file()
+
+
 def test_a_damaged_run_json_is_named(tmp_path: Path) -> None:
     open_run(tmp_path)
     for content in ("{", "[]", '{"command": "generate"}'):

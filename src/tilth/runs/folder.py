@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import logging
@@ -252,12 +253,26 @@ class Run:
         self._must_be_locked()
         write_whole(
             self.part_path(index),
-            lambda file: pq.write_table(table, file, compression="zstd"),
+            lambda file: pq.write_table(table, file, compression="zstd", write_page_checksum=True),
         )
 
     def read_part(self, index: int) -> pa.Table:
-        """Return a part's rows."""
-        return pq.read_table(self.part_path(index))
+        """Return a part's rows.
+
+        Raises:
+            TilthError: the disk has damaged it; it is moved aside and counts as missing.
+        """
+        path = self.part_path(index)
+        with disk_errors(path):
+            try:
+                return pq.read_table(path, page_checksum_verification=True)
+            except (pa.ArrowException, OSError) as error:
+                if not _is_damage(error):
+                    raise
+                aside = _move_aside(path)
+                raise TilthError(
+                    f"{path}: is damaged, moved to {aside.name}: run the same command again"
+                ) from error
 
     def done(self) -> list[int]:
         """Return the numbers of the parts that are there and readable.
@@ -272,13 +287,15 @@ class Run:
         return found
 
     def _readable(self, path: Path) -> bool:
-        try:
-            pq.read_metadata(path)
-        except (pa.ArrowException, OSError) as error:
-            aside = path.with_suffix(".damaged")
-            log.warning("%s cannot be read (%s): moved to %s", path, error, aside.name)
-            path.rename(aside)
-            return False
+        with disk_errors(path):
+            try:
+                pq.read_metadata(path)
+            except (pa.ArrowException, OSError) as error:
+                if not _is_damage(error):
+                    raise
+                aside = _move_aside(path)
+                log.warning("%s cannot be read (%s): moved to %s", path, error, aside.name)
+                return False
         return True
 
     def missing(self) -> list[int]:
@@ -299,6 +316,17 @@ class Run:
     def _must_be_locked(self) -> None:
         if self._lock is None:
             raise RuntimeError("a run is written inside its `with` block only")
+
+
+def _is_damage(error: Exception) -> bool:
+    """Say whether a file is at fault, and not permissions, open files or memory."""
+    if isinstance(error, MemoryError):
+        return False
+    return not isinstance(error, OSError) or error.errno in (None, errno.EIO)
+
+
+def _move_aside(path: Path) -> Path:
+    return path.rename(path.with_suffix(".damaged"))
 
 
 def _write(file: BinaryIO, data: bytes) -> None:
