@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,13 @@ from tests.jobs import pair_jobs, run_jobs
 from tests.tiny import KINDS, tiny_lm
 from tilth.errors import InputError, TilthError
 from tilth.generation import decode
-from tilth.generation.decode import Engine
+from tilth.generation.decode import (
+    Engine,
+    TokenMarks,
+    check_model,
+    free_memory,
+    max_positions,
+)
 from tilth.generation.jobs import Job, Outcome, Sampling, job_key
 from tilth.generation.task import load_task
 from tilth.models.lm import LM
@@ -148,16 +155,40 @@ def test_logits_that_are_no_numbers_drop_the_try() -> None:
     assert any(outcome.reason != "not-a-number" for outcome in good)
 
 
-def test_special_tokens_are_never_drawn(gpt2: LM) -> None:
-    task = load_task("sts-x2")
-    with torch.no_grad():
-        gpt2.model.lm_head.weight[0] *= 1  # the end of sequence keeps its usual logit
+def test_special_tokens_are_never_drawn() -> None:
+    lm, task = tiny_lm("llama"), load_task("sts-x2")
+    sea = lm.tokenizer.convert_tokens_to_ids("Ġsea")
+    head = lm.model.lm_head
+    head.bias = torch.nn.Parameter(torch.zeros(head.out_features))
+    head.bias.data[0] = 30.0  # by far the likeliest: the end of sequence
+    head.bias.data[sea] = 25.0
     jobs = [
         Job(n, "x", "1", 0, task.prompts(task.labels[0], "rain"), job_key(n, "x", "1", 0))
-        for n in range(200)
+        for n in range(20)
     ]
-    outcomes = run_jobs(Engine(gpt2, Sampling(top_k=0, top_p=1), rows=64), jobs)
+    with torch.inference_mode():
+        logits = lm.model(**lm.tokenizer(jobs[0].prompts[0], return_tensors="pt")).logits[0, -1]
+    assert logits.argmax() == 0
+    outcomes = run_jobs(Engine(lm, Sampling(top_k=0, top_p=1), rows=64), jobs)
     assert not any("<eos>" in outcome.text for outcome in outcomes.values())
+    assert any(" sea" in outcome.text for outcome in outcomes.values())
+
+
+def test_end_ids_outside_the_vocabulary_are_passed_over() -> None:
+    lm = tiny_lm("gpt2")
+    lm.model.generation_config.eos_token_id = [0, len(lm.tokenizer), 50256, -1]
+    assert TokenMarks(lm).banned.tolist() == [0]
+
+
+def test_prefixes_are_kept_for_one_call_alone(llama: LM) -> None:
+    heads = [label.head for label in load_task("sts-x2").labels]
+    engine = Engine(llama, Sampling(max_new_tokens=2), rows=40, heads=heads)
+    kept = []
+    for start in range(3):
+        texts = [f"{'red sea '[: 4 * start]}dog {number}" for number in range(3)]
+        run_jobs(engine, pair_jobs(texts, tries=1))
+        kept.append(len(engine._store._prefixes))
+    assert kept == [3, 3, 3]
 
 
 def test_a_model_without_keys_and_values_is_refused(llama: LM) -> None:
@@ -168,3 +199,70 @@ def test_a_model_without_keys_and_values_is_refused(llama: LM) -> None:
     lm = LM("mamba", mamba, llama.tokenizer, "x")
     with pytest.raises(InputError, match=r"'mamba' \(mamba\) cannot be decoded in rows"):
         Engine(lm, Sampling())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_accepted_in_both_precisions(kind: str, dtype: torch.dtype) -> None:
+    for seed in range(3):
+        lm = tiny_lm(kind, seed=seed)
+        lm.model.to(dtype)
+        check_model(lm)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_model_that_reads_ahead_is_refused(dtype: torch.dtype) -> None:
+    lm = tiny_lm("bert")
+    lm.model.config.is_decoder = False
+    ahead = type(lm.model)(lm.model.config).eval().to(dtype)
+    with pytest.raises(InputError, match=r"\(bert\) cannot be decoded in rows"):
+        Engine(LM("ahead", ahead, lm.tokenizer, "x"), Sampling())
+
+
+def gpt_neo(window: int, tokenizer: Any) -> LM:
+    """Return a model of a global and a local layer."""
+    from transformers import GPTNeoConfig, GPTNeoForCausalLM
+
+    torch.manual_seed(0)
+    config = GPTNeoConfig(
+        vocab_size=len(tokenizer), hidden_size=32, num_layers=2, num_heads=4, window_size=window,
+        max_position_embeddings=256, attention_types=[[["global", "local"], 1]],
+        initializer_range=0.35, bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
+    return LM("neo", GPTNeoForCausalLM(config).eval(), tokenizer, "x")
+
+
+@pytest.mark.parametrize("name", ["window_size", "attention_chunk_size"])
+def test_local_attention_is_used_within_its_window_alone(llama: LM, name: str) -> None:
+    lm = gpt_neo(80, llama.tokenizer)
+    lm.model.config.window_size = 0
+    setattr(lm.model.config, name, 80)
+    assert max_positions(lm) == 80
+    jobs = list(pair_jobs(["dog", "the sea " * 30], tries=1))
+    outcomes = run_jobs(Engine(lm, Sampling(max_new_tokens=4), rows=12), jobs)
+    long = {outcome.reason == "prompt-too-long": job.item for job, outcome in outcomes.items()}
+    assert long == {True: 1, False: 0}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_local_attention_that_does_not_say_so_is_refused(llama: LM, dtype: torch.dtype) -> None:
+    lm = gpt_neo(24, llama.tokenizer)
+    lm.model.to(dtype)
+    lm.model.config.window_size = 0
+    with pytest.raises(InputError, match=r"\(gpt_neo\) cannot be decoded in rows"):
+        check_model(lm)
+
+
+def test_free_memory_is_what_machine_and_container_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decode, "_CGROUP", tmp_path)
+    monkeypatch.setattr(decode, "_MEMINFO", tmp_path / "meminfo")
+    cpu = torch.device("cpu")
+    assert free_memory(cpu) == 4 << 30
+    (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable: 7000 kB\n")
+    assert free_memory(cpu) == 7000 * 1024
+    (tmp_path / "memory.current").write_text("1000\n")
+    for limit, left in (("max", 7000 * 1024), ("5000", 4000), ("500", 0)):
+        (tmp_path / "memory.max").write_text(limit + "\n")
+        assert free_memory(cpu) == left

@@ -70,6 +70,10 @@ class PromptStore:
     def drop_memory(self) -> None:
         """Forget all keys and values (after an out-of-memory); prompts are run again."""
         self._ready.clear()
+        self.drop_prefixes()
+
+    def drop_prefixes(self) -> None:
+        """Forget what prompts have in common: other prompts share other tokens."""
         self._prefixes.clear()
 
     def __contains__(self, text: str) -> bool:
