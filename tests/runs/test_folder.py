@@ -129,6 +129,64 @@ def test_a_second_writer_is_told_who_holds_the_folder(tmp_path: Path) -> None:
     open_run(tmp_path)
 
 
+@pytest.mark.parametrize("settings", [{"decay": 100, "seed": 0}, {"decay": 1}])
+def test_a_run_overwritten_between_open_and_with_is_not_written(
+    tmp_path: Path, settings: dict[str, int]
+) -> None:
+    """Parts of two runs must not mix, not even of two with the same settings."""
+    first = open_run(tmp_path)
+    with open_run(tmp_path, settings=settings, overwrite=True) as second:
+        second.write_part(0, table(0))
+    with pytest.raises(RunMismatch, match="has begun another run here meanwhile: wait"):
+        first.__enter__()
+    with second:  # the refused one has let go of the lock
+        assert second.done() == [0]
+
+
+def test_a_run_removed_between_open_and_with_is_not_written(tmp_path: Path) -> None:
+    run = open_run(tmp_path)
+    (tmp_path / "run.json").unlink()
+    with pytest.raises(RunMismatch, match="has begun another run here meanwhile"):
+        run.__enter__()
+
+
+def test_what_another_process_chose_between_open_and_with_holds(tmp_path: Path) -> None:
+    first = open_run(tmp_path)
+    with open_run(tmp_path) as second:
+        second.resolve("rows", lambda: 256)
+    with first:
+        assert first.resolve("rows", lambda: 8) == 256
+
+
+def test_overwrite_removes_a_nested_run_where_it_is_asked_to(tmp_path: Path) -> None:
+    open_run(tmp_path)
+    with open_run(tmp_path / "x1") as inner:
+        inner.write_part(0, table(0))
+        with pytest.raises(RunLocked):
+            open_run(tmp_path, overwrite=True, nested=["x1"])
+    open_run(tmp_path, nested=["x1"])
+    open_run(tmp_path, overwrite=True)
+    assert inner.done() == [0]
+    (tmp_path / "x1" / "notes.txt").write_text("mine")
+    open_run(tmp_path, overwrite=True, nested=["x1"])
+    assert [p.name for p in (tmp_path / "x1").iterdir()] == ["notes.txt"]
+    open_run(tmp_path, overwrite=True, nested=["x1"])
+    assert (tmp_path / "x1" / "notes.txt").read_text() == "mine"
+    shutil.rmtree(tmp_path / "x1")
+    open_run(tmp_path / "x1")
+    open_run(tmp_path, overwrite=True, nested=["x1"])
+    assert not (tmp_path / "x1").exists()
+
+
+def test_a_refused_folder_keeps_its_nested_run(tmp_path: Path) -> None:
+    open_run(tmp_path / "x1")
+    (tmp_path / "notes.txt").write_text("mine")
+    before = content(tmp_path)
+    with pytest.raises(InputError, match="is no run"):
+        open_run(tmp_path, overwrite=True, nested=["x1"])
+    assert content(tmp_path) == before
+
+
 def test_leftovers_of_a_killed_writer_go(tmp_path: Path) -> None:
     open_run(tmp_path)
     stale = tmp_path / "parts" / f"{TEMPORARY}123-part-00000.parquet"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -21,7 +20,7 @@ from tilth.generation.spent import with_usage
 from tilth.generation.task import Task, load_task
 from tilth.generation.tries import make_part
 from tilth.models import LM
-from tilth.runs import Progress, Run, complete
+from tilth.runs import Progress, Run, complete, refuse_foreign
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -62,7 +61,7 @@ def generate(
             `text`. Equal texts count once.
         count: for single-text tasks: texts wanted for each label.
         from_x1: for pair tasks without inputs: write this many first texts from nothing before.
-        per_input: texts wanted for each (input, label).
+        per_input: for pair tasks: texts wanted for each (input, label).
         max_tries: tries made to get them.
         decay: lambda of self-debiasing; 0 turns it off.
         floor: smallest factor of self-debiasing (epsilon).
@@ -89,6 +88,8 @@ def generate(
     Reference:
         Schick and Schütze 2021, "Generating Datasets with Pretrained Language Models".
     """
+    if rows is not None and (type(rows) is not int or rows < 1):
+        raise InputError(f"rows is {rows!r}: it is a whole number from 1 on")
     sampling = Sampling(decay, floor, temperature, top_k, top_p, max_new_tokens)
     settings = Settings(per_input, max_tries, sampling, seed, part_size)
     order = Order(
@@ -106,16 +107,24 @@ def generate(
 
 
 def _texts(inputs: Sequence[str] | Dataset) -> Sequence[str]:
+    if isinstance(inputs, str):
+        raise InputError(f"inputs is one text, {inputs!r:.80}: give a list of texts")
     names = getattr(inputs, "column_names", None)
-    if names is None:
-        texts = list(inputs)
-        for number, text in enumerate(texts):
-            if not isinstance(text, str) or not text.strip():
-                raise InputError(f"inputs[{number}] is {text!r:.80}: every input is a text")
-        return texts
-    if "text" not in names:
+    if names is not None and "text" not in names:
         raise InputError(f"the inputs have no column 'text': there are {', '.join(names)}")
-    return list(inputs["text"])  # type: ignore[call-overload]
+    texts = list(inputs if names is None else inputs["text"])  # type: ignore[call-overload]
+    for number, text in enumerate(texts):
+        where = f"inputs[{number}]" if names is None else f"inputs, column 'text', row {number},"
+        if not isinstance(text, str) or not text.strip():
+            raise InputError(f"{where} is {text!r:.80}: every input is a text")
+        if "\0" in text:
+            raise InputError(f"{where} holds a NUL character: remove it")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            bad = text[error.start]
+            raise InputError(f"{where} holds half a character, {bad!r}: remove it") from None
+    return texts
 
 
 def run_generate(
@@ -127,13 +136,14 @@ def run_generate(
     quiet: bool = False,
 ) -> Dataset:
     """Do what an order asks in a run folder, or what is left of it, and load the finished set."""
+    nested: Sequence[str] = ("x1",)  # of an earlier run that wrote its first texts itself
     if order.from_x1 is not None:
+        refuse_foreign(out)
+        nested = ()  # made here, before the run that reads them
         firsts = _first_texts(order, out / "x1", overwrite=overwrite, rows=rows, quiet=quiet)
         order = order.with_inputs(firsts)
-    elif overwrite and (out / "x1" / "run.json").is_file():
-        shutil.rmtree(out / "x1")  # of an earlier run that wrote its first texts itself
     items = order.items()
-    _make(order, items, out, overwrite=overwrite, rows=rows, quiet=quiet)
+    _make(order, items, out, overwrite=overwrite, rows=rows, quiet=quiet, nested=nested)
     return load_rows(out)
 
 
@@ -156,6 +166,7 @@ def _make(
     overwrite: bool,
     rows: int | None,
     quiet: bool,
+    nested: Sequence[str] = (),
 ) -> None:
     """Make the missing parts of a run and its finished data set."""
     task, lm, settings = order.task, order.lm, order.settings
@@ -167,6 +178,7 @@ def _make(
         fingerprints={"inputs": _fingerprint(items), "model": lm.fingerprint},
         parts=parts,
         overwrite=overwrite,
+        nested=nested,
     )
     with run, Progress(len(items), quiet=quiet) as progress:
         sampler: Sampler | None = None

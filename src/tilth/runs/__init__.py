@@ -1,6 +1,6 @@
 """The run folder of a long job, what is done in it, and how work on it goes on."""
 
-from tilth.runs.folder import Run, RunLocked, RunMismatch
+from tilth.runs.folder import Run, RunLocked, RunMismatch, refuse_foreign
 from tilth.runs.progress import Progress
 from tilth.runs.work import Executor, ThisProcess, Work, complete
 
@@ -13,4 +13,5 @@ __all__ = [
     "ThisProcess",
     "Work",
     "complete",
+    "refuse_foreign",
 ]

@@ -9,9 +9,10 @@ import logging
 import os
 import platform
 import re
+import secrets
 import shutil
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
@@ -33,6 +34,7 @@ _PACKAGES = ("tilth", "torch", "transformers", "datasets", "pyarrow", "numpy")
 # All that `--overwrite` may remove beside run.json, which it replaces; the rest is the user's.
 _OWNED = ("parts", "dataset", "curated", "report.html")
 _LOCK = ".tilth-lock"
+_COMPARED = ("command", "settings", "fingerprints", "parts")
 _STALE = re.compile(rf"{re.escape(TEMPORARY)}\d+-.+")
 # What a folder may hold that is no run yet: our lock, the nested run of first texts, and what a
 # process that was killed while it wrote run.json left.
@@ -69,6 +71,7 @@ class Run:
         fingerprints: Mapping[str, str],
         parts: int,
         overwrite: bool = False,
+        nested: Sequence[str] = (),
     ) -> Run:
         """Make a run folder, or return to one with the same settings.
 
@@ -79,10 +82,11 @@ class Run:
             fingerprints: name -> hash, of inputs and models.
             parts: how many parts the finished run has.
             overwrite: remove an earlier run in this folder first, never other files.
+            nested: names of runs inside this folder that `overwrite` removes as well.
 
         Raises:
             RunMismatch: the folder holds another run; every difference is named.
-            RunLocked: another process writes in it.
+            RunLocked: another process writes in it, or in a nested run that would be removed.
             InputError: the folder holds something else.
             TilthError: the folder cannot be written.
         """
@@ -103,10 +107,10 @@ class Run:
                 raise PermissionError(13, "Permission denied", str(path))
         run = cls(path, asked)
         with run._locked():  # two that start together must not both make it
-            run._open(overwrite)
+            run._open(overwrite, nested)
         return run
 
-    def _open(self, overwrite: bool) -> None:
+    def _open(self, overwrite: bool, nested: Sequence[str]) -> None:
         is_run = (self.path / "run.json").exists()
         if is_run and not overwrite:
             found = read_run_json(self.path)
@@ -115,10 +119,15 @@ class Run:
             self._make_parts_folder()
             return
         refuse_foreign(self.path)  # again: it may have been filled before we had the lock
+        if overwrite:
+            for name in nested:
+                _remove_run(self.path / name)
         if is_run:
             self._remove_owned()
         self._asked["versions"] = _versions()
         self._asked["created"] = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        # A run begun anew within the same second is another run too.
+        self._asked["start"] = secrets.token_hex(8)
         self._asked["resolved"] = {}
         # run.json comes first and is replaced last: what a killed process leaves is still a run.
         self._save()
@@ -139,6 +148,21 @@ class Run:
             then = found.get("versions", {}).get(name)
             if then != now:
                 log.warning("%s was begun with %s %s, this is %s", self.path, name, then, now)
+
+    def _check_unchanged(self) -> None:
+        """Check that the folder still holds the run that was opened, and take over what it says.
+
+        The lock is free between `open` and `with`: what another process resolved meanwhile holds,
+        what it overwrote is no longer ours to write into.
+        """
+        found = read_run_json(self.path) if (self.path / "run.json").exists() else {}
+        same = (*_COMPARED, "created", "start")
+        if any(found.get(name) != self._asked.get(name) for name in same):
+            raise RunMismatch(
+                f"{self.path}: another process has begun another run here meanwhile: wait for it, "
+                "or choose another --out"
+            )
+        self._asked = found
 
     def _remove_owned(self) -> None:
         with disk_errors(self.path):
@@ -181,10 +205,11 @@ class Run:
 
         Raises:
             RunLocked: another process holds it.
+            RunMismatch: another process has begun another run here since this one was opened.
         """
         self._take()
         try:
-            read_run_json(self.path)
+            self._check_unchanged()
             self._clean()
         except BaseException:
             self._release()
@@ -339,14 +364,32 @@ def refuse_foreign(path: Path) -> None:
     Raises:
         InputError: what it holds.
     """
-    if (path / "run.json").exists() or not path.exists():
-        return
     with disk_errors(path):
+        if (path / "run.json").exists() or not path.exists():
+            return
         others = [item.name for item in path.iterdir() if not _BEFORE_START.fullmatch(item.name)]
     if others:
         raise InputError(
             f"{path}: the folder holds {min(others)!r} and is no run: choose another --out"
         )
+
+
+def _remove_run(path: Path) -> None:
+    """Remove a run, but not while it is written, and not what else its folder holds.
+
+    Raises:
+        RunLocked: another process writes in it.
+    """
+    if not (path / "run.json").is_file():
+        return
+    run = Run(path, {})
+    with run._locked(), disk_errors(path):
+        run._remove_owned()
+        run._clean()
+        (path / "run.json").unlink(missing_ok=True)
+        (path / _LOCK).unlink()
+        if not any(path.iterdir()):
+            path.rmdir()
 
 
 def read_run_json(path: Path) -> dict[str, Json]:
@@ -363,7 +406,7 @@ def read_run_json(path: Path) -> dict[str, Json]:
         raise InputError(f"{path}: no run.json: name a run folder") from None
     except (OSError, ValueError) as error:
         raise TilthError(f"{file}: cannot be read ({error}): --overwrite starts anew") from error
-    needed = ("command", "settings", "fingerprints", "parts", "resolved")
+    needed = (*_COMPARED, "resolved")
     if not isinstance(found, dict) or any(name not in found for name in needed):
         raise TilthError(f"{file}: is not what tilth wrote: --overwrite starts anew")
     return found
