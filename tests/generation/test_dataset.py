@@ -100,11 +100,36 @@ def test_no_row_kept_is_an_error_that_counts_the_reasons(llama: LM) -> None:
         ([], "there are no inputs"),
         (["a dog", ""], r"inputs\[1\] is ''"),
         (["a dog", None], r"inputs\[1\] is None"),
+        ("hello", "inputs is one text, 'hello': give a list of texts"),
+        (["a dog", "rain \ud800"], r"inputs\[1\] holds half a character, '\\ud800'"),
+        (["a dog", "ra\0in"], r"inputs\[1\] holds a NUL character"),
+        (Dataset.from_dict({"text": ["a dog", None]}), "column 'text', row 1, is None"),
+        (Dataset.from_dict({"text": [3, 4]}), "column 'text', row 0, is 3: every input is a text"),
+        (Dataset.from_dict({"text": ["a", "b\0"]}), "column 'text', row 1, holds a NUL"),
     ],
 )
 def test_bad_inputs_are_named_by_their_place(llama: LM, inputs: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         tilth.generate("sts-x2", llama, inputs=inputs)
+
+
+@pytest.mark.parametrize("rows", [0, -2, 1.5, True])
+def test_rows_are_a_whole_number_from_one_on(llama: LM, rows: Any) -> None:
+    with pytest.raises(InputError, match=f"rows is {rows}: it is a whole number from 1 on"):
+        tilth.generate("sts-x2", llama, inputs=TEXTS, rows=rows)
+
+
+def test_texts_for_an_input_are_not_asked_of_a_task_without_inputs(llama: LM) -> None:
+    with pytest.raises(InputError, match="without an input: leave per-input away"):
+        tilth.generate("intents", llama, count=3, per_input=4)
+    assert Order(load_task("intents"), llama, Settings(per_input=1), count=3)
+    assert Order(load_task("sts-x2"), llama, Settings(per_input=4), from_x1=10).first_stage()
+
+
+@pytest.mark.parametrize("count", [0, 2.5, True])
+def test_a_count_is_a_whole_number(llama: LM, count: Any) -> None:
+    with pytest.raises(InputError, match=f"count is {count}: it is a whole number, 1 or more"):
+        tilth.generate("intents", llama, count=count)
 
 
 def test_first_texts_are_drawn_without_top_k(llama: LM) -> None:

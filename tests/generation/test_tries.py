@@ -136,6 +136,15 @@ def test_equal_inputs_count_once_and_the_first_stays() -> None:
         ({"sampling": Sampling(top_k=-1)}, "top-k is -1"),
         ({"sampling": Sampling(temperature=0)}, "temperature is 0"),
         ({"sampling": Sampling(max_new_tokens=0)}, "max-new-tokens is 0"),
+        ({"per_input": 1.5}, "per-input is 1.5: it is a whole number"),
+        ({"per_input": True}, "per-input is True: it is a whole number"),
+        ({"max_tries": 5.0}, "max-tries is 5.0: it is a whole number"),
+        ({"part_size": "9"}, "part-size is '9': it is a whole number"),
+        ({"seed": 0.5}, "seed is 0.5: it is a whole number"),
+        ({"sampling": Sampling(top_k=2.5)}, "top-k is 2.5: it is a whole number"),
+        ({"sampling": Sampling(max_new_tokens=8.0)}, "max-new-tokens is 8.0: it is a whole"),
+        ({"sampling": Sampling(decay="100")}, "decay is '100': it is a number"),
+        ({"sampling": Sampling(floor=False)}, "floor is False: it is a number"),
     ],
 )
 def test_settings_are_checked_at_the_door(settings: dict, message: str) -> None:

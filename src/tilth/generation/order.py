@@ -57,6 +57,11 @@ class Order:
             if self.count is None:
                 raise InputError(f"task {name!r} writes single texts: say how many with count")
             _check_count("count", self.count)
+            if self.settings.per_input not in (1, Settings().per_input):
+                raise InputError(
+                    f"task {name!r} writes single texts without an input: leave per-input away, "
+                    "count is the number of texts for each label"
+                )
 
     def items(self) -> list[Item]:
         """Return what texts are written for."""
@@ -68,7 +73,7 @@ class Order:
         """Return the order for the first texts, where they are written from nothing."""
         sampling = replace(self.settings.sampling, top_k=FIRST_TEXT_TOP_K)
         size = self.settings.part_size * _FIRST_TEXTS_A_PART
-        settings = replace(self.settings, sampling=sampling, part_size=size)
+        settings = replace(self.settings, per_input=1, sampling=sampling, part_size=size)
         return Order(first_text_task(self.task), self.lm, settings, count=self.from_x1)
 
     def with_inputs(self, texts: Sequence[str]) -> Order:
@@ -77,5 +82,5 @@ class Order:
 
 
 def _check_count(name: str, count: int) -> None:
-    if count < 1:
-        raise InputError(f"{name} is {count}: it is 1 or more")
+    if type(count) is not int or count < 1:
+        raise InputError(f"{name} is {count!r}: it is a whole number, 1 or more")

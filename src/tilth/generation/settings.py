@@ -17,7 +17,8 @@ class Settings:
     """The settings of a generate run; defaults are the paper's (DINO, section 4).
 
     Attributes:
-        per_input: texts wanted for each (input, label).
+        per_input: texts wanted for each (input, label); of a single-text task, each number of a
+            label has one text.
         max_tries: tries to get them, at least `per_input`.
         sampling: how tokens are drawn.
         seed: root of all random numbers.
@@ -38,21 +39,32 @@ class Settings:
             ("max-tries", self.max_tries, self.per_input, 32767),
             ("part-size", self.part_size, 1, 1_000_000),
             ("seed", self.seed, -(2**63), 2**63 - 1),
-            ("decay", sampling.decay, 0, 1e9),
-            ("floor", sampling.floor, 0, 1),
             ("top-k", sampling.top_k, 0, 10**9),
-            ("top-p", sampling.top_p, 1e-9, 1),
-            ("temperature", sampling.temperature, 1e-3, 1e3),
             ("max-new-tokens", sampling.max_new_tokens, 1, 32767),
         ):
-            if math.isnan(value) or not low <= value <= high:
-                hint = " (it cannot be below per-input)" if name == "max-tries" else ""
-                raise InputError(f"{name} is {value}: it lies between {low} and {high}{hint}")
+            if type(value) is not int:
+                raise InputError(f"{name} is {value!r}: it is a whole number")
+            hint = " (it cannot be below per-input)" if name == "max-tries" else ""
+            _check_range(name, value, low, high, hint)
+        for name, share, least, most in (
+            ("decay", sampling.decay, 0, 1e9),
+            ("floor", sampling.floor, 0, 1),
+            ("top-p", sampling.top_p, 1e-9, 1),
+            ("temperature", sampling.temperature, 1e-3, 1e3),
+        ):
+            if isinstance(share, bool) or not isinstance(share, (int, float)):
+                raise InputError(f"{name} is {share!r}: it is a number")
+            _check_range(name, share, least, most)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as they stand in run.json."""
         flat = asdict(self)
         return {**flat.pop("sampling"), **flat}
+
+
+def _check_range(name: str, value: float, low: float, high: float, hint: str = "") -> None:
+    if math.isnan(value) or not low <= value <= high:
+        raise InputError(f"{name} is {value}: it lies between {low} and {high}{hint}")
 
 
 @dataclass(frozen=True, slots=True)
