@@ -7,7 +7,6 @@ import fcntl
 import json
 import logging
 import os
-import platform
 import re
 import secrets
 import shutil
@@ -15,26 +14,23 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, TypeAlias
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tilth.errors import InputError, TilthError
+from tilth.runs.asked import COMPARED, Json, differences, plain, read_run_json, versions
 from tilth.runs.files import TEMPORARY, disk_errors, write_whole
 
 log = logging.getLogger(__name__)
 
-Json: TypeAlias = Any
 _PART = re.compile(r"part-(\d{5,})\.parquet")
-_PACKAGES = ("tilth", "torch", "transformers", "datasets", "pyarrow", "numpy")
 # All that `--overwrite` may remove beside run.json, which it replaces; the rest is the user's.
 _OWNED = ("parts", "dataset", "curated", "report.html")
 _LOCK = ".tilth-lock"
-_COMPARED = ("command", "settings", "fingerprints", "parts")
 _STALE = re.compile(rf"{re.escape(TEMPORARY)}\d+-.+")
 # What a folder may hold that is no run yet: our lock, the nested run of first texts, and what a
 # process that was killed while it wrote run.json left.
@@ -93,7 +89,7 @@ class Run:
         path = Path(path)
         asked = {
             "command": command,
-            "settings": _plain(settings),
+            "settings": plain(settings),
             "fingerprints": dict(fingerprints),
             "parts": parts,
         }
@@ -124,7 +120,7 @@ class Run:
                 _remove_run(self.path / name)
         if is_run:
             self._remove_owned()
-        self._asked["versions"] = _versions()
+        self._asked["versions"] = versions()
         self._asked["created"] = datetime.now(timezone.utc).isoformat(timespec="seconds")
         # A run begun anew within the same second is another run too.
         self._asked["start"] = secrets.token_hex(8)
@@ -138,13 +134,13 @@ class Run:
             (self.path / "parts").mkdir(exist_ok=True)
 
     def _compare(self, found: Mapping[str, Json]) -> None:
-        differences = list(_differences(found, self._asked))
-        if differences:
+        changes = list(differences(found, self._asked))
+        if changes:
             raise RunMismatch(
-                f"{self.path}: holds another run: {'; '.join(differences)}: --overwrite starts "
+                f"{self.path}: holds another run: {'; '.join(changes)}: --overwrite starts "
                 "anew, or choose another --out"
             )
-        for name, now in _versions().items():
+        for name, now in versions().items():
             then = found.get("versions", {}).get(name)
             if then != now:
                 log.warning("%s was begun with %s %s, this is %s", self.path, name, then, now)
@@ -156,7 +152,7 @@ class Run:
         what it overwrote is no longer ours to write into.
         """
         found = read_run_json(self.path) if (self.path / "run.json").exists() else {}
-        same = (*_COMPARED, "created", "start")
+        same = (*COMPARED, "created", "start")
         if any(found.get(name) != self._asked.get(name) for name in same):
             raise RunMismatch(
                 f"{self.path}: another process has begun another run here meanwhile: wait for it, "
@@ -390,65 +386,3 @@ def _remove_run(path: Path) -> None:
         (path / _LOCK).unlink()
         if not any(path.iterdir()):
             path.rmdir()
-
-
-def read_run_json(path: Path) -> dict[str, Json]:
-    """Return what a run folder's run.json holds.
-
-    Raises:
-        InputError: there is none.
-        TilthError: it is damaged.
-    """
-    file = path / "run.json"
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no run.json: name a run folder") from None
-    except (OSError, ValueError) as error:
-        raise TilthError(f"{file}: cannot be read ({error}): --overwrite starts anew") from error
-    needed = (*_COMPARED, "resolved")
-    if not isinstance(found, dict) or any(name not in found for name in needed):
-        raise TilthError(f"{file}: is not what tilth wrote: --overwrite starts anew")
-    return found
-
-
-def _differences(found: Mapping[str, Json], asked: Mapping[str, Json]) -> list[str]:
-    """Return a line for each thing that was asked for otherwise."""
-    if found["command"] != asked["command"]:
-        return [f"command is {found['command']} in the folder, {asked['command']} asked"]
-    old, new = found["settings"], asked["settings"]
-    lines = [
-        f"{name} is {_short(old.get(name))} in the folder, {_short(new.get(name))} asked"
-        for name in dict.fromkeys((*old, *new))
-        if old.get(name) != new.get(name)
-    ]
-    old, new = found["fingerprints"], asked["fingerprints"]
-    lines += [
-        f"the {name} {'are' if name.endswith('s') else 'is'} not the same"
-        for name in dict.fromkeys((*old, *new))
-        if old.get(name) != new.get(name)
-    ]
-    if not lines and found["parts"] != asked["parts"]:
-        lines.append(f"it has {found['parts']} parts, {asked['parts']} asked")
-    return lines
-
-
-def _short(value: Json) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _plain(settings: Mapping[str, Json]) -> dict[str, Json]:
-    """Return settings as JSON gives them back, so that they compare equal later."""
-    plain: dict[str, Json] = json.loads(json.dumps(settings))
-    return plain
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:  # noqa: PERF203 - a handful
-            continue
-    return found

@@ -1,0 +1,78 @@
+"""What a run was asked: run.json, how it is read, compared and made."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from tilth.errors import InputError, TilthError
+
+Json: TypeAlias = Any
+COMPARED = ("command", "settings", "fingerprints", "parts")
+_PACKAGES = ("tilth", "torch", "transformers", "datasets", "pyarrow", "numpy")
+
+
+def read_run_json(path: Path) -> dict[str, Json]:
+    """Return what a run folder's run.json holds.
+
+    Raises:
+        InputError: there is none.
+        TilthError: it is damaged.
+    """
+    file = path / "run.json"
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no run.json: name a run folder") from None
+    except (OSError, ValueError) as error:
+        raise TilthError(f"{file}: cannot be read ({error}): --overwrite starts anew") from error
+    needed = (*COMPARED, "resolved")
+    if not isinstance(found, dict) or any(name not in found for name in needed):
+        raise TilthError(f"{file}: is not what tilth wrote: --overwrite starts anew")
+    return found
+
+
+def differences(found: Mapping[str, Json], asked: Mapping[str, Json]) -> list[str]:
+    """Return a line for each thing that was asked for otherwise."""
+    if found["command"] != asked["command"]:
+        return [f"command is {found['command']} in the folder, {asked['command']} asked"]
+    old, new = found["settings"], asked["settings"]
+    lines = [
+        f"{name} is {_short(old.get(name))} in the folder, {_short(new.get(name))} asked"
+        for name in dict.fromkeys((*old, *new))
+        if old.get(name) != new.get(name)
+    ]
+    old, new = found["fingerprints"], asked["fingerprints"]
+    lines += [
+        f"the {name} {'are' if name.endswith('s') else 'is'} not the same"
+        for name in dict.fromkeys((*old, *new))
+        if old.get(name) != new.get(name)
+    ]
+    if not lines and found["parts"] != asked["parts"]:
+        lines.append(f"it has {found['parts']} parts, {asked['parts']} asked")
+    return lines
+
+
+def _short(value: Json) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def plain(settings: Mapping[str, Json]) -> dict[str, Json]:
+    """Return settings as JSON gives them back, so that they compare equal later."""
+    plain: dict[str, Json] = json.loads(json.dumps(settings))
+    return plain
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # noqa: PERF203 - a handful
+            continue
+    return found
