@@ -96,14 +96,28 @@ def test_json_goes_to_standard_output_alone(model: Path, inputs: Path, tmp_path:
     assert [label["label"] for label in health["labels"]] == ["1", "0.5", "0"]
 
 
+def parts_of(out: Path) -> int:
+    return len(list((out / "parts").glob("part-*.parquet")))
+
+
+def wait_for_parts(out: Path, count: int, process: subprocess.Popen[Any]) -> None:
+    """Wait until a running command has written so many parts, or has ended."""
+    for _ in range(6000):
+        if parts_of(out) >= count or process.poll() is not None:
+            return
+        time.sleep(0.01)
+
+
 def test_killed_at_random_moments_the_rows_are_the_same(
     model: Path, inputs: Path, tmp_path: Path
 ) -> None:
+    inputs.write_text("\n".join(f"{text} {n}" for n in range(8) for text in TEXTS))
     calm, killed = tmp_path / "calm", tmp_path / "killed"
-    begun = time.monotonic()
     tilth(*generate(model, inputs, calm, "--quiet"))
-    whole = time.monotonic() - begun
-    moments, kills = random.Random(11), 0
+    whole = parts_of(calm)
+    seconds = [part.stat().st_mtime for part in (calm / "parts").iterdir()]
+    a_part = (max(seconds) - min(seconds)) / whole
+    moments, found = random.Random(11), [0]
     for _ in range(4):
         process = subprocess.Popen(
             command(*generate(model, inputs, killed, "--quiet")),
@@ -111,13 +125,15 @@ def test_killed_at_random_moments_the_rows_are_the_same(
             stderr=subprocess.DEVNULL,
             env=environment(),
         )
+        wait_for_parts(killed, found[-1] + 1, process)  # importing is over
         try:
-            process.wait(timeout=whole * moments.uniform(0.5, 0.95))
+            process.wait(timeout=a_part * moments.uniform(0, whole / 5))
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.wait()
-            kills += 1
-    assert kills
+        found.append(parts_of(killed))
+    print(found, whole, a_part)
+    assert len([count for count in set(found) if 0 < count < whole]) > 1, (found, whole)
     tilth(*generate(model, inputs, killed, "--quiet"))
     assert rows(killed) == rows(calm)
     for part in sorted((calm / "parts").iterdir()):

@@ -69,6 +69,7 @@ def plain(settings: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def versions() -> dict[str, str]:
+    """Return the versions of Python and of what rows depend on."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
