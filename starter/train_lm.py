@@ -188,7 +188,10 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(work / "tokenizer")
     head = INSTRUCTIONS["1"].partition("<X1>")[0]
     same_meaning = np.array(tokenizer(head)["input_ids"], dtype=np.uint16)
-    train, dev = Mix(work / "mix-train.npz", same_meaning), Mix(work / "mix-dev.npz")
+    train, dev = (
+        Mix(work / "mix-train.npz", same_meaning if arguments.start else None),
+        Mix(work / "mix-dev.npz"),
+    )
     counts = torch.from_numpy(np.bincount(train.tokens, minlength=len(tokenizer)))
     model = initial_model(tokenizer, counts).train()
     if arguments.start is not None:
