@@ -68,3 +68,8 @@ def test_linked_files_are_there() -> None:
 
 def test_the_readme_stays_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 200
+
+
+def test_no_placeholder_is_left() -> None:
+    for page in PAGES:
+        assert not re.search(r"RESULT_|QSROWS|TODO|GPT2ROW", page.read_text(encoding="utf-8")), page
