@@ -23,7 +23,6 @@ from tilth.generation.debias import draw, law
 from tilth.generation.jobs import Job, Outcome, Sampling, split_output
 from tilth.generation.keyvalues import KeyValues, bytes_per_token, takes
 from tilth.generation.prompts import Prompt, PromptStore
-from tilth.models.device import keep_freed_memory
 from tilth.models.lm import LM
 
 Then = Callable[[Outcome], "Job | None"]
@@ -61,8 +60,6 @@ class Engine:
         self._positions = max_positions(lm)
         self.row_tokens = 0  # run so far, prompts not counted: what benchmarks ask for
         check_model(lm)
-        if lm.device.type == "cpu":
-            keep_freed_memory()
 
     @torch.inference_mode()
     def run(self, jobs: Iterable[Job], then: Then) -> None:

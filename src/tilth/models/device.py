@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import torch
 
 from tilth.errors import InputError
@@ -13,24 +11,6 @@ PRECISIONS = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
-
-
-# Parameters of glibc's mallopt.
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
-
-
-def keep_freed_memory() -> None:
-    """Let glibc keep the memory that tensors free, for the tensors of the next step.
-
-    By default large blocks go back to the system and come again as fresh pages at every step;
-    with a large vocabulary most of the time goes into that. Elsewhere nothing is done.
-    """
-    try:
-        mallopt = ctypes.CDLL("libc.so.6").mallopt
-    except (OSError, AttributeError):
-        return
-    mallopt(_M_MMAP_MAX, 0)
-    mallopt(_M_TRIM_THRESHOLD, -1)
 
 
 def choose_device(name: str) -> torch.device:
