@@ -19,13 +19,7 @@ from tilth.generation.settings import Settings, items_from_inputs
 from tilth.generation.task import load_task
 from tilth.generation.tries import Tries
 from tilth.models.lm import LM, load_lm
-
-
-class Silent:
-    """Counts nothing."""
-
-    def advance(self, done: int = 0, kept: int = 0, dropped: int = 0) -> None:
-        """Take no note."""
+from tilth.runs import Progress
 
 
 @torch.inference_mode()
@@ -41,7 +35,7 @@ def texts(lm: LM, rows: int, inputs: list[str]) -> dict[tuple[str, str, int], st
         return None
 
     items = items_from_inputs(task, inputs, inputs)
-    engine.run(Tries(task, Settings(), items, Silent()).first(), then)
+    engine.run(Tries(task, Settings(), items, Progress(len(items), quiet=True)).first(), then)
     return found
 
 

@@ -30,15 +30,9 @@ from tilth.generation.task import Task, load_task
 from tilth.generation.tries import Tries
 from tilth.models.lm import LM, load_lm
 from tilth.recipes.quickstart import quickstart_sentences
+from tilth.runs import Progress
 
 CLOSING_SHARE = 1 / 14  # chance that a token ends the text
-
-
-class Silent:
-    """Counts nothing."""
-
-    def advance(self, done: int = 0, kept: int = 0, dropped: int = 0) -> None:
-        """Take no note."""
 
 
 def gpt2_shape() -> LM:
@@ -65,7 +59,7 @@ def gpt2_shape() -> LM:
 def ours(engine: Engine, task: Task, texts: list[str]) -> tuple[int, int, float]:
     """Return outputs kept, tries and seconds of our engine."""
     items = items_from_inputs(task, texts, texts)
-    tries = Tries(task, Settings(), items, Silent())
+    tries = Tries(task, Settings(), items, Progress(len(items), quiet=True))
     start = time.perf_counter()
     engine.run(tries.first(), tries.then)
     seconds = time.perf_counter() - start

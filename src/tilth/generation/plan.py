@@ -15,6 +15,7 @@ from tilth.generation.order import Order
 from tilth.generation.settings import Item, items_from_nothing
 from tilth.generation.tries import make_part
 from tilth.models import LM
+from tilth.runs import Progress
 
 TRIAL = 20
 
@@ -67,11 +68,6 @@ class Plan:
         return lines
 
 
-class _Silent:
-    def advance(self, done: int = 0, kept: int = 0, dropped: int = 0) -> None:
-        pass
-
-
 def make_plan(order: Order, *, rows: int | None = None) -> Plan:
     """Try some twenty inputs, evenly spread, and say what the whole run will take.
 
@@ -110,9 +106,18 @@ def _spread(items: Sequence[Item]) -> list[Item]:
 def _try(order: Order, items: Sequence[Item], rows: int | None) -> tuple[pa.Table, float]:
     sampler = make_sampler(order, items, None, rows)
     if isinstance(order.lm, LM):  # a model's first steps take longer than all that follow
-        make_part(order.task, order.lm.name, order.settings, items[:2], sampler, _Silent())
+        make_part(
+            order.task,
+            order.lm.name,
+            order.settings,
+            items[:2],
+            sampler,
+            Progress(len(items), quiet=True),
+        )
     start = time.perf_counter()
-    table = make_part(order.task, order.lm.name, order.settings, items, sampler, _Silent())
+    table = make_part(
+        order.task, order.lm.name, order.settings, items, sampler, Progress(len(items), quiet=True)
+    )
     return table, time.perf_counter() - start
 
 
