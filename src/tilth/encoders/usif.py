@@ -1,0 +1,130 @@
+"""uSIF: word vectors weighted by how rare words are, less what all sentences have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tilth.encoders.words import Numbers, WordVectors, read_vectors
+from tilth.errors import InputError
+
+# After words, whose error names the extra to install.
+from sentence_transformers import SentenceTransformer  # isort: skip
+from sentence_transformers.base.modules.dense import Dense  # isort: skip
+
+
+def usif(
+    path: str | Path,
+    *,
+    sentences: Iterable[str],
+    counts: str | Path | None = None,
+    components: int = 5,
+    walk: int = 11,
+) -> SentenceTransformer:
+    r"""Make an encoder of unsupervised smoothed inverse frequency.
+
+    The common components are fitted once, on `sentences`, and stay with the encoder; the authors
+    fit them on the very sentences they embed, so give sentences of the kind to be embedded. A
+    text without a known word has the zero vector (the authors': a in every dimension), and no
+    such text enters the fit. A saved encoder loads as one of `word_vectors` does.
+
+    Args:
+        path: word vectors, as in `word_vectors`.
+        sentences: texts to fit the components on and, without counts, to count words in.
+        counts: a file `word count` in each line, plain or .gz. A word with a vector that is
+            never counted has the probability of the rarest.
+        components: how many are removed, 0 to the width of the vectors.
+        walk: words a sentence is taken to have, from 1.
+
+    Raises:
+        InputError: a file, a line or an argument is wrong, or no word is frequent enough.
+
+    Reference:
+        Ethayarajh 2018, "Unsupervised Random Walk Sentence Embeddings: A Strong but Simple
+        Baseline" (W18-3012; walk 11 and 5 components), and the author's code. Words are split as
+        in `word_vectors`: hyphenated ones are looked up whole first.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "vectors.txt"
+        >>> _ = path.write_text("a 1 0\nman 0 4\n")
+        >>> encoder = usif(path, sentences=["a a a man"], components=1, walk=1)
+        >>> encoder.encode(["", "man"]).shape
+        (2, 2)
+    """
+    if isinstance(walk, bool) or not isinstance(walk, int) or walk < 1:
+        raise InputError(f"walk is {walk!r}: give a whole number from 1")
+    words, vectors = read_vectors(path)
+    width = vectors.shape[1]
+    whole = isinstance(components, int) and not isinstance(components, bool)
+    if not whole or not 0 <= components <= width:
+        raise InputError(f"components is {components!r}: give a whole number from 0 to {width}")
+    module = WordVectors(words, vectors, per_dimension=True)
+    blocks = list(module.numbered(sentences))
+    frequencies = module.count(blocks) if counts is None else module.read_counts(counts)
+    module.weigh(usif_weights(frequencies.p, frequencies.counted, walk))
+    modules: list[torch.nn.Module] = [module]
+    if components:
+        modules.append(_removal(_gram(module, blocks), components))
+    return SentenceTransformer(modules=modules)
+
+
+def usif_weights(
+    p: NDArray[np.float64], counted: NDArray[np.float64], walk: int
+) -> NDArray[np.float64]:
+    """Return a / (a / 2 + p), a from the share of words likelier than to stand in a sentence.
+
+    Args:
+        p: probabilities of the words to weigh. # (words,)
+        counted: probabilities of all words counted. # (kinds,)
+        walk: words a sentence is taken to have.
+
+    Raises:
+        InputError: no word is that likely, as in a vocabulary of a few words.
+    """
+    kinds = len(counted)
+    threshold = 1 - (1 - 1 / kinds) ** walk
+    alpha = float(np.mean(counted > threshold))
+    if not alpha:
+        raise InputError(
+            f"no word has a probability above {threshold:.3g}, which walk {walk} asks for among "
+            f"{kinds} words: count the words of more text, or give a shorter walk"
+        )
+    a = (1 - alpha) / (alpha * kinds / 2)
+    return a / (a / 2 + p)  # (words,)
+
+
+def _gram(module: WordVectors, blocks: list[Numbers]) -> NDArray[np.float64]:
+    """Return the sum of the outer products of all sentence vectors."""
+    width = module.get_embedding_dimension()
+    gram = np.zeros((width, width))
+    for numbers, starts in blocks:
+        features = {"input_ids": torch.from_numpy(numbers), "offsets": torch.from_numpy(starts)}
+        with torch.no_grad():
+            vectors = module(features)["sentence_embedding"].double().numpy()  # (texts, width)
+        gram += vectors.T @ vectors  # (width, width)
+    if not gram.any():
+        raise InputError("no word of the sentences has a vector: give others, or other vectors")
+    return gram
+
+
+def _removal(gram: NDArray[np.float64], components: int) -> Dense:
+    """Return the map that takes off the leading components, each by its share of their variance.
+
+    They are orthogonal, so one matrix takes them off as well as one after the other.
+    """
+    variance, directions = np.linalg.eigh(gram)  # (width,), (width, width): ascending, in columns
+    variance, directions = variance[-components:].clip(0), directions[:, -components:]
+    share = variance / variance.sum()  # (components,): lambda
+    kept = np.eye(len(gram)) - (directions * share) @ directions.T  # (width, width)
+    return Dense(
+        len(gram),
+        len(gram),
+        bias=False,
+        activation_function=None,
+        init_weight=torch.from_numpy(kept).float(),
+    )
