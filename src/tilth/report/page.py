@@ -118,7 +118,7 @@ def render(report: Report) -> str:
     health = report.health
     script_hash = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
     labels = [label.label for label in health.labels] or [""]
-    page = _template().render(
+    page = template("page.html.jinja").render(
         report=report,
         claim=_claim(report),
         figures=_figures(report),
@@ -141,7 +141,8 @@ def render(report: Report) -> str:
 
 
 @cache
-def _template() -> Template:
+def template(name: str) -> Template:
+    """Return a template of this folder, which escapes whatever it is given."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -153,7 +154,7 @@ def _template() -> Template:
     environment.filters["places"] = number
     environment.filters["shown_text"] = shown_text
     environment.filters["options"] = _options
-    return environment.get_template("page.html.jinja")
+    return environment.get_template(name)
 
 
 def shown_text(text: str) -> str:
