@@ -11,21 +11,18 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import random
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from queue import SimpleQueue
 
 import numpy as np
 import torch
 from lm_data import INSTRUCTIONS
 from lm_mix import Batch, Mix
 from lm_tokenizer import initial_model
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import functional
+from training import Replicas, learning_rate, load_checkpoint, save_checkpoint, save_model
 from transformers import AutoTokenizer, BertLMHeadModel
 
 PIECES = 2  # parts of a batch that threads take on one after the other
@@ -50,108 +47,6 @@ def batch_loss(model: BertLMHeadModel, batch: Batch) -> tuple[Tensor, Tensor]:
     losses = functional.cross_entropy(model.cls(hidden), batch.targets, reduction="none").float()
     second = losses.detach()[batch.weights == 1.0].mean()
     return (losses * batch.weights).sum(), second
-
-
-class Replicas:
-    """Copies of a model in bfloat16, one for each thread; the model itself stays in float32.
-
-    Threads that work on their own examples lose less to other programs on the machine than
-    threads that share each matrix product and wait for one another.
-    """
-
-    def __init__(self, model: BertLMHeadModel, threads: int) -> None:
-        self.model = model
-        self.copies = [copy.deepcopy(model).to(torch.bfloat16) for _ in range(threads)]
-        self.idle: SimpleQueue[BertLMHeadModel] = SimpleQueue()
-        for replica in self.copies:
-            self.idle.put(replica)
-        self.pool = ThreadPoolExecutor(threads)
-
-    @torch.no_grad()
-    def refresh(self) -> None:
-        """Copy the model's weights into the replicas."""
-        for replica in self.copies:
-            for own, master in zip(replica.parameters(), self.model.parameters(), strict=True):
-                own.copy_(master)
-
-    def gradients(self, batches: list[Batch]) -> float:
-        """Put the gradient of the mean loss into the model; return sentence 2's mean loss."""
-        self.refresh()
-        total = float(sum(batch.weights.sum() for batch in batches))
-
-        def work(batch: Batch) -> float:
-            replica = self.idle.get()
-            loss, second = batch_loss(replica, batch)
-            (loss / total).backward()
-            self.idle.put(replica)
-            return float(second)
-
-        seconds = list(self.pool.map(work, batches))
-        for replica in self.copies:
-            for own, master in zip(replica.parameters(), self.model.parameters(), strict=True):
-                if own.grad is not None:
-                    if master.grad is None:
-                        master.grad = own.grad.float()
-                    else:
-                        master.grad.add_(own.grad)
-                    own.grad = None
-        return sum(seconds) / len(seconds)
-
-
-def learning_rate(peak: float, seen: int, budget: int) -> float:
-    """Warm up over 1 M tokens, stay, fall linearly to zero over the last third."""
-    done = seen / budget
-    return peak * min(1.0, (seen + 20_000) / 1_000_000, max(0.0, (1.0 - done) / 0.35))
-
-
-def save_model(model: BertLMHeadModel, tokenizer: AutoTokenizer, folder: Path) -> None:
-    """Write a loadable float16 model folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    half = BertLMHeadModel(model.config).to(torch.float16)
-    half.load_state_dict(model.state_dict())
-    half.tie_weights()
-    half.generation_config = model.generation_config
-    half.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    (folder / "model.safetensors").chmod(0o644)
-    # The name every release of transformers knows; and nothing about where it was trained.
-    path = folder / "tokenizer_config.json"
-    config = json.loads(path.read_text(encoding="utf-8"))
-    config = {
-        k: v for k, v in config.items() if k not in {"backend", "is_local", "local_files_only"}
-    }
-    config["tokenizer_class"] = "PreTrainedTokenizerFast"
-    path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-
-
-def save_checkpoint(
-    work: Path, model: BertLMHeadModel, optimizer: torch.optim.Optimizer, state: dict[str, int]
-) -> None:
-    """Write weights, optimiser moments and counters; the counters last, so they are never ahead."""
-    tensors = {f"model.{k}": v.contiguous().clone() for k, v in model.state_dict().items()}
-    for i, moments in optimizer.state_dict()["state"].items():
-        for name in ("exp_avg", "exp_avg_sq", "step"):
-            tensors[f"optimizer.{i}.{name}"] = moments[name].clone()
-    save_file(tensors, work / "checkpoint.tmp")
-    (work / "checkpoint.tmp").replace(work / "checkpoint.safetensors")
-    (work / "checkpoint.json").write_text(json.dumps(state))
-
-
-def load_checkpoint(
-    work: Path, model: BertLMHeadModel, optimizer: torch.optim.Optimizer
-) -> dict[str, int]:
-    """Restore what save_checkpoint wrote and return its counters."""
-    tensors = load_file(work / "checkpoint.safetensors")
-    model.load_state_dict({k[6:]: v for k, v in tensors.items() if k.startswith("model.")})
-    model.tie_weights()
-    state = optimizer.state_dict()
-    state["state"] = {
-        i: {n: tensors[f"optimizer.{i}.{n}"] for n in ("exp_avg", "exp_avg_sq", "step")}
-        for i in range(len(state["param_groups"][0]["params"]))
-    }
-    optimizer.load_state_dict(state)
-    counters: dict[str, int] = json.loads((work / "checkpoint.json").read_text())
-    return counters
 
 
 @torch.no_grad()
@@ -206,7 +101,7 @@ def main() -> None:
         state = load_checkpoint(state_folder, model, optimizer)
         print(f"resumed at {state}", flush=True)
 
-    replicas = Replicas(model, arguments.threads)
+    replicas = Replicas(model, arguments.threads, batch_loss)
     began, begun_at, saved = time.time(), state["seen"], time.time()
     exported = time.time()
     recent: list[float] = []

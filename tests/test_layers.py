@@ -18,8 +18,10 @@ BELOW: dict[str, set[str]] = {
     "data": set(),
     "models": set(),
     "generation": {"models", "data", "runs"},
+    "encoders": {"models", "data", "runs"},
+    "evaluate": {"models", "data", "runs"},
     "report": {"generation", "models", "data", "runs"},
-    "recipes": {"report", "generation", "models", "data", "runs"},
+    "recipes": {"report", "evaluate", "encoders", "generation", "models", "data", "runs"},
     "cli": {"recipes", "report", "generation", "models", "data", "runs"},
 }
 HEAVY = ("torch", "transformers", "datasets", "pandas", "sklearn", "matplotlib")

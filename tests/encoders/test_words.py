@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import logging
 import re
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,10 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sklearn.feature_extraction.text import TfidfVectorizer
 
+from tilth.encoders import vectors as reader
 from tilth.encoders import words as module
-from tilth.encoders.words import read_vectors, word_vectors
+from tilth.encoders.vectors import read_vectors
+from tilth.encoders.words import word_vectors
 from tilth.errors import InputError
 
 WORDS = [
@@ -231,7 +231,7 @@ def test_words_with_spaces_tabs_and_digits(tmp_path: Path) -> None:
 
 
 def test_many_blocks_grow_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_LINES_AT_ONCE", 3)
+    monkeypatch.setattr(reader, "_LINES_AT_ONCE", 3)
     words = [f"w{number}" for number in range(50)]
     path = write_vectors(tmp_path / "v.txt", [*words[:20], *words], header="70 6\n")
     got, vectors = read_vectors(path)
@@ -329,12 +329,3 @@ def test_wrong_counts_are_named(path: Path, tmp_path: Path, text: str, message: 
     (tmp_path / "c.txt").write_text(text)
     with pytest.raises(InputError, match=message):
         word_vectors(path, weights="sif", counts=tmp_path / "c.txt")
-
-
-def test_the_extra_to_install_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = importlib.util.spec_from_file_location("words_again", str(module.__file__))
-    assert spec is not None
-    assert spec.loader is not None
-    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    with pytest.raises(InputError, match=r"tilth\[encoder\]"):
-        spec.loader.exec_module(importlib.util.module_from_spec(spec))

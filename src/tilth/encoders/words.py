@@ -3,41 +3,30 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 import unicodedata
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules.input_module import InputModule
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from tilth.data.lines import read_lines
+from tilth.encoders.vectors import MAX_BYTES, existing, read_vectors
 from tilth.errors import InputError
 
-try:
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.base.modules.input_module import InputModule
-except ImportError as error:
-    raise InputError(
-        "word vectors need sentence-transformers: pip install 'tilth[encoder]'"
-    ) from error
 
-log = logging.getLogger(__name__)
-
-# A vector of a thousand numbers takes some 12,000 bytes.
-_MAX_BYTES = 1_000_000
-_LINES_AT_ONCE = 4096
 _TEXTS_AT_ONCE = 10_000
-_GROWTH = 1.25
 # Chunks whose words are remembered; natural text repeats few of its chunks often.
 _REMEMBERED = 1_000_000
 _ENDINGS = ("n't", "'s", "'re", "'ve", "'ll", "'d", "'m")
@@ -58,8 +47,9 @@ def word_vectors(
 
     Dividing by that number, not by the sum of the weights, is the average of Arora et al.; the
     cosine is the same either way. A text without a known word has the zero vector. A saved
-    encoder loads with `SentenceTransformer(folder, trust_remote_code=True)`: sentence-transformers
-    asks for it wherever a module's class is not its own, and no code lies in the folder.
+    encoder loads with `tilth.load_encoder(folder)`, or with sentence-transformers under
+    `trust_remote_code=True`: it asks for it wherever a module's class is not its own, though no
+    code lies in the folder.
 
     Args:
         path: a text file of word vectors, `word v1 ... vn` in each line, plain or .gz; a first
@@ -263,7 +253,7 @@ class WordVectors(InputModule):
             InputError: there is no such file, a line is wrong, or none of its words has a vector.
         """
         counts = Counter[str]()
-        for number, line in read_lines(_checked(path, "word counts"), _MAX_BYTES):
+        for number, line in read_lines(existing(path, "word counts"), MAX_BYTES):
             word, *rest = line.strip().rsplit(None, 1) or [""]
             if not rest or not rest[0].isdecimal() or int(rest[0]) < 1:
                 raise InputError(
@@ -351,129 +341,3 @@ class _Found(dict[str, tuple[int, ...]]):
 def _in_word(char: str) -> bool:
     # Vowel signs and accents of their own are marks, neither letters nor punctuation.
     return char.isalnum() or unicodedata.category(char).startswith("M")
-
-
-def read_vectors(path: str | Path) -> tuple[list[str], NDArray[np.float32]]:
-    """Read a text file of word vectors, plain or .gz.
-
-    A word may hold spaces, as some of glove.840B do. Of a word that stands there twice the first
-    vector is taken, and how many there were is logged. Memory is that of the result and a quarter.
-
-    Returns:
-        The words, and their vectors. # (words, width)
-
-    Raises:
-        InputError: there is no such file, it is empty or broken, or a line is wrong.
-    """
-    path = _checked(path, "word vectors")
-    lines: Iterator[tuple[int, str]] = (
-        item for item in read_lines(path, _MAX_BYTES) if item[1].strip(" \t")
-    )
-    first = next(lines, None)
-    if first is None:
-        raise InputError(f"{path}: the file is empty: download word vectors again")
-    claimed, width = _header(*first)
-    if claimed is None:
-        width, lines = _width(path, *first), chain([first], lines)
-    row: dict[str, int] = {}
-    vectors = np.empty((0, width), np.float32)
-    seen = 0
-    while block := list(islice(lines, _LINES_AT_ONCE)):
-        seen, begin, kept = seen + len(block), len(row), []
-        for number, line in block:
-            word, values = _split(path, number, line, width)
-            if word not in row:
-                row[word] = len(row)
-                kept.append((number, values))
-        parsed = _parse(path, kept, width)  # (kept, width)
-        if len(row) > len(vectors):
-            # In place: a copy would need the memory twice.
-            vectors.resize((max(len(row), int(_GROWTH * len(vectors))), width), refcheck=False)
-        vectors[begin : len(row)] = parsed
-    if not row or claimed not in (None, seen):
-        raise InputError(
-            f"{path}:1: the first line promises {claimed} words, {seen} are there: download the "
-            "file again, or mend the line"
-        )
-    if seen > len(row):
-        log.warning("%s: %d words stand there again: the first counts", path, seen - len(row))
-    vectors.resize((len(row), width), refcheck=False)
-    return list(row), vectors
-
-
-def _checked(path: str | Path, what: str) -> Path:
-    if not Path(path).is_file():
-        raise InputError(f"{path}: no such file: give a text file of {what}, plain or .gz")
-    return Path(path)
-
-
-def _header(_: int, line: str) -> tuple[int | None, int]:
-    fields = line.split()
-    if len(fields) == 2 and all(field.isascii() and field.isdigit() for field in fields):
-        return int(fields[0]), int(fields[1])
-    return None, 0
-
-
-def _width(path: Path, number: int, line: str) -> int:
-    fields = line.split()
-    width = 0
-    while width + 1 < len(fields) and _is_number(fields[-width - 1]):
-        width += 1
-    if not width:
-        raise InputError(
-            f"{path}:{number}: {line[:80]!r} is no word with its numbers: give a text file of word "
-            "vectors, `word v1 ... vn` in each line"
-        )
-    return width
-
-
-def _split(path: Path, number: int, line: str, width: int) -> tuple[str, str]:
-    """Return a line's word and its numbers, a space between each."""
-    line = line.rstrip(" \t")
-    word, _, values = line.partition(" ")
-    if word and values.count(" ") == width - 1:
-        return word, values
-    # Other spaces than ASCII's may be part of a word.
-    fields = line.replace("\t", " ").split(" ")
-    fields = [fields[0], *filter(None, fields[1:])]
-    pieces = fields[: max(len(fields) - width, 0)]
-    if pieces == [""]:
-        raise InputError(f"{path}:{number}: no word stands before the values: take the line out")
-    if len(fields) <= width or (len(pieces) > 1 and _is_number(pieces[-1])):
-        raise InputError(
-            f"{path}:{number}: {len(fields) - 1} values, not {width} as before: download the file "
-            "again, or take the line out"
-        )
-    return " ".join(pieces), " ".join(fields[len(pieces) :])
-
-
-def _parse(path: Path, lines: list[tuple[int, str]], width: int) -> NDArray[np.float32]:
-    """Return the numbers of some lines, all at once."""
-    values = _floats(" ".join(values for _, values in lines))
-    if len(values) == len(lines) * width and np.isfinite(values).all():
-        return values.reshape(len(lines), width)  # (lines, width)
-    for number, line in lines:
-        for field in line.split(" "):
-            value = _floats(field)
-            if len(value) != 1 or not np.isfinite(value[0]):
-                raise InputError(
-                    f"{path}:{number}: {field[:40]!r} is no finite number: download the file "
-                    "again, or take the line out"
-                )
-    raise AssertionError("every line is right, all together are not")
-
-
-def _floats(text: str) -> NDArray[np.float32]:
-    """Return the numbers of a text; none when it holds something else."""
-    try:
-        return np.fromstring(text, np.float32, sep=" ")
-    except ValueError:
-        return np.empty(0, np.float32)
-
-
-def _is_number(field: str) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return True

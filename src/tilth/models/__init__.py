@@ -2,12 +2,14 @@
 
 from typing import TYPE_CHECKING, Any
 
-from tilth.models.lm import LM, load_lm, starter_path
+from tilth.models.encoder import load_encoder
+from tilth.models.lm import LM, load_lm
+from tilth.models.source import starter_path
 
 if TYPE_CHECKING:
     from tilth.models.endpoint import Endpoint
 
-__all__ = ["LM", "Endpoint", "load_lm", "starter_path"]
+__all__ = ["LM", "Endpoint", "load_encoder", "load_lm", "starter_path"]
 
 
 def __getattr__(name: str) -> Any:

@@ -23,7 +23,6 @@ from tilth.report.similarity import (
     Encoder,
     EncoderSimilarity,
     Similarity,
-    load_encoder,
     word_overlap,
 )
 
@@ -223,6 +222,8 @@ def _measure(
             "Word overlap: the cosine of TF-IDF weighted word counts, case and punctuation aside. "
             "0 means no word in common, 1 the same words. It sees wording, not meaning."
         )
+    from tilth.models import load_encoder  # loads torch
+
     loaded = load_encoder(encoder) if isinstance(encoder, str) else encoder
     which = f"the sentence encoder {encoder}" if isinstance(encoder, str) else "a sentence encoder"
     return EncoderSimilarity(loaded), f"The cosine of {which}; 1 means the same meaning to it."

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tilth.errors import InputError
 from tilth.report.words import plain
 
 Similarity = Callable[[Sequence[str], Sequence[str]], "NDArray[np.float64]"]  # -> (pairs,)
@@ -75,27 +74,3 @@ class EncoderSimilarity:
         one = vectors[[places[text] for text in list_a]]  # (pairs, width)
         two = vectors[[places[text] for text in list_b]]  # (pairs, width)
         return np.asarray(np.einsum("pw,pw->p", one, two))
-
-
-def load_encoder(name: str) -> Encoder:
-    """Load a sentence-transformers model by hub id or folder.
-
-    Raises:
-        InputError: sentence-transformers is not installed, or there is no such model.
-    """
-    try:
-        from sentence_transformers import SentenceTransformer
-    except ImportError:
-        raise InputError(
-            f"encoder {name!r} needs sentence-transformers: pip install 'tilth[encoder]', or "
-            "leave the encoder out (word overlap needs none)"
-        ) from None
-    try:
-        model: Encoder = SentenceTransformer(name)
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(
-            f"encoder {name!r} cannot be loaded ({reason}): give a sentence-transformers folder "
-            "or hub id"
-        ) from error
-    return model

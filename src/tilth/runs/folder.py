@@ -29,7 +29,10 @@ log = logging.getLogger(__name__)
 
 _PART = re.compile(r"part-(\d{5,})\.parquet")
 # All that `--overwrite` may remove beside run.json, which it replaces; the rest is the user's.
-_OWNED = ("parts", "dataset", "curated", "report.html")
+_OWNED = (
+    "parts", "dataset", "curated", "model", "checkpoints", "results.json", "results.md",
+    "report.html",
+)  # fmt: skip
 _LOCK = ".tilth-lock"
 _STALE = re.compile(rf"{re.escape(TEMPORARY)}\d+-.+")
 # What a folder may hold that is no run yet: our lock, the nested run of first texts, and what a

@@ -27,8 +27,10 @@ _SECONDS_BETWEEN_LINES = 30.0
 class _Rate(ProgressColumn):
     def render(self, task: Task) -> Text:
         kept, dropped = task.fields["kept"], task.fields["dropped"]
-        rate = (kept + dropped) / task.elapsed if task.elapsed else 0.0
-        return Text(f"{rate:.1f} rows/s · {kept} kept · {dropped} dropped")
+        seconds = task.elapsed or 1e-9
+        if not kept + dropped:  # work that makes no rows, such as training steps
+            return Text(f"{task.speed or 0.0:.1f} {task.description}/s")
+        return Text(f"{(kept + dropped) / seconds:.1f} rows/s · {kept} kept · {dropped} dropped")
 
 
 class Progress:
@@ -80,11 +82,11 @@ class Progress:
         seconds = max(time.monotonic() - self._begun, 1e-9)
         here = self.done - self._before
         left = f", {(self.total - self.done) * seconds / here:.0f} s left" if here else ""
-        rate = (self.kept + self.dropped) / seconds
-        return (
-            f"{self.done}/{self.total} {self._what}, {rate:.1f} rows/s, {self.kept} kept, "
-            f"{self.dropped} dropped{left}"
-        )
+        rows = self.kept + self.dropped
+        rate = f"{here / seconds:.1f} {self._what}/s"
+        if rows:
+            rate = f"{rows / seconds:.1f} rows/s, {self.kept} kept, {self.dropped} dropped"
+        return f"{self.done}/{self.total} {self._what}, {rate}{left}"
 
     def __enter__(self) -> Progress:
         """Begin to show."""

@@ -1,0 +1,142 @@
+"""Training an encoder: tilth against sentence-transformers' plain defaults, pairs per second.
+
+    python benchmarks/train_encoder.py                  # the starter encoder
+    python benchmarks/train_encoder.py --base FOLDER    # another one, such as all-MiniLM-L6-v2
+    python benchmarks/train_encoder.py --pairs FILE     # other pairs than the made ones
+
+Both train the same base on the same pairs with the same loss, batch size and optimiser, in turn,
+several rounds, in one process; the clock runs from the end of step 5 to the end of the last step.
+The plain side is `SentenceTransformerTrainer` with its defaults (float32, batches drawn at random);
+ours is what `tilth.train_encoder` runs (bfloat16 autocast where the hardware is fast at it, batches
+of like lengths). Evaluations and saving are left out on both sides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer.losses import CosineSimilarityLoss
+from transformers import PrinterCallback, TrainerCallback
+
+from tilth.encoders.bi_encoder import Training
+from tilth.encoders.pairs import Pairs, read_pairs
+from tilth.encoders.trainer import make_trainer
+from tilth.models import load_encoder
+from tilth.models.device import choose_device, choose_precision
+from tilth.recipes.quickstart import quickstart_sentences
+from tilth.runs import Progress
+
+WARM = 5
+
+
+def made_pairs(count: int, seed: int = 0) -> Dataset:
+    """Return pairs of the shipped sentences' words, as long as sentences of the STS sets are.
+
+    Words per text are log-normal with median 10; one text in twenty has 26 or more.
+    """
+    rng = np.random.default_rng(seed)
+    words = " ".join(quickstart_sentences()).split()
+
+    def texts() -> list[str]:
+        lengths = np.clip(np.exp(rng.normal(2.3, 0.58, count)), 3, 60).astype(int)
+        return [" ".join(rng.choice(words, length)) for length in lengths]
+
+    return Dataset.from_dict(
+        {"text_a": texts(), "text_b": texts(), "label": rng.choice([0.1, 0.5, 0.9], count)}
+    )
+
+
+class Clock(TrainerCallback):
+    """Notes when steps end."""
+
+    def __init__(self) -> None:
+        self.ends: list[float] = []
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        """Note the time."""
+        self.ends.append(time.perf_counter())
+
+    def pairs_per_second(self, batch: int) -> float:
+        """Return the throughput after the first steps."""
+        return batch * (len(self.ends) - WARM) / (self.ends[-1] - self.ends[WARM - 1])
+
+
+def plain(base: str, pairs: Pairs, settings: Training, steps: int, folder: Path) -> float:
+    """Train with sentence-transformers' defaults; return pairs per second."""
+    encoder, clock = load_encoder(base), Clock()
+    trainer = SentenceTransformerTrainer(
+        model=encoder,
+        args=SentenceTransformerTrainingArguments(
+            output_dir=str(folder),
+            max_steps=steps,
+            per_device_train_batch_size=settings.batch,
+            learning_rate=settings.learning_rate,
+            warmup_steps=settings.warmup,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+        ),
+        train_dataset=pairs.train,
+        loss=CosineSimilarityLoss(encoder),
+        callbacks=[clock],
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    return clock.pairs_per_second(settings.batch)
+
+
+def ours(base: str, pairs: Pairs, settings: Training, steps: int, folder: Path) -> float:
+    """Train as tilth does; return pairs per second."""
+    encoder, clock = load_encoder(base), Clock()
+    precision = choose_precision(settings.precision, choose_device(str(encoder.device)))
+    trainer = make_trainer(
+        encoder, pairs, settings, folder,
+        bfloat16=precision is torch.bfloat16, steps=steps, progress=Progress(steps, quiet=True),
+    )  # fmt: skip
+    trainer.add_callback(clock)
+    trainer.train()
+    return clock.pairs_per_second(settings.batch)
+
+
+def main() -> None:
+    """Run both in turn and print each round's ratio and their median."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--base", default="starter")
+    parser.add_argument("--pairs", default=None, help="a set that `tilth train encoder` reads")
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--precision", default="auto")
+    arguments = parser.parse_args()
+    logging.disable(logging.WARNING)
+    settings = Training(
+        evaluate_every=arguments.steps + 1, precision=arguments.precision
+    )
+    pairs = read_pairs(arguments.pairs or made_pairs(40 * arguments.steps))
+    small = Pairs(pairs.train, pairs.validation.select(range(min(64, len(pairs.validation)))))
+    ratios = []
+    for round_ in range(arguments.rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            given = (arguments.base, small, settings, arguments.steps)
+            theirs = plain(*given, Path(folder) / "plain")
+            mine = ours(*given, Path(folder) / "ours")
+        ratios.append(mine / theirs)
+        print(
+            f"round {round_ + 1}: sentence-transformers {theirs:.0f} pairs/s, tilth {mine:.0f} "
+            f"pairs/s, ratio {ratios[-1]:.2f}",
+            flush=True,
+        )
+    print(f"median ratio {statistics.median(ratios):.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""sentence-transformers' trainer, set up for graded pairs; the one file that knows its options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer.losses import CosineSimilarityLoss
+from transformers import PrinterCallback, TrainerCallback
+
+from tilth.encoders.batches import LengthGrouped
+from tilth.encoders.validation import METRIC, Validation
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+    from tilth.encoders.bi_encoder import Training
+    from tilth.encoders.pairs import Pairs
+    from tilth.runs import Progress
+
+_VALIDATION_BATCH = 128
+
+
+class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc] # the base has no types
+    def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
+        """Leave the model card alone: the run folder says how the model was made."""
+
+
+class _Follow(TrainerCallback):  # type: ignore[misc]
+    """Shows progress, and sees to a checkpoint after the last step."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Count the steps of an earlier session."""
+        if state.global_step:
+            self._progress.skip(state.global_step)
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Count a step."""
+        self._progress.advance(done=1)
+        if state.global_step >= state.max_steps:
+            control.should_evaluate = control.should_save = control.should_log = True
+
+
+def make_trainer(
+    encoder: SentenceTransformer,
+    parts: Pairs,
+    settings: Training,
+    folder: Path,
+    *,
+    bfloat16: bool,
+    steps: int,
+    progress: Progress,
+) -> SentenceTransformerTrainer:
+    """Return a trainer that leaves the best checkpoint's weights in the encoder.
+
+    Args:
+        encoder: trained in place, on its device.
+        parts: what to train on and to choose with.
+        settings: how.
+        folder: for checkpoints.
+        bfloat16: whether passes run in bfloat16.
+        steps: of the whole training.
+        progress: advanced by one each step.
+    """
+    arguments = SentenceTransformerTrainingArguments(
+        output_dir=str(folder),
+        max_steps=steps,
+        per_device_train_batch_size=settings.batch,
+        learning_rate=settings.learning_rate,
+        warmup_steps=settings.warmup,
+        weight_decay=settings.weight_decay,
+        bf16=bfloat16,
+        use_cpu=encoder.device.type == "cpu",
+        batch_sampler=LengthGrouped,
+        eval_strategy="steps",
+        eval_steps=settings.evaluate_every,
+        save_strategy="steps",
+        save_steps=settings.evaluate_every,
+        save_total_limit=1,  # the best one stays beside the last
+        load_best_model_at_end=True,
+        metric_for_best_model=f"eval_{METRIC}",
+        greater_is_better=True,
+        logging_steps=settings.evaluate_every,
+        dataloader_pin_memory=encoder.device.type == "cuda",
+        seed=settings.seed,
+        data_seed=settings.seed,
+        report_to="none",
+        disable_tqdm=True,
+    )
+    trainer = _Trainer(
+        model=encoder,
+        args=arguments,
+        train_dataset=parts.train,
+        loss=CosineSimilarityLoss(encoder),
+        evaluator=Validation(parts.validation, batch=_VALIDATION_BATCH, bfloat16=bfloat16),
+        callbacks=[_Follow(progress)],
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """Return the last whole checkpoint in a folder."""
+    whole = [path.parent for path in folder.glob("checkpoint-*/trainer_state.json")]
+    return max(whole, key=lambda path: int(path.name.partition("-")[2]), default=None)
+
+
+def learning_curve(history: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Return step, Spearman x 100 on the validation part, and mean loss up to each checkpoint."""
+    losses = {entry["step"]: entry["loss"] for entry in history if "loss" in entry}
+    found = {e["step"]: e[f"eval_{METRIC}"] for e in history if f"eval_{METRIC}" in e}
+    steps = sorted(found)
+    return {
+        "step": steps,
+        "spearman": [float(found[step]) for step in steps],
+        "loss": [float(losses.get(step, torch.nan)) for step in steps],
+    }

@@ -1,0 +1,176 @@
+"""From a name to a sentence encoder: starter, folder or hub id, with its pooling."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tilth.errors import InputError
+from tilth.models.device import choose_device
+from tilth.models.source import Source, find_source, hub_answers, not_reached
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+POOLINGS = ("mean", "cls", "max")
+# The end of an architecture's name when the model writes instead of reading.
+_WRITERS = ("ForCausalLM", "LMHeadModel")
+
+
+def load_encoder(
+    name: str,
+    *,
+    pooling: str | None = None,
+    max_length: int | None = None,
+    device: str = "auto",
+) -> SentenceTransformer:
+    """Load a sentence encoder by name, in float32.
+
+    Args:
+        name: `starter`, a folder or a hub id, of a sentence-transformers model or of any
+            transformers encoder, such as a masked language model.
+        pooling: how a sentence's vector comes from its tokens' vectors: `mean`, `cls` (the first
+            token's) or `max`. Default: as saved; `mean` for a plain transformers encoder.
+        max_length: tokens read of a text; default: as saved.
+        device: `auto`, `cpu`, `cuda` or `cuda:N`.
+
+    Raises:
+        InputError: there is no such model, it is no encoder, or it is saved without pooling and
+            none is given.
+    """
+    if pooling is not None and pooling not in POOLINGS:
+        raise InputError(f"pooling {pooling!r} is unknown: use one of {', '.join(POOLINGS)}")
+    place = choose_device(device)
+    source = _source(name)
+    local = source.on_hub and not hub_answers()
+    try:
+        encoder = _load(source, str(place), local)
+    except (OSError, ValueError, KeyError, ImportError, AttributeError, RuntimeError) as error:
+        if local:
+            raise not_reached(name) from error
+        reason = " ".join(str(error).split())[:300]
+        raise InputError(f"encoder {name!r} does not load: {reason}") from error
+    _set_pooling(encoder, name, pooling)
+    if max_length is not None:
+        _set_max_length(encoder, name, max_length)
+    return encoder.eval()
+
+
+def _source(name: str) -> Source:
+    folder = Path(name).expanduser()
+    saved = folder / "modules.json"
+    return find_source(
+        name, starter="encoder", marker="modules.json" if saved.is_file() else "config.json"
+    )
+
+
+def _load(source: Source, device: str, local: bool) -> SentenceTransformer:
+    from sentence_transformers import SentenceTransformer
+
+    if not source.on_hub and not (Path(source.name) / "modules.json").is_file():
+        _refuse_writers(source)
+    with _quietly():
+        # Training and cosines are in float32 however the weights were saved.
+        return SentenceTransformer(
+            source.name,
+            device=device,
+            local_files_only=local,
+            trust_remote_code=not source.on_hub and _is_ours(Path(source.name)),
+            model_kwargs={"dtype": torch.float32, "use_safetensors": True},
+        )
+
+
+def _is_ours(folder: Path) -> bool:
+    """Tell whether a folder's module classes are installed here with tilth; none lies in it."""
+    saved = folder / "modules.json"
+    if not saved.is_file() or any(folder.rglob("*.py")):
+        return False
+    kinds = [str(module.get("type")) for module in json.loads(saved.read_text(encoding="utf-8"))]
+    return all(kind.startswith(("sentence_transformers.", "tilth.encoders.")) for kind in kinds)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep quiet about what is as wanted: a masked language model's head is not loaded."""
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    bar = logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+        if bar:
+            logging.enable_progress_bar()
+
+
+def _refuse_writers(source: Source) -> None:
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(source.name)
+    kinds = getattr(config, "architectures", None) or []
+    if getattr(config, "is_decoder", False) or any(kind.endswith(_WRITERS) for kind in kinds):
+        raise ValueError(
+            f"it is a language model that writes ({', '.join(kinds) or config.model_type}): give "
+            "an encoder, such as a masked language model"
+        )
+
+
+def _set_pooling(encoder: SentenceTransformer, name: str, pooling: str | None) -> None:
+    """Put the pooling asked for in place of the saved one; check that there is one."""
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    kinds = [type(module) for module in encoder]
+    if Transformer not in kinds:  # word vectors and the like pool by themselves
+        if pooling is not None:
+            raise InputError(f"encoder {name!r} has no token vectors to pool: leave pooling out")
+        return
+    if pooling is None:
+        if Pooling not in kinds and kinds[-1] is Transformer:
+            raise InputError(
+                f"encoder {name!r} is saved without pooling, its texts have no one vector: say "
+                f"which, --pooling {' or '.join(POOLINGS)}"
+            )
+        return
+    width = encoder[kinds.index(Transformer)].get_embedding_dimension()
+    module = Pooling(width, pooling_mode=pooling).to(encoder.device)
+    if Pooling in kinds:
+        encoder[kinds.index(Pooling)] = module
+    else:
+        encoder.append(module)
+
+
+def _set_max_length(encoder: SentenceTransformer, name: str, max_length: int) -> None:
+    limit = encoder.max_seq_length
+    if max_length < 3 or (limit is not None and max_length > limit):
+        raise InputError(
+            f"max_length is {max_length}: encoder {name!r} reads 3 to {limit or 'any number of'} "
+            "tokens"
+        )
+    encoder.max_seq_length = max_length
+
+
+def fingerprint_encoder(encoder: SentenceTransformer) -> str:
+    """Return 16 hex digits over every module's kind and a sample of its weights.
+
+    Neither the device nor the precision enters.
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    for module in encoder:
+        digest.update(type(module).__name__.encode())
+        config: Any = getattr(module, "get_config_dict", dict)()
+        digest.update(repr(sorted(config.items())).encode())
+    for key, tensor in sorted(encoder.state_dict().items()):
+        flat = tensor.detach().reshape(-1)
+        step = max(1, flat.numel() // 256)
+        digest.update(f"{key}{tuple(tensor.shape)}".encode())
+        digest.update(flat[::step][:256].float().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
