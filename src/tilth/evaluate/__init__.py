@@ -1,0 +1,1 @@
+"""Measures what trained models are worth: sentence encoders on STS sets."""

@@ -1,0 +1,213 @@
+"""Where STS sets lie: this project's layout, SentEval's, SemEval's own, and the hub."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tilth.data.sources import Hub, locate
+from tilth.errors import InputError
+
+log = logging.getLogger(__name__)
+
+DEFAULT_SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sick")
+KNOWN_SETS = (*DEFAULT_SETS, "stsb-dev", "stsb-train", "sick-dev", "sick-train")
+LOOKED_FOR = (
+    "sts12.jsonl and the like (also .json .csv .tsv, each also with .gz, .parquet) in it or in "
+    "its folder sts; STS.input.*.txt with STS.gs.*.txt below a folder such as STS12-en-test; "
+    "sts-test.csv; SICK_test_annotated.txt"
+)
+
+_SYNONYMS = {"stsb-test": "stsb", "sick-test": "sick"}
+_HUB_SETS = {
+    **{name: (f"mteb/{name}-sts", "test") for name in DEFAULT_SETS[:5]},
+    "stsb": ("mteb/stsbenchmark-sts", "test"),
+    "stsb-dev": ("mteb/stsbenchmark-sts", "validation"),
+    "stsb-train": ("mteb/stsbenchmark-sts", "train"),
+    "sick": ("mteb/sickr-sts", "test"),
+}
+_ENDING = re.compile(r"\.(jsonl|json|csv|tsv)(\.gz)?$|\.parquet$", re.IGNORECASE)
+_BENCHMARK = re.compile(r"sts-(train|dev|test)\.csv", re.IGNORECASE)
+_SICK = re.compile(r"SICK_(train|trial|test_annotated)\.txt", re.IGNORECASE)
+_SICK_SETS = {"train": "sick-train", "trial": "sick-dev", "test_annotated": "sick"}
+_SEMEVAL = re.compile(r"STS(?:20\d\d)?\.(input|gs)\.(.+)\.txt", re.IGNORECASE)
+_YEAR = re.compile(r"(?<!\d)20(1[2-6])(?!\d)|sts[-_ ]?(?:20)?(1[2-6])(?!\d)", re.IGNORECASE)
+# What SemEval's archives unpack to where the name has no year.
+_FOLDER_YEARS = {"test-gold": "12", "test-gs": "13", "test_evaluation_task2a": "15"}
+# Words in the names of folders that hold other data of the same years.
+_SPANISH = {"es", "spanish"}
+_TRAINING = {"train", "trial"}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file, or pair of files, of a set.
+
+    Attributes:
+        kind: how it is written.
+        path: of the file; of the texts for `semeval`; None for `hub`.
+        subset: the name of all its pairs' subset; None: a column says.
+        gold: the file of scores of `semeval`; None there: it was not found.
+        hub: the data set of `hub`.
+        split: of `hub`.
+    """
+
+    kind: Literal["rows", "benchmark", "sick", "semeval", "hub"]
+    path: Path | None = None
+    subset: str | None = None
+    gold: Path | None = None
+    hub: Hub | None = None
+    split: str = "test"
+
+    def __str__(self) -> str:
+        """Return the place, for messages."""
+        return str(self.path) if self.path else f"{self.hub.name if self.hub else ''}:{self.split}"
+
+
+def set_name(name: str) -> str:
+    """Return the one name of a set: `stsb-test` is `stsb`, other names stay."""
+    return _SYNONYMS.get(name, name)
+
+
+def default_names(data: str | Path) -> list[str]:
+    """Return the sets that are asked for when none is named: the usual seven, or a file's own."""
+    path = Path(data)
+    if path.is_dir() or str(data) == "hub":
+        return list(DEFAULT_SETS)
+    return list(find_sets(data))
+
+
+def find_sets(data: str | Path) -> dict[str, list[Part]]:
+    """Find the sets that a place holds, without reading them.
+
+    Args:
+        data: a folder, a file of pairs, `hub`, or the name of one data set of the hub.
+
+    Returns:
+        Set name -> its parts.
+
+    Raises:
+        InputError: there is no such file or folder, or its ending is not known.
+    """
+    path = Path(data)
+    if path.is_dir():
+        return _find_in_folder(path)
+    if path.exists():
+        return _find_file(path)
+    if str(data) == "hub":
+        return {
+            name: [Part("hub", hub=Hub(repository, None), split=split)]
+            for name, (repository, split) in _HUB_SETS.items()
+        }
+    found = locate(data)
+    if not isinstance(found, Hub):
+        raise InputError(f"{data}: no such file or folder: check the path")
+    return {found.name.split("/")[1]: [Part("hub", hub=found)]}
+
+
+def _find_file(path: Path) -> dict[str, list[Part]]:
+    special = _special_file(path)
+    if special is not None:
+        return {special[0]: [special[1]]}
+    if not _ENDING.search(path.name):
+        raise InputError(
+            f"{path}: the ending is not known: give a .jsonl, .json, .csv or .tsv file of pairs "
+            "(each also with .gz), .parquet, or a folder"
+        )
+    return {_stem(path): [Part("rows", path)]}
+
+
+def _find_in_folder(root: Path) -> dict[str, list[Part]]:
+    found: defaultdict[str, list[Part]] = defaultdict(list)
+    for folder in (root, root / "sts"):
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            usual = _ENDING.search(path.name) and not _BENCHMARK.fullmatch(path.name)
+            if path.is_file() and usual and not path.name.startswith("."):
+                found[_stem(path)].append(Part("rows", path))
+    semeval: list[Path] = []
+    for path in _walk(root):
+        special = _special_file(path)
+        if special is not None:
+            found[special[0]].append(special[1])
+        elif _SEMEVAL.fullmatch(path.name):
+            semeval.append(path)
+    for name, part in _pair_up(root, semeval):
+        found[name].append(part)
+    return dict(found)
+
+
+def _stem(path: Path) -> str:
+    return set_name(_ENDING.sub("", path.name))
+
+
+def _walk(root: Path) -> Iterator[Path]:
+    """Yield the files below a folder, by name, without hidden ones and what archives leave."""
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(name for name in folders if not name.startswith((".", "__")))
+        yield from (Path(folder, name) for name in sorted(files) if not name.startswith("."))
+
+
+def _special_file(path: Path) -> tuple[str, Part] | None:
+    """Return the set of a file that SentEval's layout names, None for others."""
+    if match := _BENCHMARK.fullmatch(path.name):
+        return set_name(f"stsb-{match[1].lower()}"), Part("benchmark", path)
+    if match := _SICK.fullmatch(path.name):
+        return _SICK_SETS[match[1].lower()], Part("sick", path, subset="sick")
+    return None
+
+
+def _pair_up(root: Path, paths: list[Path]) -> Iterator[tuple[str, Part]]:
+    """Yield the subsets of SemEval's files: texts with their scores."""
+    sides: dict[str, defaultdict[tuple[str, str], list[Path]]]
+    sides = {"input": defaultdict(list), "gs": defaultdict(list)}
+    for path in paths:
+        match = _SEMEVAL.fullmatch(path.name)
+        assert match is not None
+        name = _year_set(root, path)
+        # SentEval and later work call the subset surprise.OnWN of 2012 OnWN, too.
+        subset = match[2].removeprefix("surprise.")
+        reason = "no year, or no English test set" if name is None else "a concatenation"
+        if name is None or subset.upper() == "ALL":
+            log.info("%s: left out: %s", path, reason)
+        elif (name, subset) == ("sts13", "SMT"):
+            log.info("%s: left out: the usual STS13 is without SMT", path)
+        else:
+            sides[match[1].lower()][name, subset].append(path)
+    for (name, subset), inputs in sides["input"].items():
+        golds = sides["gs"][name, subset]
+        beside = [(one, two) for one in inputs for two in golds if one.parent == two.parent]
+        if not beside:
+            beside = [(inputs[0], golds[0])] if len(inputs) == len(golds) == 1 else []
+        for path, gold in beside:
+            yield name, Part("semeval", path, subset, gold)
+        if not beside:
+            yield name, Part("semeval", inputs[0], subset)
+    for key in sides["gs"].keys() - sides["input"].keys():
+        for gold in sides["gs"][key]:
+            log.warning("%s: scores without their file of texts are left out", gold)
+
+
+def _year_set(root: Path, path: Path) -> str | None:
+    """Return the set of a SemEval file by the nearest name with a year; None: not a test set."""
+    root = root.resolve()
+    folders = [root.name, *path.resolve().parent.relative_to(root).parts]
+    for folder in folders:
+        words = set(re.split(r"[^a-z]+", folder.lower()))
+        if words & _SPANISH or (words & _TRAINING and "test" not in words):
+            return None
+    for name in (path.name, *reversed(folders)):
+        if match := _YEAR.search(name):
+            return f"sts{match[1] or match[2]}"
+        if name.lower() in _FOLDER_YEARS:
+            return f"sts{_FOLDER_YEARS[name.lower()]}"
+    for parent in root.parents:
+        match = _YEAR.search(parent.name)
+        if match and match[2]:
+            return f"sts{match[2]}"
+    return None

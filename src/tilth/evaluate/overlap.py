@@ -1,0 +1,184 @@
+"""Sentences of the evaluation sets that stand in the training rows, too."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilth.errors import InputError
+from tilth.evaluate.sets import StsSet
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+Rows = TypeVar("Rows", "Dataset", Sequence[Mapping[str, Any]])
+
+_PAIR = ("text_a", "text_b")
+_SINGLE = "text"
+_ROWS_AT_ONCE = 10_000
+
+
+class _Spaced(dict[int, int]):
+    """Maps the code points of punctuation to a space, others to themselves."""
+
+    def __missing__(self, code: int) -> int:
+        mapped = ord(" ") if unicodedata.category(chr(code)).startswith("P") else code
+        self[code] = mapped
+        return mapped
+
+
+_PUNCTUATION = _Spaced()
+
+
+@dataclass(slots=True)
+class Overlap:
+    """What the training rows hold of one evaluation set.
+
+    Attributes:
+        rows: training rows that hold a sentence of the set.
+        pairs: training rows that hold both sentences of a pair of the set, in either order.
+        sentences: the sentences found, as `plain_sentence` gives them.
+    """
+
+    rows: int = 0
+    pairs: int = 0
+    sentences: set[str] = field(default_factory=set)
+
+    def counts(self) -> dict[str, int]:
+        """Return the counts, sentences each once."""
+        return {"rows": self.rows, "pairs": self.pairs, "sentences": len(self.sentences)}
+
+
+def plain_sentence(text: str) -> str:
+    """Return a text without case, punctuation and further white space (NFKC).
+
+    A text of nothing but punctuation keeps it, so that two of them do not become equal.
+
+    Example:
+        >>> plain_sentence("The  ﬁrst swallow, at last!")
+        'the first swallow at last'
+    """
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    return " ".join(folded.translate(_PUNCTUATION).split()) or " ".join(folded.split())
+
+
+def find_overlap(
+    training: Dataset | Sequence[Mapping[str, Any]], sets: Iterable[StsSet]
+) -> dict[str, Overlap]:
+    """Look for the sentences of sets in training rows.
+
+    Args:
+        training: rows; their texts are text_a and text_b, else text, else every column of texts.
+        sets: the evaluation sets.
+
+    Returns:
+        Set name -> what was found.
+
+    Raises:
+        InputError: a training row has no text.
+    """
+    index = _Index(sets)
+    for texts in _texts_of_rows(training):
+        index.count(texts)
+    return index.found
+
+
+def without_overlap(rows: Rows, sets: Iterable[StsSet]) -> tuple[Rows, dict[str, dict[str, int]]]:
+    """Drop the training rows that hold a sentence of an evaluation set.
+
+    Args:
+        rows: a `datasets.Dataset` or a list of dicts, with texts as in `find_overlap`.
+        sets: the evaluation sets.
+
+    Returns:
+        The other rows, of the same type and in their order, and for each set how many rows, pairs
+        and sentences were found.
+
+    Raises:
+        InputError: a row has no text.
+    """
+    index = _Index(sets)
+    kept = [row for row, texts in enumerate(_texts_of_rows(rows)) if not index.count(texts)]
+    counts = {name: overlap.counts() for name, overlap in index.found.items()}
+    if hasattr(rows, "select"):
+        return cast("Rows", rows.select(kept)), counts
+    return cast("Rows", [rows[row] for row in kept]), counts
+
+
+def untouched(sts: StsSet, overlap: Overlap) -> NDArray[np.bool_]:
+    """Return which pairs of a set have no text that stands in the training rows, (pairs,)."""
+    return np.array(
+        [
+            plain_sentence(one) not in overlap.sentences
+            and plain_sentence(two) not in overlap.sentences
+            for one, two in zip(sts.texts_a, sts.texts_b, strict=True)
+        ],
+        np.bool_,
+    )
+
+
+class _Index:
+    """The sentences and pairs of the sets, and what was found of them."""
+
+    def __init__(self, sets: Iterable[StsSet]) -> None:
+        self.found: dict[str, Overlap] = {}
+        self._sentences: dict[str, set[str]] = {}
+        self._pairs: dict[tuple[str, str], set[str]] = {}
+        for sts in sets:
+            self.found[sts.name] = Overlap()
+            for texts in zip(sts.texts_a, sts.texts_b, strict=True):
+                one, two = sorted(map(plain_sentence, texts))
+                for sentence in (one, two):
+                    self._sentences.setdefault(sentence, set()).add(sts.name)
+                self._pairs.setdefault((one, two), set()).add(sts.name)
+
+    def count(self, texts: Iterable[str]) -> bool:
+        """Count a training row in; return whether it holds a sentence of any set."""
+        held = sorted(text for text in map(plain_sentence, texts) if text in self._sentences)
+        touched: set[str] = set()
+        for text in held:
+            for name in self._sentences[text]:
+                self.found[name].sentences.add(text)
+                touched.add(name)
+        for name in touched:
+            self.found[name].rows += 1
+        both = (self._pairs.get(pair, set()) for pair in combinations(held, 2))
+        for name in set().union(*both):
+            self.found[name].pairs += 1
+        return bool(held)
+
+
+def _texts_of_rows(rows: Dataset | Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
+    """Yield the texts of each row."""
+    for number, row in enumerate(_each_row(rows)):
+        if all(name in row for name in _PAIR):
+            texts = [row[name] for name in _PAIR]
+        else:
+            texts = [row[_SINGLE]] if _SINGLE in row else list(row.values())
+        texts = [text for text in texts if isinstance(text, str)]
+        if not texts:
+            raise InputError(
+                f"training row {number} has no text among {', '.join(row) or 'no columns'} (rows "
+                "count from 0): give rows with text_a and text_b, or text"
+            )
+        yield texts
+
+
+def _each_row(rows: Dataset | Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Yield rows; those of a `datasets.Dataset` many at a time, and only columns that matter."""
+    if not hasattr(rows, "select_columns"):
+        yield from rows
+        return
+    dataset = cast("Dataset", rows)
+    names = dataset.column_names
+    wanted = [name for name in _PAIR if set(_PAIR) <= set(names)]
+    wanted = wanted or [name for name in names if name == _SINGLE] or list(names)
+    for batch in dataset.select_columns(wanted).with_format(None).iter(batch_size=_ROWS_AT_ONCE):
+        for values in zip(*(batch[name] for name in wanted), strict=True):
+            yield dict(zip(wanted, values, strict=True))

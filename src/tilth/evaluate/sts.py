@@ -1,0 +1,326 @@
+"""How well an encoder's cosines follow the similarity that people see (STS)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilth.errors import InputError, TilthError
+from tilth.evaluate.correlation import (
+    Numbers,
+    average_ranks,
+    bootstrap_spearman,
+    interval,
+    pearson,
+    spearman,
+)
+from tilth.evaluate.cosines import BATCH, DECIMALS, Encoder, pair_cosines
+from tilth.evaluate.overlap import find_overlap, untouched
+from tilth.evaluate.sets import StsSet, asked_sets, read_sets
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+log = logging.getLogger(__name__)
+
+PROTOCOLS = ("all", "mean")
+_FEWEST_PAIRS = 3
+# SemEval's sets, made of subsets; copies on the hub do not say which pair is of which.
+_DIVIDED = ("sts12", "sts13", "sts14", "sts15", "sts16")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """One set with the encoder's cosines.
+
+    Attributes:
+        sts: the pairs measured.
+        cosine: of each pair's vectors, -1 to 1; 0 where a vector is zero. # (pairs,)
+        overlap: rows, pairs, sentences of the training rows; None: no training rows were given.
+        dropped: pairs left out for their overlap; None: overlap was not to be dropped.
+    """
+
+    sts: StsSet
+    cosine: Numbers
+    overlap: dict[str, int] | None = None
+    dropped: int | None = None
+
+
+def evaluate_sts(
+    encoder: Encoder,
+    data: str | Path,
+    *,
+    protocol: str = "all",
+    sets: Sequence[str] | None = None,
+    training: Dataset | Sequence[Mapping[str, Any]] | None = None,
+    drop_overlap: bool = False,
+    bootstrap: int = 1000,
+    seed: int = 0,
+    batch: int = BATCH,
+) -> dict[str, dict[str, Any]]:
+    """Measure an encoder on STS sets: correlation x 100 of its cosines with people's scores.
+
+    Args:
+        encoder: a SentenceTransformer, or anything with `encode(list of texts) -> array`.
+        data: where the sets are, as in `tilth.evaluate.sets.read_sets`.
+        protocol: `all`: one correlation over all pairs of a set; `mean`: the mean of its subsets'
+            correlations, each counting the same.
+        sets: names of sets; default: sts12 to sts16, stsb, sick, or a file's own.
+        training: rows the encoder was trained on, to count what they share with the sets.
+        drop_overlap: leave out the pairs of which a text stands in the training rows.
+        bootstrap: resamples for the 95% interval of Spearman; 0: no interval.
+        seed: of the resamples.
+        batch: texts encoded at once, 1 or more.
+
+    Returns:
+        Set name -> spearman, pearson, n (pairs), low, high (None without bootstrap), data (12 hex
+        digits over the pairs), subsets (name -> spearman, pearson, n; None where undefined),
+        overlap (with training), dropped (with drop_overlap). "mean" -> spearman, pearson, low,
+        high over the sets, sets (their names), missing (asked for, not in the mean).
+
+    Raises:
+        InputError: an argument or the data is wrong.
+        TilthError: the encoder gives no numbers, or every text the same vector.
+
+    Reference:
+        Protocols: Schick and Schütze 2021, arXiv:2104.07540, section 4 (`all`) and Table 5
+        (`mean`). Cosine alone, where the original's evaluator took the best of four similarities.
+    """
+    _check_options(protocol, drop_overlap, training, bootstrap, batch)
+    measured = measure_sts(
+        encoder, data, protocol=protocol, sets=sets, training=training,
+        drop_overlap=drop_overlap, batch=batch,
+    )  # fmt: skip
+    return summarise_sts(
+        measured, asked_sets(data, sets), protocol=protocol, bootstrap=bootstrap, seed=seed
+    )
+
+
+def measure_sts(
+    encoder: Encoder,
+    data: str | Path,
+    *,
+    protocol: str = "all",
+    sets: Sequence[str] | None = None,
+    training: Dataset | Sequence[Mapping[str, Any]] | None = None,
+    drop_overlap: bool = False,
+    batch: int = BATCH,
+) -> list[Measured]:
+    """Encode the sets' sentences, each distinct one once, and return each pair's cosine.
+
+    Args and errors are those of `evaluate_sts`; `protocol` decides only what must be defined.
+    """
+    _check_options(protocol, drop_overlap, training, 0, batch)
+    found = read_sets(data, sets)
+    overlaps = {} if training is None else find_overlap(training, found)
+    kept: list[tuple[StsSet, int]] = []
+    for sts in found:
+        if protocol == "mean" and sts.name in _DIVIDED and set(sts.subsets) == {sts.name}:
+            log.warning("%s: its files name no subsets: mean is the same as all here", sts.name)
+        left = sts.keep(untouched(sts, overlaps[sts.name])) if drop_overlap else sts
+        wrong, dropped = _undefined(left, protocol, sts.subsets), len(sts) - len(left)
+        if wrong and dropped:
+            log.warning("%s: left out, after %d pairs were dropped: %s", sts.name, dropped, wrong)
+        elif wrong:
+            raise InputError(f"{data}: {wrong}: give other pairs, or leave {sts.name} out of sets")
+        else:
+            kept.append((left, dropped))
+    if not kept:
+        raise InputError(
+            f"{data}: dropping the overlap leaves no set with enough pairs: train on other rows"
+        )
+    cosines = pair_cosines(encoder, [sts for sts, _ in kept], batch)
+    measured = [
+        Measured(
+            sts,
+            cosine,
+            overlaps[sts.name].counts() if overlaps else None,
+            dropped if drop_overlap else None,
+        )
+        for (sts, dropped), cosine in zip(kept, cosines, strict=True)
+    ]
+    for one in measured:
+        _check_cosines(one, protocol)
+    return measured
+
+
+def summarise_sts(
+    measured: Sequence[Measured],
+    asked: Sequence[str],
+    *,
+    protocol: str = "all",
+    bootstrap: int = 1000,
+    seed: int = 0,
+) -> dict[str, dict[str, Any]]:
+    """Return the correlations of measured sets, as `evaluate_sts` does.
+
+    Args:
+        measured: from `measure_sts` with the same protocol.
+        asked: the sets that were asked for, from `tilth.evaluate.sets.asked_sets`.
+        protocol: `all` or `mean`.
+        bootstrap: resamples, 0 or more.
+        seed: of the resamples; each set has its own generator by (seed, name).
+    """
+    scores: dict[str, dict[str, Any]] = {}
+    replicates = []
+    for one in measured:
+        drawn = _replicates(one, protocol, bootstrap, seed)  # (resamples,)
+        replicates.append(drawn)
+        scores[one.sts.name] = _summary(one, protocol, drawn)
+    names = list(scores)
+    low, high = _interval(np.mean(replicates, axis=0))
+    scores["mean"] = {
+        "spearman": float(np.mean([scores[name]["spearman"] for name in names])),
+        "pearson": float(np.mean([scores[name]["pearson"] for name in names])),
+        "low": low,
+        "high": high,
+        "sets": names,
+        "missing": [name for name in asked if name not in names],
+    }
+    return scores
+
+
+def most_wrong(measured: Sequence[Measured], count: int) -> list[dict[str, Any]]:
+    """Return the pairs that the encoder ranks most unlike people.
+
+    Args:
+        measured: from `measure_sts`.
+        count: how many pairs at most; half of them are rated too high by the encoder, half too
+            low, and an odd one too high.
+
+    Returns:
+        Dicts of set, text_a, text_b, gold, cosine, gold_rank and cosine_rank (place within the
+        set, 0 the least alike, 1 the most): first those rated too high, each half beginning with
+        the largest difference.
+    """
+    rows: list[dict[str, Any]] = []
+    for one in measured:
+        gold_rank, cosine_rank = _percentiles(one.sts.gold), _percentiles(one.cosine)  # (pairs,)
+        rows += [
+            {
+                "set": one.sts.name,
+                "text_a": one.sts.texts_a[place],
+                "text_b": one.sts.texts_b[place],
+                "gold": float(one.sts.gold[place]),
+                "cosine": float(one.cosine[place]),
+                "gold_rank": float(gold_rank[place]),
+                "cosine_rank": float(cosine_rank[place]),
+            }
+            for place in range(len(one.cosine))
+        ]
+    rows.sort(key=lambda row: row["gold_rank"] - row["cosine_rank"])  # stable
+    high = [row for row in rows if row["cosine_rank"] > row["gold_rank"]]
+    low = [row for row in reversed(rows) if row["cosine_rank"] < row["gold_rank"]]
+    return high[: (count + 1) // 2] + low[: count // 2]
+
+
+def _check_options(
+    protocol: str, drop_overlap: bool, training: object, bootstrap: int, batch: int
+) -> None:
+    if protocol not in PROTOCOLS:
+        raise InputError(f"protocol {protocol!r} is unknown: use {' or '.join(PROTOCOLS)}")
+    if drop_overlap and training is None:
+        raise InputError("drop_overlap needs the training rows: give them as training")
+    if isinstance(training, (str, Path)):
+        raise InputError(f"training {str(training)!r} is a name: give rows, read by read_rows")
+    if bootstrap < 0:
+        raise InputError(f"bootstrap is {bootstrap}: give 0 or more resamples")
+    if batch < 1:
+        raise InputError(f"batch is {batch}: give 1 or more texts")
+
+
+def _groups(sts: StsSet, protocol: str) -> dict[str, NDArray[np.intp]]:
+    """Return what has a correlation of its own: name for messages -> places of the pairs."""
+    if protocol == "all":
+        return {f"set {sts.name}": np.arange(len(sts))}
+    return {f"subset {key} of {sts.name}": at for key, at in sts.subset_places().items()}
+
+
+def _undefined(sts: StsSet, protocol: str, subsets: Sequence[str]) -> str | None:
+    """Say why a set has no correlation, whatever the encoder; None when it has.
+
+    A set that lost one of its `subsets` has none either: the mean would be of other subsets.
+    """
+    if not len(sts):
+        return f"set {sts.name} has 0 pairs"
+    lost = sorted(set(subsets) - set(sts.subsets))
+    if protocol == "mean" and lost:
+        return f"subset {lost[0]} of {sts.name} has 0 pairs"
+    for name, places in _groups(sts, protocol).items():
+        if len(places) < _FEWEST_PAIRS:
+            return f"{name} has {len(places)} pairs: Spearman needs {_FEWEST_PAIRS} or more"
+        if np.ptp(sts.gold[places]) == 0:
+            return f"{name}: Spearman is undefined: every score is {sts.gold[places[0]]:g}"
+    return None
+
+
+def _check_cosines(one: Measured, protocol: str) -> None:
+    for name, places in _groups(one.sts, protocol).items():
+        cosine = one.cosine[places]
+        if np.ptp(cosine) <= 2 * 10.0**-DECIMALS:
+            raise TilthError(
+                f"{name}: correlation is undefined: all {len(places)} pairs have cosine "
+                f"{cosine[0]:.3f}: the encoder gives every text the same vector: train it longer, "
+                "or load another"
+            )
+
+
+def _replicates(one: Measured, protocol: str, resamples: int, seed: int) -> Numbers:
+    """Return Spearman of resamples, within subsets for the protocol `mean`, (resamples,)."""
+    key = blake2b(f"{seed}/{one.sts.name}".encode(), digest_size=16).digest()
+    generator = np.random.default_rng(int.from_bytes(key, "big"))
+    drawn = [
+        bootstrap_spearman(one.sts.gold[places], one.cosine[places], resamples, generator)
+        for places in _groups(one.sts, protocol).values()
+    ]
+    return np.asarray(np.mean(drawn, axis=0))  # (resamples,)
+
+
+def _summary(one: Measured, protocol: str, replicates: Numbers) -> dict[str, Any]:
+    gold, cosine = one.sts.gold, one.cosine
+    groups = list(_groups(one.sts, protocol).values())
+    low, high = _interval(replicates)
+    summary: dict[str, Any] = {
+        "spearman": 100 * float(np.mean([spearman(gold[at], cosine[at]) for at in groups])),
+        "pearson": 100 * float(np.mean([pearson(gold[at], cosine[at]) for at in groups])),
+        "n": len(gold),
+        "low": low,
+        "high": high,
+        "data": one.sts.identity,
+        "subsets": {
+            name: {
+                "spearman": _percent(spearman(gold[at], cosine[at])),
+                "pearson": _percent(pearson(gold[at], cosine[at])),
+                "n": len(at),
+            }
+            for name, at in one.sts.subset_places().items()
+        },
+    }
+    if one.overlap is not None:
+        summary["overlap"] = one.overlap
+    if one.dropped is not None:
+        summary["dropped"] = one.dropped
+    return summary
+
+
+def _percent(correlation: float) -> float | None:
+    return None if np.isnan(correlation) else 100 * correlation
+
+
+def _interval(replicates: Numbers) -> tuple[float | None, float | None]:
+    if not len(replicates):
+        return None, None
+    low, high = interval(replicates)
+    return 100 * low, 100 * high
+
+
+def _percentiles(values: Numbers) -> Numbers:
+    """Return ranks from 0 to 1; equal values share theirs, (pairs,)."""
+    return (average_ranks(values) - 1) / (len(values) - 1)
