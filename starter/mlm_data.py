@@ -21,7 +21,15 @@ from pathlib import Path
 import numpy as np
 import torch
 from lm_sentences import DEFAULT_DATA, read_lines, read_rows, tidy, untokenise
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from transformers import PreTrainedTokenizerFast
 
 ENTRIES, WIDTH = 12_032, 256

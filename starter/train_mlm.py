@@ -90,7 +90,7 @@ class Segments:
         return [found[i] for i in rng.permutation(len(found))]
 
     def collate(self, rows: np.ndarray, rng: np.random.Generator) -> Batch:
-        """Return a batch with a quarter of its tokens masked (80% [MASK], 10% another, 10% kept)."""
+        """Return a batch with a quarter of its tokens masked (of these 10% kept, 10% others)."""
         lengths = self.offsets[rows + 1] - self.offsets[rows] + 2
         width = int(-(-lengths.max() // 8) * 8)
         inputs = np.zeros((len(rows), width), dtype=np.int64)

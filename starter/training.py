@@ -44,7 +44,7 @@ class Replicas:
                 own.copy_(master)
 
     def gradients(self, batches: list[Any]) -> float:
-        """Put the gradient of the mean loss into the model; return the mean of what the loss shows."""
+        """Put the mean loss's gradient into the model; return the mean of what the loss shows."""
         self.refresh()
         total = float(sum(batch.weights.sum() for batch in batches))
 
@@ -122,5 +122,3 @@ def load_checkpoint(
     optimizer.load_state_dict(state)
     counters: dict[str, int] = json.loads((work / "checkpoint.json").read_text())
     return counters
-
-

@@ -5,18 +5,25 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tilth.data import curate
+    from tilth.encoders.bi_encoder import train_encoder
+    from tilth.evaluate.sts import evaluate_sts
     from tilth.generation.dataset import generate
     from tilth.generation.task import load_task
-    from tilth.models import load_lm
+    from tilth.models import load_encoder, load_lm
 
-__all__ = ["curate", "generate", "load_lm", "load_task"]
+__all__ = [
+    "curate", "evaluate_sts", "generate", "load_encoder", "load_lm", "load_task", "train_encoder",
+]  # fmt: skip
 
 # Public name -> where it lives: `import tilth` loads nothing heavy.
 _HOMES = {
     "curate": "tilth.data",
+    "evaluate_sts": "tilth.evaluate.sts",
     "generate": "tilth.generation.dataset",
+    "load_encoder": "tilth.models",
     "load_lm": "tilth.models",
     "load_task": "tilth.generation.task",
+    "train_encoder": "tilth.encoders.bi_encoder",
 }
 
 

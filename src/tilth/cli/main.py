@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from tilth.cli import curate, generate, quickstart, report
+from tilth.cli import curate, evaluate, generate, quickstart, recipe, report, train
 from tilth.cli.screen import errors_to
 from tilth.errors import TilthError
 
@@ -49,6 +49,9 @@ app.command("quickstart")(quickstart.quickstart)
 app.command("generate")(generate.generate)
 app.command("curate")(curate.curate)
 app.command("report")(report.report)
+app.add_typer(train.app, name="train")
+app.add_typer(evaluate.app, name="evaluate")
+app.add_typer(recipe.app, name="recipe")
 
 
 def _version(asked: bool) -> None:

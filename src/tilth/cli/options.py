@@ -42,3 +42,9 @@ Inputs = Annotated[
     ),
 ]
 Column = Annotated[str | None, typer.Option("--column", help="The column that holds the texts.")]
+Pooling = Annotated[
+    str | None,
+    typer.Option(
+        help="How tokens become one vector: mean, cls or max; default: as saved, else mean."
+    ),
+]

@@ -22,7 +22,8 @@ def characters(pairs: Dataset) -> NDArray[np.int64]:
     """Return the characters of each pair's longer text; a batch is padded to its longest."""
     table = pairs.data.table
     columns = [pc.utf8_length(table[name]).to_numpy() for name in (TEXT_A, TEXT_B)]
-    return np.maximum(*columns).astype(np.int64)  # (pairs,)
+    longer: NDArray[np.int64] = np.maximum(*columns).astype(np.int64)  # (pairs,)
+    return longer
 
 
 def length_grouped(
@@ -53,7 +54,7 @@ def length_grouped(
     return [batches[place] for place in rng.permutation(len(batches))]
 
 
-class LengthGrouped(DefaultBatchSampler):  # type: ignore[misc] # the base has no types
+class LengthGrouped(DefaultBatchSampler):
     """Gives sentence-transformers' trainer the batches of `length_grouped`."""
 
     epoch = 0

@@ -24,26 +24,26 @@ if TYPE_CHECKING:
 _VALIDATION_BATCH = 128
 
 
-class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc] # the base has no types
+class _Trainer(SentenceTransformerTrainer):
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
         """Leave the model card alone: the run folder says how the model was made."""
 
 
-class _Follow(TrainerCallback):  # type: ignore[misc]
+class _Follow(TrainerCallback):
     """Shows progress, and sees to a checkpoint after the last step."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+        self, _: TrainingArguments, state: TrainerState, *__: Any, **___: Any
     ) -> None:
         """Count the steps of an earlier session."""
         if state.global_step:
             self._progress.skip(state.global_step)
 
     def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+        self, _: TrainingArguments, state: TrainerState, control: TrainerControl, **__: Any
     ) -> None:
         """Count a step."""
         self._progress.advance(done=1)

@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules.dense import Dense
 
-from tilth.encoders.words import Numbers, WordVectors, read_vectors
+from tilth.encoders.vectors import read_vectors
+from tilth.encoders.words import Numbers, WordVectors
 from tilth.errors import InputError
-
-# After words, whose error names the extra to install.
-from sentence_transformers import SentenceTransformer  # isort: skip
-from sentence_transformers.base.modules.dense import Dense  # isort: skip
 
 
 def usif(

@@ -25,7 +25,6 @@ from tilth.data.lines import read_lines
 from tilth.encoders.vectors import MAX_BYTES, existing, read_vectors
 from tilth.errors import InputError
 
-
 _TEXTS_AT_ONCE = 10_000
 # Chunks whose words are remembered; natural text repeats few of its chunks often.
 _REMEMBERED = 1_000_000

@@ -102,14 +102,14 @@ def _quietly() -> Iterator[None]:
 
     before = logging.get_verbosity()
     bar = logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
         logging.set_verbosity(before)
         if bar:
-            logging.enable_progress_bar()
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _refuse_writers(source: Source) -> None:
@@ -140,7 +140,8 @@ def _set_pooling(encoder: SentenceTransformer, name: str, pooling: str | None) -
                 f"which, --pooling {' or '.join(POOLINGS)}"
             )
         return
-    width = encoder[kinds.index(Transformer)].get_embedding_dimension()
+    transformer: Any = encoder[kinds.index(Transformer)]
+    width = transformer.get_embedding_dimension()
     module = Pooling(width, pooling_mode=pooling).to(encoder.device)
     if Pooling in kinds:
         encoder[kinds.index(Pooling)] = module

@@ -1,0 +1,91 @@
+"""tilth recipe: a paper's tables, made again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tilth.cli import options
+from tilth.cli.screen import note, print_json, print_table
+
+app = typer.Typer(no_args_is_help=True, help="Make a paper's table again, beside its figures.")
+
+_Name = Annotated[str, typer.Argument(help="A recipe's name; tilth recipe list shows them.")]
+
+
+@app.command("list")
+def list_recipes(json: options.Json = False) -> None:
+    """List the recipes.
+
+    [dim]tilth recipe list[/dim]
+    """
+    from tilth.recipes.catalog import RECIPES
+
+    if json:
+        print_json({name: recipe.title for name, recipe in RECIPES.items()})
+        return
+    for name, recipe in RECIPES.items():
+        print(f"{name}\n  {recipe.title}\n  {recipe.source}")
+
+
+@app.command("show")
+def show(name: _Name) -> None:
+    """Show what a recipe does, needs and takes at each scale.
+
+    [dim]tilth recipe show dino-table1[/dim]
+    """
+    from tilth.recipes.catalog import find_recipe
+
+    recipe = find_recipe(name)
+    print(f"{recipe.name}: {recipe.title}\n{recipe.source}\n")
+    for number, step in enumerate(recipe.steps, 1):
+        print(f"  {number}. {step}")
+    print(f"\n--data needs: {recipe.needs}")
+    for scale, size in recipe.scales.items():
+        inputs = "all" if size.inputs is None else f"{size.inputs:,}"
+        settings = ", ".join(f"{key} {value}" for key, value in size.training.items())
+        print(
+            f"--scale {scale}: language model {size.lm}, base {size.base}, {inputs} first texts "
+            f"from the data, {size.first_texts:,} generated, training {settings or 'as published'}"
+        )
+
+
+@app.command("run")
+def run(
+    name: _Name,
+    data: Annotated[Path, typer.Option("--data", "-d", help="The data folder.")],
+    out: options.Out,
+    scale: Annotated[
+        str, typer.Option(help="starter: offline, minutes; paper: the paper's models and sizes.")
+    ] = "starter",
+    seeds: Annotated[int, typer.Option(help="Trainings behind each figure.")] = 1,
+    drop_overlap: Annotated[
+        bool,
+        typer.Option(
+            "--drop-overlap", help="Leave training rows out that hold a sentence of the sets."
+        ),
+    ] = False,
+    device: options.Device = "auto",
+    quiet: options.Quiet = False,
+    json: options.Json = False,
+) -> None:
+    """Run a recipe, or what is left of it; print its table beside the published one.
+
+    [dim]tilth recipe run dino-table1 --data data --out runs/dino --seeds 3[/dim]
+    """
+    from tilth.recipes.catalog import run_recipe
+
+    table, folder = run_recipe(
+        name, scale=scale, data=data, out=out, seeds=seeds, drop_overlap=drop_overlap,
+        device=device, say=(lambda _: None) if quiet else (lambda step: note(f"step: {step}")),
+        quiet=quiet,
+    )  # fmt: skip
+    if json:
+        print(table.to_json(), end="")
+        return
+    print_table(table.title, ("", *table.columns), table.lines())
+    for line in table.notes:
+        note(line)
+    note(f"results: {folder / 'results.md'}, {folder / 'report.html'}")

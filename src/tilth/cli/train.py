@@ -1,0 +1,85 @@
+"""tilth train: encoders from graded pairs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tilth.cli import options
+from tilth.cli.screen import note, print_json, print_table
+
+app = typer.Typer(no_args_is_help=True, help="Train encoders with generated or own data.")
+
+
+@app.command("encoder")
+def encoder(
+    pairs: Annotated[
+        str,
+        typer.Argument(
+            help="A curated set, the generate run that holds one, a labelled file (text_a, "
+            "text_b, label 0 to 1) or a hub data set."
+        ),
+    ],
+    out: options.Out,
+    base: Annotated[
+        str,
+        typer.Option("--base", "-b", help="starter, an encoder's folder, or a hub id."),
+    ] = "starter",
+    epochs: Annotated[float, typer.Option(help="Passes over the pairs.")] = 1.0,
+    batch: Annotated[int, typer.Option(help="Pairs in a step.")] = 32,
+    learning_rate: Annotated[
+        float, typer.Option(help="Highest learning rate. Small bases, such as starter, like 2e-4.")
+    ] = 2e-5,
+    warmup: Annotated[float, typer.Option(help="Share of the steps in which it rises.")] = 0.1,
+    weight_decay: Annotated[float, typer.Option(help="Of AdamW.")] = 0.01,
+    evaluate_every: Annotated[
+        int, typer.Option(help="Steps between checkpoints; the best on the validation part wins.")
+    ] = 100,
+    pooling: options.Pooling = None,
+    max_length: Annotated[int | None, typer.Option(help="Tokens read of a text.")] = None,
+    sts: Annotated[
+        str | None,
+        typer.Option(help="STS sets to measure base and result on (see tilth evaluate sts)."),
+    ] = None,
+    drop_overlap: Annotated[
+        bool,
+        typer.Option("--drop-overlap", help="Leave out pairs that hold a sentence of these sets."),
+    ] = False,
+    seed: options.Seed = 0,
+    device: options.Device = "auto",
+    precision: options.Precision = "auto",
+    overwrite: options.Overwrite = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
+) -> None:
+    """Train a sentence encoder so that cosines come near the labels of pairs.
+
+    [dim]tilth train encoder runs/pairs --out runs/encoder --learning-rate 2e-4[/dim]
+    """
+    from tilth.recipes.training import train_and_measure
+
+    result = train_and_measure(
+        pairs,
+        out,
+        base=base,
+        sts=sts,
+        drop_overlap=drop_overlap,
+        device=device,
+        overwrite=overwrite,
+        quiet=quiet,
+        training={
+            "epochs": epochs, "batch": batch, "learning_rate": learning_rate, "warmup": warmup,
+            "weight_decay": weight_decay, "evaluate_every": evaluate_every, "pooling": pooling,
+            "max_length": max_length, "precision": precision, "seed": seed,
+        },
+    )  # fmt: skip
+    if json:
+        print_json(result.to_dict())
+        return
+    if result.table is not None:
+        print_table(result.table.title, ("", *result.table.columns), result.table.lines())
+    for line in result.notes:
+        note(line)
+    note(f"encoder: {out / 'model'} (step {result.best}, validation {result.validation:.1f})")
+    note(f"report: {out / 'report.html'}")

@@ -1,0 +1,102 @@
+"""All recipes by name, and how one is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tilth.errors import InputError
+from tilth.recipes import dino_table1, dino_table2, dino_table5
+from tilth.recipes.steps import SCALES, Recipe, Steps
+from tilth.report.encoders import write_encoder_report
+from tilth.runs import Run
+
+if TYPE_CHECKING:
+    from tilth.recipes.table import Table
+
+RECIPES: dict[str, Recipe] = {
+    module.RECIPE.name: module.RECIPE for module in (dino_table1, dino_table2, dino_table5)
+}
+
+
+def find_recipe(name: str) -> Recipe:
+    """Return a recipe by name.
+
+    Raises:
+        InputError: there is none of that name.
+    """
+    if name not in RECIPES:
+        raise InputError(f"no recipe {name!r}: there are {', '.join(RECIPES)}")
+    return RECIPES[name]
+
+
+def run_recipe(
+    name: str,
+    *,
+    scale: str,
+    data: Path,
+    out: Path,
+    seeds: int = 1,
+    drop_overlap: bool = False,
+    device: str = "auto",
+    say: Callable[[str], None] = lambda _: None,
+    quiet: bool = False,
+) -> tuple[Table, Path]:
+    """Run a recipe, or what is left of it.
+
+    Args:
+        name: such as `dino-table1`.
+        scale: `starter` or `paper`.
+        data: the data folder.
+        out: holds `steps/`, one run folder for each step, and NAME with results.json, results.md
+            and report.html. Recipes with the same `out` share their steps.
+        seeds: trainings behind each figure.
+        drop_overlap: leave training rows out that hold a sentence of an evaluation set.
+        device: where models run.
+        say: called with the name of each step as it begins.
+        quiet: no progress bars.
+
+    Returns:
+        The table and the folder of the result.
+
+    Raises:
+        InputError: an argument or the data is wrong, or `out` holds a run with other settings.
+        TilthError: a step failed.
+    """
+    recipe = find_recipe(name)
+    if scale not in SCALES:
+        raise InputError(f"scale {scale!r} is unknown: use {' or '.join(SCALES)}")
+    steps = Steps(
+        # Steps of another scale or of other rows lie elsewhere: they are not the same steps.
+        out / f"{scale}{'-drop-overlap' if drop_overlap else ''}",
+        data, recipe.scales[scale], seeds, drop_overlap, say, quiet, device,
+    )  # fmt: skip
+    result = recipe.run(steps)
+    run = Run.open(
+        steps.folder / name,
+        command=f"recipe run {name}",
+        settings={"scale": scale, "data": str(data), "seeds": seeds, "drop_overlap": drop_overlap},
+        fingerprints={},
+        parts=0,
+        overwrite=True,
+    )
+    with run:
+        run.write_file("results.json", result.table.to_json())
+        run.write_file("results.md", result.table.to_markdown())
+        write_encoder_report(
+            run.path / "report.html",
+            title=result.table.title,
+            facts=[
+                ("source", recipe.source),
+                ("command", f"tilth recipe run {name} --scale {scale} --seeds {seeds}"),
+                *((key, str(value)) for key, value in asdict(steps.scale).items() if value),
+            ],
+            bars=result.bars,
+            interval=result.interval,
+            curves=result.curves,
+            wrong=result.wrong,
+            notes=result.table.notes,
+        )
+    return result.table, run.path

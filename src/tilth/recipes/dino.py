@@ -1,0 +1,225 @@
+"""The steps that the tables of the DINO paper share: generate, curate, train, measure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilth.data.keys import keyed, text_hashes
+from tilth.encoders.bi_encoder import train_encoder
+from tilth.encoders.pairs import read_pairs
+from tilth.errors import InputError
+from tilth.evaluate.overlap import without_overlap
+from tilth.evaluate.sets import StsSet, asked_sets, read_sets
+from tilth.evaluate.sts import Measured, most_wrong, summarise_sts
+from tilth.generation.dataset import run_generate
+from tilth.generation.jobs import Sampling
+from tilth.generation.order import Order
+from tilth.generation.settings import Settings
+from tilth.generation.task import load_task
+from tilth.models import load_lm
+from tilth.recipes.curating import curate_folder
+from tilth.recipes.measuring import WRONG_PAIRS, Scores, curve_of, measure, open_encoder, overlap_of
+from tilth.recipes.steps import Result, Scale, Steps
+from tilth.recipes.table import Cell, Row, Table, over_seeds
+from tilth.report.encoders import Bar
+
+if TYPE_CHECKING:
+    from tilth.report.encoders import Curve
+
+SOURCE = "Schick and Schütze 2021, Generating Datasets with Pretrained Language Models"
+NEEDS = "sts/ with the STS sets; sts/stsb-train gives the first texts; words/glove*.txt[.gz]"
+SCALES = {
+    "starter": Scale(
+        lm="starter",
+        base="starter",
+        inputs=2500,
+        first_texts=2500,
+        training={"learning_rate": 2e-4},
+        smaller="starter LM (15M parameters) for GPT2-XL, starter encoder (8M) for RoBERTa-base, "
+        "2,500 first texts for all of STSb's and for 15,000, learning rate 2e-4 for 2e-5",
+    ),
+    "paper": Scale(lm="gpt2-xl", base="roberta-base", inputs=None, first_texts=15_000),
+}
+# Names of the sets in the paper's tables.
+COLUMNS = {
+    "sts12": "STS12", "sts13": "STS13", "sts14": "STS14", "sts15": "STS15", "sts16": "STS16",
+    "stsb": "STSb", "sick": "SICK",
+}  # fmt: skip
+AVERAGE, MEASURED = "Avg.", "Avg. of measured"
+
+
+def first_texts(steps: Steps) -> list[str]:
+    """Return the distinct sentences of STSb's training part, or as many as the scale says."""
+    found = read_sets(steps.data, ["stsb-train"])
+    texts = sorted({text for sts in found for text in (*sts.texts_a, *sts.texts_b)})
+    if steps.scale.inputs is None or steps.scale.inputs >= len(texts):
+        return texts
+    import pyarrow as pa
+
+    keys = keyed(0, "first texts", text_hashes(pa.array(texts, pa.large_string())))
+    chosen = sorted(range(len(texts)), key=lambda place: int(keys[place]))
+    return [texts[place] for place in chosen[: steps.scale.inputs]]
+
+
+def generate_pairs(steps: Steps, name: str, *, decay: float = 100.0, given: bool = True) -> Path:
+    """Generate second texts, for STSb's sentences or for generated first texts."""
+    folder = steps.at(name)
+    order = Order(
+        load_task("sts-x2"),
+        load_lm(steps.scale.lm, device=steps.device),
+        Settings(sampling=Sampling(decay=decay)),
+        inputs=first_texts(steps) if given else None,
+        from_x1=None if given else steps.scale.first_texts,
+    )
+    run_generate(order, folder, quiet=steps.quiet)
+    return folder
+
+
+def curate_pairs(steps: Steps, run: Path, name: str, **settings: Any) -> Path:
+    """Curate a generate run; another set of it goes beside it under another name."""
+    folder, _ = curate_folder(str(run), steps.folder / "steps" / name, **settings)
+    return folder
+
+
+def train_seeds(steps: Steps, name: str, pairs: Path) -> list[Path]:
+    """Train once for each seed; return the run folders."""
+    parts = read_pairs(pairs)
+    splits = {"train": parts.train, "validation": parts.validation}
+    if steps.drop_overlap:
+        found = read_sets(steps.data)
+        splits = {split: without_overlap(rows, found)[0] for split, rows in splits.items()}
+    from datasets import DatasetDict
+
+    folders = []
+    for seed in range(steps.seeds):
+        folder = steps.at(f"{name}-seed{seed}")
+        train_encoder(
+            DatasetDict(splits), steps.scale.base, folder,
+            device=steps.device, quiet=steps.quiet, seed=seed, **steps.scale.training,
+        )  # fmt: skip
+        folders.append(folder)
+    return folders
+
+
+def overlap_note(steps: Steps, name: str, pairs: Path) -> str:
+    """Say how many training rows hold a sentence or a pair of each set."""
+    rows = read_pairs(pairs).train
+    counts = overlap_of(rows, read_sets(steps.data))
+    shares = ", ".join(f"{key} {n['rows']} ({n['pairs']})" for key, n in counts.items())
+    what = "were left out" if steps.drop_overlap else "--drop-overlap leaves them out"
+    return (
+        f"Of the {len(rows):,} training rows of {name}, rows that hold a sentence of a set (a pair "
+        f"of it): {shares}; {what}."
+    )
+
+
+class Board:
+    """Collects what was measured and makes the result of it."""
+
+    def __init__(self, steps: Steps, protocol: str = "all", sets: Sequence[str] | None = None):
+        self.steps, self.protocol = steps, protocol
+        self.found: list[StsSet] = read_sets(steps.data, sets)
+        self.asked = asked_sets(steps.data, sets)
+        self.scores: dict[str, list[Scores]] = {}
+        self.wrong: dict[str, list[dict[str, Any]]] = {}
+        self.curves: list[Curve] = []
+
+    def baseline(self, name: str, encoder: str, step: str, pooling: str | None = None) -> None:
+        """Measure an encoder that is not trained here."""
+        loaded = open_encoder(encoder, self.found, pooling=pooling, device=self.steps.device)
+        self._add(name, measure(loaded, self.steps.data, self.steps.at(step)))
+
+    def trained(self, name: str, runs: Sequence[Path]) -> None:
+        """Measure the encoders of some trainings, one for each seed."""
+        for run in runs:
+            loaded = open_encoder(str(run), device=self.steps.device)
+            step = self.steps.at(f"measure-{run.name}")
+            self._add(name, measure(loaded, self.steps.data, step))
+            curve = curve_of(run, f"{name}, {run.name.rpartition('-')[2]}")
+            if curve is not None:
+                self.curves.append(curve)
+
+    def _add(self, name: str, measured: list[Measured]) -> None:
+        names = {sts.name for sts in self.found}
+        measured = [one for one in measured if one.sts.name in names]
+        scores = summarise_sts(measured, self.asked, protocol=self.protocol)
+        self.scores.setdefault(name, []).append(scores)
+        self.wrong.setdefault(name, most_wrong(measured, WRONG_PAIRS))
+
+    def cell(self, name: str, sets: Sequence[str]) -> Cell:
+        """Return a row's mean over sets, with its deviation over seeds."""
+        runs = self.scores[name]
+        values = [sum(run[key]["spearman"] for key in sets) / len(sets) for run in runs]
+        cell = over_seeds(values)
+        if len(runs) == 1 and len(sets) == 1:
+            return Cell(cell.value, None, runs[0][sets[0]]["low"], runs[0][sets[0]]["high"])
+        return cell
+
+    def rows(self) -> list[Row]:
+        """Return our rows: each set, and the averages."""
+        names = [sts.name for sts in self.found]
+        rows = []
+        for name in self.scores:
+            cells = {COLUMNS[key]: self.cell(name, [key]) for key in names}
+            cells[MEASURED] = self.cell(name, names)
+            if set(names) == set(self.asked):
+                cells[AVERAGE] = cells[MEASURED]
+            rows.append(Row(name, cells))
+        return rows
+
+    def with_average(self, row: Row) -> Row:
+        """Give a published row its average over the sets that were measured here."""
+        values = [row.cells[COLUMNS[sts.name]].value for sts in self.found]
+        mean = Cell(sum(values) / len(values))
+        return Row(row.name, {**row.cells, MEASURED: mean}, published=True)
+
+    def result(
+        self, title: str, columns: Sequence[str], rows: Sequence[Row], notes: Sequence[str]
+    ) -> Result:
+        """Return table and bars."""
+        missing = [COLUMNS[key] for key in self.asked if key not in {s.name for s in self.found}]
+        foot = [f"Spearman x 100, protocol {self.protocol!r}, cosine. {self._spread()}"]
+        if missing:
+            foot.append(
+                f"Not in {self.steps.data}: {', '.join(missing)}. {MEASURED!r} is over the others, "
+                "for published rows too (averaged here from their figures)."
+            )
+        if self.steps.scale.smaller:
+            foot.append(f"Smaller than in the paper: {self.steps.scale.smaller}.")
+        table = Table(title, columns, rows, [*foot, *notes])
+        return Result(table, bars(table), self._spread(), self.curves, self.wrong)
+
+    def _spread(self) -> str:
+        if self.steps.seeds > 1:
+            return f"Trained rows: mean ± deviation over {self.steps.seeds} seeds."
+        return "One seed: no deviation is known."
+
+
+def bars(table: Table) -> list[Bar]:
+    """Return a table's figures as bars."""
+    found = []
+    for row in table.rows:
+        for column in table.columns:
+            cell = row.cells.get(column)
+            if cell is None:
+                continue
+            low, high = cell.low, cell.high
+            if cell.deviation is not None:
+                low, high = cell.value - cell.deviation, cell.value + cell.deviation
+            found.append(Bar(column, row.name, cell.value, low, high, row.published))
+    return found
+
+
+def word_files(data: Path) -> list[Path]:
+    """Return the files of word vectors in the data folder."""
+    found = sorted((data / "words").glob("*.txt*"))
+    if not found:
+        raise InputError(f"{data}/words holds no *.txt or *.txt.gz with word vectors: put GloVe's")
+    return found
+
+
+def set_columns(board: Board) -> list[str]:
+    """Return the columns of a table of all sets."""
+    return [*(COLUMNS[key] for key in board.asked), AVERAGE, MEASURED]

@@ -1,0 +1,64 @@
+"""DINO, Table 1: encoders trained on generated pairs against encoders that are not."""
+
+from __future__ import annotations
+
+from tilth.recipes.dino import (
+    AVERAGE,
+    COLUMNS,
+    NEEDS,
+    SCALES,
+    SOURCE,
+    Board,
+    curate_pairs,
+    generate_pairs,
+    overlap_note,
+    set_columns,
+    train_seeds,
+    word_files,
+)
+from tilth.recipes.steps import Recipe, Result, Steps
+from tilth.recipes.table import published
+
+_HEAD = [*COLUMNS.values(), AVERAGE]
+PUBLISHED = [
+    published("Avg. GloVe", _HEAD, [55.14, 70.66, 59.73, 68.25, 63.66, 58.02, 53.76, 61.32]),
+    published("Avg. BERT", _HEAD, [38.78, 57.98, 57.98, 63.15, 61.06, 46.35, 58.40, 54.81]),
+    published("BERT CLS", _HEAD, [20.16, 30.01, 20.09, 36.88, 38.08, 16.50, 42.63, 29.19]),
+    published("S-RoBERTa on NLI", _HEAD, [71.54, 72.49, 70.80, 78.74, 73.69, 77.77, 74.46, 74.21]),
+    published("DINO x1x2", _HEAD, [64.87, 78.30, 66.38, 79.60, 76.47, 76.51, 74.26, 73.77]),
+    published("DINO x2", _HEAD, [70.27, 81.26, 71.25, 80.49, 77.18, 77.82, 68.09, 75.20]),
+]
+
+
+def run(steps: Steps) -> Result:
+    """Measure the baselines, train on x1x2 and on x2, and put them side by side."""
+    board = Board(steps)
+    for file in word_files(steps.data):
+        stem = file.name.split(".")[0]
+        board.baseline(f"avg. word vectors ({stem})", f"words:{file}", f"measure-{stem}")
+    base = steps.scale.base
+    board.baseline(f"{base} encoder, mean-pooled", base, "measure-base-mean", pooling="mean")
+    board.baseline(f"{base} encoder, [CLS]", base, "measure-base-cls", pooling="cls")
+    notes = []
+    for name, given in (("x1x2", False), ("x2", True)):
+        pairs = curate_pairs(steps, generate_pairs(steps, name, given=given), f"{name}-curated")
+        board.trained(f"trained on {name}", train_seeds(steps, f"train-{name}", pairs))
+        notes.append(overlap_note(steps, name, pairs))
+    rows = [*board.rows(), *(board.with_average(row) for row in PUBLISHED)]
+    return board.result("DINO, Table 1", set_columns(board), rows, notes)
+
+
+RECIPE = Recipe(
+    name="dino-table1",
+    title="STS of encoders trained on generated pairs, against word vectors, mean and [CLS]",
+    source=f"{SOURCE}, Table 1",
+    steps=(
+        "measure averaged word vectors, and the base encoder mean-pooled and by [CLS]",
+        "generate x1x2: first texts from nothing, then second texts for three labels; curate",
+        "generate x2: second texts for sentences of STSb's training part; curate",
+        "train the base on each, once for each seed; measure",
+    ),
+    needs=NEEDS,
+    scales=SCALES,
+    run=run,
+)

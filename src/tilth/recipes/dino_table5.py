@@ -1,0 +1,57 @@
+"""DINO, Table 5: the protocol that averages over the subsets of each set."""
+
+from __future__ import annotations
+
+from tilth.recipes.dino import (
+    AVERAGE,
+    COLUMNS,
+    NEEDS,
+    SCALES,
+    SOURCE,
+    Board,
+    curate_pairs,
+    generate_pairs,
+    overlap_note,
+    set_columns,
+    train_seeds,
+)
+from tilth.recipes.steps import Recipe, Result, Steps
+from tilth.recipes.table import published
+
+SETS = ("sts12", "sts13", "sts14", "sts15", "sts16")
+_HEAD = [*(COLUMNS[name] for name in SETS), AVERAGE]
+PUBLISHED = [
+    published("CLEAR", _HEAD, [49.0, 48.9, 57.4, 63.6, 65.6, 56.9]),
+    published("DeCLUTR", _HEAD, [64.2, 70.4, 70.0, 77.5, 75.4, 71.5]),
+    published("DINO x1x2", _HEAD, [65.1, 69.9, 68.6, 76.3, 76.6, 71.3]),
+    published("DINO x2", _HEAD, [65.3, 71.8, 72.7, 75.9, 76.9, 72.5]),
+]
+
+
+def run(steps: Steps) -> Result:
+    """Measure the encoders of Table 1 by the mean over subsets."""
+    board = Board(steps, "mean", SETS)
+    base = steps.scale.base
+    board.baseline(f"{base} encoder, mean-pooled", base, "measure-base-mean", pooling="mean")
+    notes = []
+    for name, given in (("x1x2", False), ("x2", True)):
+        pairs = curate_pairs(steps, generate_pairs(steps, name, given=given), f"{name}-curated")
+        board.trained(f"trained on {name}", train_seeds(steps, f"train-{name}", pairs))
+        notes.append(overlap_note(steps, name, pairs))
+    rows = [*board.rows(), *(board.with_average(row) for row in PUBLISHED)]
+    return board.result("DINO, Table 5", set_columns(board), rows, notes)
+
+
+RECIPE = Recipe(
+    name="dino-table5",
+    title="The encoders of Table 1, measured by the mean over subsets (protocol mean)",
+    source=f"{SOURCE}, Table 5",
+    steps=(
+        "measure the base encoder, mean-pooled",
+        "generate x1x2 and x2 and train on each; shared with dino-table1 in the same folder",
+        "measure on STS12 to STS16, each set the mean over its subsets",
+    ),
+    needs=NEEDS,
+    scales=SCALES,
+    run=run,
+)

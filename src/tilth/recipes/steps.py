@@ -1,0 +1,114 @@
+"""What a recipe is made of: named steps, each in a run folder of its own, and a result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tilth.errors import InputError
+from tilth.recipes.table import Table
+from tilth.report.encoders import Bar, Curve
+
+SCALES = ("starter", "paper")
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How large a recipe is.
+
+    Attributes:
+        lm: the language model that writes.
+        base: the encoder that is trained.
+        inputs: first texts taken from the data; None: all.
+        first_texts: first texts that are generated from nothing, where a recipe needs them.
+        training: settings of the training that are not the paper's.
+        smaller: what to say of it under a table.
+    """
+
+    lm: str
+    base: str
+    inputs: int | None
+    first_texts: int
+    training: Mapping[str, Any] = field(default_factory=dict)
+    smaller: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Where a recipe works, and with what.
+
+    Attributes:
+        folder: holds `steps/NAME`, one run folder for each step. Recipes that share steps share
+            them when they share the folder.
+        data: the data folder.
+        scale: how large.
+        seeds: how many trainings each figure is the mean of.
+        drop_overlap: leave training rows out that hold a sentence of an evaluation set.
+        say: called with the name of each step as it begins.
+        quiet: no progress bars.
+        device: where models run.
+    """
+
+    folder: Path
+    data: Path
+    scale: Scale
+    seeds: int = 1
+    drop_overlap: bool = False
+    say: Callable[[str], None] = lambda _: None
+    quiet: bool = False
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise InputError(f"seeds is {self.seeds}: at least one training is needed")
+        if not self.data.is_dir():
+            raise InputError(f"{self.data}: no such folder: --data names the one with sts/ in it")
+
+    def at(self, name: str) -> Path:
+        """Return a step's run folder, and say that it begins."""
+        self.say(name)
+        return self.folder / "steps" / name
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a recipe found.
+
+    Attributes:
+        table: our figures beside the published ones.
+        bars: the same for the page.
+        interval: what the bars' whiskers are.
+        curves: of the trainings.
+        wrong: encoder -> most wrong pairs.
+    """
+
+    table: Table
+    bars: Sequence[Bar]
+    interval: str
+    curves: Sequence[Curve] = ()
+    wrong: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """One table or figure of a paper.
+
+    Attributes:
+        name: such as `dino-table1`.
+        title: one line.
+        source: the paper, and where in it.
+        steps: what is done, in order, for `tilth recipe show`.
+        needs: what must lie in the data folder.
+        scales: `starter` and `paper`.
+        run: does it.
+    """
+
+    name: str
+    title: str
+    source: str
+    steps: Sequence[str]
+    needs: str
+    scales: Mapping[str, Scale]
+    run: Callable[[Steps], Result]

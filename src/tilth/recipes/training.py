@@ -1,0 +1,158 @@
+"""Train an encoder and see what it gained: base and result on STS sets, with a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from datasets import DatasetDict
+
+from tilth.encoders.bi_encoder import train_encoder
+from tilth.encoders.pairs import Pairs, read_pairs
+from tilth.errors import InputError
+from tilth.evaluate.overlap import without_overlap
+from tilth.evaluate.sets import StsSet, asked_sets, read_sets
+from tilth.evaluate.sts import measure_sts, most_wrong, summarise_sts
+from tilth.models.encoder import load_encoder
+from tilth.recipes.measuring import WRONG_PAIRS, Scores, bars_of, curve_of, remarks
+from tilth.recipes.table import Cell, Row, Table
+from tilth.report.encoders import Bar, write_encoder_report
+
+BEFORE, AFTER = "before training", "after training"
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What a training gave.
+
+    Attributes:
+        best: the step whose weights were kept.
+        validation: Spearman's correlation x 100 there, on the validation part.
+        scores: before and after training, as of `evaluate_sts`; empty without sets.
+        table: the same as a table.
+        notes: what must be said beside.
+    """
+
+    best: int
+    validation: float
+    scores: Mapping[str, Scores] = field(default_factory=dict)
+    table: Table | None = None
+    notes: Sequence[str] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        found = asdict(self)
+        del found["table"]
+        return found
+
+
+def train_and_measure(
+    source: str,
+    out: Path,
+    *,
+    base: str,
+    sts: str | None,
+    drop_overlap: bool,
+    device: str,
+    overwrite: bool,
+    quiet: bool,
+    training: Mapping[str, Any],
+) -> Trained:
+    """Train in a run folder, measure on STS sets where given, and write the page.
+
+    Args:
+        source: see `read_pairs`.
+        out: the run folder.
+        base: see `train_encoder`.
+        sts: where STS sets lie, see `evaluate_sts`; None: the result is not measured.
+        drop_overlap: leave out pairs that hold a sentence of these sets.
+        device: see `train_encoder`.
+        overwrite: see there.
+        quiet: see there.
+        training: its settings.
+
+    Raises:
+        InputError: something given is wrong.
+        TilthError: training failed.
+    """
+    if drop_overlap and sts is None:
+        raise InputError("drop-overlap needs the sets: say with --sts where they lie")
+    found = read_sets(sts) if sts is not None else []
+    parts = read_pairs(source, seed=training.get("seed", 0))
+    notes = []
+    if drop_overlap:
+        parts, dropped = _without(parts, found)
+        notes.append(f"{dropped:,} pairs hold a sentence of the sets and were left out.")
+    splits = DatasetDict({"train": parts.train, "validation": parts.validation})
+    encoder = train_encoder(
+        splits, base, out, device=device, overwrite=overwrite, quiet=quiet, **training
+    )
+    curve = pq.read_table(out / "parts" / "part-00000.parquet").to_pydict()
+    place = int(np.argmax(curve["spearman"]))
+    best, validation = curve["step"][place], curve["spearman"][place]
+    scores: dict[str, Scores] = {}
+    wrong = []
+    bars: list[Bar] = []
+    if sts is not None:
+        before = load_encoder(base, pooling=training.get("pooling"), device=device)
+        for name, model in ((BEFORE, before), (AFTER, encoder)):
+            measured = measure_sts(model, sts, training=parts.train)
+            scores[name] = summarise_sts(measured, asked_sets(sts))
+            bars += bars_of(name, scores[name])
+            wrong = most_wrong(measured, WRONG_PAIRS)
+        notes += remarks(scores[AFTER])
+    result = Trained(best, validation, scores, _table(scores), notes)
+    _write_page(out, result, base, source, len(parts.train), bars, wrong)
+    return result
+
+
+def _without(parts: Pairs, found: Sequence[StsSet]) -> tuple[Pairs, int]:
+    train, _ = without_overlap(parts.train, found)
+    validation, _ = without_overlap(parts.validation, found)
+    before = len(parts.train) + len(parts.validation)
+    return Pairs(train, validation), before - len(train) - len(validation)
+
+
+def _table(scores: Mapping[str, Scores]) -> Table | None:
+    if not scores:
+        return None
+    columns = list(scores[AFTER])
+    rows = [
+        Row(name, {key: Cell(score["spearman"]) for key, score in found.items()})
+        for name, found in scores.items()
+    ]
+    gain = {
+        key: Cell(scores[AFTER][key]["spearman"] - scores[BEFORE][key]["spearman"])
+        for key in columns
+    }
+    return Table("Spearman x 100 on STS", columns, [*rows, Row("gain", gain)])
+
+
+def _write_page(
+    out: Path,
+    result: Trained,
+    base: str,
+    source: str,
+    pairs: int,
+    bars: Sequence[Bar],
+    wrong: Sequence[Mapping[str, Any]],
+) -> None:
+    curve = curve_of(out, "validation")
+    write_encoder_report(
+        out / "report.html",
+        title=f"Encoder trained on {source}",
+        facts=[
+            ("base", base),
+            ("pairs", f"{pairs:,} to train on"),
+            ("kept", f"step {result.best}, validation Spearman {result.validation:.1f}"),
+        ],
+        bars=bars,
+        interval="bootstrap 95%",
+        curves=[curve] if curve is not None else [],
+        wrong={AFTER: wrong} if wrong else {},
+        notes=result.notes,
+    )
