@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
+from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import (
     BertConfig,
     BertLMHeadModel,
+    BertModel,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
@@ -97,3 +100,55 @@ def tiny_lm(kind: str = "gpt2", *, seed: int = 0, positions: int = 256) -> LM:
     tokenizer = tiny_tokenizer()
     model = tiny_model(kind, len(tokenizer), seed=seed, positions=positions)
     return LM(f"tiny-{kind}", model, tokenizer, fingerprint_model(model, tokenizer))
+
+
+def word_tokenizer() -> PreTrainedTokenizerFast:
+    """Return a lower-casing tokenizer of whole words, with [CLS] and [SEP]."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    tokenizer = Tokenizer(
+        models.WordLevel({word: n for n, word in enumerate(words)}, unk_token="[UNK]")
+    )
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]",
+        sep_token="[SEP]", mask_token="[MASK]", model_max_length=32,
+    )  # fmt: skip
+
+
+WORDS = (
+    "a the man woman dog cat bird sea river boat runs sleeps reads sings swims flies eats sees "
+    "red old small green big slow fast on in under near with and but not two three many rain sun"
+).split()
+
+
+def save_encoder(folder: Path, *, seed: int = 0) -> Path:
+    """Save a tiny BERT as a plain transformers folder, without sentence-transformers' files."""
+    torch.manual_seed(seed)
+    tokenizer = word_tokenizer()
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=64, max_position_embeddings=32, pad_token_id=0,
+    )  # fmt: skip
+    BertModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def graded_pairs(count: int, *, seed: int = 0) -> dict[str, list[Any]]:
+    """Return pairs of word salads: the same words (0.9), half of them (0.5), others (0.1)."""
+    rng = random.Random(seed)
+    rows: dict[str, list[Any]] = {"text_a": [], "text_b": [], "label": []}
+    for number in range(count):
+        first = rng.sample(WORDS, rng.randint(4, 9))
+        others = [word for word in WORDS if word not in first]
+        label = (0.9, 0.5, 0.1)[number % 3]
+        kept = {0.9: len(first), 0.5: len(first) // 2, 0.1: 0}[label]
+        second = first[:kept] + rng.sample(others, len(first) - kept)
+        rng.shuffle(second)
+        for name, value in zip(rows, (" ".join(first), " ".join(second), label), strict=True):
+            rows[name].append(value)
+    return rows

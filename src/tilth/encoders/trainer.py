@@ -36,14 +36,22 @@ class _Follow(TrainerCallback):
         self._progress = progress
 
     def on_train_begin(
-        self, _: TrainingArguments, state: TrainerState, *__: Any, **___: Any
+        self,
+        args: TrainingArguments,  # noqa: ARG002
+        state: TrainerState,
+        control: TrainerControl,  # noqa: ARG002
+        **_: Any,
     ) -> None:
         """Count the steps of an earlier session."""
         if state.global_step:
             self._progress.skip(state.global_step)
 
     def on_step_end(
-        self, _: TrainingArguments, state: TrainerState, control: TrainerControl, **__: Any
+        self,
+        args: TrainingArguments,  # noqa: ARG002
+        state: TrainerState,
+        control: TrainerControl,
+        **_: Any,
     ) -> None:
         """Count a step."""
         self._progress.advance(done=1)

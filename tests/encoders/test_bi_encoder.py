@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from datasets import Dataset
+from scipy.stats import spearmanr
+from sentence_transformers import SentenceTransformer
+
+from tests.tiny import graded_pairs, save_encoder
+from tilth.encoders.bi_encoder import Training, train_encoder
+from tilth.encoders.pairs import Pairs, read_pairs
+from tilth.encoders.trainer import make_trainer
+from tilth.encoders.validation import METRIC, Validation
+from tilth.encoders.words import word_vectors
+from tilth.errors import InputError, TilthError
+from tilth.models import load_encoder
+from tilth.runs import Progress
+from tilth.runs.folder import RunMismatch
+
+QUICK: dict[str, Any] = {
+    "learning_rate": 1e-3, "batch": 16, "evaluate_every": 10, "precision": "float32",
+    "device": "cpu", "quiet": True,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_encoder(tmp_path_factory.mktemp("base") / "bert"))
+
+
+@pytest.fixture(scope="module")
+def pairs() -> Dataset:
+    return Dataset.from_dict(graded_pairs(600))
+
+
+def weights(encoder: SentenceTransformer) -> dict[str, np.ndarray]:
+    return {name: value.numpy() for name, value in encoder.state_dict().items()}
+
+
+def assert_same(one: SentenceTransformer, two: SentenceTransformer) -> None:
+    other = weights(two)
+    for name, value in weights(one).items():
+        np.testing.assert_array_equal(value, other[name], err_msg=name)
+
+
+def are_same(one: SentenceTransformer, two: SentenceTransformer) -> bool:
+    other = weights(two)
+    return all(np.array_equal(value, other[name]) for name, value in weights(one).items())
+
+
+def curve(run: Path) -> dict[str, list[Any]]:
+    return pq.read_table(run / "parts" / "part-00000.parquet").to_pydict()
+
+
+def cosines(encoder: SentenceTransformer, pairs: Dataset) -> np.ndarray:
+    one, two = (encoder.encode(pairs[name][:]) for name in ("text_a", "text_b"))
+    return np.sum(one * two, 1) / np.linalg.norm(one, axis=1) / np.linalg.norm(two, axis=1)
+
+
+def test_training_moves_cosines_towards_labels(base: str, pairs: Dataset, tmp_path: Path) -> None:
+    held_out = Dataset.from_dict(graded_pairs(150, seed=9))
+    trained = train_encoder(pairs, base, tmp_path / "run", **QUICK)
+    labels = np.array(held_out["label"])
+    errors = [
+        np.square(cosines(encoder, held_out) - labels).mean()
+        for encoder in (load_encoder(base), trained)
+    ]
+    assert errors[1] < 0.5 * errors[0]
+    assert spearmanr(cosines(trained, held_out), labels)[0] > 0.75
+    assert not trained.training
+
+
+def test_the_best_checkpoint_is_kept(base: str, pairs: Dataset, tmp_path: Path) -> None:
+    # A high learning rate overshoots: the last step is not the best one.
+    settings = {**QUICK, "learning_rate": 0.03, "warmup": 0.5, "evaluate_every": 5}
+    trained = train_encoder(pairs, base, tmp_path / "run", **settings)
+    found = curve(tmp_path / "run")
+    validation = read_pairs(pairs).validation
+    kept = 100 * spearmanr(cosines(trained, validation), validation["label"])[0]
+    assert kept == pytest.approx(max(found["spearman"]), abs=0.01)
+    assert max(found["spearman"]) > found["spearman"][-1] + 0.1
+    assert found["step"] == [5, 10, 15, 20, 25, 30, 34]
+    assert all(np.isfinite(found["loss"]))
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_others(base: str, pairs: Dataset) -> None:
+    one, again, other = (train_encoder(pairs, base, seed=seed, **QUICK) for seed in (0, 0, 1))
+    assert_same(one, again)
+    assert not are_same(one, other)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"epochs": 0.5}, {"batch": 8}, {"learning_rate": 2e-3}, {"warmup": 0.5},
+        {"weight_decay": 0.5}, {"pooling": "cls"}, {"max_length": 5}, {"precision": "bfloat16"},
+    ],
+)  # fmt: skip
+def test_every_setting_counts(base: str, pairs: Dataset, changed: dict[str, Any]) -> None:
+    few = pairs.select(range(200))
+    plain, other = (train_encoder(few, base, **{**QUICK, **more}) for more in ({}, changed))
+    assert not are_same(plain, other)
+
+
+def test_an_interrupted_training_goes_on_and_ends_the_same(
+    base: str, pairs: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = train_encoder(pairs, base, tmp_path / "whole", **QUICK)
+    steps = 0
+    advance = Progress.advance
+
+    def stop(progress: Progress, **counted: int) -> None:
+        nonlocal steps
+        steps += 1
+        if steps == 25:
+            raise KeyboardInterrupt
+        advance(progress, **counted)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "advance", stop)
+        with pytest.raises(KeyboardInterrupt):
+            train_encoder(pairs, base, tmp_path / "cut", **QUICK)
+    assert (tmp_path / "cut" / "checkpoints" / "checkpoint-20").is_dir()
+    assert not (tmp_path / "cut" / "model").exists()
+    done: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "advance", lambda _, **counted: done.append(counted["done"]))
+        resumed = train_encoder(pairs, base, tmp_path / "cut", **QUICK)
+    assert sum(done) == 34 - 20
+    assert_same(whole, resumed)
+    assert curve(tmp_path / "whole") == curve(tmp_path / "cut")
+    assert not (tmp_path / "cut" / "checkpoints").exists()
+
+
+def test_a_half_written_checkpoint_is_passed_over(
+    base: str, pairs: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "advance", stop)
+        with pytest.raises(KeyboardInterrupt):
+            train_encoder(pairs, base, tmp_path / "run", **QUICK)
+    half = tmp_path / "run" / "checkpoints" / "checkpoint-30"
+    half.mkdir(parents=True)
+    (half / "model.safetensors").write_bytes(b"half")
+    assert_same(
+        train_encoder(pairs, base, tmp_path / "run", **QUICK),
+        train_encoder(pairs, base, **QUICK),
+    )
+
+
+def test_a_finished_run_is_not_trained_again_and_not_mixed_up(
+    base: str, pairs: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = train_encoder(pairs, base, tmp_path, **QUICK)
+    with monkeypatch.context() as patch:
+        patch.setattr("tilth.encoders.bi_encoder._fit", lambda *_, **__: pytest.fail("trained"))
+        assert_same(train_encoder(pairs, base, tmp_path, **QUICK), trained)
+        for more, said in (
+            ({"learning_rate": 5e-4}, "learning_rate"), ({"seed": 2}, "seed"),
+        ):  # fmt: skip
+            with pytest.raises(RunMismatch, match=said):
+                train_encoder(pairs, base, tmp_path, **{**QUICK, **more})
+        with pytest.raises(RunMismatch, match="train"):
+            train_encoder(pairs.select(range(300)), base, tmp_path, **QUICK)
+    other = train_encoder(
+        pairs.select(range(300)), base, tmp_path, overwrite=True, **{**QUICK, "epochs": 0.5}
+    )
+    assert not are_same(trained, other)
+
+
+def test_fewer_steps_than_between_checkpoints(base: str, tmp_path: Path) -> None:
+    few = Dataset.from_dict(graded_pairs(60))
+    train_encoder(few, base, tmp_path, **{**QUICK, "evaluate_every": 100})
+    assert curve(tmp_path)["step"] == [4]
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ({"epochs": 0}, "epochs is 0: it must be above 0"),
+        ({"batch": 0}, "batch is 0: it must be at least 1"),
+        ({"learning_rate": -1.0}, "learning_rate is -1.0: it must be above 0"),
+        ({"warmup": 1.0}, "warmup is 1.0: it must be at least 0 and below 1"),
+        ({"evaluate_every": 0}, "evaluate_every is 0"),
+        ({"weight_decay": -0.1}, "weight_decay is -0.1"),
+        ({"rate": 1}, "no setting 'rate': there are epochs, batch"),
+        ({"precision": "float8"}, "precision 'float8' is unknown"),
+    ],
+)
+def test_wrong_settings(base: str, pairs: Dataset, setting: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        train_encoder(pairs, base, **setting)
+
+
+def test_a_base_without_weights_to_train(pairs: Dataset, tmp_path: Path) -> None:
+    (tmp_path / "v.txt").write_text("a 1 0\nman 0 4\n")
+    frozen = word_vectors(tmp_path / "v.txt")
+    for parameter in frozen.parameters():
+        parameter.requires_grad_(False)
+    (tmp_path / "words").mkdir()
+    frozen.save(str(tmp_path / "words"))
+    with pytest.raises(InputError, match="no token vectors"):
+        train_encoder(pairs, str(tmp_path / "words"), pooling="mean")
+
+
+def test_weights_that_become_nan_are_reported(base: str, pairs: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(TilthError, match="lower --learning-rate"):
+        train_encoder(pairs, base, tmp_path, **{**QUICK, "learning_rate": 1e30})
+    assert not (tmp_path / "model").exists()
+
+
+def test_the_trainers_loss_is_the_squared_difference(base: str, pairs: Dataset) -> None:
+    encoder = load_encoder(base, device="cpu")
+    parts = read_pairs(pairs)
+    batch = parts.train.select(range(8))
+    with torch.no_grad():
+        trainer = make_trainer(
+            encoder, Pairs(batch, parts.validation), Training(batch=8), Path("unused"),
+            bfloat16=False, steps=1, progress=Progress(1, quiet=True),
+        )  # fmt: skip
+        inputs = trainer.data_collator([batch[row] for row in range(8)])
+        loss = float(trainer.compute_loss(encoder, inputs))
+    expected = np.square(cosines(encoder, batch) - np.array(batch["label"])).mean()
+    assert loss == pytest.approx(expected, rel=1e-4)
+
+
+def test_validation_is_spearman_of_cosines(base: str, pairs: Dataset) -> None:
+    encoder = load_encoder(base, device="cpu")
+    some = pairs.select(range(90))
+    found = Validation(some, batch=16, bfloat16=False)(encoder)
+    expected = spearmanr(cosines(encoder, some), some["label"])[0]
+    assert found == {METRIC: pytest.approx(100 * expected, abs=1e-3)}
+
+
+def test_an_encoder_that_tells_nothing_apart_has_zero(pairs: Dataset) -> None:
+    class Constant:
+        device = torch.device("cpu")
+
+        def encode(self, texts: list[str], **_: object) -> torch.Tensor:
+            return torch.ones(len(texts), 4)
+
+    assert Validation(pairs, batch=16, bfloat16=False)(Constant()) == {METRIC: 0.0}

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+
+from tests.tiny import save_encoder, tiny_lm
+from tilth.encoders.words import word_vectors
+from tilth.errors import InputError
+from tilth.models import encoder as module
+from tilth.models import load_encoder
+from tilth.models.encoder import fingerprint_encoder
+
+TEXTS = ["a man reads", "the old dog sleeps near the river"]
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_encoder(tmp_path_factory.mktemp("plain") / "bert")
+
+
+def by_hand(encoder: SentenceTransformer, text: str, pooling: str) -> np.ndarray:
+    transformer = encoder[0]
+    tokens = transformer.tokenizer(text, return_tensors="pt")
+    with torch.no_grad():
+        hidden = transformer.auto_model(**tokens).last_hidden_state[0]  # (tokens, width)
+    return {"mean": hidden.mean(0), "cls": hidden[0], "max": hidden.max(0).values}[pooling].numpy()
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_pooling_is_what_it_says(plain: Path, pooling: str) -> None:
+    encoder = load_encoder(str(plain), pooling=pooling, device="cpu")
+    for text, vector in zip(TEXTS, encoder.encode(TEXTS), strict=True):
+        np.testing.assert_allclose(vector, by_hand(encoder, text, pooling), atol=1e-5)
+
+
+def test_a_plain_encoder_is_mean_pooled_and_a_saved_one_keeps_its_pooling(
+    plain: Path, tmp_path: Path
+) -> None:
+    mean = load_encoder(str(plain))
+    np.testing.assert_array_equal(
+        mean.encode(TEXTS), load_encoder(str(plain), pooling="mean").encode(TEXTS)
+    )
+    cls = load_encoder(str(plain), pooling="cls")
+    cls.save(str(tmp_path / "saved"))
+    saved = load_encoder(str(tmp_path / "saved"))
+    np.testing.assert_allclose(saved.encode(TEXTS), cls.encode(TEXTS), atol=1e-6)
+    again = load_encoder(str(tmp_path / "saved"), pooling="mean")
+    np.testing.assert_allclose(again.encode(TEXTS), mean.encode(TEXTS), atol=1e-6)
+
+
+def test_half_precision_weights_are_loaded_in_float32(plain: Path, tmp_path: Path) -> None:
+    encoder = load_encoder(str(plain))
+    encoder[0].auto_model.to(torch.float16).save_pretrained(tmp_path / "half")
+    encoder.tokenizer.save_pretrained(tmp_path / "half")
+    assert load_encoder(str(tmp_path / "half"))[0].auto_model.dtype == torch.float32
+
+
+def test_a_folder_saved_without_pooling_says_what_to_add(plain: Path, tmp_path: Path) -> None:
+    encoder = SentenceTransformer(modules=[load_encoder(str(plain))[0]])
+    encoder.save(str(tmp_path / "bare"))
+    with pytest.raises(InputError, match=r"saved without pooling.*--pooling mean or cls"):
+        load_encoder(str(tmp_path / "bare"))
+    given = load_encoder(str(tmp_path / "bare"), pooling="mean")
+    np.testing.assert_allclose(
+        given.encode(TEXTS), load_encoder(str(plain)).encode(TEXTS), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bert"])
+def test_a_model_that_writes_is_no_encoder(tmp_path: Path, kind: str) -> None:
+    lm = tiny_lm(kind)
+    lm.model.save_pretrained(tmp_path)
+    lm.tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="is a language model that writes"):
+        load_encoder(str(tmp_path))
+
+
+def test_the_starter_lm_is_no_encoder() -> None:
+    from tilth.models import starter_path
+
+    with pytest.raises(InputError, match="give an encoder"):
+        load_encoder(str(starter_path("lm")))
+
+
+def test_the_starter_encoder_tells_sentences_apart() -> None:
+    encoder = load_encoder("starter")
+    one, two, other = encoder.encode(
+        ["A boy plays the drums.", "A boy is playing drums.", "Share prices fell on Monday."]
+    )
+    assert float(one @ two) / np.linalg.norm(two) > float(one @ other) / np.linalg.norm(other)
+
+
+def test_pickled_weights_are_not_read(plain: Path, tmp_path: Path) -> None:
+    for file in plain.iterdir():
+        if file.suffix == ".json":
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "pytorch_model.bin").write_bytes(b"a pickle")
+    with pytest.raises(InputError, match="pickled weights are not read"):
+        load_encoder(str(tmp_path))
+
+
+def test_word_vectors_load_again_but_code_in_a_folder_is_not_run(tmp_path: Path) -> None:
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("a 1 0\nman 0 4\n")
+    folder = tmp_path / "saved"
+    word_vectors(vectors).save(str(folder))
+    assert load_encoder(str(folder)).encode(["a man"]).tolist() == [[0.5, 2.0]]
+    with pytest.raises(InputError, match="no token vectors to pool"):
+        load_encoder(str(folder), pooling="mean")
+    (folder / "evil.py").write_text("raise SystemExit('code of a folder ran')\n")
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[0]["type"] = "evil.Module"
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(InputError, match="does not load"):
+        load_encoder(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"name": "./none"}, "no model folder"),
+        ({"name": "x", "pooling": "sum"}, "pooling 'sum' is unknown: use one of mean, cls, max"),
+        ({"name": "x", "device": "tpu"}, "device 'tpu'"),
+    ],
+)
+def test_wrong_arguments(arguments: dict[str, str], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        load_encoder(**arguments)
+
+
+def test_max_length_cuts_and_has_limits(plain: Path) -> None:
+    short = load_encoder(str(plain), max_length=3)
+    assert np.array_equal(*short.encode(["a man reads", "a dog sleeps"]))
+    for wrong in (2, 33):
+        with pytest.raises(InputError, match="reads 3 to 32 tokens"):
+            load_encoder(str(plain), max_length=wrong)
+
+
+def test_a_hub_name_without_a_network_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "hub_answers", lambda: False)
+    with pytest.raises(InputError, match=r"'owner/name': no such folder here, not in the hub's"):
+        load_encoder("owner/name")
+
+
+def test_the_fingerprint_follows_weights_and_pooling(plain: Path, tmp_path: Path) -> None:
+    one = load_encoder(str(plain))
+    assert fingerprint_encoder(one) == fingerprint_encoder(load_encoder(str(plain)))
+    assert fingerprint_encoder(one) != fingerprint_encoder(load_encoder(str(plain), pooling="cls"))
+    other = load_encoder(str(save_encoder(tmp_path, seed=1)))
+    assert fingerprint_encoder(one) != fingerprint_encoder(other)
