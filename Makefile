@@ -24,8 +24,9 @@ fix: $(READY)  ## what lint and format can mend themselves
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY)  ## the engine against the original algorithm
+bench: $(READY)  ## the engine against the original algorithm, training against plain defaults
 	$(BIN)/python benchmarks/generate.py
+	$(BIN)/python benchmarks/train_encoder.py
 
 $(READY): pyproject.toml constraints.txt starter/pyproject.toml
 	$(PYTHON) -m venv $(VENV)

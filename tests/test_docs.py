@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
@@ -47,10 +48,12 @@ def test_python_examples_run(
 
 @pytest.mark.parametrize(("page", "line"), commands())
 def test_commands_parse(page: str, line: str) -> None:
-    _, name, *arguments = shlex.split(line)
-    group = typer.main.get_command(app)
-    command = group.get_command(group.make_context("tilth", [name]), name)  # type: ignore
-    assert command is not None, f"{page}: {line}"
+    name, *arguments = shlex.split(line)
+    command: Any = typer.main.get_command(app)
+    while hasattr(command, "get_command"):  # a group, such as `tilth` or `tilth train`
+        name, *arguments = arguments
+        command = command.get_command(command.make_context("tilth", [name]), name)
+        assert command is not None, f"{page}: {line}"
     command.make_context(name, arguments).close()
 
 

@@ -119,10 +119,12 @@ def word_tokenizer() -> PreTrainedTokenizerFast:
     )  # fmt: skip
 
 
-WORDS = (
-    "a the man woman dog cat bird sea river boat runs sleeps reads sings swims flies eats sees "
-    "red old small green big slow fast on in under near with and but not two three many rain sun"
-).split()
+WORDS = [
+    "a", "the", "man", "woman", "dog", "cat", "bird", "sea", "river", "boat", "runs", "sleeps",
+    "reads", "sings", "swims", "flies", "eats", "sees", "red", "old", "small", "green", "big",
+    "slow", "fast", "on", "in", "under", "near", "with", "and", "but", "not", "two", "three",
+    "many", "rain", "sun",
+]  # fmt: skip
 
 
 def save_encoder(folder: Path, *, seed: int = 0) -> Path:

@@ -10,9 +10,7 @@ from tests.tiny import graded_pairs
 from tilth.encoders.batches import LengthGrouped, characters, length_grouped
 
 
-@given(
-    st.lists(st.integers(1, 60), min_size=1, max_size=400), st.integers(1, 9), st.integers(0, 3)
-)
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=400), st.integers(1, 9), st.integers(0, 3))
 def test_each_pair_once_and_one_short_batch_at_most(
     lengths: list[int], batch: int, epoch: int
 ) -> None:

@@ -27,9 +27,7 @@ def test_a_set_without_validation_part_is_split_by_label_and_content() -> None:
 
 
 def test_given_splits_are_kept() -> None:
-    splits = DatasetDict(
-        train=rows(**graded_pairs(30)), validation=rows(**graded_pairs(6, seed=1))
-    )
+    splits = DatasetDict(train=rows(**graded_pairs(30)), validation=rows(**graded_pairs(6, seed=1)))
     pairs = read_pairs(splits)
     assert (len(pairs.train), len(pairs.validation)) == (30, 6)
     with pytest.raises(InputError, match="no split 'train' among test"):
@@ -92,5 +90,5 @@ def test_sets_from_which_nothing_can_be_learned() -> None:
     with pytest.raises(InputError, match="a tenth of 9 pairs is too few"):
         read_pairs(rows(**graded_pairs(9)))
     constant = rows(**{**graded_pairs(6), "label": [0.9] * 6})
-    with pytest.raises(InputError, match="every label of the validation part is 0.9"):
+    with pytest.raises(InputError, match=r"every label of the validation part is 0\.9"):
         read_pairs(DatasetDict(train=rows(**given), validation=constant))

@@ -92,7 +92,8 @@ def test_devices_and_precisions_that_are_not_there() -> None:
 
 def test_automatic_precision_follows_the_hardware(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = torch.device("cpu")
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
-    assert choose_precision("auto", cpu) == torch.bfloat16
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-    assert choose_precision("auto", cpu) == torch.float32
+    for amx, avx512 in ((True, False), (False, True), (False, False)):
+        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda amx=amx: amx)
+        monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda avx512=avx512: avx512)
+        expected = torch.bfloat16 if amx or avx512 else torch.float32
+        assert choose_precision("auto", cpu) == expected

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tests.system.commands import command, environment, tilth
 from tests.tiny import tiny_lm
 
 TEXTS = [f"the dog number {n} runs on the red sea" for n in range(24)]
@@ -36,24 +35,6 @@ def inputs(tmp_path: Path) -> Path:
     path = tmp_path / "texts.txt"
     path.write_text("\n".join(TEXTS) + "\n")
     return path
-
-
-def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "tilth", *map(str, arguments)]
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-
-
-def tilth(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run a command; check its exit code and that no traceback is shown."""
-    done = subprocess.run(
-        command(*arguments), capture_output=True, text=True, env=environment(), check=False
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done
 
 
 def generate(model: Path, inputs: Path, out: Path, *more: object) -> list[object]:

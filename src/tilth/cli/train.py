@@ -29,7 +29,7 @@ def encoder(
     epochs: Annotated[float, typer.Option(help="Passes over the pairs.")] = 1.0,
     batch: Annotated[int, typer.Option(help="Pairs in a step.")] = 32,
     learning_rate: Annotated[
-        float, typer.Option(help="Highest learning rate. Small bases, such as starter, like 2e-4.")
+        float, typer.Option(help="Highest learning rate. Small bases, such as starter, like 5e-4.")
     ] = 2e-5,
     warmup: Annotated[float, typer.Option(help="Share of the steps in which it rises.")] = 0.1,
     weight_decay: Annotated[float, typer.Option(help="Of AdamW.")] = 0.01,
@@ -55,7 +55,7 @@ def encoder(
 ) -> None:
     """Train a sentence encoder so that cosines come near the labels of pairs.
 
-    [dim]tilth train encoder runs/pairs --out runs/encoder --learning-rate 2e-4[/dim]
+    [dim]tilth train encoder runs/pairs --out runs/encoder --learning-rate 5e-4[/dim]
     """
     from tilth.recipes.training import train_and_measure
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer.data_collator import (
+    SentenceTransformerDataCollator,
+)
 from sentence_transformers.sentence_transformer.losses import CosineSimilarityLoss
 from transformers import PrinterCallback, TrainerCallback
 
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from tilth.runs import Progress
 
 _VALIDATION_BATCH = 128
+_LENGTHS = 8
 
 
 class _Trainer(SentenceTransformerTrainer):
@@ -110,11 +115,24 @@ def make_trainer(
         args=arguments,
         train_dataset=parts.train,
         loss=CosineSimilarityLoss(encoder),
+        data_collator=SentenceTransformerDataCollator(preprocess_fn=partial(_preprocess, encoder)),
         evaluator=Validation(parts.validation, batch=_VALIDATION_BATCH, bfloat16=bfloat16),
         callbacks=[_Follow(progress)],
     )
     trainer.remove_callback(PrinterCallback)
     return trainer
+
+
+def _preprocess(encoder: SentenceTransformer, texts: list[str], **options: Any) -> dict[str, Any]:
+    """Tokenise texts; they are padded to one of few lengths.
+
+    Processors compile a matrix product anew for each shape they meet, which takes longer than to
+    compute it.
+    """
+    features: dict[str, Any] = encoder.preprocess(
+        texts, processing_kwargs={"text": {"pad_to_multiple_of": _LENGTHS}}, **options
+    )
+    return features
 
 
 def last_checkpoint(folder: Path) -> Path | None:

@@ -36,7 +36,7 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
     """Return the data type a name stands for.
 
     `auto` is bfloat16 where the hardware multiplies it faster than float32 (GPUs since Ampere,
-    CPUs with AMX tiles), else float32.
+    CPUs with AMX tiles or AVX512-BF16), else float32.
 
     Raises:
         InputError: the name is unknown, or float16 is asked for on a CPU.
@@ -54,4 +54,4 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
 def _fast_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return bool(torch.cpu._is_amx_tile_supported())
+    return bool(torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported())

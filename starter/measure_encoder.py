@@ -1,0 +1,31 @@
+"""The figures of the starter encoder's card: STS before any training, mean-pooled and [CLS].
+
+    python starter/measure_encoder.py --model starter --data ../shared/data
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from lm_sentences import DEFAULT_DATA
+
+from tilth import evaluate_sts, load_encoder
+
+
+def main() -> None:
+    """Print one JSON object for each pooling."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="starter")
+    parser.add_argument("--data", type=Path, default=DEFAULT_DATA)
+    arguments = parser.parse_args()
+    for pooling in ("mean", "cls"):
+        encoder = load_encoder(arguments.model, pooling=pooling)
+        scores = evaluate_sts(encoder, arguments.data / "sts", bootstrap=0)
+        found = {name: round(score["spearman"], 2) for name, score in scores.items()}
+        print(json.dumps({"pooling": pooling, **found}))
+
+
+if __name__ == "__main__":
+    main()

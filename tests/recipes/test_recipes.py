@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.tiny import WORDS, graded_pairs, save_encoder, tiny_lm
+from tilth.errors import InputError
+from tilth.evaluate.sts import evaluate_sts
+from tilth.models import load_encoder
+from tilth.recipes import catalog, dino
+from tilth.recipes.catalog import RECIPES, run_recipe
+from tilth.recipes.steps import Scale, Steps
+from tilth.recipes.table import Cell, Row, Table, over_seeds, published
+from tilth.runs.folder import RunMismatch
+
+TRAINING = {"learning_rate": 1e-3, "evaluate_every": 20, "precision": "float32"}
+
+
+def write_set(path: Path, count: int, seed: int) -> None:
+    rows = graded_pairs(count, seed=seed)
+    rng = np.random.default_rng(seed)
+    lines = [
+        {"text_a": a, "text_b": b, "score": round(5 * label + rng.uniform(-0.5, 0.5), 2),
+         "subset": ("one", "two")[n % 2]}
+        for n, (a, b, label) in enumerate(zip(*rows.values(), strict=True))
+    ]  # fmt: skip
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "sts").mkdir()
+    for seed, name in enumerate(("sts12", "sts14", "stsb-test", "stsb-train"), 50):
+        write_set(folder / "sts" / f"{name}.jsonl", 60, seed)
+    rows = graded_pairs(60, seed=7)
+    lines = [dict(zip(rows, row, strict=True)) for row in zip(*rows.values(), strict=True)]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / "sts" / "quarter.jsonl").write_text(text)
+    (folder / "words").mkdir()
+    rng = np.random.default_rng(0)
+    lines = [f"{word} {' '.join(f'{x:.3f}' for x in rng.normal(size=6))}" for word in WORDS]
+    (folder / "words" / "glove-tiny.txt").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture
+def tiny(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Scale:
+    """Put tiny models in place of the starter ones."""
+    folder = tmp_path_factory.mktemp("models")
+    lm = tiny_lm("llama")
+    lm.model.save_pretrained(folder / "lm")
+    lm.tokenizer.save_pretrained(folder / "lm")
+    save_encoder(folder / "base")
+    scale = Scale(
+        str(folder / "lm"), str(folder / "base"), inputs=30, first_texts=20, training=TRAINING,
+        smaller="tiny models",
+    )  # fmt: skip
+    for name, recipe in RECIPES.items():
+        monkeypatch.setitem(catalog.RECIPES, name, replace(recipe, scales={"starter": scale}))
+    return scale
+
+
+def run(name: str, data: Path, out: Path, **more: Any) -> tuple[Table, Path]:
+    return run_recipe(name, scale="starter", data=data, out=out, quiet=True, device="cpu", **more)
+
+
+def test_table_1_and_5_share_their_steps_and_say_what_they_are(
+    data: Path, tiny: Scale, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    table, folder = run("dino-table1", data, tmp_path, seeds=2, say=said.append)
+    assert [row.name for row in table.rows] == [
+        "avg. word vectors (glove-tiny)",
+        f"{tiny.base} encoder, mean-pooled",
+        f"{tiny.base} encoder, [CLS]",
+        "trained on x1x2",
+        "trained on x2",
+        "Avg. GloVe", "Avg. BERT", "BERT CLS", "S-RoBERTa on NLI", "DINO x1x2", "DINO x2",
+    ]  # fmt: skip
+    ours = {row.name: row for row in table.rows if not row.published}
+    assert set(ours["trained on x2"].cells) == {"STS12", "STS14", "STSb", "Avg. of measured"}
+    assert ours["trained on x2"].cells["STS12"].deviation is not None
+    assert ours[f"{tiny.base} encoder, [CLS]"].cells["STS12"].deviation is None
+    # The figures are those that an evaluation of the kept encoders gives.
+    both = [
+        evaluate_sts(load_encoder(str(path / "model")), data)
+        for path in sorted((tmp_path / "starter/steps").glob("train-x2-seed*"))
+    ]
+    mean = np.mean([scores["stsb"]["spearman"] for scores in both])
+    assert ours["trained on x2"].cells["STSb"].value == pytest.approx(mean, abs=1e-6)
+    notes = "\n".join(table.notes)
+    assert "Not in" in notes
+    assert "STS13, STS15, STS16, SICK" in notes
+    assert "Smaller than in the paper: tiny models." in notes
+    dino_x2 = next(row for row in table.rows if row.name == "DINO x2")
+    same_sets = (70.27 + 71.25 + 77.82) / 3
+    assert dino_x2.cells["Avg. of measured"].value == pytest.approx(same_sets)
+    assert dino_x2.cells["Avg."].value == 75.20
+    assert {"x2", "x1x2", "train-x2-seed0", "train-x2-seed1"} <= set(said)
+
+    results = json.loads((folder / "results.json").read_text())
+    assert len(results["rows"]) == len(table.rows)
+    assert "DINO x2 (published)" in (folder / "results.md").read_text()
+    page = (folder / "report.html").read_text()
+    assert "published" in page
+    assert "trained on x2" in page
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tilth.encoders.bi_encoder._fit", lambda *_, **__: pytest.fail("trained"))
+        patch.setattr(
+            "tilth.generation.decode.Engine.decode", lambda *_: pytest.fail("wrote"), raising=False
+        )
+        fifth, _ = run("dino-table5", data, tmp_path, seeds=2)
+        again, _ = run("dino-table1", data, tmp_path, seeds=2)
+    assert again == table
+    fifth_row = next(row for row in fifth.rows if row.name == "trained on x2")
+    assert set(fifth_row.cells) == {"STS12", "STS14", "Avg. of measured"}
+    by_subset = [evaluate_sts(load_encoder(str(p / "model")), data, protocol="mean")
+                 for p in sorted((tmp_path / "starter/steps").glob("train-x2-seed*"))]  # fmt: skip
+    expected = np.mean([scores["sts12"]["spearman"] for scores in by_subset])
+    assert fifth_row.cells["STS12"].value == pytest.approx(expected, abs=1e-6)
+
+
+def test_table_2_varies_one_thing_at_a_time(data: Path, tiny: Scale, tmp_path: Path) -> None:
+    table, _ = run("dino-table2", data, tmp_path, seeds=2)
+    steps = tmp_path / "starter" / "steps"
+    asked = {
+        name: json.loads((steps / name / "run.json").read_text())["settings"]["decay"]
+        for name in ("x2", "x2-decay0", "x2-decay200")
+    }
+    assert asked == {"x2": 100.0, "x2-decay0": 0.0, "x2-decay200": 200.0}
+    labels = {}
+    for name in ("x2-curated", "x2-no-smoothing", "x2-no-sampled"):
+        rows = dino.read_pairs(steps / name).train
+        labels[name] = (set(rows["label"]), len(rows))
+    assert labels["x2-curated"][0] == {0.0, 0.1, 0.5, 0.9}
+    assert labels["x2-no-smoothing"][0] == {0.0, 0.5, 1.0}
+    assert labels["x2-no-sampled"][0] == {0.1, 0.5, 0.9}
+    assert labels["x2-no-sampled"][1] < labels["x2-curated"][1]
+    assert [row.name for row in table.rows if not row.published] == [
+        "x2 (decay 100)", "decay 0", "decay 200", "no label smoothing", "no sampled pairs",
+    ]  # fmt: skip
+    verdicts = [note for note in table.notes if "standard error over seeds" in note]
+    assert len(verdicts) == 4
+    (full,) = [row for row in table.rows if row.name == "x2 (decay 100)"]
+    assert set(full.cells) == {"STS12-16", "STSb"}
+
+
+def test_rows_that_overlap_are_left_out_where_asked(
+    data: Path, tiny: Scale, tmp_path: Path
+) -> None:
+    steps = Steps(tmp_path, data, tiny, quiet=True, device="cpu")
+    texts = dino.first_texts(steps)
+    assert len(texts) == 30
+    assert texts == dino.first_texts(steps)
+    some = data / "pairs.jsonl"
+    rows = graded_pairs(60, seed=50)  # the sentences of sts12
+    more = graded_pairs(90, seed=99)
+    lines = [
+        dict(zip(part, row, strict=True))
+        for part in (rows, more)
+        for row in zip(*part.values(), strict=True)
+    ]
+    some.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    dropping = replace(steps, drop_overlap=True, folder=tmp_path / "dropped")
+    for where in (steps, dropping):
+        dino.train_seeds(where, "train", some)
+    counted = dino.overlap_note(steps, "these pairs", some)
+    assert "sts12 54 (54)" in counted
+    settings = [
+        json.loads((where.folder / "steps/train-seed0/run.json").read_text())["fingerprints"]
+        for where in (steps, dropping)
+    ]
+    assert settings[0]["train"] != settings[1]["train"]
+
+
+def test_other_settings_in_the_same_folder_are_refused(
+    data: Path, tiny: Scale, tmp_path: Path
+) -> None:
+    steps = Steps(tmp_path, data, tiny, quiet=True, device="cpu")
+    dino.train_seeds(steps, "train", data / "sts" / "quarter.jsonl")
+    other = replace(tiny, training={**TRAINING, "learning_rate": 5e-4})
+    with pytest.raises(RunMismatch, match="learning_rate"):
+        dino.train_seeds(replace(steps, scale=other), "train", data / "sts" / "quarter.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"name": "dino-table9"}, "no recipe 'dino-table9': there are dino-table1"),
+        ({"scale": "huge"}, "scale 'huge' is unknown: use starter or paper"),
+        ({"seeds": 0}, "seeds is 0: at least one"),
+        ({"data": Path("no/where")}, "no such folder: --data names"),
+    ],
+)
+def test_wrong_arguments(data: Path, tmp_path: Path, arguments: dict[str, Any], said: str) -> None:
+    given = {"name": "dino-table1", "scale": "starter", "data": data, "out": tmp_path, **arguments}
+    with pytest.raises(InputError, match=said):
+        run_recipe(given.pop("name"), **given)
+
+
+def test_data_without_what_a_recipe_needs(data: Path, tiny: Scale, tmp_path: Path) -> None:
+    (tmp_path / "sts").mkdir()
+    write_set(tmp_path / "sts" / "sts12.jsonl", 30, 1)
+    with pytest.raises(InputError, match=r"words holds no \*.txt"):
+        run("dino-table1", tmp_path, tmp_path / "out")
+    with pytest.raises(InputError, match="stsb-train"):
+        run("dino-table2", tmp_path, tmp_path / "out")
+
+
+def test_the_paper_scale_is_the_papers() -> None:
+    for recipe in RECIPES.values():
+        paper = recipe.scales["paper"]
+        assert (paper.lm, paper.base, paper.first_texts) == ("gpt2-xl", "roberta-base", 15_000)
+        assert paper.inputs is None
+        assert not paper.training
+
+
+def test_mean_and_deviation_over_seeds() -> None:
+    cell = over_seeds([60.0, 62.0, 67.0])
+    assert cell.value == 63.0
+    assert cell.deviation == pytest.approx(np.std([60, 62, 67], ddof=1))
+    assert over_seeds([60.0]).deviation is None
+    assert str(cell) == "63.0 ±3.6"
+
+
+def test_a_table_as_markdown_has_dashes_for_what_is_missing() -> None:
+    table = Table(
+        "A table", ["STSb", "SICK"],
+        [Row("ours", {"STSb": Cell(61.04)}), published("theirs", ["STSb", "SICK"], [77.82, 68.09])],
+        ["A note."],
+    )  # fmt: skip
+    lines = table.to_markdown().splitlines()
+    assert lines[4] == "| ours | 61.0 | - |"
+    assert lines[5] == "| theirs (published) | 77.8 | 68.1 |"
+    assert lines[-1] == "- A note."

@@ -1,0 +1,174 @@
+"""`tilth train encoder`, `tilth evaluate sts` and `tilth recipe` on tiny models and sets."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.system.commands import command, environment, tilth
+from tests.tiny import WORDS, graded_pairs, save_encoder
+from tilth.models import load_encoder
+
+SETTINGS = [
+    "--learning-rate", "1e-3", "--batch", "8", "--evaluate-every", "5", "--precision", "float32",
+    "--device", "cpu",
+]  # fmt: skip
+
+
+def write_rows(path: Path, rows: dict[str, list[Any]]) -> Path:
+    lines = [dict(zip(rows, row, strict=True)) for row in zip(*rows.values(), strict=True)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_encoder(tmp_path_factory.mktemp("base") / "bert")
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_rows(tmp_path_factory.mktemp("pairs") / "pairs.jsonl", graded_pairs(300))
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sts")
+    for seed, name in ((40, "sts12"), (41, "stsb-test")):
+        rows = graded_pairs(45, seed=seed)
+        rows["score"] = [5 * label for label in rows.pop("label")]
+        write_rows(folder / f"{name}.jsonl", rows)
+    return folder
+
+
+def test_train_measures_what_was_gained_and_evaluate_agrees(
+    base: Path, pairs: Path, sets: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    said = tilth("train", "encoder", pairs, "-o", out, "-b", base, "--sts", sets, *SETTINGS)
+    assert "gain" in said.stdout
+    assert "Not measured, and not in the mean: sts13" in said.stderr
+    page = (out / "report.html").read_text()
+    assert "after training" in page
+    assert load_encoder(str(out / "model")).encode(["a man"]).shape == (1, 32)
+
+    kept = tmp_path / "kept"
+    told = tilth("evaluate", "sts", out, "-d", sets, "--json", "--train", pairs, "-o", kept)
+    scores = json.loads(told.stdout)
+    assert scores["mean"]["sets"] == ["sts12", "stsb"]
+    assert scores["sts12"]["low"] < scores["sts12"]["spearman"] < scores["sts12"]["high"]
+    assert scores["sts12"]["overlap"] == {"rows": 0, "pairs": 0, "sentences": 0}
+    assert json.loads((kept / "results.json").read_text()) == scores
+    assert (kept / "report.html").exists()
+    before = json.loads(tilth("evaluate", "sts", base, "-d", sets, "--json").stdout)
+    assert scores["mean"]["spearman"] > before["mean"]["spearman"]
+    shown = tilth("evaluate", "sts", out, "-d", sets, "--sets", "stsb", "--wrong", 2).stdout
+    assert f"{scores['stsb']['spearman']:.1f}" in shown
+    assert "Most wrong pairs" in shown
+    assert "sts12" not in shown
+
+
+def test_overlap_is_counted_and_dropped_on_either_side(
+    base: Path, sets: Path, tmp_path: Path
+) -> None:
+    rows, shared = graded_pairs(200, seed=3), graded_pairs(15, seed=40)
+    pairs = write_rows(tmp_path / "p.jsonl", {key: rows[key] + shared[key] for key in rows})
+    told = tilth("evaluate", "sts", base, "-d", sets, "--train", pairs, "--drop-overlap", "--json")
+    scores = json.loads(told.stdout)
+    assert scores["sts12"]["overlap"]["pairs"] > 10
+    assert scores["sts12"]["n"] == 45 - scores["sts12"]["dropped"]
+    said = tilth(
+        "train", "encoder", pairs, "-o", tmp_path / "run", "-b", base, "--sts", sets,
+        "--drop-overlap", *SETTINGS,
+    )  # fmt: skip
+    assert "15 pairs hold a sentence of the sets and were left out" in said.stderr
+    assert "training rows hold one of its sentences" not in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("stop", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)]
+)
+def test_a_stopped_training_goes_on_with_the_same_command(
+    base: Path, pairs: Path, tmp_path: Path, stop: signal.Signals, code: int
+) -> None:
+    asked = ["train", "encoder", pairs, "-b", base, *SETTINGS, "--json"]
+    whole = json.loads(tilth(*asked, "-o", tmp_path / "whole").stdout)
+    out = tmp_path / "cut"
+    started = subprocess.Popen(
+        command(*asked, "-o", out), env=environment(),
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not (out / "checkpoints" / "checkpoint-5" / "trainer_state.json").exists():
+        assert started.poll() is None, started.stderr
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.kill(started.pid, stop)
+    _, said = started.communicate(timeout=120)
+    assert started.returncode == code, said
+    assert "Traceback" not in said
+    assert not (out / "parts" / "part-00000.parquet").exists()
+    again = json.loads(tilth(*asked, "-o", out).stdout)
+    assert again == whole
+    texts = ["the old man reads", "a red boat"]
+    one, two = (load_encoder(str(tmp_path / name / "model")) for name in ("whole", "cut"))
+    np.testing.assert_array_equal(one.encode(texts), two.encode(texts))
+
+
+def test_word_vectors_are_encoders_too(sets: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    vectors = tmp_path / "glove.txt"
+    vectors.write_text(
+        "".join(f"{word} {' '.join(f'{x:.3f}' for x in rng.normal(size=8))}\n" for word in WORDS)
+    )
+    found = {}
+    for kind in ("words", "words-idf", "words-sif"):
+        told = tilth("evaluate", "sts", f"{kind}:{vectors}", "-d", sets, "--json", "--bootstrap", 0)
+        scores = json.loads(told.stdout)
+        assert scores["mean"]["low"] is None
+        found[kind] = scores["mean"]["spearman"]
+    assert len(set(found.values())) == 3
+    assert min(found.values()) > 50
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["evaluate", "sts", "./none", "-d", "SETS"], "no model folder './none'"),
+        (["evaluate", "sts", "words:none.txt", "-d", "SETS"], "none.txt: no such file"),
+        (["evaluate", "sts", "BASE", "-d", "EMPTY"], "none of the STS sets"),
+        (["evaluate", "sts", "BASE", "-d", "SETS", "--protocol", "most"], "protocol 'most'"),
+        (["evaluate", "sts", "BASE", "-d", "SETS", "--sets", "sts99"], "no set 'sts99'"),
+        (["evaluate", "sts", "BASE", "-d", "SETS", "--drop-overlap"], "drop_overlap needs"),
+        (["train", "encoder", "no.jsonl", "-o", "OUT"], "no.jsonl"),
+        (["train", "encoder", "PAIRS", "-o", "OUT", "--drop-overlap"], "say with --sts"),
+        (["train", "encoder", "PAIRS", "-o", "OUT", "--batch", "0"], "batch is 0"),
+        (["recipe", "show", "dino-table9"], "no recipe 'dino-table9'"),
+        (["recipe", "run", "dino-table1", "-d", "EMPTY", "-o", "OUT"], "none of the STS sets"),
+    ],
+)
+def test_wrong_arguments_are_one_line(
+    base: Path, pairs: Path, sets: Path, tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    places = {"BASE": base, "PAIRS": pairs, "SETS": sets, "EMPTY": tmp_path / "empty",
+              "OUT": tmp_path / "out"}  # fmt: skip
+    done = tilth(*(places.get(word, word) for word in arguments), code=2)
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert said in line
+
+
+def test_recipes_are_listed_and_shown() -> None:
+    listed = json.loads(tilth("recipe", "list", "--json").stdout)
+    assert set(listed) == {"dino-table1", "dino-table2", "dino-table5"}
+    shown = tilth("recipe", "show", "dino-table2").stdout
+    assert "gpt2-xl" in shown
+    assert "roberta-base" in shown
