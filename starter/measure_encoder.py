@@ -1,6 +1,8 @@
 """The figures of the starter encoder's card: STS before any training, mean-pooled and [CLS].
 
     python starter/measure_encoder.py --model starter --data ../shared/data
+
+prints one JSON object for each pooling.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from tilth import evaluate_sts, load_encoder
 
 
 def main() -> None:
-    """Print one JSON object for each pooling."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="starter")
     parser.add_argument("--data", type=Path, default=DEFAULT_DATA)

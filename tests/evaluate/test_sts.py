@@ -9,7 +9,8 @@ from scipy import stats
 
 from tests.evaluate.fake import HashEncoder, jsonl, pairs_of
 from tilth.errors import InputError, TilthError
-from tilth.evaluate.sts import evaluate_sts, measure_sts, most_wrong
+from tilth.evaluate.sets import read_sets
+from tilth.evaluate.sts import evaluate_sts, measure_sets, most_wrong
 
 SUBSETS = ["x"] * 12 + ["y"] * 8 + ["z"] * 10
 
@@ -110,7 +111,7 @@ def test_zero_vectors_have_cosine_zero(folder: Path) -> None:
         def vector(self, text: str) -> np.ndarray:
             return super().vector(text) * (text[-2] != "3")
 
-    measured = measure_sts(SomeZero(), folder, sets=["sts12"])[0]
+    measured = measure_sets(SomeZero(), read_sets(folder, ["sts12"]))[0]
     zero = [text[-2] == "3" for text in measured.sts.texts_a]
     assert any(zero)
     assert (measured.cosine[np.array(zero)] == 0).all()
@@ -119,7 +120,7 @@ def test_zero_vectors_have_cosine_zero(folder: Path) -> None:
 
 def test_identical_texts_tie(tmp_path: Path) -> None:
     pairs = [(a, a, score) for a, _, score in pairs_of(20)] + pairs_of(10)
-    measured = measure_sts(HashEncoder(50), jsonl(tmp_path / "own.jsonl", pairs))[0]
+    measured = measure_sets(HashEncoder(50), read_sets(jsonl(tmp_path / "own.jsonl", pairs)))[0]
     assert (measured.cosine[:20] == 1).all()
 
 
@@ -246,7 +247,7 @@ def test_a_subset_that_dropping_empties(folder: Path, caplog: pytest.LogCaptureF
 
 
 def test_most_wrong(folder: Path) -> None:
-    measured = measure_sts(HashEncoder(), folder)
+    measured = measure_sets(HashEncoder(), read_sets(folder))
     worst = most_wrong(measured, 5)
     differences = [row["cosine_rank"] - row["gold_rank"] for row in worst]
     assert [np.sign(value) for value in differences] == [1, 1, 1, -1, -1]

@@ -41,7 +41,9 @@ def sts(
     ] = None,
     train: Annotated[
         str | None,
-        typer.Option(help="The pairs it was trained with: what they share with the sets is told."),
+        typer.Option(
+            help="The pairs it was trained with (a run knows them), to tell what they share."
+        ),
     ] = None,
     drop_overlap: Annotated[
         bool,
@@ -49,12 +51,12 @@ def sts(
     ] = False,
     pooling: options.Pooling = None,
     bootstrap: Annotated[int, typer.Option(help="Resamples of the 95% interval; 0: none.")] = 1000,
-    wrong: Annotated[int, typer.Option(help="Print so many of the most wrong pairs.")] = 0,
+    wrong: Annotated[int, typer.Option(min=0, help="Print so many of the most wrong pairs.")] = 0,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="A run folder for results.json and report.html."),
     ] = None,
-    seed: options.Seed = 0,
+    seed: Annotated[int, typer.Option(help="Of the resamples.")] = 0,
     device: options.Device = "auto",
     overwrite: options.Overwrite = False,
     json: options.Json = False,
@@ -77,6 +79,7 @@ def sts(
         device=device,
         bootstrap=bootstrap,
         seed=seed,
+        wrong=wrong,
         overwrite=overwrite,
     )
     if json:

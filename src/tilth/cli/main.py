@@ -72,8 +72,24 @@ def _options(
     logging.basicConfig(
         level=logging.INFO if debug else logging.WARNING, format="%(levelname)s: %(message)s"
     )
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_Once())
     for noisy in ("transformers", "datasets", "huggingface_hub", "httpx", "httpx2", "openai"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
+
+
+class _Once(logging.Filter):
+    """Lets the same message through once: a recipe reads the same files many times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        new = message not in self._said
+        self._said.add(message)
+        return new
 
 
 def _say(line: str) -> None:

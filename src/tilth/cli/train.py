@@ -46,9 +46,15 @@ def encoder(
         bool,
         typer.Option("--drop-overlap", help="Leave out pairs that hold a sentence of these sets."),
     ] = False,
-    seed: options.Seed = 0,
+    seed: Annotated[int, typer.Option(help="Same pairs, settings and seed, same weights.")] = 0,
     device: options.Device = "auto",
-    precision: options.Precision = "auto",
+    precision: Annotated[
+        str,
+        typer.Option(
+            help="auto, float32 or bfloat16 (autocast); auto is bfloat16 where the hardware is "
+            "fast at it."
+        ),
+    ] = "auto",
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
     json: options.Json = False,

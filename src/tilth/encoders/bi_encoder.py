@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import os
 import shutil
 import tempfile
 from dataclasses import asdict, dataclass
@@ -16,7 +18,7 @@ from tilth.data import fingerprint
 from tilth.encoders.pairs import LABEL, TEXT_A, TEXT_B, Pairs, read_pairs
 from tilth.errors import InputError, TilthError
 from tilth.models.device import choose_device, choose_precision
-from tilth.models.encoder import fingerprint_encoder, load_encoder
+from tilth.models.encoder import fingerprint_encoder, load_encoder, quietly
 from tilth.runs import Progress, Run
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MODEL, CHECKPOINTS = "model", "checkpoints"
+_PRECISIONS = ("auto", "float32", "bfloat16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +63,23 @@ class Training:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, low, below in (
-            ("epochs", 0, None), ("batch", 1, None), ("learning_rate", 0, None),
-            ("warmup", 0, 1), ("weight_decay", 0, None), ("evaluate_every", 1, None),
+        """Check every value at the door."""
+        for name, low, high, open_below in (
+            ("epochs", 0, None, True), ("batch", 1, None, False),
+            ("learning_rate", 0, None, True), ("warmup", 0, 1, False),
+            ("weight_decay", 0, None, False), ("evaluate_every", 1, None, False),
+            ("seed", 0, 2**32, False),
         ):  # fmt: skip
             value = getattr(self, name)
-            positive = name in ("epochs", "learning_rate")
-            if value < low or (positive and value == 0) or (below is not None and value >= below):
-                above = "above" if positive else "at least"
-                until = f" and below {below}" if below is not None else ""
-                raise InputError(f"{name} is {value}: it must be {above} {low}{until}")
+            right = math.isfinite(value) and (value > low if open_below else value >= low)
+            if not right or (high is not None and value >= high):
+                least = f"above {low}" if open_below else f"at least {low}"
+                most = f" and below {high}" if high is not None else ""
+                raise InputError(f"{name} is {value}: it must be {least}{most}")
+        if self.precision not in _PRECISIONS:
+            raise InputError(
+                f"precision {self.precision!r} is unknown to training: use {', '.join(_PRECISIONS)}"
+            )
 
 
 def train_encoder(
@@ -93,7 +103,7 @@ def train_encoder(
         base: `starter`, a folder or a hub id of an encoder.
         out: the run folder; the same call goes on from its last checkpoint. None: nothing is
             kept on disk.
-        device: `auto`, `cpu`, `cuda` or `cuda:N`; several GPUs under `accelerate launch`.
+        device: `auto`, `cpu`, `cuda` or `cuda:N`; one GPU.
         overwrite: begin the run anew.
         quiet: no progress.
         training: see `Training`: epochs, batch, learning_rate, warmup, weight_decay,
@@ -116,6 +126,7 @@ def train_encoder(
         known = Training.__dataclass_fields__
         wrong = next(name for name in training if name not in known)
         raise InputError(f"no setting {wrong!r}: there are {', '.join(known)}") from None
+    _one_process(device)
     parts = read_pairs(pairs, seed=settings.seed)
     encoder = load_encoder(
         base, pooling=settings.pooling, max_length=settings.max_length, device=device
@@ -139,10 +150,27 @@ def train_encoder(
         overwrite=overwrite,
     )
     with run:
-        if run.missing():
+        run.resolve("pairs", lambda: str(Path(pairs).resolve()) if _is_path(pairs) else None)
+        if run.missing() or not (run.path / MODEL / "modules.json").is_file():
             run.write_part(0, _train(encoder, parts, settings, run, quiet=quiet))
             shutil.rmtree(run.path / CHECKPOINTS, ignore_errors=True)
     return load_encoder(str(run.path / MODEL), device=device)
+
+
+def _is_path(pairs: object) -> bool:
+    return isinstance(pairs, str | Path) and Path(pairs).exists()
+
+
+def _one_process(device: str) -> None:
+    """Refuse what the trainer would do otherwise than asked."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise InputError("training runs in one process: start it without accelerate launch")
+    if device.startswith("cuda:") and device != "cuda:0":
+        number = device.partition(":")[2]
+        raise InputError(
+            f"device {device!r}: training takes the first GPU it sees: set "
+            f"CUDA_VISIBLE_DEVICES={number} and give --device cuda"
+        )
 
 
 def _train(
@@ -151,7 +179,8 @@ def _train(
     """Train in a run folder and return the learning curve; it is written after the model."""
     curve = _fit(encoder, parts, settings, run.path / CHECKPOINTS, quiet=quiet)
     unfinished, final = run.path / CHECKPOINTS / MODEL, run.path / MODEL
-    encoder.save(str(unfinished), create_model_card=False)
+    with quietly():
+        encoder.save(str(unfinished), create_model_card=False)
     shutil.rmtree(final, ignore_errors=True)
     unfinished.rename(final)
     return curve
@@ -166,18 +195,18 @@ def _fit(
     quiet: bool,
 ) -> pa.Table:
     """Train the encoder in place; return step, Spearman x 100 and loss at each checkpoint."""
-    from tilth.encoders.trainer import last_checkpoint, learning_curve, make_trainer
+    from tilth.encoders.trainer import begin, last_checkpoint, learning_curve, make_trainer, resume
 
     device = choose_device(str(encoder.device))
     bfloat16 = choose_precision(settings.precision, device) is torch.bfloat16
     steps = max(1, round(-(-len(parts.train) // settings.batch) * settings.epochs))
-    with Progress(steps, quiet=quiet, what="steps") as progress:
+    with quietly(), Progress(steps, quiet=quiet, what="steps") as progress:
         trainer = make_trainer(
             encoder, parts, settings, folder, bfloat16=bfloat16, steps=steps, progress=progress
         )
         checkpoint = last_checkpoint(folder)
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        history = resume(trainer, checkpoint, steps) if checkpoint else begin(trainer)
     encoder.eval()
     if not all(torch.isfinite(weight).all() for weight in encoder.parameters()):
         raise TilthError("training gave weights that are no numbers: lower --learning-rate")
-    return pa.table(learning_curve(trainer.state.log_history))
+    return pa.table(learning_curve(history))

@@ -65,7 +65,7 @@ def read_pairs(source: str | Path | Dataset | DatasetDict, *, seed: int = 0) -> 
     where = f"{source}: " if isinstance(source, str | Path) else ""
     try:
         train = _checked(splits[_TRAIN], _TRAIN)
-        if _VALIDATION in splits:
+        if len(splits.get(_VALIDATION, ())):
             return Pairs(_kept(train), _kept(_checked(splits[_VALIDATION], _VALIDATION)))
         return _split(train, seed)
     except InputError as error:
@@ -99,6 +99,8 @@ def _splits(source: str | Path | Dataset | DatasetDict) -> dict[str, Dataset]:
 
 def _checked(rows: Dataset, split: str) -> Labelled:
     """Check one part."""
+    if not len(rows):
+        raise InputError(f"the {split} part has no rows: give pairs to learn from")
     for name, others in _NAMES.items():
         found = next((other for other in others if other in rows.column_names), None)
         if found not in (None, name):

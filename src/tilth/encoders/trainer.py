@@ -12,14 +12,14 @@ from sentence_transformers.sentence_transformer.data_collator import (
     SentenceTransformerDataCollator,
 )
 from sentence_transformers.sentence_transformer.losses import CosineSimilarityLoss
-from transformers import PrinterCallback, TrainerCallback
+from transformers import PrinterCallback, TrainerCallback, TrainerState
 
 from tilth.encoders.batches import LengthGrouped
 from tilth.encoders.validation import METRIC, Validation
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
-    from transformers import TrainerControl, TrainerState, TrainingArguments
+    from transformers import TrainerControl, TrainingArguments
 
     from tilth.encoders.bi_encoder import Training
     from tilth.encoders.pairs import Pairs
@@ -110,6 +110,7 @@ def make_trainer(
         report_to="none",
         disable_tqdm=True,
     )
+    arguments._n_gpu = min(arguments.n_gpu, 1)  # else a batch would be one for each GPU
     trainer = _Trainer(
         model=encoder,
         args=arguments,
@@ -129,10 +130,29 @@ def _preprocess(encoder: SentenceTransformer, texts: list[str], **options: Any) 
     Processors compile a matrix product anew for each shape they meet, which takes longer than to
     compute it.
     """
-    features: dict[str, Any] = encoder.preprocess(
-        texts, processing_kwargs={"text": {"pad_to_multiple_of": _LENGTHS}}, **options
-    )
+    if (encoder.max_seq_length or 0) % _LENGTHS == 0:  # else padding would pass the limit
+        options["processing_kwargs"] = {"text": {"pad_to_multiple_of": _LENGTHS}}
+    features: dict[str, Any] = encoder.preprocess(texts, **options)
     return features
+
+
+def begin(trainer: SentenceTransformerTrainer) -> list[dict[str, Any]]:
+    """Train from the first step; return what was logged."""
+    trainer.train()
+    return list(trainer.state.log_history)
+
+
+def resume(
+    trainer: SentenceTransformerTrainer, checkpoint: Path, steps: int
+) -> list[dict[str, Any]]:
+    """Train from a checkpoint on; one of the last step only lacks that the best is loaded."""
+    state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+    if state.global_step < steps:
+        trainer.train(resume_from_checkpoint=str(checkpoint))
+        return list(trainer.state.log_history)
+    trainer.state = state
+    trainer._load_best_model()
+    return list(state.log_history)
 
 
 def last_checkpoint(folder: Path) -> Path | None:

@@ -93,9 +93,9 @@ def evaluate_sts(
         Protocols: Schick and Schütze 2021, arXiv:2104.07540, section 4 (`all`) and Table 5
         (`mean`). Cosine alone, where the original's evaluator took the best of four similarities.
     """
-    _check_options(protocol, drop_overlap, training, bootstrap, batch)
-    measured = measure_sts(
-        encoder, data, protocol=protocol, sets=sets, training=training,
+    check_options(protocol, drop_overlap, training, bootstrap)
+    measured = measure_sets(
+        encoder, read_sets(data, sets), protocol=protocol, training=training,
         drop_overlap=drop_overlap, batch=batch,
     )  # fmt: skip
     return summarise_sts(
@@ -103,38 +103,38 @@ def evaluate_sts(
     )
 
 
-def measure_sts(
+def measure_sets(
     encoder: Encoder,
-    data: str | Path,
+    found: Sequence[StsSet],
     *,
     protocol: str = "all",
-    sets: Sequence[str] | None = None,
     training: Dataset | Sequence[Mapping[str, Any]] | None = None,
     drop_overlap: bool = False,
     batch: int = BATCH,
 ) -> list[Measured]:
     """Encode the sets' sentences, each distinct one once, and return each pair's cosine.
 
-    Args and errors are those of `evaluate_sts`; `protocol` decides only what must be defined.
+    Args and errors are those of `evaluate_sts`, but for the sets, from `read_sets`; `protocol`
+    decides only what must be defined.
     """
-    _check_options(protocol, drop_overlap, training, 0, batch)
-    found = read_sets(data, sets)
+    check_options(protocol, drop_overlap, training)
+    if isinstance(training, (str, Path)):
+        raise InputError(f"training {str(training)!r} is a name: give rows, read by read_rows")
+    if batch < 1:
+        raise InputError(f"batch is {batch}: give 1 or more texts")
+    check_sets(found, protocol)
     overlaps = {} if training is None else find_overlap(training, found)
     kept: list[tuple[StsSet, int]] = []
     for sts in found:
-        if protocol == "mean" and sts.name in _DIVIDED and set(sts.subsets) == {sts.name}:
-            log.warning("%s: its files name no subsets: mean is the same as all here", sts.name)
         left = sts.keep(untouched(sts, overlaps[sts.name])) if drop_overlap else sts
         wrong, dropped = _undefined(left, protocol, sts.subsets), len(sts) - len(left)
-        if wrong and dropped:
+        if wrong:
             log.warning("%s: left out, after %d pairs were dropped: %s", sts.name, dropped, wrong)
-        elif wrong:
-            raise InputError(f"{data}: {wrong}: give other pairs, or leave {sts.name} out of sets")
         else:
             kept.append((left, dropped))
     if not kept:
         raise InputError(
-            f"{data}: dropping the overlap leaves no set with enough pairs: train on other rows"
+            "dropping the overlap leaves no set with enough pairs: train on other rows"
         )
     cosines = pair_cosines(encoder, [sts for sts, _ in kept], batch)
     measured = [
@@ -151,6 +151,20 @@ def measure_sts(
     return measured
 
 
+def check_sets(found: Sequence[StsSet], protocol: str) -> None:
+    """Check that every set has a correlation, whatever the encoder.
+
+    Raises:
+        InputError: too few pairs, or all scores are the same, in a set or (`mean`) a subset.
+    """
+    for sts in found:
+        if protocol == "mean" and sts.name in _DIVIDED and set(sts.subsets) == {sts.name}:
+            log.warning("%s: its files name no subsets: mean is the same as all here", sts.name)
+        wrong = _undefined(sts, protocol, sts.subsets)
+        if wrong:
+            raise InputError(f"{wrong}: give other pairs, or leave {sts.name} out of sets")
+
+
 def summarise_sts(
     measured: Sequence[Measured],
     asked: Sequence[str],
@@ -162,7 +176,7 @@ def summarise_sts(
     """Return the correlations of measured sets, as `evaluate_sts` does.
 
     Args:
-        measured: from `measure_sts` with the same protocol.
+        measured: from `measure_sets` with the same protocol.
         asked: the sets that were asked for, from `tilth.evaluate.sets.asked_sets`.
         protocol: `all` or `mean`.
         bootstrap: resamples, 0 or more.
@@ -191,7 +205,7 @@ def most_wrong(measured: Sequence[Measured], count: int) -> list[dict[str, Any]]
     """Return the pairs that the encoder ranks most unlike people.
 
     Args:
-        measured: from `measure_sts`.
+        measured: from `measure_sets`.
         count: how many pairs at most; half of them are rated too high by the encoder, half too
             low, and an odd one too high.
 
@@ -221,19 +235,18 @@ def most_wrong(measured: Sequence[Measured], count: int) -> list[dict[str, Any]]
     return high[: (count + 1) // 2] + low[: count // 2]
 
 
-def _check_options(
-    protocol: str, drop_overlap: bool, training: object, bootstrap: int, batch: int
-) -> None:
+def check_options(protocol: str, drop_overlap: bool, training: object, bootstrap: int = 0) -> None:
+    """Check what needs neither encoder nor data.
+
+    Raises:
+        InputError: one of them is wrong, or two do not go together.
+    """
     if protocol not in PROTOCOLS:
         raise InputError(f"protocol {protocol!r} is unknown: use {' or '.join(PROTOCOLS)}")
     if drop_overlap and training is None:
         raise InputError("drop_overlap needs the training rows: give them as training")
-    if isinstance(training, (str, Path)):
-        raise InputError(f"training {str(training)!r} is a name: give rows, read by read_rows")
     if bootstrap < 0:
         raise InputError(f"bootstrap is {bootstrap}: give 0 or more resamples")
-    if batch < 1:
-        raise InputError(f"batch is {batch}: give 1 or more texts")
 
 
 def _groups(sts: StsSet, protocol: str) -> dict[str, NDArray[np.intp]]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 POOLINGS = ("mean", "cls", "max")
 # The end of an architecture's name when the model writes instead of reading.
 _WRITERS = ("ForCausalLM", "LMHeadModel")
+# How sentences' vectors come from such a model when it was trained to give them.
+_WRITERS_POOLINGS = ("lasttoken", "weightedmean")
 
 
 def load_encoder(
@@ -34,7 +36,7 @@ def load_encoder(
 
     Args:
         name: `starter`, a folder or a hub id, of a sentence-transformers model or of any
-            transformers encoder, such as a masked language model.
+            transformers encoder, such as a masked language model; or the run of a training.
         pooling: how a sentence's vector comes from its tokens' vectors: `mean`, `cls` (the first
             token's) or `max`. Default: as saved; `mean` for a plain transformers encoder.
         max_length: tokens read of a text; default: as saved.
@@ -64,6 +66,13 @@ def load_encoder(
 
 def _source(name: str) -> Source:
     folder = Path(name).expanduser()
+    if (folder / "run.json").is_file():
+        if not (folder / "model" / "modules.json").is_file():
+            raise InputError(
+                f"{name}: the run holds no trained encoder: name the run of a finished "
+                "`tilth train encoder`"
+            )
+        return Source(str(folder / "model"), on_hub=False)
     saved = folder / "modules.json"
     return find_source(
         name, starter="encoder", marker="modules.json" if saved.is_file() else "config.json"
@@ -73,31 +82,40 @@ def _source(name: str) -> Source:
 def _load(source: Source, device: str, local: bool) -> SentenceTransformer:
     from sentence_transformers import SentenceTransformer
 
-    if not source.on_hub and not (Path(source.name) / "modules.json").is_file():
-        _refuse_writers(source)
-    with _quietly():
+    with quietly():
         # Training and cosines are in float32 however the weights were saved.
-        return SentenceTransformer(
+        encoder = SentenceTransformer(
             source.name,
             device=device,
             local_files_only=local,
             trust_remote_code=not source.on_hub and _is_ours(Path(source.name)),
             model_kwargs={"dtype": torch.float32, "use_safetensors": True},
         )
+    _refuse_writers(encoder)
+    return encoder
 
 
 def _is_ours(folder: Path) -> bool:
-    """Tell whether a folder's module classes are installed here with tilth; none lies in it."""
+    """Tell whether a folder needs classes of tilth's and names no code of its own.
+
+    sentence-transformers asks for trust wherever a module's class is not its own; these are
+    installed here. Anything that could lead to other code is not trusted.
+    """
     saved = folder / "modules.json"
     if not saved.is_file() or any(folder.rglob("*.py")):
         return False
     kinds = [str(module.get("type")) for module in json.loads(saved.read_text(encoding="utf-8"))]
-    return all(kind.startswith(("sentence_transformers.", "tilth.encoders.")) for kind in kinds)
+    known = [kind.startswith(("sentence_transformers.", "tilth.encoders.")) for kind in kinds]
+    return (
+        all(known)
+        and any(kind.startswith("tilth.encoders.") for kind in kinds)
+        and not any("auto_map" in file.read_text("utf-8") for file in folder.rglob("*.json"))
+    )
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
-    """Keep quiet about what is as wanted: a masked language model's head is not loaded."""
+def quietly() -> Iterator[None]:
+    """Keep transformers quiet: no bars, no word about a head that an encoder does without."""
     from transformers.utils import logging
 
     before = logging.get_verbosity()
@@ -112,12 +130,14 @@ def _quietly() -> Iterator[None]:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def _refuse_writers(source: Source) -> None:
-    from transformers import AutoConfig
-
-    config = AutoConfig.from_pretrained(source.name)
+def _refuse_writers(encoder: SentenceTransformer) -> None:
+    """Refuse a language model, unless its pooling says that it was made an encoder."""
+    config: Any = getattr(getattr(encoder[0], "auto_model", None), "config", None)
     kinds = getattr(config, "architectures", None) or []
-    if getattr(config, "is_decoder", False) or any(kind.endswith(_WRITERS) for kind in kinds):
+    if not getattr(config, "is_decoder", False) and not any(k.endswith(_WRITERS) for k in kinds):
+        return
+    pooled = {getattr(module, "pooling_mode", None) for module in encoder}
+    if not pooled & set(_WRITERS_POOLINGS):
         raise ValueError(
             f"it is a language model that writes ({', '.join(kinds) or config.model_type}): give "
             "an encoder, such as a masked language model"

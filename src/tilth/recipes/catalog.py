@@ -11,7 +11,8 @@ from tilth.errors import InputError
 from tilth.recipes import dino_table1, dino_table2, dino_table5
 from tilth.recipes.steps import SCALES, Recipe, Steps
 from tilth.report.encoders import write_encoder_report
-from tilth.runs import Run
+from tilth.runs import Run, refuse_foreign
+from tilth.runs.folder import RunMismatch
 
 if TYPE_CHECKING:
     from tilth.recipes.table import Table
@@ -68,14 +69,18 @@ def run_recipe(
     recipe = find_recipe(name)
     if scale not in SCALES:
         raise InputError(f"scale {scale!r} is unknown: use {' or '.join(SCALES)}")
-    steps = Steps(
-        # Steps of another scale or of other rows lie elsewhere: they are not the same steps.
-        out / f"{scale}{'-drop-overlap' if drop_overlap else ''}",
-        data, recipe.scales[scale], seeds, drop_overlap, say, quiet, device,
-    )  # fmt: skip
-    result = recipe.run(steps)
+    steps = Steps(out / scale, data, recipe.scales[scale], seeds, drop_overlap, say, quiet, device)
+    folder = steps.folder / (f"{name}-drop-overlap" if drop_overlap else name)
+    refuse_foreign(folder)
+    try:
+        result = recipe.run(steps)
+    except RunMismatch as error:
+        raise RunMismatch(
+            str(error).partition(": --overwrite")[0]
+            + f": remove that folder, or all of {steps.folder / 'steps'}, or choose another --out"
+        ) from error
     run = Run.open(
-        steps.folder / name,
+        folder,
         command=f"recipe run {name}",
         settings={"scale": scale, "data": str(data), "seeds": seeds, "drop_overlap": drop_overlap},
         fingerprints={},

@@ -10,9 +10,8 @@ from tilth.data.keys import keyed, text_hashes
 from tilth.encoders.bi_encoder import train_encoder
 from tilth.encoders.pairs import read_pairs
 from tilth.errors import InputError
-from tilth.evaluate.overlap import without_overlap
 from tilth.evaluate.sets import StsSet, asked_sets, read_sets
-from tilth.evaluate.sts import Measured, most_wrong, summarise_sts
+from tilth.evaluate.sts import Measured, check_sets, most_wrong, summarise_sts
 from tilth.generation.dataset import run_generate
 from tilth.generation.jobs import Sampling
 from tilth.generation.order import Order
@@ -23,6 +22,7 @@ from tilth.recipes.curating import curate_folder
 from tilth.recipes.measuring import WRONG_PAIRS, Scores, curve_of, measure, open_encoder, overlap_of
 from tilth.recipes.steps import Result, Scale, Steps
 from tilth.recipes.table import Cell, Row, Table, over_seeds
+from tilth.recipes.training import drop_shared
 from tilth.report.encoders import Bar
 
 if TYPE_CHECKING:
@@ -79,25 +79,24 @@ def generate_pairs(steps: Steps, name: str, *, decay: float = 100.0, given: bool
 
 
 def curate_pairs(steps: Steps, run: Path, name: str, **settings: Any) -> Path:
-    """Curate a generate run; another set of it goes beside it under another name."""
-    folder, _ = curate_folder(str(run), steps.folder / "steps" / name, **settings)
+    """Curate a generate run; made anew each time, which takes seconds."""
+    folder, _ = curate_folder(str(run), steps.at(name), **settings)
     return folder
 
 
 def train_seeds(steps: Steps, name: str, pairs: Path) -> list[Path]:
     """Train once for each seed; return the run folders."""
     parts = read_pairs(pairs)
-    splits = {"train": parts.train, "validation": parts.validation}
     if steps.drop_overlap:
-        found = read_sets(steps.data)
-        splits = {split: without_overlap(rows, found)[0] for split, rows in splits.items()}
+        parts = drop_shared(parts, read_sets(steps.data))
     from datasets import DatasetDict
 
+    splits = DatasetDict({"train": parts.train, "validation": parts.validation})
     folders = []
     for seed in range(steps.seeds):
-        folder = steps.at(f"{name}-seed{seed}")
+        folder = steps.at_training(f"{name}-seed{seed}")
         train_encoder(
-            DatasetDict(splits), steps.scale.base, folder,
+            splits, steps.scale.base, folder,
             device=steps.device, quiet=steps.quiet, seed=seed, **steps.scale.training,
         )  # fmt: skip
         folders.append(folder)
@@ -106,13 +105,16 @@ def train_seeds(steps: Steps, name: str, pairs: Path) -> list[Path]:
 
 def overlap_note(steps: Steps, name: str, pairs: Path) -> str:
     """Say how many training rows hold a sentence or a pair of each set."""
-    rows = read_pairs(pairs).train
+    from datasets import concatenate_datasets
+
+    parts = read_pairs(pairs)
+    rows = concatenate_datasets([parts.train, parts.validation])
     counts = overlap_of(rows, read_sets(steps.data))
     shares = ", ".join(f"{key} {n['rows']} ({n['pairs']})" for key, n in counts.items())
     what = "were left out" if steps.drop_overlap else "--drop-overlap leaves them out"
     return (
-        f"Of the {len(rows):,} training rows of {name}, rows that hold a sentence of a set (a pair "
-        f"of it): {shares}; {what}."
+        f"Of the {len(rows):,} rows of {name} (training and validation), rows that hold a sentence "
+        f"of a set (a pair of it): {shares}; {what}."
     )
 
 
@@ -122,6 +124,8 @@ class Board:
     def __init__(self, steps: Steps, protocol: str = "all", sets: Sequence[str] | None = None):
         self.steps, self.protocol = steps, protocol
         self.found: list[StsSet] = read_sets(steps.data, sets)
+        check_sets(self.found, protocol)
+        self._all = read_sets(steps.data)  # what steps measure, whichever table asks
         self.asked = asked_sets(steps.data, sets)
         self.scores: dict[str, list[Scores]] = {}
         self.wrong: dict[str, list[dict[str, Any]]] = {}
@@ -130,14 +134,14 @@ class Board:
     def baseline(self, name: str, encoder: str, step: str, pooling: str | None = None) -> None:
         """Measure an encoder that is not trained here."""
         loaded = open_encoder(encoder, self.found, pooling=pooling, device=self.steps.device)
-        self._add(name, measure(loaded, self.steps.data, self.steps.at(step)))
+        self._add(name, measure(loaded, self._all, self.steps.at(step)))
 
     def trained(self, name: str, runs: Sequence[Path]) -> None:
         """Measure the encoders of some trainings, one for each seed."""
         for run in runs:
             loaded = open_encoder(str(run), device=self.steps.device)
             step = self.steps.at(f"measure-{run.name}")
-            self._add(name, measure(loaded, self.steps.data, step))
+            self._add(name, measure(loaded, self._all, step))
             curve = curve_of(run, f"{name}, {run.name.rpartition('-')[2]}")
             if curve is not None:
                 self.curves.append(curve)
@@ -147,16 +151,20 @@ class Board:
         measured = [one for one in measured if one.sts.name in names]
         scores = summarise_sts(measured, self.asked, protocol=self.protocol)
         self.scores.setdefault(name, []).append(scores)
-        self.wrong.setdefault(name, most_wrong(measured, WRONG_PAIRS))
+        if name not in self.wrong:
+            self.wrong[name] = most_wrong(measured, WRONG_PAIRS)
 
     def cell(self, name: str, sets: Sequence[str]) -> Cell:
         """Return a row's mean over sets, with its deviation over seeds."""
         runs = self.scores[name]
         values = [sum(run[key]["spearman"] for key in sets) / len(sets) for run in runs]
-        cell = over_seeds(values)
-        if len(runs) == 1 and len(sets) == 1:
-            return Cell(cell.value, None, runs[0][sets[0]]["low"], runs[0][sets[0]]["high"])
-        return cell
+        if len(runs) > 1:
+            return over_seeds(values)
+        # One run: the interval over test pairs, where one set or all of them are meant.
+        key = sets[0] if len(sets) == 1 else "mean"
+        known = len(sets) == 1 or list(sets) == runs[0]["mean"]["sets"]
+        low, high = (runs[0][key]["low"], runs[0][key]["high"]) if known else (None, None)
+        return Cell(values[0], None, low, high)
 
     def rows(self) -> list[Row]:
         """Return our rows: each set, and the averages."""
@@ -190,12 +198,18 @@ class Board:
         if self.steps.scale.smaller:
             foot.append(f"Smaller than in the paper: {self.steps.scale.smaller}.")
         table = Table(title, columns, rows, [*foot, *notes])
-        return Result(table, bars(table), self._spread(), self.curves, self.wrong)
+        interval = "bootstrap 95% over test pairs"
+        if self.steps.seeds > 1:
+            interval = f"mean ± deviation over {self.steps.seeds} seeds if trained, else {interval}"
+        return Result(table, bars(table), interval, self.curves, self.wrong)
 
     def _spread(self) -> str:
         if self.steps.seeds > 1:
-            return f"Trained rows: mean ± deviation over {self.steps.seeds} seeds."
-        return "One seed: no deviation is known."
+            return (
+                f"Trained rows: mean ± deviation over {self.steps.seeds} trainings on the same "
+                "generated data."
+            )
+        return "One training: no deviation is known."
 
 
 def bars(table: Table) -> list[Bar]:
@@ -213,11 +227,15 @@ def bars(table: Table) -> list[Bar]:
     return found
 
 
-def word_files(data: Path) -> list[Path]:
-    """Return the files of word vectors in the data folder."""
-    found = sorted((data / "words").glob("*.txt*"))
+def word_files(data: Path) -> dict[str, Path]:
+    """Return the files of word vectors in the data folder by their names without ending."""
+    found = {
+        file.name.removesuffix(".gz").removesuffix(".txt"): file
+        for ending in ("*.txt", "*.txt.gz")
+        for file in sorted((data / "words").glob(f"glove{ending}"))
+    }
     if not found:
-        raise InputError(f"{data}/words holds no *.txt or *.txt.gz with word vectors: put GloVe's")
+        raise InputError(f"{data}/words holds no glove*.txt or glove*.txt.gz: put GloVe's there")
     return found
 
 

@@ -10,6 +10,7 @@ from tilth.recipes.dino import (
     SOURCE,
     Board,
     curate_pairs,
+    first_texts,
     generate_pairs,
     overlap_note,
     set_columns,
@@ -32,9 +33,9 @@ PUBLISHED = [
 
 def run(steps: Steps) -> Result:
     """Measure the baselines, train on x1x2 and on x2, and put them side by side."""
-    board = Board(steps)
-    for file in word_files(steps.data):
-        stem = file.name.split(".")[0]
+    board, words = Board(steps), word_files(steps.data)
+    first_texts(steps)  # what is missing is said before hours of work
+    for stem, file in words.items():
         board.baseline(f"avg. word vectors ({stem})", f"words:{file}", f"measure-{stem}")
     base = steps.scale.base
     board.baseline(f"{base} encoder, mean-pooled", base, "measure-base-mean", pooling="mean")

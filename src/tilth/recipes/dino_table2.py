@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from scipy.stats import t as student
+
 from tilth.recipes.dino import (
     NEEDS,
     SCALES,
@@ -65,22 +67,22 @@ def _years(board: Board) -> list[str]:
 
 def _columns(board: Board) -> list[str]:
     there = {sts.name for sts in board.found}
-    return [YEARS, *([STSB] if "stsb" in there else []), *([SICK] if "sick" in there else [])]
+    years = [YEARS] if _years(board) else []
+    return [*years, *([STSB] if "stsb" in there else []), *([SICK] if "sick" in there else [])]
 
 
 def _rows(board: Board) -> list[Row]:
     rows = []
     for name in board.scores:
-        cells = {YEARS: board.cell(name, _years(board))}
-        for column, key in ((STSB, "stsb"), (SICK, "sick")):
-            if column in _columns(board):
-                cells[column] = board.cell(name, [key])
+        sets = {YEARS: _years(board), STSB: ["stsb"], SICK: ["sick"]}
+        cells = {column: board.cell(name, sets[column]) for column in _columns(board)}
         rows.append(Row(name, cells))
     return rows
 
 
 def _years_note(board: Board) -> str:
-    return f"Our {YEARS} is the mean over {', '.join(_years(board))}; the published one over five."
+    years = ", ".join(_years(board)) or "none of them"
+    return f"Our {YEARS} is the mean over {years}; the published one over five."
 
 
 def verdicts(board: Board, variants: list[str]) -> list[str]:
@@ -95,12 +97,15 @@ def verdicts(board: Board, variants: list[str]) -> list[str]:
         if best.deviation is None or cell.deviation is None:
             lines.append(f"{full} against {name}: {gain:+.1f} on all measured sets, one seed.")
             continue
-        # The standard error of the difference of two means over the same number of seeds.
-        error = ((best.deviation**2 + cell.deviation**2) / board.steps.seeds) ** 0.5
-        sure = "more" if abs(gain) > 2 * error else "no more"
+        # The standard error of the difference of two means over the same number of trainings,
+        # times the 97.5% point of Student's t.
+        seeds = board.steps.seeds
+        error = ((best.deviation**2 + cell.deviation**2) / seeds) ** 0.5
+        margin = error * float(student.ppf(0.975, 2 * seeds - 2))
+        sure = "more" if abs(gain) > margin else "no more"
         lines.append(
-            f"{full} against {name}: {gain:+.1f} on all measured sets, {sure} than twice the "
-            f"standard error over seeds ({error:.1f})."
+            f"{full} against {name}: {gain:+.1f} on all measured sets, {sure} than training "
+            f"seeds alone would bring about (95%: {margin:.1f}); the generated data are one draw."
         )
     return lines
 

@@ -10,6 +10,7 @@ from tilth.recipes.dino import (
     SOURCE,
     Board,
     curate_pairs,
+    first_texts,
     generate_pairs,
     overlap_note,
     set_columns,
@@ -31,6 +32,7 @@ PUBLISHED = [
 def run(steps: Steps) -> Result:
     """Measure the encoders of Table 1 by the mean over subsets."""
     board = Board(steps, "mean", SETS)
+    first_texts(steps)  # what is missing is said before hours of work
     base = steps.scale.base
     board.baseline(f"{base} encoder, mean-pooled", base, "measure-base-mean", pooling="mean")
     notes = []

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,10 +19,19 @@ from tilth.encoders.words import word_vectors
 from tilth.errors import InputError
 from tilth.evaluate.overlap import find_overlap
 from tilth.evaluate.sets import StsSet, asked_sets, read_sets
-from tilth.evaluate.sts import Measured, measure_sts, most_wrong, summarise_sts
+from tilth.evaluate.sts import (
+    Measured,
+    check_options,
+    check_sets,
+    measure_sets,
+    most_wrong,
+    summarise_sts,
+)
 from tilth.models.encoder import fingerprint_encoder, load_encoder
 from tilth.report.encoders import Bar, Curve, write_encoder_report
 from tilth.runs import Run
+from tilth.runs.asked import read_run_json
+from tilth.runs.folder import RunMismatch
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -44,8 +55,8 @@ def open_encoder(
     """Load an encoder by any name the command line takes.
 
     Args:
-        name: what `load_encoder` takes, the run folder of a training, or word vectors:
-            `words:FILE` (plain average), `words-idf:FILE`, `words-sif:FILE`, `usif:FILE`.
+        name: what `load_encoder` takes, or word vectors: `words:FILE` (plain
+            average), `words-idf:FILE`, `words-sif:FILE`, `usif:FILE`.
         sets: their sentences are what idf counts and uSIF takes its components from, as the
             original does; no scores are looked at.
         pooling: see `load_encoder`.
@@ -64,37 +75,40 @@ def open_encoder(
         return word_vectors(
             file, weights=_WORDS[kind], sentences=texts if kind == "words-idf" else None
         )
-    folder = Path(name).expanduser()
-    if (folder / "run.json").is_file():
-        if not (folder / "model" / "modules.json").is_file():
-            raise InputError(f"{name}: the run holds no finished encoder: run its command again")
-        name = str(folder / "model")
     return load_encoder(name, pooling=pooling, device=device)
 
 
-def measure(encoder: SentenceTransformer, data: str | Path, out: Path) -> list[Measured]:
-    """Measure an encoder on the usual sets in a run folder; the same call reads what is there.
+def measure(encoder: SentenceTransformer, found: Sequence[StsSet], out: Path) -> list[Measured]:
+    """Measure an encoder in a run folder; the same call reads what is there.
 
-    The folder's one part holds each pair's cosine, from which every figure follows.
+    The folder's one part holds each pair's cosine, from which every figure follows. What another
+    encoder gave, or other sets, is measured anew: that is the work of seconds.
     """
-    found = read_sets(data)
-    run = Run.open(
-        out,
-        command="evaluate sts",
-        settings={"sets": [sts.name for sts in found]},
-        fingerprints={
-            "encoder": fingerprint_encoder(encoder),
-            **{sts.name: sts.identity for sts in found},
-        },
-        parts=1,
+    fingerprints = {
+        "encoder": fingerprint_encoder(encoder),
+        **{sts.name: _content(sts) for sts in found},
+    }
+    settings = {"sets": [sts.name for sts in found]}
+    asked = functools.partial(
+        Run.open, out, command="evaluate sts", settings=settings, fingerprints=fingerprints, parts=1
     )
+    try:
+        run = asked()
+    except RunMismatch:
+        run = asked(overwrite=True)
     with run:
         if run.missing():
-            run.write_part(0, _table(measure_sts(encoder, data)))
+            run.write_part(0, _table(measure_sets(encoder, found)))
         rows = run.read_part(0)
     cosines = rows["cosine"].to_numpy()  # (pairs of all sets,)
     names = np.array(rows["set"].to_pylist())
     return [Measured(sts, cosines[names == sts.name]) for sts in found]
+
+
+def _content(sts: StsSet) -> str:
+    """Return a hash of a set in which, unlike in its identity, the order of pairs counts."""
+    pairs = zip(sts.subsets, sts.texts_a, sts.texts_b, sts.gold.tolist(), strict=True)
+    return blake2b(repr(list(pairs)).encode(), digest_size=8).hexdigest()
 
 
 def _table(measured: Sequence[Measured]) -> pa.Table:
@@ -136,6 +150,7 @@ def run_evaluation(
     device: str = "auto",
     bootstrap: int = 1000,
     seed: int = 0,
+    wrong: int = WRONG_PAIRS,
     overwrite: bool = False,
 ) -> Evaluation:
     """Measure an encoder by name; with `out`, keep scores and a page in a run folder.
@@ -146,21 +161,28 @@ def run_evaluation(
         out: a run folder for results.json and report.html, or None.
         protocol: see `tilth.evaluate_sts`.
         sets: see there.
-        training: the pairs the encoder was trained with, to count what they share with the sets.
+        training: the pairs the encoder was trained with, to count what they share with the sets;
+            the run of a training knows them.
         drop_overlap: see `tilth.evaluate_sts`.
         pooling: see `open_encoder`.
         device: see there.
         bootstrap: see `tilth.evaluate_sts`.
         seed: see there.
+        wrong: how many of the most wrong pairs.
         overwrite: begin the run folder anew.
 
     Raises:
         InputError: an argument, the encoder or the data is wrong.
         TilthError: the encoder gives no numbers.
     """
+    source = training if training is not None else pairs_of(name)
+    check_options(protocol, drop_overlap, source, bootstrap)
+    if out is not None:
+        refuse_inside(out, name, data, training)
     found = read_sets(data, sets)
+    check_sets(found, protocol)
     encoder = open_encoder(name, found, pooling=pooling, device=device)
-    rows = read_pairs(training).train if training is not None else None
+    rows = _all_rows(source) if source is not None else None
     run = None
     if out is not None:
         run = Run.open(
@@ -178,12 +200,12 @@ def run_evaluation(
             parts=0,
             overwrite=overwrite,
         )  # fmt: skip
-    measured = measure_sts(
-        encoder, data, protocol=protocol, sets=sets, training=rows, drop_overlap=drop_overlap
+    measured = measure_sets(
+        encoder, found, protocol=protocol, training=rows, drop_overlap=drop_overlap
     )
     asked = asked_sets(data, sets)
     scores = summarise_sts(measured, asked, protocol=protocol, bootstrap=bootstrap, seed=seed)
-    evaluation = Evaluation(scores, most_wrong(measured, WRONG_PAIRS))
+    evaluation = Evaluation(scores, most_wrong(measured, max(wrong, WRONG_PAIRS)))
     if run is not None:
         with run:
             run.write_file("results.json", json.dumps(scores, indent=2) + "\n")
@@ -197,6 +219,40 @@ def run_evaluation(
                 notes=remarks(scores),
             )
     return evaluation
+
+
+def pairs_of(name: str) -> str | None:
+    """Return where the pairs of a training lie, if the name is its run and they are there."""
+    path = Path(name).expanduser() / "run.json"
+    if not path.is_file():
+        return None
+    source = read_run_json(path.parent).get("resolved", {}).get("pairs")
+    return source if source is not None and Path(source).exists() else None
+
+
+def _all_rows(source: str) -> Dataset:
+    """Return training and validation rows: the latter chose the checkpoint."""
+    from datasets import concatenate_datasets
+
+    parts = read_pairs(source)
+    return concatenate_datasets([parts.train, parts.validation])
+
+
+def refuse_inside(out: Path, *inputs: str | None) -> None:
+    """Refuse a run folder that is, or holds, what is read: --overwrite would remove it.
+
+    Raises:
+        InputError: it does.
+    """
+    place = out.resolve()
+    for name in inputs:
+        path = Path(name).expanduser() if name is not None else None
+        if (
+            path is not None
+            and path.exists()
+            and place in (path.resolve(), *path.resolve().parents)
+        ):
+            raise InputError(f"{out} holds {name} itself: choose another --out")
 
 
 def bars_of(name: str, scores: Scores) -> list[Bar]:

@@ -40,8 +40,8 @@ class Steps:
     """Where a recipe works, and with what.
 
     Attributes:
-        folder: holds `steps/NAME`, one run folder for each step. Recipes that share steps share
-            them when they share the folder.
+        folder: holds `steps/NAME`, one run folder for each step, or data set that one made.
+            Recipes that share steps share them when they share the folder.
         data: the data folder.
         scale: how large.
         seeds: how many trainings each figure is the mean of.
@@ -67,9 +67,13 @@ class Steps:
             raise InputError(f"{self.data}: no such folder: --data names the one with sts/ in it")
 
     def at(self, name: str) -> Path:
-        """Return a step's run folder, and say that it begins."""
+        """Return a step's folder, and say that it begins."""
         self.say(name)
         return self.folder / "steps" / name
+
+    def at_training(self, name: str) -> Path:
+        """Return the folder of a step that depends on which rows are trained on."""
+        return self.at(f"{name}{'-drop-overlap' if self.drop_overlap else ''}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,14 @@ class Cell:
         deviation: over seeds (n - 1); None for one seed or a published figure.
         low: lower end of the 95% interval over test pairs, where known.
         high: upper end.
+        runs: the figure of each seed, where there are several.
     """
 
     value: float
     deviation: float | None = None
     low: float | None = None
     high: float | None = None
+    runs: tuple[float, ...] = ()
 
     def __str__(self) -> str:
         """Return the figure as it is printed."""
@@ -91,7 +93,7 @@ def over_seeds(values: Sequence[float]) -> Cell:
     if len(values) == 1:
         return Cell(mean)
     squares = sum((value - mean) ** 2 for value in values)
-    return Cell(mean, math.sqrt(squares / (len(values) - 1)))
+    return Cell(mean, math.sqrt(squares / (len(values) - 1)), runs=tuple(values))
 
 
 def published(name: str, columns: Sequence[str], values: Sequence[float]) -> Row:

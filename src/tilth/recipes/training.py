@@ -9,16 +9,23 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-from datasets import DatasetDict
+from datasets import DatasetDict, concatenate_datasets
 
 from tilth.encoders.bi_encoder import train_encoder
 from tilth.encoders.pairs import Pairs, read_pairs
 from tilth.errors import InputError
 from tilth.evaluate.overlap import without_overlap
 from tilth.evaluate.sets import StsSet, asked_sets, read_sets
-from tilth.evaluate.sts import measure_sts, most_wrong, summarise_sts
+from tilth.evaluate.sts import check_sets, measure_sets, most_wrong, summarise_sts
 from tilth.models.encoder import load_encoder
-from tilth.recipes.measuring import WRONG_PAIRS, Scores, bars_of, curve_of, remarks
+from tilth.recipes.measuring import (
+    WRONG_PAIRS,
+    Scores,
+    bars_of,
+    curve_of,
+    refuse_inside,
+    remarks,
+)
 from tilth.recipes.table import Cell, Row, Table
 from tilth.report.encoders import Bar, write_encoder_report
 
@@ -81,15 +88,19 @@ def train_and_measure(
     """
     if drop_overlap and sts is None:
         raise InputError("drop-overlap needs the sets: say with --sts where they lie")
+    refuse_inside(out, source, base, sts)
     found = read_sets(sts) if sts is not None else []
+    check_sets(found, "all")
     parts = read_pairs(source, seed=training.get("seed", 0))
     notes = []
     if drop_overlap:
         parts, dropped = _without(parts, found)
         notes.append(f"{dropped:,} pairs hold a sentence of the sets and were left out.")
-    splits = DatasetDict({"train": parts.train, "validation": parts.validation})
+    given: str | DatasetDict = source
+    if drop_overlap:
+        given = DatasetDict({"train": parts.train, "validation": parts.validation})
     encoder = train_encoder(
-        splits, base, out, device=device, overwrite=overwrite, quiet=quiet, **training
+        given, base, out, device=device, overwrite=overwrite, quiet=quiet, **training
     )
     curve = pq.read_table(out / "parts" / "part-00000.parquet").to_pydict()
     place = int(np.argmax(curve["spearman"]))
@@ -98,9 +109,15 @@ def train_and_measure(
     wrong = []
     bars: list[Bar] = []
     if sts is not None:
-        before = load_encoder(base, pooling=training.get("pooling"), device=device)
+        before = load_encoder(
+            base,
+            pooling=training.get("pooling"),
+            max_length=training.get("max_length"),
+            device=device,
+        )
+        rows = concatenate_datasets([parts.train, parts.validation])
         for name, model in ((BEFORE, before), (AFTER, encoder)):
-            measured = measure_sts(model, sts, training=parts.train)
+            measured = measure_sets(model, found, training=rows)
             scores[name] = summarise_sts(measured, asked_sets(sts))
             bars += bars_of(name, scores[name])
             wrong = most_wrong(measured, WRONG_PAIRS)
@@ -110,11 +127,28 @@ def train_and_measure(
     return result
 
 
+def drop_shared(parts: Pairs, found: Sequence[StsSet]) -> Pairs:
+    """Leave out the pairs that hold a sentence of a set.
+
+    Raises:
+        InputError: none is left to train on or to choose the checkpoint with.
+    """
+    left = Pairs(
+        without_overlap(parts.train, found)[0], without_overlap(parts.validation, found)[0]
+    )
+    for name, rows in (("training", left.train), ("validation", left.validation)):
+        if not len(rows):
+            raise InputError(
+                f"every {name} pair holds a sentence of the sets: drop-overlap leaves none; give "
+                "other pairs"
+            )
+    return left
+
+
 def _without(parts: Pairs, found: Sequence[StsSet]) -> tuple[Pairs, int]:
-    train, _ = without_overlap(parts.train, found)
-    validation, _ = without_overlap(parts.validation, found)
+    left = drop_shared(parts, found)
     before = len(parts.train) + len(parts.validation)
-    return Pairs(train, validation), before - len(train) - len(validation)
+    return left, before - len(left.train) - len(left.validation)
 
 
 def _table(scores: Mapping[str, Scores]) -> Table | None:

@@ -122,6 +122,7 @@ class Run:
             for name in nested:
                 _remove_run(self.path / name)
         if is_run:
+            self._refuse_other_command()
             self._remove_owned()
         self._asked["versions"] = versions()
         self._asked["created"] = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -131,6 +132,18 @@ class Run:
         # run.json comes first and is replaced last: what a killed process leaves is still a run.
         self._save()
         self._make_parts_folder()
+
+    def _refuse_other_command(self) -> None:
+        """Refuse to remove the run of another command: it may be what this one reads."""
+        try:
+            command = read_run_json(self.path).get("command")
+        except TilthError:  # damaged, and to be begun anew
+            return
+        if command != self._asked["command"]:
+            raise RunMismatch(
+                f"{self.path}: holds a run of `tilth {command}`: choose another --out, or remove "
+                "the folder"
+            )
 
     def _make_parts_folder(self) -> None:
         with disk_errors(self.path):
