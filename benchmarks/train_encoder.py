@@ -28,8 +28,8 @@ from sentence_transformers import SentenceTransformerTrainer, SentenceTransforme
 from sentence_transformers.sentence_transformer.losses import CosineSimilarityLoss
 from transformers import PrinterCallback, TrainerCallback
 
-from tilth.encoders.bi_encoder import Training
 from tilth.encoders.pairs import Pairs, read_pairs
+from tilth.encoders.settings import Training
 from tilth.encoders.trainer import make_trainer
 from tilth.models import load_encoder
 from tilth.models.device import choose_device, choose_precision

@@ -22,7 +22,7 @@ BELOW: dict[str, set[str]] = {
     "evaluate": {"models", "data", "runs"},
     "report": {"generation", "models", "data", "runs"},
     "recipes": {"report", "evaluate", "encoders", "generation", "models", "data", "runs"},
-    "cli": {"recipes", "report", "generation", "models", "data", "runs"},
+    "cli": {"recipes", "report", "encoders", "generation", "models", "data", "runs"},
 }
 HEAVY = ("torch", "transformers", "datasets", "pandas", "sklearn", "matplotlib")
 

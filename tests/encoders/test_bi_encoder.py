@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import torch
 from datasets import Dataset
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.trainer import BaseTrainer
 
 from tests.tiny import graded_pairs, save_encoder
-from tilth.encoders.bi_encoder import Training, train_encoder
+from tilth.encoders.bi_encoder import train_encoder
 from tilth.encoders.pairs import Pairs, read_pairs
+from tilth.encoders.settings import Training
 from tilth.encoders.trainer import make_trainer
 from tilth.encoders.validation import METRIC, Validation
 from tilth.encoders.words import word_vectors
@@ -176,6 +179,44 @@ def test_a_finished_run_is_not_trained_again_and_not_mixed_up(
     assert not are_same(trained, other)
 
 
+def test_a_training_stopped_while_the_best_weights_are_loaded_ends_the_same(
+    base: str, pairs: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {**QUICK, "epochs": 0.5, "evaluate_every": 5}
+    whole = train_encoder(pairs, base, tmp_path / "whole", **settings)
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BaseTrainer, "_load_best_model", stop)
+        with pytest.raises(KeyboardInterrupt):
+            train_encoder(pairs, base, tmp_path / "cut", **settings)
+    assert_same(train_encoder(pairs, base, tmp_path / "cut", **settings), whole)
+    assert curve(tmp_path / "whole") == curve(tmp_path / "cut")
+
+
+def test_a_model_that_went_missing_is_made_again(base: str, pairs: Dataset, tmp_path: Path) -> None:
+    settings = {**QUICK, "epochs": 0.2}
+    trained = train_encoder(pairs, base, tmp_path, **settings)
+    shutil.rmtree(tmp_path / "model")
+    assert_same(train_encoder(pairs, base, tmp_path, **settings), trained)
+
+
+def test_lengths_that_are_no_multiple_of_eight(base: str, pairs: Dataset) -> None:
+    few = pairs.select(range(60))
+    cut = train_encoder(few, base, **QUICK, max_length=20)
+    assert cut.max_seq_length == 20
+
+
+def test_one_process_is_asked_for(
+    base: str, pairs: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match="without accelerate launch"):
+        train_encoder(pairs, base, **QUICK)
+
+
 def test_fewer_steps_than_between_checkpoints(base: str, tmp_path: Path) -> None:
     few = Dataset.from_dict(graded_pairs(60))
     train_encoder(few, base, tmp_path, **{**QUICK, "evaluate_every": 100})
@@ -192,7 +233,11 @@ def test_fewer_steps_than_between_checkpoints(base: str, tmp_path: Path) -> None
         ({"evaluate_every": 0}, "evaluate_every is 0"),
         ({"weight_decay": -0.1}, "weight_decay is -0.1"),
         ({"rate": 1}, "no setting 'rate': there are epochs, batch"),
-        ({"precision": "float8"}, "precision 'float8' is unknown"),
+        ({"precision": "float16"}, "precision 'float16' is unknown to training: use auto"),
+        ({"epochs": float("nan")}, "epochs is nan"),
+        ({"learning_rate": float("inf")}, "learning_rate is inf"),
+        ({"seed": -1}, "seed is -1: it must be at least 0 and below 4294967296"),
+        ({"device": "cuda:1"}, "set CUDA_VISIBLE_DEVICES=1"),
     ],
 )
 def test_wrong_settings(base: str, pairs: Dataset, setting: dict[str, Any], said: str) -> None:

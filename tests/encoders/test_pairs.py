@@ -45,6 +45,14 @@ def test_other_names_of_columns_and_other_columns() -> None:
     assert read_pairs(renamed).train.column_names == ["text_a", "text_b", "label"]
 
 
+def test_an_empty_validation_part_counts_as_none_and_an_empty_set_is_named() -> None:
+    given = rows(**graded_pairs(60))
+    pairs = read_pairs(DatasetDict(train=given, validation=given.select([])))
+    assert (len(pairs.train), len(pairs.validation)) == (54, 6)
+    with pytest.raises(InputError, match="the train part has no rows"):
+        read_pairs(given.select([]))
+
+
 def test_a_file_is_read_and_named_in_errors(tmp_path: Path) -> None:
     given = graded_pairs(60)
     given["label"][7] = 3.2

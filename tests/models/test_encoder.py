@@ -120,6 +120,33 @@ def test_word_vectors_load_again_but_code_in_a_folder_is_not_run(tmp_path: Path)
         load_encoder(str(folder))
 
 
+def test_a_config_that_names_foreign_code_is_not_trusted(tmp_path: Path) -> None:
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("a 1 0\nman 0 4\n")
+    folder = tmp_path / "saved"
+    word_vectors(vectors).save(str(folder))
+    assert module._is_ours(folder)
+    config = folder / "config.json"
+    config.write_text(json.dumps({"auto_map": {"AutoModel": "elsewhere--mod.M"}}))
+    assert not module._is_ours(folder)
+
+
+def test_a_folder_of_known_classes_needs_no_trust(plain: Path, tmp_path: Path) -> None:
+    load_encoder(str(plain)).save(str(tmp_path))
+    assert not module._is_ours(tmp_path)
+
+
+def test_the_run_of_a_training_is_its_encoder(plain: Path, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(InputError, match="holds no trained encoder"):
+        load_encoder(str(tmp_path))
+    encoder = load_encoder(str(plain))
+    encoder.save(str(tmp_path / "model"))
+    np.testing.assert_allclose(
+        load_encoder(str(tmp_path)).encode(TEXTS), encoder.encode(TEXTS), atol=1e-6
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,17 @@ import pytest
 
 from tests.tiny import WORDS, graded_pairs, save_encoder, tiny_lm
 from tilth.errors import InputError
-from tilth.evaluate.sts import evaluate_sts
+from tilth.evaluate.sets import read_sets
+from tilth.evaluate.sts import evaluate_sts, summarise_sts
 from tilth.models import load_encoder
-from tilth.recipes import catalog, dino
+from tilth.recipes import catalog, dino, dino_table2
 from tilth.recipes.catalog import RECIPES, run_recipe
+from tilth.recipes.measuring import measure
 from tilth.recipes.steps import Scale, Steps
 from tilth.recipes.table import Cell, Row, Table, over_seeds, published
 from tilth.runs.folder import RunMismatch
 
-TRAINING = {"learning_rate": 1e-3, "evaluate_every": 20, "precision": "float32"}
+TRAINING = {"learning_rate": 1e-3, "evaluate_every": 20}
 
 
 def write_set(path: Path, count: int, seed: int) -> None:
@@ -38,10 +41,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "sts").mkdir()
     for seed, name in enumerate(("sts12", "sts14", "stsb-test", "stsb-train"), 50):
         write_set(folder / "sts" / f"{name}.jsonl", 60, seed)
-    rows = graded_pairs(60, seed=7)
-    lines = [dict(zip(rows, row, strict=True)) for row in zip(*rows.values(), strict=True)]
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (folder / "sts" / "quarter.jsonl").write_text(text)
+    write_rows(folder / "sts" / "quarter.jsonl", graded_pairs(60, seed=7))
     (folder / "words").mkdir()
     rng = np.random.default_rng(0)
     lines = [f"{word} {' '.join(f'{x:.3f}' for x in rng.normal(size=6))}" for word in WORDS]
@@ -64,6 +64,12 @@ def tiny(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     for name, recipe in RECIPES.items():
         monkeypatch.setitem(catalog.RECIPES, name, replace(recipe, scales={"starter": scale}))
     return scale
+
+
+def write_rows(path: Path, rows: dict[str, list[Any]]) -> Path:
+    lines = [dict(zip(rows, row, strict=True)) for row in zip(*rows.values(), strict=True)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
 
 
 def run(name: str, data: Path, out: Path, **more: Any) -> tuple[Table, Path]:
@@ -146,7 +152,7 @@ def test_table_2_varies_one_thing_at_a_time(data: Path, tiny: Scale, tmp_path: P
     assert [row.name for row in table.rows if not row.published] == [
         "x2 (decay 100)", "decay 0", "decay 200", "no label smoothing", "no sampled pairs",
     ]  # fmt: skip
-    verdicts = [note for note in table.notes if "standard error over seeds" in note]
+    verdicts = [note for note in table.notes if "seeds alone would bring about" in note]
     assert len(verdicts) == 4
     (full,) = [row for row in table.rows if row.name == "x2 (decay 100)"]
     assert set(full.cells) == {"STS12-16", "STSb"}
@@ -159,25 +165,23 @@ def test_rows_that_overlap_are_left_out_where_asked(
     texts = dino.first_texts(steps)
     assert len(texts) == 30
     assert texts == dino.first_texts(steps)
-    some = data / "pairs.jsonl"
     rows = graded_pairs(60, seed=50)  # the sentences of sts12
     more = graded_pairs(90, seed=99)
-    lines = [
-        dict(zip(part, row, strict=True))
-        for part in (rows, more)
-        for row in zip(*part.values(), strict=True)
-    ]
-    some.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    dropping = replace(steps, drop_overlap=True, folder=tmp_path / "dropped")
+    some = write_rows(data / "pairs.jsonl", {key: rows[key] + more[key] for key in rows})
+    dropping = replace(steps, drop_overlap=True)
     for where in (steps, dropping):
         dino.train_seeds(where, "train", some)
     counted = dino.overlap_note(steps, "these pairs", some)
-    assert "sts12 54 (54)" in counted
-    settings = [
-        json.loads((where.folder / "steps/train-seed0/run.json").read_text())["fingerprints"]
-        for where in (steps, dropping)
+    assert "sts12 60 (60)" in counted
+    names = ("train-seed0", "train-seed0-drop-overlap")
+    fingerprints = [
+        json.loads((tmp_path / "steps" / name / "run.json").read_text())["fingerprints"]
+        for name in names
     ]
-    assert settings[0]["train"] != settings[1]["train"]
+    assert fingerprints[0]["train"] != fingerprints[1]["train"]
+    only = write_rows(data / "only.jsonl", rows)
+    with pytest.raises(InputError, match="drop-overlap leaves none"):
+        dino.train_seeds(dropping, "other", only)
 
 
 def test_other_settings_in_the_same_folder_are_refused(
@@ -188,6 +192,54 @@ def test_other_settings_in_the_same_folder_are_refused(
     other = replace(tiny, training={**TRAINING, "learning_rate": 5e-4})
     with pytest.raises(RunMismatch, match="learning_rate"):
         dino.train_seeds(replace(steps, scale=other), "train", data / "sts" / "quarter.jsonl")
+
+
+def test_stored_cosines_are_not_given_to_other_pairs(
+    data: Path, tiny: Scale, tmp_path: Path
+) -> None:
+    sets = tmp_path / "sts"
+    sets.mkdir()
+    lines = (data / "sts" / "sts12.jsonl").read_text().splitlines(keepends=True)
+    encoder = load_encoder(tiny.base, device="cpu")
+    expected = evaluate_sts(encoder, data, sets=["sts12"])["sts12"]["spearman"]
+    for turned in (lines, lines[20:] + lines[:20]):
+        (sets / "sts12.jsonl").write_text("".join(turned))
+        for _ in range(2):  # made, then read
+            measured = measure(encoder, read_sets(tmp_path), tmp_path / "run")
+            scores = summarise_sts(measured, ["sts12"], bootstrap=0)
+            assert scores["sts12"]["spearman"] == pytest.approx(expected)
+    write_set(sets / "stsb-test.jsonl", 30, 3)  # another set later
+    assert len(measure(encoder, read_sets(tmp_path), tmp_path / "run")) == 2
+
+
+def test_protocol_mean_is_checked_before_any_work(data: Path, tiny: Scale, tmp_path: Path) -> None:
+    shutil.copytree(data, tmp_path / "data")
+    path = tmp_path / "data" / "sts" / "sts12.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows[0]["subset"] = "alone"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(InputError, match="subset alone of sts12 has 1 pairs"):
+        run("dino-table5", tmp_path / "data", tmp_path / "out")
+    assert not (tmp_path / "out" / "starter" / "steps").exists()
+
+
+def test_table_2_without_the_yearly_sets(data: Path, tiny: Scale, tmp_path: Path) -> None:
+    shutil.copytree(data, tmp_path / "data")
+    for path in (tmp_path / "data" / "sts").glob("sts1*"):
+        path.unlink()
+    board = dino.Board(Steps(tmp_path, tmp_path / "data", tiny, quiet=True, device="cpu"))
+    board.baseline("base", tiny.base, "measure", pooling="mean")
+    assert dino_table2._columns(board) == ["STSb"]
+    (row,) = dino_table2._rows(board)
+    assert set(row.cells) == {"STSb"}
+    assert row.cells["STSb"].low is not None
+
+
+def test_word_files_keep_their_names_apart(tmp_path: Path) -> None:
+    (tmp_path / "words").mkdir()
+    for name in ("glove.6B.50d.txt", "glove.6B.300d.txt.gz", "README.txt"):
+        (tmp_path / "words" / name).touch()
+    assert set(dino.word_files(tmp_path)) == {"glove.6B.50d", "glove.6B.300d"}
 
 
 @pytest.mark.parametrize(
@@ -208,7 +260,7 @@ def test_wrong_arguments(data: Path, tmp_path: Path, arguments: dict[str, Any], 
 def test_data_without_what_a_recipe_needs(data: Path, tiny: Scale, tmp_path: Path) -> None:
     (tmp_path / "sts").mkdir()
     write_set(tmp_path / "sts" / "sts12.jsonl", 30, 1)
-    with pytest.raises(InputError, match=r"words holds no \*.txt"):
+    with pytest.raises(InputError, match=r"words holds no glove\*.txt"):
         run("dino-table1", tmp_path, tmp_path / "out")
     with pytest.raises(InputError, match="stsb-train"):
         run("dino-table2", tmp_path, tmp_path / "out")

@@ -210,3 +210,10 @@ def test_task_named_by_a_string_or_path(tmp_path: Path) -> None:
     asked = json.loads((run / "run.json").read_text())
     assert ("task", "tasks/mine.yaml") in gather(run).settings
     assert asked["settings"]["model"] == gather(run).model
+
+
+def test_the_run_of_another_command_is_refused(run: Path) -> None:
+    asked = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**asked, "command": "train encoder"}))
+    with pytest.raises(InputError, match="holds a run of `tilth train encoder`"):
+        gather(run)

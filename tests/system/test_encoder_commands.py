@@ -61,7 +61,7 @@ def test_train_measures_what_was_gained_and_evaluate_agrees(
     assert load_encoder(str(out / "model")).encode(["a man"]).shape == (1, 32)
 
     kept = tmp_path / "kept"
-    told = tilth("evaluate", "sts", out, "-d", sets, "--json", "--train", pairs, "-o", kept)
+    told = tilth("evaluate", "sts", out, "-d", sets, "--json", "-o", kept)
     scores = json.loads(told.stdout)
     assert scores["mean"]["sets"] == ["sts12", "stsb"]
     assert scores["sts12"]["low"] < scores["sts12"]["spearman"] < scores["sts12"]["high"]
@@ -74,6 +74,17 @@ def test_train_measures_what_was_gained_and_evaluate_agrees(
     assert f"{scores['stsb']['spearman']:.1f}" in shown
     assert "Most wrong pairs" in shown
     assert "sts12" not in shown
+
+
+def test_what_is_read_is_never_overwritten(base: Path, pairs: Path, sets: Path) -> None:
+    for arguments in (
+        ["evaluate", "sts", base, "-d", sets, "-o", base, "--overwrite"],
+        ["evaluate", "sts", base, "-d", sets, "-o", sets.parent, "--overwrite"],
+        ["train", "encoder", pairs, "-b", base, "-o", pairs.parent, "--overwrite"],
+    ):
+        assert "choose another --out" in tilth(*arguments, code=2).stderr
+    assert (base / "model.safetensors").exists()
+    assert pairs.exists()
 
 
 def test_overlap_is_counted_and_dropped_on_either_side(

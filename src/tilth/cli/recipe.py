@@ -44,12 +44,8 @@ def show(name: _Name) -> None:
         print(f"  {number}. {step}")
     print(f"\n--data needs: {recipe.needs}")
     for scale, size in recipe.scales.items():
-        inputs = "all" if size.inputs is None else f"{size.inputs:,}"
-        settings = ", ".join(f"{key} {value}" for key, value in size.training.items())
-        print(
-            f"--scale {scale}: language model {size.lm}, base {size.base}, {inputs} first texts "
-            f"from the data, {size.first_texts:,} generated, training {settings or 'as published'}"
-        )
+        facts = ", ".join(f"{fact} {value}" for fact, value in size.facts())
+        print(f"--scale {scale}: {facts}")
 
 
 @app.command("run")

@@ -8,7 +8,9 @@ import typer
 
 from tilth.cli import options
 from tilth.cli.screen import note, print_json, print_table
+from tilth.encoders.settings import Training
 
+_DEFAULT = Training()
 app = typer.Typer(no_args_is_help=True, help="Train encoders with generated or own data.")
 
 
@@ -26,16 +28,18 @@ def encoder(
         str,
         typer.Option("--base", "-b", help="starter, an encoder's folder, or a hub id."),
     ] = "starter",
-    epochs: Annotated[float, typer.Option(help="Passes over the pairs.")] = 1.0,
-    batch: Annotated[int, typer.Option(help="Pairs in a step.")] = 32,
+    epochs: Annotated[float, typer.Option(help="Passes over the pairs.")] = _DEFAULT.epochs,
+    batch: Annotated[int, typer.Option(help="Pairs in a step.")] = _DEFAULT.batch,
     learning_rate: Annotated[
         float, typer.Option(help="Highest learning rate. Small bases, such as starter, like 5e-4.")
-    ] = 2e-5,
-    warmup: Annotated[float, typer.Option(help="Share of the steps in which it rises.")] = 0.1,
-    weight_decay: Annotated[float, typer.Option(help="Of AdamW.")] = 0.01,
+    ] = _DEFAULT.learning_rate,
+    warmup: Annotated[
+        float, typer.Option(help="Share of the steps in which it rises.")
+    ] = _DEFAULT.warmup,
+    weight_decay: Annotated[float, typer.Option(help="Of AdamW.")] = _DEFAULT.weight_decay,
     evaluate_every: Annotated[
         int, typer.Option(help="Steps between checkpoints; the best on the validation part wins.")
-    ] = 100,
+    ] = _DEFAULT.evaluate_every,
     pooling: options.Pooling = None,
     max_length: Annotated[int | None, typer.Option(help="Tokens read of a text.")] = None,
     sts: Annotated[

@@ -62,7 +62,9 @@ def locate(source: str | Path) -> list[Path] | Stored | Hub:
 def _folder(path: Path) -> list[Path] | Stored:
     if (path / "run.json").is_file():
         if not (path / "dataset").is_dir():
-            raise InputError(f"{path}: the run is not finished: run its command again")
+            raise InputError(
+                f"{path}: the run holds no data set: run its command again, if it makes one"
+            )
         return Stored(path / "dataset")
     if any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
         return Stored(path)

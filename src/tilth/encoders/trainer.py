@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
     from transformers import TrainerControl, TrainingArguments
 
-    from tilth.encoders.bi_encoder import Training
     from tilth.encoders.pairs import Pairs
+    from tilth.encoders.settings import Training
     from tilth.runs import Progress
 
 _VALIDATION_BATCH = 128

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,7 +95,7 @@ def run_recipe(
             facts=[
                 ("source", recipe.source),
                 ("command", f"tilth recipe run {name} --scale {scale} --seeds {seeds}"),
-                *((key, str(value)) for key, value in asdict(steps.scale).items() if value),
+                *steps.scale.facts(),
             ],
             bars=result.bars,
             interval=result.interval,

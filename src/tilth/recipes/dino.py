@@ -213,10 +213,10 @@ class Board:
 
 
 def bars(table: Table) -> list[Bar]:
-    """Return a table's figures as bars."""
+    """Return a table's figures as bars, column by column."""
     found = []
-    for row in table.rows:
-        for column in table.columns:
+    for column in table.columns:
+        for row in table.rows:
             cell = row.cells.get(column)
             if cell is None:
                 continue

@@ -34,6 +34,17 @@ class Scale:
     training: Mapping[str, Any] = field(default_factory=dict)
     smaller: str = ""
 
+    def facts(self) -> list[tuple[str, str]]:
+        """Return it in words, for `tilth recipe show` and the page."""
+        settings = ", ".join(f"{name} {value:g}" for name, value in self.training.items())
+        return [
+            ("language model", self.lm),
+            ("base", self.base),
+            ("first texts", "all" if self.inputs is None else f"{self.inputs:,} of the data"),
+            ("first texts from nothing", f"{self.first_texts:,}"),
+            ("training", settings or "as published"),
+        ]
+
 
 @dataclass(frozen=True, slots=True)
 class Steps:

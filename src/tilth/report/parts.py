@@ -74,6 +74,12 @@ def read_run_json(folder: Path) -> dict[str, Any]:
         raise TilthError(f"{path}: cannot be read ({error}); restore it or start anew") from error
     if not isinstance(asked, dict):
         raise TilthError(f"{path}: not a JSON object; restore it or start anew")
+    command = asked.get("command", "generate")
+    if command != "generate":
+        raise InputError(
+            f"{folder}: holds a run of `tilth {command}`, which writes its own page: name a "
+            "generate run"
+        )
     return asked
 
 

@@ -1,0 +1,61 @@
+"""How an encoder is trained, checked once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tilth.errors import InputError
+
+_PRECISIONS = ("auto", "float32", "bfloat16")
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """How an encoder is trained; the defaults are the DINO paper's.
+
+    Attributes:
+        epochs: passes over the pairs; the paper takes at most one.
+        batch: pairs in a step.
+        learning_rate: the highest; AdamW, falling linearly to 0.
+        warmup: share of the steps in which the rate rises, 0 to below 1.
+        weight_decay: of AdamW.
+        evaluate_every: steps between two checkpoints, of which the best is kept.
+        pooling: `mean`, `cls` or `max`; None: as the base was saved, else mean.
+        max_length: tokens read of a text; None: as the base was saved.
+        precision: `auto`, `float32` or `bfloat16` (autocast: weights stay in float32).
+        seed: of the order of the pairs and of dropout.
+
+    Reference:
+        Schick and Schütze 2021, section 4, with the defaults of Reimers and Gurevych 2019.
+    """
+
+    epochs: float = 1.0
+    batch: int = 32
+    learning_rate: float = 2e-5
+    warmup: float = 0.1
+    weight_decay: float = 0.01
+    evaluate_every: int = 100
+    pooling: str | None = None
+    max_length: int | None = None
+    precision: str = "auto"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check every value at the door."""
+        for name, low, high, open_below in (
+            ("epochs", 0, None, True), ("batch", 1, None, False),
+            ("learning_rate", 0, None, True), ("warmup", 0, 1, False),
+            ("weight_decay", 0, None, False), ("evaluate_every", 1, None, False),
+            ("seed", 0, 2**32, False),
+        ):  # fmt: skip
+            value = getattr(self, name)
+            right = math.isfinite(value) and (value > low if open_below else value >= low)
+            if not right or (high is not None and value >= high):
+                least = f"above {low}" if open_below else f"at least {low}"
+                most = f" and below {high}" if high is not None else ""
+                raise InputError(f"{name} is {value}: it must be {least}{most}")
+        if self.precision not in _PRECISIONS:
+            raise InputError(
+                f"precision {self.precision!r} is unknown to training: use {', '.join(_PRECISIONS)}"
+            )
