@@ -118,7 +118,9 @@ def main() -> None:
     parser.add_argument("--precision", default="auto")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
-    settings = Training(evaluate_every=arguments.steps + 1, precision=arguments.precision)
+    settings = Training(evaluate_every=arguments.steps + 1, precision=arguments.precision).for_base(
+        arguments.base
+    )
     pairs = read_pairs(arguments.pairs or made_pairs(40 * arguments.steps))
     small = Pairs(pairs.train, pairs.validation.select(range(min(64, len(pairs.validation)))))
     ratios = []

@@ -245,6 +245,12 @@ def test_wrong_settings(base: str, pairs: Dataset, setting: dict[str, Any], said
         train_encoder(pairs, base, **setting)
 
 
+def test_the_starter_encoder_has_a_learning_rate_of_its_own() -> None:
+    assert Training().for_base("roberta-base").learning_rate == 2e-5
+    assert Training().for_base("starter").learning_rate == 5e-4
+    assert Training(learning_rate=1e-4).for_base("starter").learning_rate == 1e-4
+
+
 def test_a_base_without_weights_to_train(pairs: Dataset, tmp_path: Path) -> None:
     (tmp_path / "v.txt").write_text("a 1 0\nman 0 4\n")
     frozen = word_vectors(tmp_path / "v.txt")
@@ -268,7 +274,7 @@ def test_the_trainers_loss_is_the_squared_difference(base: str, pairs: Dataset) 
     batch = parts.train.select(range(8))
     with torch.no_grad():
         trainer = make_trainer(
-            encoder, Pairs(batch, parts.validation), Training(batch=8), Path("unused"),
+            encoder, Pairs(batch, parts.validation), Training(batch=8).for_base(base), Path("unused"),
             bfloat16=False, steps=1, progress=Progress(1, quiet=True),
         )  # fmt: skip
         inputs = trainer.data_collator([batch[row] for row in range(8)])

@@ -31,7 +31,8 @@ def encoder(
     epochs: Annotated[float, typer.Option(help="Passes over the pairs.")] = _DEFAULT.epochs,
     batch: Annotated[int, typer.Option(help="Pairs in a step.")] = _DEFAULT.batch,
     learning_rate: Annotated[
-        float, typer.Option(help="Highest learning rate. Small bases, such as starter, like 5e-4.")
+        float | None,
+        typer.Option(help="Highest learning rate; default: 2e-5, for the starter encoder 5e-4."),
     ] = _DEFAULT.learning_rate,
     warmup: Annotated[
         float, typer.Option(help="Share of the steps in which it rises.")
@@ -65,7 +66,7 @@ def encoder(
 ) -> None:
     """Train a sentence encoder so that cosines come near the labels of pairs.
 
-    [dim]tilth train encoder runs/pairs --out runs/encoder --learning-rate 5e-4[/dim]
+    [dim]tilth train encoder runs/pairs --out runs/encoder[/dim]
     """
     from tilth.recipes.training import train_and_measure
 

@@ -69,7 +69,7 @@ def train_encoder(
         ours; the paper draws them at random.
     """
     try:
-        settings = Training(**training)
+        settings = Training(**training).for_base(base)
     except TypeError:
         known = Training.__dataclass_fields__
         wrong = next(name for name in training if name not in known)

@@ -85,6 +85,7 @@ def make_trainer(
         steps: of the whole training.
         progress: advanced by one each step.
     """
+    assert settings.learning_rate is not None  # `for_base` has put one
     arguments = SentenceTransformerTrainingArguments(
         output_dir=str(folder),
         max_steps=steps,

@@ -36,7 +36,6 @@ SCALES = {
         base="starter",
         inputs=1500,
         first_texts=1500,
-        # Chosen on STSb's dev part: 2e-4 67.3, 5e-4 70.0, 1e-3 69.4 with 1,000 first texts.
         training={"learning_rate": 5e-4},
         smaller="starter LM (15M parameters) for GPT2-XL, starter encoder (8M) for RoBERTa-base, "
         "1,500 first texts for all of STSb's and for 15,000, learning rate 5e-4 for 2e-5",
