@@ -274,8 +274,8 @@ def test_the_trainers_loss_is_the_squared_difference(base: str, pairs: Dataset) 
     batch = parts.train.select(range(8))
     with torch.no_grad():
         trainer = make_trainer(
-            encoder, Pairs(batch, parts.validation), Training(batch=8).for_base(base), Path("unused"),
-            bfloat16=False, steps=1, progress=Progress(1, quiet=True),
+            encoder, Pairs(batch, parts.validation), Training(batch=8).for_base(base),
+            Path("unused"), bfloat16=False, steps=1, progress=Progress(1, quiet=True),
         )  # fmt: skip
         inputs = trainer.data_collator([batch[row] for row in range(8)])
         loss = float(trainer.compute_loss(encoder, inputs))
