@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -14,6 +15,8 @@ from tests.tiny import tiny_lm
 from tilth.models.lm import LM
 
 torch.set_num_threads(1)
+# Shells start background jobs with Ctrl-C ignored, which commands under test would inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
