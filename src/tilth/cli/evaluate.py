@@ -109,5 +109,9 @@ def sts(
 
 def _line(name: str, score: dict[str, Any]) -> tuple[str, ...]:
     interval = "" if score["low"] is None else f"{score['low']:.1f} to {score['high']:.1f}"
-    pairs = f"{score['n']:,}" if "n" in score else f"{len(score['sets'])} sets"
+    pairs = f"{score['n']:,}" if "n" in score else _count(len(score["sets"]))
     return name, f"{score['spearman']:.1f}", interval, f"{score['pearson']:.1f}", pairs
+
+
+def _count(sets: int) -> str:
+    return "1 set" if sets == 1 else f"{sets} sets"
