@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import tempfile
@@ -24,8 +23,6 @@ from tilth.runs import Progress, Run
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
     from sentence_transformers import SentenceTransformer
-
-log = logging.getLogger(__name__)
 
 MODEL, CHECKPOINTS = "model", "checkpoints"
 

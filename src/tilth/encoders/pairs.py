@@ -45,6 +45,18 @@ class Pairs:
     train: Dataset
     validation: Dataset
 
+    def all_rows(self) -> Dataset:
+        """Return both parts: the second chose the checkpoint, so both shaped the encoder."""
+        from datasets import concatenate_datasets
+
+        return concatenate_datasets([self.train, self.validation])
+
+    def splits(self) -> DatasetDict:
+        """Return the parts as `read_pairs` takes them."""
+        from datasets import DatasetDict
+
+        return DatasetDict({_TRAIN: self.train, _VALIDATION: self.validation})
+
 
 def read_pairs(source: str | Path | Dataset | DatasetDict, *, seed: int = 0) -> Pairs:
     """Read graded pairs and check them.

@@ -13,6 +13,7 @@ import torch
 
 from tilth.errors import InputError
 from tilth.models.device import choose_device
+from tilth.models.fingerprint import sampled_values
 from tilth.models.source import Source, find_source, hub_answers, not_reached
 
 if TYPE_CHECKING:
@@ -190,8 +191,6 @@ def fingerprint_encoder(encoder: SentenceTransformer) -> str:
         config: Any = getattr(module, "get_config_dict", dict)()
         digest.update(repr(sorted(config.items())).encode())
     for key, tensor in sorted(encoder.state_dict().items()):
-        flat = tensor.detach().reshape(-1)
-        step = max(1, flat.numel() // 256)
         digest.update(f"{key}{tuple(tensor.shape)}".encode())
-        digest.update(flat[::step][:256].float().cpu().contiguous().numpy().tobytes())
+        digest.update(sampled_values(tensor))
     return digest.hexdigest()

@@ -10,6 +10,7 @@ import torch
 
 from tilth.errors import InputError
 from tilth.models.device import choose_device, choose_precision
+from tilth.models.fingerprint import sampled_values
 from tilth.models.source import find_source, hub_answers, not_reached
 
 if TYPE_CHECKING:
@@ -93,11 +94,8 @@ def fingerprint_model(model: Any, tokenizer: Any) -> str:
     """
     digest = hashlib.blake2b(digest_size=8)
     for key, tensor in sorted(model.state_dict().items()):
-        flat = tensor.detach().reshape(-1)
-        step = max(1, flat.numel() // 256)
-        sample = flat[::step][:256].float().cpu().contiguous().numpy().tobytes()
         digest.update(f"{key}{tuple(tensor.shape)}{tensor.dtype}".encode())
-        digest.update(sample)
+        digest.update(sampled_values(tensor))
     for token, number in sorted(tokenizer.get_vocab().items()):
         digest.update(f"{token}\x1f{number}\x1e".encode())
     return digest.hexdigest()

@@ -88,10 +88,7 @@ def train_seeds(steps: Steps, name: str, pairs: Path) -> list[Path]:
     parts = read_pairs(pairs)
     if steps.drop_overlap:
         parts = drop_shared(parts, read_sets(steps.data))
-    from datasets import DatasetDict
-
-    splits = DatasetDict({"train": parts.train, "validation": parts.validation})
-    folders = []
+    splits, folders = parts.splits(), []
     for seed in range(steps.seeds):
         folder = steps.at_training(f"{name}-seed{seed}")
         train_encoder(
@@ -104,10 +101,7 @@ def train_seeds(steps: Steps, name: str, pairs: Path) -> list[Path]:
 
 def overlap_note(steps: Steps, name: str, pairs: Path) -> str:
     """Say how many training rows hold a sentence or a pair of each set."""
-    from datasets import concatenate_datasets
-
-    parts = read_pairs(pairs)
-    rows = concatenate_datasets([parts.train, parts.validation])
+    rows = read_pairs(pairs).all_rows()
     counts = overlap_of(rows, read_sets(steps.data))
     shares = ", ".join(f"{key} {n['rows']} ({n['pairs']})" for key, n in counts.items())
     what = "were left out" if steps.drop_overlap else "--drop-overlap leaves them out"
@@ -124,7 +118,8 @@ class Board:
         self.steps, self.protocol = steps, protocol
         self.found: list[StsSet] = read_sets(steps.data, sets)
         check_sets(self.found, protocol)
-        self._all = read_sets(steps.data)  # what steps measure, whichever table asks
+        # What steps measure, whichever table asks.
+        self._all = self.found if sets is None else read_sets(steps.data)
         self.asked = asked_sets(steps.data, sets)
         self.scores: dict[str, list[Scores]] = {}
         self.wrong: dict[str, list[dict[str, Any]]] = {}
@@ -141,9 +136,7 @@ class Board:
             loaded = open_encoder(str(run), device=self.steps.device)
             step = self.steps.at(f"measure-{run.name}")
             self._add(name, measure(loaded, self._all, step))
-            curve = curve_of(run, f"{name}, {run.name.rpartition('-')[2]}")
-            if curve is not None:
-                self.curves.append(curve)
+            self.curves.append(curve_of(run, f"{name}, {run.name.rpartition('-')[2]}"))
 
     def _add(self, name: str, measured: list[Measured]) -> None:
         names = {sts.name for sts in self.found}
@@ -209,6 +202,16 @@ class Board:
                 "generated data."
             )
         return "One training: no deviation is known."
+
+
+def train_on_both(board: Board) -> list[str]:
+    """Generate x1x2 and x2, train on each and measure; return what to say of the overlap."""
+    steps, notes = board.steps, []
+    for name, given in (("x1x2", False), ("x2", True)):
+        pairs = curate_pairs(steps, generate_pairs(steps, name, given=given), f"{name}-curated")
+        board.trained(f"trained on {name}", train_seeds(steps, f"train-{name}", pairs))
+        notes.append(overlap_note(steps, name, pairs))
+    return notes
 
 
 def bars(table: Table) -> list[Bar]:

@@ -9,12 +9,9 @@ from tilth.recipes.dino import (
     SCALES,
     SOURCE,
     Board,
-    curate_pairs,
     first_texts,
-    generate_pairs,
-    overlap_note,
     set_columns,
-    train_seeds,
+    train_on_both,
 )
 from tilth.recipes.steps import Recipe, Result, Steps
 from tilth.recipes.table import published
@@ -35,11 +32,7 @@ def run(steps: Steps) -> Result:
     first_texts(steps)  # what is missing is said before hours of work
     base = steps.scale.base
     board.baseline(f"{base} encoder, mean-pooled", base, "measure-base-mean", pooling="mean")
-    notes = []
-    for name, given in (("x1x2", False), ("x2", True)):
-        pairs = curate_pairs(steps, generate_pairs(steps, name, given=given), f"{name}-curated")
-        board.trained(f"trained on {name}", train_seeds(steps, f"train-{name}", pairs))
-        notes.append(overlap_note(steps, name, pairs))
+    notes = train_on_both(board)
     rows = [*board.rows(), *(board.with_average(row) for row in PUBLISHED)]
     return board.result("DINO, Table 5", set_columns(board), rows, notes)
 

@@ -182,7 +182,7 @@ def run_evaluation(
     found = read_sets(data, sets)
     check_sets(found, protocol)
     encoder = open_encoder(name, found, pooling=pooling, device=device)
-    rows = _all_rows(source) if source is not None else None
+    rows = read_pairs(source).all_rows() if source is not None else None
     run = None
     if out is not None:
         run = Run.open(
@@ -228,14 +228,6 @@ def pairs_of(name: str) -> str | None:
         return None
     source = read_run_json(path.parent).get("resolved", {}).get("pairs")
     return source if source is not None and Path(source).exists() else None
-
-
-def _all_rows(source: str) -> Dataset:
-    """Return training and validation rows: the latter chose the checkpoint."""
-    from datasets import concatenate_datasets
-
-    parts = read_pairs(source)
-    return concatenate_datasets([parts.train, parts.validation])
 
 
 def refuse_inside(out: Path, *inputs: str | None) -> None:
@@ -287,15 +279,10 @@ def overlap_of(rows: Dataset, found: Sequence[StsSet]) -> dict[str, dict[str, in
     return {name: overlap.counts() for name, overlap in find_overlap(rows, found).items()}
 
 
-def curve_of(run: Path, name: str) -> Curve | None:
-    """Return the learning curve of a finished training."""
+def curve_of(run: Path, name: str) -> Curve:
+    """Return the learning curve of a finished training; a training has a checkpoint at least."""
     import pyarrow.parquet as pq
 
-    path = run / "parts" / "part-00000.parquet"
-    if not path.is_file():
-        return None
-    rows = pq.read_table(path).to_pydict()
-    if not rows["step"]:
-        return None
+    rows = pq.read_table(run / "parts" / "part-00000.parquet").to_pydict()
     best = int(np.argmax(rows["spearman"]))
     return Curve(name, rows["step"], rows["spearman"], rows["step"][best])

@@ -7,10 +7,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow.parquet as pq
-from datasets import DatasetDict, concatenate_datasets
-
 from tilth.encoders.bi_encoder import train_encoder
 from tilth.encoders.pairs import Pairs, read_pairs
 from tilth.errors import InputError
@@ -27,7 +23,7 @@ from tilth.recipes.measuring import (
     remarks,
 )
 from tilth.recipes.table import Cell, Row, Table
-from tilth.report.encoders import Bar, write_encoder_report
+from tilth.report.encoders import Bar, Curve, write_encoder_report
 
 BEFORE, AFTER = "before training", "after training"
 
@@ -96,15 +92,11 @@ def train_and_measure(
     if drop_overlap:
         parts, dropped = _without(parts, found)
         notes.append(f"{dropped:,} pairs hold a sentence of the sets and were left out.")
-    given: str | DatasetDict = source
-    if drop_overlap:
-        given = DatasetDict({"train": parts.train, "validation": parts.validation})
+    given = parts.splits() if drop_overlap else source
     encoder = train_encoder(
         given, base, out, device=device, overwrite=overwrite, quiet=quiet, **training
     )
-    curve = pq.read_table(out / "parts" / "part-00000.parquet").to_pydict()
-    place = int(np.argmax(curve["spearman"]))
-    best, validation = curve["step"][place], curve["spearman"][place]
+    curve = curve_of(out, "validation")
     scores: dict[str, Scores] = {}
     wrong = []
     bars: list[Bar] = []
@@ -115,15 +107,15 @@ def train_and_measure(
             max_length=training.get("max_length"),
             device=device,
         )
-        rows = concatenate_datasets([parts.train, parts.validation])
+        rows = parts.all_rows()
         for name, model in ((BEFORE, before), (AFTER, encoder)):
             measured = measure_sets(model, found, training=rows)
             scores[name] = summarise_sts(measured, asked_sets(sts))
             bars += bars_of(name, scores[name])
             wrong = most_wrong(measured, WRONG_PAIRS)
         notes += remarks(scores[AFTER])
-    result = Trained(best, validation, scores, _table(scores), notes)
-    _write_page(out, result, base, source, len(parts.train), bars, wrong)
+    result = Trained(curve.best, max(curve.values), scores, _table(scores), notes)
+    _write_page(out, result, curve, base, source, len(parts.train), bars, wrong)
     return result
 
 
@@ -169,13 +161,13 @@ def _table(scores: Mapping[str, Scores]) -> Table | None:
 def _write_page(
     out: Path,
     result: Trained,
+    curve: Curve,
     base: str,
     source: str,
     pairs: int,
     bars: Sequence[Bar],
     wrong: Sequence[Mapping[str, Any]],
 ) -> None:
-    curve = curve_of(out, "validation")
     write_encoder_report(
         out / "report.html",
         title=f"Encoder trained on {source}",
@@ -186,7 +178,7 @@ def _write_page(
         ],
         bars=bars,
         interval="bootstrap 95%",
-        curves=[curve] if curve is not None else [],
+        curves=[curve],
         wrong={AFTER: wrong} if wrong else {},
         notes=result.notes,
     )
