@@ -20,9 +20,10 @@ BELOW: dict[str, set[str]] = {
     "generation": {"models", "data", "runs"},
     "encoders": {"models", "data", "runs"},
     "evaluate": {"models", "data", "runs"},
+    "bank": {"models", "data", "runs"},
     "report": {"generation", "models", "data", "runs"},
-    "recipes": {"report", "evaluate", "encoders", "generation", "models", "data", "runs"},
-    "cli": {"recipes", "report", "encoders", "generation", "models", "data", "runs"},
+    "recipes": {"report", "bank", "evaluate", "encoders", "generation", "models", "data", "runs"},
+    "cli": {"recipes", "report", "bank", "encoders", "generation", "models", "data", "runs"},
 }
 HEAVY = ("torch", "transformers", "datasets", "pandas", "sklearn", "matplotlib")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from tilth.data.plain import plain_sentence
 from tilth.errors import InputError
 from tilth.evaluate.sets import StsSet
 
@@ -22,18 +22,6 @@ Rows = TypeVar("Rows", "Dataset", Sequence[Mapping[str, Any]])
 _PAIR = ("text_a", "text_b")
 _SINGLE = "text"
 _ROWS_AT_ONCE = 10_000
-
-
-class _Spaced(dict[int, int]):
-    """Maps the code points of punctuation to a space, others to themselves."""
-
-    def __missing__(self, code: int) -> int:
-        mapped = ord(" ") if unicodedata.category(chr(code)).startswith("P") else code
-        self[code] = mapped
-        return mapped
-
-
-_PUNCTUATION = _Spaced()
 
 
 @dataclass(slots=True)
@@ -53,19 +41,6 @@ class Overlap:
     def counts(self) -> dict[str, int]:
         """Return the counts, sentences each once."""
         return {"rows": self.rows, "pairs": self.pairs, "sentences": len(self.sentences)}
-
-
-def plain_sentence(text: str) -> str:
-    """Return a text without case, punctuation and further white space (NFKC).
-
-    A text of nothing but punctuation keeps it, so that two of them do not become equal.
-
-    Example:
-        >>> plain_sentence("The  ﬁrst swallow, at last!")
-        'the first swallow at last'
-    """
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    return " ".join(folded.translate(_PUNCTUATION).split()) or " ".join(folded.split())
 
 
 def find_overlap(

@@ -1,0 +1,1 @@
+"""A searchable bank of raw sentences."""
