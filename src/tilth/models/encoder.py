@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 POOLINGS = ("mean", "cls", "max")
+_STARTERS = {"starter": "encoder", "starter-static": "static"}
 # The end of an architecture's name when the model writes instead of reading.
 _WRITERS = ("ForCausalLM", "LMHeadModel")
 # How sentences' vectors come from such a model when it was trained to give them.
@@ -36,8 +37,10 @@ def load_encoder(
     """Load a sentence encoder by name, in float32.
 
     Args:
-        name: `starter`, a folder or a hub id, of a sentence-transformers model or of any
-            transformers encoder, such as a masked language model; or the run of a training.
+        name: `starter` (a small masked language model, to be trained), `starter-static` (word
+            pieces' vectors, ready for similarity and very fast), a folder or a hub id, of a
+            sentence-transformers model or of any transformers encoder, such as a masked language
+            model; or the run of a training.
         pooling: how a sentence's vector comes from its tokens' vectors: `mean`, `cls` (the first
             token's) or `max`. Default: as saved; `mean` for a plain transformers encoder.
         max_length: tokens read of a text; default: as saved.
@@ -76,7 +79,7 @@ def _source(name: str) -> Source:
         return Source(str(folder / "model"), on_hub=False)
     saved = folder / "modules.json"
     return find_source(
-        name, starter="encoder", marker="modules.json" if saved.is_file() else "config.json"
+        name, starters=_STARTERS, marker="modules.json" if saved.is_file() else "config.json"
     )
 
 
@@ -93,7 +96,7 @@ def _load(source: Source, device: str, local: bool) -> SentenceTransformer:
             model_kwargs={"dtype": torch.float32, "use_safetensors": True},
         )
     _refuse_writers(encoder)
-    return encoder
+    return encoder.float()  # static models keep the precision they are saved in
 
 
 def _is_ours(folder: Path) -> bool:
@@ -183,10 +186,16 @@ def _set_max_length(encoder: SentenceTransformer, name: str, max_length: int) ->
 def fingerprint_encoder(encoder: SentenceTransformer) -> str:
     """Return 16 hex digits over every module's kind and a sample of its weights.
 
-    Neither the device nor the precision enters.
+    Of a static model its pieces and all of its weights enter: little else tells such models
+    apart. Neither the device nor the precision enters.
     """
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
     digest = hashlib.blake2b(digest_size=8)
     for module in encoder:
+        if isinstance(module, StaticEmbedding):
+            digest.update(repr(sorted(module.tokenizer.get_vocab().items())).encode())
+            digest.update(module.embedding.weight.detach().float().cpu().numpy().tobytes())
         digest.update(type(module).__name__.encode())
         config: Any = getattr(module, "get_config_dict", dict)()
         digest.update(repr(sorted(config.items())).encode())

@@ -70,7 +70,7 @@ def load_lm(name: str, *, device: str = "auto", precision: str = "auto") -> LM |
 def _load(name: str, device: torch.device, dtype: torch.dtype) -> tuple[Any, Any]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    source = find_source(name, starter="lm")
+    source = find_source(name, starters={"starter": "lm"})
     local = source.on_hub and not hub_answers()
     try:
         tokenizer = AutoTokenizer.from_pretrained(source.name, local_files_only=local)

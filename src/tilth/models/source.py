@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,19 +28,19 @@ class Source:
     on_hub: bool
 
 
-def find_source(name: str, *, starter: str, marker: str = "config.json") -> Source:
+def find_source(name: str, *, starters: Mapping[str, str], marker: str = "config.json") -> Source:
     """Find out what a name stands for, as far as that needs no network.
 
     Args:
-        name: `starter`, a folder or a hub id.
-        starter: the shipped model that `starter` stands for here, such as `lm`.
+        name: one of `starters`, a folder or a hub id.
+        starters: the names of shipped models here, and their folders, such as `starter`, `lm`.
         marker: the file that a model folder has.
 
     Raises:
         InputError: it is a path and there is no such model folder.
     """
-    if name == "starter":
-        return Source(str(starter_path(starter)), on_hub=False)
+    if name in starters:
+        return Source(str(starter_path(starters[name])), on_hub=False)
     folder = Path(name).expanduser()
     if folder.is_dir():
         if not (folder / marker).is_file():
@@ -52,7 +53,8 @@ def find_source(name: str, *, starter: str, marker: str = "config.json") -> Sour
         return Source(str(folder), on_hub=False)
     looks_like_path = name.startswith((".", "/", "~")) or os.sep * 2 in name or "\\" in name
     if looks_like_path or name.count("/") > 1 or folder.exists():
-        raise InputError(f"no model folder {name!r}: give a folder, a hub id or 'starter'")
+        known = " or ".join(f"'{starter}'" for starter in starters)
+        raise InputError(f"no model folder {name!r}: give a folder, a hub id or {known}")
     return Source(name, on_hub=True)
 
 

@@ -9,7 +9,7 @@ _ROOT = Path(__file__).resolve().parent
 
 def names() -> list[str]:
     """Return the names of the models in this distribution."""
-    return sorted(config.parent.name for config in _ROOT.glob("*/config.json"))
+    return sorted(weights.parent.name for weights in _ROOT.glob("*/model.safetensors"))
 
 
 def path(name: str) -> Path:
