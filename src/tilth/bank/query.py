@@ -1,0 +1,263 @@
+"""Task embeddings: what a labelled set asks a bank for, as a few vectors."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tilth.bank.clusters import cluster
+from tilth.bank.embedded import Embedded, Encoder, embed
+from tilth.data.examples import Examples, Source, read_examples
+from tilth.data.keys import keyed, text_hashes
+from tilth.errors import InputError
+
+KINDS = ("all-average", "label-average", "per-sentence", "clusters")
+
+_ALL = "all"
+_NAME_CHARS = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """Vectors to search a bank with, and what each stands for.
+
+    Attributes:
+        vectors: of length 1. # (queries, dimension)
+        names: to show: `all`, the label, `label / 3` for its third largest cluster, or the
+            beginning of the sentence.
+        labels: the label or entity type each stands for; None where there is no one.
+        sentences: how many each averages; equal ones count as often as they occur.
+        rows: which rows of the set these are from, ascending.
+        kind: one of `KINDS`.
+    """
+
+    vectors: NDArray[np.float32]
+    names: list[str]
+    labels: list[str | None]
+    sentences: list[int]
+    rows: list[NDArray[np.int64]]
+    kind: str
+
+    def __len__(self) -> int:
+        """Return the number of queries."""
+        return len(self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Occurrences of sentences that belong together."""
+
+    name: str
+    label: str | None
+    occurrences: NDArray[np.int64]
+
+
+def task_queries(
+    train_set: Source | Examples,
+    *,
+    encoder: Encoder,
+    kind: str = "label-average",
+    text: str | Sequence[str] | None = None,
+    label: str | None = None,
+    clusters: int = 8,
+    seed: int = 0,
+) -> Queries:
+    """Make the queries of a task from its training set.
+
+    Both texts of a pair are sentences of its label; a row with several labels counts for each; a
+    sentence with tagged tokens counts for each entity type in it. Averages take every sentence
+    as often as it occurs; `per-sentence` asks once for equal ones. Sentences without a vector
+    (no word known) are left out, with a warning.
+
+    Args:
+        train_set: as in `tilth.data.examples.read_examples`, or what that returned.
+        encoder: that of the bank: an object with `encode`, or a function from texts to vectors.
+        kind: `all-average`: one query; `label-average`: one per label or entity type;
+            `per-sentence`; `clusters`: up to `clusters` per label, by k-means, or of the whole
+            set where labels are numbers or missing.
+        text: the column of texts, or two of pairs; default: found by name.
+        label: the column of labels or tags; default: found by name.
+        clusters: per label; a label with fewer distinct sentences has as many as those.
+        seed: of the clusters.
+
+    Raises:
+        InputError: the set is wrong, its labels do not go with the kind, or no sentence of a
+            label has a vector.
+        TilthError: the encoder gives no finite vector, or not one per text.
+
+    Reference:
+        Du et al. 2020, arXiv:2010.02194, section 2.1: cosine with the average of the sentences'
+        normalised vectors. Its label-average for entities is one query per entity cluster.
+
+    Example:
+        >>> import numpy as np
+        >>> rows = [{"text": "rain", "label": "weather"}, {"text": "goal", "label": "sport"}]
+        >>> def encode(texts):
+        ...     return np.array([[text == "rain", text == "goal"] for text in texts], np.float32)
+        >>> queries = task_queries(rows, encoder=encode)
+        >>> queries.names, queries.vectors.tolist()
+        (['sport', 'weather'], [[0.0, 1.0], [1.0, 0.0]])
+    """
+    if kind not in KINDS:
+        raise InputError(f"kind {kind!r} is unknown: use one of {', '.join(KINDS)}")
+    if clusters < 1:
+        raise InputError(f"clusters is {clusters}: give 1 or more")
+    examples = _examples(train_set, text, label, need_label=kind == "label-average")
+    try:
+        if kind == "per-sentence":
+            return _per_sentence(examples, embed(examples, encoder))
+        groups = _groups(examples, kind)  # what is wrong with labels is said before encoding
+        sentences = embed(examples, encoder)
+        parts = [_with_vectors(group, sentences) for group in groups]
+        if kind == "clusters":
+            parts = [new for group in parts for new in _clustered(group, sentences, clusters, seed)]
+        return _averaged(parts, sentences, kind)
+    except InputError as error:
+        where = f"{train_set}: " if isinstance(train_set, str | Path) else ""
+        raise InputError(f"{where}{error}") from error
+
+
+def _examples(
+    train_set: Source | Examples,
+    text: str | Sequence[str] | None,
+    label: str | None,
+    *,
+    need_label: bool,
+) -> Examples:
+    if not isinstance(train_set, Examples):
+        return read_examples(train_set, text=text, label=label, need_label=need_label)
+    if text is not None or label is not None:
+        raise InputError("the examples are read already: give text and label where they are read")
+    if train_set.labels is None and need_label:
+        raise InputError("the examples have no labels: take all-average or per-sentence")
+    return train_set
+
+
+def _groups(examples: Examples, kind: str) -> list[_Group]:
+    """Return which occurrences, counted through the rows, each query or label is made from."""
+    width, labels = len(examples.columns), examples.labels
+    everything = [_Group(_ALL, None, np.arange(len(examples) * width))]
+    if kind == "all-average":
+        return everything
+    if labels is None or labels.kind == "number":
+        if kind == "clusters":
+            return everything
+        raise InputError(
+            f"{examples.label_column} holds fractions such as {_fraction(examples)}, no classes: "
+            "take all-average, per-sentence or clusters, or name a column of classes"
+        )
+    if not labels.classes:
+        what = "no tag but O" if labels.kind == "tags" else "no label in any row"
+        raise InputError(f"{examples.label_column} holds {what}: take all-average or per-sentence")
+    rows: defaultdict[int, list[int]] = defaultdict(list)
+    for row, members in enumerate(labels.members):
+        for place in members:
+            rows[place].append(row)
+    return [
+        _Group(str(name), str(name), _occurrences(rows[place], width))
+        for place, name in enumerate(labels.classes)
+    ]
+
+
+def _fraction(examples: Examples) -> float:
+    assert examples.labels is not None  # the caller saw a number
+    return float(next(value for value in examples.labels.values if not value.is_integer()))
+
+
+def _occurrences(rows: list[int], width: int) -> NDArray[np.int64]:
+    places = np.array(rows, np.int64)[:, None] * width + np.arange(width)  # (rows, width)
+    return places.ravel()  # (rows * width,)
+
+
+def _with_vectors(group: _Group, sentences: Embedded) -> _Group:
+    """Return a group without the sentences that have no vector."""
+    kept = group.occurrences[sentences.known[sentences.codes[group.occurrences]]]
+    if not len(kept):
+        raise InputError(
+            f"{group.name!r}: none of its {len(group.occurrences)} sentences has a vector, the "
+            "encoder knows no word of them: take another encoder, or the label out"
+        )
+    return _Group(group.name, group.label, kept)
+
+
+def _per_sentence(examples: Examples, sentences: Embedded) -> Queries:
+    order = np.argsort(sentences.codes, kind="stable")
+    splits = np.cumsum(np.bincount(sentences.codes))[:-1]
+    places = np.split(order, splits)  # of each text its occurrences, the first first
+    known = np.flatnonzero(sentences.known)
+    if not len(known):
+        raise InputError(
+            f"none of {len(sentences.codes)} sentences has a vector, the encoder knows no word of "
+            "them: take another encoder"
+        )
+    known = np.array(sorted(known, key=lambda code: places[code][0]))  # as the set has them
+    rows = [np.unique(sentences.rows[places[code]]) for code in known]
+    return Queries(
+        sentences.vectors[known],
+        [_shortened(sentences.texts[code]) for code in known],
+        [_one_label(examples, own) for own in rows],
+        [len(places[code]) for code in known],
+        rows,
+        "per-sentence",
+    )
+
+
+def _shortened(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _NAME_CHARS else text[: _NAME_CHARS - 1].rstrip() + "…"
+
+
+def _one_label(examples: Examples, rows: NDArray[np.int64]) -> str | None:
+    """Return the label that is the only one of some rows, if there is one."""
+    if examples.labels is None:
+        return None
+    found = {place for row in rows for place in examples.labels.members[row]}
+    return str(examples.labels.classes[found.pop()]) if len(found) == 1 else None
+
+
+def _clustered(group: _Group, sentences: Embedded, count: int, seed: int) -> list[_Group]:
+    """Return a group's clusters, the largest first."""
+    codes, places, weights = np.unique(
+        sentences.codes[group.occurrences], return_inverse=True, return_counts=True
+    )
+    own = keyed(seed, "clusters", text_hashes(pa.array([group.name], pa.string())))
+    found = cluster(
+        sentences.vectors[codes], weights.astype(np.float64), count, int(own[0] % 2**32)
+    )[places]  # (occurrences,)
+    return [
+        _Group(f"{group.name} / {number + 1}", group.label, group.occurrences[found == number])
+        for number in range(int(found.max()) + 1)
+    ]
+
+
+def _averaged(groups: list[_Group], sentences: Embedded, kind: str) -> Queries:
+    vectors = np.stack([_mean(group, sentences) for group in groups])  # (queries, dimension)
+    return Queries(
+        vectors.astype(np.float32),
+        [group.name for group in groups],
+        [group.label for group in groups],
+        [len(group.occurrences) for group in groups],
+        [np.unique(sentences.rows[group.occurrences]) for group in groups],
+        kind,
+    )
+
+
+def _mean(group: _Group, sentences: Embedded) -> NDArray[np.float64]:
+    """Return the direction of a group's mean vector, (dimension,)."""
+    codes, counts = np.unique(sentences.codes[group.occurrences], return_counts=True)
+    total = np.einsum("t,td->d", counts.astype(np.float64), sentences.vectors[codes])
+    length = np.linalg.norm(total)
+    # Far below what sentences that have anything in common leave, far above rounding.
+    if length < 1e-6 * counts.sum():
+        raise InputError(
+            f"{group.name!r}: the vectors of its {counts.sum()} sentences cancel out: take "
+            "per-sentence or clusters"
+        )
+    mean: NDArray[np.float64] = total / length
+    return mean

@@ -1,0 +1,258 @@
+"""The labelled examples of a task: single texts, pairs or tagged tokens, from any source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import pyarrow as pa
+
+from tilth.data.labels import Labels, Where, read_labels, read_tags
+from tilth.data.origin import origin_of
+from tilth.data.readers import read_rows
+from tilth.data.spool import Spool
+from tilth.errors import InputError
+
+if TYPE_CHECKING:
+    from datasets import Dataset, DatasetDict
+
+Source: TypeAlias = "str | Path | Dataset | DatasetDict | Sequence[Mapping[str, Any]]"
+
+# What sets call their columns; of several the first that is there is taken.
+TOKENS = ("tokens", "words")
+PAIRS = (
+    ("text_a", "text_b"), ("premise", "hypothesis"), ("sentence1", "sentence2"),
+    ("sentence_1", "sentence_2"), ("sentence_A", "sentence_B"), ("question1", "question2"),
+    ("question", "sentence"), ("text1", "text2"),
+)  # fmt: skip
+SINGLE = ("text", "sentence")
+LABEL = ("label", "labels", "score", "similarity_score")
+TAGS = ("tags", "ner_tags", "labels")
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """The rows of a labelled set, checked, in the order they came.
+
+    Attributes:
+        texts: each row's texts, without surrounding white space: two of a pair, otherwise one;
+            tokens joined by spaces. # (rows,)
+        tokens: each row's tokens; None for other texts. # (rows,)
+        labels: what the label column holds, and which classes each row has; None where the set
+            has none and none was asked for.
+        columns: where the texts come from, one or two.
+        label_column: where the labels come from.
+    """
+
+    texts: list[tuple[str, ...]]
+    tokens: list[list[str]] | None
+    labels: Labels | None
+    columns: tuple[str, ...]
+    label_column: str | None
+
+    @property
+    def kind(self) -> Literal["single", "pair", "tokens"]:
+        """What a row's input is."""
+        if self.tokens is not None:
+            return "tokens"
+        return "pair" if len(self.columns) == 2 else "single"
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.texts)
+
+
+def read_examples(
+    source: Source,
+    *,
+    text: str | Sequence[str] | None = None,
+    label: str | None = None,
+    split: str = "train",
+    need_label: bool = True,
+) -> Examples:
+    """Read and check the labelled examples of a task, whatever their shape.
+
+    Args:
+        source: a data set, its splits, a list of rows, or where one lies: a file, a folder, a run
+            (its curated set if it has one), a hub data set.
+        text: the column of texts, or the two of pairs, or that of tokens. Default: tokens beside
+            tags, a usual pair of names (`text_a` and `text_b`, `premise` and `hypothesis`, ...),
+            `text`, `sentence`, or else the only column of strings.
+        label: the column of labels. Default: `label`, `labels` or `score`; for tokens `tags`,
+            `ner_tags` or `labels`.
+        split: of a set that has several.
+        need_label: refuse a set without labels. Labels that are there are read and checked in
+            any case.
+
+    Raises:
+        InputError: a column is missing or of another type, a text is empty, a label is missing,
+            or tags do not go with their tokens; the message names file and line.
+
+    Example:
+        >>> rows = [{"text": "Rain.", "label": "weather"}, {"text": "Two all.", "label": "sport"}]
+        >>> examples = read_examples(rows)
+        >>> examples.texts, examples.labels.classes
+        ([('Rain.',), ('Two all.',)], ['sport', 'weather'])
+    """
+    source = _curated(source)
+    dataset, name = _dataset(source, split)
+    if not len(dataset):
+        raise InputError(f"{name}the set has no rows: give one with labelled texts")
+    columns = _text_columns(dataset, name, text, label)
+    is_tokens = pa.types.is_nested(_type(dataset, columns[0]))
+    if is_tokens and len(columns) == 2:
+        raise InputError(f"{name}columns {' and '.join(columns)} hold lists: name one of tokens")
+    label_column = _label_column(dataset, name, label, TAGS if is_tokens else LABEL, need_label)
+    wanted = [*columns, *([label_column] if label_column else [])]
+    table = dataset.select_columns(wanted).with_format("arrow")[:]
+
+    def where(row: int) -> str:
+        return origin_of(source, row, split)
+
+    tokens = _tokens(table[columns[0]], columns[0], where, name) if is_tokens else None
+    texts: list[tuple[str, ...]]
+    if tokens is not None:
+        texts = [(" ".join(row).strip(),) for row in tokens]
+    else:
+        sides = [_texts(table[column], column, where, name) for column in columns]
+        texts = list(zip(*sides, strict=True))
+    labels = None
+    if label_column is not None:
+        values, feature = table[label_column], dataset.features[label_column]
+        labels = (
+            read_labels(values, feature, label_column, where)
+            if tokens is None
+            else read_tags(values, feature, label_column, tokens, where)
+        )
+    return Examples(texts, tokens, labels, columns, label_column)
+
+
+def _curated(source: Source) -> Source:
+    """Return the place of a run's curated set, as training takes it too."""
+    if isinstance(source, str | Path):
+        folder = Path(source).expanduser()
+        if (folder / "run.json").is_file() and (folder / "curated").is_dir():
+            return folder / "curated"
+    return source
+
+
+def _dataset(source: Source, split: str) -> tuple[Dataset, str]:
+    """Return the rows, and their name as the beginning of a message."""
+    from datasets import Dataset, DatasetDict
+
+    if isinstance(source, Dataset):
+        return source, ""
+    if isinstance(source, DatasetDict):
+        if split not in source:
+            raise InputError(f"no split {split!r}: there are {', '.join(source)}")
+        return source[split], ""
+    if isinstance(source, str | Path):
+        return read_rows(source, split=split), f"{source}: "
+    if not len(source):
+        raise InputError("the list has no rows: give labelled texts")
+    spool = Spool("the list")
+    try:
+        for number, row in enumerate(source):
+            if not isinstance(row, Mapping):
+                raise InputError(
+                    f"{origin_of(source, number, split)}: {row!r:.60} is no row: give dicts such "
+                    'as {"text": ..., "label": ...}'
+                )
+            spool.add(dict(row), origin_of(source, number, split))
+        return spool.dataset(), ""
+    except BaseException:
+        spool.discard()
+        raise
+
+
+def _text_columns(
+    dataset: Dataset, name: str, text: str | Sequence[str] | None, label: str | None
+) -> tuple[str, ...]:
+    names = dataset.column_names
+    if text is not None:
+        chosen = (text,) if isinstance(text, str) else tuple(text)
+        if len(chosen) not in (1, 2) or len(set(chosen)) < len(chosen):
+            raise InputError(f"text names {len(chosen)} columns: name one, or two different ones")
+        for column in chosen:
+            _check_column(column, names, name)
+        return chosen
+    tagged = label is not None or any(column in names for column in TAGS)
+    for column in TOKENS:
+        if tagged and column in names and pa.types.is_nested(_type(dataset, column)):
+            return (column,)
+    for pair in PAIRS:
+        if set(pair) <= set(names):
+            return pair
+    for column in SINGLE:
+        if column in names:
+            return (column,)
+    others = {label} if label else set(LABEL)
+    strings = [n for n in names if n not in others and _is_text(_type(dataset, n))]
+    if len(strings) == 1:
+        return (strings[0],)
+    raise InputError(
+        f"{name}which column holds the texts: name one with text, or the two of pairs; there are "
+        f"{', '.join(names)}"
+    )
+
+
+def _label_column(
+    dataset: Dataset, name: str, label: str | None, usual: Sequence[str], need: bool
+) -> str | None:
+    names = dataset.column_names
+    if label is not None:
+        _check_column(label, names, name)
+        return label
+    found = next((column for column in usual if column in names), None)
+    if found is None and need:
+        raise InputError(
+            f"{name}which column holds the labels: name one with label; there are "
+            f"{', '.join(names)}"
+        )
+    return found
+
+
+def _check_column(column: str, names: Sequence[str], name: str) -> None:
+    if column not in names:
+        raise InputError(f"{name}no column {column!r}: there are {', '.join(names)}")
+
+
+def _type(dataset: Dataset, column: str) -> pa.DataType:
+    kind = dataset.data.schema.field(column).type
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _texts(column: pa.ChunkedArray, name: str, where: Where, source: str) -> list[str]:
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not (_is_text(kind) or pa.types.is_null(kind)):
+        raise InputError(f"{source}column {name!r} holds {kind}: name one of texts")
+    texts = [(text or "").strip() for text in column.to_pylist()]
+    for row, text in enumerate(texts):
+        if not text:
+            raise InputError(f"{where(row)}: {name} is empty: fill it in or remove the row")
+    return texts
+
+
+def _tokens(column: pa.ChunkedArray, name: str, where: Where, source: str) -> list[list[str]]:
+    kind = column.type
+    if not (_is_list(kind) and (_is_text(kind.value_type) or pa.types.is_null(kind.value_type))):
+        raise InputError(f"{source}column {name!r} holds {kind}: name one of texts or of tokens")
+    rows: list[list[str]] = column.to_pylist()
+    for row, tokens in enumerate(rows):
+        if not tokens or None in tokens or not re.search(r"\S", "".join(tokens)):
+            raise InputError(
+                f"{where(row)}: {name} holds {tokens!r:.60}, no sentence: fill it in or remove "
+                "the row"
+            )
+    return rows
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))

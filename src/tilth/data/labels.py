@@ -1,0 +1,181 @@
+"""Labels of a task in every usual form: classes, several classes a row, numbers, IOB tags."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import pyarrow as pa
+
+from tilth.errors import InputError
+
+Where: TypeAlias = Callable[[int], str]
+Class: TypeAlias = "str | int"
+
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
+# IOB1, IOB2, BIOES and BILOU write no other tags.
+_TAG = re.compile(r"O|[BIESLU]-\S.*")
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """The labels of rows.
+
+    Attributes:
+        kind: `class`: one a row; `multi`: any number of classes a row; `number`: a grade, with
+            no classes; `tags`: a tag a token, whose classes are the entity types.
+        values: as they came, class numbers by name: a class, a list of classes, a number, or a
+            list of tags. # (rows,)
+        classes: those that occur: in the order of a set that names its classes, by value where
+            all are whole numbers, otherwise by the alphabet. # (classes,)
+        members: the places in `classes` of each row's classes, ascending. # (rows,)
+    """
+
+    kind: Literal["class", "multi", "number", "tags"]
+    values: list[Any]
+    classes: list[Class]
+    members: list[tuple[int, ...]]
+
+
+def read_labels(column: pa.ChunkedArray, feature: Any, name: str, where: Where) -> Labels:
+    """Read a column with a label, or a list of labels, a row.
+
+    Fractions make it a column of numbers; whole numbers and texts are classes.
+
+    Args:
+        column: the labels. # (rows,)
+        feature: of `datasets`, which may name the classes.
+        name: of the column, for messages.
+        where: names the place of a row, for messages.
+
+    Raises:
+        InputError: a label is missing, blank, not finite, no class, or given twice to a row.
+    """
+    names = class_names(feature)
+    rows: list[Any] = column.to_pylist()
+    if not pa.types.is_list(column.type) and not pa.types.is_large_list(column.type):
+        values = [_label(value, names, name, where, row) for row, value in enumerate(rows)]
+        numbers = _numbers(values)
+        if numbers is not None and not all(number.is_integer() for number in numbers):
+            return Labels("number", numbers, [], [()] * len(values))
+        values = [int(value) if isinstance(value, float) else value for value in values]
+        return _with_classes("class", values, [(value,) for value in values], names)
+    sets: list[Any] = []
+    for row, labels in enumerate(rows):
+        if labels is None:
+            raise _missing(name, where, row)
+        found = [_label(value, names, name, where, row) for value in labels]
+        if len(set(found)) < len(found):
+            raise InputError(
+                f"{where(row)}: {name} holds {labels!r:.60}, a label twice: list each label of "
+                "the row once, by name"
+            )
+        sets.append(found)
+    return _with_classes("multi", sets, sets, names)
+
+
+def read_tags(
+    column: pa.ChunkedArray, feature: Any, name: str, tokens: list[list[str]], where: Where
+) -> Labels:
+    """Read a column with a tag for every token.
+
+    Whether spans are well formed is not asked: IOB1 and IOB2 differ there, and a sentence holds
+    the same entity types in both.
+
+    Args:
+        column: lists of tags. # (rows,)
+        feature: of `datasets`, which may name the tags.
+        name: of the column, for messages.
+        tokens: of each row. # (rows,)
+        where: names the place of a row, for messages.
+
+    Raises:
+        InputError: there are more or fewer tags than tokens, or a tag is none of IOB's.
+    """
+    if not pa.types.is_list(column.type) and not pa.types.is_large_list(column.type):
+        raise InputError(
+            f"{where(0)}: column {name!r} holds {column.type}: give a list with a tag a token"
+        )
+    names = class_names(feature)
+    values: list[list[str]] = []
+    for row, (tags, words) in enumerate(zip(column.to_pylist(), tokens, strict=True)):
+        if len(tags or ()) != len(words):
+            raise InputError(
+                f"{where(row)}: {len(words)} tokens, {len(tags or ())} {name}: give each token "
+                "one tag"
+            )
+        found = [_label(tag, names, name, where, row) for tag in tags]
+        for place, tag in enumerate(found):
+            if not isinstance(tag, str) or not _TAG.fullmatch(tag):
+                raise InputError(
+                    f"{where(row)}: {name} holds {tag!r:.40} at token {place + 1} "
+                    f"({words[place]!r:.40}), no IOB tag: write O, B-TYPE or I-TYPE"
+                )
+        values.append(found)
+    types = [list(dict.fromkeys(tag[2:] for tag in tags if tag != "O")) for tags in values]
+    return _with_classes("tags", values, types, names and [tag[2:] for tag in names])
+
+
+def class_names(feature: Any) -> list[str] | None:
+    """Return the names of a feature's classes; None where it has none."""
+    inner = getattr(feature, "feature", feature[0] if isinstance(feature, list) else feature)
+    names = getattr(inner, "names", None)
+    return None if names is None else list(names)
+
+
+def _label(value: Any, names: list[str] | None, name: str, where: Where, row: int) -> Any:
+    """Return a label as it is kept: a text, a whole number or a fraction."""
+    if names is not None and isinstance(value, int):
+        if not 0 <= value < len(names):
+            raise InputError(
+                f"{where(row)}: {name} is {value}, no class: remove rows without a label"
+            )
+        return names[value]
+    if isinstance(value, str):
+        value = value.strip()
+    if value is None or value == "":
+        raise _missing(name, where, row)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{where(row)}: {name} is {value}: give a finite number or a text")
+    if isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str | int | float):
+        raise InputError(
+            f"{where(row)}: {name} holds {value!r:.60}: give a number, a text or a list of them"
+        )
+    return value
+
+
+def _missing(name: str, where: Where, row: int) -> InputError:
+    return InputError(f"{where(row)}: no {name}: fill it in or remove the row")
+
+
+def _numbers(values: list[Any]) -> list[float] | None:
+    """Return labels as numbers if all are, also such as stand in csv as text."""
+    if all(isinstance(value, int | float) for value in values):
+        return [float(value) for value in values]
+    if all(isinstance(value, str) and _NUMBER.fullmatch(value) for value in values):
+        return [float(value) for value in values]
+    return None
+
+
+def _with_classes(
+    kind: Literal["class", "multi", "tags"],
+    values: list[Any],
+    sets: Sequence[Sequence[Class]],
+    names: list[str] | None,
+) -> Labels:
+    present = {value for row in sets for value in row}
+    classes: list[Class]
+    if names is not None:
+        classes = [name for name in dict.fromkeys(names) if name in present]
+    elif _numbers(list(present)) is not None:
+        classes = sorted(present, key=lambda value: (float(value), str(value)))
+    else:
+        classes = sorted(present, key=str)
+    places = {value: place for place, value in enumerate(classes)}
+    members = [tuple(sorted(places[value] for value in row)) for row in sets]
+    return Labels(kind, values, classes, members)
