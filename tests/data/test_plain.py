@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilth.data.plain import exact_keys, plain, plain_sentence
@@ -24,6 +24,7 @@ HARD = [
 ]
 
 
+@settings(deadline=None)
 @given(st.lists(st.text() | st.text(" .,aB$\t\x1f", max_size=12) | st.sampled_from(HARD)))
 def test_plain_of_many_is_plain_of_each(texts: list[str]) -> None:
     expected = [plain_sentence(text) for text in texts]

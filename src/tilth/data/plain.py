@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ class _Spaced(dict[int, int]):
 
 
 _PUNCTUATION = _Spaced()
+_BYTES_AT_ONCE = 1 << 18
 _TOKENS_KEPT = 1 << 17
 _LONGEST_TOKEN_KEPT = 40
 # Bytes of ASCII texts: lower case, punctuation and white space to a space, as `plain_sentence`.
@@ -100,28 +102,40 @@ def _by_token(text: str) -> str:
     return " ".join(mapped.split()) or plain_sentence(text)
 
 
-def _spaced(texts: pa.Array) -> tuple[bytes, NDArray[np.int64]]:
+def _spaced(texts: pa.LargeStringArray) -> tuple[bytes, NDArray[np.int64]]:
     """Return ASCII texts plain, joined, and where each begins, and the end; others are spoiled."""
-    starts = np.frombuffer(texts.buffers()[1], np.int64)
-    starts = starts[texts.offset : texts.offset + len(texts) + 1]
+    starts = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset :][: len(texts) + 1]
     data = texts.buffers()[2]
-    raw = b"" if data is None else data.to_pybytes()[starts[0] : starts[-1]]
+    raw = np.frombuffer(b"" if data is None else data, np.uint8)
+    # Some at a time: what is in the cache is not fetched again for each step.
+    cuts = np.searchsorted(starts, np.arange(starts[0], starts[-1], _BYTES_AT_ONCE))
+    cuts = np.unique(np.append(cuts, len(texts)))
+    parts, lengths = [], [np.zeros(1, np.int64)]
+    for begin, end in pairwise(cuts.tolist()):
+        part = raw[starts[begin] : starts[end]].tobytes().translate(_PLAIN_BYTES)
+        kept, length = _squeezed(np.frombuffer(part, np.uint8), starts[begin : end + 1])
+        parts.append(kept.tobytes())
+        lengths.append(length)
+    lengths.append(np.zeros(len(texts) + 1 - sum(map(len, lengths)), np.int64))
+    return b"".join(parts), np.cumsum(np.concatenate(lengths))
+
+
+def _squeezed(
+    text: NDArray[np.uint8], starts: NDArray[np.int64]
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return texts without further spaces, and the length of each."""
     starts = starts - starts[0]
-    text = np.frombuffer(raw.translate(_PLAIN_BYTES), np.uint8)
-    if not len(text):
-        return b"", np.zeros(len(texts) + 1, np.int64)
+    full = np.diff(starts) > 0
     space = text == ord(" ")
-    # A space stays when a word of its text stands before it and another comes right after.
+    # A space stays when a word of its text stands before it and another one right after.
     before = np.empty_like(space)
-    before[0], before[1:] = True, space[:-1]
-    before[starts[:-1][starts[:-1] < len(text)]] = True
+    before[1:] = space[:-1]
+    before[starts[:-1][full]] = True
     keep = ~(space & before)
-    counts = np.append(0, np.cumsum(keep, dtype=np.int64))[starts]
+    counts = np.append(0, np.cumsum(keep))[starts]
     kept = text[keep]
     # What is left of a run of spaces is its first; at the end of a text it goes, too.
     ends = counts[1:][counts[1:] > counts[:-1]] - 1
     trailing = ends[kept[ends] == ord(" ")]
-    if len(trailing):
-        counts = counts - np.searchsorted(trailing, counts)
-        kept = np.delete(kept, trailing)
-    return kept.tobytes(), counts
+    counts -= np.searchsorted(trailing, counts)
+    return np.delete(kept, trailing), np.diff(counts)

@@ -114,35 +114,58 @@ def read_rows(
         raise
 
 
+def texts_of_dataset(name: str, dataset: Dataset, column: str | None) -> Iterator[tuple[int, str]]:
+    """Yield (row from 1, text) of a data set.
+
+    Args:
+        name: of the data set, for errors.
+        dataset: its rows.
+        column: as in `read_texts`.
+
+    Raises:
+        InputError: there is no such column, or it holds something else than texts.
+    """
+    if not len(dataset):
+        return
+    column = column or _text_column(name, dataset[0])
+    _check_column(name, column, dataset.column_names)
+    number = 0
+    for batch in dataset.select_columns([column]).with_format(None).iter(batch_size=10_000):
+        for value in batch[column]:
+            number += 1
+            yield number, _checked(f"{name}:{number}", column, value)
+
+
+def texts_of_file(path: Path, column: str | None) -> Iterator[tuple[int, str]]:
+    """Yield (line or row from 1, text) of a file.
+
+    Args:
+        path: of the file.
+        column: as in `read_texts`.
+
+    Raises:
+        InputError: the file or a line in it is wrong.
+    """
+    name = column
+    for number, row in _rows_of(path, None if column is None else [column]):
+        if name is None:
+            name = _text_column(f"{path}:{number}", row)
+        if name not in row:
+            _check_column(f"{path}:{number}", name, row)
+        yield number, _checked(f"{path}:{number}", name, row[name])
+
+
 def _texts(source: str | Path, column: str | None, split: str) -> Iterator[tuple[str, str]]:
     """Yield (origin, text)."""
     found = locate(source)
     if isinstance(found, (Hub, Stored)):
         dataset = load_hub(found, split) if isinstance(found, Hub) else load_stored(found, split)
-        if not len(dataset):
-            return
-        name = column or _text_column(str(source), dataset[0])
-        _check_column(str(source), name, dataset.column_names)
-        number = 0
-        for batch in dataset.select_columns([name]).with_format(None).iter(batch_size=10_000):
-            for value in batch[name]:
-                number += 1
-                origin = f"{source}:{number}"
-                yield origin, _checked(origin, name, value)
+        for number, text in texts_of_dataset(str(source), dataset, column):
+            yield f"{source}:{number}", text
         return
     for path in found:
-        yield from _texts_of_file(path, column)
-
-
-def _texts_of_file(path: Path, column: str | None) -> Iterator[tuple[str, str]]:
-    name = column
-    for number, row in _rows_of(path, None if column is None else [column]):
-        origin = f"{path}:{number}"
-        if name is None:
-            name = _text_column(origin, row)
-        if name not in row:
-            _check_column(origin, name, row)
-        yield origin, _checked(origin, name, row[name])
+        for number, text in texts_of_file(path, column):
+            yield f"{path}:{number}", text
 
 
 def _rows_of(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, Row]]:

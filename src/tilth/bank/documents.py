@@ -1,0 +1,223 @@
+"""Sources of raw text, and their documents in blocks: what one worker handles at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tilth.data.formats import ending_of
+from tilth.data.lines import decode_line, read_chunks
+from tilth.data.readers import texts_of_dataset, texts_of_file
+from tilth.data.sources import Hub, Stored, load_hub, load_stored, locate
+from tilth.errors import InputError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+# A longer line is a file without line ends.
+MAX_LINE_BYTES = 16_000_000
+_BLOCK_BYTES = 16 << 20
+_SAMPLE_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file, or one split of a stored or hub data set.
+
+    Attributes:
+        name: as the user named it; for files of a folder, the folder and the path in it.
+        fingerprint: 16 hex digits: of a file from its name, size and some of its bytes; of a data
+            set from what `datasets` keeps.
+        path: of the file or stored data set; None for one of the hub.
+        hub: the hub's data set.
+        column: the column with the texts; None: it is chosen as `read_texts` does.
+        split: of a data set.
+    """
+
+    name: str
+    fingerprint: str
+    path: Path | None
+    hub: Hub | None
+    column: str | None
+    split: str
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some documents of a source, in order.
+
+    Attributes:
+        source: the name of the source.
+        number: from 0 within the source.
+        first: the line (or row) of the first document, from 1.
+        data: whole lines of a text file, not yet checked; or texts.
+        last: whether it is the source's last.
+        lines: of texts, the line (or row) of each.
+        start: of lines, the byte of the file where they begin.
+    """
+
+    source: str
+    number: int
+    first: int
+    data: bytes | list[str]
+    last: bool
+    lines: list[int] | None = None
+    start: int = 0
+
+    def text(self) -> str:
+        """Return the lines of a text file.
+
+        Raises:
+            InputError: a line is no UTF-8 or holds NUL bytes.
+        """
+        assert isinstance(self.data, bytes)
+        try:
+            text = self.data.decode("utf-8")
+        except UnicodeDecodeError:
+            text = "\0"
+        if "\0" in text:  # rare: look for the line
+            place = self.start
+            for number, line in enumerate(self.data.split(b"\n"), self.first):
+                decode_line(Path(self.source), number, place, line)
+                place += len(line) + 1
+        return text
+
+
+def find_sources(
+    sources: str | Path | Sequence[str | Path], *, column: str | None = None, split: str = "train"
+) -> list[Source]:
+    """Find the files and data sets that sources name, in order; folders by file name.
+
+    Nothing is read but what the fingerprints need.
+
+    Args:
+        sources: files (.txt .jsonl .csv .tsv, also .gz; .parquet), folders of them, runs, data set
+            folders and hub data sets (`owner/name`, `owner/name:config`).
+        column: the column with the texts; by default `text`, or the only column of strings.
+        split: of data sets.
+
+    Raises:
+        InputError: one is missing, or named twice.
+    """
+    if isinstance(sources, (str, Path)):
+        sources = [sources]
+    found: dict[Path | Hub, Source] = {}
+    for source in sources:
+        for place in _places(locate(source)):
+            key = place if isinstance(place, Hub) else place.resolve()
+            name = str(source) if isinstance(place, Hub) else str(place)
+            if key in found:
+                raise InputError(f"{name}: named twice, also by {found[key].name}: name it once")
+            if isinstance(place, Hub):
+                mark = str(load_hub(place, split)._fingerprint)
+                mark = blake2b(mark.encode(), digest_size=8).hexdigest()
+                found[key] = Source(name, mark, None, place, column, split)
+            else:
+                found[key] = Source(name, _fingerprint(place), place, None, column, split)
+    if not found:
+        raise InputError("no source is named: name a file, a folder or a data set of the hub")
+    return list(found.values())
+
+
+def read_blocks(source: Source, *, block_bytes: int = _BLOCK_BYTES) -> Iterator[Block]:
+    r"""Read a source in blocks; where one ends follows from the source and the size alone.
+
+    Args:
+        source: from `find_sources`.
+        block_bytes: how much text a block holds at most; one document may be longer.
+
+    Raises:
+        InputError: the source holds no text, cannot be read, or has a line too long.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "talk.txt"
+        >>> _ = path.write_text("It rains.\nTake a coat.\n")
+        >>> [block.data for block in read_blocks(*find_sources(path), block_bytes=12)]
+        [b'It rains.\n', b'Take a coat.\n']
+    """
+    if block_bytes < 1:
+        raise InputError(f"block_bytes {block_bytes}: give 1 or more")
+    blocks = _blocks_of_lines if _is_text(source) else _blocks_of_texts
+    ahead, some = None, False
+    for number, block in enumerate(blocks(source, block_bytes)):
+        some = some or _holds_text(block.data)
+        if ahead is not None:
+            yield ahead
+        ahead = replace(block, number=number)
+    if ahead is None or not some:
+        raise InputError(f"{source.name}: holds no text: give at least one")
+    yield replace(ahead, last=True)
+
+
+def _places(found: list[Path] | Stored | Hub) -> Sequence[Path | Hub]:
+    if isinstance(found, Hub):
+        return [found]
+    return [found.path] if isinstance(found, Stored) else found
+
+
+def _fingerprint(path: Path) -> str:
+    """Return a hash of the names, sizes and some bytes of a file or of the files of a folder."""
+    hashed = blake2b(digest_size=8)
+    files = sorted(item for item in path.rglob("*") if item.is_file()) if path.is_dir() else [path]
+    try:
+        for file in files:
+            size = file.stat().st_size
+            hashed.update(f"{file.name}/{size}/".encode())
+            with open(file, "rb") as content:
+                for place in (0, size // 2, max(size - _SAMPLE_BYTES, 0)):
+                    content.seek(place)
+                    hashed.update(content.read(_SAMPLE_BYTES))
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror or error}: give a readable file") from error
+    return hashed.hexdigest()
+
+
+def _is_text(source: Source) -> bool:
+    return source.path is not None and source.path.is_file() and ending_of(source.path) == ".txt"
+
+
+def _holds_text(data: bytes | list[str]) -> bool:
+    if isinstance(data, bytes):
+        return bool(data) and not data.isspace()
+    return any(text and not text.isspace() for text in data)
+
+
+def _blocks_of_lines(source: Source, block_bytes: int) -> Iterator[Block]:
+    assert source.path is not None
+    if source.column not in (None, "text"):
+        raise InputError(f"{source.name}:1: no column {source.column!r}: there are text")
+    for first, start, data in read_chunks(source.path, block_bytes, MAX_LINE_BYTES):
+        yield Block(source.name, 0, first, data, last=False, start=start)
+
+
+def _blocks_of_texts(source: Source, block_bytes: int) -> Iterator[Block]:
+    lines: list[int] = []
+    texts: list[str] = []
+    size = 0
+    for line, text in _texts(source):
+        length = len(text.encode("utf-8", "surrogatepass")) + 1
+        if texts and size + length > block_bytes:
+            yield Block(source.name, 0, lines[0], texts, last=False, lines=lines)
+            lines, texts, size = [], [], 0
+        lines.append(line)
+        texts.append(text)
+        size += length
+    if texts:
+        yield Block(source.name, 0, lines[0], texts, last=False, lines=lines)
+
+
+def _texts(source: Source) -> Iterator[tuple[int, str]]:
+    """Yield (line or row, text)."""
+    if source.path is not None and source.path.is_file():
+        return texts_of_file(source.path, source.column)
+    dataset: Dataset
+    if source.hub is not None:
+        dataset = load_hub(source.hub, source.split)
+    else:
+        assert source.path is not None
+        dataset = load_stored(Stored(source.path), source.split)
+    return texts_of_dataset(source.name, dataset, source.column)

@@ -1,0 +1,97 @@
+"""How alike two sentences are in their words, and keys that find the pairs worth comparing.
+
+A sentence is the set of its words and of its pairs of neighbouring words; two are as alike as the
+Jaccard similarity of their sets. Case, punctuation and which digits stand in numbers do not count.
+With the threshold of 0.8, sentences of 13 words or more may differ in one word.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tilth.bank.words import words_of
+from tilth.data.keys import keyed
+from tilth.data.plain import plain
+
+SIMILARITY = 0.8
+# MinHash-LSH (Broder 1997; Leskovec et al. 2020, ch. 3): a row of a band agrees with the
+# probability s, the similarity; one of 6 bands of 4 rows does with 1 - (1 - s^4)^6:
+# s = 0.4: 0.14, 0.6: 0.57, 0.7: 0.81, 0.8: 0.95, 0.9: 0.9984, 1: 1. Pairs found are compared.
+BANDS = 6
+_ROWS = 4
+NEAR = tuple(f"near_{band}" for band in range(BANDS))
+_MEMBERS_AT_ONCE = 1 << 16
+# Multiply-shift hashing (Dietzfelbinger et al. 1997): the high half of member * odd + addend.
+_FACTORS = keyed(0, "min hash factor", np.arange(BANDS * _ROWS, dtype=np.uint64)) | np.uint64(1)
+_ADDENDS = keyed(0, "min hash addend", np.arange(BANDS * _ROWS, dtype=np.uint64))
+
+
+def near_keys(texts: pa.Array) -> NDArray[np.uint64]:
+    """Return the keys of texts; two alike texts probably share one in the same column.
+
+    Example:
+        >>> keys = near_keys(pa.array(["Page 12 of the book.", "page 13 of the book"]))
+        >>> bool((keys[0] == keys[1]).all())
+        True
+    """
+    return near_keys_of_plain(plain(texts))
+
+
+def near_keys_of_plain(texts: pa.Array) -> NDArray[np.uint64]:
+    """Return what `near_keys` does, of texts as `plain` has them."""
+    members, starts = members_of(texts)
+    keys = np.empty((len(texts), BANDS), np.uint64)
+    cuts = np.searchsorted(starts, np.arange(0, len(members), _MEMBERS_AT_ONCE), "right") - 1
+    cuts = np.unique(np.append(cuts, len(texts)))
+    for begin, end in pairwise(cuts.tolist()):
+        part = members[starts[begin] : starts[end]]
+        keys[begin:end] = _bands(part, starts[begin:end] - starts[begin])
+    return keys  # (texts, bands)
+
+
+def members_of(texts: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """Return the words and word pairs of plain texts, with repeats, and where each text's begin.
+
+    An empty text has one member of its own kind.
+    """
+    words = words_of(texts)
+    counts = np.diff(words.starts)
+    starts = np.append(0, np.cumsum(np.maximum(2 * counts - 1, 1)))
+    members = np.zeros(starts[-1], np.uint64)
+    # Words stand at even places of a text, the pair of each with the next in between.
+    text = np.repeat(np.arange(len(counts)), counts)
+    place = starts[:-1][text] + 2 * (np.arange(len(text)) - words.starts[:-1][text])
+    members[place] = words.hashes
+    inner = text[1:] == text[:-1]
+    pairs = words.hashes[:-1] * np.uint64(3) + np.uint64(2) * (
+        words.hashes[1:] ^ (words.hashes[1:] >> np.uint64(31))
+    )
+    members[place[:-1][inner] + 1] = pairs[inner]
+    return members, starts
+
+
+def similarities(
+    texts: pa.Array, one: NDArray[np.int64], two: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return how alike the plain texts of some pairs are.
+
+    Exact but for hashes: members that share 40 bits by chance, one pair of texts in a billion.
+    """
+    raise NotImplementedError
+
+
+def _bands(members: NDArray[np.uint64], starts: NDArray[np.int64]) -> NDArray[np.uint64]:
+    keys = np.empty((len(starts), BANDS), np.uint64)
+    for band in range(BANDS):
+        key = np.full(len(starts), band, np.uint64)
+        for row in range(band * _ROWS, (band + 1) * _ROWS):
+            hashed = ((members * _FACTORS[row] + _ADDENDS[row]) >> np.uint64(32)).astype(np.uint32)
+            least = np.minimum.reduceat(hashed, starts)
+            key = (key ^ least) * np.uint64(0xFF51AFD7ED558CCD)
+            key ^= key >> np.uint64(33)
+        keys[:, band] = key
+    return keys

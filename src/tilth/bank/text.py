@@ -1,0 +1,81 @@
+"""Blocks of documents to tables of clean sentences with the keys of their duplicates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tilth.bank.cleaning import Rules, clean, tidy
+from tilth.bank.documents import Block
+from tilth.bank.likeness import NEAR, near_keys_of_plain
+from tilth.bank.segment import split_paragraphs
+from tilth.data.keys import text_hashes
+
+SCHEMA = pa.schema(
+    [("text", pa.string()), ("document", pa.int64()), ("exact", pa.uint64())]
+    + [(name, pa.uint64()) for name in NEAR]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sentences:
+    """The clean sentences of a block.
+
+    Attributes:
+        table: with the columns of `SCHEMA`: the text, the line of its document in the source, the
+            key of exact duplicates and those of near ones.
+        drops: how many sentences were dropped, for each reason.
+        documents: how many documents the block has, empty ones left out.
+        found: how many sentences they have.
+    """
+
+    table: pa.Table
+    drops: dict[str, int]
+    documents: int
+    found: int
+
+
+def sentences_of(block: Block, rules: Rules | None = None) -> Sentences:
+    r"""Segment and clean the documents of a block and give each sentence its keys.
+
+    A line end in a document ends a sentence, too. Duplicates stay: `find_duplicates` looks for
+    them among all blocks.
+
+    Args:
+        block: from `read_blocks`.
+        rules: what sentences must be like; None: the defaults.
+
+    Raises:
+        InputError: a line is no text; the source and the line are named.
+
+    Example:
+        >>> block = Block("talk.txt", 0, 1, b"It rains today. Take a coat.\nWhy?\n", last=True)
+        >>> found = sentences_of(block)
+        >>> found.table["text"].to_pylist(), found.drops
+        (['It rains today.', 'Take a coat.'], {'too short': 1})
+    """
+    rules = Rules() if rules is None else rules
+    text, documents = _lines(block)
+    texts, line = split_paragraphs(text.split("\n"), rules.language or "en")
+    places, plain, drops = clean(texts, rules)
+    columns = [
+        texts.take(pa.array(places)).cast(pa.string()),
+        pa.array(documents[line[places]]),
+        pa.array(text_hashes(plain)),
+    ]
+    keys = near_keys_of_plain(plain)
+    columns += [pa.array(keys[:, band]) for band in range(keys.shape[1])]
+    table = pa.Table.from_arrays(columns, schema=SCHEMA)
+    return Sentences(table, drops, len(np.unique(documents[line])), len(texts))
+
+
+def _lines(block: Block) -> tuple[str, NDArray[np.int64]]:
+    """Return the tidy documents, a line each or several, and the document of each line."""
+    if isinstance(block.data, bytes):
+        text = tidy(block.text())
+        return text, np.arange(block.first, block.first + text.count("\n") + 1)
+    counts = [text.count("\n") + 1 for text in block.data]
+    return tidy("\n".join(block.data)), np.repeat(np.array(block.lines, np.int64), counts)
