@@ -25,6 +25,7 @@ BANDS = 6
 _ROWS = 4
 NEAR = tuple(f"near_{band}" for band in range(BANDS))
 _MEMBERS_AT_ONCE = 1 << 16
+_TEXT_BITS = 24
 # Multiply-shift hashing (Dietzfelbinger et al. 1997): the high half of member * odd + addend.
 _FACTORS = keyed(0, "min hash factor", np.arange(BANDS * _ROWS, dtype=np.uint64)) | np.uint64(1)
 _ADDENDS = keyed(0, "min hash addend", np.arange(BANDS * _ROWS, dtype=np.uint64))
@@ -74,14 +75,44 @@ def members_of(texts: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
     return members, starts
 
 
-def similarities(
+def likenesses(
     texts: pa.Array, one: NDArray[np.int64], two: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return how alike the plain texts of some pairs are.
+    """Return how alike the plain texts of some pairs are, from 0 to 1.
 
-    Exact but for hashes: members that share 40 bits by chance, one pair of texts in a billion.
+    Members are compared by 40 bits of their hashes: two different members of a pair of texts of 20
+    words pass for one in one pair of a billion.
+
+    Args:
+        texts: plain, at most 16 million.
+        one: places of the first texts of the pairs. # (pairs,)
+        two: and of the second. # (pairs,)
     """
-    raise NotImplementedError
+    members, starts = members_of(texts)
+    members >>= np.uint64(_TEXT_BITS)
+    members |= np.repeat(np.arange(len(texts), dtype=np.uint64), np.diff(starts)) << np.uint64(40)
+    members.sort()
+    members = members[np.append(True, members[1:] != members[:-1])]
+    places = (members >> np.uint64(40)).astype(np.int64)
+    starts = np.searchsorted(places, np.arange(len(texts) + 1))
+    sizes = np.diff(starts)
+    pairs = np.concatenate([_of_pairs(members, starts, side) for side in (one, two)])
+    pairs.sort()
+    same = pairs[1:][pairs[1:] == pairs[:-1]] >> np.uint64(40)
+    common = np.bincount(same.astype(np.int64), minlength=len(one))
+    return common / (sizes[one] + sizes[two] - common)  # (pairs,)
+
+
+def _of_pairs(
+    members: NDArray[np.uint64], starts: NDArray[np.int64], side: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    """Return the members of one side of pairs, marked with the pair in place of the text."""
+    counts = starts[side + 1] - starts[side]
+    pair = np.repeat(np.arange(len(side)), counts)
+    within = np.arange(len(pair)) - (np.cumsum(counts) - counts)[pair]
+    found = members[starts[side][pair] + within] & np.uint64((1 << 40) - 1)
+    marked: NDArray[np.uint64] = found | (pair.astype(np.uint64) << np.uint64(40))
+    return marked
 
 
 def _bands(members: NDArray[np.uint64], starts: NDArray[np.int64]) -> NDArray[np.uint64]:
