@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ REASONS = ("", EXACT_DUPLICATE, NEAR_DUPLICATE)
 _EXACT, _NEAR = 1, 2
 _MARKS = "duplicates.u8"
 _SPILL = "spill"
+_SIZE = re.compile(r"[1-9]\d*(\.\d+)? ?[KMGT]i?B")
 _ROWS_AT_ONCE = 100_000
 # Sentences that share a key without being alike, such as boilerplate with varying halves, are not
 # compared each with each: a group has at most so many first sentences that others are held against.
@@ -84,12 +86,16 @@ def find_duplicates(
         near: whether near duplicates are looked for, too.
         folder: for the result and for what does not fit into memory.
         memory: how much DuckDB may use, such as 4GB; some hundred megabytes come to it.
-        threads: how many DuckDB may use.
+        threads: how many of the machine DuckDB may use.
 
     Raises:
-        InputError: a file is no such Parquet file.
+        InputError: a file is no Parquet file, or an option is wrong.
         TilthError: the disk is full.
     """
+    if not _SIZE.fullmatch(memory):
+        raise InputError(f"memory {memory!r}: give a size such as 4GB")
+    if threads < 1:
+        raise InputError(f"threads {threads}: give 1 or more")
     known_rows, starts = _rows(known), _rows(parts)
     if near and known_rows[-1] and known_texts is None:
         raise InputError("known_texts is missing: give it, or near=False")
@@ -122,14 +128,15 @@ def find_duplicates(
 
 def _rows(files: Sequence[Path]) -> NDArray[np.int64]:
     """Return where the rows of each file begin among all, and the end."""
-    counts = [0]
-    for file in files:
-        try:
-            counts.append(pq.read_metadata(file).num_rows)
-        except (pa.ArrowException, OSError) as error:
-            reason = str(error).splitlines()[0]
-            raise InputError(f"{file}: no readable Parquet ({reason}): make it again") from error
-    return np.cumsum(counts)  # (files + 1,)
+    return np.cumsum([0, *map(_rows_of, files)])  # (files + 1,)
+
+
+def _rows_of(file: Path) -> int:
+    try:
+        return int(pq.read_metadata(file).num_rows)
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{file}: no readable Parquet ({reason}): make it again") from error
 
 
 def _new_marks(path: Path, rows: int) -> NDArray[np.uint8]:

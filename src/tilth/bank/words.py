@@ -43,7 +43,7 @@ def words_of(plain: pa.Array) -> Words:
     offsets = offsets - offsets[0]
     # Some texts at a time: what is in the cache is not fetched again for each step.
     cuts = np.searchsorted(offsets, np.arange(0, len(text), _BYTES_AT_ONCE))
-    cuts = np.unique(np.append(cuts, len(plain)))
+    cuts = np.unique(np.append(cuts, [0, len(plain)]))
     hashes, counts = [np.empty(0, np.uint64)], [np.zeros(1, np.int64)]
     for begin, end in pairwise(cuts.tolist()):
         part = text[offsets[begin] : offsets[end]]
