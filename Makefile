@@ -31,7 +31,7 @@ bench: $(READY)  ## the engine against the original algorithm, training against 
 $(READY): pyproject.toml constraints.txt starter/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev --editable ./starter --editable ".[endpoint]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev --editable ./starter --editable ".[endpoint,index]"
 	touch $(READY)
 
 clean:  ## remove the environment and what tools left behind

@@ -33,9 +33,9 @@ def cluster(
     if count == 1:
         return np.zeros(len(vectors), np.int64)
 
-    from sklearn.cluster import KMeans  # type: ignore[import-untyped]
-    from sklearn.exceptions import ConvergenceWarning  # type: ignore[import-untyped]
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+    from threadpoolctl import threadpool_limits
 
     means = KMeans(count, n_init=_STARTS, random_state=seed)
     # Threads add up in their own order, and rounding then moves vectors on the border.

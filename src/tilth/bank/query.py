@@ -35,6 +35,7 @@ class Queries:
         sentences: how many each averages; equal ones count as often as they occur.
         rows: which rows of the set these are from, ascending.
         kind: one of `KINDS`.
+        texts: the distinct sentences of the set, by the alphabet.
     """
 
     vectors: NDArray[np.float32]
@@ -43,6 +44,7 @@ class Queries:
     sentences: list[int]
     rows: list[NDArray[np.int64]]
     kind: str
+    texts: list[str]
 
     def __len__(self) -> int:
         """Return the number of queries."""
@@ -205,6 +207,7 @@ def _per_sentence(examples: Examples, sentences: Embedded) -> Queries:
         [len(places[code]) for code in known],
         rows,
         "per-sentence",
+        sentences.texts,
     )
 
 
@@ -245,6 +248,7 @@ def _averaged(groups: list[_Group], sentences: Embedded, kind: str) -> Queries:
         [len(group.occurrences) for group in groups],
         [np.unique(sentences.rows[group.occurrences]) for group in groups],
         kind,
+        sentences.texts,
     )
 
 

@@ -31,7 +31,7 @@ _PART = re.compile(r"part-(\d{5,})\.parquet")
 # All that `--overwrite` may remove beside run.json, which it replaces; the rest is the user's.
 _OWNED = (
     "parts", "dataset", "curated", "model", "checkpoints", "results.json", "results.md",
-    "report.html",
+    "report.html", "bank.json", "codec.safetensors", "shards", "adding", "index",
 )  # fmt: skip
 _LOCK = ".tilth-lock"
 _STALE = re.compile(rf"{re.escape(TEMPORARY)}\d+-.+")

@@ -1,0 +1,448 @@
+"""The bank: millions of sentences on disk, and what is nearest to a query among them."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tilth.bank.codes import Floats
+from tilth.bank.encode import TextEncoder
+from tilth.bank.overlap import Sought
+from tilth.bank.query import Queries
+from tilth.bank.search import Ids, find, rescore
+from tilth.bank.store import (
+    DOCUMENT,
+    SOURCE,
+    TEXT,
+    Manifest,
+    OpenShard,
+    check_sizes,
+    damaged,
+    load_codec,
+    open_shards,
+    read_manifest,
+)
+from tilth.errors import InputError
+from tilth.runs.progress import Progress
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+# How many of the best by their codes are scored again, for each one wanted.
+OVERSAMPLE = {"int8": 1.2, "compact": 3.0}
+# Lets small numbers wanted have some to choose from, too.
+_MORE = 32
+_ENCODED_AT_ONCE = 200_000
+_NAMED_SOURCES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """The nearest sentences of each query, nearest first.
+
+    Attributes:
+        ids: numbers in the bank; -1 behind the last hit. # (queries, k)
+        similarity: cosine; NaN behind the last hit. # (queries, k)
+        counts: how many hits each query has. # (queries,)
+        names: of the queries.
+        removed: why hits were left out -> how many.
+        bank: where they were found.
+    """
+
+    ids: Ids
+    similarity: Floats
+    counts: NDArray[np.int64]
+    names: list[str]
+    removed: dict[str, int]
+    bank: Bank = field(repr=False)
+
+    def __len__(self) -> int:
+        """Return the number of queries."""
+        return len(self.names)
+
+    def texts(self, query: int) -> list[str]:
+        """Return the sentences of one query, nearest first."""
+        found: list[str] = self.bank.rows(self.ids[query, : self.counts[query]])[TEXT].to_pylist()
+        return found
+
+    def table(self, query: int) -> pa.Table:
+        """Return one query's hits: query, rank, similarity, id, text, source and document."""
+        count = int(self.counts[query])
+        rows = self.bank.rows(self.ids[query, :count])
+        columns = {
+            "query": pa.array([self.names[query]] * count, pa.string()),
+            "rank": pa.array(range(1, count + 1), pa.int64()),
+            "similarity": pa.array(self.similarity[query, :count], pa.float32()),
+            "id": pa.array(self.ids[query, :count], pa.int64()),
+        }
+        return pa.table({**columns, **{name: rows[name] for name in rows.column_names}})
+
+
+class Bank:
+    r"""Sentences with their vectors, in a folder. It may be larger than memory.
+
+    Open one with `Bank.open`, make one with `Bank.build`. `bank[i]` is one sentence.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "raw.txt").write_text(
+        ...     "The train to Oslo leaves at nine. She poured the soup into two bowls.\n"
+        ... )
+        >>> bank = Bank.build(folder / "bank", [folder / "raw.txt"], quiet=True)
+        >>> hits = bank.search(["When does the train go?"], k=1)
+        >>> hits.texts(0)
+        ['The train to Oslo leaves at nine.']
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, encoder: TextEncoder | None) -> None:
+        self.path, self.manifest = path, manifest
+        self._encoder = encoder
+        self._shards = open_shards(path, manifest)
+        self._firsts = np.array([shard.first for shard in self._shards], np.int64)
+        self.codec = load_codec(path, manifest)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        encoder: str | SentenceTransformer | None = None,
+        device: str = "auto",
+    ) -> Bank:
+        """Open a bank. Its encoder is loaded when a text is to be encoded.
+
+        Args:
+            path: the folder.
+            encoder: the one the bank was built with, where the name it was given by then does not
+                lead to it now, or a loaded one; None: that name.
+            device: of the encoder; see `tilth.load_encoder`.
+
+        Raises:
+            InputError: there is no bank, or the encoder is another than the bank's.
+            TilthError: a file of it is missing or has another size than was written.
+        """
+        path = Path(path)
+        manifest = read_manifest(path)
+        check_sizes(path, manifest)
+        bank = cls(path, manifest, None)
+        bank._device = device
+        if encoder is not None:
+            bank._encoder = bank._checked(TextEncoder.load(encoder, device=device))
+        return bank
+
+    _device = "auto"
+
+    @classmethod
+    def build(cls, path: str | Path, sources: Sequence[str | Path], **options: object) -> Bank:
+        """Make a bank of raw text; see `tilth.bank.build.build_bank` for the options."""
+        from tilth.bank.build import build_bank
+
+        return build_bank(path, sources, **options)  # type: ignore[arg-type]
+
+    def add(self, sources: Sequence[str | Path], **options: object) -> Bank:
+        """Add raw text; see `tilth.bank.build.add_to_bank`. This bank is the old one still.
+
+        Returns:
+            The bank with what was added.
+        """
+        from tilth.bank.build import add_to_bank
+
+        return add_to_bank(self.path, sources, **options)  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        """Return the number of sentences."""
+        return self.manifest.sentences
+
+    def __getitem__(self, number: int) -> str:
+        """Return a sentence."""
+        return str(self.rows(np.array([number], np.int64))[TEXT][0])
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield all sentences in order."""
+        for shard in self._shards:
+            for batch in shard.table.select([TEXT]).to_batches(max_chunksize=10_000):
+                yield from batch.column(0).to_pylist()
+
+    @cached_property
+    def text_encoder(self) -> TextEncoder:
+        """The bank's encoder as a bank uses it."""
+        if self._encoder is not None:
+            return self._encoder
+        return self._checked(TextEncoder.load(self.manifest.encoder, device=self._device))
+
+    def _checked(self, encoder: TextEncoder) -> TextEncoder:
+        """Refuse another encoder than the bank's.
+
+        Raises:
+            InputError: it is another.
+        """
+        manifest = self.manifest
+        if encoder.dimension != manifest.dimension:
+            raise InputError(
+                f"{self.path}: its vectors have {manifest.dimension} dimensions, those of encoder "
+                f"{encoder.name!r} {encoder.dimension}: use {manifest.encoder!r}, or build a bank "
+                "with this one"
+            )
+        if encoder.fingerprint != manifest.fingerprint:
+            raise InputError(
+                f"{self.path}: was built with another encoder ({manifest.encoder!r}, fingerprint "
+                f"{manifest.fingerprint}; {encoder.name!r} has {encoder.fingerprint}): name the "
+                "one it was built with, or build a bank with this one"
+            )
+        return encoder
+
+    @property
+    def encoder(self) -> SentenceTransformer:
+        """The bank's encoder."""
+        return self.text_encoder.model
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        """Return the unit vectors of texts, (texts, dimension)."""
+        return self.text_encoder.encode(pa.array(texts, pa.large_string()))
+
+    def rows(self, ids: Ids) -> pa.Table:
+        """Return the columns text, source and document of sentences, in the order of their numbers.
+
+        Raises:
+            IndexError: there is no such sentence.
+        """
+        ids = np.asarray(ids, np.int64)
+        if len(ids) and not 0 <= ids.min() <= ids.max() < len(self):
+            raise IndexError(f"the bank holds sentences 0 to {len(self) - 1:,}")
+        owners = np.searchsorted(self._firsts, ids, "right") - 1
+        order = np.argsort(owners, kind="stable")
+        tables = []
+        for place, start, stop in _runs(owners[order]):
+            shard = self._shards[place]
+            rows = pa.array(ids[order[start:stop]] - shard.first)
+            tables.append(shard.table.take(rows))
+        if not tables:
+            return _ROWS.empty_table()
+        back = np.empty(len(ids), np.int64)
+        back[order] = np.arange(len(ids))
+        table = pa.concat_tables(tables).select([TEXT, SOURCE, DOCUMENT])
+        table = table.set_column(1, SOURCE, pc.cast(table[SOURCE], pa.string()))
+        return table.take(pa.array(back))
+
+    def search(
+        self,
+        queries: Queries | Floats | Sequence[str],
+        k: int = 100,
+        *,
+        min_similarity: float | None = None,
+        sources: Sequence[str] | None = None,
+        without: Mapping[str, Sequence[str]] | None = None,
+        near: bool = True,
+        own: bool = True,
+        oversample: float | None = None,
+        threads: int | None = None,
+    ) -> Hits:
+        """Return the nearest sentences of each query by cosine.
+
+        All sentences are compared. Of int8 banks the best by their 8-bit codes are scored again
+        with 12 bits, of compact ones by encoding them again.
+
+        Args:
+            queries: task queries, vectors (queries, dimension), or texts.
+            k: hits wanted of each query.
+            min_similarity: hits have at least this cosine; a query may have fewer than k then.
+            sources: only sentences of these: names, with `*` for any characters, or folders.
+            without: name -> sentences that no hit may be, such as a test set's: equal ones after
+                normalisation and near duplicates are left out, and counted in `Hits.removed`.
+            near: whether near duplicates are left out as well.
+            own: whether a hit may be the very text of a query, or one of the sentences that a task
+                query averages.
+            oversample: hits scored again for each one wanted; default 1.2 for int8, 3 for compact.
+            threads: that scan; default: one per core.
+
+        Raises:
+            InputError: an argument is wrong, or a query has no vector.
+        """
+        vectors, names = self._vectors(queries)
+        self._check(k, min_similarity, oversample)
+        threads = threads or os.cpu_count() or 1
+        chosen = self._choice(sources)
+        sought = [Sought(name, texts, near=near) for name, texts in (without or {}).items()]
+        if not own:
+            sought.append(Sought("the queries' own texts", _own_texts(queries), near=False))
+        times = OVERSAMPLE[self.manifest.format] if oversample is None else oversample
+        best = int(np.ceil(k * times)) + _MORE
+        while True:
+            best = min(best, len(self))
+            found = find(
+                self._shards, self.codec, vectors, best, threads=threads, least=min_similarity,
+                chosen=chosen,
+            )  # fmt: skip
+            similarities = self._rescore(vectors, found.ids, threads)
+            removed = self._remove(found.ids, similarities, sought)
+            if min_similarity is not None:
+                similarities[similarities < min_similarity] = -np.inf
+            # Where what was left out has made too few of enough, more are looked at.
+            left = np.isfinite(similarities).sum(axis=1)
+            cut = (found.ids >= 0).all(axis=1) & (left < k) & (best < len(self))
+            if not (sought and cut.any()):
+                break
+            best *= 2
+        return self._hits(found.ids, similarities, k, names, removed)
+
+    def _vectors(self, queries: Queries | Floats | Sequence[str]) -> tuple[Floats, list[str]]:
+        if isinstance(queries, Queries):
+            vectors, names = queries.vectors, list(queries.names)
+        elif isinstance(queries, np.ndarray):
+            vectors = np.atleast_2d(np.asarray(queries, np.float32))
+            names = [f"query {number}" for number in range(len(vectors))]
+        else:
+            names = [queries] if isinstance(queries, str) else list(queries)
+            for name in names:
+                if not isinstance(name, str) or not name.strip():
+                    raise InputError(f"query {name!r:.60} is empty or no text: give sentences")
+            vectors = self.encode(names)
+        if not len(vectors):
+            raise InputError("no query is given: give at least one")
+        if vectors.ndim != 2 or vectors.shape[1] != self.manifest.dimension:
+            raise InputError(
+                f"the queries have shape {vectors.shape}: {self.path} needs (queries, "
+                f"{self.manifest.dimension}), from its own encoder {self.manifest.encoder!r}"
+            )
+        if not np.isfinite(vectors).all():
+            raise InputError("a query has a value that is not finite: encode it again")
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        if not lengths.all():
+            name = names[int(np.argmin(lengths))]
+            raise InputError(
+                f"query {name!r:.80} has the zero vector: the encoder knows no word of it; write "
+                "it otherwise"
+            )
+        return (vectors / lengths).astype(np.float32), names
+
+    def _check(self, k: int, min_similarity: float | None, oversample: float | None) -> None:
+        if k < 1:
+            raise InputError(f"k is {k}: ask for at least 1 hit")
+        if k > len(self):
+            raise InputError(f"k is {k:,}, the bank holds {len(self):,} sentences: ask for fewer")
+        if min_similarity is not None and not -1 <= min_similarity <= 1:
+            raise InputError(f"min_similarity is {min_similarity}: a cosine lies between -1 and 1")
+        if oversample is not None and oversample < 1:
+            raise InputError(f"oversample is {oversample}: give 1 or more")
+
+    def _choice(self, sources: Sequence[str] | None) -> _Choice | None:
+        if sources is None:
+            return None
+        names = list(self.manifest.sources)
+        for pattern in sources:
+            if not any(_is_of(name, pattern) for name in names):
+                some = ", ".join(names[:_NAMED_SOURCES])
+                more = f" and {len(names) - _NAMED_SOURCES} more" * (len(names) > _NAMED_SOURCES)
+                raise InputError(f"{self.path}: no source {pattern!r}: there are {some}{more}")
+        return _Choice(tuple(sources))
+
+    def _rescore(self, vectors: Floats, ids: Ids, threads: int) -> Floats:
+        if self.manifest.format == "int8":
+            return rescore(self._shards, self.codec, vectors, ids, threads=threads)
+        similarities = np.full(ids.shape, -np.inf, np.float32)
+        at_once = max(1, _ENCODED_AT_ONCE // ids.shape[1])
+        for start in range(0, len(ids), at_once):
+            some = ids[start : start + at_once]
+            distinct, places = np.unique(some, return_inverse=True)
+            there = distinct >= 0
+            again = np.zeros((len(distinct), self.manifest.dimension), np.float32)
+            again[there] = self.text_encoder.encode(self.rows(distinct[there])[TEXT])
+            for row, own in enumerate(places.reshape(some.shape)):
+                similarities[start + row] = again[own] @ vectors[start + row]
+        similarities[ids < 0] = -np.inf
+        return similarities
+
+    def _remove(self, ids: Ids, similarities: Floats, sought: Sequence[Sought]) -> dict[str, int]:
+        """Give hits that are sought a similarity below all others; count the sentences."""
+        removed: dict[str, int] = {}
+        if not sought:
+            return removed
+        distinct = np.unique(ids[ids >= 0])
+        texts = self.rows(distinct)[TEXT].combine_chunks()
+        for item in sought:
+            for reason, mask in item.among(texts).items():
+                gone = distinct[mask]
+                removed[reason] = len(gone)
+                similarities[np.isin(ids, gone)] = -np.inf
+        return removed
+
+    def _hits(
+        self, ids: Ids, similarities: Floats, k: int, names: list[str], removed: dict[str, int]
+    ) -> Hits:
+        kept = np.full((len(ids), k), -1, np.int64)
+        cosines = np.full((len(ids), k), np.nan, np.float32)
+        counts = np.zeros(len(ids), np.int64)
+        for query in range(len(ids)):
+            there = np.isfinite(similarities[query])
+            own, values = ids[query, there], similarities[query, there]
+            order = np.lexsort((own, -values))[:k]
+            counts[query] = len(order)
+            kept[query, : len(order)] = own[order]
+            cosines[query, : len(order)] = values[order]
+        return Hits(kept, cosines, counts, names, removed, self)
+
+    def check(self, *, quiet: bool = False) -> list[str]:
+        """Read every byte; return a line for each file that is not as it was written."""
+        with Progress(self.manifest.bytes >> 20, quiet=quiet, what="MB") as progress:
+            done = 0
+
+            def advance(size: int) -> None:
+                nonlocal done
+                progress.advance((done + size >> 20) - (done >> 20))
+                done += size
+
+            return damaged(self.path, self.manifest, advance)
+
+
+_ROWS = pa.schema([(TEXT, pa.string()), (SOURCE, pa.string()), (DOCUMENT, pa.int64())])
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Chooses the sentences of some sources."""
+
+    patterns: tuple[str, ...]
+
+    def __call__(self, shard: OpenShard) -> NDArray[np.bool_] | None:
+        masks = []
+        for chunk in shard.table[SOURCE].chunks:
+            wanted = [
+                any(_is_of(name, pattern) for pattern in self.patterns)
+                for name in chunk.dictionary.to_pylist()
+            ]
+            masks.append(np.array(wanted, np.bool_)[chunk.indices.to_numpy()])
+        mask = np.concatenate(masks) if masks else np.zeros(0, np.bool_)
+        return None if mask.all() else mask
+
+
+def _is_of(name: str, pattern: str) -> bool:
+    """Say whether a source is meant: by name, by pattern, or by a folder it lies in."""
+    return fnmatch.fnmatchcase(name, pattern) or name.startswith(pattern.rstrip("/") + "/")
+
+
+def _own_texts(queries: Queries | Floats | Sequence[str]) -> Sequence[str]:
+    if isinstance(queries, Queries):
+        return queries.texts
+    if isinstance(queries, np.ndarray):
+        raise InputError("own=False needs the queries' texts: give texts or task queries")
+    return [queries] if isinstance(queries, str) else queries
+
+
+def _runs(owners: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
+    """Yield (value, start, stop) of the stretches of equal values."""
+    if not len(owners):
+        return
+    cuts = np.append(0, np.flatnonzero(np.diff(owners)) + 1)
+    for start, stop in zip(cuts, np.append(cuts[1:], len(owners)), strict=True):
+        yield int(owners[start]), int(start), int(stop)

@@ -1,0 +1,110 @@
+"""Sentences to vectors with any encoder: static ones at full speed, others by their own batches."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+
+from tilth.errors import InputError, TilthError
+from tilth.models.device import choose_precision
+from tilth.models.encoder import fingerprint_encoder, load_encoder
+from tilth.models.static import fast_static
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+STARTER = "starter"
+# What `starter` stands for here; elsewhere it is the starter that trainings begin with.
+_STARTER_OF_BANKS = "starter-static"
+_TEXTS_AT_ONCE = 4096
+_BATCH = 64
+
+
+class TextEncoder:
+    """An encoder as a bank uses it.
+
+    Attributes:
+        model: the sentence-transformers model.
+        name: what it was asked for by.
+        fingerprint: of its weights and modules.
+        dimension: of its vectors.
+        rows: what encodes with a static model, cheap enough to go to every worker; else None.
+    """
+
+    def __init__(self, model: SentenceTransformer, name: str) -> None:
+        self.model, self.name = model, name
+        self.fingerprint = fingerprint_encoder(model)
+        dimension = model.get_embedding_dimension()
+        if not dimension:
+            raise InputError(f"encoder {name!r} does not say how long its vectors are: use another")
+        self.dimension = int(dimension)
+        self.rows = fast_static(model)
+
+    @classmethod
+    def load(cls, encoder: str | SentenceTransformer, *, device: str = "auto") -> TextEncoder:
+        """Load an encoder by name, or take one that is loaded.
+
+        Args:
+            encoder: `starter` (the static one), or what `tilth.load_encoder` takes.
+            device: see there.
+        """
+        if not isinstance(encoder, str):
+            described = getattr(encoder.model_card_data, "base_model", None)
+            return cls(encoder, str(described or type(encoder).__name__))
+        known = _STARTER_OF_BANKS if encoder == STARTER else encoder
+        return cls(load_encoder(known, device=device), encoder)
+
+    def encode(self, texts: pa.Array) -> NDArray[np.float32]:
+        """Return unit vectors; zero where the encoder knows nothing of a text.
+
+        Args:
+            texts: an Arrow array of strings.
+
+        Returns:
+            Float32, # (texts, dimension)
+
+        Raises:
+            TilthError: a vector is not finite.
+        """
+        if isinstance(texts, pa.ChunkedArray):
+            texts = texts.combine_chunks()
+        encode = self._encode_slowly if self.rows is None else self.rows.encode
+        vectors = encode(texts)
+        finite = np.isfinite(vectors).all(axis=1)
+        if not finite.all():
+            text = texts[int(np.argmin(finite))].as_py()
+            raise TilthError(
+                f"encoder {self.name!r} gives no finite vector for {text!r:.200}: its weights may "
+                "be broken; use another"
+            )
+        return vectors
+
+    @cached_property
+    def _low_precision(self) -> bool:
+        return choose_precision("auto", self.model.device) == torch.bfloat16
+
+    def _encode_slowly(self, texts: pa.Array) -> NDArray[np.float32]:
+        # Longest first over thousands of texts, so that batches pad little.
+        vectors = np.zeros((len(texts), self.dimension), np.float32)
+        lengths = np.array([len(text) for text in texts.to_pylist()])
+        order = np.argsort(-lengths, kind="stable")
+        kind = self.model.device.type
+        with torch.autocast(kind, torch.bfloat16, enabled=self._low_precision):
+            for start in range(0, len(order), _TEXTS_AT_ONCE):
+                rows = order[start : start + _TEXTS_AT_ONCE]
+                found: Any = self.model.encode(
+                    texts.take(pa.array(rows)).to_pylist(),
+                    batch_size=_BATCH,
+                    show_progress_bar=False,
+                    convert_to_numpy=True,
+                )
+                vectors[rows] = np.asarray(found, np.float32)
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        # A vector that is not finite stays so, to be found.
+        vectors /= np.where(lengths == 0, 1, lengths)
+        return vectors

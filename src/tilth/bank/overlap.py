@@ -1,0 +1,79 @@
+"""Sentences that hits must not be: equal ones after normalisation, and near duplicates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tilth.bank.likeness import SIMILARITY, likenesses, near_keys_of_plain
+from tilth.data.keys import text_hashes
+from tilth.data.plain import plain
+from tilth.errors import InputError
+
+
+class Sought:
+    """Sentences to be looked for among hits, such as those of a test set.
+
+    Args:
+        name: of what they are, for the counts.
+        texts: the sentences.
+        near: whether near duplicates are looked for as well.
+    """
+
+    def __init__(self, name: str, texts: Sequence[str], *, near: bool = True) -> None:
+        if not len(texts):
+            raise InputError(f"{name}: holds no sentence to leave out: give some, or none of it")
+        self.name, self._near = name, near
+        self._plain = plain(pa.array(texts, pa.large_string()))
+
+    @cached_property
+    def _exact(self) -> NDArray[np.uint64]:
+        return text_hashes(self._plain)
+
+    @cached_property
+    def _keys(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        """Return all near keys, sorted, and which text each is of."""
+        keys = near_keys_of_plain(self._plain)  # (texts, bands)
+        order = np.argsort(keys, axis=None, kind="stable")
+        return keys.ravel()[order], order // keys.shape[1]
+
+    def among(self, texts: pa.Array) -> dict[str, NDArray[np.bool_]]:
+        """Say which of some texts are among these sentences.
+
+        Returns:
+            `NAME, exact` and, if asked for, `NAME, near`: whether each text is one. A text that is
+            both is exact. # (texts,)
+        """
+        plain_texts = plain(texts)
+        exact = np.isin(text_hashes(plain_texts), self._exact)
+        found = {f"{self.name}, exact": exact}
+        if self._near:
+            near = np.zeros(len(texts), np.bool_)
+            rest = np.flatnonzero(~exact)
+            near[rest] = self._nearly(plain_texts.take(pa.array(rest)))
+            found[f"{self.name}, near"] = near
+        return found
+
+    def _nearly(self, texts: pa.Array) -> NDArray[np.bool_]:
+        """Say which plain texts are near duplicates. Two share a key before they are compared."""
+        nearly = np.zeros(len(texts), np.bool_)
+        if not len(texts):
+            return nearly
+        keys, owners = self._keys
+        asked = near_keys_of_plain(texts)  # (texts, bands)
+        begin, end = (np.searchsorted(keys, asked.ravel(), side) for side in ("left", "right"))
+        counts = end - begin
+        text = np.repeat(np.arange(asked.size) // asked.shape[1], counts)
+        if not len(text):
+            return nearly
+        within = np.arange(len(text)) - np.repeat(np.cumsum(counts) - counts, counts)
+        own = owners[np.repeat(begin, counts) + within]
+        pairs = np.unique(np.stack([text, own], axis=1), axis=0)  # (pairs, 2)
+        both = pa.chunked_array([texts, self._plain]).combine_chunks()
+        alike = likenesses(both, pairs[:, 0], pairs[:, 1] + len(texts)) >= SIMILARITY
+        nearly[pairs[alike, 0]] = True
+        return nearly

@@ -1,0 +1,287 @@
+"""Finds the nearest sentences: all codes are scanned, the best are scored again with all bits.
+
+Few queries go through compiled sums at the speed of memory, many through matrix products block by
+block. Both are exact over the codes, and answer the same whatever the number of threads.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilth.bank.codes import Codec, CodedQueries, Floats
+from tilth.bank.products import Products
+from tilth.bank.scan import TILE, gather, rescore_int8, scan_compact, scan_int8
+from tilth.bank.store import OpenShard
+
+Ids = NDArray[np.int64]
+Chosen = Callable[[OpenShard], "NDArray[np.bool_] | None"]
+"""Which sentences of a shard are looked at; None: all."""
+
+# Up to so many queries the compiled sums are faster than matrix products.
+_FEW = {"int8": 4, "compact": 8}
+_ROWS_AT_ONCE = 1 << 16
+_PRODUCTS_AT_ONCE = 1 << 22
+# Buffers of one pass over the bank, in bytes; more queries take several passes.
+_BUFFERS = 1 << 30
+# How far a similarity from the codes may lie below the true one.
+_TOLERANCE = {"int8": 0.01, "compact": 0.1}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The best of each query by the codes, best first.
+
+    Attributes:
+        ids: numbers of sentences; -1 behind the last. # (queries, best)
+        similarities: as the codes have them; -inf behind the last. # (queries, best)
+    """
+
+    ids: Ids
+    similarities: Floats
+
+
+def find(
+    shards: Sequence[OpenShard],
+    codec: Codec,
+    queries: Floats,
+    best: int,
+    *,
+    threads: int,
+    least: float | None = None,
+    chosen: Chosen | None = None,
+) -> Found:
+    """Return the best sentences of each query by their codes.
+
+    Args:
+        shards: of the bank.
+        codec: of the bank.
+        queries: L2-normalised. # (queries, dimension)
+        best: how many of each, at least 1.
+        threads: how many scan.
+        least: a similarity below which nothing is needed.
+        chosen: which sentences are looked at.
+    """
+    room = max(2 * best, best + 4 * TILE)
+    at_once = max(1, _BUFFERS // (room * 12 * threads))
+    parts = [
+        _find(shards, codec, codec.queries(queries[start : start + at_once]), best, room, threads,
+              least, chosen)
+        for start in range(0, len(queries), at_once)
+    ]  # fmt: skip
+    return Found(
+        np.concatenate([part.ids for part in parts]),
+        np.concatenate([part.similarities for part in parts]),
+    )
+
+
+@dataclass(slots=True)
+class _Best:
+    """What one thread has gathered."""
+
+    values: Floats
+    ids: Ids
+    counts: NDArray[np.int64]
+
+    @classmethod
+    def empty(cls, queries: int, room: int) -> _Best:
+        return cls(
+            np.empty((queries, room), np.float32),
+            np.empty((queries, room), np.int64),
+            np.zeros(queries, np.int64),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Some rows of a shard. Without a choice, rows are numbered as in the bank."""
+
+    shard: OpenShard
+    start: int
+    stop: int
+    rows: Ids | None
+    number: int
+
+
+def _find(
+    shards: Sequence[OpenShard],
+    codec: Codec,
+    queries: CodedQueries,
+    best: int,
+    room: int,
+    threads: int,
+    least: float | None,
+    chosen: Chosen | None,
+) -> Found:
+    many = len(queries.values)
+    floors = np.full(many, -np.inf, np.float32)
+    if least is not None:
+        floors[:] = (least - _TOLERANCE[codec.format] - queries.offsets) / queries.steps
+    few = many <= _FEW[codec.format]
+    rows_at_once = _ROWS_AT_ONCE if few else max(TILE, _PRODUCTS_AT_ONCE // min(many, 1024))
+    blocks = list(_blocks(shards, rows_at_once, chosen))
+    work = _scan if few else _multiply
+    gathered = work(blocks, codec, queries, best, room, threads, floors)
+    ids = np.full((many, best), -1, np.int64)
+    similarities = np.full((many, best), -np.inf, np.float32)
+    for query in range(many):
+        found = np.concatenate([part.ids[query, : part.counts[query]] for part in gathered])
+        values = np.concatenate([part.values[query, : part.counts[query]] for part in gathered])
+        if len(found) > best:
+            cut = np.partition(values, len(values) - best)[len(values) - best]
+            kept = values >= cut
+            found, values = found[kept], values[kept]
+        order = np.lexsort((found, -values))[:best]
+        ids[query, : len(order)] = found[order]
+        similarities[query, : len(order)] = (
+            values[order] * queries.steps[query] + queries.offsets[query]
+        )
+    return Found(_in_bank(ids, blocks) if chosen else ids, similarities)
+
+
+def _blocks(
+    shards: Sequence[OpenShard], rows_at_once: int, chosen: Chosen | None
+) -> Iterator[_Block]:
+    number = 0
+    for shard in shards:
+        mask = chosen(shard) if chosen else None
+        if mask is not None and not mask.any():
+            continue
+        for start in range(0, shard.sentences, rows_at_once):
+            stop = min(start + rows_at_once, shard.sentences)
+            rows = None
+            if mask is not None and not mask[start:stop].all():
+                rows = np.flatnonzero(mask[start:stop])
+                if not len(rows):
+                    continue
+            yield _Block(shard, start, stop, rows, number if chosen else shard.first + start)
+            number += stop - start if rows is None else len(rows)
+
+
+def _in_bank(ids: Ids, blocks: Sequence[_Block]) -> Ids:
+    """Turn numbers among the chosen sentences into those of the bank."""
+    found: Ids = ids.copy()
+    if not blocks:
+        return found
+    begins = np.array([block.number for block in blocks])
+    owners = np.searchsorted(begins, ids, "right") - 1
+    for place in np.unique(owners[ids >= 0]):
+        block, own = blocks[place], (owners == place) & (ids >= 0)
+        rows = ids[own] - block.number
+        rows = rows if block.rows is None else block.rows[rows]
+        found[own] = block.shard.first + block.start + rows
+    return found
+
+
+def _coded(block: _Block) -> tuple[NDArray[np.uint8], Floats]:
+    codes = block.shard.codes[block.start : block.stop]
+    scales = block.shard.scales[block.start : block.stop]
+    if block.rows is not None:
+        codes, scales = codes[block.rows], scales[block.rows]
+    return codes, scales.astype(np.float32)
+
+
+def _scan(
+    blocks: Sequence[_Block],
+    codec: Codec,
+    queries: CodedQueries,
+    best: int,
+    room: int,
+    threads: int,
+    floors: Floats,
+) -> list[_Best]:
+    """Gather with compiled sums: each thread takes the next block until none is left."""
+    following = itertools.count()
+
+    def run(_: int) -> _Best:
+        mine = _Best.empty(len(queries.values), room)
+        while (place := next(following)) < len(blocks):
+            codes, scales = _coded(blocks[place])
+            rest = (best, floors, mine.values, mine.ids, mine.counts)
+            if codec.format == "int8":
+                scan_int8(codes.view(np.int8), scales, queries.values, blocks[place].number, *rest)
+            else:
+                scan_compact(
+                    codes, scales, queries.values, codec.fours, blocks[place].number, *rest
+                )
+        return mine
+
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(run, range(threads)))
+
+
+def _multiply(
+    blocks: Sequence[_Block],
+    codec: Codec,
+    queries: CodedQueries,
+    best: int,
+    room: int,
+    threads: int,
+    floors: Floats,
+) -> list[_Best]:
+    """Gather with matrix products of all queries at once; threads share the rows of a product."""
+    products = Products(codec, queries)
+    gathered = [_Best.empty(len(queries.values), room) for _ in range(threads)]
+    # Values are counted in the products' own steps here.
+    floors = floors * queries.steps / products.steps
+    floors = np.append(floors, np.full(products.padding, np.inf)).astype(np.float32)
+
+    def keep(part: int, block: _Block, values: NDArray[np.generic], scales: Floats) -> None:
+        cuts = np.linspace(0, len(values), threads + 1).astype(int)
+        rows, mine = slice(cuts[part], cuts[part + 1]), gathered[part]
+        first = block.number + int(cuts[part])
+        gather(values[rows], scales[rows], first, best, floors, mine.values, mine.ids, mine.counts)
+
+    with ThreadPoolExecutor(threads) as pool:
+        for block in blocks:
+            values, scales = products(*_coded(block))
+            work = [pool.submit(keep, part, block, values, scales) for part in range(threads)]
+            for done in work:
+                done.result()
+    for mine in gathered:
+        mine.values *= (products.steps / queries.steps)[:, None]
+    return gathered
+
+
+def rescore(
+    shards: Sequence[OpenShard], codec: Codec, queries: Floats, ids: Ids, *, threads: int
+) -> Floats:
+    """Return similarities from all the bits of int8 codes, nearly those of the vectors.
+
+    Args:
+        shards: of the bank.
+        codec: of the bank, int8.
+        queries: L2-normalised. # (queries, dimension)
+        ids: of sentences; -1 where there is none. # (queries, hits)
+        threads: how many work.
+
+    Returns:
+        -inf where there is no sentence. # (queries, hits)
+    """
+    coded = codec.queries(queries)
+    flat = ids.reshape(-1)
+    order = np.argsort(flat, kind="stable")
+    order = order[np.searchsorted(flat[order], 0) :]  # without the -1
+    firsts = np.array([shard.first for shard in shards])
+    cuts = np.searchsorted(flat[order], np.append(firsts, np.iinfo(np.int64).max))
+    similarities = np.full(flat.shape, -np.inf, np.float32)
+
+    def work(place: int) -> None:
+        shard, pairs = shards[place], order[cuts[place] : cuts[place + 1]]
+        if not len(pairs):
+            return
+        rows, owners = flat[pairs] - shard.first, pairs // ids.shape[1]
+        scales = shard.scales[rows, 0].astype(np.float32)
+        found = np.empty(len(pairs), np.float32)
+        codes, fine = shard.codes.view(np.int8), shard.fine
+        rescore_int8(codes, fine, scales, rows, owners, coded.turned, found)
+        similarities[pairs] = found + coded.offsets[owners]
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(work, range(len(shards))))
+    return similarities.reshape(ids.shape)

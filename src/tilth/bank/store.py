@@ -1,0 +1,361 @@
+"""What a bank is on disk: shards that are there whole, and a manifest that names them.
+
+    BANK/
+      bank.json            the manifest: encoder, format, shards with sizes and checksums, counts
+      codec.safetensors    how vectors become bytes
+      shards/NAME/         text.arrow, codes.npy, scales.npy and, of int8, fine.npy
+      run.json, adding/    the job that makes or extends the bank; adding/ goes when it is done
+
+Only what the manifest names belongs to the bank, and the manifest is replaced as a whole: whenever
+a job is killed, the bank is what it was before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tilth.bank.codes import Codec, Codes, Format
+from tilth.errors import InputError, TilthError
+from tilth.runs.files import TEMPORARY, disk_errors, sync_folder, write_whole
+
+MANIFEST = "bank.json"
+CODEC = "codec.safetensors"
+SHARDS = "shards"
+VERSION = 1
+
+TEXT_FILE = "text.arrow"
+TEXT, SOURCE, DOCUMENT = "text", "source", "document"
+_READ_AT_ONCE = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A shard as the manifest names it.
+
+    Attributes:
+        name: of its folder.
+        sentences: how many it holds.
+        text_bytes: of its sentences in UTF-8.
+        files: name -> (bytes, blake2b in hex).
+    """
+
+    name: str
+    sentences: int
+    text_bytes: int
+    files: dict[str, tuple[int, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a bank holds.
+
+    Attributes:
+        encoder: the name it was given by.
+        fingerprint: of the encoder.
+        dimension: of its vectors.
+        format: of the codes.
+        rules: how texts were cleaned.
+        fours: see `Codec`.
+        twos: see `Codec`.
+        sources: name -> fingerprint, of everything read.
+        documents: how many were read.
+        jobs: how many have made it: the building, and every adding.
+        dropped: reason -> sentences.
+        shards: in their order.
+        created: when, in UTC.
+        versions: of what made it.
+    """
+
+    encoder: str
+    fingerprint: str
+    dimension: int
+    format: Format
+    rules: dict[str, Any]
+    fours: int = 0
+    twos: int = 0
+    sources: dict[str, str] = field(default_factory=dict)
+    documents: int = 0
+    jobs: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    shards: tuple[Shard, ...] = ()
+    created: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def sentences(self) -> int:
+        """In all shards."""
+        return sum(shard.sentences for shard in self.shards)
+
+    @property
+    def bytes(self) -> int:
+        """On disk, of all shards."""
+        return sum(size for shard in self.shards for size, _ in shard.files.values())
+
+
+def write_manifest(bank: Path, manifest: Manifest) -> None:
+    """Replace a bank's manifest."""
+    text = json.dumps({"version": VERSION, **asdict(manifest)}, indent=1, ensure_ascii=False)
+    write_whole(bank / MANIFEST, lambda file: _put(file, text.encode() + b"\n"))
+
+
+def read_manifest(bank: Path) -> Manifest:
+    """Read a bank's manifest.
+
+    Raises:
+        InputError: there is no bank, or it is of a later version.
+        TilthError: the manifest is damaged.
+    """
+    file = bank / MANIFEST
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        unfinished = (bank / "run.json").is_file()
+        mend = (
+            "its building is not finished: run the same `tilth bank build` again"
+            if unfinished
+            else "name the folder of a bank (tilth bank build SOURCE --out BANK makes one)"
+        )
+        raise InputError(f"{bank}: holds no {MANIFEST}: {mend}") from None
+    except (OSError, ValueError) as error:
+        raise TilthError(f"{file}: cannot be read ({error}): restore it from a copy") from error
+    version = found.pop("version", None) if isinstance(found, dict) else None
+    if version is not None and version != VERSION:
+        raise InputError(f"{bank}: is a bank of version {version}, this tilth reads {VERSION}")
+    try:
+        shards = tuple(
+            Shard(
+                shard["name"],
+                shard["sentences"],
+                shard["text_bytes"],
+                {name: (size, digest) for name, (size, digest) in shard["files"].items()},
+            )
+            for shard in found.pop("shards")
+        )
+        return Manifest(**found, shards=shards)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise TilthError(f"{file}: is not what tilth wrote: restore it from a copy") from error
+
+
+def write_shard(folder: Path, name: str, made_of: str, table: pa.Table, codes: Codes) -> Shard:
+    """Write a shard: afterwards its folder is there whole, whatever happens meanwhile.
+
+    Args:
+        folder: where shards go.
+        name: of the shard.
+        made_of: what tells this shard from another that may have its name; see `read_shard`.
+        table: the columns text, source and document of its sentences.
+        codes: their vectors.
+    """
+    temporary, final = folder / f"{TEMPORARY}{os.getpid()}-{name}", folder / name
+    writers: dict[str, Callable[[BinaryIO], Any]] = {
+        TEXT_FILE: lambda file: _put_arrow(file, table),
+        "codes.npy": lambda file: np.save(file, codes.codes),
+        "scales.npy": lambda file: np.save(file, codes.scales),
+    }
+    if (fine := codes.fine) is not None:
+        writers["fine.npy"] = lambda file: np.save(file, fine)
+    with disk_errors(final):
+        try:
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
+            for file_name, write in writers.items():
+                with open(temporary / file_name, "wb") as file:
+                    write(file)
+                    file.flush()
+                    os.fsync(file.fileno())
+            described = Shard(
+                name,
+                len(table),
+                int(pc.sum(pc.binary_length(table[TEXT])).as_py() or 0),
+                {name: checksum(temporary / name) for name in writers},
+            )
+            said = json.dumps({"made_of": made_of, **asdict(described)})
+            (temporary / "shard.json").write_text(said, encoding="utf-8")
+            sync_folder(temporary)
+            shutil.rmtree(final, ignore_errors=True)
+            os.replace(temporary, final)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        sync_folder(folder)
+    return described
+
+
+def read_shard(folder: Path, name: str, made_of: str) -> Shard | None:
+    """Return a shard that an interrupted job has written; None when there is no such shard."""
+    try:
+        found = json.loads((folder / name / "shard.json").read_text(encoding="utf-8"))
+        if found.pop("made_of") != made_of:
+            return None
+        files = {file: (size, digest) for file, (size, digest) in found.pop("files").items()}
+        return Shard(**found, files=files)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def checksum(path: Path) -> tuple[int, str]:
+    """Return a file's size and the blake2b of its bytes."""
+    digest, size = blake2b(digest_size=16), 0
+    with open(path, "rb", buffering=0) as file:
+        while block := file.read(_READ_AT_ONCE):
+            digest.update(block)
+            size += len(block)
+    return size, digest.hexdigest()
+
+
+def check_sizes(bank: Path, manifest: Manifest) -> None:
+    """Check that every file of every shard is there with its size.
+
+    Raises:
+        TilthError: the first one that is not.
+    """
+    for shard in manifest.shards:
+        for name, (size, _) in shard.files.items():
+            path = bank / SHARDS / shard.name / name
+            try:
+                found = path.stat().st_size
+            except OSError as error:
+                raise TilthError(
+                    f"{path}: is missing ({error.strerror}): restore the shard from a copy, or "
+                    "build the bank anew"
+                ) from None
+            if found != size:
+                raise TilthError(
+                    f"{path}: has {found:,} bytes, the manifest says {size:,}: restore the shard "
+                    "from a copy, or build the bank anew"
+                )
+
+
+class OpenShard:
+    """A shard mapped into memory: nothing is read before it is used."""
+
+    def __init__(self, folder: Path, shard: Shard, first: int) -> None:
+        self.folder, self.first, self.sentences = folder, first, shard.sentences
+
+    def _array(self, name: str, dtype: type) -> NDArray[Any]:
+        path = self.folder / name
+        try:
+            # Copied where written, which nobody does: torch takes no arrays that are read-only.
+            found: NDArray[Any] = np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
+        except (OSError, ValueError) as error:
+            raise TilthError(f"{path}: cannot be read ({error}): run `tilth bank check`") from error
+        if found.dtype != dtype or len(found) != self.sentences or found.ndim != 2:
+            raise TilthError(f"{path}: is not what was written: run `tilth bank check`")
+        return found
+
+    @cached_property
+    def codes(self) -> NDArray[np.uint8]:
+        """What a scan reads, (sentences, bytes)."""
+        return self._array("codes.npy", np.uint8)
+
+    @cached_property
+    def scales(self) -> NDArray[np.float16]:
+        """Of the codes, (sentences, groups)."""
+        return self._array("scales.npy", np.float16)
+
+    @cached_property
+    def fine(self) -> NDArray[np.uint8] | None:
+        """Further bits for rescoring, (sentences, bytes)."""
+        if not (self.folder / "fine.npy").exists():
+            return None
+        return self._array("fine.npy", np.uint8)
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """The columns text, source and document."""
+        table = read_text(self.folder / TEXT_FILE)
+        if len(table) != self.sentences:
+            raise TilthError(
+                f"{self.folder / TEXT_FILE}: is not what was written: run `tilth bank check`"
+            )
+        return table
+
+
+def read_text(path: Path) -> pa.Table:
+    """Map a shard's texts into memory.
+
+    Raises:
+        TilthError: the file is damaged.
+    """
+    try:
+        return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+    except (OSError, pa.ArrowException) as error:
+        raise TilthError(f"{path}: cannot be read ({error}): run `tilth bank check`") from error
+
+
+def open_shards(bank: Path, manifest: Manifest) -> list[OpenShard]:
+    """Return the shards with their place in the bank."""
+    shards, first = [], 0
+    for shard in manifest.shards:
+        shards.append(OpenShard(bank / SHARDS / shard.name, shard, first))
+        first += shard.sentences
+    return shards
+
+
+def damaged(
+    bank: Path, manifest: Manifest, advance: Callable[[int], None] = lambda _: None
+) -> list[str]:
+    """Read every byte of every shard; return a line for each file that is not as written.
+
+    Args:
+        bank: the folder.
+        manifest: of the bank.
+        advance: called with the number of bytes after every file.
+    """
+    lines = []
+    for shard in manifest.shards:
+        for name, (size, digest) in shard.files.items():
+            path = bank / SHARDS / shard.name / name
+            try:
+                found = checksum(path)
+            except OSError as error:
+                lines.append(f"{path}: cannot be read ({error.strerror or error})")
+            else:
+                if found[0] != size:
+                    lines.append(f"{path}: has {found[0]:,} bytes, {size:,} were written")
+                elif found[1] != digest:
+                    lines.append(f"{path}: its bytes are not those that were written")
+            advance(size)
+    return lines
+
+
+def load_codec(bank: Path, manifest: Manifest) -> Codec:
+    """Read the bank's codec."""
+    codec = Codec.load(bank / CODEC, manifest.format, manifest.fours, manifest.twos)
+    if codec.dimension != manifest.dimension:
+        raise TilthError(
+            f"{bank / CODEC}: is for {codec.dimension} dimensions, the bank has "
+            f"{manifest.dimension}: restore it from a copy"
+        )
+    return codec
+
+
+def disk_use(manifest: Manifest) -> Mapping[str, int]:
+    """Return the bytes of each kind of file."""
+    sizes: dict[str, int] = {}
+    for shard in manifest.shards:
+        for name, (size, _) in shard.files.items():
+            sizes[name] = sizes.get(name, 0) + size
+    return sizes
+
+
+def _put(file: BinaryIO, data: bytes) -> None:
+    file.write(data)
+
+
+def _put_arrow(file: BinaryIO, table: pa.Table) -> None:
+    with pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)

@@ -1,0 +1,72 @@
+"""Work in several processes, some tasks at a time, from a stream of tasks."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from typing import Any, TypeVar
+
+from tilth.errors import TilthError
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# Workers that nobody asks any more, such as those of a killed process, go after so many seconds.
+_SECONDS_IDLE = 30
+_LIBRARIES = ("OMP", "MKL", "OPENBLAS", "RAYON", "POLARS")
+_ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in _LIBRARIES}
+
+
+def in_processes(
+    workers: int, work: Callable[..., R], tasks: Iterator[T], *common: Any
+) -> Iterator[R]:
+    """Yield `work(task, *common)` of each task, as they come to be done.
+
+    Few tasks are taken ahead, so that memory stays flat. With one worker all is done here. Unlike
+    those of the standard library, the processes need no guard in the user's script.
+
+    Args:
+        workers: processes, at least 1.
+        work: a function of a module.
+        tasks: what can be pickled.
+        common: further arguments, the same for all.
+
+    Raises:
+        TilthError: a process was killed; what the work itself raises comes as it is.
+    """
+    if workers == 1:
+        for task in tasks:
+            yield work(task, *common)
+        return
+    from loky import get_reusable_executor
+    from loky.process_executor import TerminatedWorkerError
+
+    executor = get_reusable_executor(
+        max_workers=workers, timeout=_SECONDS_IDLE, initializer=_begin, env=_ONE_THREAD
+    )
+    pending: set[Future[R]] = set()
+    try:
+        for task in tasks:
+            pending.add(executor.submit(work, task, *common))
+            if len(pending) > workers:  # one is ready for who is first
+                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield future.result()
+        while pending:
+            done, pending = wait(pending, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield future.result()
+    except TerminatedWorkerError as error:
+        raise TilthError(
+            "a worker process was killed, maybe for want of memory: run the same command again, "
+            "with fewer --workers"
+        ) from error
+    except BaseException:
+        executor.shutdown(kill_workers=True)
+        raise
+
+
+def _begin() -> None:
+    """Leave Ctrl-C to the process that asked."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
