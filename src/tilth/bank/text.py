@@ -13,6 +13,7 @@ from tilth.bank.documents import Block
 from tilth.bank.likeness import NEAR, near_keys_of_plain
 from tilth.bank.segment import split_paragraphs
 from tilth.data.keys import text_hashes
+from tilth.data.plain import plain as plain_texts
 
 SCHEMA = pa.schema(
     [("text", pa.string()), ("document", pa.int64()), ("exact", pa.uint64())]
@@ -61,15 +62,20 @@ def sentences_of(block: Block, rules: Rules | None = None) -> Sentences:
     text, documents = _lines(block)
     texts, line = split_paragraphs(text.split("\n"), rules.language or "en")
     places, plain, drops = clean(texts, rules)
-    columns = [
-        texts.take(pa.array(places)).cast(pa.string()),
-        pa.array(documents[line[places]]),
-        pa.array(text_hashes(plain)),
-    ]
-    keys = near_keys_of_plain(plain)
-    columns += [pa.array(keys[:, band]) for band in range(keys.shape[1])]
-    table = pa.Table.from_arrays(columns, schema=SCHEMA)
+    table = _table(texts.take(pa.array(places)), documents[line[places]], plain)
     return Sentences(table, drops, len(np.unique(documents[line])), len(texts))
+
+
+def keyed_sentences(texts: pa.Array) -> pa.Table:
+    """Return the table of sentences that are clean already, all of document 0."""
+    return _table(texts, np.zeros(len(texts), np.int64), plain_texts(texts))
+
+
+def _table(texts: pa.Array, documents: NDArray[np.int64], plain: pa.Array) -> pa.Table:
+    keys = near_keys_of_plain(plain)
+    columns = [texts.cast(pa.string()), pa.array(documents), pa.array(text_hashes(plain))]
+    columns += [pa.array(keys[:, band]) for band in range(keys.shape[1])]
+    return pa.Table.from_arrays(columns, schema=SCHEMA)
 
 
 def _lines(block: Block) -> tuple[str, NDArray[np.int64]]:
