@@ -25,7 +25,14 @@ HARD = [
 
 
 @settings(deadline=None)
-@given(st.lists(st.text() | st.text(" .,aB$\t\x1f", max_size=12) | st.sampled_from(HARD)))
+@given(
+    st.lists(
+        st.text()
+        | st.text("a \u2016\u2017\u2018\u2026\u2027\u2028\u0301é", max_size=9)
+        | st.text(" .,aB$\t\x1f", max_size=12)
+        | st.sampled_from(HARD)
+    )
+)
 def test_plain_of_many_is_plain_of_each(texts: list[str]) -> None:
     expected = [plain_sentence(text) for text in texts]
     assert plain(pa.array(texts, pa.string())).to_pylist() == expected

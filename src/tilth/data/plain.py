@@ -47,19 +47,20 @@ def plain_sentence(text: str) -> str:
 
 
 def plain(texts: pa.Array) -> pa.Array:
-    """Return `plain_sentence` of each text; ASCII ones, the most, without a loop.
+    """Return `plain_sentence` of each text.
+
+    Most, those in ASCII but for dashes and quotation marks, are done without a loop.
 
     Example:
         >>> plain(pa.array(["At last!", "É…"])).to_pylist()
         ['at last', 'é']
     """
     texts = texts.cast(pa.large_string())
-    spaced, offsets = _spaced(texts)
+    spaced, offsets, left = _spaced(texts)
     found = pa.LargeStringArray.from_buffers(
         len(texts), pa.py_buffer(offsets), pa.py_buffer(spaced)
     )
-    ascii_ = pc.string_is_ascii(texts).to_numpy(zero_copy_only=False)
-    left = ~ascii_ | (np.diff(offsets) == 0)  # also those of nothing but punctuation
+    left |= np.diff(offsets) == 0  # also those of nothing but punctuation
     if not left.any():
         return found
     rest = [_by_token(text) for text in texts.filter(pa.array(left)).to_pylist()]
@@ -102,29 +103,57 @@ def _by_token(text: str) -> str:
     return " ".join(mapped.split()) or plain_sentence(text)
 
 
-def _spaced(texts: pa.LargeStringArray) -> tuple[bytes, NDArray[np.int64]]:
-    """Return ASCII texts plain, joined, and where each begins, and the end; others are spoiled."""
+def _spaced(texts: pa.LargeStringArray) -> tuple[bytes, NDArray[np.int64], NDArray[np.bool_]]:
+    """Return simple texts plain, joined.
+
+    Returns:
+        The texts, without a border between them; spoiled where they are not simple.
+        Where each begins, and the end. # (texts + 1,)
+        Which are not simple. # (texts,)
+    """
     starts = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset :][: len(texts) + 1]
     data = texts.buffers()[2]
     raw = np.frombuffer(b"" if data is None else data, np.uint8)
     # Some at a time: what is in the cache is not fetched again for each step.
     cuts = np.searchsorted(starts, np.arange(starts[0], starts[-1], _BYTES_AT_ONCE))
-    cuts = np.unique(np.append(cuts, len(texts)))
+    cuts = np.unique(np.append(cuts, [0, len(texts)]))
     parts, lengths = [], [np.zeros(1, np.int64)]
+    odd = np.zeros(len(texts), np.bool_)
     for begin, end in pairwise(cuts.tolist()):
-        part = raw[starts[begin] : starts[end]].tobytes().translate(_PLAIN_BYTES)
-        kept, length = _squeezed(np.frombuffer(part, np.uint8), starts[begin : end + 1])
+        part = np.frombuffer(
+            raw[starts[begin] : starts[end]].tobytes().translate(_PLAIN_BYTES), np.uint8
+        )
+        places = starts[begin : end + 1] - starts[begin]
+        if len(others := np.flatnonzero(part > 0x7F)):
+            part = part.copy()
+            mark = others[:-2][_is_mark(part[others[:-2]], part[others[1:-1]], part[others[2:]])]
+            for byte in range(3):
+                part[mark + byte] = ord(" ")
+            others = others[part[others] > 0x7F]
+            odd[begin + np.searchsorted(places, others, "right") - 1] = True
+        kept, length = _squeezed(part, places)
         parts.append(kept.tobytes())
         lengths.append(length)
-    lengths.append(np.zeros(len(texts) + 1 - sum(map(len, lengths)), np.int64))
-    return b"".join(parts), np.cumsum(np.concatenate(lengths))
+    return b"".join(parts), np.cumsum(np.concatenate(lengths)), odd
+
+
+def _is_mark(
+    one: NDArray[np.uint8], two: NDArray[np.uint8], three: NDArray[np.uint8]
+) -> NDArray[np.bool_]:
+    """Tell which three bytes are a dash, quotation mark or such: U+2010 to U+2027 but U+2017.
+
+    All of them are punctuation, in NFKC, too; U+2017 is a combining mark there.
+    """
+    found: NDArray[np.bool_] = (
+        (one == 0xE2) & (two == 0x80) & (three >= 0x90) & (three <= 0xA7) & (three != 0x97)
+    )
+    return found
 
 
 def _squeezed(
     text: NDArray[np.uint8], starts: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return texts without further spaces, and the length of each."""
-    starts = starts - starts[0]
     full = np.diff(starts) > 0
     space = text == ord(" ")
     # A space stays when a word of its text stands before it and another one right after.
