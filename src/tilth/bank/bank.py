@@ -117,7 +117,7 @@ class Bank:
         cls,
         path: str | Path,
         *,
-        encoder: str | SentenceTransformer | None = None,
+        encoder: str | SentenceTransformer | TextEncoder | None = None,
         device: str = "auto",
     ) -> Bank:
         """Open a bank. Its encoder is loaded when a text is to be encoded.
@@ -391,6 +391,17 @@ class Bank:
             kept[query, : len(order)] = own[order]
             cosines[query, : len(order)] = values[order]
         return Hits(kept, cosines, counts, names, removed, self)
+
+    def sources(self) -> dict[str, int]:
+        """Count the sentences of each source; reads a number for every sentence."""
+        counts = dict.fromkeys(self.manifest.sources, 0)
+        for shard in self._shards:
+            for chunk in shard.table[SOURCE].chunks:
+                names = chunk.dictionary.to_pylist()
+                found = np.bincount(chunk.indices.to_numpy(), minlength=len(names))
+                for name, count in zip(names, found.tolist(), strict=True):
+                    counts[name] = counts.get(name, 0) + count
+        return counts
 
     def check(self, *, quiet: bool = False) -> list[str]:
         """Read every byte; return a line for each file that is not as it was written."""

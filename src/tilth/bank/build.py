@@ -75,7 +75,7 @@ def build_bank(
     path: str | Path,
     sources: str | Path | Sequence[str | Path],
     *,
-    encoder: str | SentenceTransformer = STARTER,
+    encoder: str | SentenceTransformer | TextEncoder = STARTER,
     format: Format = "int8",  # noqa: A002 - the word of the command line
     rules: Rules | None = None,
     near: bool = True,
@@ -156,14 +156,14 @@ def build_bank(
             with _job(path, {}, overwrite=False):
                 _extend(work, found, manifest, text_encoder, seed)
         _remove_job(path)
-    return Bank.open(path, encoder=text_encoder.model)
+    return Bank.open(path, encoder=text_encoder)
 
 
 def add_to_bank(
     path: str | Path,
     sources: str | Path | Sequence[str | Path],
     *,
-    encoder: str | SentenceTransformer | None = None,
+    encoder: str | SentenceTransformer | TextEncoder | None = None,
     near: bool = True,
     column: str | None = None,
     split: str = "train",

@@ -46,13 +46,18 @@ class TextEncoder:
         self.rows = fast_static(model)
 
     @classmethod
-    def load(cls, encoder: str | SentenceTransformer, *, device: str = "auto") -> TextEncoder:
+    def load(
+        cls, encoder: str | SentenceTransformer | TextEncoder, *, device: str = "auto"
+    ) -> TextEncoder:
         """Load an encoder by name, or take one that is loaded.
 
         Args:
-            encoder: `starter` (the static one), or what `tilth.load_encoder` takes.
+            encoder: `starter` (the static one), what `tilth.load_encoder` takes, or a loaded one;
+                as a `TextEncoder` it brings its name.
             device: see there.
         """
+        if isinstance(encoder, TextEncoder):
+            return encoder
         if not isinstance(encoder, str):
             described = getattr(encoder.model_card_data, "base_model", None)
             return cls(encoder, str(described or type(encoder).__name__))
