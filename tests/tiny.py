@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import (
@@ -24,6 +26,11 @@ from transformers import (
 )
 
 from tilth.models.lm import LM, fingerprint_model
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+    from tilth.bank import Bank
 
 # Few pieces, so that a random model closes its quotation mark now and then.
 _PIECES = ["the", "a", "man", "dog", "rain", "runs", "sleeps", "reads", "sea", "red", "and", "on"]
@@ -154,3 +161,40 @@ def graded_pairs(count: int, *, seed: int = 0) -> dict[str, list[Any]]:
         for name, value in zip(rows, (" ".join(first), " ".join(second), label), strict=True):
             rows[name].append(value)
     return rows
+
+
+def tiny_static(*, dimension: int = 16, seed: int = 0) -> SentenceTransformer:
+    """Return a static encoder of `WORDS`; a text without any of them has the zero vector."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+    tokenizer = word_tokenizer()._tokenizer
+    rows = np.random.default_rng(seed).normal(size=(tokenizer.get_vocab_size(), dimension))
+    rows[:5] = 0  # [UNK] and its like
+    module = StaticEmbedding(tokenizer, embedding_weights=rows.astype(np.float32))
+    return SentenceTransformer(modules=[module], device="cpu")
+
+
+def salads(count: int, *, seed: int = 0) -> list[str]:
+    """Return different sentences of words in any order, few of them near duplicates."""
+    rng = random.Random(seed)
+    found: dict[str, None] = {}
+    while len(found) < count:
+        found[" ".join(rng.choices(WORDS, k=rng.randint(6, 12))).capitalize() + "."] = None
+    return list(found)
+
+
+def write_lines(path: Path, texts: Sequence[str]) -> Path:
+    """Write texts, a line each."""
+    path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    return path
+
+
+def tiny_bank(folder: Path, texts: Sequence[str], **options: Any) -> Bank:
+    """Build a bank of texts in `folder`/bank, by default with a tiny static encoder."""
+    from tilth.bank import Bank
+
+    folder.mkdir(parents=True, exist_ok=True)
+    source = write_lines(folder / "raw.txt", texts)
+    options = {"encoder": tiny_static(), "workers": 1, "quiet": True, **options}
+    return Bank.build(folder / "bank", [source], **options)

@@ -173,13 +173,9 @@ class Codec:
         return CodedQueries(turned, values, steps.astype(np.float32), vectors @ self.mean)
 
     def save(self) -> bytes:
-        """Return the codec as the bytes of a safetensors file."""
-        return bytes(
-            save(
-                {"mean": self.mean, "turn": np.ascontiguousarray(self.turn)},
-                {"format": self.format, "fours": str(self.fours), "twos": str(self.twos)},
-            )
-        )
+        """Return the codec's numbers as the bytes of a safetensors file, always the same ones."""
+        # No metadata: safetensors writes it in another order each time.
+        return bytes(save({"mean": self.mean, "turn": np.ascontiguousarray(self.turn)}))
 
     @classmethod
     def load(cls, path: Path, format: Format, fours: int, twos: int) -> Codec:  # noqa: A002
@@ -247,7 +243,8 @@ def _share_bits(weights: NDArray[np.float64]) -> tuple[int, int]:
     """Choose how many leading dimensions have 4 bits and how many after them 2, for least loss."""
     best, chosen = np.inf, (0, 0)
     for high in range(0, _COMPACT_BYTES + 1, _GROUP_BYTES):
-        for low in range(0, _COMPACT_BYTES - high + 1, _GROUP_BYTES):
+        # Sentences without any spread have a code too: arrays without a byte cannot be mapped.
+        for low in range(0 if high else _GROUP_BYTES, _COMPACT_BYTES - high + 1, _GROUP_BYTES):
             fours, twos = 2 * high, 4 * low
             kept = _KEPT_4 * weights[:fours].sum() + _KEPT_2 * weights[fours:][:twos].sum()
             loss = weights.sum() - kept
