@@ -243,8 +243,10 @@ def _multiply(
             work = [pool.submit(keep, part, block, values, scales) for part in range(threads)]
             for done in work:
                 done.result()
+    factors = products.steps / queries.steps
     for mine in gathered:
-        mine.values *= (products.steps / queries.steps)[:, None]
+        for query, count in enumerate(mine.counts):
+            mine.values[query, :count] *= factors[query]
     return gathered
 
 
