@@ -211,6 +211,10 @@ class Bank:
         """Return the unit vectors of texts, (texts, dimension)."""
         return self.text_encoder.encode(pa.array(texts, pa.large_string()))
 
+    def texts(self, ids: Ids) -> pa.Array:
+        """Return sentences, in the order of their numbers; see `rows`."""
+        return self.rows(ids)[TEXT].combine_chunks()
+
     def rows(self, ids: Ids) -> pa.Table:
         """Return the columns text, source and document of sentences, in the order of their numbers.
 

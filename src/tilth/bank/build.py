@@ -290,12 +290,13 @@ def _extend(
     parts = _make_parts(work, sources)
     paths = [work.part_path(number) for number in range(len(parts))]
     known = _make_known(work, manifest)
+    bank = Bank(work.bank, manifest, encoder) if manifest.shards else None
     _say(work, "looking for duplicates")
     duplicates = find_duplicates(
-        paths, known=known, near=work.near, folder=work.bank / ADDING / "duplicates",
-        threads=work.workers,
+        paths, known=known, known_texts=None if bank is None else bank.texts, near=work.near,
+        folder=work.bank / ADDING / "duplicates", threads=work.workers,
     )  # fmt: skip
-    if not manifest.shards:
+    if bank is None:
         codec = fit_codec(manifest.format, _sample(paths, duplicates, encoder), seed=seed)
         write_whole(work.bank / CODEC, lambda file: _put(file, codec.save()))
         manifest = replace(manifest, fours=codec.fours, twos=codec.twos)
