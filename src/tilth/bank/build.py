@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from tilth.bank.bank import Bank
 from tilth.bank.cleaning import Rules
-from tilth.bank.codes import Codec, Codes, Floats, Format, fit_codec
+from tilth.bank.codes import Codec, Codes, Floats, Format, check_format, fit_codec
 from tilth.bank.documents import Block, Source, find_sources, read_blocks
 from tilth.bank.duplicates import Duplicates, find_duplicates
 from tilth.bank.encode import STARTER, TextEncoder
@@ -117,8 +117,8 @@ def build_bank(
         TilthError: the disk is full, or a file is damaged.
     """
     path, rules = Path(path), Rules() if rules is None else rules
-    if shard_megabytes < 1:
-        raise InputError(f"shard_megabytes is {shard_megabytes}: give 1 or more")
+    check_format(format)
+    _check_counts(shard_megabytes, workers)
     found = find_sources(sources, column=column, split=split)
     text_encoder = TextEncoder.load(encoder, device=device)
     run = Run.open(
@@ -198,6 +198,7 @@ def add_to_bank(
         TilthError: the disk is full, or a file is damaged.
     """
     path = Path(path)
+    _check_counts(shard_megabytes, workers)
     manifest = Bank.open(path, encoder=encoder, device=device).manifest
     found = find_sources(sources, column=column, split=split)
     settings = {
@@ -223,6 +224,12 @@ def add_to_bank(
                 _extend(work, new, manifest, bank.text_encoder, seed=0)
     _remove_job(path)
     return Bank.open(path, encoder=encoder, device=device)
+
+
+def _check_counts(shard_megabytes: int, workers: int | None) -> None:
+    for name, value in (("shard_megabytes", shard_megabytes), ("workers", workers)):
+        if value is not None and value < 1:
+            raise InputError(f"{name} is {value}: give 1 or more")
 
 
 @contextmanager

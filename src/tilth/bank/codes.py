@@ -191,6 +191,12 @@ class Codec:
             raise TilthError(f"{path}: cannot be read ({error}): restore it from a copy") from error
 
 
+def check_format(format: str) -> None:  # noqa: A002
+    """Refuse a format that there is not."""
+    if format not in FORMATS:
+        raise InputError(f"format {format!r} is unknown: use one of {', '.join(FORMATS)}")
+
+
 def fit_codec(format: Format, sample: Floats, *, seed: int = 0) -> Codec:  # noqa: A002
     """Choose how vectors become bytes.
 
@@ -207,8 +213,7 @@ def fit_codec(format: Format, sample: Floats, *, seed: int = 0) -> Codec:  # noq
         Random turns before scalar quantisation: Gao and Long 2024, arXiv:2405.12497; bits by
         variance: reverse water-filling (Cover and Thomas, 2nd edition, section 10.3.3).
     """
-    if format not in FORMATS:
-        raise InputError(f"format {format!r} is unknown: use one of {', '.join(FORMATS)}")
+    check_format(format)
     dimension = sample.shape[1]
     mean = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
     generator = np.random.default_rng(seed)
