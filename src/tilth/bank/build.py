@@ -364,7 +364,8 @@ def _groups(sources: Sequence[Source], part_bytes: int) -> Iterator[tuple[str, l
             blocks, digest, size = [], blake2b(digest_size=16), 0
         for block in read_blocks(source, block_bytes=part_bytes):
             blocks.append(block)
-            digest.update(f"{source.name}/{source.fingerprint}/{block.number}/".encode())
+            read = f"{source.name}/{source.fingerprint}/{source.column}/{source.split}/{part_bytes}"
+            digest.update(f"{read}/{block.number}/".encode())
             size += _block_bytes(block)
             if size >= part_bytes:
                 yield digest.hexdigest(), blocks
