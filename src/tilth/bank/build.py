@@ -41,6 +41,7 @@ from tilth.bank.store import (
     Manifest,
     Shard,
     load_codec,
+    read_manifest,
     read_shard,
     read_text,
     write_manifest,
@@ -50,7 +51,7 @@ from tilth.bank.text import keyed_sentences, sentences_of
 from tilth.bank.workers import in_processes
 from tilth.errors import InputError
 from tilth.runs import Progress, Run, RunMismatch
-from tilth.runs.asked import versions
+from tilth.runs.asked import read_run_json, versions
 from tilth.runs.files import disk_errors, write_whole
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ def build_bank(
         fingerprints={"encoder": text_encoder.fingerprint},
         parts=0,
         overwrite=overwrite,
+        nested=(ADDING,),
     )
     with run:
         if not (path / MANIFEST).exists():
@@ -153,9 +155,13 @@ def build_bank(
             work = _Work(
                 path, rules, near, shard_megabytes << 20, workers or os.cpu_count() or 1, quiet
             )
-            with _job(path, {}, overwrite=False):
+            with _job(path, {}, overwrite=False) as job:
+                job.resolve("job", lambda: 0)
                 _extend(work, found, manifest, text_encoder, seed)
-        _remove_job(path)
+                _remove_job(path)
+        elif _is_finished(path, read_manifest(path)):
+            with _job(path, {}, overwrite=True):
+                _remove_job(path)
     return Bank.open(path, encoder=text_encoder)
 
 
@@ -208,6 +214,7 @@ def add_to_bank(
         "split": split,
         "shard_megabytes": shard_megabytes,
     }
+    overwrite = overwrite or _is_finished(path, manifest)
     with _job(path, settings, overwrite=overwrite) as job:
         bank = Bank.open(path, encoder=encoder, device=device)  # another may have added meanwhile
         manifest = bank.manifest
@@ -222,7 +229,7 @@ def add_to_bank(
             )
             if new:
                 _extend(work, new, manifest, bank.text_encoder, seed=0)
-    _remove_job(path)
+        _remove_job(path)
     return Bank.open(path, encoder=encoder, device=device)
 
 
@@ -251,6 +258,13 @@ def _job(path: Path, settings: dict[str, Any], *, overwrite: bool) -> Iterator[R
         ) from error
     with run:
         yield run
+
+
+def _is_finished(path: Path, manifest: Manifest) -> bool:
+    """Say whether the job in a bank's folder has done all but to remove its own."""
+    if not (path / ADDING / "run.json").exists():
+        return False
+    return int(read_run_json(path / ADDING)["resolved"].get("job", manifest.jobs)) < manifest.jobs
 
 
 def _remove_job(path: Path) -> None:
