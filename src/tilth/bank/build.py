@@ -142,7 +142,9 @@ def build_bank(
         nested=(ADDING,),
     )
     with run:
-        if not (path / MANIFEST).exists():
+        if (path / MANIFEST).exists():
+            _warn_of_changes(path, found)
+        else:
             manifest = Manifest(
                 text_encoder.name,
                 text_encoder.fingerprint,
@@ -159,7 +161,7 @@ def build_bank(
                 job.resolve("job", lambda: 0)
                 _extend(work, found, manifest, text_encoder, seed)
                 _remove_job(path)
-        elif _is_finished(path, read_manifest(path)):
+        if _is_finished(path, read_manifest(path)):
             with _job(path, {}, overwrite=True):
                 _remove_job(path)
     return Bank.open(path, encoder=text_encoder)
@@ -258,6 +260,18 @@ def _job(path: Path, settings: dict[str, Any], *, overwrite: bool) -> Iterator[R
         ) from error
     with run:
         yield run
+
+
+def _warn_of_changes(path: Path, sources: Sequence[Source]) -> None:
+    before = read_manifest(path).sources
+    for item in sources:
+        if before.get(item.name) != item.fingerprint:
+            log.warning(
+                "%s: has changed since %s was built: `tilth bank add` takes in what is new, "
+                "--overwrite builds anew",
+                item.name,
+                path,
+            )
 
 
 def _is_finished(path: Path, manifest: Manifest) -> bool:
