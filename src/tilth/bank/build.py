@@ -52,7 +52,7 @@ from tilth.bank.workers import in_processes
 from tilth.errors import InputError
 from tilth.runs import Progress, Run, RunMismatch
 from tilth.runs.asked import read_run_json, versions
-from tilth.runs.files import disk_errors, write_whole
+from tilth.runs.files import TEMPORARY, disk_errors, write_whole
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -566,6 +566,8 @@ def _remove_strays(bank: Path, manifest: Manifest) -> None:
         for item in (bank / SHARDS).iterdir():
             if item.name not in named:
                 shutil.rmtree(item, ignore_errors=True)
+        for item in bank.glob(f"{TEMPORARY}*"):
+            item.unlink(missing_ok=True)
 
 
 def _say(work: _Work, what: str) -> None:
