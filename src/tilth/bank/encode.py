@@ -44,6 +44,8 @@ class TextEncoder:
             raise InputError(f"encoder {name!r} does not say how long its vectors are: use another")
         self.dimension = int(dimension)
         self.rows = fast_static(model)
+        if self.rows is not None and not bool(self.rows.vectors.isfinite().all()):
+            raise TilthError(f"encoder {name!r} has weights that are not finite: use another")
 
     @classmethod
     def load(
