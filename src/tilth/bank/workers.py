@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any, TypeVar
@@ -12,8 +15,10 @@ from tilth.errors import TilthError
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Workers that nobody asks any more, such as those of a killed process, go after so many seconds.
+# Workers that nobody asks any more go after so many seconds.
 _SECONDS_IDLE = 30
+# How often they look whether the process that asked is still there.
+_SECONDS_ALONE = 0.2
 _LIBRARIES = ("OMP", "MKL", "OPENBLAS", "RAYON", "POLARS")
 _ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in _LIBRARIES}
 
@@ -43,8 +48,9 @@ def in_processes(
     from loky.process_executor import TerminatedWorkerError
 
     executor = get_reusable_executor(
-        max_workers=workers, timeout=_SECONDS_IDLE, initializer=_begin, env=_ONE_THREAD
-    )
+        max_workers=workers, timeout=_SECONDS_IDLE, initializer=_begin, initargs=(os.getpid(),),
+        env=_ONE_THREAD,
+    )  # fmt: skip
     pending: set[Future[R]] = set()
     try:
         for task in tasks:
@@ -67,6 +73,13 @@ def in_processes(
         raise
 
 
-def _begin() -> None:
-    """Leave Ctrl-C to the process that asked."""
+def _begin(asker: int) -> None:
+    """Leave Ctrl-C to the process that asked, and end with it: another may take over its folder."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(asker,), daemon=True).start()
+
+
+def _end_with(asker: int) -> None:
+    while os.getppid() == asker:
+        time.sleep(_SECONDS_ALONE)
+    os._exit(1)
