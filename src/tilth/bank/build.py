@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from tilth.bank.bank import Bank
 from tilth.bank.cleaning import Rules
 from tilth.bank.codes import Codec, Codes, Floats, Format, check_format, fit_codec
-from tilth.bank.documents import Block, Source, find_sources, read_blocks
+from tilth.bank.documents import BLOCK_BYTES, Block, Source, find_sources, read_blocks
 from tilth.bank.duplicates import Duplicates, find_duplicates
 from tilth.bank.encode import STARTER, TextEncoder
 from tilth.bank.store import (
@@ -390,7 +390,7 @@ def _groups(sources: Sequence[Source], part_bytes: int) -> Iterator[tuple[str, l
         if size >= part_bytes // _SHARED:
             yield digest.hexdigest(), blocks
             blocks, digest, size = [], blake2b(digest_size=16), 0
-        for block in read_blocks(source, block_bytes=part_bytes):
+        for block in read_blocks(source, block_bytes=min(part_bytes, BLOCK_BYTES)):
             blocks.append(block)
             read = f"{source.name}/{source.fingerprint}/{source.column}/{source.split}/{part_bytes}"
             digest.update(f"{read}/{block.number}/".encode())

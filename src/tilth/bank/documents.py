@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # A longer line is a file without line ends.
 MAX_LINE_BYTES = 16_000_000
 # Larger ones take a fifth longer a sentence: what a step leaves is no longer in the cache.
-_BLOCK_BYTES = 4 << 20
+BLOCK_BYTES = 4 << 20
 _SAMPLE_BYTES = 1 << 16
 
 
@@ -123,7 +123,7 @@ def find_sources(
     return list(found.values())
 
 
-def read_blocks(source: Source, *, block_bytes: int = _BLOCK_BYTES) -> Iterator[Block]:
+def read_blocks(source: Source, *, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
     r"""Read a source in blocks; where one ends follows from the source and the size alone.
 
     Args:

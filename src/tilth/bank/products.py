@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -35,32 +33,33 @@ class Products:
         cuts = [values.shape[1]] if codec.format == "int8" else [codec.fours, values.shape[1]]
         pieces = np.split(values, cuts[:-1], axis=1)
         self._queries = [torch.from_numpy(piece.T.copy()) for piece in pieces]
+        self._room: list[Tensor] = []
         # Elsewhere products of small integers are slower than those of floats.
         self._whole = torch.backends.cpu.get_cpu_capability().startswith("AVX512")
 
-    def __call__(self, codes: NDArray[np.uint8], scales: Floats) -> tuple[NDArray[Any], Floats]:
-        """Return what is to be multiplied to be the values.
+    def __call__(self, codes: NDArray[np.uint8]) -> list[NDArray[np.int32]]:
+        """Return the products of each group of codes; they are overwritten by the next call.
 
         Args:
-            codes: as stored. # (rows, bytes)
-            scales: of the rows. # (rows, groups)
+            codes: as stored; not more rows than in the first call. # (rows, bytes)
 
         Returns:
-            int32 or float32, columns beyond the queries filled up, # (rows, columns); and the
-            factors of the rows, # (rows,)
+            Int32 for each group, # (rows, columns)
         """
-        products = [
-            self._product(torch.from_numpy(group), queries)
-            for group, queries in zip(self._codec.groups(codes), self._queries, strict=True)
-        ]
-        if len(products) == 1:
-            return products[0].numpy(), np.ascontiguousarray(scales[:, 0])
-        high, low = (torch.from_numpy(scales[:, place : place + 1] / 2) for place in range(2))
-        total = products[0] * high + products[1] * low  # (rows, columns)
-        return total.numpy(), np.ones(len(codes), np.float32)
+        groups = self._codec.groups(codes)
+        if not self._room:  # memory that is new costs more than the products
+            shape = (len(codes), self._queries[0].shape[1])
+            self._room = [torch.empty(shape, dtype=torch.int32) for _ in groups]
+        for group, queries, room in zip(groups, self._queries, self._room, strict=True):
+            multiply = _in_integers if self._whole else _in_floats
+            multiply(torch.from_numpy(group), queries, room[: len(codes)])
+        return [room[: len(codes)].numpy() for room in self._room]
 
-    def _product(self, codes: Tensor, queries: Tensor) -> Tensor:
-        if self._whole:
-            return torch._int_mm(codes, queries)
-        # Exact as well: sums of up to a thousand such products fit into a float's 24 bits.
-        return codes.float() @ queries.float()
+
+def _in_integers(codes: Tensor, queries: Tensor, products: Tensor) -> None:
+    torch._int_mm(codes, queries, out=products)
+
+
+def _in_floats(codes: Tensor, queries: Tensor, products: Tensor) -> None:
+    """Do the same: sums of a thousand such products fit into the 24 bits of a float."""
+    products.copy_(codes.float() @ queries.float())

@@ -182,13 +182,13 @@ def scan_compact(  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**_FAST)
-def gather(products, scales, first, best, floors, values, ids, counts):  # type: ignore[no-untyped-def]
+def gather(products, others, scales, first, best, floors, values, ids, counts):  # type: ignore[no-untyped-def]
     """Gather the best values of some rows from their products with many queries.
 
     Args:
-        products: int32 or float32; there may be columns more, with a floor of infinity.
-            # (rows, columns)
-        scales: float32. # (rows,)
+        products: int32; there may be columns more, with a floor of infinity. # (rows, columns)
+        others: those of a second group of codes, or None. # (rows, columns)
+        scales: float32. # (rows, groups)
         first: see `scan_int8`, like all that follow, with room of at least best + 1.
         best: see there.
         floors: see there.
@@ -197,28 +197,40 @@ def gather(products, scales, first, best, floors, values, ids, counts):  # type:
         counts: see there.
     """
     rows, many = products.shape
+    stretch = np.empty(_STRETCH, np.float32)
     for row in range(rows):
         scale = scales[row]
         for begin in range(0, many, _STRETCH):
-            stretch = products[row, begin : begin + _STRETCH]
+            one = products[row, begin : begin + _STRETCH]
             floor = floors[begin : begin + _STRETCH]
             passing = np.int32(0)
-            for place in range(stretch.shape[0]):
-                passing += np.int32(np.float32(stretch[place]) * scale >= floor[place])
+            if others is None:
+                for place in range(one.shape[0]):
+                    value = np.float32(one[place]) * scale[0]
+                    stretch[place] = value
+                    passing += np.int32(value >= floor[place])
+            else:
+                two = others[row, begin : begin + _STRETCH]
+                for place in range(one.shape[0]):
+                    value = np.float32(one[place]) * scale[0]
+                    value += np.float32(two[place]) * scale[1]
+                    stretch[place] = value
+                    passing += np.int32(value >= floor[place])
             if passing == 0:  # nearly always
                 continue
-            for place in range(stretch.shape[0]):
-                value = np.float32(stretch[place]) * scale
-                if value >= floor[place]:
-                    query = begin + place
-                    if counts[query] == values.shape[1]:
-                        least = _keep_best(values[query], ids[query], best)
-                        counts[query] = best
-                        floors[query] = max(floors[query], least)
-                    if value >= floors[query]:
-                        values[query, counts[query]] = value
-                        ids[query, counts[query]] = first + row
-                        counts[query] += 1
+            for place in range(one.shape[0]):
+                query = begin + place
+                if stretch[place] < floors[query]:
+                    continue
+                if counts[query] == values.shape[1]:
+                    least = _keep_best(values[query], ids[query], best)
+                    counts[query] = best
+                    floors[query] = max(floors[query], least)
+                    if stretch[place] < floors[query]:
+                        continue
+                values[query, counts[query]] = stretch[place]
+                ids[query, counts[query]] = first + row
+                counts[query] += 1
 
 
 @numba.njit(**_FAST)

@@ -26,7 +26,8 @@ Chosen = Callable[[OpenShard], "NDArray[np.bool_] | None"]
 # Up to so many queries the compiled sums are faster than matrix products.
 _FEW = {"int8": 4, "compact": 8}
 _ROWS_AT_ONCE = 1 << 16
-_PRODUCTS_AT_ONCE = 1 << 22
+# Products that stay in the last cache until they are looked through.
+_PRODUCTS_AT_ONCE = 1 << 21
 # Buffers of one pass over the bank, in bytes; more queries take several passes.
 _BUFFERS = 1 << 30
 # How far a similarity from the codes may lie below the true one.
@@ -123,7 +124,7 @@ def _find(
     if least is not None:
         floors[:] = (least - _TOLERANCE[codec.format] - queries.offsets) / queries.steps
     few = many <= _FEW[codec.format]
-    rows_at_once = _ROWS_AT_ONCE if few else max(TILE, _PRODUCTS_AT_ONCE // min(many, 1024))
+    rows_at_once = _ROWS_AT_ONCE if few else max(TILE, _PRODUCTS_AT_ONCE // many // TILE * TILE)
     blocks = list(_blocks(shards, rows_at_once, chosen))
     work = _scan if few else _multiply
     gathered = work(blocks, codec, queries, best, room, threads, floors)
@@ -230,17 +231,22 @@ def _multiply(
     # Values are counted in the products' own steps here.
     floors = floors * queries.steps / products.steps
     floors = np.append(floors, np.full(products.padding, np.inf)).astype(np.float32)
+    # The levels of compact codes lie between integers: their products are of doubled values.
+    half = np.float32(1 if codec.format == "int8" else 0.5)
 
-    def keep(part: int, block: _Block, values: NDArray[np.generic], scales: Floats) -> None:
-        cuts = np.linspace(0, len(values), threads + 1).astype(int)
+    def keep(part: int, block: _Block, found: list[NDArray[np.int32]], scales: Floats) -> None:
+        cuts = np.linspace(0, len(scales), threads + 1).astype(int)
         rows, mine = slice(cuts[part], cuts[part + 1]), gathered[part]
         first = block.number + int(cuts[part])
-        gather(values[rows], scales[rows], first, best, floors, mine.values, mine.ids, mine.counts)
+        others = found[1][rows] if len(found) > 1 else None
+        gather(found[0][rows], others, scales[rows], first, best, floors, mine.values, mine.ids,
+               mine.counts)  # fmt: skip
 
     with ThreadPoolExecutor(threads) as pool:
         for block in blocks:
-            values, scales = products(*_coded(block))
-            work = [pool.submit(keep, part, block, values, scales) for part in range(threads)]
+            codes, scales = _coded(block)
+            found = products(codes)
+            work = [pool.submit(keep, part, block, found, scales * half) for part in range(threads)]
             for done in work:
                 done.result()
     factors = products.steps / queries.steps

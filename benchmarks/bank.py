@@ -1,0 +1,267 @@
+"""Searching a bank: tilth against torch (the original's way) and FAISS, sentences per second.
+
+    python benchmarks/bank.py scan                          # 4 million x 256, 2 queries, k = 10,000
+    python benchmarks/bank.py scan --sentences 16000000     # needs 20 GB of memory, 10 GB of disk
+    python benchmarks/bank.py scan --vectors FILE.npy       # real vectors, repeated with noise
+    python benchmarks/bank.py many                          # 5,000 queries, 1 million, k = 100
+    python benchmarks/bank.py build --data ../shared/data   # a bank of DATA/bank, from raw text
+
+All sides answer the same queries over the same vectors in one process, in turn, several rounds.
+Ours is timed as `Bank.search` does it, scan and rescoring, over files mapped into memory and read
+once before. Recall is measured against exact float32 products. The last line of `scan` compares
+what the scan reads with the fastest plain read of the same array here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import faiss
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bank_build import build
+from tilth.bank.codes import FORMATS, Codec, Codes, fit_codec
+from tilth.bank.search import find, rescore
+from tilth.bank.store import OpenShard, Shard
+
+Floats = NDArray[np.float32]
+DIMENSION = 256
+SHARD = 1 << 17
+THREADS = os.cpu_count() or 1
+# Scored again for each hit wanted, as `Bank.search` does.
+OVERSAMPLE = {"int8": 1.2, "compact": 3.0}
+
+
+class Made:
+    """Vectors like those of sentences: topics, some dimensions stronger than others, a mean.
+
+    The same for every chunk and run; with a file, its rows over and over, each with a little noise.
+    """
+
+    def __init__(self, count: int, file: Path | None) -> None:
+        self.count = count
+        self._real = None if file is None else np.load(file, mmap_mode="r")
+        rng = np.random.default_rng(0)
+        strength = np.arange(1, DIMENSION + 1) ** -0.35
+        self._strength = (strength / np.linalg.norm(strength)).astype(np.float32)
+        self._topics = rng.standard_normal((4096, DIMENSION), dtype=np.float32)
+        self._mean = rng.standard_normal(DIMENSION).astype(np.float32) * 0.5
+
+    def __iter__(self) -> Iterator[Floats]:
+        for start in range(0, self.count, SHARD):
+            yield self.chunk(start // SHARD, min(SHARD, self.count - start))
+
+    def chunk(self, number: int, rows: int) -> Floats:
+        """Return some vectors, (rows, dimension)."""
+        rng = np.random.default_rng(number + 1)
+        noise = rng.standard_normal((rows, DIMENSION), dtype=np.float32)
+        if self._real is not None:
+            places = (number * SHARD + np.arange(rows)) % len(self._real)
+            vectors = self._real[places] + (0.02 / 16) * noise
+        else:
+            topics = self._topics[rng.integers(len(self._topics), size=rows)]
+            vectors = (noise + 0.8 * topics + self._mean) * self._strength
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+    def queries(self, count: int) -> Floats:
+        """Return means of a few sentences and single ones, in turn."""
+        vectors = self.chunk(10**6, 4 * count)
+        means = vectors[:count] + vectors[count : 2 * count] * (np.arange(count) % 2)[:, None]
+        return (means / np.linalg.norm(means, axis=1, keepdims=True)).astype(np.float32)
+
+
+def write(vectors: Made, codec: Codec, folder: Path) -> list[OpenShard]:
+    """Write codes as a bank's shards hold them."""
+    shards, first = [], 0
+    for number, chunk in enumerate(vectors):
+        place = folder / f"{number:05d}"
+        place.mkdir(parents=True)
+        codes = codec.encode(chunk)
+        _save(place, codes)
+        shards.append(OpenShard(place, Shard(place.name, len(chunk), 0, {}), first))
+        first += len(chunk)
+    return shards
+
+
+def _save(place: Path, codes: Codes) -> None:
+    np.save(place / "codes.npy", codes.codes)
+    np.save(place / "scales.npy", codes.scales)
+    if codes.fine is not None:
+        np.save(place / "fine.npy", codes.fine)
+
+
+def exact(vectors: Made, queries: Floats, k: int) -> NDArray[np.int64]:
+    """Return the ids of the k nearest by float32 products, chunk by chunk, (queries, k)."""
+    best = torch.full((len(queries), 0), 0.0)
+    ids = torch.full((len(queries), 0), 0)
+    first = 0
+    for chunk in vectors:
+        products = torch.from_numpy(queries) @ torch.from_numpy(chunk).T  # (queries, rows)
+        best = torch.cat([best, products], dim=1)
+        rows = torch.arange(first, first + len(chunk)).expand(len(queries), -1)
+        ids = torch.cat([ids, rows], dim=1)
+        best, places = best.topk(min(k, best.shape[1]), dim=1)
+        ids = ids.gather(1, places)
+        first += len(chunk)
+    return ids.numpy()
+
+
+def recall(found: NDArray[np.int64], true: NDArray[np.int64]) -> float:
+    """Return the share of the true ids that were found."""
+    hits = [np.isin(one, other).mean() for one, other in zip(true, found, strict=True)]
+    return float(np.mean(hits))
+
+
+def timed(rounds: int, sides: dict[str, Callable[[], object]]) -> dict[str, float]:
+    """Run all sides in turn; return the median seconds of each."""
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for round_ in range(rounds + 1):
+        for name, side in sides.items():
+            start = time.perf_counter()
+            side()
+            if round_:  # the first one warms up
+                seconds[name].append(time.perf_counter() - start)
+    return {name: statistics.median(times) for name, times in seconds.items()}
+
+
+def read_bandwidth(codes: list[NDArray[np.uint8]], rounds: int) -> float:
+    """Return the fastest plain read of arrays by torch on all cores, bytes a second."""
+    views = [torch.from_numpy(code).view(torch.int64) for code in codes]
+    size = sum(code.nbytes for code in codes)
+    best = 0.0
+    for _ in range(rounds):
+        for read in (torch.sum, torch.max):
+            start = time.perf_counter()
+            for view in views:
+                read(view)
+            best = max(best, size / (time.perf_counter() - start))
+    return best
+
+
+def search(
+    shards: list[OpenShard], codec: Codec, queries: Floats, k: int, *, again: bool = True
+) -> NDArray[np.int64]:
+    """Return the ids of the k nearest as `Bank.search` finds them, (queries, k)."""
+    best = int(np.ceil(k * OVERSAMPLE[codec.format])) + 32 if again else k
+    ids = find(shards, codec, queries, best, threads=THREADS).ids
+    if not again or codec.format == "compact":  # compact ones are encoded again, elsewhere
+        return ids
+    similarities = rescore(shards, codec, queries, ids, threads=THREADS)
+    order = np.argsort(-similarities, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(ids, order, axis=1)
+
+
+def scan(arguments: argparse.Namespace, folder: Path) -> None:
+    """Few queries: all sentences at the speed of memory."""
+    vectors = Made(arguments.sentences, arguments.vectors)
+    queries, k, count = vectors.queries(arguments.queries), arguments.k, arguments.sentences
+    true = exact(vectors, queries, k)
+    stored = {}
+    for format_ in FORMATS:
+        codec = fit_codec(format_, vectors.chunk(0, min(SHARD, count)))
+        stored[format_] = (write(vectors, codec, folder / format_), codec)
+    floats = torch.empty((count, DIMENSION))
+    for number, chunk in enumerate(vectors):
+        floats[number * SHARD : number * SHARD + len(chunk)] = torch.from_numpy(chunk)
+    asked = torch.from_numpy(queries)
+    faiss.omp_set_num_threads(THREADS)
+    sides: dict[str, Callable[[], object]] = {
+        "torch float32 matmul + topk": lambda: torch.mm(floats, asked.T).topk(k, dim=0),
+        "FAISS IndexFlatIP": lambda: faiss.knn(
+            queries, floats.numpy(), k, metric=faiss.METRIC_INNER_PRODUCT
+        ),
+    }
+    for format_, (shards, codec) in stored.items():
+        sides[f"tilth {format_}, scan"] = lambda s=shards, c=codec: search(
+            s, c, queries, k, again=False
+        )
+        sides[f"tilth {format_}"] = lambda s=shards, c=codec: search(s, c, queries, k)
+    seconds = timed(arguments.rounds, sides)
+    print(f"{count:,} x {DIMENSION}, {len(queries)} queries, k = {k:,}, {THREADS} threads")
+    torch_rate = count / seconds["torch float32 matmul + topk"]
+    faiss_rate = count / seconds["FAISS IndexFlatIP"]
+    for name, value in seconds.items():
+        rate = count / value
+        line = f"{name:28} {1e3 * value:8.1f} ms {rate / 1e6:8.1f} M sentences/s"
+        if name.startswith("tilth"):
+            shards, codec = stored[name.split()[1].strip(",")]
+            again = not name.endswith("scan")
+            found = search(shards, codec, queries, k, again=again)
+            wanted = "candidates' recall" if again and codec.format == "compact" else "recall"
+            line += (
+                f"  {rate / torch_rate:5.2f} x torch {rate / faiss_rate:5.2f} x FAISS"
+                f"  {wanted} {recall(found, true):.4f}"
+                f"  {codec.bytes_scanned} bytes scanned, {codec.bytes_stored} stored"
+            )
+        print(line, flush=True)
+    shards, codec = stored["int8"]
+    fastest = read_bandwidth([shard.codes for shard in shards], arguments.rounds)
+    for name in ("tilth int8, scan", "tilth int8"):
+        rate = count * codec.bytes_scanned / seconds[name]
+        print(f"{name}: {rate / 1e9:.1f} GB/s, {rate / fastest:.0%} of {fastest / 1e9:.1f} GB/s")
+
+
+def many(arguments: argparse.Namespace, folder: Path) -> None:
+    """Many queries: products block by block."""
+    vectors = Made(arguments.sentences, arguments.vectors)
+    queries, k, count = vectors.queries(arguments.queries), arguments.k, arguments.sentences
+    floats = np.concatenate(list(vectors))
+    flat = faiss.IndexFlatIP(DIMENSION)
+    flat.add(floats)
+    faiss.omp_set_num_threads(THREADS)
+    true = flat.search(queries[:500], k)[1]
+    stored = {}
+    for format_ in FORMATS:
+        codec = fit_codec(format_, vectors.chunk(0, min(SHARD, count)))
+        stored[format_] = (write(vectors, codec, folder / format_), codec)
+    sides: dict[str, Callable[[], object]] = {"FAISS IndexFlatIP": lambda: flat.search(queries, k)}
+    for format_, (shards, codec) in stored.items():
+        sides[f"tilth {format_}"] = lambda s=shards, c=codec: search(s, c, queries, k)
+    seconds = timed(arguments.rounds, sides)
+    print(f"{count:,} x {DIMENSION}, {len(queries):,} queries, k = {k:,}, {THREADS} threads")
+    for name, value in seconds.items():
+        line = f"{name:20} {value:7.2f} s {len(queries) / value:8.1f} queries/s"
+        if name.startswith("tilth"):
+            shards, codec = stored[name.split()[1]]
+            found = recall(search(shards, codec, queries[:500], k), true)
+            line += f"  {seconds['FAISS IndexFlatIP'] / value:5.2f} x FAISS  recall {found:.4f}"
+        print(line, flush=True)
+
+
+def main() -> None:
+    """Run a part."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("part", choices=("scan", "many", "build"))
+    parser.add_argument("--sentences", type=int, help="default: 4 million, many: 1 million")
+    parser.add_argument("--queries", type=int, help="default: 2, many: 5,000")
+    parser.add_argument("--k", type=int, help="default: 10,000, many: 100")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--vectors", type=Path, help="float32 unit vectors as .npy")
+    parser.add_argument("--data", type=Path, help="build: a folder with bank/")
+    parser.add_argument("--format", choices=FORMATS, default="int8", help="build: of the vectors")
+    parser.add_argument("--folder", type=Path, help="for the files; default: a temporary one")
+    arguments = parser.parse_args()
+    defaults = {"many": (1_000_000, 5000, 100)}.get(arguments.part, (4_000_000, 2, 10_000))
+    arguments.sentences = arguments.sentences or defaults[0]
+    arguments.queries = arguments.queries or defaults[1]
+    arguments.k = arguments.k or defaults[2]
+    folder = Path(tempfile.mkdtemp(dir=arguments.folder))
+    try:
+        {"scan": scan, "many": many, "build": build}[arguments.part](arguments, folder)
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
