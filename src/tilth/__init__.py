@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tilth.bank import Bank, task_queries
     from tilth.data import curate
     from tilth.encoders.bi_encoder import train_encoder
     from tilth.evaluate.sts import evaluate_sts
@@ -12,17 +13,20 @@ if TYPE_CHECKING:
     from tilth.models import load_encoder, load_lm
 
 __all__ = [
-    "curate", "evaluate_sts", "generate", "load_encoder", "load_lm", "load_task", "train_encoder",
+    "Bank", "curate", "evaluate_sts", "generate", "load_encoder", "load_lm", "load_task",
+    "task_queries", "train_encoder",
 ]  # fmt: skip
 
 # Public name -> where it lives: `import tilth` loads nothing heavy.
 _HOMES = {
+    "Bank": "tilth.bank",
     "curate": "tilth.data",
     "evaluate_sts": "tilth.evaluate.sts",
     "generate": "tilth.generation.dataset",
     "load_encoder": "tilth.models",
     "load_lm": "tilth.models",
     "load_task": "tilth.generation.task",
+    "task_queries": "tilth.bank",
     "train_encoder": "tilth.encoders.bi_encoder",
 }
 

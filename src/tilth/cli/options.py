@@ -48,3 +48,11 @@ Pooling = Annotated[
         help="How tokens become one vector: mean, cls or max; default: as saved, else mean."
     ),
 ]
+Bank = Annotated[Path, typer.Argument(help="The bank's folder.")]
+BankEncoder = Annotated[
+    str | None,
+    typer.Option(
+        "--encoder",
+        help="The bank's encoder, where the name it was built with leads elsewhere now.",
+    ),
+]

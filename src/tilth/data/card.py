@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+_SYNTHETIC = "synthetic"
 _SIZES = (
     (1_000, "n<1K"),
     (10_000, "1K<n<10K"),
@@ -36,7 +37,8 @@ class Card:
         model: what wrote the texts.
         seed: of the random numbers.
         task_categories: the hub's names, such as `text-classification`.
-        tags: the hub's tags beside `synthetic` and `tilth`.
+        tags: the hub's tags beside `tilth` and, of such texts, `synthetic`.
+        texts: what they are.
         extra: more sections, (heading, Markdown) pairs.
         configs: config -> split -> path in the folder; the writer fills it in.
         content: a hash of the files; the writer fills it in.
@@ -54,6 +56,7 @@ class Card:
     seed: int | None = None
     task_categories: Sequence[str] = ()
     tags: Sequence[str] = ()
+    texts: str = _SYNTHETIC
     extra: Sequence[tuple[str, str]] = ()
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     content: str | None = None
@@ -73,7 +76,8 @@ class Card:
         if self.task_categories:
             head["task_categories"] = list(self.task_categories)
         head["size_categories"] = [next((n for top, n in _SIZES if rows < top), "n>1T")]
-        head["tags"] = ["synthetic", "tilth", *self.tags]
+        synthetic = [_SYNTHETIC] if self.texts == _SYNTHETIC else []
+        head["tags"] = [*synthetic, "tilth", *self.tags]
         if self.configs:
             head["configs"] = [
                 _config(name, splits, self.content) for name, splits in self.configs.items()
@@ -111,7 +115,7 @@ class Card:
         return "\n".join(["```python", *lines, "```"])
 
     def _facts(self) -> str:
-        facts = ["- Texts: synthetic"]
+        facts = [f"- Texts: {self.texts}"]
         if self.command:
             facts.append(f"- Command: {_code(f'tilth {self.command}')}")
         if self.model is not None:

@@ -65,17 +65,34 @@ def open_encoder(
     Raises:
         InputError: there is no such encoder.
     """
+    if not is_words(name):
+        return load_encoder(name, pooling=pooling, device=device)
+    if pooling is not None:
+        raise InputError(f"encoder {name!r} averages word vectors: leave pooling out")
+    texts = dict.fromkeys(text for sts in sets for text in (*sts.texts_a, *sts.texts_b))
+    return open_words(name, list(texts))
+
+
+def is_words(name: str, *, fitted: bool = False) -> bool:
+    """Say whether a name is of word vectors; with `fitted`, of such as need sentences."""
     kind, _, file = name.partition(":")
-    if file and (kind in _WORDS or kind == "usif"):
-        if pooling is not None:
-            raise InputError(f"encoder {name!r} averages word vectors: leave pooling out")
-        texts = list(dict.fromkeys(text for sts in sets for text in (*sts.texts_a, *sts.texts_b)))
-        if kind == "usif":
-            return usif(file, sentences=texts)
-        return word_vectors(
-            file, weights=_WORDS[kind], sentences=texts if kind == "words-idf" else None
-        )
-    return load_encoder(name, pooling=pooling, device=device)
+    kinds = ("words-idf", "usif") if fitted else (*_WORDS, "usif")
+    return bool(file) and kind in kinds
+
+
+def open_words(name: str, sentences: Sequence[str]) -> SentenceTransformer:
+    """Load word vectors by a name of which `is_words` holds.
+
+    Args:
+        name: see `open_encoder`.
+        sentences: what idf counts and uSIF is fitted on.
+    """
+    kind, _, file = name.partition(":")
+    if kind == "usif":
+        return usif(file, sentences=sentences)
+    return word_vectors(
+        file, weights=_WORDS[kind], sentences=sentences if kind == "words-idf" else None
+    )
 
 
 def measure(encoder: SentenceTransformer, found: Sequence[StsSet], out: Path) -> list[Measured]:

@@ -32,6 +32,7 @@ _PART = re.compile(r"part-(\d{5,})\.parquet")
 _OWNED = (
     "parts", "dataset", "curated", "model", "checkpoints", "results.json", "results.md",
     "report.html", "bank.json", "codec.safetensors", "shards", "adding", "index",
+    "encoder",
 )  # fmt: skip
 _LOCK = ".tilth-lock"
 _STALE = re.compile(rf"{re.escape(TEMPORARY)}\d+-.+")

@@ -1,0 +1,231 @@
+"""tilth bank: sentences of raw text, searched by meaning."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tilth.cli import bank_search, options
+from tilth.cli.screen import note, print_json, print_table
+from tilth.errors import TilthError
+
+app = typer.Typer(no_args_is_help=True, help="Keep raw sentences by the million, and search them.")
+
+app.command("search")(bank_search.search)
+
+_SHOWN_SOURCES = 30  # on a terminal; pipes and --json have all
+
+_Sources = Annotated[
+    list[str],
+    typer.Argument(
+        help="txt, jsonl, csv, tsv (also gz) or parquet files, folders of them, or hub data sets."
+    ),
+]
+_Split = Annotated[str, typer.Option(help="The split of a data set.")]
+_NoNear = Annotated[bool, typer.Option("--no-near", help="Let near duplicates stay.")]
+_Workers = Annotated[
+    int | None, typer.Option(min=1, help="Processes; default: one per core.", show_default=False)
+]
+_ShardMegabytes = Annotated[
+    int, typer.Option(help="Raw text of a shard; for billions of sentences take 128 or more.")
+]
+
+
+@app.command("build")
+def build(
+    sources: _Sources,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The bank's folder.")],
+    encoder: Annotated[
+        str,
+        typer.Option(
+            "--encoder",
+            "-e",
+            help="starter (static, 256 dimensions), a folder, a hub id, the run of a training, or "
+            "word vectors: words:FILE, words-idf:FILE, words-sif:FILE, usif:FILE.",
+        ),
+    ] = "starter",
+    format: Annotated[  # noqa: A002 - the option's name
+        str, typer.Option("--format", help="Of the vectors: int8, or compact: a third of that.")
+    ] = "int8",
+    column: options.Column = None,
+    split: _Split = "train",
+    language: Annotated[
+        str, typer.Option(help="Whose sentences are kept (en, de, fr ...), or none: of all.")
+    ] = "en",
+    min_chars: Annotated[int, typer.Option(help="Characters of a sentence at least.")] = 10,
+    max_chars: Annotated[int, typer.Option(help="Characters of a sentence at most.")] = 500,
+    min_words: Annotated[int, typer.Option(help="Words of a sentence at least.")] = 3,
+    min_letters: Annotated[float, typer.Option(help="Share of letters at least.")] = 0.5,
+    max_symbols: Annotated[
+        float, typer.Option(help="Share at most of what is no letter, digit or usual punctuation.")
+    ] = 0.2,
+    keep_markup: Annotated[
+        bool, typer.Option("--keep-markup", help="Keep sentences with HTML, wiki markup or code.")
+    ] = False,
+    no_near: _NoNear = False,
+    workers: _Workers = None,
+    shard_megabytes: _ShardMegabytes = 16,
+    seed: Annotated[int, typer.Option(help="Of the random turn of the vectors.")] = 0,
+    device: options.Device = "auto",
+    overwrite: options.Overwrite = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
+) -> None:
+    """Make a bank of raw text: sentences, cleaned, without duplicates, encoded.
+
+    [dim]tilth bank build corpus/ notes.txt.gz --out runs/bank[/dim]
+    """
+    from tilth.bank import Rules
+    from tilth.recipes.banking import build_named, is_built
+
+    rules = Rules(
+        min_chars, max_chars, min_words, min_letters, max_symbols, not keep_markup,
+        None if language == "none" else language,
+    )  # fmt: skip
+    was_built, fresh = is_built(out), overwrite or not (out / "run.json").exists()
+    begun = time.monotonic()
+    build_named(
+        out, sources, encoder=encoder, format=format, rules=rules, near=not no_near, column=column,
+        split=split, seed=seed, shard_megabytes=shard_megabytes, workers=workers, device=device,
+        overwrite=overwrite, quiet=quiet,
+    )  # fmt: skip
+    if was_built and not overwrite:
+        note(f"{out}: was built before, with the same settings: nothing to do")
+    _print_made(out, time.monotonic() - begun if fresh else None, json=json)
+    note(f'next: tilth bank search {out} "a sentence"')
+
+
+@app.command("add")
+def add(
+    bank: options.Bank,
+    sources: _Sources,
+    encoder: options.BankEncoder = None,
+    column: options.Column = None,
+    split: _Split = "train",
+    no_near: _NoNear = False,
+    workers: _Workers = None,
+    shard_megabytes: _ShardMegabytes = 16,
+    device: options.Device = "auto",
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Drop an unfinished adding of other sources.")
+    ] = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
+) -> None:
+    """Add raw text to a bank, without what it holds already.
+
+    [dim]tilth bank add runs/bank more.jsonl --column body[/dim]
+    """
+    from tilth.recipes.banking import add_named, describe_bank
+
+    before = describe_bank(bank)["sentences"]
+    add_named(
+        bank, sources, encoder=encoder, near=not no_near, column=column, split=split,
+        shard_megabytes=shard_megabytes, workers=workers, device=device, overwrite=overwrite,
+        quiet=quiet,
+    )  # fmt: skip
+    _print_made(bank, None, json=json)
+    note(f"{describe_bank(bank)['sentences'] - before:,} sentences were added")
+
+
+@app.command("info")
+def info(bank: options.Bank, json: options.Json = False) -> None:
+    """Say what a bank holds.
+
+    [dim]tilth bank info runs/bank[/dim]
+    """
+    from tilth.recipes.banking import describe_bank
+
+    found = describe_bank(bank)
+    if json:
+        print_json(found)
+        return
+    rows = [
+        *_counts(found),
+        ("shards", f"{found['shards']:,}"),
+        ("additions", f"{found['additions']:,}"),
+        ("encoder", f"{found['encoder']} ({found['dimension']} dimensions)"),
+        ("encoder's fingerprint", found["fingerprint"]),
+        ("format", found["format"]),
+        *((f"on disk: {name}", _size(size)) for name, size in found["bytes"].items()),
+        *((f"rule: {name}", _plain(value)) for name, value in found["rules"].items()),
+        ("created", found["created"]),
+        *((f"made with {name}", version) for name, version in found["versions"].items()),
+    ]
+    print_table(str(bank), ("", ""), rows)
+    sources = list(found["sources"].items())
+    some = sources if not sys.stdout.isatty() else sources[:_SHOWN_SOURCES]
+    print_table(
+        "1 source" if len(sources) == 1 else f"{len(sources):,} sources",
+        ("", "sentences"),
+        [(name, "" if count is None else f"{count:,}") for name, count in some],
+    )
+    if len(some) < len(sources):
+        note(f"{len(sources) - len(some):,} more sources: --json names all")
+
+
+@app.command("check")
+def check(bank: options.Bank, quiet: options.Quiet = False, json: options.Json = False) -> None:
+    """Read every byte of a bank and name each file that is not as it was written.
+
+    [dim]tilth bank check runs/bank[/dim]
+    """
+    from tilth.recipes.banking import check_bank
+
+    found = check_bank(bank, quiet=quiet)
+    if json:
+        print_json({"files": found.files, "bytes": found.size, "damaged": found.damaged})
+    else:
+        for line in found.damaged:
+            print(line)
+    if found.damaged:
+        raise TilthError(
+            f"{bank}: {len(found.damaged):,} of {found.files:,} files are damaged or missing: "
+            "restore them from a copy, or build the bank anew"
+        )
+    if not json:
+        print(f"{found.files:,} files, {_size(found.size)}: all as they were written")
+
+
+def _print_made(bank: Path, seconds: float | None, *, json: bool) -> None:
+    """Print what a bank holds after a building or an adding."""
+    from tilth.recipes.banking import describe_bank
+
+    found = describe_bank(bank)
+    rate = None
+    if seconds is not None:
+        rate = round((found["sentences"] + sum(found["dropped"].values())) / seconds)
+        found |= {"seconds": round(seconds, 1), "sentences_a_second": rate}
+    if json:
+        print_json(found)
+        return
+    rows = _counts(found)
+    if seconds is not None:
+        rows.append(("this run", f"{seconds:,.0f} s, {rate:,} sentences read a second"))
+    print_table(str(bank), ("", ""), rows)
+
+
+def _counts(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [
+        ("sentences", f"{found['sentences']:,}"),
+        *((f"dropped: {reason}", f"{count:,}") for reason, count in found["dropped"].items()),
+        ("documents", f"{found['documents']:,}"),
+        ("on disk", f"{_size(found['bytes']['all'])}, {found['bytes_a_sentence']} bytes each"),
+    ]
+
+
+def _size(size: float) -> str:
+    for unit in ("B", "KB", "MB"):
+        if size < 1000:
+            return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
+        size /= 1000
+    return f"{size:,.1f} GB"
+
+
+def _plain(value: Any) -> str:
+    return "none" if value is None else str(value)

@@ -1,0 +1,214 @@
+"""tilth bank search: the nearest sentences of texts, or of a task."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tilth.cli import options
+from tilth.cli.screen import note, print_json, print_table
+from tilth.errors import InputError
+
+if TYPE_CHECKING:
+    from tilth.recipes.searching import Searched
+
+# On a terminal; pipes and --json have all.
+_SHOWN_QUERIES = 12
+_SHOWN_HITS = 10
+_WIDTHS = (2, 10, 18)  # of the columns beside the text
+_LINES = 13  # columns between and around four
+_LEAST_WIDTH = 20
+_ENDS = ("nearest", "farthest")
+
+
+def search(
+    bank: options.Bank,
+    texts: Annotated[
+        list[str] | None, typer.Argument(metavar="[TEXT]...", help="Queries, a sentence each.")
+    ] = None,
+    queries: Annotated[
+        str | None, typer.Option("--queries", help="A file, folder or data set of queries.")
+    ] = None,
+    column: options.Column = None,
+    task: Annotated[
+        str | None,
+        typer.Option("--task", help="A labelled set that stands for a task: texts, pairs, tokens."),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            help="Queries of the task: all-average (one), label-average (one per label or entity "
+            "type; the default), per-sentence, clusters.",
+            show_default=False,
+        ),
+    ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(help="The task's column of texts, or two of pairs with a comma between."),
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="The task's column of labels or tags.")] = None,
+    clusters: Annotated[
+        int | None, typer.Option(help="Clusters per label; default 8.", show_default=False)
+    ] = None,
+    k: Annotated[
+        int | None,
+        typer.Option("-k", help="Sentences wanted of each query; default 10.", show_default=False),
+    ] = None,
+    min_similarity: Annotated[
+        float | None, typer.Option(help="Leave out less similar ones (cosine, -1 to 1).")
+    ] = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--source", help="Only sentences of this source: its name, one with *, or a folder."
+        ),
+    ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--without", help="A set, such as the task's test set, whose texts are left out."
+        ),
+    ] = None,
+    no_near: Annotated[
+        bool, typer.Option("--no-near", help="Let near duplicates of --without stay.")
+    ] = False,
+    no_own: Annotated[
+        bool, typer.Option("--no-own", help="Leave out the queries' own texts.")
+    ] = False,
+    oversample: Annotated[
+        float | None,
+        typer.Option(
+            help="Sentences scored again for each one wanted; default 1.2, of compact banks 3.",
+            show_default=False,
+        ),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="That scan; default: one per core.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the clusters.")] = 0,
+    encoder: options.BankEncoder = None,
+    device: options.Device = "auto",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="A run folder for all hits, as a data set."),
+    ] = None,
+    overwrite: options.Overwrite = False,
+    json: options.Json = False,
+) -> None:
+    """Find the sentences of a bank that are nearest to texts, or to a task.
+
+    [dim]tilth bank search runs/bank "Which river runs through Vienna?" -k 5[/dim]
+
+    [dim]tilth bank search runs/bank --task train.jsonl --without test.jsonl -k 10000 -o runs/hits
+    [/dim]
+    """
+    from tilth.recipes.banking import open_named
+    from tilth.recipes.searching import Filters, Wanted
+    from tilth.recipes.searching import search as find
+    from tilth.recipes.searching import search_to_run as find_all
+
+    if task is None and (kind, text, label, clusters) != (None,) * 4:
+        raise InputError("--kind, --text, --label and --clusters go with --task: name one")
+    if column is not None and queries is None:
+        raise InputError("--column goes with --queries: name a file, or leave it out")
+    wanted = Wanted(
+        texts or (), queries, column, task, kind or "label-average",
+        text.split(",") if text else None, label, 8 if clusters is None else clusters, seed,
+    )  # fmt: skip
+    opened = open_named(bank, encoder=encoder, device=device)
+    filters = Filters(
+        min(_SHOWN_HITS, len(opened)) if k is None else k,
+        min_similarity, source, without or (), not no_near, not no_own, oversample,
+    )  # fmt: skip
+    if out is not None:
+        found = find_all(
+            opened, wanted, filters, out, threads=threads, overwrite=overwrite, say=note
+        )
+        _print_kept(found, out, json=json)
+        return
+    searched = find(opened, wanted, filters, threads=threads, say=note)
+    if json:
+        print_json({"bank": str(bank), "encoder": opened.manifest.encoder, **searched.to_dict()})
+    elif sys.stdout.isatty():
+        _show(searched)
+    else:
+        _print_lines(searched)
+    _say_removed(searched.hits.removed)
+
+
+def _show(searched: Searched) -> None:
+    """Print a table for each query, each hit on one line of the terminal."""
+    console = Console()
+    width = max(_LEAST_WIDTH, console.width - sum(_WIDTHS) - _LINES)
+    for query in range(min(len(searched.hits), _SHOWN_QUERIES)):
+        told = searched.summary(query)
+        rows = searched.found(query, _SHOWN_HITS)
+        if not rows:
+            console.print(f"{told['query']}: no sentence is near enough", markup=False)
+            continue
+        table = Table(title_justify="left", title_style="bold")
+        table.title = " ".join(told["query"].split()).replace("[", r"\[")
+        for name, columns in zip(
+            ("", "similarity", "text", "source"), (*_WIDTHS[:2], width, _WIDTHS[2]), strict=True
+        ):
+            table.add_column(
+                name,
+                justify="left" if name in ("text", "source") else "right",
+                width=columns,
+                no_wrap=True,
+                overflow="ellipsis",
+            )
+        for row in rows:
+            source = Path(row["source"]).name.replace("[", r"\[")
+            text = row["text"].replace("[", r"\[")
+            table.add_row(str(row["rank"]), f"{row['similarity']:.3f}", text, source)
+        console.print(table)
+        if told["hits"] > len(rows):
+            note(f"{told['hits'] - len(rows):,} more: a pipe, --json or --out RUN has them all")
+    if (more := len(searched.hits) - _SHOWN_QUERIES) > 0:
+        note(f"{more:,} more queries: a pipe, --json or --out RUN has them all")
+
+
+def _print_lines(searched: Searched) -> None:
+    """Print a line for each hit, its fields parted by tabs."""
+    print("query", "rank", "similarity", "id", "text", "source", sep="\t")
+    for query in range(len(searched.hits)):
+        name = " ".join(searched.hits.names[query].split())
+        for row in searched.found(query):
+            text, source = (" ".join(row[key].split()) for key in ("text", "source"))
+            print(name, row["rank"], row["similarity"], row["id"], text, source, sep="\t")
+
+
+def _print_kept(found: Mapping[str, Any], out: Path, *, json: bool) -> None:
+    if json:
+        print_json(found)
+    else:
+        some: Sequence[Mapping[str, Any]] = found["queries"][:_SHOWN_QUERIES]
+        print_table(
+            "1 query" if len(found["queries"]) == 1 else f"{len(found['queries']):,} queries",
+            ("", "averages", "hits", "nearest", "farthest"),
+            [
+                (
+                    query["query"],
+                    f"{query['sentences']:,}",
+                    f"{query['hits']:,}",
+                    *("" if query[end] is None else f"{query[end]:.3f}" for end in _ENDS),
+                )
+                for query in some
+            ],
+        )
+        if len(some) < len(found["queries"]):
+            note(f"{len(found['queries']) - len(some):,} more queries: see {out / 'results.json'}")
+    _say_removed(found["removed"])
+    note(f"data set: {out / 'dataset'}")
+
+
+def _say_removed(removed: Mapping[str, int]) -> None:
+    for reason, count in removed.items():
+        note(f"left out, {reason}: {count:,}")

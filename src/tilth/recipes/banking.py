@@ -1,0 +1,206 @@
+"""Banks by any encoder name the command line takes: word vectors as well, fitted ones kept."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from tilth.bank import Bank, Rules, add_to_bank, build_bank
+from tilth.bank.codes import Format
+from tilth.bank.documents import find_sources, read_blocks
+from tilth.bank.encode import TextEncoder
+from tilth.bank.store import MANIFEST, damaged, disk_use, load_codec, read_manifest
+from tilth.bank.text import sentences_of
+from tilth.errors import InputError, TilthError
+from tilth.models.encoder import load_encoder
+from tilth.recipes.measuring import is_words, open_words, refuse_inside
+from tilth.runs.files import TEMPORARY, disk_errors
+from tilth.runs.progress import Progress
+
+# Where a bank keeps an encoder that was fitted on its own sentences.
+ENCODER = "encoder"
+# What such an encoder is fitted on: the beginnings of so many sources, evenly chosen.
+_FITTED_SOURCES = 256
+_FITTED_BYTES = 1 << 19
+# Above so many sentences, counting those of each source would take seconds.
+_COUNTED = 100_000_000
+
+
+def build_named(
+    path: Path,
+    sources: Sequence[str],
+    *,
+    encoder: str,
+    format: str,  # noqa: A002 - the word of the command line
+    rules: Rules,
+    near: bool,
+    column: str | None,
+    split: str,
+    seed: int,
+    shard_megabytes: int,
+    workers: int | None,
+    device: str,
+    overwrite: bool,
+    quiet: bool,
+) -> Bank:
+    """Build a bank as `build_bank` does, with an encoder by any name of the command line.
+
+    Word vectors that are fitted on sentences (`words-idf:FILE`, `usif:FILE`) are fitted on the
+    beginnings of the sources and saved in the bank.
+
+    Raises:
+        InputError: a source, a setting or the encoder is wrong, or `path` holds a source.
+        TilthError: the disk is full, or a file is damaged.
+    """
+    if format not in get_args(Format):
+        raise InputError(f"format {format!r} is unknown: use {' or '.join(get_args(Format))}")
+    refuse_inside(path, *sources)
+    chosen: str | TextEncoder = encoder
+    if is_words(encoder):
+        texts = []
+        if is_words(encoder, fitted=True):
+            texts = _beginnings(sources, rules, column=column, split=split)
+        chosen = TextEncoder(open_words(encoder, texts), encoder)
+    bank = build_bank(
+        path, sources, encoder=chosen, format=cast(Format, format), rules=rules, near=near,
+        column=column, split=split, seed=seed, shard_megabytes=shard_megabytes, workers=workers,
+        device=device, overwrite=overwrite, quiet=quiet,
+    )  # fmt: skip
+    if isinstance(chosen, TextEncoder) and is_words(encoder, fitted=True):
+        _save(chosen, path / ENCODER)
+    return bank
+
+
+def add_named(path: Path, sources: Sequence[str], *, encoder: str | None, **options: Any) -> Bank:
+    """Add to a bank as `add_to_bank` does, with an encoder by any name of the command line."""
+    refuse_inside(path, *sources)
+    return add_to_bank(path, sources, encoder=_encoder(path, encoder), **options)
+
+
+def open_named(path: Path, *, encoder: str | None = None, device: str = "auto") -> Bank:
+    """Open a bank as `Bank.open` does, with an encoder by any name of the command line."""
+    return Bank.open(path, encoder=_encoder(path, encoder), device=device)
+
+
+def _encoder(path: Path, name: str | None) -> str | TextEncoder | None:
+    """Return what `Bank.open` is to be given for an encoder; None: it knows itself."""
+    built_with = read_manifest(path).encoder
+    if is_words(built_with, fitted=True) and name in (None, built_with):
+        if not (path / ENCODER / "modules.json").is_file():
+            raise TilthError(
+                f"{path / ENCODER}: the encoder {built_with!r}, fitted for this bank, is missing: "
+                "run its `tilth bank build` again, or restore it from a copy"
+            )
+        return TextEncoder(load_encoder(str(path / ENCODER), device="cpu"), built_with)
+    asked = built_with if name is None else name
+    if is_words(asked, fitted=True):
+        raise InputError(
+            f"encoder {asked!r} is fitted when a bank is built, {path} was built with "
+            f"{built_with!r}: leave --encoder out"
+        )
+    if is_words(asked):
+        return TextEncoder(open_words(asked, ()), asked)
+    return name
+
+
+def _beginnings(
+    sources: Sequence[str], rules: Rules, *, column: str | None, split: str
+) -> list[str]:
+    found = find_sources(sources, column=column, split=split)
+    step = -(-len(found) // _FITTED_SOURCES)
+    texts: dict[str, None] = {}
+    for source in found[::step]:
+        block = next(iter(read_blocks(source, block_bytes=_FITTED_BYTES)))
+        texts.update(dict.fromkeys(sentences_of(block, rules).table["text"].to_pylist()))
+    return list(texts)
+
+
+def _save(encoder: TextEncoder, folder: Path) -> None:
+    """Save an encoder, unless it is there: the folder is there whole or not at all."""
+    if folder.is_dir():
+        return
+    temporary = folder.with_name(f"{TEMPORARY}{os.getpid()}-{folder.name}")
+    with disk_errors(folder):
+        shutil.rmtree(temporary, ignore_errors=True)
+        encoder.model.save(str(temporary))
+        temporary.rename(folder)
+
+
+def describe_bank(path: Path) -> dict[str, Any]:
+    """Return what a bank holds, for `tilth bank info`; its encoder is not loaded.
+
+    Raises:
+        InputError: there is no bank.
+        TilthError: a file of it is missing or damaged.
+    """
+    bank = Bank.open(path)
+    manifest = bank.manifest
+    known = manifest.sentences <= _COUNTED
+    counts = bank.sources() if known else dict.fromkeys(manifest.sources)
+    return {
+        "bank": str(path),
+        "sentences": manifest.sentences,
+        "documents": manifest.documents,
+        "dropped": manifest.dropped,
+        "encoder": manifest.encoder,
+        "dimension": manifest.dimension,
+        "fingerprint": manifest.fingerprint,
+        "format": manifest.format,
+        "rules": manifest.rules,
+        "bytes": {**disk_use(manifest), "all": manifest.bytes},
+        "bytes_a_sentence": round(manifest.bytes / manifest.sentences, 1),
+        "shards": len(manifest.shards),
+        "additions": manifest.jobs - 1,
+        "created": manifest.created,
+        "versions": manifest.versions,
+        "sources": counts,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What reading all of a bank has shown.
+
+    Attributes:
+        files: how many were read.
+        size: their bytes, as the manifest has them.
+        damaged: a line for each file that is not as it was written.
+    """
+
+    files: int
+    size: int
+    damaged: list[str]
+
+
+def check_bank(path: Path, *, quiet: bool = False) -> Checked:
+    """Read every byte of a bank, also of one that `Bank.open` refuses.
+
+    Raises:
+        InputError: there is no bank.
+        TilthError: its manifest is damaged.
+    """
+    manifest = read_manifest(path)
+    lines = []
+    try:
+        load_codec(path, manifest)
+    except TilthError as error:
+        lines.append(str(error))
+    with Progress(manifest.bytes >> 20, quiet=quiet, what="MB") as progress:
+        done = 0
+
+        def advance(size: int) -> None:
+            nonlocal done
+            progress.advance((done + size >> 20) - (done >> 20))
+            done += size
+
+        lines += damaged(path, manifest, advance)
+    return Checked(1 + sum(len(shard.files) for shard in manifest.shards), manifest.bytes, lines)
+
+
+def is_built(path: Path) -> bool:
+    """Say whether a folder holds a finished bank."""
+    return (path / MANIFEST).is_file()
