@@ -32,6 +32,8 @@ _COMPACT_BYTES = 72
 # Bytes by which a group of codes grows: loops over fewer or odd numbers are slow.
 _GROUP_BYTES = 8
 _FINE_LEVELS = 16
+# Whose numbers stay in the cache from step to step.
+_ROWS_AT_ONCE = 1024
 _LARGEST_INT32 = 2**31 - 1
 
 
@@ -109,6 +111,18 @@ class Codec:
         Args:
             vectors: L2-normalised. # (sentences, dimension)
         """
+        parts = [
+            self._encode(vectors[start : start + _ROWS_AT_ONCE])
+            for start in range(0, max(len(vectors), 1), _ROWS_AT_ONCE)
+        ]
+        fine = [part.fine for part in parts if part.fine is not None]
+        return Codes(
+            np.concatenate([part.codes for part in parts]),
+            np.concatenate([part.scales for part in parts]),
+            np.concatenate(fine) if fine else None,
+        )
+
+    def _encode(self, vectors: Floats) -> Codes:
         turned = np.matmul(vectors - self.mean, self.turn, dtype=np.float32)  # (sentences, turned)
         return _encode_int8(turned) if self.format == "int8" else self._encode_compact(turned)
 
@@ -265,12 +279,13 @@ def _encode_int8(turned: Floats) -> Codes:
     low = scales.astype(np.float32) * 127 < largest
     scales[low] = np.nextafter(scales[low], np.float16(np.inf))
     steps = np.maximum(scales.astype(np.float32), 1e-12)[:, None]
-    scaled = turned / steps
-    codes = np.rint(scaled)
-    rest = np.clip(np.floor((scaled - codes + 0.5) * _FINE_LEVELS), 0, _FINE_LEVELS - 1)
-    return Codes(
-        codes.astype(np.int8).view(np.uint8), scales[:, None], _pack(rest.astype(np.uint8), 4)
-    )
+    # In sixteenths of a step, above 0 so that cutting off rounds down: the last four bits are fine,
+    # those before them the code, rounded to the nearest.
+    places = turned * (_FINE_LEVELS / steps) + np.float32(_FINE_LEVELS * 128 + _FINE_LEVELS / 2)
+    levels = places.astype(np.int16)
+    codes = (levels >> 4) - np.int16(128)
+    rest = (levels & np.int16(_FINE_LEVELS - 1)).astype(np.uint8)
+    return Codes(codes.astype(np.int8).view(np.uint8), scales[:, None], _pack(rest, 4))
 
 
 def _pack(levels: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
