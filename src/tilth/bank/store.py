@@ -121,7 +121,7 @@ def read_manifest(bank: Path) -> Manifest:
     file = bank / MANIFEST
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         unfinished = (bank / "run.json").is_file()
         mend = (
             "its building is not finished: run the same `tilth bank build` again"
