@@ -112,6 +112,6 @@ class TextEncoder:
                 )
                 vectors[rows] = np.asarray(found, np.float32)
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        # A vector that is not finite stays so, to be found.
-        vectors /= np.where(lengths == 0, 1, lengths)
+        with np.errstate(invalid="ignore"):  # a vector that is not finite stays so, to be found
+            vectors /= np.where(lengths == 0, 1, lengths)
         return vectors
