@@ -40,6 +40,7 @@ from tilth.bank.store import (
     TEXT_FILE,
     Manifest,
     Shard,
+    checksum,
     load_codec,
     read_manifest,
     read_shard,
@@ -334,7 +335,8 @@ def _extend(
     if bank is None:
         codec = fit_codec(manifest.format, _sample(paths, duplicates, encoder), seed=seed)
         write_whole(work.bank / CODEC, lambda file: _put(file, codec.save()))
-        manifest = replace(manifest, fours=codec.fours, twos=codec.twos)
+        digest = checksum(work.bank / CODEC)[1]
+        manifest = replace(manifest, fours=codec.fours, twos=codec.twos, codec=digest)
     shards, without = _make_shards(work, paths, parts, duplicates, manifest, encoder)
     dropped = Counter(manifest.dropped)
     for reasons in (*(part.drops for part in parts), duplicates.counts, {NO_VECTOR: without}):

@@ -70,6 +70,7 @@ class Manifest:
         rules: how texts were cleaned.
         fours: see `Codec`.
         twos: see `Codec`.
+        codec: blake2b of its file, in hex.
         sources: name -> fingerprint, of everything read.
         documents: how many were read.
         jobs: how many have made it: the building, and every adding.
@@ -86,6 +87,7 @@ class Manifest:
     rules: dict[str, Any]
     fours: int = 0
     twos: int = 0
+    codec: str = ""
     sources: dict[str, str] = field(default_factory=dict)
     documents: int = 0
     jobs: int = 0
@@ -333,12 +335,15 @@ def damaged(
 
 
 def load_codec(bank: Path, manifest: Manifest) -> Codec:
-    """Read the bank's codec."""
+    """Read the bank's codec.
+
+    Raises:
+        TilthError: it is missing or altered.
+    """
     codec = Codec.load(bank / CODEC, manifest.format, manifest.fours, manifest.twos)
-    if codec.dimension != manifest.dimension:
+    if checksum(bank / CODEC)[1] != manifest.codec:
         raise TilthError(
-            f"{bank / CODEC}: is for {codec.dimension} dimensions, the bank has "
-            f"{manifest.dimension}: restore it from a copy"
+            f"{bank / CODEC}: its bytes are not those that were written: restore it from a copy"
         )
     return codec
 
