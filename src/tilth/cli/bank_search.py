@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from tilth.cli import options
 from tilth.cli.screen import note, print_json, print_table
@@ -152,8 +153,8 @@ def _show(searched: Searched) -> None:
         if not rows:
             console.print(f"{told['query']}: no sentence is near enough", markup=False)
             continue
-        table = Table(title_justify="left", title_style="bold")
-        table.title = " ".join(told["query"].split()).replace("[", r"\[")
+        title = Text(" ".join(told["query"].split()))
+        table = Table(title=title, title_justify="left", title_style="bold")
         for name, columns in zip(
             ("", "similarity", "text", "source"), (*_WIDTHS[:2], width, _WIDTHS[2]), strict=True
         ):
@@ -165,9 +166,8 @@ def _show(searched: Searched) -> None:
                 overflow="ellipsis",
             )
         for row in rows:
-            source = Path(row["source"]).name.replace("[", r"\[")
-            text = row["text"].replace("[", r"\[")
-            table.add_row(str(row["rank"]), f"{row['similarity']:.3f}", text, source)
+            cells = (str(row["rank"]), f"{row['similarity']:.3f}", row["text"], row["source"])
+            table.add_row(*map(Text, cells))
         console.print(table)
         if told["hits"] > len(rows):
             note(f"{told['hits'] - len(rows):,} more: a pipe, --json or --out RUN has them all")

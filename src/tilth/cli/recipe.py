@@ -81,7 +81,8 @@ def run(
     if json:
         print(table.to_json(), end="")
         return
-    print_table(table.title, ("", *table.columns), table.lines())
+    print_table(table.title, table.head, table.lines(), texts=table.texts)
     for line in table.notes:
         note(line)
-    note(f"results: {folder / 'results.md'}, {folder / 'report.html'}")
+    pages = [str(page) for page in (folder / "results.md", folder / "report.html") if page.exists()]
+    note(f"results: {', '.join(pages)}")

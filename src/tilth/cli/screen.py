@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 
 def errors_to() -> Console:
@@ -27,11 +28,13 @@ def print_json(value: Any) -> None:
     sys.stdout.write("\n")
 
 
-def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a result for a reader: the first column is text, the others numbers."""
-    table = Table(title=title, title_justify="left", title_style="bold")
+def print_table(
+    title: str, head: Sequence[str], rows: Sequence[Sequence[str]], *, texts: int = 1
+) -> None:
+    """Print a result for a reader: the first column, or columns, are texts, the others numbers."""
+    table = Table(title=Text(title), title_justify="left", title_style="bold")
     for place, name in enumerate(head):
-        table.add_column(name, justify="right" if place else "left", overflow="fold")
+        table.add_column(name, justify="left" if place < texts else "right", overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))  # as they are: square brackets are no markup
     Console().print(table)

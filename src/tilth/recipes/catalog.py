@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilth.errors import InputError
-from tilth.recipes import dino_table1, dino_table2, dino_table5
+from tilth.recipes import dino_table1, dino_table2, dino_table5, sentaugment_table9
 from tilth.recipes.steps import SCALES, Recipe, Steps
 from tilth.report.encoders import write_encoder_report
 from tilth.runs import Run, refuse_foreign
 from tilth.runs.folder import RunMismatch
 
 if TYPE_CHECKING:
-    from tilth.recipes.table import Table
+    from tilth.recipes.table import Listing, Table
 
 RECIPES: dict[str, Recipe] = {
-    module.RECIPE.name: module.RECIPE for module in (dino_table1, dino_table2, dino_table5)
+    module.RECIPE.name: module.RECIPE
+    for module in (dino_table1, dino_table2, dino_table5, sentaugment_table9)
 }
 
 
@@ -43,7 +44,7 @@ def run_recipe(
     device: str = "auto",
     say: Callable[[str], None] = lambda _: None,
     quiet: bool = False,
-) -> tuple[Table, Path]:
+) -> tuple[Table | Listing, Path]:
     """Run a recipe, or what is left of it.
 
     Args:
@@ -51,7 +52,7 @@ def run_recipe(
         scale: `starter` or `paper`.
         data: the data folder.
         out: holds `steps/`, one run folder for each step, and NAME with results.json, results.md
-            and report.html. Recipes with the same `out` share their steps.
+            and, of figures, report.html. Recipes with the same `out` share their steps.
         seeds: trainings behind each figure.
         drop_overlap: leave training rows out that hold a sentence of an evaluation set.
         device: where models run.
@@ -89,18 +90,19 @@ def run_recipe(
     with run:
         run.write_file("results.json", result.table.to_json())
         run.write_file("results.md", result.table.to_markdown())
-        write_encoder_report(
-            run.path / "report.html",
-            title=result.table.title,
-            facts=[
-                ("source", recipe.source),
-                ("command", f"tilth recipe run {name} --scale {scale} --seeds {seeds}"),
-                *steps.scale.facts(),
-            ],
-            bars=result.bars,
-            interval=result.interval,
-            curves=result.curves,
-            wrong=result.wrong,
-            notes=result.table.notes,
-        )
+        if result.bars:
+            write_encoder_report(
+                run.path / "report.html",
+                title=result.table.title,
+                facts=[
+                    ("source", recipe.source),
+                    ("command", f"tilth recipe run {name} --scale {scale} --seeds {seeds}"),
+                    *steps.scale.facts(),
+                ],
+                bars=result.bars,
+                interval=result.interval,
+                curves=result.curves,
+                wrong=result.wrong,
+                notes=result.table.notes,
+            )
     return result.table, run.path

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tilth.errors import InputError
-from tilth.recipes.table import Table
+from tilth.recipes.table import Listing, Table
 from tilth.report.encoders import Bar, Curve
 
 SCALES = ("starter", "paper")
@@ -16,7 +16,7 @@ SCALES = ("starter", "paper")
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How large a recipe is.
+    """How large a recipe is. What a recipe has no use for is left out.
 
     Attributes:
         lm: the language model that writes.
@@ -25,25 +25,33 @@ class Scale:
         first_texts: first texts that are generated from nothing, where a recipe needs them.
         training: settings of the training that are not the paper's.
         smaller: what to say of it under a table.
+        encoder: of a bank.
     """
 
-    lm: str
-    base: str
-    inputs: int | None
-    first_texts: int
+    lm: str = ""
+    base: str = ""
+    inputs: int | None = None
+    first_texts: int = 0
     training: Mapping[str, Any] = field(default_factory=dict)
     smaller: str = ""
+    encoder: str = ""
 
     def facts(self) -> list[tuple[str, str]]:
         """Return it in words, for `tilth recipe show` and the page."""
-        settings = ", ".join(f"{name} {value:g}" for name, value in self.training.items())
-        return [
-            ("language model", self.lm),
-            ("base", self.base),
-            ("first texts", "all" if self.inputs is None else f"{self.inputs:,} of the data"),
-            ("first texts from nothing", f"{self.first_texts:,}"),
-            ("training", settings or "as published"),
-        ]
+        facts = []
+        if self.lm:
+            inputs = "all" if self.inputs is None else f"{self.inputs:,} of the data"
+            facts += [
+                ("language model", self.lm),
+                ("first texts", inputs),
+                ("first texts from nothing", f"{self.first_texts:,}"),
+            ]
+        if self.base:
+            settings = ", ".join(f"{name} {value:g}" for name, value in self.training.items())
+            facts += [("base", self.base), ("training", settings or "as published")]
+        if self.encoder:
+            facts.append(("encoder of the bank", self.encoder))
+        return facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +83,9 @@ class Steps:
         if self.seeds < 1:
             raise InputError(f"seeds is {self.seeds}: at least one training is needed")
         if not self.data.is_dir():
-            raise InputError(f"{self.data}: no such folder: --data names the one with sts/ in it")
+            raise InputError(
+                f"{self.data}: no such folder: `tilth recipe show` says what --data needs"
+            )
 
     def at(self, name: str) -> Path:
         """Return a step's folder, and say that it begins."""
@@ -92,16 +102,16 @@ class Result:
     """What a recipe found.
 
     Attributes:
-        table: our figures beside the published ones.
-        bars: the same for the page.
+        table: our figures, or sentences, beside the published ones.
+        bars: the figures for the page; none: there is no page.
         interval: what the bars' whiskers are.
         curves: of the trainings.
         wrong: encoder -> most wrong pairs.
     """
 
-    table: Table
-    bars: Sequence[Bar]
-    interval: str
+    table: Table | Listing
+    bars: Sequence[Bar] = ()
+    interval: str = ""
     curves: Sequence[Curve] = ()
     wrong: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,13 @@ class Table:
     rows: Sequence[Row]
     notes: Sequence[str] = field(default_factory=tuple)
 
+    @property
+    def head(self) -> list[str]:
+        """What stands above the columns of `lines`; the first holds texts, the others figures."""
+        return ["", *self.columns]
+
+    texts: ClassVar[int] = 1
+
     def lines(self) -> list[list[str]]:
         """Return the rows as texts, the name first; what is missing is a dash."""
         return [
@@ -75,16 +82,85 @@ class Table:
 
     def to_markdown(self) -> str:
         """Return the table with its title and foot in Markdown."""
-        head = ["", *self.columns]
-        body = [head, ["---", *("---:" for _ in self.columns)], *self.lines()]
-        rows = "\n".join("| " + " | ".join(cells) + " |" for cells in body)
-        notes = "".join(f"- {note}\n" for note in self.notes)
-        return f"# {self.title}\n\n{rows}\n\n{notes}"
+        return _markdown(self)
 
     def to_json(self) -> str:
         """Return everything as JSON."""
         value: dict[str, Any] = asdict(self)
         return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A sentence found for a query.
+
+    Attributes:
+        domain: of the query.
+        query: a sentence, or what it averages.
+        rank: from 1.
+        text: of the sentence found.
+        similarity: cosine; None where a paper does not say it.
+        source: of the sentence found.
+        published: whether it is a paper's example.
+    """
+
+    domain: str
+    query: str
+    rank: int
+    text: str
+    similarity: float | None = None
+    source: str = ""
+    published: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A recipe's result that is sentences to read.
+
+    Attributes:
+        title: what it shows.
+        rows: the neighbours of each query, one after the other; ours first, then published ones.
+        notes: as of a `Table`.
+    """
+
+    title: str
+    rows: Sequence[Neighbour]
+    notes: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def head(self) -> list[str]:
+        """What stands above the columns of `lines`."""
+        return ["domain", "query", "nearest sentence", "cosine"]
+
+    texts: ClassVar[int] = 3
+
+    def lines(self) -> list[list[str]]:
+        """Return the rows as texts; a query stands at its nearest sentence only."""
+        return [
+            [
+                f"{row.domain}{' (published)' if row.published else ''}" if row.rank == 1 else "",
+                row.query if row.rank == 1 else "",
+                row.text,
+                "-" if row.similarity is None else f"{row.similarity:.2f}",
+            ]
+            for row in self.rows
+        ]
+
+    def to_markdown(self) -> str:
+        """Return the listing with its title and foot in Markdown."""
+        return _markdown(self)
+
+    def to_json(self) -> str:
+        """Return everything as JSON."""
+        return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
+
+
+def _markdown(table: Table | Listing) -> str:
+    marks = ["---" if place < table.texts else "---:" for place in range(len(table.head))]
+    lines = [[cell.replace("|", "\\|") for cell in line] for line in table.lines()]
+    rows = "\n".join("| " + " | ".join(cells) + " |" for cells in (table.head, marks, *lines))
+    notes = "".join(f"- {note}\n" for note in table.notes)
+    return f"# {table.title}\n\n{rows}\n\n{notes}"
 
 
 def over_seeds(values: Sequence[float]) -> Cell:
