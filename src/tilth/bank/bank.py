@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from tilth.bank.codes import Floats
 from tilth.bank.encode import TextEncoder
+from tilth.bank.index import Index, damaged_index, keep_index, make_index, measure_recall
 from tilth.bank.overlap import Sought
 from tilth.bank.query import Queries
 from tilth.bank.search import Ids, find, rescore
@@ -250,12 +251,14 @@ class Bank:
         near: bool = True,
         own: bool = True,
         oversample: float | None = None,
+        index: bool = False,
+        nprobe: int | None = None,
         threads: int | None = None,
     ) -> Hits:
         """Return the nearest sentences of each query by cosine.
 
-        All sentences are compared. Of int8 banks the best by their 8-bit codes are scored again
-        with 12 bits, of compact ones by encoding them again.
+        All sentences are compared, or with an index those that it proposes. Of int8 banks the best
+        by their 8-bit codes are scored again with 12 bits, of compact ones by encoding them again.
 
         Args:
             queries: task queries, vectors (queries, dimension), or texts.
@@ -267,7 +270,11 @@ class Bank:
             near: whether near duplicates are left out as well.
             own: whether a hit may be the very text of a query, or one of the sentences that a task
                 query averages.
-            oversample: hits scored again for each one wanted; default 1.2 for int8, 3 for compact.
+            oversample: hits scored again for each one wanted; default 1.2 for int8, 3 for compact,
+                and up to 10 with an index of coarse codes.
+            index: whether to ask the bank's index, which finds nearly all of the nearest. What was
+                added after it was made is scanned.
+            nprobe: cells of the index that each query looks at; default: what `make_index` chose.
             threads: that scan; default: one per core.
 
         Raises:
@@ -280,25 +287,64 @@ class Bank:
         sought = [Sought(name, texts, near=near) for name, texts in (without or {}).items()]
         if not own:
             sought.append(Sought("the queries' own texts", _own_texts(queries), near=False))
-        times = OVERSAMPLE[self.manifest.format] if oversample is None else oversample
-        best = int(np.ceil(k * times)) + _MORE
+        if nprobe is not None and not index:
+            raise InputError(f"nprobe is {nprobe}: only a search with index=True takes it")
+        times = OVERSAMPLE[self.manifest.format]
+        if index:
+            nprobe, times = self.index.nprobe(nprobe), max(times, self.index.oversample)
+        times = times if oversample is None else oversample
+        wanted, best = k, int(np.ceil(k * times)) + _MORE
+        scope: dict[str, Any] = {"threads": threads, "least": min_similarity, "chosen": chosen}
         while True:
             best = min(best, len(self))
-            found = find(
-                self._shards, self.codec, vectors, best, threads=threads, least=min_similarity,
-                chosen=chosen,
-            )  # fmt: skip
-            similarities = self._rescore(vectors, found.ids, threads)
-            removed = self._remove(found.ids, similarities, sought)
+            if nprobe is None:
+                ids = find(self._shards, self.codec, vectors, best, **scope).ids
+            else:
+                ids = self.index.find(
+                    self._shards, self.codec, vectors, wanted, best, nprobe=nprobe, **scope
+                )
+            similarities = self._rescore(vectors, ids, threads)
             if min_similarity is not None:
                 similarities[similarities < min_similarity] = -np.inf
+            enough = np.isfinite(similarities).sum(axis=1) >= min(wanted, best)
+            removed = self._remove(ids, similarities, sought)
             # Where what was left out has made too few of enough, more are looked at.
             left = np.isfinite(similarities).sum(axis=1)
-            cut = (found.ids >= 0).all(axis=1) & (left < k) & (best < len(self))
+            cut = enough & (left < k) & (best < len(self))
             if not (sought and cut.any()):
                 break
-            best *= 2
-        return self._hits(found.ids, similarities, k, names, removed)
+            wanted, best = 2 * wanted, 2 * best
+        return self._hits(ids, similarities, k, names, removed)
+
+    def make_index(self, **options: Any) -> Index:
+        """Make the bank's index for many queries; see `tilth.bank.index.make_index`.
+
+        Returns:
+            The index; its `about.recall` says which part of the nearest it finds by nprobe.
+        """
+        made = make_index(self, **options)
+        self._index = made  # measured as searches will use it
+        try:
+            recall = measure_recall(self, made, threads=options.get("threads"))
+            self._index = keep_index(made, recall)
+        except BaseException:
+            self._index = None
+            raise
+        return made
+
+    @property
+    def index(self) -> Index:
+        """The bank's index.
+
+        Raises:
+            InputError: there is none, or it was made of another bank.
+            TilthError: it is damaged, or FAISS is not installed.
+        """
+        if self._index is None:
+            self._index = Index.open(self.path, self.manifest)
+        return self._index
+
+    _index: Index | None = None
 
     def _vectors(self, queries: Queries | Floats | Sequence[str]) -> tuple[Floats, list[str]]:
         if isinstance(queries, Queries):
@@ -417,7 +463,7 @@ class Bank:
                 progress.advance((done + size >> 20) - (done >> 20))
                 done += size
 
-            return damaged(self.path, self.manifest, advance)
+            return [*damaged(self.path, self.manifest, advance), *damaged_index(self.path)]
 
 
 _ROWS = pa.schema([(TEXT, pa.string()), (SOURCE, pa.string()), (DOCUMENT, pa.int64())])
