@@ -141,14 +141,6 @@ class Teacher:
         return vectors
 
 
-def load(work: Path) -> tuple[list[str], np.ndarray]:
-    """Return the texts that have vectors, and these."""
-    parts = sorted((work / "vectors").glob("part-*.npy"))
-    vectors = np.concatenate([np.load(part) for part in parts])
-    texts = (work / "texts.txt").read_text(encoding="utf-8").splitlines()
-    return texts[: len(vectors)], vectors
-
-
 def main() -> None:
     """Write texts, pairs and vectors; what is there is kept."""
     parser = argparse.ArgumentParser(description=__doc__)

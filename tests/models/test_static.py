@@ -17,7 +17,9 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from tests.tiny import WORDS, word_tokenizer
 from tilth.errors import InputError
-from tilth.models import pieces, static
+from tilth.models import load_encoder, pieces, static
+from tilth.models.encoder import fingerprint_encoder
+from tilth.models.source import starter_path
 from tilth.models.static import StaticRows, fast_static
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -216,3 +218,42 @@ def test_none_for_an_added_token_with_a_space_and_for_truncation_from_the_left()
     made = tokenizer()
     made.enable_truncation(3, direction="left")
     assert fast_static(static_encoder(made)) is None
+
+
+def test_the_shipped_model_is_small_and_knows_a_paraphrase() -> None:
+    encoder = load_encoder("starter-static")
+    folder = starter_path("static")
+    assert sum(file.stat().st_size for file in folder.rglob("*")) < 12e6
+    texts = [
+        "The film was wonderful.",
+        "It was a really great movie.",
+        "He repaired the engine of the old tractor.",
+    ]
+    rows = fast(encoder)
+    assert rows.dimension == 256
+    vectors = rows.encode(pa.array(texts))
+    assert vectors[0] @ vectors[1] > 0.5 > vectors[0] @ vectors[2] + 0.2
+    agree(encoder, [*AWKWARD, *texts], rows)
+    # As anyone loads it, in half precision.
+    plain = SentenceTransformer(str(folder), device="cpu").encode(texts)
+    np.testing.assert_allclose(plain, vectors, atol=5e-3)
+
+
+def test_fingerprints_tell_static_models_apart() -> None:
+    made = tokenizer()
+    encoder = static_encoder(made)
+    found = fingerprint_encoder(encoder)
+    assert fingerprint_encoder(static_encoder(tokenizer())) == found
+    assert fingerprint_encoder(static_encoder(made, seed=1)) != found
+    changed = static_encoder(made)
+    changed[0].embedding.weight.data[7, 3] += 1.0
+    assert fingerprint_encoder(changed) != found
+    entries = tokenizer().get_vocab()
+    entries["cow"] = entries.pop("dog")
+    other = Tokenizer(models.WordPiece(entries, unk_token="[UNK]"))
+    assert fingerprint_encoder(static_encoder(other)) != found
+
+
+def test_the_names_of_shipped_encoders_stand_in_the_error() -> None:
+    with pytest.raises(InputError, match="a hub id or 'starter' or 'starter-static'"):
+        load_encoder("./nothing-here")
