@@ -47,7 +47,8 @@ class Products:
             Int32 for each group, # (rows, columns)
         """
         groups = self._codec.groups(codes)
-        if not self._room or len(self._room[0]) < len(codes):  # memory that is new costs more than the products
+        # Memory that is new costs more than the products.
+        if not self._room or len(self._room[0]) < len(codes):
             shape = (len(codes), self._queries[0].shape[1])
             self._room = [torch.empty(shape, dtype=torch.int32) for _ in groups]
         for group, queries, room in zip(groups, self._queries, self._room, strict=True):
