@@ -1,0 +1,82 @@
+"""Shards in memory, as a search sees them, and the loops that it is held against."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilth.bank.codes import Codec, Codes, Floats
+from tilth.bank.products import Products
+
+
+@dataclass
+class Shard:
+    codes: np.ndarray
+    scales: np.ndarray
+    fine: np.ndarray | None
+    first: int
+    mask: np.ndarray | None = None
+
+    @property
+    def sentences(self) -> int:
+        return len(self.codes)
+
+
+def cut(codes: Codes, sizes: Sequence[int]) -> list[Any]:
+    """Return the codes as shards of some sizes."""
+    ends = np.cumsum(sizes).tolist()
+    assert ends[-1] == len(codes.codes)
+    return [
+        Shard(
+            codes.codes[end - size : end],
+            codes.scales[end - size : end],
+            None if codes.fine is None else codes.fine[end - size : end],
+            end - size,
+        )
+        for size, end in zip(sizes, ends, strict=True)
+    ]
+
+
+def turned_codes(codec: Codec, codes: Codes) -> tuple[np.ndarray, np.ndarray]:
+    """Return integers, (rows, dimensions), and the scale of each of them, in loops."""
+    scales = codes.scales.astype(np.float64)
+    if codec.format == "int8":
+        return codes.codes.view(np.int8).astype(np.int64), scales
+    found = np.zeros((len(codes.codes), codec.fours + codec.twos), np.int64)
+    half, quarter = codec.fours // 2, codec.twos // 4
+    for place in range(codec.fours):
+        found[:, place] = 2 * ((codes.codes[:, place % half] >> 4 * (place // half)) % 16) - 15.0
+    for place in range(codec.twos):
+        byte = codes.codes[:, half + place % quarter]
+        found[:, codec.fours + place] = 2 * ((byte >> 2 * (place // quarter)) % 4) - 3.0
+    return found, np.repeat(scales / 2, [codec.fours, codec.twos], axis=1)
+
+
+def similarities(codec: Codec, codes: Codes, queries: Floats, *, many: bool) -> np.ndarray:
+    """Return the similarities with rounded queries, computed in integers, (queries, rows)."""
+    coded = codec.queries(queries)
+    values, steps = coded.values.astype(np.int64), coded.steps.astype(np.float64)
+    if many:
+        steps = Products(codec, coded).steps.astype(np.float64)
+        values = np.rint(coded.turned / steps[:, None].astype(np.float32)).astype(np.int64)
+    integers, scales = turned_codes(codec, codes)
+    if codec.format == "int8":
+        found = (values @ integers.T) * scales[:, 0]
+    else:
+        cut = codec.fours
+        found = (values[:, :cut] @ integers[:, :cut].T) * scales[:, :1].T
+        found = found + (values[:, cut:] @ integers[:, cut:].T) * scales[:, -1:].T
+    return found * steps[:, None] + coded.offsets[:, None]
+
+
+def expected(found: np.ndarray, best: int, mask: np.ndarray | None = None) -> np.ndarray:
+    """Return the places of the best of each row, ties by place; -1 behind the last."""
+    answer = np.full((len(found), best), -1)
+    for query, row in enumerate(found):
+        places = np.arange(len(row)) if mask is None else np.flatnonzero(mask)
+        order = sorted(places.tolist(), key=lambda place: (-row[place], place))[:best]
+        answer[query, : len(order)] = order
+    return answer

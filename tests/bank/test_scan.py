@@ -1,0 +1,160 @@
+"""The compiled loops by themselves; `test_search.py` holds the whole search against brute force."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilth.bank import scan
+from tilth.bank.scan import TILE, gather, rescore_int8, scan_compact, scan_int8
+
+Kept = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def buffers(queries: int, room: int) -> Kept:
+    values = np.full((queries, room), np.nan, np.float32)
+    return values, np.full((queries, room), -7, np.int64), np.zeros(queries, np.int64)
+
+
+def best_of(kept: Kept, query: int, best: int) -> list[tuple[float, int]]:
+    values, ids, counts = kept
+    count = counts[query]
+    pairs = zip(values[query, :count].tolist(), ids[query, :count].tolist(), strict=True)
+    return sorted(pairs, key=lambda pair: (-pair[0], pair[1]))[:best]
+
+
+def loop(values: np.ndarray, first: int, best: int) -> list[tuple[float, int]]:
+    order = sorted(range(len(values)), key=lambda row: (-values[row], row))[:best]
+    return [(float(values[row]), first + row) for row in order]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    rows=st.integers(1, 3 * TILE + 5),
+    width=st.sampled_from([1, 16, 32, 33]),
+    queries=st.integers(1, 5),
+    best=st.sampled_from([1, 7, 600]),
+    levels=st.integers(1, 100),
+    seed=st.integers(0, 1000),
+)
+def test_int8_sums_are_those_of_a_loop_ties_by_number(
+    rows: int, width: int, queries: int, best: int, levels: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(-levels, levels + 1, (rows, width)).astype(np.int8)  # few levels: ties
+    asked = rng.integers(-(2**15) + 1, 2**15, (queries, width)).astype(np.int16)
+    scales = rng.choice([0.25, 0.5], (rows, 1)).astype(np.float32)
+    kept = buffers(queries, best + TILE)
+    floors = np.full(queries, -np.inf, np.float32)
+    scan_int8(codes, scales, asked, 1000, best, floors, *kept)
+    sums = (asked.astype(np.int64) @ codes.astype(np.int64).T).astype(np.float32) * scales[:, 0]
+    for query in range(queries):
+        wanted = loop(sums[query], 1000, best)
+        assert best_of(kept, query, best) == wanted
+        assert len(wanted) < best or floors[query] <= wanted[-1][0]
+
+
+def test_largest_sums_fit() -> None:
+    codes = np.full((3, 768), 127, np.int8)
+    asked = np.full((1, 768), (2**31 - 1) // (128 * 768), np.int16)
+    kept = buffers(1, 3 + TILE)
+    floors = np.array([-np.inf], np.float32)
+    scan_int8(codes, np.ones((3, 1), np.float32), asked, 0, 3, floors, *kept)
+    assert kept[0][0, 0] == np.float32(127 * 768 * int(asked[0, 0]))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    rows=st.integers(1, 2 * TILE + 5),
+    half=st.sampled_from([0, 8, 24]),
+    quarter=st.sampled_from([0, 8, 16]),
+    queries=st.integers(1, 9),
+    seed=st.integers(0, 1000),
+)
+def test_compact_sums_are_those_of_a_loop(
+    rows: int, half: int, quarter: int, queries: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(0, 256, (rows, half + quarter)).astype(np.uint8)
+    fours, twos = 2 * half, 4 * quarter
+    asked = rng.integers(-(2**15) + 1, 2**15, (queries, fours + twos)).astype(np.int16)
+    scales = rng.uniform(0.1, 1, (rows, 2)).astype(np.float32)
+    kept = buffers(queries, rows + TILE)
+    floors = np.full(queries, -np.inf, np.float32)
+    scan_compact(codes, scales, asked, fours, 0, rows, floors, *kept)
+    levels = np.zeros((rows, fours + twos))
+    for place in range(fours):
+        levels[:, place] = (codes[:, place % half] >> 4 * (place // half)) % 16 - 7.5
+    for place in range(twos):
+        byte = codes[:, half + place % quarter]
+        levels[:, fours + place] = (byte >> 2 * (place // quarter)) % 4 - 1.5
+    wanted = levels[:, :fours] @ asked[:, :fours].T * scales[:, :1]
+    wanted = wanted + levels[:, fours:] @ asked[:, fours:].T * scales[:, 1:]
+    for query in range(queries):
+        found = best_of(kept, query, rows)
+        assert sorted(id_ for _, id_ in found) == list(range(rows))
+        for value, row in found:
+            assert value == pytest.approx(wanted[row, query], abs=2.0, rel=1e-5)
+
+
+def test_equal_compact_codes_have_equal_values_wherever_they_stand() -> None:
+    rng = np.random.default_rng(0)
+    codes = np.repeat(rng.integers(0, 256, (1, 72)).astype(np.uint8), 3 * TILE + 17, axis=0)
+    scales = np.repeat(np.array([[0.0123, 0.0456]], np.float32), len(codes), axis=0)
+    asked = rng.integers(-9999, 9999, (3, 176)).astype(np.int16)
+    kept = buffers(3, 5 * TILE)
+    scan_compact(codes, scales, asked, 112, 0, 20, np.full(3, -np.inf, np.float32), *kept)
+    for query in range(3):
+        assert [row for _, row in best_of(kept, query, 20)] == list(range(20))
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_products_below_the_floor_are_left_and_columns_beyond_the_queries_too(groups: int) -> None:
+    rng = np.random.default_rng(0)
+    products = [rng.integers(-50, 50, (2000, 80)).astype(np.int32) for _ in range(groups)]
+    scales = rng.choice([0.5, 1.0], (2000, groups)).astype(np.float32)
+    floors = np.full(80, -np.inf, np.float32)
+    floors[3] = 20.0
+    floors[70:] = np.inf
+    kept = buffers(70, 40)
+    others = products[1] if groups == 2 else None
+    gather(products[0], others, scales, 500, 15, floors, *kept)
+    values = sum(products[place] * scales[:, place : place + 1] for place in range(groups))
+    for query in range(70):
+        wanted = loop(values[:, query], 500, 15)
+        assert best_of(kept, query, 15) == [pair for pair in wanted if query != 3 or pair[0] >= 20]
+
+
+def test_floors_hold_for_the_scan() -> None:
+    codes = np.arange(-100, 100, dtype=np.int8)[:, None]
+    kept = buffers(1, 300 + TILE)
+    floors = np.array([42.0], np.float32)
+    asked = np.ones((1, 1), np.int16)
+    scan_int8(codes, np.ones((200, 1), np.float32), asked, 0, 300, floors, *kept)
+    assert sorted(kept[0][0, : kept[2][0]]) == list(range(42, 100))
+
+
+def test_a_full_buffer_keeps_the_best_and_of_equal_ones_the_first() -> None:
+    values = np.array([3, 1, 3, 2, 3, 9, 3], np.float32)
+    ids = np.arange(7) * 10
+    assert scan._keep_best(values, ids, 3) == 3
+    assert (values[:3].tolist(), ids[:3].tolist()) == ([3, 3, 9], [0, 20, 50])
+
+
+def test_rescoring_is_a_loop_over_pairs() -> None:
+    rng = np.random.default_rng(0)
+    codes = rng.integers(-127, 128, (50, 32)).astype(np.int8)
+    fine = rng.integers(0, 256, (50, 16)).astype(np.uint8)
+    rows, owners = rng.integers(0, 50, 200), rng.integers(0, 3, 200)
+    scales = rng.uniform(0.001, 0.01, 200).astype(np.float32)
+    asked = rng.normal(size=(3, 32)).astype(np.float32)
+    found = np.empty(200, np.float32)
+    rescore_int8(codes, fine, scales, rows, owners, asked, found)
+    for pair, (row, owner) in enumerate(zip(rows, owners, strict=True)):
+        total = 0.0
+        for place in range(32):
+            nibble = (fine[row, place % 16] >> 4 * (place // 16)) % 16
+            total += (codes[row, place] + (nibble - 7.5) / 16) * asked[owner, place]
+        assert found[pair] == pytest.approx(total * scales[pair], abs=1e-4)

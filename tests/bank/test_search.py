@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.bank.memory import cut, expected, similarities
+from tests.bank.test_codes import vectors
+from tilth.bank import search
+from tilth.bank.codes import FORMATS, Codec, Codes, Floats, fit_codec
+from tilth.bank.scan import TILE
+from tilth.bank.search import find, rescore
+
+ROWS, DIMENSION = 3 * TILE + 77, 40
+SIZES = [1, 1, TILE, 300, ROWS - TILE - 302]
+MANY = (1, 3, 4, 5, 8, 9, 70)
+
+
+def is_many(form: str, queries: int) -> bool:
+    return queries > {"int8": 4, "compact": 8}[form]
+
+
+def made(form: str, *, equal: int = 0) -> tuple[Codec, Codes, Floats]:
+    """Return a codec, coded sentences of which some are equal, and queries."""
+    some = vectors(ROWS + 70, DIMENSION, seed=3)
+    some[5 : 5 + 2 * equal : 2] = some[5]
+    codec = fit_codec(form, some)  # type: ignore[arg-type]
+    return codec, codec.encode(some[:ROWS]), some[ROWS:]
+
+
+def check(
+    found: search.Found, exact: np.ndarray, best: int, mask: np.ndarray | None = None
+) -> None:
+    """Check against brute force, to the rounding of floats: who is in, in which order."""
+    wanted = expected(exact, best, mask)
+    np.testing.assert_array_equal(found.ids < 0, wanted < 0)
+    rows = np.arange(len(exact))[:, None]
+    there = wanted >= 0
+    np.testing.assert_allclose(exact[rows, found.ids][there], exact[rows, wanted][there], atol=3e-6)
+    np.testing.assert_allclose(found.similarities[there], exact[rows, wanted][there], atol=3e-6)
+    assert np.isneginf(found.similarities[~there]).all()
+    for query, ids in enumerate(found.ids):
+        own = ids[ids >= 0]
+        assert len(set(own.tolist())) == len(own)
+        assert mask is None or mask[own].all()
+        assert (np.diff(found.similarities[query][: len(own)]) <= 0).all()
+        same = np.diff(exact[query, own]) == 0
+        assert (np.diff(own)[same] > 0).all()  # ties by number
+
+
+@pytest.mark.parametrize("queries", MANY)
+@pytest.mark.parametrize("form", FORMATS)
+def test_the_scan_is_brute_force_over_the_codes(form: str, queries: int) -> None:
+    codec, codes, asked = made(form, equal=40)
+    exact = similarities(codec, codes, asked[:queries], many=is_many(form, queries))
+    for sizes in ([ROWS], SIZES, [1] * 50 + [ROWS - 50]):
+        for best in (1, 10, 700, ROWS, ROWS + 9):
+            found = find(cut(codes, sizes), codec, asked[:queries], best, threads=2)
+            check(found, exact, best)
+
+
+@pytest.mark.parametrize("queries", MANY)
+@pytest.mark.parametrize("form", FORMATS)
+def test_threads_shards_and_blocks_change_nothing(
+    form: str, queries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codec, codes, asked = made(form, equal=40)
+    asked[0] = codec.decode(codes)[5] / np.linalg.norm(codec.decode(codes)[5])
+    first = find(cut(codes, [ROWS]), codec, asked[:queries], 30, threads=1)
+    assert first.ids[0].tolist() == list(range(5, 65, 2))  # the lowest of 40 equal ones
+    for name, value in (("_ROWS_AT_ONCE", 600), ("_PRODUCTS_AT_ONCE", 1), ("_BUFFERS", 1)):
+        for threads in (1, 2, 3):
+            again = find(cut(codes, SIZES), codec, asked[:queries], 30, threads=threads)
+            if name != "_BUFFERS" or not is_many(form, queries):
+                np.testing.assert_array_equal(again.ids, first.ids)
+                np.testing.assert_array_equal(again.similarities, first.similarities)
+        monkeypatch.setattr(search, name, value)
+    # With buffers for one query at a time, many are few, whose rounding is finer.
+    again = find(cut(codes, SIZES), codec, asked[:queries], 30, threads=2)
+    np.testing.assert_allclose(again.similarities, first.similarities, atol=5e-3)
+
+
+@pytest.mark.parametrize("queries", [2, 70])
+@pytest.mark.parametrize("form", FORMATS)
+def test_all_sentences_equal(form: str, queries: int) -> None:
+    one = vectors(200, DIMENSION)
+    codec = fit_codec(form, one)  # type: ignore[arg-type]
+    codes = codec.encode(np.repeat(one[:1], 2000, axis=0))
+    for threads in (1, 2, 3):
+        found = find(cut(codes, [700, 1300]), codec, one[:queries], 20, threads=threads)
+        assert (found.ids == np.arange(20)).all()
+
+
+@pytest.mark.parametrize("queries", [1, 4, 9, 70])
+@pytest.mark.parametrize("form", FORMATS)
+def test_only_chosen_sentences_are_looked_at(form: str, queries: int) -> None:
+    codec, codes, asked = made(form)
+    asked = asked[:queries]
+    exact = similarities(codec, codes, asked, many=is_many(form, queries))
+    rng = np.random.default_rng(0)
+    masks = {
+        "some": rng.random(ROWS) < 0.3,
+        "few": rng.random(ROWS) < 0.01,
+        "one": np.arange(ROWS) == ROWS - 1,
+        "whole shards": np.repeat([True, False, True, False, True], SIZES),
+        "none": np.zeros(ROWS, np.bool_),
+        "all": np.ones(ROWS, np.bool_),
+    }
+    for mask in masks.values():
+        shards = cut(codes, SIZES)
+
+        def chosen(shard: Any, mask: np.ndarray = mask) -> np.ndarray | None:
+            own = mask[shard.first : shard.first + shard.sentences]
+            return None if own.all() else own
+
+        for best in (1, 50, ROWS):
+            found = find(shards, codec, asked, best, threads=2, chosen=chosen)
+            check(found, exact, best, mask)
+
+
+@pytest.mark.parametrize("queries", [1, 70])
+@pytest.mark.parametrize("form", FORMATS)
+def test_nothing_above_the_least_similarity_is_lost(form: str, queries: int) -> None:
+    codec, codes, asked = made(form)
+    true = asked[:queries] @ vectors(ROWS + 70, DIMENSION, seed=3)[:ROWS].T
+    least = float(np.quantile(true, 0.98))
+    found = find(cut(codes, SIZES), codec, asked[:queries], ROWS, threads=2, least=least)
+    for query in range(queries):
+        assert set(np.flatnonzero(true[query] >= least)) <= set(found.ids[query].tolist())
+    kept = (found.ids >= 0).sum()
+    assert kept < 0.5 * found.ids.size  # the floor did something
+    assert found.similarities[found.ids >= 0].min() >= least - search._TOLERANCE[form] - 1e-5
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    form=st.sampled_from(FORMATS),
+    sizes=st.lists(st.integers(1, 700), min_size=1, max_size=6),
+    best=st.integers(1, 900),
+    queries=st.sampled_from(MANY),
+    threads=st.integers(1, 3),
+    share=st.sampled_from([0.0, 0.02, 0.5, 1.0]),
+    kinds=st.integers(1, 2000),
+    seed=st.integers(0, 99),
+)
+def test_any_shards_and_any_choice(
+    form: str, sizes: list[int], best: int, queries: int, threads: int, share: float, kinds: int,
+    seed: int,
+) -> None:  # fmt: skip
+    rng = np.random.default_rng(seed)
+    some = vectors(kinds, 25, seed=seed)
+    codec = fit_codec(form, some)
+    codes = codec.encode(some[rng.integers(0, kinds, sum(sizes))])  # many equal ones
+    asked = vectors(queries, 25, seed=seed + 1)
+    mask = rng.random(sum(sizes)) < share
+
+    def chosen(shard: Any) -> np.ndarray:
+        return mask[shard.first : shard.first + shard.sentences]
+
+    found = find(cut(codes, sizes), codec, asked, best, threads=threads, chosen=chosen)
+    exact = similarities(codec, codes, asked, many=is_many(form, queries))
+    check(found, exact, best, mask)
+
+
+def test_rescoring_has_the_similarities_of_all_bits() -> None:
+    codec, codes, asked = made("int8")
+    decoded = codec.decode(codes)
+    ids = np.random.default_rng(0).integers(-1, ROWS, (70, 33))
+    ids[0] = -1
+    for threads in (1, 3):
+        found = rescore(cut(codes, SIZES), codec, asked, ids, threads=threads)
+        for query, row in enumerate(ids):
+            wanted = np.where(row < 0, -np.inf, decoded[row] @ asked[query])
+            np.testing.assert_allclose(found[query], wanted, atol=2e-6)
+
+
+def recall(found: np.ndarray, truth: np.ndarray) -> float:
+    pairs = zip(found, truth, strict=True)
+    return sum(len(np.intersect1d(one, two)) for one, two in pairs) / truth.size
+
+
+def nearest(scores: np.ndarray, k: int) -> np.ndarray:
+    return np.argsort(-scores, axis=1, kind="stable")[:, :k]
+
+
+@pytest.mark.parametrize("queries", [2, 30])
+def test_recall_of_int8(queries: int) -> None:
+    some = vectors(20_030, 256, seed=1)
+    codec = fit_codec("int8", some[:5000])
+    shards: Sequence[Any] = cut(codec.encode(some[:20_000]), [20_000])
+    asked = some[20_000 : 20_000 + queries]
+    truth = nearest(asked @ some[:20_000].T, 1000)
+    found = find(shards, codec, asked, 1200, threads=2)
+    assert recall(found.ids[:, :1000], truth) >= 0.98
+    again = rescore(shards, codec, asked, found.ids, threads=2)
+    best = np.take_along_axis(found.ids, nearest(again, 1000), axis=1)
+    assert recall(best, truth) >= 0.995
+
+
+def test_recall_of_compact_within_three_times_as_many() -> None:
+    some = vectors(20_010, 256, seed=1)
+    codec = fit_codec("compact", some[:5000])
+    shards = cut(codec.encode(some[:20_000]), [20_000])
+    truth = nearest(some[20_000:] @ some[:20_000].T, 1000)
+    found = find(shards, codec, some[20_000:], 3000, threads=2)
+    inside = [np.isin(own, ids).mean() for own, ids in zip(truth, found.ids, strict=True)]
+    assert np.mean(inside) >= 0.97

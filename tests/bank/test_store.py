@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.tiny import salads, save_encoder, tiny_bank, tiny_static
+from tilth.bank import Bank
+from tilth.bank.codes import Codes, fit_codec
+from tilth.bank.store import (
+    CODEC,
+    MANIFEST,
+    SHARDS,
+    TEXT_FILE,
+    Manifest,
+    Shard,
+    disk_use,
+    open_shards,
+    read_manifest,
+    read_shard,
+    write_manifest,
+    write_shard,
+)  # fmt: skip
+from tilth.errors import InputError, TilthError
+
+MANIFESTS = Manifest(
+    "starter", "0f" * 8, 4, "compact", {"min_chars": 3}, 16, 32, "cc", {"ä.txt": "ab"}, 7, 2,
+    {"too short": 4}, (Shard("0000-00000", 5, 99, {"codes.npy": (10, "ee"), TEXT_FILE: (4, "a")}),
+                       Shard("0001-00000", 2, 9, {"codes.npy": (6, "ff")})),
+    "2024-01-01T00:00:00+00:00", {"python": "3"},
+)  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tiny_bank(tmp_path, salads(300)).path
+
+
+def file_of(folder: Path, name: str) -> Path:
+    (shard,) = (folder / SHARDS).iterdir()
+    return shard / name
+
+
+def test_a_manifest_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    write_manifest(tmp_path, MANIFESTS)
+    assert read_manifest(tmp_path) == MANIFESTS
+    assert (MANIFESTS.sentences, MANIFESTS.bytes) == (7, 20)
+    assert disk_use(MANIFESTS) == {"codes.npy": 16, TEXT_FILE: 4}
+    assert [item.name for item in tmp_path.iterdir()] == [MANIFEST]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", "{}", '{"version": 1}', '{"version": 1, "shards": [{}]}', "\0"]
+)
+def test_damaged_manifests(text: str, tmp_path: Path) -> None:
+    (tmp_path / MANIFEST).write_text(text)
+    with pytest.raises(TilthError, match=r"bank\.json: .*: restore it from a copy"):
+        Bank.open(tmp_path)
+
+
+@pytest.mark.parametrize("missing", ["encoder", "shards", "format", "dimension"])
+def test_manifests_without_a_field(missing: str, tmp_path: Path) -> None:
+    write_manifest(tmp_path, MANIFESTS)
+    found = json.loads((tmp_path / MANIFEST).read_text())
+    del found[missing]
+    (tmp_path / MANIFEST).write_text(json.dumps(found))
+    with pytest.raises(TilthError, match="is not what tilth wrote"):
+        read_manifest(tmp_path)
+
+
+def test_no_bank_a_later_one_and_one_that_is_not_finished(tmp_path: Path) -> None:
+    for place in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(InputError, match=r"holds no bank\.json: name the folder of a bank"):
+            Bank.open(place)
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"file: .*name the folder of a bank"):
+        Bank.open(tmp_path / "file")
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(InputError, match=r"not finished: run the same `tilth bank build` again"):
+        Bank.open(tmp_path)
+    write_manifest(tmp_path, MANIFESTS)
+    text = (tmp_path / MANIFEST).read_text().replace('"version": 1,', '"version": 2,')
+    (tmp_path / MANIFEST).write_text(text)
+    with pytest.raises(InputError, match="is a bank of version 2, this tilth reads 1"):
+        Bank.open(tmp_path)
+
+
+@pytest.mark.parametrize("name", [TEXT_FILE, "codes.npy", "scales.npy", "fine.npy"])
+def test_missing_and_short_files_are_named_on_opening(folder: Path, name: str) -> None:
+    file = file_of(folder, name)
+    data = file.read_bytes()
+    file.write_bytes(data[:-1])
+    with pytest.raises(TilthError, match=f"{name}: has {len(data) - 1:,} bytes, .*says"):
+        Bank.open(folder)
+    file.unlink()
+    with pytest.raises(TilthError, match=f"{name}: is missing"):
+        Bank.open(folder)
+    assert len(Bank(folder, read_manifest(folder), None).check(quiet=True)) == 1
+
+
+def test_a_missing_shard(folder: Path) -> None:
+    shutil.rmtree(file_of(folder, "."))
+    with pytest.raises(TilthError, match=r"text\.arrow: is missing .*restore the shard"):
+        Bank.open(folder)
+
+
+@pytest.mark.parametrize("name", [TEXT_FILE, "codes.npy", "scales.npy", "fine.npy"])
+def test_one_altered_bit_is_found_by_check(folder: Path, name: str) -> None:
+    file = file_of(folder, name)
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    bank = Bank.open(folder)
+    assert bank.check(quiet=True) == []
+    file.write_bytes(data)
+    lines = Bank.open(folder).check(quiet=True)
+    assert lines == [f"{file}: its bytes are not those that were written"]
+
+
+def test_check_names_every_file(folder: Path) -> None:
+    bank = Bank.open(folder)
+    file_of(folder, "codes.npy").write_bytes(b"")
+    file_of(folder, "fine.npy").unlink()
+    lines = bank.check(quiet=True)
+    assert len(lines) == 2
+    assert "codes.npy: has 0 bytes" in lines[0]
+    assert "fine.npy: cannot be read (No such file or directory)" in lines[1]
+
+
+def test_a_codec_that_is_missing_altered_or_of_another_bank(folder: Path, tmp_path: Path) -> None:
+    codec = (folder / CODEC).read_bytes()
+    altered = bytearray(codec)
+    altered[-1] ^= 1
+    (folder / CODEC).write_bytes(altered)
+    with pytest.raises(TilthError, match=r"codec\.safetensors: its bytes are not those"):
+        Bank.open(folder)
+    other = fit_codec("int8", np.eye(3, dtype=np.float32))
+    (folder / CODEC).write_bytes(other.save())
+    with pytest.raises(TilthError, match=r"codec\.safetensors: "):
+        Bank.open(folder)
+    (folder / CODEC).unlink()
+    with pytest.raises(TilthError, match=r"codec\.safetensors: "):
+        Bank.open(folder)
+
+
+@pytest.mark.parametrize("name", ["codes.npy", "scales.npy"])
+def test_arrays_that_are_not_what_was_written(folder: Path, name: str) -> None:
+    file = file_of(folder, name)
+    for wrong in (b"x" * 999, np.zeros(()), np.zeros((3, 4), np.uint8), np.zeros(300, np.uint8)):
+        if isinstance(wrong, bytes):
+            file.write_bytes(wrong)
+        else:
+            with open(file, "wb") as opened:
+                np.save(opened, wrong)
+        bank = Bank(folder, read_manifest(folder), None)
+        with pytest.raises(TilthError, match=f"{name}: .*run `tilth bank check`"):
+            bank.search(np.ones((1, 16), np.float32), k=1)
+
+
+def test_text_that_is_not_what_was_written(folder: Path) -> None:
+    file_of(folder, TEXT_FILE).write_bytes(b"x" * 999)
+    with pytest.raises(TilthError, match=r"text\.arrow: cannot be read .*run `tilth bank check`"):
+        Bank(folder, read_manifest(folder), None)[0]
+
+
+def test_another_encoder_is_refused(folder: Path, tmp_path: Path) -> None:
+    Bank.open(folder, encoder=tiny_static())
+    with pytest.raises(InputError, match=r"its vectors have 16 dimensions, those of encoder .* 12"):
+        Bank.open(folder, encoder=tiny_static(dimension=12))
+    with pytest.raises(InputError, match=r"was built with another encoder .*fingerprint"):
+        Bank.open(folder, encoder=tiny_static(seed=1))
+    with pytest.raises(InputError, match="dimensions"):
+        Bank.open(folder, encoder=str(save_encoder(tmp_path / "bert")))
+
+
+def test_arrays_are_mapped_not_read(folder: Path) -> None:
+    bank = Bank.open(folder)
+    (shard,) = open_shards(folder, bank.manifest)
+    for array in (shard.codes, shard.scales, shard.fine):
+        assert array is not None
+        base = array
+        while base.base is not None and not isinstance(base, np.memmap):
+            base = base.base
+        assert isinstance(base, np.memmap)
+    before = pa.total_allocated_bytes()
+    assert shard.table["text"][5].as_py() == bank[5]
+    assert pa.total_allocated_bytes() - before < 10_000
+
+
+def a_shard(count: int = 4) -> tuple[pa.Table, Codes]:
+    table = pa.table({"text": pa.array(["ä b"] * count), "source": pa.array(["s"] * count)})
+    some = np.random.default_rng(0).normal(size=(count, 8)).astype(np.float32)
+    return table, fit_codec("int8", some).encode(some)
+
+
+def test_a_shard_is_there_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, codes = a_shard()
+    written = write_shard(tmp_path, "0000-00000", "of this", table, codes)
+    assert (written.sentences, written.text_bytes) == (4, 16)
+    assert set(written.files) == {TEXT_FILE, "codes.npy", "scales.npy", "fine.npy"}
+    assert read_shard(tmp_path, "0000-00000", "of this") == written
+    assert read_shard(tmp_path, "0000-00000", "of that") is None
+    assert read_shard(tmp_path, "0000-00001", "of this") is None
+    write_shard(tmp_path, "0000-00000", "of that", *a_shard(5))
+    assert read_shard(tmp_path, "0000-00000", "of this") is None
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full_disk)
+        with pytest.raises(TilthError, match="the disk is full"):
+            write_shard(tmp_path, "0000-00001", "of this", table, codes)
+    assert [item.name for item in tmp_path.iterdir()] == ["0000-00000"]
+
+
+def full_disk(handle: int) -> None:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("said", ["", "{}", "[]", '{"made_of": "a", "files": 3}'])
+def test_a_shard_that_says_nothing_sensible_is_made_again(said: str, tmp_path: Path) -> None:
+    (tmp_path / "0000-00000").mkdir()
+    (tmp_path / "0000-00000" / "shard.json").write_text(said)
+    assert read_shard(tmp_path, "0000-00000", "a") is None
+
+
+def test_a_manifest_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_manifest(tmp_path, MANIFESTS)
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(TilthError, match="the disk is full"):
+        write_manifest(tmp_path, replace(MANIFESTS, documents=99))
+    assert read_manifest(tmp_path) == MANIFESTS
+    assert [item.name for item in tmp_path.iterdir()] == [MANIFEST]

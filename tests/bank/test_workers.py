@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tilth.bank.workers import in_processes
+from tilth.errors import InputError, TilthError
+
+
+def shift(task: int, by: int, times: int = 1) -> int:
+    return task * times + by
+
+
+def slow_first(task: int) -> int:
+    time.sleep(0.5 if task == 0 else 0)
+    return task
+
+
+def fail(task: int) -> int:
+    if task == 3:
+        raise InputError("talk.txt:7: is wrong: mend it")
+    return task
+
+
+def die(task: int) -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return task
+
+
+def where(task: int) -> tuple[int, str, bool]:
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    return os.getpid(), os.environ.get("OMP_NUM_THREADS", ""), ignored
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_every_task_is_done_once_with_the_common_arguments(workers: int) -> None:
+    assert sorted(in_processes(workers, shift, iter(range(20)), 5, 2)) == list(range(5, 45, 2))
+    assert list(in_processes(workers, shift, iter(()), 5)) == []
+
+
+def test_one_worker_is_this_process_others_are_not_and_leave_interrupts_alone() -> None:
+    assert {found[0] for found in in_processes(1, where, iter(range(3)))} == {os.getpid()}
+    for process, threads, ignored in in_processes(2, where, iter(range(3))):
+        assert process != os.getpid()
+        assert (threads, ignored) == ("1", True)
+
+
+def test_what_is_done_first_comes_first() -> None:
+    assert list(in_processes(2, slow_first, iter(range(3))))[-1] == 0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_few_tasks_are_taken_ahead(workers: int) -> None:
+    taken = 0
+
+    def tasks() -> Iterator[int]:
+        nonlocal taken
+        for task in range(50):
+            taken += 1
+            yield task
+
+    for done, _ in enumerate(in_processes(workers, shift, tasks(), 0)):
+        assert taken <= done + 1 + 2 * workers
+
+
+# Starting processes takes seconds: the next test shows that work goes on after what one has broken.
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_errors_of_the_work_come_as_they_are(workers: int) -> None:
+    with pytest.raises(InputError, match=r"^talk\.txt:7: is wrong: mend it$"):
+        list(in_processes(workers, fail, iter(range(9))))
+
+
+def test_a_killed_worker_is_one_clear_error() -> None:
+    with pytest.raises(TilthError, match=r"a worker process was killed.* fewer --workers"):
+        list(in_processes(2, die, iter(range(9))))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_errors_of_the_tasks_come_as_they_are(workers: int) -> None:
+    def tasks() -> Iterator[int]:
+        yield 0
+        raise InputError("the source is broken")
+
+    with pytest.raises(InputError, match=r"^the source is broken$"):
+        list(in_processes(workers, fail, tasks()))
+
+
+def test_work_may_be_given_up() -> None:
+    work = in_processes(2, shift, iter(range(50)), 0)
+    next(work)
+    work.close()
+
+
+def nap(task: int, folder: Path) -> int:
+    (folder / f"{os.getpid()}").touch()
+    time.sleep(30)
+    return task
+
+
+ASKER = """
+import sys
+from pathlib import Path
+from tests.bank.test_workers import nap
+from tilth.bank.workers import in_processes
+list(in_processes(2, nap, iter(range(2)), Path(sys.argv[1])))
+"""
+
+
+def test_workers_end_with_the_process_that_asked(tmp_path: Path) -> None:
+    asker = subprocess.Popen([sys.executable, "-c", ASKER, str(tmp_path)])
+    wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
+    workers = [int(item.name) for item in tmp_path.iterdir()]
+    asker.kill()
+    asker.wait()
+    wait_until(lambda: not any(alive(worker) for worker in workers), seconds=10)
+
+
+def wait_until(holds: object, seconds: float = 60) -> None:
+    assert callable(holds)
+    stop = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < stop
+        time.sleep(0.05)
+
+
+def alive(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
