@@ -56,7 +56,7 @@ class Hits:
         similarity: cosine; NaN behind the last hit. # (queries, k)
         counts: how many hits each query has. # (queries,)
         names: of the queries.
-        removed: why hits were left out -> how many.
+        removed: why sentences were left out that would have been hits -> how many.
         bank: where they were found.
     """
 
@@ -307,7 +307,7 @@ class Bank:
             if min_similarity is not None:
                 similarities[similarities < min_similarity] = -np.inf
             enough = np.isfinite(similarities).sum(axis=1) >= min(wanted, best)
-            removed = self._remove(ids, similarities, sought)
+            removed = self._remove(ids, similarities, sought, k)
             # Where what was left out has made too few of enough, more are looked at.
             left = np.isfinite(similarities).sum(axis=1)
             cut = enough & (left < k) & (best < len(self))
@@ -413,19 +413,27 @@ class Bank:
         similarities[ids < 0] = -np.inf
         return similarities
 
-    def _remove(self, ids: Ids, similarities: Floats, sought: Sequence[Sought]) -> dict[str, int]:
-        """Give hits that are sought a similarity below all others; count the sentences."""
-        removed: dict[str, int] = {}
+    def _remove(
+        self, ids: Ids, similarities: Floats, sought: Sequence[Sought], k: int
+    ) -> dict[str, int]:
+        """Give hits that are sought a similarity below all others; count the sentences.
+
+        Those count that are nearer than the last of the k hits that are left, of any query.
+        """
+        removed: dict[str, NDArray[np.int64]] = {}
         if not sought:
-            return removed
+            return {}
+        before = similarities.copy()
         distinct = np.unique(ids[ids >= 0])
         texts = self.rows(distinct)[TEXT].combine_chunks()
         for item in sought:
             for reason, mask in item.among(texts).items():
-                gone = distinct[mask]
-                removed[reason] = len(gone)
-                similarities[np.isin(ids, gone)] = -np.inf
-        return removed
+                removed[reason] = distinct[mask]
+                similarities[np.isin(ids, distinct[mask])] = -np.inf
+        last = -np.sort(-similarities, axis=1)[:, k - 1 : k]  # (queries, 1), or none of so many
+        nearer = before > last if last.size else np.isfinite(before)
+        counted = np.unique(ids[nearer])
+        return {reason: int(np.isin(gone, counted).sum()) for reason, gone in removed.items()}
 
     def _hits(
         self, ids: Ids, similarities: Floats, k: int, names: list[str], removed: dict[str, int]
