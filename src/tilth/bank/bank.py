@@ -497,7 +497,9 @@ class _Choice:
 
 def _is_of(name: str, pattern: str) -> bool:
     """Say whether a source is meant: by name, by pattern, or by a folder it lies in."""
-    return fnmatch.fnmatchcase(name, pattern) or name.startswith(pattern.rstrip("/") + "/")
+    if name == pattern or fnmatch.fnmatchcase(name, pattern):
+        return True
+    return name.startswith(pattern.rstrip("/") + "/")
 
 
 def _own_texts(queries: Queries | Floats | Sequence[str]) -> Sequence[str]:
