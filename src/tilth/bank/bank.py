@@ -367,7 +367,7 @@ class Bank:
             )
         if not np.isfinite(vectors).all():
             raise InputError("a query has a value that is not finite: encode it again")
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
         if not lengths.all():
             name = names[int(np.argmin(lengths))]
             raise InputError(
