@@ -282,6 +282,8 @@ class Bank:
         """
         vectors, names = self._vectors(queries)
         self._check(k, min_similarity, oversample)
+        if threads is not None and threads < 1:
+            raise InputError(f"threads is {threads}: give 1 or more")
         threads = threads or os.cpu_count() or 1
         chosen = self._choice(sources)
         sought = [Sought(name, texts, near=near) for name, texts in (without or {}).items()]
