@@ -180,7 +180,15 @@ class Bank:
         """The bank's encoder as a bank uses it."""
         if self._encoder is not None:
             return self._encoder
-        return self._checked(TextEncoder.load(self.manifest.encoder, device=self._device))
+        name = self.manifest.encoder
+        try:
+            encoder = TextEncoder.load(name, device=self._device)
+        except InputError as error:
+            raise InputError(
+                f"{self.path}: its encoder {name!r} does not load ({error}): open the bank with "
+                "the encoder that it was built with"
+            ) from error
+        return self._checked(encoder)
 
     def _checked(self, encoder: TextEncoder) -> TextEncoder:
         """Refuse another encoder than the bank's.
