@@ -153,6 +153,7 @@ def info(bank: options.Bank, json: options.Json = False) -> None:
         ("encoder's fingerprint", found["fingerprint"]),
         ("format", found["format"]),
         *((f"on disk: {name}", _size(size)) for name, size in found["bytes"].items()),
+        *_index(found["index"]),
         *((f"rule: {name}", _plain(value)) for name, value in found["rules"].items()),
         ("created", found["created"]),
         *((f"made with {name}", version) for name, version in found["versions"].items()),
@@ -167,6 +168,64 @@ def info(bank: options.Bank, json: options.Json = False) -> None:
     )
     if len(some) < len(sources):
         note(f"{len(sources) - len(some):,} more sources: --json names all")
+
+
+@app.command("index")
+def index(
+    bank: options.Bank,
+    centroids: Annotated[
+        int | None,
+        typer.Option(help="Cells; default: 4 times the root of the sentences.", show_default=False),
+    ] = None,
+    codes: Annotated[
+        str, typer.Option(help="Of a sentence: SQ4, SQ8, fp16, or PQ with bytes, such as PQ32.")
+    ] = "SQ8",
+    pca: Annotated[
+        int | None, typer.Option(help="Dimensions kept; default: all.", show_default=False)
+    ] = None,
+    nprobe: Annotated[
+        int | None,
+        typer.Option(
+            help="Cells that a query looks at; default: as find 0.95 of the 100 nearest.",
+            show_default=False,
+        ),
+    ] = None,
+    per_centroid: Annotated[int, typer.Option(help="Training sentences of a cell.")] = 64,
+    seed: Annotated[int, typer.Option(help="Of the training.")] = 0,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Default: one per core.", show_default=False)
+    ] = None,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
+) -> None:
+    """Make an index beside a bank, for thousands of queries over millions of sentences (FAISS).
+
+    [dim]tilth bank index runs/bank[/dim]
+    """
+    from tilth.recipes.banking import open_named
+
+    made = open_named(bank).make_index(
+        centroids=centroids, codes=codes, pca=pca, nprobe=nprobe, per_centroid=per_centroid,
+        seed=seed, threads=threads, quiet=quiet,
+    )  # fmt: skip
+    about = made.about
+    if json:
+        print_json({"factory": about.factory, "nprobe": about.nprobe, "recall": about.recall})
+        return
+    print_table(
+        f"{about.factory}, {_size(about.bytes)}",
+        ("nprobe", "recall of 10", "recall of 100", "ms a query"),
+        [
+            (
+                f"{row['nprobe']:.0f}",
+                f"{row['recall_10']:.3f}",
+                f"{row['recall_100']:.3f}",
+                f"{row['milliseconds']:.2f}",
+            )
+            for row in about.recall
+        ],
+    )
+    note(f'searches look at {about.nprobe} cells: tilth bank search {bank} "a sentence" --index')
 
 
 @app.command("check")
@@ -217,6 +276,13 @@ def _counts(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("documents", f"{found['documents']:,}"),
         ("on disk", f"{_size(found['bytes']['all'])}, {found['bytes_a_sentence']} bytes each"),
     ]
+
+
+def _index(found: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    if found is None:
+        return [("index", "none")]
+    covered = f"{found['sentences']:,} sentences, nprobe {found['nprobe']}"
+    return [("index", f"{found['factory']}, {covered}"), ("on disk: index", _size(found["bytes"]))]
 
 
 def _size(size: float) -> str:

@@ -89,6 +89,17 @@ def search(
             show_default=False,
         ),
     ] = None,
+    index: Annotated[
+        bool,
+        typer.Option("--index", help="Ask the bank's index (tilth bank index), for many queries."),
+    ] = False,
+    nprobe: Annotated[
+        int | None,
+        typer.Option(
+            help="Cells of the index that a query looks at; default: as it was made.",
+            show_default=False,
+        ),
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="That scan; default: one per core.")
     ] = None,
@@ -118,6 +129,8 @@ def search(
         raise InputError("--kind, --text, --label and --clusters go with --task: name one")
     if column is not None and queries is None:
         raise InputError("--column goes with --queries: name a file, or leave it out")
+    if nprobe is not None and not index:
+        raise InputError("--nprobe goes with --index: add it, or leave --nprobe out")
     wanted = Wanted(
         texts or (), queries, column, task, kind or "label-average",
         text.split(",") if text else None, label, 8 if clusters is None else clusters, seed,
@@ -125,7 +138,7 @@ def search(
     opened = open_named(bank, encoder=encoder, device=device)
     filters = Filters(
         min(_SHOWN_HITS, len(opened)) if k is None else k,
-        min_similarity, source, without or (), not no_near, not no_own, oversample,
+        min_similarity, source, without or (), not no_near, not no_own, oversample, index, nprobe,
     )  # fmt: skip
     if out is not None:
         found = find_all(

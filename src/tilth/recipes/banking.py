@@ -13,6 +13,7 @@ from tilth.bank import Bank, Rules, add_to_bank, build_bank
 from tilth.bank.codes import Format
 from tilth.bank.documents import find_sources, read_blocks
 from tilth.bank.encode import TextEncoder
+from tilth.bank.index import ABOUT, FOLDER, damaged_index, read_about
 from tilth.bank.store import MANIFEST, damaged, disk_use, load_codec, read_manifest
 from tilth.bank.text import sentences_of
 from tilth.errors import InputError, TilthError
@@ -157,7 +158,22 @@ def describe_bank(path: Path) -> dict[str, Any]:
         "additions": manifest.jobs - 1,
         "created": manifest.created,
         "versions": manifest.versions,
+        "index": _describe_index(path),
         "sources": counts,
+    }
+
+
+def _describe_index(path: Path) -> dict[str, Any] | None:
+    if not (path / FOLDER / ABOUT).is_file():
+        return None
+    about = read_about(path)
+    return {
+        "factory": about.factory,
+        "sentences": about.sentences,
+        "nprobe": about.nprobe,
+        "bytes": about.bytes,
+        "recall": about.recall,
+        "created": about.created,
     }
 
 
@@ -198,7 +214,9 @@ def check_bank(path: Path, *, quiet: bool = False) -> Checked:
             done += size
 
         lines += damaged(path, manifest, advance)
-    return Checked(1 + sum(len(shard.files) for shard in manifest.shards), manifest.bytes, lines)
+    lines += damaged_index(path)
+    files = 1 + sum(len(shard.files) for shard in manifest.shards)
+    return Checked(files + (path / FOLDER / ABOUT).is_file(), manifest.bytes, lines)
 
 
 def is_built(path: Path) -> bool:

@@ -86,6 +86,8 @@ class Filters:
     near: bool = True
     own: bool = True
     oversample: float | None = None
+    index: bool = False
+    nprobe: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +204,10 @@ def search_to_run(
         "near": filters.near,
         "own": filters.own,
         "oversample": filters.oversample,
+        "index": filters.index,
+        "nprobe": filters.nprobe,
     }
+    of_index = {"index": bank.index.about.digest} if filters.index else {}
     run = Run.open(
         out,
         command="bank search",
@@ -213,6 +218,7 @@ def search_to_run(
             ),
             "queries": _hash(_content(read)),
             "sentences to leave out": _hash(excluded),
+            **of_index,
         },
         parts=0,
         overwrite=overwrite,
@@ -265,7 +271,7 @@ def _search(
         labels, sentences = queries.labels, queries.sentences
     else:
         queries, labels, sentences = read, [None] * len(read), [1] * len(read)
-    if len(queries) * len(bank) > _MANY:
+    if not filters.index and len(queries) * len(bank) > _MANY:
         say(f"comparing {len(queries):,} queries with {len(bank):,} sentences")
     hits = bank.search(
         queries,
@@ -276,6 +282,8 @@ def _search(
         near=filters.near,
         own=filters.own,
         oversample=filters.oversample,
+        index=filters.index,
+        nprobe=filters.nprobe,
         threads=threads,
     )
     return Searched(hits, labels, sentences)

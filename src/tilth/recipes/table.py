@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
+
+# More of a sentence would hide what a listing shows; results.json has all.
+_LISTED_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +139,12 @@ class Listing:
     texts: ClassVar[int] = 3
 
     def lines(self) -> list[list[str]]:
-        """Return the rows as texts; a query stands at its nearest sentence only."""
+        """Return the rows as texts, long ones shortened; a query stands at its nearest only."""
         return [
             [
                 f"{row.domain}{' (published)' if row.published else ''}" if row.rank == 1 else "",
                 row.query if row.rank == 1 else "",
-                row.text,
+                textwrap.shorten(row.text, _LISTED_CHARS, placeholder=" …"),
                 "-" if row.similarity is None else f"{row.similarity:.2f}",
             ]
             for row in self.rows
