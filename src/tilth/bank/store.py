@@ -13,6 +13,7 @@ a job is killed, the bank is what it was before.
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -247,33 +248,35 @@ class OpenShard:
     def __init__(self, folder: Path, shard: Shard, first: int) -> None:
         self.folder, self.first, self.sentences = folder, first, shard.sentences
 
-    def _array(self, name: str, dtype: type) -> NDArray[Any]:
+    def _array(self, name: str, dtype: type, reading: int) -> NDArray[Any]:
         path = self.folder / name
         try:
             # Copied where written, which nobody does: torch takes no arrays that are read-only.
-            found: NDArray[Any] = np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
+            found: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
         except (OSError, ValueError) as error:
             raise TilthError(f"{path}: cannot be read ({error}): run `tilth bank check`") from error
         if found.dtype != dtype or len(found) != self.sentences or found.ndim != 2:
             raise TilthError(f"{path}: is not what was written: run `tilth bank check`")
-        return found
+        if isinstance(found.base, mmap.mmap):
+            found.base.madvise(reading)  # what the system reads ahead: half the time when cold
+        return np.asarray(found)
 
     @cached_property
     def codes(self) -> NDArray[np.uint8]:
         """What a scan reads, (sentences, bytes)."""
-        return self._array("codes.npy", np.uint8)
+        return self._array("codes.npy", np.uint8, mmap.MADV_SEQUENTIAL)
 
     @cached_property
     def scales(self) -> NDArray[np.float16]:
         """Of the codes, (sentences, groups)."""
-        return self._array("scales.npy", np.float16)
+        return self._array("scales.npy", np.float16, mmap.MADV_SEQUENTIAL)
 
     @cached_property
     def fine(self) -> NDArray[np.uint8] | None:
         """Further bits for rescoring, (sentences, bytes)."""
         if not (self.folder / "fine.npy").exists():
             return None
-        return self._array("fine.npy", np.uint8)
+        return self._array("fine.npy", np.uint8, mmap.MADV_RANDOM)
 
     @cached_property
     def table(self) -> pa.Table:
