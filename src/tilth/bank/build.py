@@ -393,13 +393,13 @@ def _groups(sources: Sequence[Source], part_bytes: int) -> Iterator[tuple[str, l
             yield digest.hexdigest(), blocks
             blocks, digest, size = [], blake2b(digest_size=16), 0
         for block in read_blocks(source, block_bytes=min(part_bytes, BLOCK_BYTES)):
+            if blocks and size + _block_bytes(block) > part_bytes:
+                yield digest.hexdigest(), blocks
+                blocks, digest, size = [], blake2b(digest_size=16), 0
             blocks.append(block)
             read = f"{source.name}/{source.fingerprint}/{source.column}/{source.split}/{part_bytes}"
             digest.update(f"{read}/{block.number}/".encode())
             size += _block_bytes(block)
-            if size >= part_bytes:
-                yield digest.hexdigest(), blocks
-                blocks, digest, size = [], blake2b(digest_size=16), 0
     if blocks:
         yield digest.hexdigest(), blocks
 
