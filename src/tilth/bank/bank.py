@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 
 from tilth.bank.codes import Floats
 from tilth.bank.encode import TextEncoder
-from tilth.bank.index import Index, damaged_index, keep_index, make_index, measure_recall
+from tilth.bank.index import (
+    Index,
+    damaged_index,
+    keep_index,
+    make_index,
+    making,
+    measure_recall,
+)
 from tilth.bank.overlap import Sought
 from tilth.bank.query import Queries
 from tilth.bank.search import Ids, find, rescore
@@ -332,15 +339,15 @@ class Bank:
         Returns:
             The index; its `about.recall` says which part of the nearest it finds by nprobe.
         """
-        made = make_index(self, **options)
-        self._index = made  # measured as searches will use it
-        try:
-            recall = measure_recall(self, made, threads=options.get("threads"))
-            self._index = keep_index(made, recall)
-        except BaseException:
-            self._index = None
-            raise
-        return made
+        with making(self.path):
+            made = make_index(self, **options)
+            self._index = made  # measured as searches will use it
+            try:
+                recall = measure_recall(self, made, threads=options.get("threads"))
+                return keep_index(made, recall)
+            except BaseException:
+                self._index = None
+                raise
 
     @property
     def index(self) -> Index:

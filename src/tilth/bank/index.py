@@ -10,6 +10,7 @@ was added to the bank after the index was made is scanned. This is the one home 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
@@ -32,7 +33,7 @@ from tilth.bank.codes import Codec, Codes, Floats
 from tilth.bank.search import Chosen, Ids, find
 from tilth.bank.store import Manifest, OpenShard, checksum, open_shards
 from tilth.errors import InputError, TilthError
-from tilth.runs import Progress
+from tilth.runs import Progress, RunLocked
 from tilth.runs.files import TEMPORARY, disk_errors, sync_folder, write_whole
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FOLDER, ABOUT, VERSION = "index", "index.json", 1
+_LOCK = ".lock"
 # The original's menu, SQ4 and SQ8, in FAISS's words; PQ with a number of bytes is taken as well.
 CODES = {"SQ4": "SQ4", "SQ8": "SQ8", "fp16": "SQfp16"}
 # How many candidates are scored again for each one wanted, by how coarse the codes are.
@@ -273,7 +275,6 @@ def make_index(
     threads = threads or os.cpu_count() or 1
     folder = bank.path / FOLDER
     with disk_errors(folder):
-        folder.mkdir(exist_ok=True)
         _remove_others(folder, _kept(bank.path))
     with _threads(threads):
         built = _build(bank, plan, seed, quiet)
@@ -290,6 +291,25 @@ def make_index(
     )  # fmt: skip
     del built, ivf
     return Index(bank.path, about)
+
+
+@contextmanager
+def making(path: Path) -> Iterator[None]:
+    """Hold the lock on the index of a bank while it is made, measured and kept.
+
+    Raises:
+        RunLocked: another process holds it.
+    """
+    folder = path / FOLDER
+    with disk_errors(folder):
+        folder.mkdir(exist_ok=True)
+        lock = open(folder / _LOCK, "ab")  # noqa: SIM115 - closed below
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunLocked(f"{folder}: another process makes this index: wait for it") from None
+        yield
 
 
 def keep_index(index: Index, recall: list[dict[str, float]]) -> Index:
