@@ -28,6 +28,7 @@ from transformers import (
 from tilth.models.lm import LM, fingerprint_model
 
 if TYPE_CHECKING:
+    import pytest
     from sentence_transformers import SentenceTransformer
 
     from tilth.bank import Bank
@@ -198,3 +199,15 @@ def tiny_bank(folder: Path, texts: Sequence[str], **options: Any) -> Bank:
     source = write_lines(folder / "raw.txt", texts)
     options = {"encoder": tiny_static(), "workers": 1, "quiet": True, **options}
     return Bank.build(folder / "bank", [source], **options)
+
+
+def small_parts(patch: pytest.MonkeyPatch, size: int = 8_000) -> None:
+    """Let banks be made of parts, and so shards, of a few bytes of text."""
+    from tilth.bank import build
+
+    made = build._Work
+
+    def work(bank: Path, rules: Any, near: bool, _: int, *rest: Any) -> Any:
+        return made(bank, rules, near, size, *rest)
+
+    patch.setattr(build, "_Work", work)
