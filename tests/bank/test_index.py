@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("faiss")
 
 from tests.tiny import salads, tiny_bank, tiny_static, write_lines
-from tilth.bank import Bank, index
+from tilth.bank import Bank, index, indexing
 from tilth.bank.cells import Cells, find_directions
 from tilth.bank.store import Manifest
 from tilth.errors import InputError, TilthError
@@ -217,8 +217,8 @@ def test_recall_is_that_of_a_loop() -> None:
     exact = np.array([[4, 1, 2, 3], [9, 8, 7, -1]])
     found = np.array([[1, 4, 9, 3], [9, 5, 7, 8]])
     # Without the sentences themselves, 4 and 9: {1, 2} of {1, 9}, {8, 7} of {5, 7}.
-    assert index._recall(exact, found, np.array([4, 9]), 2) == 0.5
-    assert index._recall(exact, found, np.array([4, 9]), 3) == pytest.approx((2 / 3 + 1) / 2)
+    assert indexing._recall(exact, found, np.array([4, 9]), 2) == 0.5
+    assert indexing._recall(exact, found, np.array([4, 9]), 3) == pytest.approx((2 / 3 + 1) / 2)
 
 
 def test_coarse_codes_are_warned_of(bank: Bank, caplog: pytest.LogCaptureFixture) -> None:
@@ -247,7 +247,7 @@ def test_each_option_counts(bank: Bank) -> None:
 def test_defaults_grow_with_the_root(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
     for many, centroids in ((30, 1), (10_000, 256), (1_000_000, 4096), (100_000_000, 32768)):
         monkeypatch.setattr(Bank, "__len__", lambda _, many=many: many)
-        assert index._plan(bank, None, "SQ8", None, None, 64).centroids == centroids
+        assert indexing._plan(bank, None, "SQ8", None, None, 64).centroids == centroids
 
 
 @pytest.mark.parametrize(
@@ -302,8 +302,8 @@ def test_equal_vectors_make_empty_cells(tmp_path: Path) -> None:
 def test_memory_that_will_not_do_is_warned_of(
     bank: Bank, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert (index._free_memory() or 1) > 0
-    monkeypatch.setattr(index, "_free_memory", lambda: 10)
+    assert (indexing._free_memory() or 1) > 0
+    monkeypatch.setattr(indexing, "_free_memory", lambda: 10)
     make(bank)
     assert "GB are free: take SQ4, a smaller pca or fewer centroids" in caplog.text
 
@@ -392,7 +392,7 @@ def test_a_crash_leaves_the_earlier_index(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(index, step, crash)
+        patched.setattr(indexing, step, crash)
         with pytest.raises(KeyboardInterrupt):
             make(bank, seed=4)
     for again in (bank, Bank.open(bank.path)):
@@ -406,7 +406,7 @@ def test_a_crash_leaves_the_earlier_index(
 
 
 def test_one_makes_it_at_a_time(bank: Bank) -> None:
-    with index.making(bank.path), pytest.raises(RunLocked, match="another process makes this"):
+    with indexing.making(bank.path), pytest.raises(RunLocked, match="another process makes this"):
         make(bank)
     make(bank)
 
@@ -473,8 +473,8 @@ def test_cells_are_the_nearest(whole: bool, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_sample_is_spread_over_all() -> None:
-    drawn = index._spread(1000, 100, seed=2)
+    drawn = indexing._spread(1000, 100, seed=2)
     np.testing.assert_array_equal(drawn // 10, np.arange(100))
     assert len(np.unique(drawn % 10)) == 10
-    np.testing.assert_array_equal(index._spread(7, 7, seed=0), np.arange(7))
-    assert (index._spread(1000, 100, seed=3) != drawn).any()
+    np.testing.assert_array_equal(indexing._spread(7, 7, seed=0), np.arange(7))
+    assert (indexing._spread(1000, 100, seed=3) != drawn).any()

@@ -17,14 +17,8 @@ from numpy.typing import NDArray
 
 from tilth.bank.codes import Floats
 from tilth.bank.encode import TextEncoder
-from tilth.bank.index import (
-    Index,
-    damaged_index,
-    keep_index,
-    make_index,
-    making,
-    measure_recall,
-)
+from tilth.bank.index import Index, damaged_index
+from tilth.bank.indexing import keep_index, make_index, making, measure_recall
 from tilth.bank.overlap import Sought
 from tilth.bank.query import Queries
 from tilth.bank.search import Ids, find, rescore
@@ -334,7 +328,7 @@ class Bank:
         return self._hits(ids, similarities, k, names, removed)
 
     def make_index(self, **options: Any) -> Index:
-        """Make the bank's index for many queries; see `tilth.bank.index.make_index`.
+        """Make the bank's index for many queries; see `tilth.bank.indexing.make_index`.
 
         Returns:
             The index; its `about.recall` says which part of the nearest it finds by nprobe.
