@@ -20,8 +20,8 @@ class Cells:
     """Says which cell a vector lies in: the one whose direction has the largest product with it.
 
     Where the processor is made for small integers, products are of values rounded to 8 bits: two
-    and a half times as fast, and one vector in thirty goes to a cell that is as near but for
-    0.0001.
+    and a half times as fast, and one vector in thirty goes to another cell, whose product is less
+    by 0.001.
 
     Args:
         directions: L2-normalised. # (cells, dimension)
