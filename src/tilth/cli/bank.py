@@ -50,7 +50,8 @@ def build(
         ),
     ] = "starter",
     format: Annotated[  # noqa: A002 - the option's name
-        str, typer.Option("--format", help="Of the vectors: int8, or compact: a third of that.")
+        str,
+        typer.Option("--format", help="Of the vectors: int8, or compact: about a fifth of that."),
     ] = "int8",
     column: options.Column = None,
     split: _Split = "train",
@@ -81,7 +82,8 @@ def build(
     [dim]tilth bank build corpus/ notes.txt.gz --out runs/bank[/dim]
     """
     from tilth.bank import Rules
-    from tilth.recipes.banking import build_named, is_built
+    from tilth.recipes.banking import build_named
+    from tilth.recipes.inspecting import is_built
 
     rules = Rules(
         min_chars, max_chars, min_words, min_letters, max_symbols, not keep_markup,
@@ -121,7 +123,8 @@ def add(
 
     [dim]tilth bank add runs/bank more.jsonl --column body[/dim]
     """
-    from tilth.recipes.banking import add_named, describe_bank
+    from tilth.recipes.banking import add_named
+    from tilth.recipes.inspecting import describe_bank
 
     before = describe_bank(bank)["sentences"]
     add_named(
@@ -139,7 +142,7 @@ def info(bank: options.Bank, json: options.Json = False) -> None:
 
     [dim]tilth bank info runs/bank[/dim]
     """
-    from tilth.recipes.banking import describe_bank
+    from tilth.recipes.inspecting import describe_bank
 
     found = describe_bank(bank)
     if json:
@@ -234,7 +237,7 @@ def check(bank: options.Bank, quiet: options.Quiet = False, json: options.Json =
 
     [dim]tilth bank check runs/bank[/dim]
     """
-    from tilth.recipes.banking import check_bank
+    from tilth.recipes.inspecting import check_bank
 
     found = check_bank(bank, quiet=quiet)
     if json:
@@ -253,7 +256,7 @@ def check(bank: options.Bank, quiet: options.Quiet = False, json: options.Json =
 
 def _print_made(bank: Path, seconds: float | None, *, json: bool) -> None:
     """Print what a bank holds after a building or an adding."""
-    from tilth.recipes.banking import describe_bank
+    from tilth.recipes.inspecting import describe_bank
 
     found = describe_bank(bank)
     rate = None

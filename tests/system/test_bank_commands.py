@@ -1,0 +1,78 @@
+"""`tilth bank` as a user meets it: builds that are stopped, answers that go through pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.system.commands import command, environment, tilth
+from tests.tiny import salads, tiny_static, write_lines
+from tilth.bank import Bank
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("encoder") / "static"
+    tiny_static().save(str(folder))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("stop", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)]
+)
+def test_a_stopped_build_goes_on_with_the_same_command(
+    encoder: Path, tmp_path: Path, stop: signal.Signals, code: int
+) -> None:
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for number in range(8):
+        texts = salads(6_000, seed=number)
+        write_lines(raw / f"{number}.txt", [f"{text} {text}" for text in texts])
+    asked = ["bank", "build", raw, "-e", encoder, "--workers", 1, "--shard-megabytes", 1, "-q"]
+    tilth(*asked, "-o", tmp_path / "whole")
+    out = tmp_path / "cut"
+    started = subprocess.Popen(
+        command(*asked, "-o", out), env=environment(),
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not list((out / "adding" / "parts").glob("part-*.parquet")):
+        assert started.poll() is None, started.stderr
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    os.kill(started.pid, stop)
+    _, said = started.communicate(timeout=120)
+    assert started.returncode == code, said
+    assert "Traceback" not in said
+    if code == 130:
+        assert "the same command goes on" in said
+    assert "not finished" in tilth("bank", "search", out, "the dog", code=2).stderr
+    assert list((out / "adding" / "parts").glob("part-*.parquet"))
+    tilth(*asked, "-o", out)
+    one, two = (Bank.open(tmp_path / name) for name in ("whole", "cut"))
+    assert one.manifest.shards == two.manifest.shards
+    assert one.manifest.dropped == two.manifest.dropped
+
+
+def test_from_raw_text_to_a_data_set(encoder: Path, tmp_path: Path) -> None:
+    texts = salads(300)
+    raw = write_lines(tmp_path / "raw.txt", texts)
+    bank = tmp_path / "bank"
+    tilth("bank", "build", raw, "-o", bank, "-e", encoder, "--format", "compact", "--workers", 2)
+    piped = tilth("bank", "search", bank, texts[8], "-k", 1)
+    assert piped.stdout.splitlines()[1].split("\t")[4] == texts[8]
+    assert piped.stderr == ""
+    rows = [{"text": text, "label": number % 2} for number, text in enumerate(texts[:20])]
+    train = write_lines(tmp_path / "train.jsonl", list(map(json.dumps, rows)))
+    out = tmp_path / "hits"
+    tilth("bank", "search", bank, "--task", train, "--no-own", "-k", 50, "-o", out)
+    found = json.loads((out / "results.json").read_text())
+    assert [query["hits"] for query in found["queries"]] == [50, 50]
+    shown = tilth("bank", "check", bank, "--json")
+    assert json.loads(shown.stdout)["damaged"] == []
