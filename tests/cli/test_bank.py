@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 from tests.tiny import WORDS, salads, tiny_static, write_lines
 from tilth.bank import Bank, Rules, build_bank
+from tilth.bank.indexing import make_index
 from tilth.cli import bank as bank_commands
 from tilth.cli import bank_search
 from tilth.cli.main import app
@@ -95,6 +96,10 @@ def test_defaults_are_those_of_the_functions() -> None:
             assert given[field.name].default == field.default
     assert Rules().markup is not given["keep_markup"].default
     wanted = inspect.signature(build_bank).parameters
+    options = inspect.signature(bank_commands.index).parameters
+    for name, option in inspect.signature(make_index).parameters.items():
+        if name != "bank":
+            assert options[name].default == option.default
     for name in ("encoder", "format", "split", "seed", "shard_megabytes", "workers", "device"):
         assert given[name].default == wanted[name].default
     assert wanted["near"].default is not given["no_near"].default
@@ -401,6 +406,36 @@ def test_what_is_no_bank_is_said(tmp_path: Path, encoder: Path) -> None:
     inside = ["bank", "build", raw, "-o", tmp_path, "-e", encoder, "--overwrite"]
     assert "choose another --out" in failure(*inside)
     assert "none.txt" in failure("bank", "build", tmp_path / "none.txt", "-o", tmp_path / "b")
+
+
+def test_an_index_is_made_asked_and_checked(encoder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("faiss")
+    out = tmp_path / "bank"
+    raw = write_lines(tmp_path / "raw.txt", salads(2_000, seed=5))
+    build_bank(out, raw, encoder=str(encoder), workers=1, quiet=True)
+    text = Bank.open(out)[11]
+    assert "has no index" in failure("bank", "search", out, text, "--index")
+    assert json.loads(tilth("bank", "info", out, "--json").stdout)["index"] is None
+    asked = ["--centroids", 16, "--codes", "SQ4", "--pca", 8, "--nprobe", 4, "--seed", 1, "-q"]
+    made = json.loads(tilth("bank", "index", out, *asked, "--json").stdout)
+    assert made["nprobe"] == 4
+    assert "recall of 100" in tilth("bank", "index", out, "--centroids", 16, "-q").stdout
+    info = tilth("bank", "info", out, "--json").stdout
+    assert json.loads(info)["index"]["sentences"] == 2_000
+    assert "IVF16" in tilth("bank", "info", out).stdout
+    found = hits(out, text, "--index", "--nprobe", 16, "-k", 20)
+    scanned = hits(out, text, "-k", 20)
+    assert [hit["id"] for hit in found] == [hit["id"] for hit in scanned]
+    assert found != hits(out, text, "--index", "--nprobe", 1, "-k", 20)
+    assert "--nprobe goes with --index" in failure("bank", "search", out, text, "--nprobe", 2)
+    kept = ["bank", "search", out, text, "-k", 5, "-o", tmp_path / "run"]
+    tilth(*kept)
+    assert "index is false in the folder" in failure(*kept, "--index")
+    (file,) = (out / "index").glob("*.faiss")
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(bytes(data))
+    assert str(file) in tilth("bank", "check", out, code=1).stdout
 
 
 @pytest.mark.parametrize("kind", ["words", "words-sif", "words-idf", "usif"])
