@@ -49,7 +49,7 @@ from tilth.bank.store import (
     write_shard,
 )
 from tilth.bank.text import keyed_sentences, sentences_of
-from tilth.bank.workers import in_processes
+from tilth.bank.workers import end_processes, in_processes
 from tilth.errors import InputError
 from tilth.runs import Progress, Run, RunMismatch
 from tilth.runs.asked import read_run_json, versions
@@ -260,7 +260,10 @@ def _job(path: Path, settings: dict[str, Any], *, overwrite: bool) -> Iterator[R
             "its own command, or drop what it has done with --overwrite"
         ) from error
     with run:
-        yield run
+        try:
+            yield run
+        finally:
+            end_processes()
 
 
 def _warn_of_changes(path: Path, sources: Sequence[Source]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,9 +16,7 @@ from tilth.errors import TilthError
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Workers that nobody asks any more go after so many seconds.
-_SECONDS_IDLE = 30
-# How often they look whether the process that asked is still there.
+# How often workers look whether the process that asked is still there.
 _SECONDS_ALONE = 0.2
 _LIBRARIES = ("OMP", "MKL", "OPENBLAS", "RAYON", "POLARS")
 _ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in _LIBRARIES}
@@ -28,8 +27,9 @@ def in_processes(
 ) -> Iterator[R]:
     """Yield `work(task, *common)` of each task, as they come to be done.
 
-    Few tasks are taken ahead, so that memory stays flat. With one worker all is done here. Unlike
-    those of the standard library, the processes need no guard in the user's script.
+    Few tasks are taken ahead, so that memory stays flat. With one worker all is done here. The
+    processes stay for the next call, until `end_processes`. Unlike those of the standard library,
+    they need no guard in the user's script.
 
     Args:
         workers: processes, at least 1.
@@ -48,7 +48,7 @@ def in_processes(
     from loky.process_executor import TerminatedWorkerError
 
     executor = get_reusable_executor(
-        max_workers=workers, timeout=_SECONDS_IDLE, initializer=_begin, initargs=(os.getpid(),),
+        max_workers=workers, timeout=None, initializer=_begin, initargs=(os.getpid(),),
         env=_ONE_THREAD,
     )  # fmt: skip
     pending: set[Future[R]] = set()
@@ -71,6 +71,14 @@ def in_processes(
     except BaseException:
         executor.shutdown(kill_workers=True)
         raise
+
+
+def end_processes() -> None:
+    """Let the processes go that wait for further work."""
+    if "loky" in sys.modules:
+        from loky import get_reusable_executor
+
+        get_reusable_executor(reuse=True).shutdown()
 
 
 def _begin(asker: int) -> None:
