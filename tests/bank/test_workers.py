@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tilth.bank.workers import in_processes
+from tilth.bank.workers import end_processes, in_processes
 from tilth.errors import InputError, TilthError
 
 
@@ -100,6 +100,14 @@ def test_work_may_be_given_up() -> None:
     work.close()
 
 
+def test_processes_stay_for_the_next_work_until_they_are_let_go() -> None:
+    first = {found[0] for found in in_processes(2, where, iter(range(6)))}
+    assert {found[0] for found in in_processes(2, where, iter(range(6)))} <= first
+    end_processes()
+    wait_until(lambda: not any(alive(worker) for worker in first), seconds=10)
+    end_processes()  # nothing to end
+
+
 def nap(task: int, folder: Path) -> int:
     (folder / f"{os.getpid()}").touch()
     time.sleep(30)
@@ -110,7 +118,7 @@ ASKER = """
 import sys
 from pathlib import Path
 from tests.bank.test_workers import nap
-from tilth.bank.workers import in_processes
+from tilth.bank.workers import end_processes, in_processes
 list(in_processes(2, nap, iter(range(2)), Path(sys.argv[1])))
 """
 
