@@ -60,6 +60,21 @@ def test_a_stopped_build_goes_on_with_the_same_command(
     assert one.manifest.dropped == two.manifest.dropped
 
 
+def test_workers_that_were_started_elsewhere_find_the_bank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        for number in range(3):
+            write_lines(Path(f"{number}.txt"), salads(4_000, seed=number))
+        bank = Bank.build(
+            "bank", ["0.txt", "1.txt", "2.txt"], encoder=tiny_static(), workers=2,
+            shard_megabytes=1, quiet=True,
+        )  # fmt: skip
+        assert len(bank)
+
+
 def test_from_raw_text_to_a_data_set(encoder: Path, tmp_path: Path) -> None:
     texts = salads(300)
     raw = write_lines(tmp_path / "raw.txt", texts)

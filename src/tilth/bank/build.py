@@ -156,8 +156,9 @@ def build_bank(
                 versions=versions(),
             )
             work = _Work(
-                path, rules, near, shard_megabytes << 20, workers or os.cpu_count() or 1, quiet
-            )
+                path.absolute(), rules, near, shard_megabytes << 20,
+                workers or os.cpu_count() or 1, quiet,
+            )  # fmt: skip
             with _job(path, {}, overwrite=False) as job:
                 job.resolve("job", lambda: 0)
                 _extend(work, found, manifest, text_encoder, seed)
@@ -228,8 +229,9 @@ def add_to_bank(
                     log.warning("%s: is in the bank already, as it is now: passed over", item.name)
             rules = Rules(**manifest.rules)
             work = _Work(
-                path, rules, near, shard_megabytes << 20, workers or os.cpu_count() or 1, quiet
-            )
+                path.absolute(), rules, near, shard_megabytes << 20,
+                workers or os.cpu_count() or 1, quiet,
+            )  # fmt: skip
             if new:
                 _extend(work, new, manifest, bank.text_encoder, seed=0)
         _remove_job(path)
@@ -292,7 +294,10 @@ def _remove_job(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """How a job works."""
+    """How a job works.
+
+    The bank's path is absolute: workers may have been started in another folder.
+    """
 
     bank: Path
     rules: Rules

@@ -6,10 +6,10 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 from tilth.bank import Bank, Rules, add_to_bank, build_bank
-from tilth.bank.codes import Format
+from tilth.bank.codes import Format, check_format
 from tilth.bank.documents import find_sources, read_blocks
 from tilth.bank.encode import TextEncoder
 from tilth.bank.store import read_manifest
@@ -52,8 +52,7 @@ def build_named(
         InputError: a source, a setting or the encoder is wrong, or `path` holds a source.
         TilthError: the disk is full, or a file is damaged.
     """
-    if format not in get_args(Format):
-        raise InputError(f"format {format!r} is unknown: use {' or '.join(get_args(Format))}")
+    check_format(format)
     refuse_inside(path, *sources)
     chosen: str | TextEncoder = encoder
     if is_words(encoder):

@@ -211,11 +211,11 @@ def _left_out(task: _Task, removed: Mapping[str, int]) -> str:
         where = "own" if reason.startswith("the queries") else reason.rpartition(", ")[2]
         counts[where] += count
     tests = (
-        f"{counts['exact']:,} sentences of its test set and {counts['near']:,} near duplicates"
+        f"of its test set {counts['exact']:,}, and {counts['near']:,} near duplicates"
         if task.tests
         else "no test set is there"
     )
-    return f"Left out for {task.name}: {tests}; {counts['own']:,} of its training set."
+    return f"Left out for {task.name}: {tests}; of its training set {counts['own']:,}."
 
 
 RECIPE = Recipe(
