@@ -14,6 +14,7 @@ import pytest
 from tests.system.commands import command, environment, tilth
 from tests.tiny import salads, tiny_static, write_lines
 from tilth.bank import Bank
+from tilth.bank.workers import in_processes
 
 
 @pytest.fixture(scope="module")
@@ -63,16 +64,11 @@ def test_a_stopped_build_goes_on_with_the_same_command(
 def test_workers_that_were_started_elsewhere_find_the_bank(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        monkeypatch.chdir(tmp_path / name)
-        for number in range(3):
-            write_lines(Path(f"{number}.txt"), salads(4_000, seed=number))
-        bank = Bank.build(
-            "bank", ["0.txt", "1.txt", "2.txt"], encoder=tiny_static(), workers=2,
-            shard_megabytes=1, quiet=True,
-        )  # fmt: skip
-        assert len(bank)
+    assert sorted(in_processes(2, abs, iter([-1, -2]))) == [1, 2]
+    monkeypatch.chdir(tmp_path)
+    write_lines(Path("raw.txt"), salads(100))
+    bank = Bank.build("bank", ["raw.txt"], encoder=tiny_static(), workers=2, quiet=True)
+    assert len(bank) == 100
 
 
 def test_from_raw_text_to_a_data_set(encoder: Path, tmp_path: Path) -> None:
