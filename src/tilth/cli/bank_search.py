@@ -179,7 +179,10 @@ def _show(searched: Searched) -> None:
                 overflow="ellipsis",
             )
         for row in rows:
-            cells = (str(row["rank"]), f"{row['similarity']:.3f}", row["text"], row["source"])
+            source = row["source"]
+            if len(source) > _WIDTHS[2]:  # the end of a path says more
+                source = f"…{source[1 - _WIDTHS[2] :]}"
+            cells = (str(row["rank"]), f"{row['similarity']:.3f}", row["text"], source)
             table.add_row(*map(Text, cells))
         console.print(table)
         if told["hits"] > len(rows):
