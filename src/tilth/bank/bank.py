@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fnmatch
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,19 +13,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tilth.bank.asked import Asked, check_numbers, choose, own_texts, query_vectors
 from tilth.bank.codes import Floats
 from tilth.bank.encode import TextEncoder
+from tilth.bank.hits import Hits, Ids, nearest
 from tilth.bank.index import Index, damaged_index
 from tilth.bank.indexing import keep_index, make_index, making, measure_recall
 from tilth.bank.overlap import Sought
-from tilth.bank.query import Queries
-from tilth.bank.search import Ids, find, rescore
+from tilth.bank.search import find, rescore
 from tilth.bank.store import (
     DOCUMENT,
     SOURCE,
     TEXT,
     Manifest,
-    OpenShard,
     check_sizes,
     damaged,
     load_codec,
@@ -45,49 +43,6 @@ OVERSAMPLE = {"int8": 1.2, "compact": 3.0}
 # Lets small numbers wanted have some to choose from, too.
 _MORE = 32
 _ENCODED_AT_ONCE = 200_000
-_NAMED_SOURCES = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Hits:
-    """The nearest sentences of each query, nearest first.
-
-    Attributes:
-        ids: numbers in the bank; -1 behind the last hit. # (queries, k)
-        similarity: cosine; NaN behind the last hit. # (queries, k)
-        counts: how many hits each query has. # (queries,)
-        names: of the queries.
-        removed: why sentences were left out that would have been hits -> how many.
-        bank: where they were found.
-    """
-
-    ids: Ids
-    similarity: Floats
-    counts: NDArray[np.int64]
-    names: list[str]
-    removed: dict[str, int]
-    bank: Bank = field(repr=False)
-
-    def __len__(self) -> int:
-        """Return the number of queries."""
-        return len(self.names)
-
-    def texts(self, query: int) -> list[str]:
-        """Return the sentences of one query, nearest first."""
-        found: list[str] = self.bank.rows(self.ids[query, : self.counts[query]])[TEXT].to_pylist()
-        return found
-
-    def table(self, query: int) -> pa.Table:
-        """Return one query's hits: query, rank, similarity, id, text, source and document."""
-        count = int(self.counts[query])
-        rows = self.bank.rows(self.ids[query, :count])
-        columns = {
-            "query": pa.array([self.names[query]] * count, pa.string()),
-            "rank": pa.array(range(1, count + 1), pa.int64()),
-            "similarity": pa.array(self.similarity[query, :count], pa.float32()),
-            "id": pa.array(self.ids[query, :count], pa.int64()),
-        }
-        return pa.table({**columns, **{name: rows[name] for name in rows.column_names}})
 
 
 class Bank:
@@ -251,7 +206,7 @@ class Bank:
 
     def search(
         self,
-        queries: Queries | Floats | Sequence[str],
+        queries: Asked,
         k: int = 100,
         *,
         min_similarity: float | None = None,
@@ -289,15 +244,15 @@ class Bank:
         Raises:
             InputError: an argument is wrong, or a query has no vector.
         """
-        vectors, names = self._vectors(queries)
-        self._check(k, min_similarity, oversample)
+        vectors, names = query_vectors(self, queries)
+        check_numbers(len(self), k, min_similarity, oversample)
         if threads is not None and threads < 1:
             raise InputError(f"threads is {threads}: give 1 or more")
         threads = threads or os.cpu_count() or 1
-        chosen = self._choice(sources)
+        chosen = choose(self, sources)
         sought = [Sought(name, texts, near=near) for name, texts in (without or {}).items()]
         if not own:
-            sought.append(Sought("the queries' own texts", _own_texts(queries), near=False))
+            sought.append(Sought("the queries' own texts", own_texts(queries), near=False))
         if nprobe is not None and not index:
             raise InputError(f"nprobe is {nprobe}: only a search with index=True takes it")
         times = OVERSAMPLE[self.manifest.format]
@@ -325,7 +280,7 @@ class Bank:
             if not (sought and cut.any()):
                 break
             wanted, best = 2 * wanted, 2 * best
-        return self._hits(ids, similarities, k, names, removed)
+        return nearest(self, names, ids, similarities, k, removed)
 
     def make_index(self, **options: Any) -> Index:
         """Make the bank's index for many queries; see `tilth.bank.indexing.make_index`.
@@ -356,57 +311,6 @@ class Bank:
         return self._index
 
     _index: Index | None = None
-
-    def _vectors(self, queries: Queries | Floats | Sequence[str]) -> tuple[Floats, list[str]]:
-        if isinstance(queries, Queries):
-            vectors, names = queries.vectors, list(queries.names)
-        elif isinstance(queries, np.ndarray):
-            vectors = np.atleast_2d(np.asarray(queries, np.float32))
-            names = [f"query {number}" for number in range(len(vectors))]
-        else:
-            names = [queries] if isinstance(queries, str) else list(queries)
-            for name in names:
-                if not isinstance(name, str) or not name.strip():
-                    raise InputError(f"query {name!r:.60} is empty or no text: give sentences")
-            vectors = self.encode(names)
-        if not len(vectors):
-            raise InputError("no query is given: give at least one")
-        if vectors.ndim != 2 or vectors.shape[1] != self.manifest.dimension:
-            raise InputError(
-                f"the queries have shape {vectors.shape}: {self.path} needs (queries, "
-                f"{self.manifest.dimension}), from its own encoder {self.manifest.encoder!r}"
-            )
-        if not np.isfinite(vectors).all():
-            raise InputError("a query has a value that is not finite: encode it again")
-        lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
-        if not lengths.all():
-            name = names[int(np.argmin(lengths))]
-            raise InputError(
-                f"query {name!r:.80} has the zero vector: the encoder knows no word of it; write "
-                "it otherwise"
-            )
-        return (vectors / lengths).astype(np.float32), names
-
-    def _check(self, k: int, min_similarity: float | None, oversample: float | None) -> None:
-        if k < 1:
-            raise InputError(f"k is {k}: ask for at least 1 hit")
-        if k > len(self):
-            raise InputError(f"k is {k:,}, the bank holds {len(self):,} sentences: ask for fewer")
-        if min_similarity is not None and not -1 <= min_similarity <= 1:
-            raise InputError(f"min_similarity is {min_similarity}: a cosine lies between -1 and 1")
-        if oversample is not None and oversample < 1:
-            raise InputError(f"oversample is {oversample}: give 1 or more")
-
-    def _choice(self, sources: Sequence[str] | None) -> _Choice | None:
-        if sources is None:
-            return None
-        names = list(self.manifest.sources)
-        for pattern in sources:
-            if not any(_is_of(name, pattern) for name in names):
-                some = ", ".join(names[:_NAMED_SOURCES])
-                more = f" and {len(names) - _NAMED_SOURCES} more" * (len(names) > _NAMED_SOURCES)
-                raise InputError(f"{self.path}: no source {pattern!r}: there are {some}{more}")
-        return _Choice(tuple(sources))
 
     def _rescore(self, vectors: Floats, ids: Ids, threads: int) -> Floats:
         if self.manifest.format == "int8":
@@ -446,21 +350,6 @@ class Bank:
         counted = np.unique(ids[nearer])
         return {reason: int(np.isin(gone, counted).sum()) for reason, gone in removed.items()}
 
-    def _hits(
-        self, ids: Ids, similarities: Floats, k: int, names: list[str], removed: dict[str, int]
-    ) -> Hits:
-        kept = np.full((len(ids), k), -1, np.int64)
-        cosines = np.full((len(ids), k), np.nan, np.float32)
-        counts = np.zeros(len(ids), np.int64)
-        for query in range(len(ids)):
-            there = np.isfinite(similarities[query])
-            own, values = ids[query, there], similarities[query, there]
-            order = np.lexsort((own, -values))[:k]
-            counts[query] = len(order)
-            kept[query, : len(order)] = own[order]
-            cosines[query, : len(order)] = values[order]
-        return Hits(kept, cosines, counts, names, removed, self)
-
     def sources(self) -> dict[str, int]:
         """Count the sentences of each source; reads a number for every sentence."""
         counts = dict.fromkeys(self.manifest.sources, 0)
@@ -486,39 +375,6 @@ class Bank:
 
 
 _ROWS = pa.schema([(TEXT, pa.string()), (SOURCE, pa.string()), (DOCUMENT, pa.int64())])
-
-
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """Chooses the sentences of some sources."""
-
-    patterns: tuple[str, ...]
-
-    def __call__(self, shard: OpenShard) -> NDArray[np.bool_] | None:
-        masks = []
-        for chunk in shard.table[SOURCE].chunks:
-            wanted = [
-                any(_is_of(name, pattern) for pattern in self.patterns)
-                for name in chunk.dictionary.to_pylist()
-            ]
-            masks.append(np.array(wanted, np.bool_)[chunk.indices.to_numpy()])
-        mask = np.concatenate(masks) if masks else np.zeros(0, np.bool_)
-        return None if mask.all() else mask
-
-
-def _is_of(name: str, pattern: str) -> bool:
-    """Say whether a source is meant: by name, by pattern, or by a folder it lies in."""
-    if name == pattern or fnmatch.fnmatchcase(name, pattern):
-        return True
-    return name.startswith(pattern.rstrip("/") + "/")
-
-
-def _own_texts(queries: Queries | Floats | Sequence[str]) -> Sequence[str]:
-    if isinstance(queries, Queries):
-        return queries.texts
-    if isinstance(queries, np.ndarray):
-        raise InputError("own=False needs the queries' texts: give texts or task queries")
-    return [queries] if isinstance(queries, str) else queries
 
 
 def _runs(owners: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:

@@ -6,52 +6,37 @@ worker processes; what they make follows from the sources and the settings alone
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-from numpy.typing import NDArray
-
 from tilth.bank.bank import Bank
 from tilth.bank.cleaning import Rules
-from tilth.bank.codes import Codec, Codes, Floats, Format, check_format, fit_codec
-from tilth.bank.documents import BLOCK_BYTES, Block, Source, find_sources, read_blocks
-from tilth.bank.duplicates import Duplicates, find_duplicates
+from tilth.bank.codes import Format, check_format, fit_codec
+from tilth.bank.documents import Source, find_sources
+from tilth.bank.duplicates import find_duplicates
 from tilth.bank.encode import STARTER, TextEncoder
+from tilth.bank.parts import ADDING, Work, make_known, make_parts
+from tilth.bank.shards import make_shards, sample_vectors
 from tilth.bank.store import (
     CODEC,
-    DOCUMENT,
     MANIFEST,
     SHARDS,
-    SOURCE,
-    TEXT,
-    TEXT_FILE,
     Manifest,
-    Shard,
     checksum,
-    load_codec,
     read_manifest,
-    read_shard,
-    read_text,
     write_manifest,
-    write_shard,
 )
-from tilth.bank.text import keyed_sentences, sentences_of
-from tilth.bank.workers import end_processes, in_processes
+from tilth.bank.workers import end_processes
 from tilth.errors import InputError
-from tilth.runs import Progress, Run, RunMismatch
+from tilth.runs import Run, RunMismatch
 from tilth.runs.asked import read_run_json, versions
 from tilth.runs.files import TEMPORARY, disk_errors, write_whole
 
@@ -60,17 +45,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ADDING = "adding"
 NO_VECTOR = "no vector"
 _MEGABYTES = 16
-_ENCODED_AT_ONCE = 1 << 15
-# Sentences that the codec is fitted on; means and variances are sharp with far fewer.
-_SAMPLE = 1 << 15
-_SAMPLED_PARTS = 64
-_GZ_RATIO = 3
-# A source shares a part with the next only as long as they have this fraction of a part's bytes.
-_SHARED = 4
-_ABOUT = b"tilth"
 
 
 def build_bank(
@@ -155,7 +131,7 @@ def build_bank(
                 created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
                 versions=versions(),
             )
-            work = _Work(
+            work = Work(
                 path.absolute(), rules, near, shard_megabytes << 20,
                 workers or os.cpu_count() or 1, quiet,
             )  # fmt: skip
@@ -228,7 +204,7 @@ def add_to_bank(
                 if item not in new:
                     log.warning("%s: is in the bank already, as it is now: passed over", item.name)
             rules = Rules(**manifest.rules)
-            work = _Work(
+            work = Work(
                 path.absolute(), rules, near, shard_megabytes << 20,
                 workers or os.cpu_count() or 1, quiet,
             )  # fmt: skip
@@ -292,48 +268,13 @@ def _remove_job(path: Path) -> None:
         shutil.rmtree(path / ADDING, ignore_errors=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """How a job works.
-
-    The bank's path is absolute: workers may have been started in another folder.
-    """
-
-    bank: Path
-    rules: Rules
-    near: bool
-    part_bytes: int
-    workers: int
-    quiet: bool
-
-    def part_path(self, number: int) -> Path:
-        return self.bank / ADDING / "parts" / f"part-{number:05d}.parquet"
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """What was found in some documents, as it stands in the part's file.
-
-    Attributes:
-        key: of the sources and blocks it was made from.
-        documents: how many there were.
-        drops: reason -> sentences.
-        sentences: kept.
-    """
-
-    key: str
-    documents: int
-    drops: dict[str, int]
-    sentences: int
-
-
 def _extend(
-    work: _Work, sources: Sequence[Source], manifest: Manifest, encoder: TextEncoder, seed: int
+    work: Work, sources: Sequence[Source], manifest: Manifest, encoder: TextEncoder, seed: int
 ) -> None:
     """Put sources into shards behind those of a manifest, then replace the manifest."""
-    parts = _make_parts(work, sources)
+    parts = make_parts(work, sources)
     paths = [work.part_path(number) for number in range(len(parts))]
-    known = _make_known(work, manifest)
+    known = make_known(work, manifest)
     bank = Bank(work.bank, manifest, encoder) if manifest.shards else None
     _say(work, "looking for duplicates")
     duplicates = find_duplicates(
@@ -341,11 +282,11 @@ def _extend(
         folder=work.bank / ADDING / "duplicates", threads=work.workers,
     )  # fmt: skip
     if bank is None:
-        codec = fit_codec(manifest.format, _sample(paths, duplicates, encoder), seed=seed)
+        codec = fit_codec(manifest.format, sample_vectors(paths, duplicates, encoder), seed=seed)
         write_whole(work.bank / CODEC, lambda file: _put(file, codec.save()))
         digest = checksum(work.bank / CODEC)[1]
         manifest = replace(manifest, fours=codec.fours, twos=codec.twos, codec=digest)
-    shards, without = _make_shards(work, paths, parts, duplicates, manifest, encoder)
+    shards, without = make_shards(work, paths, parts, duplicates, manifest, encoder)
     dropped = Counter(manifest.dropped)
     for reasons in (*(part.drops for part in parts), duplicates.counts, {NO_VECTOR: without}):
         dropped.update(reasons)
@@ -366,209 +307,6 @@ def _extend(
     _remove_strays(work.bank, grown)
 
 
-def _make_parts(work: _Work, sources: Sequence[Source]) -> list[_Part]:
-    """Segment and clean all sources; parts that are there are passed over."""
-    total = sum(_size(source) for source in sources) >> 20
-    parts: dict[int, _Part] = {}
-    with Progress(total, quiet=work.quiet, what="MB read") as progress:
-
-        def missing() -> Iterator[tuple[int, Path, str, list[Block]]]:
-            read = 0
-            for number, (key, blocks) in enumerate(_groups(sources, work.part_bytes)):
-                before, read = read, read + sum(_block_bytes(block) for block in blocks)
-                progress.advance((read >> 20) - (before >> 20))
-                path = work.part_path(number)
-                if (found := _read_part(path, key)) is None:
-                    yield number, path, key, blocks
-                else:
-                    parts[number] = found
-
-        for number, part in in_processes(work.workers, _make_part, missing(), work.rules):
-            parts[number] = part
-            progress.advance(kept=part.sentences, dropped=sum(part.drops.values()))
-    return [parts[number] for number in sorted(parts)]
-
-
-def _groups(sources: Sequence[Source], part_bytes: int) -> Iterator[tuple[str, list[Block]]]:
-    """Yield blocks that make a part together, and the part's key.
-
-    Small sources share a part; a large one shares none, so that mending it leaves the others'.
-    """
-    blocks: list[Block] = []
-    digest, size = blake2b(digest_size=16), 0
-    for source in sources:
-        if size >= part_bytes // _SHARED:
-            yield digest.hexdigest(), blocks
-            blocks, digest, size = [], blake2b(digest_size=16), 0
-        for block in read_blocks(source, block_bytes=min(part_bytes, BLOCK_BYTES)):
-            if blocks and size + _block_bytes(block) > part_bytes:
-                yield digest.hexdigest(), blocks
-                blocks, digest, size = [], blake2b(digest_size=16), 0
-            blocks.append(block)
-            read = f"{source.name}/{source.fingerprint}/{source.column}/{source.split}/{part_bytes}"
-            digest.update(f"{read}/{block.number}/".encode())
-            size += _block_bytes(block)
-    if blocks:
-        yield digest.hexdigest(), blocks
-
-
-def _block_bytes(block: Block) -> int:
-    if isinstance(block.data, bytes):
-        return len(block.data)
-    return sum(map(len, block.data))
-
-
-def _size(source: Source) -> int:
-    """Return how many bytes of text a source may have, for the bar."""
-    if source.path is None or not source.path.is_file():
-        return 0
-    size = source.path.stat().st_size
-    return size * _GZ_RATIO if source.path.suffix == ".gz" else size
-
-
-def _make_part(task: tuple[int, Path, str, list[Block]], rules: Rules) -> tuple[int, _Part]:
-    """Make a part's file; runs in a worker."""
-    number, path, key, blocks = task
-    tables, drops, documents = [], Counter[str](), 0
-    for block in blocks:
-        found = sentences_of(block, rules)
-        names = pa.DictionaryArray.from_arrays(
-            pa.array(np.zeros(len(found.table), np.int32)), [block.source]
-        )
-        tables.append(found.table.append_column(SOURCE, names))
-        drops.update(found.drops)
-        documents += found.documents
-    table = pa.concat_tables(tables).unify_dictionaries()
-    part = _Part(key, documents, dict(drops), len(table))
-    table = table.replace_schema_metadata({_ABOUT: json.dumps(asdict(part))})
-    write_whole(path, lambda file: pq.write_table(table, file, compression="zstd"))
-    return number, part
-
-
-def _read_part(path: Path, key: str) -> _Part | None:
-    """Return what a part says of itself; None if it is not there or was made of something else."""
-    try:
-        found = pq.read_schema(path).metadata or {}
-        part = _Part(**json.loads(found[_ABOUT]))
-    except (OSError, pa.ArrowException, KeyError, ValueError, TypeError):
-        return None
-    return part if part.key == key else None
-
-
-def _make_known(work: _Work, manifest: Manifest) -> list[Path]:
-    """Give the sentences that the bank holds their keys, to find duplicates of them."""
-    folder = work.bank / ADDING / "known"
-    with disk_errors(folder):
-        folder.mkdir(exist_ok=True)
-    paths = [folder / f"{shard.name}.parquet" for shard in manifest.shards]
-    tasks = [
-        (path, work.bank / SHARDS / path.stem / TEXT_FILE) for path in paths if not path.exists()
-    ]
-    with Progress(len(paths), done=len(paths) - len(tasks), quiet=work.quiet, what="shards") as bar:
-        for _ in in_processes(work.workers, _make_keys, iter(tasks)):
-            bar.advance(1)
-    return paths
-
-
-def _make_keys(task: tuple[Path, Path]) -> None:
-    path, text = task
-    table = keyed_sentences(read_text(text)[TEXT].combine_chunks())
-    write_whole(path, lambda file: pq.write_table(table, file, compression="zstd"))
-
-
-def _sample(paths: Sequence[Path], duplicates: Duplicates, encoder: TextEncoder) -> Floats:
-    """Return vectors of sentences from all over the parts, (sentences, dimension)."""
-    places = np.unique(np.linspace(0, len(paths) - 1, min(len(paths), _SAMPLED_PARTS)).astype(int))
-    each = -(-_SAMPLE // max(len(places), 1))
-    texts = []
-    for place in places:
-        rows = np.flatnonzero(duplicates.kept(place))
-        rows = rows[:: max(1, len(rows) // each)][:each]
-        texts += pq.read_table(paths[place], columns=[TEXT])[TEXT].take(pa.array(rows)).to_pylist()
-    vectors = encoder.encode(pa.array(texts, pa.large_string()))
-    known: Floats = vectors[vectors.any(axis=1)]
-    return known if len(known) else np.zeros((1, encoder.dimension), np.float32)
-
-
-def _make_shards(
-    work: _Work,
-    paths: Sequence[Path],
-    parts: Sequence[_Part],
-    duplicates: Duplicates,
-    manifest: Manifest,
-    encoder: TextEncoder,
-) -> tuple[list[Shard], int]:
-    """Encode what is left of each part into a shard; shards that are there are passed over.
-
-    Returns:
-        The shards, and how many sentences had no vector.
-    """
-    codec = load_codec(work.bank, manifest)
-    folder = work.bank / SHARDS
-    with disk_errors(folder):
-        folder.mkdir(exist_ok=True)
-        mark = blake2b((work.bank / CODEC).read_bytes(), digest_size=8).hexdigest()
-    shards: dict[int, Shard] = {}
-    total = int(sum(duplicates.kept(number).sum() for number in range(len(paths))))
-    with Progress(total, quiet=work.quiet, what="sentences") as progress:
-
-        def missing() -> Iterator[tuple[int, Path, NDArray[np.bool_], str, str]]:
-            for number, path in enumerate(paths):
-                kept = duplicates.kept(number)
-                if not kept.any():
-                    continue
-                digest = blake2b(kept.tobytes(), digest_size=8).hexdigest()
-                made_of = f"{parts[number].key} {digest} {encoder.fingerprint} {mark}"
-                name = f"{manifest.jobs:04d}-{number:05d}"
-                if (shard := read_shard(folder, name, made_of)) is None:
-                    yield number, path, kept, name, made_of
-                else:
-                    shards[number] = shard
-                    progress.skip(int(kept.sum()))
-
-        # A table of vectors goes to every worker; other encoders use all cores by themselves.
-        workers = work.workers if encoder.rows is not None else 1
-        encode = encoder.encode if encoder.rows is None else encoder.rows.encode
-        made = in_processes(workers, _make_shard, missing(), folder, codec, encode)
-        for number, shard, asked in made:
-            if shard is not None:
-                shards[number] = shard
-            progress.advance(asked)
-    found = [shards[number] for number in sorted(shards)]
-    return found, total - sum(shard.sentences for shard in found)
-
-
-def _make_shard(
-    task: tuple[int, Path, NDArray[np.bool_], str, str],
-    folder: Path,
-    codec: Codec,
-    encode: Callable[[pa.Array], Floats],
-) -> tuple[int, Shard | None, int]:
-    """Encode and write a shard; runs in a worker."""
-    number, path, kept, name, made_of = task
-    table = pq.read_table(path, columns=[TEXT, SOURCE, DOCUMENT]).filter(pa.array(kept))
-    texts = table[TEXT].combine_chunks()
-    coded, known = [], []
-    for start in range(0, len(texts), _ENCODED_AT_ONCE):
-        vectors = encode(texts.slice(start, _ENCODED_AT_ONCE))
-        there = vectors.any(axis=1)
-        coded.append(codec.encode(vectors[there]))
-        known.append(there)
-    mask = np.concatenate(known)
-    if not mask.any():
-        return number, None, len(texts)
-    if not mask.all():
-        table = table.filter(pa.array(mask))
-    fine = [codes.fine for codes in coded if codes.fine is not None]
-    codes = Codes(
-        np.concatenate([codes.codes for codes in coded]),
-        np.concatenate([codes.scales for codes in coded]),
-        np.concatenate(fine) if fine else None,
-    )
-    shard = write_shard(folder, name, made_of, table.combine_chunks(), codes)
-    return number, shard, len(texts)
-
-
 def _remove_strays(bank: Path, manifest: Manifest) -> None:
     """Remove shards that no manifest names: of jobs that were dropped, or killed while writing."""
     named = {shard.name for shard in manifest.shards}
@@ -580,7 +318,7 @@ def _remove_strays(bank: Path, manifest: Manifest) -> None:
             item.unlink(missing_ok=True)
 
 
-def _say(work: _Work, what: str) -> None:
+def _say(work: Work, what: str) -> None:
     if not work.quiet:
         log.info("%s: %s", work.bank, what)
 

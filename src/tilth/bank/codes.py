@@ -20,17 +20,15 @@ from tilth.errors import InputError, TilthError
 
 Floats = NDArray[np.float32]
 Format = Literal["int8", "compact"]
+# Bytes of codes that the scan takes at a time; rows are multiples of it.
+LANES = 32
 FORMATS: tuple[Format, ...] = get_args(Format)
 
-# A row of codes ends where vector instructions like it.
-_ALIGNED = 32
 # 4-bit and 2-bit levels of a normal variable with the least squared error (Max 1960, table II).
 _STEP_4, _STEP_2 = 0.3352, 0.9957
 _KEPT_4, _KEPT_2 = 1 - 0.01154, 1 - 0.1188
-# Bytes of codes a sentence; two scales of two bytes come on top.
-_COMPACT_BYTES = 72
-# Bytes by which a group of codes grows: loops over fewer or odd numbers are slow.
-_GROUP_BYTES = 8
+# Bytes of codes a sentence; two scales of four bytes come on top.
+_COMPACT_BYTES = 64
 _FINE_LEVELS = 16
 # Whose numbers stay in the cache from step to step.
 _ROWS_AT_ONCE = 1024
@@ -48,7 +46,7 @@ class Codes:
     """
 
     codes: NDArray[np.uint8]
-    scales: NDArray[np.float16]
+    scales: Floats
     fine: NDArray[np.uint8] | None
 
 
@@ -97,8 +95,8 @@ class Codec:
     def bytes_scanned(self) -> int:
         """Bytes of codes and scales that a scan reads for a sentence."""
         if self.format == "int8":
-            return int(self.turn.shape[1]) + 2
-        return self.fours // 2 + self.twos // 4 + 4
+            return int(self.turn.shape[1]) + 4
+        return self.fours // 2 + self.twos // 4 + 8
 
     @property
     def bytes_stored(self) -> int:
@@ -142,7 +140,7 @@ class Codec:
             length = (values * values).sum(axis=1)
             scales.append(np.divide(length, along, out=np.zeros_like(along), where=along > 0))
             packed.append(_pack((levels + (half - 0.5)).astype(np.uint8), 4 if half == 8 else 2))
-        stacked = np.stack(scales, axis=1).astype(np.float16)  # (sentences, 2)
+        stacked = np.stack(scales, axis=1).astype(np.float32)  # (sentences, 2)
         return Codes(np.concatenate(packed, axis=1), stacked, None)
 
     def groups(self, codes: NDArray[np.uint8]) -> list[NDArray[np.int8]]:
@@ -232,7 +230,7 @@ def fit_codec(format: Format, sample: Floats, *, seed: int = 0) -> Codec:  # noq
     mean = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
     generator = np.random.default_rng(seed)
     if format == "int8":
-        width = -(-dimension // _ALIGNED) * _ALIGNED
+        width = -(-dimension // LANES) * LANES
         turn = np.zeros((dimension, width), np.float32)
         turn[:, :dimension] = _random_turn(dimension, generator)
         return Codec(format, mean, turn, 0, 0)
@@ -261,9 +259,9 @@ def _random_turn(dimension: int, generator: np.random.Generator) -> NDArray[np.f
 def _share_bits(weights: NDArray[np.float64]) -> tuple[int, int]:
     """Choose how many leading dimensions have 4 bits and how many after them 2, for least loss."""
     best, chosen = np.inf, (0, 0)
-    for high in range(0, _COMPACT_BYTES + 1, _GROUP_BYTES):
+    for high in range(0, _COMPACT_BYTES + 1, LANES):
         # Sentences without any spread have a code too: arrays without a byte cannot be mapped.
-        for low in range(0 if high else _GROUP_BYTES, _COMPACT_BYTES - high + 1, _GROUP_BYTES):
+        for low in range(0 if high else LANES, _COMPACT_BYTES - high + 1, LANES):
             fours, twos = 2 * high, 4 * low
             kept = _KEPT_4 * weights[:fours].sum() + _KEPT_2 * weights[fours:][:twos].sum()
             loss = weights.sum() - kept
@@ -274,18 +272,15 @@ def _share_bits(weights: NDArray[np.float64]) -> tuple[int, int]:
 
 def _encode_int8(turned: Floats) -> Codes:
     largest = np.abs(turned).max(axis=1, initial=0)  # (sentences,)
-    scales = (largest / 127).astype(np.float16)
-    # Rounded up, so that no code leaves its range.
-    low = scales.astype(np.float32) * 127 < largest
-    scales[low] = np.nextafter(scales[low], np.float16(np.inf))
-    steps = np.maximum(scales.astype(np.float32), 1e-12)[:, None]
+    scales = (largest / np.float32(127))[:, None]
+    steps = np.maximum(scales, 1e-12)
     # In sixteenths of a step, above 0 so that cutting off rounds down: the last four bits are fine,
     # those before them the code, rounded to the nearest.
     places = turned * (_FINE_LEVELS / steps) + np.float32(_FINE_LEVELS * 128 + _FINE_LEVELS / 2)
     levels = places.astype(np.int16)
     codes = (levels >> 4) - np.int16(128)
     rest = (levels & np.int16(_FINE_LEVELS - 1)).astype(np.uint8)
-    return Codes(codes.astype(np.int8).view(np.uint8), scales[:, None], _pack(rest, 4))
+    return Codes(codes.astype(np.int8).view(np.uint8), scales, _pack(rest, 4))
 
 
 def _pack(levels: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:

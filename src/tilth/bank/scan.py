@@ -11,59 +11,16 @@ from typing import Any
 import numba
 import numpy as np
 
+from tilth.bank.lanes import two_sums_of_bytes, two_sums_of_fours, two_sums_of_twos
+
 _FAST: dict[str, Any] = {
     "nogil": True, "boundscheck": False, "error_model": "numpy", "cache": True,
     "fastmath": {"reassoc", "contract"},  # sums in any order; infinities keep their meaning
 }  # fmt: skip
 # Rows whose sums stay in the nearest cache until they are compared.
 TILE = 512
-# Queries whose floors are looked at together.
+# Values that are compared with their floors together, before single ones.
 _STRETCH = 64
-
-# The sums below index by `range(width)` alone, and the queries' pieces are arrays of their own: an
-# index that may be negative or a stride that is not known keeps the compiler from vector
-# instructions (ten times slower).
-
-
-@numba.njit(**_FAST)
-def _sums_bytes(codes, queries, sums):  # type: ignore[no-untyped-def]
-    rows, width = codes.shape
-    for row in range(rows):
-        for query in range(queries.shape[0]):
-            total = np.int32(0)
-            for place in range(width):
-                total += np.int32(codes[row, place]) * np.int32(queries[query, place])
-            sums[query, row] = total
-
-
-@numba.njit(**_FAST)
-def _sums_fours(codes, first, second, sums):  # type: ignore[no-untyped-def]
-    rows, width = codes.shape
-    low, up = np.uint8(15), np.uint8(4)
-    for row in range(rows):
-        for query in range(first.shape[0]):
-            total = np.int32(0)
-            for place in range(width):
-                code = codes[row, place]
-                total += np.int32(code & low) * np.int32(first[query, place])
-                total += np.int32(code >> up) * np.int32(second[query, place])
-            sums[query, row] = total
-
-
-@numba.njit(**_FAST)
-def _sums_twos(codes, first, second, third, fourth, sums):  # type: ignore[no-untyped-def]
-    rows, width = codes.shape
-    low, two, four, six = np.uint8(3), np.uint8(2), np.uint8(4), np.uint8(6)
-    for row in range(rows):
-        for query in range(first.shape[0]):
-            total = np.int32(0)
-            for place in range(width):
-                code = codes[row, place]
-                total += np.int32(code & low) * np.int32(first[query, place])
-                total += np.int32((code >> two) & low) * np.int32(second[query, place])
-                total += np.int32((code >> four) & low) * np.int32(third[query, place])
-                total += np.int32(code >> six) * np.int32(fourth[query, place])
-            sums[query, row] = total
 
 
 @numba.njit(**_FAST)
@@ -99,85 +56,73 @@ def _make_room(most, best, floors, values, ids, counts):  # type: ignore[no-unty
 
 
 @numba.njit(**_FAST)
-def scan_int8(codes, scales, queries, first, best, floors, values, ids, counts):  # type: ignore[no-untyped-def]
+def _values_of(codes, scales, queries, fours, middles, values):  # type: ignore[no-untyped-def]
+    """Compute the values of a tile's rows, two queries at a time."""
+    for row in range(codes.shape[0]):
+        code, scale = codes[row], scales[row]
+        for query in range(0, queries.shape[0], 2):
+            one, two = queries[query], queries[query + 1]
+            if fours < 0:
+                first, second = two_sums_of_bytes(code, one, two)
+                values[query, row] = np.float32(first) * scale[0]
+                values[query + 1, row] = np.float32(second) * scale[0]
+            else:
+                half = fours // 2
+                first, second = two_sums_of_fours(code[:half], one[:fours], two[:fours])
+                third, fourth = two_sums_of_twos(code[half:], one[fours:], two[fours:])
+                value = (np.float32(first) - middles[query, 0]) * scale[0]
+                values[query, row] = value + (np.float32(third) - middles[query, 1]) * scale[1]
+                query += 1
+                value = (np.float32(second) - middles[query, 0]) * scale[0]
+                values[query, row] = value + (np.float32(fourth) - middles[query, 1]) * scale[1]
+
+
+@numba.njit(**_FAST)
+def scan(  # type: ignore[no-untyped-def]
+    codes, scales, queries, fours, first, piece, step, best, floors, values, ids, counts
+):
     """Gather the best values of some rows; a value is a similarity before steps and offsets.
 
     Args:
-        codes: int8. # (rows, dimensions)
-        scales: float32. # (rows, 1)
-        queries: int16. # (queries, dimensions)
+        codes: uint8, of a width that is a multiple of LANES. # (rows, bytes)
+        scales: float32. # (rows, groups)
+        queries: int16; an even number of them. # (queries, dimensions)
+        fours: of compact codes, how many dimensions have 4 bits; -1 for int8.
         first: the number of row 0 in the bank; calls come in its order.
+        piece: rows looked at together, at most TILE.
+        step: rows from one piece to the next; more than `piece` for a sample.
         best: how many values are wanted of each query.
         floors: float32; what a value must reach; raised here. # (queries,)
         values: float32, filled here; room of at least best + TILE. # (queries, room)
         ids: int64, filled here. # (queries, room)
         counts: int64; how many are filled. # (queries,)
     """
-    sums = np.empty((queries.shape[0], TILE), np.int32)
-    for start in range(0, codes.shape[0], TILE):
-        stop = min(start + TILE, codes.shape[0])
-        _sums_bytes(codes[start:stop], queries, sums)
-        _make_room(TILE, best, floors, values, ids, counts)
-        scale = scales[start:stop, 0]
-        for query in range(queries.shape[0]):
-            count, floor, total = counts[query], floors[query], sums[query]
-            for row in range(stop - start):
-                value = np.float32(total[row]) * scale[row]
-                if value >= floor:
-                    values[query, count] = value
-                    ids[query, count] = first + start + row
-                    count += 1
-            counts[query] = count
-
-
-@numba.njit(**_FAST)
-def scan_compact(  # type: ignore[no-untyped-def]
-    codes, scales, queries, fours, first, best, floors, values, ids, counts
-):
-    """Do what `scan_int8` does for codes of 4 and 2 bits.
-
-    Args:
-        codes: uint8; the 4-bit codes come first. # (rows, bytes)
-        scales: float32. # (rows, 2)
-        queries: int16. # (queries, dimensions)
-        fours: how many dimensions have 4 bits.
-        first: see `scan_int8`, like all that follow.
-        best: see there.
-        floors: see there.
-        values: see there.
-        ids: see there.
-        counts: see there.
-    """
     many = queries.shape[0]
-    high, low = np.zeros((many, TILE), np.int32), np.zeros((many, TILE), np.int32)
-    half, quarter = fours // 2, (queries.shape[1] - fours) // 4
-    one, two = queries[:, :half].copy(), queries[:, half:fours].copy()
-    three = queries[:, fours : fours + quarter].copy()
-    four = queries[:, fours + quarter : fours + 2 * quarter].copy()
-    five = queries[:, fours + 2 * quarter : fours + 3 * quarter].copy()
-    six = queries[:, fours + 3 * quarter :].copy()
-    # Levels are numbered from 0; the values they stand for lie around 0.
-    middles = np.empty((many, 2), np.float32)
-    for query in range(many):
-        middles[query, 0] = np.float32(7.5) * queries[query, :fours].sum()
-        middles[query, 1] = np.float32(1.5) * queries[query, fours:].sum()
-    for start in range(0, codes.shape[0], TILE):
-        stop = min(start + TILE, codes.shape[0])
-        _sums_fours(codes[start:stop, :half], one, two, high)
-        _sums_twos(codes[start:stop, half:], three, four, five, six, low)
+    tile = np.empty((many, TILE), np.float32)
+    # Compact levels are numbered from 0; the values they stand for lie around 0.
+    middles = np.zeros((many, 2), np.float32)
+    if fours >= 0:
+        for query in range(many):
+            middles[query, 0] = np.float32(7.5) * queries[query, :fours].sum()
+            middles[query, 1] = np.float32(1.5) * queries[query, fours:].sum()
+    for start in range(0, codes.shape[0], step):
+        stop = min(start + piece, codes.shape[0])
+        _values_of(codes[start:stop], scales[start:stop], queries, fours, middles, tile)
         _make_room(TILE, best, floors, values, ids, counts)
-        scale_high, scale_low = scales[start:stop, 0], scales[start:stop, 1]
         for query in range(many):
             count, floor = counts[query], floors[query]
-            total_high, total_low = high[query], low[query]
-            middle_high, middle_low = middles[query, 0], middles[query, 1]
-            for row in range(stop - start):
-                value = (np.float32(total_high[row]) - middle_high) * scale_high[row]
-                value += (np.float32(total_low[row]) - middle_low) * scale_low[row]
-                if value >= floor:
-                    values[query, count] = value
-                    ids[query, count] = first + start + row
-                    count += 1
+            for begin in range(0, stop - start, _STRETCH):
+                stretch = tile[query, begin : min(begin + _STRETCH, stop - start)]
+                passing = np.int32(0)
+                for place in range(stretch.shape[0]):
+                    passing += np.int32(stretch[place] >= floor)
+                if passing == 0:  # mostly
+                    continue
+                for place in range(stretch.shape[0]):
+                    if stretch[place] >= floor:
+                        values[query, count] = stretch[place]
+                        ids[query, count] = first + start + begin + place
+                        count += 1
             counts[query] = count
 
 
@@ -189,7 +134,7 @@ def gather(products, others, scales, first, best, floors, values, ids, counts): 
         products: int32; there may be columns more, with a floor of infinity. # (rows, columns)
         others: those of a second group of codes, or None. # (rows, columns)
         scales: float32. # (rows, groups)
-        first: see `scan_int8`, like all that follow, with room of at least best + 1.
+        first: see `scan`, like all that follow, with room of at least best + 1.
         best: see there.
         floors: see there.
         values: see there.

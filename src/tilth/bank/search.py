@@ -10,13 +10,14 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilth.bank.codes import Codec, CodedQueries, Floats
 from tilth.bank.products import Products
-from tilth.bank.scan import TILE, gather, rescore_int8, scan_compact, scan_int8
+from tilth.bank.scan import TILE, gather, rescore_int8, scan
 from tilth.bank.store import OpenShard
 
 Ids = NDArray[np.int64]
@@ -24,12 +25,14 @@ Chosen = Callable[[OpenShard], "NDArray[np.bool_] | None"]
 """Which sentences of a shard are looked at; None: all."""
 
 # Up to so many queries the compiled sums are faster than matrix products.
-_FEW = {"int8": 4, "compact": 8}
+_FEW = {"int8": 16, "compact": 32}
 _ROWS_AT_ONCE = 1 << 16
 # Products that stay in the last cache until they are looked through.
 _PRODUCTS_AT_ONCE = 1 << 21
 # Buffers of one pass over the bank, in bytes; more queries take several passes.
 _BUFFERS = 1 << 30
+# One sentence of so many is looked at first, in pieces of so many rows.
+_SAMPLED, _PIECE = 64, 32
 # How far a similarity from the codes may lie below the true one.
 _TOLERANCE = {"int8": 0.01, "compact": 0.1}
 
@@ -108,6 +111,9 @@ class _Block:
     rows: Ids | None
     number: int
 
+    def __len__(self) -> int:
+        return self.stop - self.start if self.rows is None else len(self.rows)
+
 
 def _find(
     shards: Sequence[OpenShard],
@@ -184,7 +190,7 @@ def _coded(block: _Block) -> tuple[NDArray[np.uint8], Floats]:
     scales = block.shard.scales[block.start : block.stop]
     if block.rows is not None:
         codes, scales = codes[block.rows], scales[block.rows]
-    return codes, scales.astype(np.float32)
+    return codes, scales
 
 
 def _scan(
@@ -196,20 +202,58 @@ def _scan(
     threads: int,
     floors: Floats,
 ) -> list[_Best]:
-    """Gather with compiled sums: each thread takes the next block until none is left."""
+    """Gather with compiled sums.
+
+    A sample says beforehand what a value must be like, so that few others are ever kept. Should it
+    have said too much, all is scanned again.
+    """
+    odd = len(queries.values) % 2  # queries go in pairs; the one that fills up finds nothing
+    values = np.pad(queries.values, ((0, odd), (0, 0)))
+    floors = np.append(floors, np.full(odd, np.inf)).astype(np.float32)
+    pass_over = partial(_pass, blocks, codec, values, threads)
+    rows = sum(
+        block.stop - block.start if block.rows is None else len(block.rows) for block in blocks
+    )
+    if rows < _SAMPLED * best:
+        return pass_over(best, room, floors, TILE, TILE)
+    # Five deviations more than the best that the sample may hold.
+    expected = best / _SAMPLED
+    rank = int(np.ceil(expected + 5 * np.sqrt(expected))) + 5
+    sample = pass_over(rank, rank + 4 * TILE, floors.copy(), _PIECE, _PIECE * _SAMPLED)
+    guessed = floors.copy()
+    for query in range(len(queries.values)):
+        found = np.concatenate([part.values[query, : part.counts[query]] for part in sample])
+        if len(found) > rank:
+            least = np.partition(found, len(found) - rank)[len(found) - rank]
+            guessed[query] = max(guessed[query], least)
+    gathered = pass_over(best, room, guessed.copy(), TILE, TILE)
+    counts = sum(part.counts for part in gathered)
+    if ((counts < best) & (guessed > floors)).any():
+        return pass_over(best, room, floors, TILE, TILE)
+    return gathered
+
+
+def _pass(
+    blocks: Sequence[_Block],
+    codec: Codec,
+    queries: NDArray[np.int16],
+    threads: int,
+    best: int,
+    room: int,
+    floors: Floats,
+    piece: int,
+    step: int,
+) -> list[_Best]:
+    """Go over all blocks once: each thread takes the next one until none is left."""
     following = itertools.count()
+    fours = -1 if codec.format == "int8" else codec.fours
 
     def run(_: int) -> _Best:
-        mine = _Best.empty(len(queries.values), room)
+        mine = _Best.empty(len(queries), room)
         while (place := next(following)) < len(blocks):
             codes, scales = _coded(blocks[place])
-            rest = (best, floors, mine.values, mine.ids, mine.counts)
-            if codec.format == "int8":
-                scan_int8(codes.view(np.int8), scales, queries.values, blocks[place].number, *rest)
-            else:
-                scan_compact(
-                    codes, scales, queries.values, codec.fours, blocks[place].number, *rest
-                )
+            scan(codes, scales, queries, fours, blocks[place].number, piece, step, best, floors,
+                 mine.values, mine.ids, mine.counts)  # fmt: skip
         return mine
 
     with ThreadPoolExecutor(threads) as pool:
@@ -284,7 +328,7 @@ def rescore(
         if not len(pairs):
             return
         rows, owners = flat[pairs] - shard.first, pairs // ids.shape[1]
-        scales = shard.scales[rows, 0].astype(np.float32)
+        scales = shard.scales[rows, 0]
         found = np.empty(len(pairs), np.float32)
         codes, fine = shard.codes.view(np.int8), shard.fine
         rescore_int8(codes, fine, scales, rows, owners, coded.turned, found)

@@ -267,9 +267,9 @@ class OpenShard:
         return self._array("codes.npy", np.uint8, mmap.MADV_SEQUENTIAL)
 
     @cached_property
-    def scales(self) -> NDArray[np.float16]:
+    def scales(self) -> NDArray[np.float32]:
         """Of the codes, (sentences, groups)."""
-        return self._array("scales.npy", np.float16, mmap.MADV_SEQUENTIAL)
+        return self._array("scales.npy", np.float32, mmap.MADV_SEQUENTIAL)
 
     @cached_property
     def fine(self) -> NDArray[np.uint8] | None:

@@ -1,0 +1,90 @@
+"""What a search finds: numbers, similarities and sentences, nearest first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tilth.bank.codes import Floats
+from tilth.bank.store import TEXT
+
+if TYPE_CHECKING:
+    from tilth.bank.bank import Bank
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """The nearest sentences of each query, nearest first.
+
+    Attributes:
+        ids: numbers in the bank; -1 behind the last hit. # (queries, k)
+        similarity: cosine; NaN behind the last hit. # (queries, k)
+        counts: how many hits each query has. # (queries,)
+        names: of the queries.
+        removed: why sentences were left out that would have been hits -> how many.
+        bank: where they were found.
+    """
+
+    ids: Ids
+    similarity: Floats
+    counts: NDArray[np.int64]
+    names: list[str]
+    removed: dict[str, int]
+    bank: Bank = field(repr=False)
+
+    def __len__(self) -> int:
+        """Return the number of queries."""
+        return len(self.names)
+
+    def texts(self, query: int) -> list[str]:
+        """Return the sentences of one query, nearest first."""
+        found: list[str] = self.bank.rows(self.ids[query, : self.counts[query]])[TEXT].to_pylist()
+        return found
+
+    def table(self, query: int) -> pa.Table:
+        """Return one query's hits: query, rank, similarity, id, text, source and document."""
+        count = int(self.counts[query])
+        rows = self.bank.rows(self.ids[query, :count])
+        columns = {
+            "query": pa.array([self.names[query]] * count, pa.string()),
+            "rank": pa.array(range(1, count + 1), pa.int64()),
+            "similarity": pa.array(self.similarity[query, :count], pa.float32()),
+            "id": pa.array(self.ids[query, :count], pa.int64()),
+        }
+        return pa.table({**columns, **{name: rows[name] for name in rows.column_names}})
+
+
+def nearest(
+    bank: Bank,
+    names: Sequence[str],
+    ids: Ids,
+    similarities: Floats,
+    k: int,
+    removed: dict[str, int],
+) -> Hits:
+    """Return the k nearest of what was found.
+
+    Args:
+        bank: where it was found.
+        names: of the queries.
+        ids: of sentences. # (queries, found)
+        similarities: -inf where a sentence is none to be returned. # (queries, found)
+        k: how many at most.
+        removed: see `Hits`.
+    """
+    order = np.lexsort((ids, -similarities), axis=1)[:, :k]  # (queries, k or fewer)
+    ids = np.take_along_axis(ids, order, axis=1)
+    similarities = np.take_along_axis(similarities, order, axis=1)
+    there = np.isfinite(similarities)
+    kept = np.full((len(ids), k), -1, np.int64)
+    cosines = np.full((len(ids), k), np.nan, np.float32)
+    kept[:, : order.shape[1]] = np.where(there, ids, -1)
+    cosines[:, : order.shape[1]] = np.where(there, similarities, np.nan)
+    return Hits(kept, cosines, there.sum(axis=1), list(names), removed, bank)
