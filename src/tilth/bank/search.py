@@ -71,11 +71,10 @@ def find(
         least: a similarity below which nothing is needed.
         chosen: which sentences are looked at.
     """
-    room = max(2 * best, best + 4 * TILE)
-    at_once = max(1, _BUFFERS // (room * 12 * threads))
+    at_once = max(1, _BUFFERS // (2 * best * 12 * threads))
     parts = [
-        _find(shards, codec, codec.queries(queries[start : start + at_once]), best, room, threads,
-              least, chosen)
+        _find(shards, codec, codec.queries(queries[start : start + at_once]), best, threads, least,
+              chosen)
         for start in range(0, len(queries), at_once)
     ]  # fmt: skip
     return Found(
@@ -120,7 +119,6 @@ def _find(
     codec: Codec,
     queries: CodedQueries,
     best: int,
-    room: int,
     threads: int,
     least: float | None,
     chosen: Chosen | None,
@@ -133,7 +131,7 @@ def _find(
     rows_at_once = _ROWS_AT_ONCE if few else max(TILE, _PRODUCTS_AT_ONCE // many // TILE * TILE)
     blocks = list(_blocks(shards, rows_at_once, chosen))
     work = _scan if few else _multiply
-    gathered = work(blocks, codec, queries, best, room, threads, floors)
+    gathered = work(blocks, codec, queries, best, threads, floors)
     ids = np.full((many, best), -1, np.int64)
     similarities = np.full((many, best), -np.inf, np.float32)
     for query in range(many):
@@ -198,7 +196,6 @@ def _scan(
     codec: Codec,
     queries: CodedQueries,
     best: int,
-    room: int,
     threads: int,
     floors: Floats,
 ) -> list[_Best]:
@@ -215,21 +212,21 @@ def _scan(
         block.stop - block.start if block.rows is None else len(block.rows) for block in blocks
     )
     if rows < _SAMPLED * best:
-        return pass_over(best, room, floors, TILE, TILE)
+        return pass_over(best, floors, TILE, TILE)
     # Five deviations more than the best that the sample may hold.
     expected = best / _SAMPLED
     rank = int(np.ceil(expected + 5 * np.sqrt(expected))) + 5
-    sample = pass_over(rank, rank + 4 * TILE, floors.copy(), _PIECE, _PIECE * _SAMPLED)
+    sample = pass_over(rank, floors.copy(), _PIECE, _PIECE * _SAMPLED)
     guessed = floors.copy()
     for query in range(len(queries.values)):
         found = np.concatenate([part.values[query, : part.counts[query]] for part in sample])
         if len(found) > rank:
             least = np.partition(found, len(found) - rank)[len(found) - rank]
             guessed[query] = max(guessed[query], least)
-    gathered = pass_over(best, room, guessed.copy(), TILE, TILE)
+    gathered = pass_over(best, guessed.copy(), TILE, TILE)
     counts = sum(part.counts for part in gathered)
     if ((counts < best) & (guessed > floors)).any():
-        return pass_over(best, room, floors, TILE, TILE)
+        return pass_over(best, floors, TILE, TILE)
     return gathered
 
 
@@ -239,7 +236,6 @@ def _pass(
     queries: NDArray[np.int16],
     threads: int,
     best: int,
-    room: int,
     floors: Floats,
     piece: int,
     step: int,
@@ -249,7 +245,7 @@ def _pass(
     fours = -1 if codec.format == "int8" else codec.fours
 
     def run(_: int) -> _Best:
-        mine = _Best.empty(len(queries), room)
+        mine = _Best.empty(len(queries), max(2 * best, best + 4 * TILE))
         while (place := next(following)) < len(blocks):
             codes, scales = _coded(blocks[place])
             scan(codes, scales, queries, fours, blocks[place].number, piece, step, best, floors,
@@ -265,13 +261,13 @@ def _multiply(
     codec: Codec,
     queries: CodedQueries,
     best: int,
-    room: int,
     threads: int,
     floors: Floats,
 ) -> list[_Best]:
     """Gather with matrix products of all queries at once; threads share the rows of a product."""
     products = Products(codec, queries)
-    gathered = [_Best.empty(len(queries.values), room) for _ in range(threads)]
+    # Little room, often cleared: floors rise soon, and fewer values are ever kept.
+    gathered = [_Best.empty(len(queries.values), 2 * best + 16) for _ in range(threads)]
     # Values are counted in the products' own steps here.
     floors = floors * queries.steps / products.steps
     floors = np.append(floors, np.full(products.padding, np.inf)).astype(np.float32)
