@@ -269,6 +269,7 @@ class Bank:
                 ids = self.index.find(
                     self._shards, self.codec, vectors, wanted, best, nprobe=nprobe, **scope
                 )
+            ids = np.sort(ids, axis=1, kind="stable")
             similarities = self._rescore(vectors, ids, threads)
             if min_similarity is not None:
                 similarities[similarities < min_similarity] = -np.inf

@@ -74,12 +74,13 @@ def nearest(
     Args:
         bank: where it was found.
         names: of the queries.
-        ids: of sentences. # (queries, found)
+        ids: of sentences, ascending but for -1. # (queries, found)
         similarities: -inf where a sentence is none to be returned. # (queries, found)
         k: how many at most.
         removed: see `Hits`.
     """
-    order = np.lexsort((ids, -similarities), axis=1)[:, :k]  # (queries, k or fewer)
+    # Of equal ones the lowest numbers come first.
+    order = np.argsort(-similarities, axis=1, kind="stable")[:, :k]  # (queries, k or fewer)
     ids = np.take_along_axis(ids, order, axis=1)
     similarities = np.take_along_axis(similarities, order, axis=1)
     there = np.isfinite(similarities)

@@ -39,7 +39,7 @@ _TOLERANCE = {"int8": 0.01, "compact": 0.1}
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The best of each query by the codes, best first.
+    """The best of each query by the codes, in the order of their numbers.
 
     Attributes:
         ids: numbers of sentences; -1 behind the last. # (queries, best)
@@ -137,16 +137,23 @@ def _find(
     for query in range(many):
         found = np.concatenate([part.ids[query, : part.counts[query]] for part in gathered])
         values = np.concatenate([part.values[query, : part.counts[query]] for part in gathered])
+        order = np.argsort(found, kind="stable")  # of a few ascending stretches, which is fast
+        found, values = found[order], values[order]
         if len(found) > best:
-            cut = np.partition(values, len(values) - best)[len(values) - best]
-            kept = values >= cut
+            kept = _best_of(values, best)
             found, values = found[kept], values[kept]
-        order = np.lexsort((found, -values))[:best]
-        ids[query, : len(order)] = found[order]
-        similarities[query, : len(order)] = (
-            values[order] * queries.steps[query] + queries.offsets[query]
-        )
+        ids[query, : len(found)] = found
+        similarities[query, : len(found)] = values * queries.steps[query] + queries.offsets[query]
     return Found(_in_bank(ids, blocks) if chosen else ids, similarities)
+
+
+def _best_of(values: Floats, best: int) -> NDArray[np.bool_]:
+    """Return which values are the best; of equal ones at the edge the first."""  # (values,)
+    least = np.partition(values, len(values) - best)[len(values) - best]
+    kept: NDArray[np.bool_] = values > least
+    edge = np.flatnonzero(values == least)
+    kept[edge[: best - int(kept.sum())]] = True
+    return kept
 
 
 def _blocks(
