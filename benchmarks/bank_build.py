@@ -67,17 +67,19 @@ def timed_build(text: Path, bank: Path, format_: str) -> tuple[float, int]:
     process = subprocess.Popen([*command, "--format", format_], stdout=subprocess.DEVNULL)
     root = psutil.Process(process.pid)
     while process.poll() is None:
-        total = 0
-        for one in (root, *root.children(recursive=True)):
-            try:
-                total += one.memory_full_info().pss
-            except psutil.Error:  # it has ended
-                continue
-        peak = max(peak, total)
+        peak = max(peak, sum(map(own_bytes, (root, *root.children(recursive=True)))))
         time.sleep(0.5)
     if process.returncode:
         raise SystemExit(process.returncode)
     return time.perf_counter() - start, peak
+
+
+def own_bytes(process: psutil.Process) -> int:
+    """Return what a process has for itself and its share of what it shares; 0 when it has ended."""
+    try:
+        return int(process.memory_full_info().pss)
+    except psutil.Error:
+        return 0
 
 
 def query_times(folder: Path) -> str:
