@@ -73,7 +73,7 @@ class Codec:
 
     Attributes:
         format: `int8` (a byte a dimension to scan, half a byte more to rescore) or `compact` (at
-            most 80 bytes a sentence, rescored by encoding the found texts again).
+            most 72 bytes a sentence, rescored by encoding the found texts again).
         mean: of a sample of the bank. # (dimension,)
         turn: orthonormal columns; padded with zero columns. # (dimension, turned)
         fours: leading turned dimensions with 4 bits; 0 for int8.
@@ -121,23 +121,28 @@ class Codec:
         )
 
     def _encode(self, vectors: Floats) -> Codes:
-        turned = np.matmul(vectors - self.mean, self.turn, dtype=np.float32)  # (sentences, turned)
+        # In 64 bits, rounded afterwards: the last bits of a product in 32 change with the number of
+        # threads and with a row's place, and equal sentences are to have equal bytes everywhere.
+        product = (vectors - self.mean).astype(np.float64) @ self.turn.astype(np.float64)
+        turned = product.astype(np.float32)  # (sentences, turned)
         return _encode_int8(turned) if self.format == "int8" else self._encode_compact(turned)
 
     def _encode_compact(self, turned: Floats) -> Codes:
+        # Columns beyond the dimensions only fill up bytes: they are no part of the spread.
         groups = (
-            (turned[:, : self.fours], _STEP_4, 8),
-            (turned[:, self.fours : self.fours + self.twos], _STEP_2, 2),
+            (turned[:, : self.fours], min(self.fours, self.dimension), _STEP_4, 8),
+            (turned[:, self.fours :], min(self.twos, self.dimension - self.fours), _STEP_2, 2),
         )
         packed, scales = [], []
-        for values, step, half in groups:
-            deviation = np.sqrt((values * values).mean(axis=1, keepdims=True)) if values.size else 1
+        for values, used, step, half in groups:
+            squares = (values * values).sum(axis=1, keepdims=True)
+            deviation = np.sqrt(squares / np.float32(max(used, 1)))
             scaled = values / np.maximum(deviation * step, 1e-12)
             levels = np.clip(np.floor(scaled), -half, half - 1) + np.float32(0.5)
             # As RaBitQ has it (Gao and Long 2024): the length along the true vector is kept, so
             # that the similarity with any query is right on average.
             along = (values * levels).sum(axis=1)
-            length = (values * values).sum(axis=1)
+            length = squares[:, 0]
             scales.append(np.divide(length, along, out=np.zeros_like(along), where=along > 0))
             packed.append(_pack((levels + (half - 0.5)).astype(np.uint8), 4 if half == 8 else 2))
         stacked = np.stack(scales, axis=1).astype(np.float32)  # (sentences, 2)
