@@ -215,15 +215,15 @@ def _scan(
     values = np.pad(queries.values, ((0, odd), (0, 0)))
     floors = np.append(floors, np.full(odd, np.inf)).astype(np.float32)
     pass_over = partial(_pass, blocks, codec, values, threads)
-    rows = sum(
-        block.stop - block.start if block.rows is None else len(block.rows) for block in blocks
-    )
-    if rows < _SAMPLED * best:
+    rows = sum(map(len, blocks))
+    step = _PIECE * _SAMPLED
+    sampled = sum(len(block) // step * _PIECE + min(len(block) % step, _PIECE) for block in blocks)
+    if rows < _SAMPLED * best or rows < 4 * sampled:  # of small blocks it is a large part
         return pass_over(best, floors, TILE, TILE)
     # Five deviations more than the best that the sample may hold.
-    expected = best / _SAMPLED
+    expected = best * sampled / rows
     rank = int(np.ceil(expected + 5 * np.sqrt(expected))) + 5
-    sample = pass_over(rank, floors.copy(), _PIECE, _PIECE * _SAMPLED)
+    sample = pass_over(rank, floors.copy(), _PIECE, step)
     guessed = floors.copy()
     for query in range(len(queries.values)):
         found = np.concatenate([part.values[query, : part.counts[query]] for part in sample])
