@@ -205,9 +205,9 @@ def small_parts(patch: pytest.MonkeyPatch, size: int = 8_000) -> None:
     """Let banks be made of parts, and so shards, of a few bytes of text."""
     from tilth.bank import build
 
-    made = build._Work
+    made = build.Work
 
     def work(bank: Path, rules: Any, near: bool, _: int, *rest: Any) -> Any:
         return made(bank, rules, near, size, *rest)
 
-    patch.setattr(build, "_Work", work)
+    patch.setattr(build, "Work", work)

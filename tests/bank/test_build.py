@@ -23,7 +23,8 @@ from tests.tiny import (
     tiny_static,
     write_lines,
 )  # fmt: skip
-from tilth.bank import Bank, Rules, add_to_bank, build, build_bank
+from tilth.bank import Bank, Rules, add_to_bank, build, build_bank, shards
+from tilth.bank import parts as parts_module
 from tilth.bank.store import MANIFEST, SHARDS, read_manifest
 from tilth.encoders.words import word_vectors
 from tilth.errors import InputError, TilthError
@@ -111,9 +112,13 @@ class Stop(Exception):  # noqa: N818
     """Stands for a kill."""
 
 
+HOMES = {"_make_part": parts_module, "_make_shard": shards}
+
+
 def stop_at(patch: pytest.MonkeyPatch, name: str, call: int, *, after: bool = False) -> None:
     """Raise at some call of a function of the build, counted from 0, before or after its work."""
-    real, calls = getattr(build, name), 0
+    home = HOMES.get(name, build)
+    real, calls = getattr(home, name), 0
 
     def stopping(*arguments: Any, **options: Any) -> Any:
         nonlocal calls
@@ -125,7 +130,7 @@ def stop_at(patch: pytest.MonkeyPatch, name: str, call: int, *, after: bool = Fa
             raise Stop
         return answer
 
-    patch.setattr(build, name, stopping)
+    patch.setattr(home, name, stopping)
 
 
 STAGES = [
@@ -186,9 +191,9 @@ def test_parts_that_are_there_are_not_made_again(
         with pytest.raises(Stop):
             make(tmp_path / "bank", sources)
     made = []
-    real = build._make_part
+    real = parts_module._make_part
     monkeypatch.setattr(
-        build, "_make_part", lambda task, *rest: made.append(task[0]) or real(task, *rest)
+        parts_module, "_make_part", lambda task, *rest: made.append(task[0]) or real(task, *rest)
     )
     make(tmp_path / "bank", sources)
     assert made[0] == 2
@@ -482,13 +487,13 @@ def test_a_broken_source_is_named_and_mended(
     with gzip.open(b, "wb") as file:
         file.write("\n".join(TEXTS[700:1200]).encode() + b"\n")
     made: list[int] = []
-    real = build._make_part
+    real = parts_module._make_part
 
     def watched(task: Any, rules: Rules) -> Any:
         made.extend([task[0]] if task[3][0].source == str(a) else [])
         return real(task, rules)
 
-    monkeypatch.setattr(build, "_make_part", watched)
+    monkeypatch.setattr(parts_module, "_make_part", watched)
     bank = make(tmp_path / "bank", [a, b, c])
     assert len(made) <= (1 if workers == 1 else 3)
     assert content(bank.path) == content(make(tmp_path / "calm", [a, b, c]).path)

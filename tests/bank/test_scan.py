@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilth.bank import scan
-from tilth.bank.scan import TILE, gather, rescore_int8, scan_compact, scan_int8
+from tilth.bank.codes import LANES
+from tilth.bank.scan import TILE, gather, rescore_int8
 
 Kept = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -25,6 +26,13 @@ def best_of(kept: Kept, query: int, best: int) -> list[tuple[float, int]]:
     return sorted(pairs, key=lambda pair: (-pair[0], pair[1]))[:best]
 
 
+def scan_all(
+    codes: np.ndarray, scales: np.ndarray, queries: np.ndarray, fours: int, best: int,
+    floors: np.ndarray, kept: Kept, *, first: int = 0, piece: int = TILE, step: int = TILE,
+) -> None:  # fmt: skip
+    scan.scan(codes, scales, queries, fours, first, piece, step, best, floors, *kept)
+
+
 def loop(values: np.ndarray, first: int, best: int) -> list[tuple[float, int]]:
     order = sorted(range(len(values)), key=lambda row: (-values[row], row))[:best]
     return [(float(values[row]), first + row) for row in order]
@@ -33,8 +41,8 @@ def loop(values: np.ndarray, first: int, best: int) -> list[tuple[float, int]]:
 @settings(deadline=None, max_examples=60)
 @given(
     rows=st.integers(1, 3 * TILE + 5),
-    width=st.sampled_from([1, 16, 32, 33]),
-    queries=st.integers(1, 5),
+    width=st.sampled_from([LANES, 3 * LANES]),
+    queries=st.sampled_from([2, 4, 6]),
     best=st.sampled_from([1, 7, 600]),
     levels=st.integers(1, 100),
     seed=st.integers(0, 1000),
@@ -48,7 +56,7 @@ def test_int8_sums_are_those_of_a_loop_ties_by_number(
     scales = rng.choice([0.25, 0.5], (rows, 1)).astype(np.float32)
     kept = buffers(queries, best + TILE)
     floors = np.full(queries, -np.inf, np.float32)
-    scan_int8(codes, scales, asked, 1000, best, floors, *kept)
+    scan_all(codes.view(np.uint8), scales, asked, -1, best, floors, kept, first=1000)
     sums = (asked.astype(np.int64) @ codes.astype(np.int64).T).astype(np.float32) * scales[:, 0]
     for query in range(queries):
         wanted = loop(sums[query], 1000, best)
@@ -56,21 +64,22 @@ def test_int8_sums_are_those_of_a_loop_ties_by_number(
         assert len(wanted) < best or floors[query] <= wanted[-1][0]
 
 
-def test_largest_sums_fit() -> None:
-    codes = np.full((3, 768), 127, np.int8)
-    asked = np.full((1, 768), (2**31 - 1) // (128 * 768), np.int16)
-    kept = buffers(1, 3 + TILE)
-    floors = np.array([-np.inf], np.float32)
-    scan_int8(codes, np.ones((3, 1), np.float32), asked, 0, 3, floors, *kept)
-    assert kept[0][0, 0] == np.float32(127 * 768 * int(asked[0, 0]))
+@pytest.mark.parametrize("code", [-128, 127])
+def test_largest_sums_fit(code: int) -> None:
+    codes = np.full((3, 768), code, np.int8).view(np.uint8)
+    asked = np.full((2, 768), (2**31 - 1) // (128 * 768), np.int16)
+    kept = buffers(2, 3 + TILE)
+    floors = np.full(2, -np.inf, np.float32)
+    scan_all(codes, np.ones((3, 1), np.float32), asked, -1, 3, floors, kept)
+    assert kept[0][0, 0] == kept[0][1, 0] == np.float32(code * 768 * int(asked[0, 0]))
 
 
 @settings(deadline=None, max_examples=60)
 @given(
     rows=st.integers(1, 2 * TILE + 5),
-    half=st.sampled_from([0, 8, 24]),
-    quarter=st.sampled_from([0, 8, 16]),
-    queries=st.integers(1, 9),
+    half=st.sampled_from([0, LANES, 2 * LANES]),
+    quarter=st.sampled_from([0, LANES, 2 * LANES]),
+    queries=st.sampled_from([2, 4, 8]),
     seed=st.integers(0, 1000),
 )
 def test_compact_sums_are_those_of_a_loop(
@@ -83,7 +92,7 @@ def test_compact_sums_are_those_of_a_loop(
     scales = rng.uniform(0.1, 1, (rows, 2)).astype(np.float32)
     kept = buffers(queries, rows + TILE)
     floors = np.full(queries, -np.inf, np.float32)
-    scan_compact(codes, scales, asked, fours, 0, rows, floors, *kept)
+    scan_all(codes, scales, asked, fours, rows, floors, kept)
     levels = np.zeros((rows, fours + twos))
     for place in range(fours):
         levels[:, place] = (codes[:, place % half] >> 4 * (place // half)) % 16 - 7.5
@@ -101,12 +110,14 @@ def test_compact_sums_are_those_of_a_loop(
 
 def test_equal_compact_codes_have_equal_values_wherever_they_stand() -> None:
     rng = np.random.default_rng(0)
-    codes = np.repeat(rng.integers(0, 256, (1, 72)).astype(np.uint8), 3 * TILE + 17, axis=0)
+    codes = np.repeat(rng.integers(0, 256, (1, 64)).astype(np.uint8), 3 * TILE + 17, axis=0)
     scales = np.repeat(np.array([[0.0123, 0.0456]], np.float32), len(codes), axis=0)
-    asked = rng.integers(-9999, 9999, (3, 176)).astype(np.int16)
-    kept = buffers(3, 5 * TILE)
-    scan_compact(codes, scales, asked, 112, 0, 20, np.full(3, -np.inf, np.float32), *kept)
-    for query in range(3):
+    asked = rng.integers(-9999, 9999, (4, 192)).astype(np.int16)
+    asked[3] = asked[0]
+    kept = buffers(4, 5 * TILE)
+    scan_all(codes, scales, asked, 64, 20, np.full(4, -np.inf, np.float32), kept)
+    assert best_of(kept, 0, 20) == best_of(kept, 3, 20)  # the first and the second of a pair
+    for query in range(4):
         assert [row for _, row in best_of(kept, query, 20)] == list(range(20))
 
 
@@ -127,13 +138,34 @@ def test_products_below_the_floor_are_left_and_columns_beyond_the_queries_too(gr
         assert best_of(kept, query, 15) == [pair for pair in wanted if query != 3 or pair[0] >= 20]
 
 
+def numbered(rows: int) -> np.ndarray:
+    """Return codes whose sum with a query of ones is the row less 100."""
+    codes = np.zeros((rows, LANES), np.int8)
+    codes[:, 5] = np.arange(rows) - 100
+    return codes.view(np.uint8)
+
+
 def test_floors_hold_for_the_scan() -> None:
-    codes = np.arange(-100, 100, dtype=np.int8)[:, None]
-    kept = buffers(1, 300 + TILE)
-    floors = np.array([42.0], np.float32)
-    asked = np.ones((1, 1), np.int16)
-    scan_int8(codes, np.ones((200, 1), np.float32), asked, 0, 300, floors, *kept)
+    kept = buffers(2, 300 + TILE)
+    floors = np.array([42.0, np.inf], np.float32)
+    asked = np.ones((2, LANES), np.int16)
+    scan_all(numbered(200), np.ones((200, 1), np.float32), asked, -1, 300, floors, kept)
     assert sorted(kept[0][0, : kept[2][0]]) == list(range(42, 100))
+    assert kept[2][1] == 0
+
+
+@pytest.mark.parametrize(("piece", "step"), [(3, 10), (1, 1), (7, 7), (32, 100), (1, 500)])
+def test_a_sample_is_of_pieces(piece: int, step: int) -> None:
+    kept = buffers(2, 300 + TILE)
+    floors = np.full(2, -np.inf, np.float32)
+    asked = np.ones((2, LANES), np.int16)
+    scales = np.ones((200, 1), np.float32)
+    scan_all(numbered(200), scales, asked, -1, 300, floors, kept, first=50, piece=piece, step=step)
+    values, ids, counts = kept
+    wanted = [row for row in range(200) if row % step < piece]
+    for query in range(2):
+        assert ids[query, : counts[query]].tolist() == [50 + row for row in wanted]
+        assert values[query, : counts[query]].tolist() == [row - 100 for row in wanted]
 
 
 def test_a_full_buffer_keeps_the_best_and_of_equal_ones_the_first() -> None:

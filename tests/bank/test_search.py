@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,39 +18,51 @@ from tilth.bank.search import find, rescore
 
 ROWS, DIMENSION = 3 * TILE + 77, 40
 SIZES = [1, 1, TILE, 300, ROWS - TILE - 302]
-MANY = (1, 3, 4, 5, 8, 9, 70)
+# Around the numbers of queries from which on they are multiplied.
+MANY = (1, 2, 3, 15, 16, 17, 31, 32, 33, 70)
 
 
 def is_many(form: str, queries: int) -> bool:
-    return queries > {"int8": 4, "compact": 8}[form]
+    return queries > {"int8": 16, "compact": 32}[form]
 
 
-def made(form: str, *, equal: int = 0) -> tuple[Codec, Codes, Floats]:
-    """Return a codec, coded sentences of which some are equal, and queries."""
+@cache
+def _made(form: str, equal: int) -> tuple[Codec, Codes, Floats]:
     some = vectors(ROWS + 70, DIMENSION, seed=3)
     some[5 : 5 + 2 * equal : 2] = some[5]
     codec = fit_codec(form, some)  # type: ignore[arg-type]
     return codec, codec.encode(some[:ROWS]), some[ROWS:]
 
 
+def made(form: str, *, equal: int = 0) -> tuple[Codec, Codes, Floats]:
+    """Return a codec, coded sentences of which some are equal, and queries."""
+    codec, codes, asked = _made(form, equal)
+    return codec, codes, asked.copy()
+
+
 def check(
     found: search.Found, exact: np.ndarray, best: int, mask: np.ndarray | None = None
 ) -> None:
-    """Check against brute force, to the rounding of floats: who is in, in which order."""
-    wanted = expected(exact, best, mask)
+    """Check against brute force, to the rounding of floats: who is in, of equal ones the first."""
+    check_that(found, exact, expected(exact, best, mask), mask)
+
+
+def check_that(
+    found: search.Found, exact: np.ndarray, wanted: np.ndarray, mask: np.ndarray | None = None
+) -> None:
     np.testing.assert_array_equal(found.ids < 0, wanted < 0)
-    rows = np.arange(len(exact))[:, None]
-    there = wanted >= 0
-    np.testing.assert_allclose(exact[rows, found.ids][there], exact[rows, wanted][there], atol=3e-6)
-    np.testing.assert_allclose(found.similarities[there], exact[rows, wanted][there], atol=3e-6)
-    assert np.isneginf(found.similarities[~there]).all()
-    for query, ids in enumerate(found.ids):
-        own = ids[ids >= 0]
-        assert len(set(own.tolist())) == len(own)
+    assert np.isneginf(found.similarities[wanted < 0]).all()
+    for row, ids, places, values in zip(exact, found.ids, wanted, found.similarities, strict=True):
+        own, places = ids[ids >= 0], places[places >= 0]
+        assert (np.diff(own) > 0).all()
         assert mask is None or mask[own].all()
-        assert (np.diff(found.similarities[query][: len(own)]) <= 0).all()
-        same = np.diff(exact[query, own]) == 0
-        assert (np.diff(own)[same] > 0).all()  # ties by number
+        if not len(own):
+            continue
+        np.testing.assert_allclose(-np.sort(-row[own]), row[places], atol=3e-6)
+        np.testing.assert_allclose(values[ids >= 0], row[own], atol=3e-6)
+        equal = row == row[own].min()
+        among = np.flatnonzero(equal if mask is None else equal & mask)
+        assert own[equal[own]].tolist() == among[: equal[own].sum()].tolist()
 
 
 @pytest.mark.parametrize("queries", MANY)
@@ -57,10 +70,11 @@ def check(
 def test_the_scan_is_brute_force_over_the_codes(form: str, queries: int) -> None:
     codec, codes, asked = made(form, equal=40)
     exact = similarities(codec, codes, asked[:queries], many=is_many(form, queries))
+    wanted = expected(exact, ROWS + 9)
     for sizes in ([ROWS], SIZES, [1] * 50 + [ROWS - 50]):
         for best in (1, 10, 700, ROWS, ROWS + 9):
             found = find(cut(codes, sizes), codec, asked[:queries], best, threads=2)
-            check(found, exact, best)
+            check_that(found, exact, wanted[:, :best])
 
 
 @pytest.mark.parametrize("queries", MANY)
@@ -81,7 +95,8 @@ def test_threads_shards_and_blocks_change_nothing(
         monkeypatch.setattr(search, name, value)
     # With buffers for one query at a time, many are few, whose rounding is finer.
     again = find(cut(codes, SIZES), codec, asked[:queries], 30, threads=2)
-    np.testing.assert_allclose(again.similarities, first.similarities, atol=5e-3)
+    one, two = (np.sort(found.similarities, axis=1) for found in (again, first))
+    np.testing.assert_allclose(one, two, atol=5e-3)
 
 
 @pytest.mark.parametrize("queries", [2, 70])
@@ -145,11 +160,12 @@ def test_nothing_above_the_least_similarity_is_lost(form: str, queries: int) -> 
     threads=st.integers(1, 3),
     share=st.sampled_from([0.0, 0.02, 0.5, 1.0]),
     kinds=st.integers(1, 2000),
+    sampled=st.tuples(st.integers(2, 64), st.integers(1, 32)),
     seed=st.integers(0, 99),
 )
 def test_any_shards_and_any_choice(
     form: str, sizes: list[int], best: int, queries: int, threads: int, share: float, kinds: int,
-    seed: int,
+    sampled: tuple[int, int], seed: int,
 ) -> None:  # fmt: skip
     rng = np.random.default_rng(seed)
     some = vectors(kinds, 25, seed=seed)
@@ -161,9 +177,145 @@ def test_any_shards_and_any_choice(
     def chosen(shard: Any) -> np.ndarray:
         return mask[shard.first : shard.first + shard.sentences]
 
-    found = find(cut(codes, sizes), codec, asked, best, threads=threads, chosen=chosen)
+    with pytest.MonkeyPatch.context() as patch:
+        sample(patch, *sampled)
+        found = find(cut(codes, sizes), codec, asked, best, threads=threads, chosen=chosen)
     exact = similarities(codec, codes, asked, many=is_many(form, queries))
     check(found, exact, best, mask)
+
+
+def sample(patch: pytest.MonkeyPatch, sampled: int, piece: int) -> None:
+    """Let a search look at one sentence of some beforehand, in pieces of some."""
+    patch.setattr(search, "_SAMPLED", sampled)
+    patch.setattr(search, "_PIECE", piece)
+
+
+def watch(patch: pytest.MonkeyPatch) -> list[str]:
+    """Return what will fill with a word for each time that the sentences are gone over."""
+    passes: list[str] = []
+    real = search._pass
+
+    def watched(*arguments: Any) -> Any:
+        piece, step = arguments[-2:]
+        passes.append("all" if piece == step else "sample")
+        return real(*arguments)
+
+    patch.setattr(search, "_pass", watched)
+    return passes
+
+
+def near_some(form: str, places: np.ndarray, queries: int) -> tuple[Codec, Codes, Floats]:
+    """Return sentences, and queries that are near to those at some places alone."""
+    some = vectors(ROWS + queries, DIMENSION, seed=5)
+    asked = some[ROWS:]
+    asked[1:] = asked[1:] + 9 * asked[:1]
+    asked /= np.linalg.norm(asked, axis=1, keepdims=True)
+    some[places] = some[places] + 3 * asked[0]
+    some /= np.linalg.norm(some, axis=1, keepdims=True)
+    codec = fit_codec(form, some)  # type: ignore[arg-type]
+    return codec, codec.encode(some[:ROWS]), asked
+
+
+@pytest.mark.parametrize("queries", [1, 2, 5, 16])
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_sample_that_misleads_is_found_out(
+    form: str, queries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample(monkeypatch, 8, 8)
+    passes = watch(monkeypatch)
+    looked_at = np.flatnonzero(np.arange(ROWS) % 64 < 8)
+    best = 100
+    # Of 100 wanted, an eighth is expected in the sample; now there are 75, and no more elsewhere.
+    codec, codes, asked = near_some(form, looked_at[:75], queries)
+    exact = similarities(codec, codes, asked, many=False)
+    assert np.isin(expected(exact, 70), looked_at).all()
+    for threads in (1, 2, 3):
+        passes.clear()
+        found = find(cut(codes, [ROWS]), codec, asked, best, threads=threads)
+        check(found, exact, best)
+        assert passes == ["sample", "all", "all"]
+    # The same where only some are chosen, and the sample is one of those.
+    mask = np.random.default_rng(0).random(ROWS) < 0.9
+    chosen_ones = np.flatnonzero(mask)
+    looked_at = chosen_ones[np.arange(len(chosen_ones)) % 64 < 8]
+    codec, codes, asked = near_some(form, looked_at[:75], queries)
+    passes.clear()
+    found = find(cut(codes, [ROWS]), codec, asked, best, threads=2, chosen=lambda _: mask)
+    check(found, similarities(codec, codes, asked, many=False), best, mask)
+    assert passes == ["sample", "all", "all"]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_one_query_that_was_misled_is_enough(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sample(monkeypatch, 8, 8)
+    passes = watch(monkeypatch)
+    codec, codes, asked = near_some(form, np.flatnonzero(np.arange(ROWS) % 64 < 8)[:75], 1)
+    asked = np.concatenate([made(form)[2][:2], asked])
+    for queries, wanted in ((asked[:2], ["sample", "all"]), (asked, ["sample", "all", "all"])):
+        passes.clear()
+        found = find(cut(codes, [ROWS]), codec, queries, 100, threads=2)
+        check(found, similarities(codec, codes, queries, many=False), 100)
+        assert passes == wanted
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_sample_that_sees_none_of_the_nearest_does_no_harm(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample(monkeypatch, 8, 8)
+    passes = watch(monkeypatch)
+    codec, codes, asked = near_some(form, np.flatnonzero(np.arange(ROWS) % 64 >= 8)[:400], 3)
+    for best in (10, 100, 200):
+        passes.clear()
+        found = find(cut(codes, [ROWS]), codec, asked, best, threads=2)
+        check(found, similarities(codec, codes, asked, many=False), best)
+        assert passes == ["sample", "all"]
+
+
+@pytest.mark.parametrize("sizes", [[13_000], [1] * 40 + [12_960], [1000] * 13, [250] * 52])
+@pytest.mark.parametrize("form", FORMATS)
+def test_normally_the_sample_is_right(
+    form: str, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes = watch(monkeypatch)
+    some = vectors(13_016, DIMENSION, seed=6)
+    codec = fit_codec(form, some)  # type: ignore[arg-type]
+    codes, asked = codec.encode(some[:13_000]), some[13_000:]
+    exact = similarities(codec, codes, asked, many=False)
+    for best in (1, 10, 150):
+        passes.clear()
+        check(find(cut(codes, sizes), codec, asked, best, threads=2), exact, best)
+        assert passes == ["sample", "all"]
+    mask = np.random.default_rng(0).random(13_000) < 0.7
+
+    def chosen(shard: Any) -> np.ndarray:
+        return mask[shard.first : shard.first + shard.sentences]
+
+    passes.clear()
+    found = find(cut(codes, sizes), codec, asked, 40, threads=2, chosen=chosen)
+    check(found, exact, 40, mask)
+    assert passes == ["sample", "all"]
+    # Too few for a sample to say anything, and so small shards that it would be nearly all.
+    for others, best in ((sizes, 500), ([50] * 260, 10)):
+        passes.clear()
+        check(find(cut(codes, others), codec, asked[:1], best, threads=2), exact[:1], best)
+        assert passes == ["all"]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_least_similarity_that_few_reach_is_no_second_pass(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample(monkeypatch, 8, 8)
+    passes = watch(monkeypatch)
+    codec, codes, asked = made(form)
+    true = asked[:3] @ codec.decode(codes).T
+    least = float(np.sort(true, axis=1)[:, -6].min())
+    found = find(cut(codes, [ROWS]), codec, asked[:3], 200, threads=2, least=least)
+    for query in range(3):
+        assert set(np.flatnonzero(true[query] >= least)) <= set(found.ids[query].tolist())
+    assert (found.ids < 0).any()
+    assert passes == ["sample", "all"]
 
 
 def test_rescoring_has_the_similarities_of_all_bits() -> None:
@@ -195,7 +347,8 @@ def test_recall_of_int8(queries: int) -> None:
     asked = some[20_000 : 20_000 + queries]
     truth = nearest(asked @ some[:20_000].T, 1000)
     found = find(shards, codec, asked, 1200, threads=2)
-    assert recall(found.ids[:, :1000], truth) >= 0.98
+    coarse = np.take_along_axis(found.ids, nearest(found.similarities, 1000), axis=1)
+    assert recall(coarse, truth) >= 0.98
     again = rescore(shards, codec, asked, found.ids, threads=2)
     best = np.take_along_axis(found.ids, nearest(again, 1000), axis=1)
     assert recall(best, truth) >= 0.995
