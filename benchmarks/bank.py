@@ -30,7 +30,7 @@ import torch
 from numpy.typing import NDArray
 
 from bank_build import build
-from tilth.bank.codes import FORMATS, Codec, Codes, fit_codec
+from tilth.bank.codes import FORMATS, Codec, fit_codec
 from tilth.bank.search import find, rescore
 from tilth.bank.store import OpenShard, Shard
 
@@ -57,6 +57,7 @@ class Made:
         self._strength = (strength / np.linalg.norm(strength)).astype(np.float32)
         self._topics = rng.standard_normal((4096, DIMENSION), dtype=np.float32)
         self._mean = rng.standard_normal(DIMENSION).astype(np.float32) * 0.5
+        self._noise = rng.standard_normal((SHARD, DIMENSION), dtype=np.float32)
 
     def __iter__(self) -> Iterator[Floats]:
         for start in range(0, self.count, SHARD):
@@ -65,7 +66,9 @@ class Made:
     def chunk(self, number: int, rows: int) -> Floats:
         """Return some vectors, (rows, dimension)."""
         rng = np.random.default_rng(number + 1)
-        noise = rng.standard_normal((rows, DIMENSION), dtype=np.float32)
+        # The same noise, its dimensions and signs moved: new numbers would take most of the time.
+        signs = rng.choice(np.float32([-1, 1]), DIMENSION)
+        noise = self._noise[:rows, rng.permutation(DIMENSION)] * signs
         if self._real is not None:
             places = (number * SHARD + np.arange(rows)) % len(self._real)
             vectors = self._real[places] + (0.02 / 16) * noise
@@ -81,40 +84,33 @@ class Made:
         return (means / np.linalg.norm(means, axis=1, keepdims=True)).astype(np.float32)
 
 
-def write(vectors: Made, codec: Codec, folder: Path) -> list[OpenShard]:
-    """Write codes as a bank's shards hold them."""
-    shards, first = [], 0
+Stored = dict[str, tuple[list[OpenShard], Codec]]
+
+
+def prepare(
+    vectors: Made, queries: Floats, k: int, folder: Path
+) -> tuple[NDArray[np.int64], Stored]:
+    """Write codes as banks hold them; return the ids of the k truly nearest, and the codes."""
+    first = vectors.chunk(0, min(SHARD, vectors.count))
+    codecs = {format_: fit_codec(format_, first) for format_ in FORMATS}
+    stored: Stored = {format_: ([], codec) for format_, codec in codecs.items()}
+    best, ids = torch.empty((len(queries), 0)), torch.empty((len(queries), 0), dtype=torch.int64)
     for number, chunk in enumerate(vectors):
-        place = folder / f"{number:05d}"
-        place.mkdir(parents=True)
-        codes = codec.encode(chunk)
-        _save(place, codes)
-        shards.append(OpenShard(place, Shard(place.name, len(chunk), 0, {}), first))
-        first += len(chunk)
-    return shards
-
-
-def _save(place: Path, codes: Codes) -> None:
-    np.save(place / "codes.npy", codes.codes)
-    np.save(place / "scales.npy", codes.scales)
-    if codes.fine is not None:
-        np.save(place / "fine.npy", codes.fine)
-
-
-def exact(vectors: Made, queries: Floats, k: int) -> NDArray[np.int64]:
-    """Return the ids of the k nearest by float32 products, chunk by chunk, (queries, k)."""
-    best = torch.full((len(queries), 0), 0.0)
-    ids = torch.full((len(queries), 0), 0)
-    first = 0
-    for chunk in vectors:
         products = torch.from_numpy(queries) @ torch.from_numpy(chunk).T  # (queries, rows)
-        best = torch.cat([best, products], dim=1)
-        rows = torch.arange(first, first + len(chunk)).expand(len(queries), -1)
-        ids = torch.cat([ids, rows], dim=1)
+        rows = number * SHARD + torch.arange(len(chunk)).expand(len(queries), -1)
+        best, ids = torch.cat([best, products], dim=1), torch.cat([ids, rows], dim=1)
         best, places = best.topk(min(k, best.shape[1]), dim=1)
         ids = ids.gather(1, places)
-        first += len(chunk)
-    return ids.numpy()
+        for format_, (shards, codec) in stored.items():
+            place = folder / format_ / f"{number:05d}"
+            place.mkdir(parents=True)
+            codes = codec.encode(chunk)
+            np.save(place / "codes.npy", codes.codes)
+            np.save(place / "scales.npy", codes.scales)
+            if codes.fine is not None:
+                np.save(place / "fine.npy", codes.fine)
+            shards.append(OpenShard(place, Shard(place.name, len(chunk), 0, {}), number * SHARD))
+    return ids.numpy(), stored
 
 
 def recall(found: NDArray[np.int64], true: NDArray[np.int64]) -> float:
@@ -180,11 +176,7 @@ def scan(arguments: argparse.Namespace, folder: Path) -> None:
     """Few queries: all sentences at the speed of memory."""
     vectors = Made(arguments.sentences, arguments.vectors)
     queries, k, count = vectors.queries(arguments.queries), arguments.k, arguments.sentences
-    true = exact(vectors, queries, k)
-    stored = {}
-    for format_ in FORMATS:
-        codec = fit_codec(format_, vectors.chunk(0, min(SHARD, count)))
-        stored[format_] = (write(vectors, codec, folder / format_), codec)
+    true, stored = prepare(vectors, queries, k, folder)
     faiss.omp_set_num_threads(THREADS)
     ours: Sides = {}
     for format_, (shards, codec) in stored.items():
@@ -232,11 +224,7 @@ def many(arguments: argparse.Namespace, folder: Path) -> None:
     flat = faiss.IndexFlatIP(DIMENSION)
     flat.add(floats)
     faiss.omp_set_num_threads(THREADS)
-    true = flat.search(queries[:500], k)[1]
-    stored = {}
-    for format_ in FORMATS:
-        codec = fit_codec(format_, vectors.chunk(0, min(SHARD, count)))
-        stored[format_] = (write(vectors, codec, folder / format_), codec)
+    true, stored = prepare(vectors, queries[:500], k, folder)
     sides: Sides = {"FAISS IndexFlatIP": lambda: flat.search(queries, k)}
     for format_, (shards, codec) in stored.items():
         sides[f"tilth {format_}"] = lambda s=shards, c=codec: search(s, c, queries, k)
