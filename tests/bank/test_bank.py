@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilth.bank
 from tests.tiny import salads, small_parts, tiny_bank, tiny_static, write_lines
 from tilth.bank import Bank, task_queries
 from tilth.bank import bank as module
@@ -44,6 +45,12 @@ def nearest(bank: Bank, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.nda
 def off(bank: Bank) -> float:
     """How far similarities may be from cosines: int8 has 12 bits, compact encodes again."""
     return 2e-3 if bank.manifest.format == "int8" else 1e-5
+
+
+def test_every_name_is_there_and_no_other() -> None:
+    assert len({getattr(tilth.bank, name) for name in tilth.bank.__all__}) == 7
+    with pytest.raises(AttributeError, match=r"'tilth\.bank' has no attribute 'Banks'"):
+        _ = tilth.bank.Banks
 
 
 def test_the_bank_is_a_sequence_of_its_sentences(bank: Bank) -> None:

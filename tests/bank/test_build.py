@@ -25,7 +25,9 @@ from tests.tiny import (
 )  # fmt: skip
 from tilth.bank import Bank, Rules, add_to_bank, build, build_bank, shards
 from tilth.bank import parts as parts_module
+from tilth.bank.codes import FORMATS
 from tilth.bank.store import MANIFEST, SHARDS, read_manifest
+from tilth.bank.workers import end_processes
 from tilth.encoders.words import word_vectors
 from tilth.errors import InputError, TilthError
 from tilth.runs import RunLocked, RunMismatch
@@ -99,13 +101,20 @@ def test_what_a_bank_holds(tmp_path: Path, parts: None) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("form", ["int8", "compact"])
-def test_two_workers_make_the_same_bank(tmp_path: Path, form: str, parts: None) -> None:
+def test_two_workers_make_the_same_bank(tmp_path: Path, parts: None) -> None:
     sources = three(tmp_path)
-    one = make(tmp_path / "one", sources, format=form)
-    two = make(tmp_path / "two", sources, format=form, workers=2)
-    assert len(one.manifest.shards) > 3
-    assert content(one.path) == content(two.path)
+    ended: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        # They stay for the next bank here: starting them takes seconds.
+        patch.setattr(build, "end_processes", lambda: ended.append("processes"))
+        for form in FORMATS:
+            one = make(tmp_path / f"one {form}", sources, format=form)
+            ended.clear()
+            two = make(tmp_path / f"two {form}", sources, format=form, workers=2)
+            assert ended
+            assert len(one.manifest.shards) > 3
+            assert content(one.path) == content(two.path)
+    end_processes()
 
 
 class Stop(Exception):  # noqa: N818

@@ -445,7 +445,7 @@ def test_without_faiss_the_extra_is_named(bank: Bank, monkeypatch: pytest.Monkey
 
 
 def test_nothing_but_an_index_loads_faiss() -> None:
-    code = "import sys, tilth.bank; print('faiss' in sys.modules)"
+    code = "import sys; from tilth.bank import Bank, build_bank; print('faiss' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "False"
 

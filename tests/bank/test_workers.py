@@ -108,6 +108,12 @@ def test_processes_stay_for_the_next_work_until_they_are_let_go() -> None:
     end_processes()  # nothing to end
 
 
+def test_workers_that_make_parts_begin_without_torch() -> None:
+    code = "import sys, tilth.bank.parts; print('torch' in sys.modules, 'numba' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.split() == ["False", "False"]
+
+
 def nap(task: int, folder: Path) -> int:
     (folder / f"{os.getpid()}").touch()
     time.sleep(30)

@@ -15,6 +15,7 @@ from tests.system.commands import command, environment, tilth
 from tests.tiny import salads, tiny_static, write_lines
 from tilth.bank import Bank
 from tilth.bank.workers import in_processes
+from tilth.errors import InputError
 
 
 @pytest.fixture(scope="module")
@@ -24,19 +25,31 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("raw")
+    for number in range(8):
+        texts = salads(6_000, seed=number)
+        write_lines(folder / f"{number}.txt", [f"{text} {text}" for text in texts])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(raw: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Bank:
+    """Return the bank that nobody stops."""
+    return Bank.build(
+        tmp_path_factory.mktemp("whole") / "bank", [raw], encoder=str(encoder), workers=1,
+        shard_megabytes=1, quiet=True,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("stop", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)]
 )
 def test_a_stopped_build_goes_on_with_the_same_command(
-    encoder: Path, tmp_path: Path, stop: signal.Signals, code: int
+    raw: Path, encoder: Path, whole: Bank, tmp_path: Path, stop: signal.Signals, code: int
 ) -> None:
-    raw = tmp_path / "raw"
-    raw.mkdir()
-    for number in range(8):
-        texts = salads(6_000, seed=number)
-        write_lines(raw / f"{number}.txt", [f"{text} {text}" for text in texts])
     asked = ["bank", "build", raw, "-e", encoder, "--workers", 1, "--shard-megabytes", 1, "-q"]
-    tilth(*asked, "-o", tmp_path / "whole")
     out = tmp_path / "cut"
     started = subprocess.Popen(
         command(*asked, "-o", out), env=environment(),
@@ -53,12 +66,14 @@ def test_a_stopped_build_goes_on_with_the_same_command(
     assert "Traceback" not in said
     if code == 130:
         assert "the same command goes on" in said
-    assert "not finished" in tilth("bank", "search", out, "the dog", code=2).stderr
+        assert "not finished" in tilth("bank", "search", out, "the dog", code=2).stderr
+    with pytest.raises(InputError, match="not finished"):
+        Bank.open(out)
     assert list((out / "adding" / "parts").glob("part-*.parquet"))
     tilth(*asked, "-o", out)
-    one, two = (Bank.open(tmp_path / name) for name in ("whole", "cut"))
-    assert one.manifest.shards == two.manifest.shards
-    assert one.manifest.dropped == two.manifest.dropped
+    found = Bank.open(out)
+    assert found.manifest.shards == whole.manifest.shards
+    assert found.manifest.dropped == whole.manifest.dropped
 
 
 def test_workers_that_were_started_elsewhere_find_the_bank(
