@@ -59,7 +59,12 @@ def test_the_bank_is_a_sequence_of_its_sentences(bank: Bank) -> None:
     assert len(texts) == len(bank) == sum(shard.sentences for shard in bank.manifest.shards)
     assert set(texts) <= {*TEXTS, *MORE}
     assert [bank[number] for number in (0, 5, len(bank) - 1)] == [texts[0], texts[5], texts[-1]]
-    for number in (-1, len(bank), 10**12):
+    assert bank[-1] == texts[-1]
+    assert bank[-len(bank)] == texts[0]
+    assert bank[3:9:2] == texts[3:9:2]
+    assert bank[-2:] == texts[-2:]
+    assert bank[5:5] == []
+    for number in (-len(bank) - 1, len(bank), 10**12):
         with pytest.raises(IndexError, match="the bank holds sentences 0 to"):
             bank[number]
 
@@ -159,7 +164,9 @@ def test_sources_by_name_pattern_and_folder(bank: Bank) -> None:
             )
     few = bank.search(QUERY, k=len(bank), sources=[three])
     assert few.counts[0] == (origin == three).sum()
-    assert bank.search(QUERY, k=3, sources=[]).counts.tolist() == [0]
+    for nothing in ([], one):
+        with pytest.raises(InputError, match="give a list of names"):
+            bank.search(QUERY, k=3, sources=nothing)
     with pytest.raises(InputError, match=r"no source 'four.txt': there are .*one\.txt"):
         bank.search(QUERY, k=3, sources=["four.txt"])
 
@@ -247,6 +254,10 @@ def test_wrong_arguments(bank: Bank) -> None:
     short = np.ones((1, 15), np.float32)
     for queries, options, message in (
         (QUERY, {"k": 0}, "k is 0: ask for at least 1 hit"),
+        (QUERY, {"k": 2.5}, "k is 2.5: give a whole number"),
+        (QUERY, {"k": True}, "k is True: give a whole number"),
+        (QUERY, {"without": {"test": "a text"}}, "without: give names with lists of texts"),
+        (QUERY, {"without": ["a text"]}, "without: give names with lists of texts"),
         (QUERY, {"k": len(bank) + 1}, r"k is [\d,]+, the bank holds [\d,]+ sentences"),
         (QUERY, {"min_similarity": 1.5}, "min_similarity is 1.5: a cosine lies"),
         (QUERY, {"oversample": 0.5}, "oversample is 0.5: give 1 or more"),
@@ -257,7 +268,7 @@ def test_wrong_arguments(bank: Bank) -> None:
         ([3], {}, "query 3 is empty or no text"),
         ([], {}, "no query is given"),
         ("zzz qqq", {}, "query 'zzz qqq' has the zero vector"),
-        (zero, {}, "query 'query 0' has the zero vector"),
+        (zero, {}, "query 0 is the zero vector"),
         (broken, {}, "not finite"),
         (short, {}, r"the queries have shape \(1, 15\): .* needs \(queries, 16\)"),
         (np.ones((1, 1, 16), np.float32), {}, r"the queries have shape \(1, 1, 16\)"),

@@ -285,7 +285,7 @@ def test_a_source_that_is_there_is_passed_over(
     before = content(tmp_path / "bank")
     with caplog.at_level(logging.WARNING):
         add(tmp_path / "bank", [a])
-    assert f"{a}: is in the bank already" in caplog.text
+    assert f"1 of 1 sources are in the bank already, as they are now, such as {a}" in caplog.text
     assert content(tmp_path / "bank") == before
     grown = add(tmp_path / "bank", [a, b])
     assert grown.manifest.documents == 1250
@@ -333,7 +333,7 @@ def test_building_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Non
     write_lines(a, TEXTS[:10])
     make(tmp_path / "bank", [a])
     assert content(tmp_path / "bank") == before
-    assert f"{a}: has changed since" in caplog.text
+    assert f"{a} has changed since" in caplog.text
     assert len(make(tmp_path / "bank", [a], overwrite=True)) == 10
     for options, message in (
         ({"format": "compact"}, 'format is "int8" in the folder, "compact" asked'),
@@ -347,8 +347,41 @@ def test_building_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Non
     ):
         with pytest.raises(RunMismatch, match=message):
             make(tmp_path / "bank", [a], **options)
-    with pytest.raises(RunMismatch, match=r"sources is .* asked"):
+    with pytest.raises(RunMismatch, match=rf"built of {a}, {a}, {b} asked: `tilth bank add`"):
         make(tmp_path / "bank", [a, b])
+
+
+def test_adding_keeps_what_the_bank_was_built_with(tmp_path: Path) -> None:
+    one = write_lines(tmp_path / "one.txt", ["The small boat crossed the wide river on page 7."])
+    two = write_lines(tmp_path / "two.txt", ["The small boat crossed the wide river on page 8."])
+    for near, wanted in ((False, 2), (True, 1)):
+        make(tmp_path / f"bank-{near}", [one], near=near)
+        assert len(add(tmp_path / f"bank-{near}", [two])) == wanted
+    make(tmp_path / "other", [one], near=False)
+    assert len(add(tmp_path / "other", [two], near=True)) == 1
+
+
+def test_a_bad_source_may_be_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: None
+) -> None:
+    a, b, _ = three(tmp_path)
+    bad = tmp_path / "bad.txt"
+    bad.write_bytes(b"Fine so far.\n\xff\xfe broken\n")
+    with pytest.raises(InputError, match="bad.txt"):
+        make(tmp_path / "bank", [bad, a])
+    make(tmp_path / "bank", [a], format="compact")  # nothing was made: settings may differ
+    with pytest.raises(InputError, match="bad.txt"):
+        make(tmp_path / "more", [a, bad, b])
+    there = list((tmp_path / "more" / "adding" / "parts").iterdir())
+    assert len(there) > 1
+    made: list[str] = []
+    real = parts_module._make_part
+    monkeypatch.setattr(
+        parts_module, "_make_part", lambda task, rules: made.append(task[1]) or real(task, rules)
+    )
+    assert len(make(tmp_path / "more", [a, b])) > 100
+    assert made
+    assert not {str(path) for path in made} & {str(path) for path in there}
 
 
 def test_building_again_leaves_an_unfinished_adding(tmp_path: Path, parts: None) -> None:

@@ -75,3 +75,17 @@ def test_many_with_one_key() -> None:
     sought = [f"Page {number} of the very same old book" for number in range(300)]
     texts = [*salads(50), *(f"Page {number} of the very same old book" for number in range(900))]
     assert among(sought, texts)[50:] == ["exact"] * 300 + ["near"] * 600
+
+
+def test_longer_texts_are_looked_for_by_sentence_too() -> None:
+    review = "I went on Monday. The committee mended the wooden boat near the sea. It was nice."
+    found = among(
+        [review],
+        [
+            "The committee mended the wooden boat near the sea.",
+            "It was nice.",  # says too little
+            review.upper(),
+            "The committee mended the wooden boat near the lake and left.",
+        ],
+    )
+    assert found == ["exact", "", "exact", ""]

@@ -51,6 +51,8 @@ def query_vectors(bank: Bank, queries: Asked) -> tuple[Floats, list[str]]:
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
     if not lengths.all():
         name = names[int(np.argmin(lengths))]
+        if isinstance(queries, np.ndarray):
+            raise InputError(f"{name} is the zero vector, which is near nothing: leave it out")
         raise InputError(
             f"query {name!r:.80} has the zero vector: the encoder knows no word of it; write "
             "it otherwise"
@@ -79,6 +81,8 @@ def check_numbers(
     Raises:
         InputError: which, and what to give.
     """
+    if isinstance(k, bool) or not isinstance(k, (int, np.integer)):
+        raise InputError(f"k is {k!r}: give a whole number")
     if k < 1:
         raise InputError(f"k is {k}: ask for at least 1 hit")
     if k > sentences:
@@ -101,6 +105,8 @@ def choose(bank: Bank, sources: Sequence[str] | None) -> Choice | None:
     """
     if sources is None:
         return None
+    if isinstance(sources, str) or not len(sources):
+        raise InputError(f"sources is {sources!r}: give a list of names")
     names = list(bank.manifest.sources)
     for pattern in sources:
         if not any(_is_of(name, pattern) for name in names):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +15,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tilth.bank.asked import Asked, check_numbers, choose, own_texts, query_vectors
+from tilth.bank.checking import check_bank
 from tilth.bank.codes import Floats
-from tilth.bank.encode import TextEncoder
 from tilth.bank.hits import Hits, Ids, nearest
-from tilth.bank.index import Index, damaged_index
-from tilth.bank.indexing import keep_index, make_index, making, measure_recall
+from tilth.bank.index import Index
 from tilth.bank.overlap import Sought
 from tilth.bank.search import find, rescore
 from tilth.bank.store import (
@@ -27,16 +27,16 @@ from tilth.bank.store import (
     TEXT,
     Manifest,
     check_sizes,
-    damaged,
     load_codec,
     open_shards,
     read_manifest,
 )
 from tilth.errors import InputError
-from tilth.runs.progress import Progress
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
+
+    from tilth.bank.encode import TextEncoder
 
 # How many of the best by their codes are scored again, for each one wanted.
 OVERSAMPLE = {"int8": 1.2, "compact": 3.0}
@@ -95,6 +95,8 @@ class Bank:
         bank = cls(path, manifest, None)
         bank._device = device
         if encoder is not None:
+            from tilth.bank.encode import TextEncoder
+
             bank._encoder = bank._checked(TextEncoder.load(encoder, device=device))
         return bank
 
@@ -121,9 +123,20 @@ class Bank:
         """Return the number of sentences."""
         return self.manifest.sentences
 
-    def __getitem__(self, number: int) -> str:
-        """Return a sentence."""
-        return str(self.rows(np.array([number], np.int64))[TEXT][0])
+    @overload
+    def __getitem__(self, number: int) -> str: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> list[str]: ...
+
+    def __getitem__(self, number: int | slice) -> str | list[str]:
+        """Return a sentence, or some; negative numbers count from the end."""
+        if isinstance(number, slice):
+            some: list[str] = self.texts(np.arange(*number.indices(len(self)))).to_pylist()
+            return some
+        place = operator.index(number)
+        place += len(self) if place < 0 else 0
+        return str(self.texts(np.array([place], np.int64))[0])
 
     def __iter__(self) -> Iterator[str]:
         """Yield all sentences in order."""
@@ -136,6 +149,8 @@ class Bank:
         """The bank's encoder as a bank uses it."""
         if self._encoder is not None:
             return self._encoder
+        from tilth.bank.encode import TextEncoder
+
         name = self.manifest.encoder
         try:
             encoder = TextEncoder.load(name, device=self._device)
@@ -250,7 +265,7 @@ class Bank:
             raise InputError(f"threads is {threads}: give 1 or more")
         threads = threads or os.cpu_count() or 1
         chosen = choose(self, sources)
-        sought = [Sought(name, texts, near=near) for name, texts in (without or {}).items()]
+        sought = [Sought(name, texts, near=near) for name, texts in _named(without).items()]
         if not own:
             sought.append(Sought("the queries' own texts", own_texts(queries), near=False))
         if nprobe is not None and not index:
@@ -289,6 +304,8 @@ class Bank:
         Returns:
             The index; its `about.recall` says which part of the nearest it finds by nprobe.
         """
+        from tilth.bank.indexing import keep_index, make_index, making, measure_recall
+
         with making(self.path):
             made = make_index(self, **options)
             self._index = made  # measured as searches will use it
@@ -364,18 +381,20 @@ class Bank:
 
     def check(self, *, quiet: bool = False) -> list[str]:
         """Read every byte; return a line for each file that is not as it was written."""
-        with Progress(self.manifest.bytes >> 20, quiet=quiet, what="MB") as progress:
-            done = 0
-
-            def advance(size: int) -> None:
-                nonlocal done
-                progress.advance((done + size >> 20) - (done >> 20))
-                done += size
-
-            return [*damaged(self.path, self.manifest, advance), *damaged_index(self.path)]
+        return check_bank(self.path, quiet=quiet).damaged
 
 
 _ROWS = pa.schema([(TEXT, pa.string()), (SOURCE, pa.string()), (DOCUMENT, pa.int64())])
+
+
+def _named(without: Mapping[str, Sequence[str]] | None) -> Mapping[str, Sequence[str]]:
+    if without is None:
+        return {}
+    if not isinstance(without, Mapping) or any(
+        isinstance(texts, str) for texts in without.values()
+    ):
+        raise InputError('without: give names with lists of texts, such as {"test": texts}')
+    return without
 
 
 def _runs(owners: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:

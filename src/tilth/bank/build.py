@@ -103,7 +103,6 @@ def build_bank(
         path,
         command="bank build",
         settings={
-            "sources": [source.name for source in found],
             "encoder": text_encoder.name,
             "format": format,
             "rules": asdict(rules),
@@ -115,12 +114,12 @@ def build_bank(
         },
         fingerprints={"encoder": text_encoder.fingerprint},
         parts=0,
-        overwrite=overwrite,
+        overwrite=overwrite or _is_empty(path),
         nested=(ADDING,),
     )
     with run:
         if (path / MANIFEST).exists():
-            _warn_of_changes(path, found)
+            _check_sources(path, found)
         else:
             manifest = Manifest(
                 text_encoder.name,
@@ -128,6 +127,8 @@ def build_bank(
                 text_encoder.dimension,
                 format,
                 rules=asdict(rules),
+                near=near,
+                built=tuple(source.name for source in found),
                 created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
                 versions=versions(),
             )
@@ -150,7 +151,7 @@ def add_to_bank(
     sources: str | Path | Sequence[str | Path],
     *,
     encoder: str | SentenceTransformer | TextEncoder | None = None,
-    near: bool = True,
+    near: bool | None = None,
     column: str | None = None,
     split: str = "train",
     shard_megabytes: int = _MEGABYTES,
@@ -168,7 +169,7 @@ def add_to_bank(
         path: the bank's folder.
         sources: see `build_bank`, as for all that follow but these.
         encoder: the bank's, where its name does not lead to it; see `Bank.open`.
-        near: see there.
+        near: see there; None: as the bank was built.
         column: see there.
         split: see there.
         shard_megabytes: see there.
@@ -186,6 +187,7 @@ def add_to_bank(
     path = Path(path)
     _check_counts(shard_megabytes, workers)
     manifest = Bank.open(path, encoder=encoder, device=device).manifest
+    near = manifest.near if near is None else near
     found = find_sources(sources, column=column, split=split)
     settings = {
         "sources": [source.name for source in found],
@@ -199,10 +201,14 @@ def add_to_bank(
         bank = Bank.open(path, encoder=encoder, device=device)  # another may have added meanwhile
         manifest = bank.manifest
         if job.resolve("job", lambda: manifest.jobs) == manifest.jobs:
-            new = [item for item in found if manifest.sources.get(item.name) != item.fingerprint]
-            for item in found:
-                if item not in new:
-                    log.warning("%s: is in the bank already, as it is now: passed over", item.name)
+            there = set(manifest.sources.values())
+            new = [item for item in found if item.fingerprint not in there]
+            if len(new) < len(found):
+                passed = next(item.name for item in found if item.fingerprint in there)
+                log.warning(
+                    "%s: %d of %d sources are in the bank already, as they are now, such as %s: "
+                    "passed over", path, len(found) - len(new), len(found), passed,
+                )  # fmt: skip
             rules = Rules(**manifest.rules)
             work = Work(
                 path.absolute(), rules, near, shard_megabytes << 20,
@@ -244,16 +250,38 @@ def _job(path: Path, settings: dict[str, Any], *, overwrite: bool) -> Iterator[R
             end_processes()
 
 
-def _warn_of_changes(path: Path, sources: Sequence[Source]) -> None:
-    before = read_manifest(path).sources
-    for item in sources:
-        if before.get(item.name) != item.fingerprint:
-            log.warning(
-                "%s: has changed since %s was built: `tilth bank add` takes in what is new, "
-                "--overwrite builds anew",
-                item.name,
-                path,
-            )
+def _is_empty(path: Path) -> bool:
+    """Say whether a building in the folder was stopped before it had made anything."""
+    if not (path / "run.json").exists() or (path / MANIFEST).exists():
+        return False
+    return not any((path / ADDING / "parts").glob("*.parquet"))
+
+
+def _check_sources(path: Path, sources: Sequence[Source]) -> None:
+    """Refuse a finished bank that was built of others; warn of those that have changed.
+
+    Raises:
+        RunMismatch: it was.
+    """
+    manifest = read_manifest(path)
+    names = tuple(source.name for source in sources)
+    if names != manifest.built:
+        raise RunMismatch(
+            f"{path}: holds a bank built of {_some(manifest.built)}, {_some(names)} asked: "
+            "`tilth bank add` adds to it, --overwrite builds anew, or choose another --out"
+        )
+    changed = [item.name for item in sources if manifest.sources.get(item.name) != item.fingerprint]
+    if changed:
+        log.warning(
+            "%s: %s changed since it was built: `tilth bank add` takes in what is new, "
+            "--overwrite builds anew", path, f"{_some(changed)} has" if changed[1:] == [] else
+            f"{_some(changed)} have",
+        )  # fmt: skip
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3:,} more"
 
 
 def _is_finished(path: Path, manifest: Manifest) -> bool:
@@ -273,7 +301,7 @@ def _extend(
 ) -> None:
     """Put sources into shards behind those of a manifest, then replace the manifest."""
     parts = make_parts(work, sources)
-    paths = [work.part_path(number) for number in range(len(parts))]
+    paths = [work.part_path(part.key) for part in parts]
     known = make_known(work, manifest)
     bank = Bank(work.bank, manifest, encoder) if manifest.shards else None
     _say(work, "looking for duplicates")

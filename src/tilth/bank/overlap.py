@@ -7,16 +7,25 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tilth.bank.cleaning import tidy
 from tilth.bank.likeness import SIMILARITY, likenesses, near_keys_of_plain
+from tilth.bank.segment import split_paragraphs
 from tilth.data.keys import text_hashes
 from tilth.data.plain import plain
 from tilth.errors import InputError
 
+# Words of a sentence out of a longer text that is looked for by itself.
+_WORDS = 5
+
 
 class Sought:
     """Sentences to be looked for among hits, such as those of a test set.
+
+    A text of several sentences is looked for as it stands and sentence by sentence, as a bank holds
+    them; sentences of it with fewer than five words say too little to be held against a hit.
 
     Args:
         name: of what they are, for the counts.
@@ -28,7 +37,11 @@ class Sought:
         if not len(texts):
             raise InputError(f"{name}: holds no sentence to leave out: give some, or none of it")
         self.name, self._near = name, near
-        self._plain = plain(pa.array(texts, pa.large_string()))
+        whole = pa.array(texts, pa.large_string())
+        pieces, _ = split_paragraphs(tidy("\n".join(texts)).split("\n"))
+        pieces = plain(pieces)
+        telling = pc.greater_equal(pc.count_substring(pieces, " "), _WORDS - 1)
+        self._plain = pa.concat_arrays([plain(whole), pieces.filter(telling)]).unique()
 
     @cached_property
     def _exact(self) -> NDArray[np.uint64]:

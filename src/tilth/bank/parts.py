@@ -42,9 +42,9 @@ class Work:
     workers: int
     quiet: bool
 
-    def part_path(self, number: int) -> Path:
+    def part_path(self, key: str) -> Path:
         """Return where a part lies."""
-        return self.bank / ADDING / "parts" / f"part-{number:05d}.parquet"
+        return self.bank / ADDING / "parts" / f"part-{key}.parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def make_parts(work: Work, sources: Sequence[Source]) -> list[Part]:
             for number, (key, blocks) in enumerate(_groups(sources, work.part_bytes)):
                 before, read = read, read + sum(_block_bytes(block) for block in blocks)
                 progress.advance((read >> 20) - (before >> 20))
-                path = work.part_path(number)
+                path = work.part_path(key)
                 if (found := _read_part(path, key)) is None:
                     yield number, path, key, blocks
                 else:

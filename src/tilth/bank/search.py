@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilth.bank.codes import Codec, CodedQueries, Floats
-from tilth.bank.products import Products
 from tilth.bank.scan import TILE, gather, rescore_int8, scan
 from tilth.bank.store import OpenShard
 
@@ -272,6 +271,8 @@ def _multiply(
     floors: Floats,
 ) -> list[_Best]:
     """Gather with matrix products of all queries at once; threads share the rows of a product."""
+    from tilth.bank.products import Products  # torch, which a scan does without
+
     products = Products(codec, queries)
     # Little room, often cleared: floors rise soon, and fewer values are ever kept.
     gathered = [_Best.empty(len(queries.values), 2 * best + 16) for _ in range(threads)]

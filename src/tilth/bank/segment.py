@@ -16,8 +16,6 @@ import pyarrow.compute as pc
 import sentencex
 from numpy.typing import NDArray
 
-from tilth.errors import InputError
-
 _LINE_END = ord("\n")
 _CLOSING, _OPENING = "[\"')\\]\u201d\u2019]*", "[\"'(\\[\u201c\u2018]?"
 # A word in small letters, its end, a capital: no initial, no number, no "Mrs.".
@@ -68,16 +66,6 @@ def split_paragraphs(
         paragraph_of = np.repeat(paragraph_of, more)
     full = pc.greater(pc.binary_length(texts), 0)
     return texts.filter(full), paragraph_of[full.to_numpy(zero_copy_only=False)]
-
-
-def check_language(language: str) -> None:
-    """Raise unless it is a two- or three-letter code.
-
-    Raises:
-        InputError: it is not.
-    """
-    if not re.fullmatch("[a-z]{2,3}", language):
-        raise InputError(f"language {language!r}: give a code such as 'en', or none")
 
 
 def _trimmed(pieces: list[str]) -> pa.Array:

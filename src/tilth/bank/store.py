@@ -69,9 +69,11 @@ class Manifest:
         dimension: of its vectors.
         format: of the codes.
         rules: how texts were cleaned.
+        near: whether near duplicates were left out.
         fours: see `Codec`.
         twos: see `Codec`.
         codec: blake2b of its file, in hex.
+        built: names of the sources it was built of.
         sources: name -> fingerprint, of everything read.
         documents: how many were read.
         jobs: how many have made it: the building, and every adding.
@@ -86,9 +88,11 @@ class Manifest:
     dimension: int
     format: Format
     rules: dict[str, Any]
+    near: bool = True
     fours: int = 0
     twos: int = 0
     codec: str = ""
+    built: tuple[str, ...] = ()
     sources: dict[str, str] = field(default_factory=dict)
     documents: int = 0
     jobs: int = 0
@@ -147,7 +151,8 @@ def read_manifest(bank: Path) -> Manifest:
             )
             for shard in found.pop("shards")
         )
-        return Manifest(**found, shards=shards)
+        built = tuple(found.pop("built"))
+        return Manifest(**found, built=built, shards=shards)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise TilthError(f"{file}: is not what tilth wrote: restore it from a copy") from error
 

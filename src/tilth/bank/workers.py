@@ -83,6 +83,10 @@ def end_processes() -> None:
 
 def _begin(asker: int) -> None:
     """Leave Ctrl-C to the process that asked, and end with it: another may take over its folder."""
+    from loky import process_executor
+
+    # What a worker remembers of pieces is no leak: it would be begun anew, with a warning.
+    process_executor._USE_PSUTIL = False
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(asker,), daemon=True).start()
 

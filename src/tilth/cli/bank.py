@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,8 @@ app = typer.Typer(no_args_is_help=True, help="Keep raw sentences by the million,
 
 app.command("search")(bank_search.search)
 
+# Seconds until the encoder is loaded and the workers stand: short runs say no rate.
+_STARTING = 4
 _SHOWN_SOURCES = 30  # on a terminal; pipes and --json have all
 
 _Sources = Annotated[
@@ -128,7 +129,7 @@ def add(
 
     before = describe_bank(bank)["sentences"]
     add_named(
-        bank, sources, encoder=encoder, near=not no_near, column=column, split=split,
+        bank, sources, encoder=encoder, near=False if no_near else None, column=column, split=split,
         shard_megabytes=shard_megabytes, workers=workers, device=device, overwrite=overwrite,
         quiet=quiet,
     )  # fmt: skip
@@ -163,7 +164,7 @@ def info(bank: options.Bank, json: options.Json = False) -> None:
     ]
     print_table(str(bank), ("", ""), rows)
     sources = list(found["sources"].items())
-    some = sources if not sys.stdout.isatty() else sources[:_SHOWN_SOURCES]
+    some = sources[:_SHOWN_SOURCES]
     print_table(
         "1 source" if len(sources) == 1 else f"{len(sources):,} sources",
         ("", "sentences"),
@@ -237,7 +238,7 @@ def check(bank: options.Bank, quiet: options.Quiet = False, json: options.Json =
 
     [dim]tilth bank check runs/bank[/dim]
     """
-    from tilth.recipes.inspecting import check_bank
+    from tilth.bank.checking import check_bank
 
     found = check_bank(bank, quiet=quiet)
     if json:
@@ -268,7 +269,8 @@ def _print_made(bank: Path, seconds: float | None, *, json: bool) -> None:
         return
     rows = _counts(found)
     if seconds is not None:
-        rows.append(("this run", f"{seconds:,.0f} s, {rate:,} sentences read a second"))
+        said = f", {rate:,} sentences read a second" if seconds > _STARTING * 5 else ""
+        rows.append(("this run", f"{seconds:,.0f} s{said}"))
     print_table(str(bank), ("", ""), rows)
 
 

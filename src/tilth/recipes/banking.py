@@ -6,18 +6,20 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tilth.bank import Bank, Rules, add_to_bank, build_bank
 from tilth.bank.codes import Format, check_format
 from tilth.bank.documents import find_sources, read_blocks
-from tilth.bank.encode import TextEncoder
 from tilth.bank.store import read_manifest
 from tilth.bank.text import sentences_of
 from tilth.errors import InputError, TilthError
-from tilth.models.encoder import load_encoder
-from tilth.recipes.measuring import is_words, open_words, refuse_inside
+from tilth.recipes.word_names import is_words, open_words
+from tilth.runs import refuse_inside
 from tilth.runs.files import TEMPORARY, disk_errors
+
+if TYPE_CHECKING:
+    from tilth.bank.encode import TextEncoder
 
 # Where a bank keeps an encoder that was fitted on its own sentences.
 ENCODER = "encoder"
@@ -54,6 +56,8 @@ def build_named(
     """
     check_format(format)
     refuse_inside(path, *sources)
+    from tilth.bank.encode import TextEncoder  # torch: `tilth bank info` does without
+
     chosen: str | TextEncoder = encoder
     if is_words(encoder):
         texts = []
@@ -83,6 +87,8 @@ def open_named(path: Path, *, encoder: str | None = None, device: str = "auto") 
 
 def _encoder(path: Path, name: str | None) -> str | TextEncoder | None:
     """Return what `Bank.open` is to be given for an encoder; None: it knows itself."""
+    from tilth.bank.encode import TextEncoder
+
     built_with = read_manifest(path).encoder
     if is_words(built_with, fitted=True) and name in (None, built_with):
         if not (path / ENCODER / "modules.json").is_file():
@@ -90,6 +96,8 @@ def _encoder(path: Path, name: str | None) -> str | TextEncoder | None:
                 f"{path / ENCODER}: the encoder {built_with!r}, fitted for this bank, is missing: "
                 "run its `tilth bank build` again, or restore it from a copy"
             )
+        from tilth.models.encoder import load_encoder
+
         return TextEncoder(load_encoder(str(path / ENCODER), device="cpu"), built_with)
     asked = built_with if name is None else name
     if is_words(asked, fitted=True):

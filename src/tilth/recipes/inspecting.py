@@ -1,16 +1,13 @@
-"""What a bank holds and whether it is whole; no encoder is loaded, and no module of one."""
+"""What a bank holds; no encoder is loaded, and no module of one."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tilth.bank import Bank
-from tilth.bank.index import ABOUT, FOLDER, damaged_index, read_about
-from tilth.bank.store import MANIFEST, damaged, disk_use, load_codec, read_manifest
-from tilth.errors import TilthError
-from tilth.runs.progress import Progress
+from tilth.bank.index import ABOUT, FOLDER, read_about
+from tilth.bank.store import MANIFEST, disk_use
 
 # Above so many sentences, counting those of each source would take seconds.
 _COUNTED = 100_000_000
@@ -36,7 +33,7 @@ def describe_bank(path: Path) -> dict[str, Any]:
         "dimension": manifest.dimension,
         "fingerprint": manifest.fingerprint,
         "format": manifest.format,
-        "rules": manifest.rules,
+        "rules": {**manifest.rules, "near": manifest.near},
         "bytes": {**disk_use(manifest), "all": manifest.bytes},
         "bytes_a_sentence": round(manifest.bytes / manifest.sentences, 1),
         "shards": len(manifest.shards),
@@ -60,48 +57,6 @@ def _describe_index(path: Path) -> dict[str, Any] | None:
         "recall": about.recall,
         "created": about.created,
     }
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """What reading all of a bank has shown.
-
-    Attributes:
-        files: how many were read.
-        size: their bytes, as the manifest has them.
-        damaged: a line for each file that is not as it was written.
-    """
-
-    files: int
-    size: int
-    damaged: list[str]
-
-
-def check_bank(path: Path, *, quiet: bool = False) -> Checked:
-    """Read every byte of a bank, also of one that `Bank.open` refuses.
-
-    Raises:
-        InputError: there is no bank.
-        TilthError: its manifest is damaged.
-    """
-    manifest = read_manifest(path)
-    lines = []
-    try:
-        load_codec(path, manifest)
-    except TilthError as error:
-        lines.append(str(error))
-    with Progress(manifest.bytes >> 20, quiet=quiet, what="MB") as progress:
-        done = 0
-
-        def advance(size: int) -> None:
-            nonlocal done
-            progress.advance((done + size >> 20) - (done >> 20))
-            done += size
-
-        lines += damaged(path, manifest, advance)
-    lines += damaged_index(path)
-    files = 1 + sum(len(shard.files) for shard in manifest.shards)
-    return Checked(files + (path / FOLDER / ABOUT).is_file(), manifest.bytes, lines)
 
 
 def is_built(path: Path) -> bool:

@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from tilth.encoders.pairs import TEXT_A, TEXT_B, read_pairs
-from tilth.encoders.usif import usif
-from tilth.encoders.words import word_vectors
 from tilth.errors import InputError
 from tilth.evaluate.overlap import find_overlap
 from tilth.evaluate.sets import StsSet, asked_sets, read_sets
@@ -28,8 +26,9 @@ from tilth.evaluate.sts import (
     summarise_sts,
 )
 from tilth.models.encoder import fingerprint_encoder, load_encoder
+from tilth.recipes.word_names import is_words, open_words
 from tilth.report.encoders import Bar, Curve, write_encoder_report
-from tilth.runs import Run
+from tilth.runs import Run, refuse_inside
 from tilth.runs.asked import read_run_json
 from tilth.runs.folder import RunMismatch
 
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
 
 Scores = dict[str, dict[str, Any]]
 
-_WORDS: dict[str, Literal["idf", "sif"] | None] = {
-    "words": None, "words-idf": "idf", "words-sif": "sif",
-}  # fmt: skip
 WRONG_PAIRS = 20
 
 
@@ -71,28 +67,6 @@ def open_encoder(
         raise InputError(f"encoder {name!r} averages word vectors: leave pooling out")
     texts = dict.fromkeys(text for sts in sets for text in (*sts.texts_a, *sts.texts_b))
     return open_words(name, list(texts))
-
-
-def is_words(name: str, *, fitted: bool = False) -> bool:
-    """Say whether a name is of word vectors; with `fitted`, of such as need sentences."""
-    kind, _, file = name.partition(":")
-    kinds = ("words-idf", "usif") if fitted else (*_WORDS, "usif")
-    return bool(file) and kind in kinds
-
-
-def open_words(name: str, sentences: Sequence[str]) -> SentenceTransformer:
-    """Load word vectors by a name of which `is_words` holds.
-
-    Args:
-        name: see `open_encoder`.
-        sentences: what idf counts and uSIF is fitted on.
-    """
-    kind, _, file = name.partition(":")
-    if kind == "usif":
-        return usif(file, sentences=sentences)
-    return word_vectors(
-        file, weights=_WORDS[kind], sentences=sentences if kind == "words-idf" else None
-    )
 
 
 def measure(encoder: SentenceTransformer, found: Sequence[StsSet], out: Path) -> list[Measured]:
@@ -245,23 +219,6 @@ def pairs_of(name: str) -> str | None:
         return None
     source = read_run_json(path.parent).get("resolved", {}).get("pairs")
     return source if source is not None and Path(source).exists() else None
-
-
-def refuse_inside(out: Path, *inputs: str | None) -> None:
-    """Refuse a run folder that is, or holds, what is read: --overwrite would remove it.
-
-    Raises:
-        InputError: it does.
-    """
-    place = out.resolve()
-    for name in inputs:
-        path = Path(name).expanduser() if name is not None else None
-        if (
-            path is not None
-            and path.exists()
-            and place in (path.resolve(), *path.resolve().parents)
-        ):
-            raise InputError(f"{out} holds {name} itself: choose another --out")
 
 
 def bars_of(name: str, scores: Scores) -> list[Bar]:

@@ -18,8 +18,7 @@ from tilth.data import Card, DatasetWriter
 from tilth.data.examples import Examples, read_examples
 from tilth.data.readers import read_texts
 from tilth.errors import InputError
-from tilth.recipes.measuring import refuse_inside
-from tilth.runs import Run
+from tilth.runs import Run, refuse_inside
 
 if TYPE_CHECKING:
     from datasets import Features
@@ -192,6 +191,8 @@ def search_to_run(
         InputError: a query or a filter is wrong, or `out` holds something else.
         TilthError: a file of the bank is damaged, or the disk is full.
     """
+    if bank.path.resolve() in out.resolve().parents:
+        raise InputError(f"{out}: lies in the bank's own folder: choose another --out")
     refuse_inside(out, str(bank.path), wanted.queries, wanted.task, *filters.without)
     read, excluded = _read(wanted), _excluded(filters)
     settings = {

@@ -19,11 +19,11 @@ from tilth.recipes.measuring import (
     Scores,
     bars_of,
     curve_of,
-    refuse_inside,
     remarks,
 )
 from tilth.recipes.table import Cell, Row, Table
 from tilth.report.encoders import Bar, Curve, write_encoder_report
+from tilth.runs import refuse_inside
 
 BEFORE, AFTER = "before training", "after training"
 

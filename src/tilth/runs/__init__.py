@@ -1,6 +1,6 @@
 """The run folder of a long job, what is done in it, and how work on it goes on."""
 
-from tilth.runs.folder import Run, RunLocked, RunMismatch, refuse_foreign
+from tilth.runs.folder import Run, RunLocked, RunMismatch, refuse_foreign, refuse_inside
 from tilth.runs.progress import Progress
 from tilth.runs.work import Executor, ThisProcess, Work, complete
 
@@ -14,4 +14,5 @@ __all__ = [
     "Work",
     "complete",
     "refuse_foreign",
+    "refuse_inside",
 ]

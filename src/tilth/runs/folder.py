@@ -387,6 +387,23 @@ def refuse_foreign(path: Path) -> None:
         )
 
 
+def refuse_inside(out: Path, *inputs: str | None) -> None:
+    """Refuse a run folder that is, or holds, what is read: --overwrite would remove it.
+
+    Raises:
+        InputError: it does.
+    """
+    place = out.resolve()
+    for name in inputs:
+        path = Path(name).expanduser() if name is not None else None
+        if (
+            path is not None
+            and path.exists()
+            and place in (path.resolve(), *path.resolve().parents)
+        ):
+            raise InputError(f"{out} holds {name} itself: choose another --out")
+
+
 def _remove_run(path: Path) -> None:
     """Remove a run, but not while it is written, and not what else its folder holds.
 
