@@ -24,9 +24,11 @@ fix: $(READY)  ## what lint and format can mend themselves
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY)  ## the engine against the original algorithm, training against plain defaults
+bench: $(READY)  ## the engine, training and the bank's search against their peers
 	$(BIN)/python benchmarks/generate.py
 	$(BIN)/python benchmarks/train_encoder.py
+	$(BIN)/python benchmarks/bank.py scan
+	$(BIN)/python benchmarks/bank.py many
 
 $(READY): pyproject.toml constraints.txt starter/pyproject.toml
 	$(PYTHON) -m venv $(VENV)

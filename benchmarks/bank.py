@@ -40,7 +40,7 @@ DIMENSION = 256
 SHARD = 1 << 17
 THREADS = os.cpu_count() or 1
 # Scored again for each hit wanted, as `Bank.search` does.
-OVERSAMPLE = {"int8": 1.2, "compact": 3.0}
+OVERSAMPLE = {"int8": 1.2, "compact": 4.0}
 
 
 class Made:

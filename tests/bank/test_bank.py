@@ -243,7 +243,7 @@ def test_oversampling_is_what_is_scored_again(bank: Bank, monkeypatch: pytest.Mo
     monkeypatch.setattr(module, "find", watched)
     bank.search(QUERY, k=100)
     bank.search(QUERY, k=100, oversample=5, threads=3)
-    times = {"int8": 1.2, "compact": 3}[bank.manifest.format]
+    times = {"int8": 1.2, "compact": 4}[bank.manifest.format]
     assert asked[0][0] == 100 * times + 32
     assert asked[1] == (532, 3)
 

@@ -30,9 +30,10 @@ from tilth.bank.store import (
 from tilth.errors import InputError, TilthError
 
 MANIFESTS = Manifest(
-    "starter", "0f" * 8, 4, "compact", {"min_chars": 3}, False, 16, 32, "cc", ("ä.txt",), {"ä.txt": "ab"}, 7, 2,
-    {"too short": 4}, (Shard("0000-00000", 5, 99, {"codes.npy": (10, "ee"), TEXT_FILE: (4, "a")}),
-                       Shard("0001-00000", 2, 9, {"codes.npy": (6, "ff")})),
+    "starter", "0f" * 8, 4, "compact", {"min_chars": 3}, False, 16, 32, "cc", ("ä.txt",),
+    {"ä.txt": "ab"}, 7, 2, {"too short": 4},
+    (Shard("0000-00000", 5, 99, {"codes.npy": (10, "ee"), TEXT_FILE: (4, "a")}),
+     Shard("0001-00000", 2, 9, {"codes.npy": (6, "ff")})),
     "2024-01-01T00:00:00+00:00", {"python": "3"},
 )  # fmt: skip
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tilth.bank.encode import TextEncoder
 
 # How many of the best by their codes are scored again, for each one wanted.
-OVERSAMPLE = {"int8": 1.2, "compact": 3.0}
+OVERSAMPLE = {"int8": 1.2, "compact": 4.0}
 # Lets small numbers wanted have some to choose from, too.
 _MORE = 32
 _ENCODED_AT_ONCE = 200_000
@@ -249,7 +249,7 @@ class Bank:
             near: whether near duplicates are left out as well.
             own: whether a hit may be the very text of a query, or one of the sentences that a task
                 query averages.
-            oversample: hits scored again for each one wanted; default 1.2 for int8, 3 for compact,
+            oversample: hits scored again for each one wanted; default 1.2 for int8, 4 for compact,
                 and up to 10 with an index of coarse codes.
             index: whether to ask the bank's index, which finds nearly all of the nearest. What was
                 added after it was made is scanned.

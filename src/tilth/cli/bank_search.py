@@ -85,7 +85,7 @@ def search(
     oversample: Annotated[
         float | None,
         typer.Option(
-            help="Sentences scored again for each one wanted; default 1.2, of compact banks 3.",
+            help="Sentences scored again for each one wanted; default 1.2, of compact banks 4.",
             show_default=False,
         ),
     ] = None,
