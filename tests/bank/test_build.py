@@ -661,3 +661,21 @@ def test_progress_is_shown_unless_quiet(
     assert capsys.readouterr().err == ""
     make(tmp_path / "loud", [source], quiet=False)
     assert "sentences" in capsys.readouterr().err
+
+
+def test_a_part_that_the_disk_has_damaged(tmp_path: Path) -> None:
+    a, _, _ = three(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        stop_at(patch, "make_shards", 0)
+        with pytest.raises(Stop):
+            make(tmp_path / "bank", [a])
+    (part,) = (tmp_path / "bank" / "adding" / "parts").iterdir()
+    data = bytearray(part.read_bytes())
+    data[4:2000] = bytes(1996)  # the texts; what the file says of itself stands at its end
+    part.write_bytes(data)
+    with pytest.raises(TilthError, match="was damaged and is removed: run the same command again"):
+        make(tmp_path / "bank", [a])
+    assert not part.exists()
+    make(tmp_path / "bank", [a])
+    make(tmp_path / "calm", [a])
+    assert content(tmp_path / "bank") == content(tmp_path / "calm")

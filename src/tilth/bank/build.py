@@ -23,7 +23,7 @@ from tilth.bank.codes import Format, check_format, fit_codec
 from tilth.bank.documents import Source, find_sources
 from tilth.bank.duplicates import find_duplicates
 from tilth.bank.encode import STARTER, TextEncoder
-from tilth.bank.parts import ADDING, Work, make_known, make_parts
+from tilth.bank.parts import ADDING, Work, make_known, make_parts, remove_damaged
 from tilth.bank.shards import make_shards, sample_vectors
 from tilth.bank.store import (
     CODEC,
@@ -35,7 +35,7 @@ from tilth.bank.store import (
     write_manifest,
 )
 from tilth.bank.workers import end_processes
-from tilth.errors import InputError
+from tilth.errors import InputError, TilthError
 from tilth.runs import Run, RunMismatch
 from tilth.runs.asked import read_run_json, versions
 from tilth.runs.files import TEMPORARY, disk_errors, write_whole
@@ -305,10 +305,14 @@ def _extend(
     known = make_known(work, manifest)
     bank = Bank(work.bank, manifest, encoder) if manifest.shards else None
     _say(work, "looking for duplicates")
-    duplicates = find_duplicates(
-        paths, known=known, known_texts=None if bank is None else bank.texts, near=work.near,
-        folder=work.bank / ADDING / "duplicates", threads=work.workers,
-    )  # fmt: skip
+    try:
+        duplicates = find_duplicates(
+            paths, known=known, known_texts=None if bank is None else bank.texts, near=work.near,
+            folder=work.bank / ADDING / "duplicates", threads=work.workers,
+        )  # fmt: skip
+    except TilthError:
+        remove_damaged(paths)
+        raise
     if bank is None:
         codec = fit_codec(manifest.format, sample_vectors(paths, duplicates, encoder), seed=seed)
         write_whole(work.bank / CODEC, lambda file: _put(file, codec.save()))

@@ -18,6 +18,7 @@ from tilth.bank.documents import BLOCK_BYTES, Block, Source, read_blocks
 from tilth.bank.store import SHARDS, SOURCE, TEXT, TEXT_FILE, Manifest, read_text
 from tilth.bank.text import keyed_sentences, sentences_of
 from tilth.bank.workers import in_processes
+from tilth.errors import TilthError
 from tilth.runs import Progress
 from tilth.runs.files import disk_errors, write_whole
 
@@ -151,6 +152,22 @@ def _read_part(path: Path, key: str) -> Part | None:
     except (OSError, pa.ArrowException, KeyError, ValueError, TypeError):
         return None
     return part if part.key == key else None
+
+
+def remove_damaged(paths: Sequence[Path]) -> None:
+    """Remove parts that cannot be read any more; they are made again.
+
+    Raises:
+        TilthError: there was one.
+    """
+    for path in paths:
+        try:
+            pq.read_table(path)
+        except (OSError, pa.ArrowException) as error:  # noqa: PERF203 - it ends here
+            path.unlink(missing_ok=True)
+            raise TilthError(
+                f"{path}: was damaged and is removed: run the same command again"
+            ) from error
 
 
 def make_known(work: Work, manifest: Manifest) -> list[Path]:
