@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+from collections.abc import Iterator
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -17,6 +19,20 @@ from tilth.models.lm import LM
 torch.set_num_threads(1)
 # Shells start background jobs with Ctrl-C ignored, which commands under test would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _own_log() -> Iterator[None]:
+    """Take back what commands do to the log: pytest's own handlers stay from test to test."""
+    root = logging.getLogger()
+    handlers = list(root.handlers)
+    filters = [list(handler.filters) for handler in handlers]
+    yield
+    for handler, before in zip(handlers, filters, strict=True):
+        handler.filters[:] = before
+    for handler in set(root.handlers) - set(handlers):
+        if type(handler) is logging.StreamHandler:  # of a command; its stream is gone
+            root.removeHandler(handler)
 
 
 @pytest.fixture(scope="session")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
-import logging
 import re
 import shutil
-from collections.abc import Iterator
 from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
@@ -33,13 +31,6 @@ TRAIN = [
     {"text": "the boat on the river in the rain", "label": "water"},
     {"text": TEXTS[3], "label": "water"},
 ]
-
-
-@pytest.fixture(autouse=True)
-def _own_log() -> Iterator[None]:
-    """Keep the handlers that commands set from outliving their streams."""
-    yield
-    logging.getLogger().handlers.clear()
 
 
 def tilth(*arguments: object, code: int = 0) -> Result:

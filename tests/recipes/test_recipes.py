@@ -267,7 +267,7 @@ def test_data_without_what_a_recipe_needs(data: Path, tiny: Scale, tmp_path: Pat
 
 
 def test_the_paper_scale_is_the_papers() -> None:
-    for recipe in RECIPES.values():
+    for recipe in (recipe for name, recipe in RECIPES.items() if name.startswith("dino")):
         paper = recipe.scales["paper"]
         assert (paper.lm, paper.base, paper.first_texts) == ("gpt2-xl", "roberta-base", 15_000)
         assert paper.inputs is None
