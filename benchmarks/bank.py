@@ -30,6 +30,7 @@ import torch
 from numpy.typing import NDArray
 
 from bank_build import build
+from tilth.bank.bank import OVERSAMPLE
 from tilth.bank.codes import FORMATS, Codec, fit_codec
 from tilth.bank.search import find, rescore
 from tilth.bank.store import OpenShard, Shard
@@ -39,8 +40,6 @@ Sides = dict[str, Callable[[], object]]
 DIMENSION = 256
 SHARD = 1 << 17
 THREADS = os.cpu_count() or 1
-# Scored again for each hit wanted, as `Bank.search` does.
-OVERSAMPLE = {"int8": 1.2, "compact": 4.0}
 
 
 class Made:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.system.commands import command, environment, tilth
+from tests.system.commands import stopped, tilth
 from tests.tiny import salads, tiny_static, write_lines
 from tilth.bank import Bank
 from tilth.bank.workers import in_processes
@@ -51,19 +48,10 @@ def test_a_stopped_build_goes_on_with_the_same_command(
 ) -> None:
     asked = ["bank", "build", raw, "-e", encoder, "--workers", 1, "--shard-megabytes", 1, "-q"]
     out = tmp_path / "cut"
-    started = subprocess.Popen(
-        command(*asked, "-o", out), env=environment(),
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    said = stopped(
+        *asked, "-o", out, stop=stop, code=code,
+        when=lambda: bool(list((out / "adding" / "parts").glob("part-*.parquet"))),
     )  # fmt: skip
-    deadline = time.monotonic() + 120
-    while not list((out / "adding" / "parts").glob("part-*.parquet")):
-        assert started.poll() is None, started.stderr
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-    os.kill(started.pid, stop)
-    _, said = started.communicate(timeout=120)
-    assert started.returncode == code, said
-    assert "Traceback" not in said
     if code == 130:
         assert "the same command goes on" in said
         assert "not finished" in tilth("bank", "search", out, "the dog", code=2).stderr

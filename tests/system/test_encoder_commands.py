@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.system.commands import command, environment, tilth
+from tests.system.commands import stopped, tilth
 from tests.tiny import WORDS, graded_pairs, save_encoder
 from tilth.models import load_encoder
 
@@ -113,19 +110,10 @@ def test_a_stopped_training_goes_on_with_the_same_command(
     asked = ["train", "encoder", pairs, "-b", base, *SETTINGS, "--json"]
     whole = json.loads(tilth(*asked, "-o", tmp_path / "whole").stdout)
     out = tmp_path / "cut"
-    started = subprocess.Popen(
-        command(*asked, "-o", out), env=environment(),
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    stopped(
+        *asked, "-o", out, stop=stop, code=code,
+        when=(out / "checkpoints" / "checkpoint-5" / "trainer_state.json").exists,
     )  # fmt: skip
-    deadline = time.monotonic() + 120
-    while not (out / "checkpoints" / "checkpoint-5" / "trainer_state.json").exists():
-        assert started.poll() is None, started.stderr
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    os.kill(started.pid, stop)
-    _, said = started.communicate(timeout=120)
-    assert started.returncode == code, said
-    assert "Traceback" not in said
     assert not (out / "parts" / "part-00000.parquet").exists()
     again = json.loads(tilth(*asked, "-o", out).stdout)
     assert again == whole

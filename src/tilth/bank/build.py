@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from tilth.bank.bank import Bank
 from tilth.bank.cleaning import Rules
@@ -186,7 +186,10 @@ def add_to_bank(
     """
     path = Path(path)
     _check_counts(shard_megabytes, workers)
-    manifest = Bank.open(path, encoder=encoder, device=device).manifest
+    opened = Bank.open(path, encoder=encoder, device=device)
+    if encoder is not None:
+        encoder = opened.text_encoder  # loaded once, however often the bank is opened here
+    manifest = opened.manifest
     near = manifest.near if near is None else near
     found = find_sources(sources, column=column, split=split)
     settings = {
@@ -315,7 +318,7 @@ def _extend(
         raise
     if bank is None:
         codec = fit_codec(manifest.format, sample_vectors(paths, duplicates, encoder), seed=seed)
-        write_whole(work.bank / CODEC, lambda file: _put(file, codec.save()))
+        write_whole(work.bank / CODEC, lambda file: file.write(codec.save()))
         digest = checksum(work.bank / CODEC)[1]
         manifest = replace(manifest, fours=codec.fours, twos=codec.twos, codec=digest)
     shards, without = make_shards(work, paths, parts, duplicates, manifest, encoder)
@@ -353,7 +356,3 @@ def _remove_strays(bank: Path, manifest: Manifest) -> None:
 def _say(work: Work, what: str) -> None:
     if not work.quiet:
         log.info("%s: %s", work.bank, what)
-
-
-def _put(file: BinaryIO, data: bytes) -> None:
-    file.write(data)

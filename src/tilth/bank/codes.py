@@ -7,6 +7,7 @@ the principal components, the last ones can have fewer bits or none.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -48,6 +49,16 @@ class Codes:
     codes: NDArray[np.uint8]
     scales: Floats
     fine: NDArray[np.uint8] | None
+
+    @classmethod
+    def joined(cls, parts: Sequence[Codes]) -> Codes:
+        """Return the codes of several parts, one after the other."""
+        fine = [part.fine for part in parts if part.fine is not None]
+        return cls(
+            np.concatenate([part.codes for part in parts]),
+            np.concatenate([part.scales for part in parts]),
+            np.concatenate(fine) if fine else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +120,11 @@ class Codec:
         Args:
             vectors: L2-normalised. # (sentences, dimension)
         """
-        parts = [
-            self._encode(vectors[start : start + _ROWS_AT_ONCE])
-            for start in range(0, max(len(vectors), 1), _ROWS_AT_ONCE)
-        ]
-        fine = [part.fine for part in parts if part.fine is not None]
-        return Codes(
-            np.concatenate([part.codes for part in parts]),
-            np.concatenate([part.scales for part in parts]),
-            np.concatenate(fine) if fine else None,
+        return Codes.joined(
+            [
+                self._encode(vectors[start : start + _ROWS_AT_ONCE])
+                for start in range(0, max(len(vectors), 1), _ROWS_AT_ONCE)
+            ]
         )
 
     def _encode(self, vectors: Floats) -> Codes:

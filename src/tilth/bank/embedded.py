@@ -56,7 +56,7 @@ def embed(examples: Examples, encoder: Encoder) -> Embedded:
     Raises:
         TilthError: the encoder gives no finite vector, or not one per text.
     """
-    every = [text for texts in examples.texts for text in texts]
+    every = examples.sentences
     texts = sorted(set(every))
     places = {text: place for place, text in enumerate(texts)}
     codes = np.array([places[text] for text in every], np.int64)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -158,7 +158,7 @@ def keep_index(index: Index, recall: list[dict[str, float]]) -> Index:
             )  # fmt: skip
     folder = index.path / FOLDER
     text = json.dumps({"version": VERSION, **asdict(about)}, indent=1, ensure_ascii=False)
-    write_whole(folder / ABOUT, lambda file: _put(file, text.encode() + b"\n"))
+    write_whole(folder / ABOUT, lambda file: file.write(text.encode() + b"\n"))
     with disk_errors(folder):
         _remove_others(folder, about.file)
     said = ", ".join(f"{row['nprobe']:g}: {row['recall_100']:.3f}" for row in recall)
@@ -387,10 +387,6 @@ def _write(folder: Path, index: Any) -> tuple[str, int, str]:
     finally:
         temporary.unlink(missing_ok=True)
     return name, size, digest
-
-
-def _put(file: BinaryIO, data: bytes) -> None:
-    file.write(data)
 
 
 def _kept(path: Path) -> str | None:

@@ -120,11 +120,5 @@ def _make_shard(
         return number, None, len(texts)
     if not mask.all():
         table = table.filter(pa.array(mask))
-    fine = [codes.fine for codes in coded if codes.fine is not None]
-    codes = Codes(
-        np.concatenate([codes.codes for codes in coded]),
-        np.concatenate([codes.scales for codes in coded]),
-        np.concatenate(fine) if fine else None,
-    )
-    shard = write_shard(folder, name, made_of, table.combine_chunks(), codes)
+    shard = write_shard(folder, name, made_of, table.combine_chunks(), Codes.joined(coded))
     return number, shard, len(texts)

@@ -58,6 +58,12 @@ class Shard:
     text_bytes: int
     files: dict[str, tuple[int, str]]
 
+    @classmethod
+    def read(cls, found: Mapping[str, Any]) -> Shard:
+        """Return a shard from what JSON holds of it."""
+        files = {name: (size, digest) for name, (size, digest) in found["files"].items()}
+        return cls(found["name"], found["sentences"], found["text_bytes"], files)
+
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
@@ -115,7 +121,7 @@ class Manifest:
 def write_manifest(bank: Path, manifest: Manifest) -> None:
     """Replace a bank's manifest."""
     text = json.dumps({"version": VERSION, **asdict(manifest)}, indent=1, ensure_ascii=False)
-    write_whole(bank / MANIFEST, lambda file: _put(file, text.encode() + b"\n"))
+    write_whole(bank / MANIFEST, lambda file: file.write(text.encode() + b"\n"))
 
 
 def read_manifest(bank: Path) -> Manifest:
@@ -142,15 +148,7 @@ def read_manifest(bank: Path) -> Manifest:
     if version is not None and version != VERSION:
         raise InputError(f"{bank}: is a bank of version {version}, this tilth reads {VERSION}")
     try:
-        shards = tuple(
-            Shard(
-                shard["name"],
-                shard["sentences"],
-                shard["text_bytes"],
-                {name: (size, digest) for name, (size, digest) in shard["files"].items()},
-            )
-            for shard in found.pop("shards")
-        )
+        shards = tuple(map(Shard.read, found.pop("shards")))
         built = tuple(found.pop("built"))
         return Manifest(**found, built=built, shards=shards)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -206,10 +204,7 @@ def read_shard(folder: Path, name: str, made_of: str) -> Shard | None:
     """Return a shard that an interrupted job has written; None when there is no such shard."""
     try:
         found = json.loads((folder / name / "shard.json").read_text(encoding="utf-8"))
-        if found.pop("made_of") != made_of:
-            return None
-        files = {file: (size, digest) for file, (size, digest) in found.pop("files").items()}
-        return Shard(**found, files=files)
+        return Shard.read(found) if found["made_of"] == made_of else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -363,10 +358,6 @@ def disk_use(manifest: Manifest) -> Mapping[str, int]:
         for name, (size, _) in shard.files.items():
             sizes[name] = sizes.get(name, 0) + size
     return sizes
-
-
-def _put(file: BinaryIO, data: bytes) -> None:
-    file.write(data)
 
 
 def _put_arrow(file: BinaryIO, table: pa.Table) -> None:

@@ -60,6 +60,11 @@ class Examples:
             return "tokens"
         return "pair" if len(self.columns) == 2 else "single"
 
+    @property
+    def sentences(self) -> list[str]:
+        """The texts of all rows, one row after the other."""
+        return [text for texts in self.texts for text in texts]
+
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self.texts)

@@ -250,10 +250,7 @@ def _read(wanted: Wanted) -> list[str] | Examples:
 
 def _excluded(filters: Filters) -> dict[str, list[str]]:
     """Read the sentences that no hit may be, whatever shape their sets have."""
-    return {
-        name: [text for texts in read_examples(name, need_label=False).texts for text in texts]
-        for name in filters.without
-    }
+    return {name: read_examples(name, need_label=False).sentences for name in filters.without}
 
 
 def _search(
@@ -291,11 +288,10 @@ def _search(
 
 
 def _of_task(bank: Bank, wanted: Wanted, examples: Examples) -> Queries:
-    fast = bank.text_encoder.rows is not None
     try:
         return task_queries(
             examples,
-            encoder=bank.encode if fast else bank.encoder,
+            encoder=bank.query_encoder,
             kind=wanted.kind,
             clusters=wanted.clusters,
             seed=wanted.seed,

@@ -108,7 +108,9 @@ def run(steps: Steps) -> Result:
     notes = [_about(bank, steps.scale)]
     for task in tasks:
         queries, left = _queries(task, bank)
-        excluded = {str(test): _texts(test) for test in task.tests}
+        excluded = {
+            str(test): read_examples(test, need_label=False).sentences for test in task.tests
+        }
         hits = bank.search(queries, k, without=excluded or None, own=False)
         for place, name in enumerate(queries.names):
             query = f"average of {task.kind} {name!r} of {task.name}"
@@ -168,8 +170,7 @@ def _files(folder: Path) -> list[Path]:
 
 def _queries(task: _Task, bank: Bank) -> tuple[Queries, int]:
     """Return the queries of a task's most frequent labels, and how many others it has."""
-    fast = bank.text_encoder.rows is not None
-    queries = task_queries(task.train, encoder=bank.encode if fast else bank.encoder)
+    queries = task_queries(task.train, encoder=bank.query_encoder)
     order = sorted(range(len(queries)), key=lambda place: (-queries.sentences[place], place))
     kept = sorted(order[:_LABELS_SHOWN])
     some = replace(
@@ -181,10 +182,6 @@ def _queries(task: _Task, bank: Bank) -> tuple[Queries, int]:
         rows=[queries.rows[place] for place in kept],
     )
     return some, len(queries) - len(kept)
-
-
-def _texts(test: Path) -> list[str]:
-    return [text for texts in read_examples(test, need_label=False).texts for text in texts]
 
 
 def _neighbours(hits: Hits, place: int, domain: str, query: str) -> list[Neighbour]:

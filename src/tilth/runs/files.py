@@ -36,7 +36,7 @@ def disk_errors(path: Path) -> Iterator[None]:
         raise TilthError(f"{error.filename or path}: {mend}") from error
 
 
-def write_whole(path: Path, write: Callable[[BinaryIO], None]) -> None:
+def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Write a file under a temporary name, sync it, rename it, sync its folder.
 
     Raises:

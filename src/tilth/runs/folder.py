@@ -349,7 +349,7 @@ class Run:
         """Write a file of the run as a whole, such as its report."""
         self._must_be_locked()
         data = content.encode() if isinstance(content, str) else content
-        write_whole(self.path / name, lambda file: _write(file, data))
+        write_whole(self.path / name, lambda file: file.write(data))
 
     def _must_be_locked(self) -> None:
         if self._lock is None:
@@ -365,10 +365,6 @@ def _is_damage(error: Exception) -> bool:
 
 def _move_aside(path: Path) -> Path:
     return path.rename(path.with_suffix(".damaged"))
-
-
-def _write(file: BinaryIO, data: bytes) -> None:
-    file.write(data)
 
 
 def refuse_foreign(path: Path) -> None:
