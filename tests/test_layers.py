@@ -21,9 +21,30 @@ BELOW: dict[str, set[str]] = {
     "encoders": {"models", "data", "runs"},
     "evaluate": {"models", "data", "runs"},
     "bank": {"models", "data", "runs"},
-    "report": {"generation", "models", "data", "runs"},
-    "recipes": {"report", "bank", "evaluate", "encoders", "generation", "models", "data", "runs"},
-    "cli": {"recipes", "report", "bank", "encoders", "generation", "models", "data", "runs"},
+    "paraphrase": {"models", "data", "runs"},
+    "report": {"generation", "paraphrase", "models", "data", "runs"},
+    "recipes": {
+        "report",
+        "bank",
+        "evaluate",
+        "encoders",
+        "generation",
+        "paraphrase",
+        "models",
+        "data",
+        "runs",
+    },
+    "cli": {
+        "recipes",
+        "report",
+        "bank",
+        "encoders",
+        "generation",
+        "paraphrase",
+        "models",
+        "data",
+        "runs",
+    },
 }
 HEAVY = ("torch", "transformers", "datasets", "pandas", "sklearn", "matplotlib")
 
