@@ -24,7 +24,7 @@ from typing import TypeAlias
 import numpy as np
 
 from segment_cases import CASES
-from tilth.bank.segment import split_paragraphs
+from tilth.data.segment import split_paragraphs
 
 Segmenter: TypeAlias = Callable[[list[str]], list[list[str]]]
 SPEED = ("wikipedia", "imdb-unlabelled", "novels", "tweets", "dialogue-turns")

@@ -14,10 +14,10 @@ from tilth.bank.cleaning import _NFC_MAY_CHANGE, Rules, clean, tidy
 from tilth.bank.documents import Block
 from tilth.bank.languages import LANGUAGES
 from tilth.bank.likeness import NEAR, likenesses, near_keys
-from tilth.bank.segment import split_paragraphs
 from tilth.bank.text import SCHEMA, sentences_of
 from tilth.bank.words import words_of
 from tilth.data.plain import exact_keys, plain
+from tilth.data.segment import split_paragraphs
 from tilth.errors import InputError
 
 OPEN = {"min_chars": 1, "min_words": 1, "max_chars": 4000, "min_letters": 0, "max_symbols": 1}

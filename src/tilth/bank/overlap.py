@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from tilth.bank.cleaning import tidy
 from tilth.bank.likeness import SIMILARITY, likenesses, near_keys_of_plain
-from tilth.bank.segment import split_paragraphs
 from tilth.data.keys import text_hashes
 from tilth.data.plain import plain
+from tilth.data.segment import split_paragraphs
 from tilth.errors import InputError
 
 # Words of a sentence out of a longer text that is looked for by itself.

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from tilth.bank.cleaning import Rules, clean, tidy
 from tilth.bank.documents import Block
 from tilth.bank.likeness import NEAR, near_keys_of_plain
-from tilth.bank.segment import split_paragraphs
 from tilth.data.keys import text_hashes
 from tilth.data.plain import plain as plain_texts
+from tilth.data.segment import split_paragraphs
 
 SCHEMA = pa.schema(
     [("text", pa.string()), ("document", pa.int64()), ("exact", pa.uint64())]
