@@ -4,12 +4,21 @@ from typing import TYPE_CHECKING, Any
 
 from tilth.models.encoder import load_encoder
 from tilth.models.lm import LM, load_lm
+from tilth.models.seq2seq import Seq2Seq, load_seq2seq
 from tilth.models.source import starter_path
 
 if TYPE_CHECKING:
     from tilth.models.endpoint import Endpoint
 
-__all__ = ["LM", "Endpoint", "load_encoder", "load_lm", "starter_path"]
+__all__ = [
+    "LM",
+    "Endpoint",
+    "Seq2Seq",
+    "load_encoder",
+    "load_lm",
+    "load_seq2seq",
+    "starter_path",
+]
 
 
 def __getattr__(name: str) -> Any:
