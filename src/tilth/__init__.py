@@ -11,10 +11,13 @@ if TYPE_CHECKING:
     from tilth.generation.dataset import generate
     from tilth.generation.task import load_task
     from tilth.models import load_encoder, load_lm
+    from tilth.paraphrase.dataset import paraphrase_set
+    from tilth.paraphrase.rewrite import load_paraphraser
+    from tilth.paraphrase.train import train_rewriter
 
 __all__ = [
-    "Bank", "curate", "evaluate_sts", "generate", "load_encoder", "load_lm", "load_task",
-    "task_queries", "train_encoder",
+    "Bank", "curate", "evaluate_sts", "generate", "load_encoder", "load_lm", "load_paraphraser",
+    "load_task", "paraphrase_set", "task_queries", "train_encoder", "train_rewriter",
 ]  # fmt: skip
 
 # Public name -> where it lives: `import tilth` loads nothing heavy.
@@ -25,9 +28,12 @@ _HOMES = {
     "generate": "tilth.generation.dataset",
     "load_encoder": "tilth.models",
     "load_lm": "tilth.models",
+    "load_paraphraser": "tilth.paraphrase.rewrite",
     "load_task": "tilth.generation.task",
+    "paraphrase_set": "tilth.paraphrase.dataset",
     "task_queries": "tilth.bank",
     "train_encoder": "tilth.encoders.bi_encoder",
+    "train_rewriter": "tilth.paraphrase.train",
 }
 
 

@@ -27,7 +27,6 @@ _Sources = Annotated[
         help="txt, jsonl, csv, tsv (also gz) or parquet files, folders of them, or hub data sets."
     ),
 ]
-_Split = Annotated[str, typer.Option(help="The split of a data set.")]
 _NoNear = Annotated[bool, typer.Option("--no-near", help="Let near duplicates stay.")]
 _Workers = Annotated[
     int | None, typer.Option(min=1, help="Processes; default: one per core.", show_default=False)
@@ -55,7 +54,7 @@ def build(
         typer.Option("--format", help="Of the vectors: int8, or compact: about a fifth of that."),
     ] = "int8",
     column: options.Column = None,
-    split: _Split = "train",
+    split: options.Split = "train",
     language: Annotated[
         str, typer.Option(help="Whose sentences are kept (en, de, fr ...), or none: of all.")
     ] = "en",
@@ -109,7 +108,7 @@ def add(
     sources: _Sources,
     encoder: options.BankEncoder = None,
     column: options.Column = None,
-    split: _Split = "train",
+    split: options.Split = "train",
     no_near: _NoNear = False,
     workers: _Workers = None,
     shard_megabytes: _ShardMegabytes = 16,

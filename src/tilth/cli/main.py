@@ -11,7 +11,17 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from tilth.cli import bank, curate, evaluate, generate, quickstart, recipe, report, train
+from tilth.cli import (
+    bank,
+    curate,
+    evaluate,
+    generate,
+    paraphrase,
+    quickstart,
+    recipe,
+    report,
+    train,
+)
 from tilth.cli.screen import errors_to
 from tilth.errors import TilthError
 
@@ -49,6 +59,7 @@ app.command("quickstart")(quickstart.quickstart)
 app.command("generate")(generate.generate)
 app.command("curate")(curate.curate)
 app.command("report")(report.report)
+app.add_typer(paraphrase.app, name="paraphrase")
 app.add_typer(bank.app, name="bank")
 app.add_typer(train.app, name="train")
 app.add_typer(evaluate.app, name="evaluate")

@@ -42,6 +42,15 @@ Inputs = Annotated[
     ),
 ]
 Column = Annotated[str | None, typer.Option("--column", help="The column that holds the texts.")]
+Split = Annotated[str, typer.Option("--split", help="The split of a data set that has several.")]
+Scorer = Annotated[
+    str,
+    typer.Option(
+        "--scorer",
+        help="What measures meaning: starter, a cross-encoder's folder or hub id, or "
+        "cosine:ENCODER.",
+    ),
+]
 Pooling = Annotated[
     str | None,
     typer.Option(

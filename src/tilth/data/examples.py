@@ -103,7 +103,7 @@ def read_examples(
         ([('Rain.',), ('Two all.',)], ['sport', 'weather'])
     """
     source = _curated(source)
-    dataset, name = _dataset(source, split)
+    dataset, name = open_rows(source, split)
     if not len(dataset):
         raise InputError(f"{name}the set has no rows: give one with labelled texts")
     columns = _text_columns(dataset, name, text, label)
@@ -144,8 +144,12 @@ def _curated(source: Source) -> Source:
     return source
 
 
-def _dataset(source: Source, split: str) -> tuple[Dataset, str]:
-    """Return the rows, and their name as the beginning of a message."""
+def open_rows(source: Source, split: str) -> tuple[Dataset, str]:
+    """Return the rows of any source, and their name as the beginning of a message.
+
+    Raises:
+        InputError: there are none, or one is no row.
+    """
     from datasets import Dataset, DatasetDict
 
     if isinstance(source, Dataset):

@@ -1,0 +1,139 @@
+"""tilth paraphrase: a set in other words; and the making of rewriters."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+import typer.core
+
+from tilth.cli import options, paraphrase_candidates, paraphrase_corpus, paraphrase_train
+from tilth.cli.screen import note, print_json, print_table
+
+_CHECKED = 5
+_REWRITE = "rewrite"
+_ASKED, _SEARCH, _RUN = "What is asked for", "Search", "Running"
+
+
+class _Default(typer.core.TyperGroup):
+    """Takes `tilth paraphrase FILE ...` for `tilth paraphrase rewrite FILE ...`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = [_REWRITE, *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_Default,
+    no_args_is_help=True,
+    help=(
+        "Rewrite texts at a chosen similarity of meaning and wording, or train such a rewriter.\n\n"
+        "[dim]tilth paraphrase data.jsonl --meaning 95 --wording 5 --out runs/other[/dim]\n\n"
+        "A file's name instead of a command stands for `rewrite`, whose --help has the options."
+    ),
+)
+
+
+@app.command(_REWRITE)
+def rewrite(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="The set: a txt, jsonl, csv, tsv or parquet file (plain or gz), a folder of them, "
+            "a run's data set or a hub data set.",
+        ),
+    ],
+    out: options.Out,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A column to rewrite; may be repeated. Default: all texts of triples or pairs, "
+            "else the text."
+        ),
+    ] = None,
+    split: options.Split = "train",
+    meaning: Annotated[
+        float, typer.Option(help="Similarity of meaning, 70 to 100.", rich_help_panel=_ASKED)
+    ] = 95.0,
+    wording: Annotated[
+        float, typer.Option(help="Similarity of wording, 0 to 45.", rich_help_panel=_ASKED)
+    ] = 5.0,
+    number: Annotated[
+        int, typer.Option("-n", "--number", help="Rewrites of each row.", rich_help_panel=_ASKED)
+    ] = 1,
+    originals: Annotated[
+        bool,
+        typer.Option(
+            "--originals", help="Keep the rows as they were, too.", rich_help_panel=_ASKED
+        ),
+    ] = False,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Search again where what came out is not what was asked for; the nearest counts.",
+            rich_help_panel=_SEARCH,
+        ),
+    ] = False,
+    tries: Annotated[
+        int | None,
+        typer.Option(help="Searches at most, with --check; default 5.", rich_help_panel=_SEARCH),
+    ] = None,
+    beams: Annotated[
+        int,
+        typer.Option(help="Width of the search; the paper's is 20.", rich_help_panel=_SEARCH),
+    ] = 5,
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            "-m",
+            help="starter, a run of tilth paraphrase train, a model folder or a hub id.",
+        ),
+    ] = "starter",
+    scorer: options.Scorer = "starter",
+    seed: options.Seed = 0,
+    device: options.Device = "auto",
+    precision: options.Precision = "auto",
+    part_size: Annotated[
+        int, typer.Option(help="Rows written as one part.", rich_help_panel=_RUN)
+    ] = 256,
+    overwrite: options.Overwrite = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
+) -> None:
+    """Rewrite the texts of a set at an asked meaning and wording; labels are copied.
+
+    [dim]tilth paraphrase data.jsonl --column text --meaning 95 --wording 5 --out runs/other[/dim]
+
+    [dim]tilth paraphrase pairs.csv --meaning 95 --wording 20 --check --out runs/checked[/dim]
+    """
+    from tilth.errors import InputError
+    from tilth.paraphrase.dataset import Asked, run_paraphrase
+    from tilth.paraphrase.rewrite import load_paraphraser
+    from tilth.report.paraphrase import rewrite_summary, write_rewrite_report
+
+    if tries is not None and not check:
+        raise InputError("--tries counts with --check only: give both, or neither")
+    tried = (tries or _CHECKED) if check else 1
+    asked = Asked(meaning, wording, number, tried, beams, seed, originals, part_size)
+    rewriter = load_paraphraser(model, scorer=scorer, device=device, precision=precision)
+    run_paraphrase(
+        source, rewriter, asked, out, columns=column or None, split=split, overwrite=overwrite,
+        quiet=quiet,
+    )  # fmt: skip
+    write_rewrite_report(out)
+    summary = rewrite_summary(out)
+    if json:
+        print_json(summary.to_dict())
+        return
+    print_table("Asked and obtained", ("", "asked", "obtained"), summary.lines())
+    note(f"data set: {out / 'dataset'}")
+    note(f"report:   {out / 'report.html'}")
+
+
+app.command("candidates")(paraphrase_candidates.candidates)
+app.command("corpus")(paraphrase_corpus.corpus)
+app.command("train")(paraphrase_train.train)

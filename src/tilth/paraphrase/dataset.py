@@ -1,0 +1,366 @@
+"""A labelled set in other words: its rows again, their texts rewritten, their labels kept."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tilth.data import Card, DatasetWriter, fingerprint, load_folder, text_id
+from tilth.data.examples import open_rows
+from tilth.errors import InputError, TilthError
+from tilth.paraphrase.columns import text_columns
+from tilth.paraphrase.rewrite import BEAMS, check_settings
+from tilth.paraphrase.tags import asked_cell
+from tilth.runs import Progress, Run, complete
+
+if TYPE_CHECKING:
+    from datasets import Dataset, Features
+
+    from tilth.data.examples import Source
+    from tilth.paraphrase.rewrite import Rewrite, Rewriter
+
+COMMAND = "paraphrase"
+DROP_REASON = "drop_reason"
+_NO_TEXT, _FEWER = "no text", "fewer rewrites than asked for"
+# What every row says of itself, beside its texts: name -> type.
+_ORIGIN = {
+    "source_row": pa.int64(), "source_id": pa.string(), "rewrite": pa.int32(),
+    "asked_meaning": pa.float64(), "asked_wording": pa.float64(), "inside": pa.bool_(),
+    "tries": pa.int32(), "model": pa.string(), "seed": pa.int64(), DROP_REASON: pa.string(),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What rewrites of a set are asked for, checked once.
+
+    Attributes:
+        meaning: 70 to 100.
+        wording: 0 to 45.
+        n: rewrites of each row.
+        tries: decodings of a sentence at most; above 1 what comes out is checked.
+        beams: width of the search.
+        seed: of what is sampled.
+        originals: whether the rows as they were stand in the set too.
+        part_size: rows rewritten and written as one closed unit.
+    """
+
+    meaning: float = 95.0
+    wording: float = 5.0
+    n: int = 1
+    tries: int = 1
+    beams: int = BEAMS
+    seed: int = 0
+    originals: bool = False
+    part_size: int = 256
+
+    def __post_init__(self) -> None:
+        """Check every value at the door."""
+        asked_cell(self.meaning, self.wording)
+        check_settings(self.n, self.tries, self.beams)
+        for name, value, low, high in (
+            ("seed", self.seed, -(2**31), 2**31), ("part-size", self.part_size, 1, 1_000_000)
+        ):  # fmt: skip
+            if type(value) is not int or not low <= value <= high:
+                raise InputError(f"{name} is {value!r}: it is a whole number, {low} to {high}")
+
+
+def paraphrase_set(
+    source: Source,
+    rewriter: Rewriter,
+    *,
+    columns: Sequence[str] | None = None,
+    split: str = "train",
+    meaning: float = 95.0,
+    wording: float = 5.0,
+    n: int = 1,
+    tries: int = 1,
+    beams: int = BEAMS,
+    originals: bool = False,
+    seed: int = 0,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    part_size: int = 256,
+    quiet: bool = True,
+) -> Dataset:
+    """Rewrite the texts of a set; every other column, its label above all, is copied.
+
+    Args:
+        source: a data set, a list of rows, or where a set lies: a file, a folder, a hub data set.
+        rewriter: what `load_paraphraser` returns.
+        columns: the texts to rewrite. Default: all of triples, of pairs, or the text.
+        split: of a set that has several.
+        meaning: 70 to 100.
+        wording: 0 to 45.
+        n: rewrites of each row, all different.
+        tries: decodings of a sentence at most; above 1 what comes out is measured, and decoded
+            again while it lies outside the asked cell.
+        beams: width of the search; the paper's figures are of 20.
+        originals: put the rows as they were before their rewrites.
+        seed: same rows, settings and seed, same rewrites.
+        out: the run folder, where the work can go on after an interruption; without it the rows
+            live in a temporary folder.
+        overwrite: start the run folder anew.
+        part_size: rows rewritten and written as one closed unit.
+        quiet: no progress bar.
+
+    Returns:
+        The set's columns, the chosen ones rewritten, and beside them, for each chosen column,
+        `original`, `meaning` and `wording` (with `_COLUMN` after it where several are chosen), the
+        asked values and where the row came from.
+
+    Raises:
+        InputError: a setting, a column or the set is wrong.
+        TilthError: nothing could be rewritten; the reasons are counted.
+
+    Reference:
+        Ogasa, Kajiwara and Arase, sections 5.3 and 6.2: all texts of a triple, both of a pair.
+    """
+    asked = Asked(meaning, wording, n, tries, beams, seed, originals, part_size)
+    if out is not None:
+        return run_paraphrase(
+            source, rewriter, asked, Path(out), columns=columns, split=split, overwrite=overwrite,
+            quiet=quiet,
+        )  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="tilth-") as folder:
+        return run_paraphrase(
+            source, rewriter, asked, Path(folder) / "run", columns=columns, split=split,
+            quiet=quiet,
+        )  # fmt: skip
+
+
+def run_paraphrase(
+    source: Source,
+    rewriter: Rewriter,
+    asked: Asked,
+    out: Path,
+    *,
+    columns: Sequence[str] | None = None,
+    split: str = "train",
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> Dataset:
+    """Do what `paraphrase_set` does in a run folder, or what is left of it, and load the set."""
+    rows, where = open_rows(source, split)
+    if not len(rows):
+        raise InputError(f"{where}the set has no rows: give texts")
+    chosen = text_columns(rows, where, columns)
+    added = [name for column in chosen for name in _measured(column, chosen)] + list(_ORIGIN)
+    taken = next((name for name in added if name in rows.column_names), None)
+    if taken is not None:
+        raise InputError(
+            f"{where}column {taken!r} is there already, and the rewrites need one of that name: "
+            "rename it, or leave it out"
+        )
+    run = Run.open(
+        out,
+        command=COMMAND,
+        settings={
+            **asdict(asked), "columns": list(chosen), "model": rewriter.seq2seq.name,
+            "scorer": rewriter.scorer.name, "precision": rewriter.seq2seq.precision,
+        },
+        fingerprints={
+            "inputs": fingerprint(rows, rows.column_names),
+            "model": rewriter.seq2seq.fingerprint,
+            "scorer": rewriter.scorer.fingerprint,
+        },
+        parts=-(-len(rows) // asked.part_size),
+        overwrite=overwrite,
+    )  # fmt: skip
+    with run, Progress(len(rows), quiet=quiet, what="rows") as progress:
+        maker = _Maker(rows, chosen, rewriter, asked)
+        size = asked.part_size
+        progress.skip(sum(min(size, len(rows) - part * size) for part in run.done()))
+        complete(run, maker.part, progress=progress)
+        kept, drops = _write(run, rows.features, chosen)
+    if not kept:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in drops.items())
+        raise TilthError(
+            f"{out}: 0 rows rewritten of {len(rows)} ({reasons}): they stand in its parts; give "
+            "texts in the rewriter's language"
+        )
+    return load_folder(out / "dataset")
+
+
+class _Maker:
+    """Makes parts: rewrites some rows."""
+
+    def __init__(
+        self, rows: Dataset, columns: tuple[str, ...], rewriter: Rewriter, asked: Asked
+    ) -> None:
+        self.rows, self.columns = rows.with_format("arrow"), columns
+        self.rewriter, self.asked = rewriter, asked
+
+    def part(self, index: int, progress: Progress) -> pa.Table:
+        """Return the rows of a part, each with its rewrites or the reason why it has none."""
+        start = index * self.asked.part_size
+        table: pa.Table = self.rows[start : start + self.asked.part_size]
+        texts = {name: [_clean(text) for text in table[name].to_pylist()] for name in self.columns}
+        wanted = list(dict.fromkeys(text for side in texts.values() for text in side if text))
+        found = dict(zip(wanted, self._rewritten(wanted, index), strict=True))
+        out = _Rows(table, self.columns, self.asked, self.rewriter.seq2seq.name)
+        for row in range(len(table)):
+            sides = [texts[name][row] for name in self.columns]
+            out.add(row, start + row, sides, [found[side] if side else None for side in sides])
+        made = out.table()
+        dropped = len(made) - made[DROP_REASON].null_count
+        progress.advance(done=len(table), kept=len(made) - dropped, dropped=dropped)
+        return made
+
+    def _rewritten(self, texts: list[str], index: int) -> list[list[Rewrite]]:
+        asked = self.asked
+        return self.rewriter.rewrites(
+            texts,
+            asked_cell(asked.meaning, asked.wording),
+            n=asked.n,
+            tries=asked.tries,
+            beams=asked.beams,
+            seed=asked.seed * 1_000_003 + index,
+        )
+
+
+class _Rows:
+    """The rows of a part, built up."""
+
+    def __init__(self, table: pa.Table, columns: tuple[str, ...], asked: Asked, model: str) -> None:
+        self._table, self._columns, self._asked, self._model = table, columns, asked, model
+        self._take: list[int] = []
+        self._texts: dict[str, list[Any]] = {name: [] for name in columns}
+        self._more: dict[str, list[Any]] = {
+            name: [] for column in columns for name in _measured(column, columns)
+        } | {name: [] for name in _ORIGIN}
+
+    def add(
+        self, row: int, source_row: int, sides: list[str], found: list[list[Rewrite] | None]
+    ) -> None:
+        """Add what became of a row."""
+        problem = next(
+            (f[0].problem if f else _NO_TEXT for f in found if not f or f[0].problem), None
+        )
+        if self._asked.originals and problem != _NO_TEXT:
+            self._append(row, source_row, 0, sides, [None] * len(sides), None)
+        if problem is not None:
+            self._append(row, source_row, 1, sides, [None] * len(sides), problem)
+            return
+        rewrites: list[list[Rewrite]] = [f for f in found if f]
+        for number in range(self._asked.n):
+            some = [f[number] if number < len(f) else None for f in rewrites]
+            if all(one is None for one in some):
+                self._append(row, source_row, number + 1, sides, some, _FEWER)
+                continue
+            # A text with fewer rewrites than the other of its pair stays with its last.
+            some = [one or f[-1] for one, f in zip(some, rewrites, strict=True)]
+            self._append(row, source_row, number + 1, sides, some, None)
+
+    def _append(
+        self, row: int, source_row: int, number: int, sides: list[str],
+        rewrites: Sequence[Rewrite | None], problem: str | None,
+    ) -> None:  # fmt: skip
+        self._take.append(row)
+        for name, side, rewrite in zip(self._columns, sides, rewrites, strict=True):
+            self._texts[name].append(side if rewrite is None else rewrite.text)
+            original, meaning, wording = _measured(name, self._columns)
+            self._more[original].append(side)
+            self._more[meaning].append(rewrite and rewrite.meaning)
+            self._more[wording].append(rewrite and rewrite.wording)
+        made = [rewrite for rewrite in rewrites if rewrite is not None]
+        for name, value in (
+            ("source_row", source_row),
+            ("source_id", text_id("\x1f".join(sides))),
+            ("rewrite", number),
+            ("asked_meaning", self._asked.meaning if number else None),
+            ("asked_wording", self._asked.wording if number else None),
+            ("inside", all(rewrite.inside for rewrite in made) if made else None),
+            ("tries", max((rewrite.tries for rewrite in made), default=None)),
+            ("model", self._model if number else None),
+            ("seed", self._asked.seed),
+            (DROP_REASON, problem),
+        ):
+            self._more[name].append(value)
+
+    def table(self) -> pa.Table:
+        """Return the rows."""
+        table = self._table.take(pa.array(self._take, pa.int64()))
+        for name, texts in self._texts.items():
+            place = table.schema.get_field_index(name)
+            field = table.schema.field(place)
+            table = table.set_column(place, field, pa.array(texts, field.type))
+        for name, values in self._more.items():
+            kind = _ORIGIN.get(name) or (
+                pa.string() if name.startswith("original") else pa.float64()
+            )
+            table = table.append_column(name, pa.array(values, kind))
+        return table.replace_schema_metadata(None)
+
+
+def _clean(text: Any) -> str:
+    return " ".join(text.split()) if isinstance(text, str) else ""
+
+
+def _measured(column: str, columns: Sequence[str]) -> tuple[str, str, str]:
+    """Return the names of the columns that say what became of a text."""
+    end = f"_{column}" if len(columns) > 1 else ""
+    return f"original{end}", f"meaning{end}", f"wording{end}"
+
+
+def _write(run: Run, features: Features, columns: tuple[str, ...]) -> tuple[int, Counter[str]]:
+    """Write the finished set from the parts; return how many rows are kept, and the drops."""
+    from datasets import Features
+
+    labels: Counter[str] = Counter()
+    drops: Counter[str] = Counter()
+    label = next((name for name in ("label", "labels") if name in features), None)
+    first = run.read_part(0).schema
+    full = Features.from_arrow_schema(first)
+    full.update(features)  # what Arrow does not know, such as names of classes
+    kept_features = Features({name: full[name] for name in first.names if name != DROP_REASON})
+    with DatasetWriter(run.path / "dataset", {"default": kept_features}) as writer:
+        for table in _tables(run):
+            dropped = pc.is_valid(table[DROP_REASON])
+            kept = table.filter(pc.invert(dropped)).drop_columns([DROP_REASON])
+            names = kept[label].to_pylist() if label else [""] * len(kept)
+            labels.update(_label_name(full[label] if label else None, name) for name in names)
+            drops.update(table[DROP_REASON].drop_null().to_pylist())
+            writer.write(kept)
+            writer.write(table.filter(dropped), config="dropped")
+        writer.write_card(_card(run, labels, drops, columns))
+    return sum(labels.values()), drops
+
+
+def _tables(run: Run) -> Iterator[pa.Table]:
+    for index in range(run.parts):
+        yield run.read_part(index)
+
+
+def _label_name(feature: Any, value: Any) -> str:
+    named = getattr(feature, "int2str", None)
+    return str(named(value) if named and isinstance(value, int) and value >= 0 else value)
+
+
+def _card(run: Run, labels: Counter[str], drops: Counter[str], columns: tuple[str, ...]) -> Card:
+    settings = run.settings
+    counts = dict(labels) if len(labels) <= 200 else {"": sum(labels.values())}
+    return Card(
+        title=f"Rewrites by {settings['model']}",
+        summary=(
+            f"A set whose texts ({', '.join(columns)}) were rewritten by `{settings['model']}` at "
+            f"an asked meaning of {settings['meaning']:g} and an asked wording of "
+            f"{settings['wording']:g} (0-100; controlled paraphrase, Ogasa, Kajiwara and Arase), "
+            "made with tilth. Other columns are copied. Every row says what was measured: meaning "
+            f"by `{settings['scorer']}`, wording by sentence BLEU. Nobody has checked that labels "
+            "still hold."
+        ),
+        command=run.command,
+        settings=settings,
+        counts={"train": counts},
+        drops=dict(drops),
+        model=str(settings["model"]),
+        seed=int(settings["seed"]),
+    )

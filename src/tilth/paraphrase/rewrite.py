@@ -1,0 +1,333 @@
+"""The rewriter: texts in other words, at an asked meaning and wording, and measured.
+
+Reference: Ogasa, Kajiwara and Arase, sections 3.3 and 4.2.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, overload
+
+import numpy as np
+
+from tilth.data.segment import split_paragraphs
+from tilth.errors import InputError
+from tilth.models import load_scorer, load_seq2seq
+from tilth.paraphrase.decoding import Search, decode
+from tilth.paraphrase.similarity import meaning as meanings_of
+from tilth.paraphrase.similarity import without_symbols
+from tilth.paraphrase.similarity import wording as wordings_of
+from tilth.paraphrase.tags import TAGS, Cell, asked_cell, cell_of
+
+if TYPE_CHECKING:
+    from tilth.models.scorer import Scorer
+    from tilth.models.seq2seq import Seq2Seq
+
+BEAMS = 5  # of the published sample code; the paper's own figures are of 20
+SHORTEST, LONGEST = 0.75, 1.5  # times the input's tokens, section 4.2
+MOST_TRIES, MOST_BEAMS = 100, 256
+# Tries after the first draw; a little warmer each time, so that they differ.
+_TOP_K, _TEMPERATURE, _WARMER = 20, 1.0, 0.2
+EMPTY, TOO_LONG, NOTHING = "empty", "too long", "no other words found"
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """A text in other words.
+
+    Attributes:
+        text: the rewrite; empty where there is a problem.
+        source: the text it rewrites.
+        meaning: measured similarity of meaning, 0-100; of several sentences their mean.
+        wording: measured similarity of wording, 0-100.
+        asked_meaning: as asked.
+        asked_wording: as asked.
+        inside: whether both measured values lie in the cell that was asked for.
+        tries: decodings made for it; of several sentences the most.
+        problem: why there is no rewrite: `empty`, `too long` (a sentence longer than the model
+            reads), `no other words found` (nothing but the text itself came out); else None.
+    """
+
+    text: str
+    source: str
+    meaning: float
+    wording: float
+    asked_meaning: float
+    asked_wording: float
+    inside: bool
+    tries: int
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A rewrite of one sentence; `distance` is how far it lies outside the asked cell."""
+
+    text: str
+    meaning: float
+    wording: float
+    distance: float
+
+
+@dataclass(slots=True)
+class _Answer:
+    """The rewrites of one sentence so far, nearest to the asked cell first."""
+
+    found: list[_Found] = field(default_factory=list)
+    tries: int = 0
+    read: bool = True
+
+    def add(self, new: list[_Found], most: int, *, read: bool) -> None:
+        """Take in what one try found."""
+        self.tries += 1
+        self.read = read
+        known = {found.text for found in self.found}
+        both = self.found + [found for found in new if found.text not in known]
+        both.sort(key=lambda found: found.distance)  # stable: the earlier and likelier stays ahead
+        self.found = both[:most]
+
+    def is_open(self, most: int) -> bool:
+        """Whether another try may find something nearer."""
+        return self.read and (len(self.found) < most or any(f.distance for f in self.found))
+
+
+class Rewriter:
+    """Rewrites texts at an asked meaning and wording.
+
+    Args:
+        seq2seq: a model that was trained with the tags.
+        scorer: measures the meaning of what comes out.
+
+    Raises:
+        InputError: the model's vocabulary lacks the tags.
+    """
+
+    def __init__(self, seq2seq: Seq2Seq, scorer: Scorer) -> None:
+        self.seq2seq, self.scorer = seq2seq, scorer
+        lacking = sorted(set(TAGS) - set(seq2seq.tokenizer.get_vocab()))
+        if lacking:
+            raise InputError(
+                f"model {seq2seq.name!r} has no tag {lacking[0]}: train it with "
+                "`tilth paraphrase train`, or name a rewriter"
+            )
+
+    @overload
+    def rewrite(  # type: ignore[overload-overlap]
+        self, texts: Sequence[str], *, meaning: float = ..., wording: float = ...,
+        n: Literal[1] = ..., tries: int = ..., beams: int = ..., seed: int = ...,
+    ) -> list[Rewrite]: ...  # fmt: skip
+
+    @overload
+    def rewrite(
+        self, texts: Sequence[str], *, n: int, meaning: float = ..., wording: float = ...,
+        tries: int = ..., beams: int = ..., seed: int = ...,
+    ) -> list[list[Rewrite]]: ...  # fmt: skip
+
+    def rewrite(
+        self,
+        texts: Sequence[str],
+        *,
+        meaning: float = 95.0,
+        wording: float = 5.0,
+        n: int = 1,
+        tries: int = 1,
+        beams: int = BEAMS,
+        seed: int = 0,
+    ) -> list[Rewrite] | list[list[Rewrite]]:
+        """Rewrite texts, sentence by sentence.
+
+        With one try a sentence's rewrite is the best of a beam search, as in the paper, that is
+        not the sentence itself. With more, all that the search found is measured, and sentences
+        whose rewrite lies outside the asked cell are decoded again, with sampling; the nearest
+        counts.
+
+        Args:
+            texts: of one or several sentences, in the language of the model.
+            meaning: 70 to 100, mapped to the tag of its step of 5.
+            wording: 0 to 45, likewise; 0 to 10 is one step.
+            n: different rewrites of each text; fewer where the search finds fewer.
+            tries: decodings of a sentence at most.
+            beams: width of the search; the paper's figures are of 20.
+            seed: of what is sampled; same texts, settings and seed, same rewrites.
+
+        Returns:
+            For each text its rewrite; for n above 1 a list of them, best first, never empty: it
+            holds the problem where there is one.
+
+        Raises:
+            InputError: a setting is out of range.
+
+        Example:
+            >>> rewriter = load_paraphraser("starter")  # doctest: +SKIP
+            >>> rewriter.rewrite(["The kite hangs in the oak."], meaning=95, wording=20)[0].text
+            'The kite is hanging in the oak tree.'
+        """
+        check_settings(n, tries, beams)
+        check_texts(texts)
+        answers = self.rewrites(
+            texts, asked_cell(meaning, wording), n=n, tries=tries, beams=beams, seed=seed
+        )
+        asked = [
+            [replace(one, asked_meaning=meaning, asked_wording=wording) for one in answer]
+            for answer in answers
+        ]
+        return [answer[0] for answer in asked] if n == 1 else asked
+
+    def rewrites(
+        self, texts: Sequence[str], cell: Cell, *, n: int, tries: int, beams: int, seed: int
+    ) -> list[list[Rewrite]]:
+        """Return the rewrites of each text, a list even when n is 1; options as in `rewrite`."""
+        pieces = [_sentences(text) for text in texts]
+        unique = list(dict.fromkeys(piece for found in pieces for piece in found))
+        found_of = dict(
+            zip(unique, self._search(unique, cell, n, tries, max(beams, n), seed), strict=True)
+        )
+        return [
+            _joined(text, found, [found_of[piece] for piece in found], cell)
+            for text, found in zip(texts, pieces, strict=True)
+        ]
+
+    def _asking(self, cell: Cell) -> Seq2Seq:
+        """Return the model with the cell's tags before every text."""
+        return replace(self.seq2seq, prefix=f"{cell.tags} ")
+
+    def _search(
+        self, sentences: list[str], cell: Cell, n: int, tries: int, beams: int, seed: int
+    ) -> list[_Answer]:
+        """Return the best rewrites of each sentence, at most n."""
+        answers = [_Answer() for _ in sentences]
+        places = list(range(len(sentences)))
+        for number in range(tries):
+            search = Search(
+                beams=beams,
+                # One more than asked for: the sentence itself may be among them.
+                returned=beams if tries > 1 else min(beams, n + 1),
+                shortest=SHORTEST,
+                longest=LONGEST,
+                top_k=_TOP_K if number else None,
+                temperature=_TEMPERATURE + _WARMER * (number - 1) if number else None,
+            )
+            chosen = [sentences[place] for place in places]
+            outputs = decode(self._asking(cell), chosen, search, seed=seed * MOST_TRIES + number)
+            measured = self._measured(chosen, outputs, cell, None if tries > 1 else n)
+            for place, written, new in zip(places, outputs, measured, strict=True):
+                answers[place].add(new, n, read=bool(written))
+            places = [place for place in places if answers[place].is_open(n)]
+        return answers
+
+    def _measured(
+        self, sentences: list[str], outputs: list[list[str]], cell: Cell, most: int | None
+    ) -> list[list[_Found]]:
+        """Measure the outputs that are in other words, each once, at most so many a sentence."""
+        kept: list[list[str]] = []
+        for sentence, found in zip(sentences, outputs, strict=True):
+            other = [text for text in dict.fromkeys(found) if text.strip()]
+            other = [text for text in other if not _same_words(text, sentence)]
+            kept.append(other[:most])
+        first = [s for s, found in zip(sentences, kept, strict=True) for _ in found]
+        second = [text for found in kept for text in found]
+        meanings = meanings_of(first, second, self.scorer).tolist()
+        wordings = wordings_of(first, second).tolist()
+        measured = iter(
+            _Found(text, m, w, cell.distance(m, w))
+            for text, m, w in zip(second, meanings, wordings, strict=True)
+        )
+        return [[next(measured) for _ in found] for found in kept]
+
+
+def load_paraphraser(
+    name: str = "starter",
+    *,
+    scorer: str = "starter",
+    device: str = "auto",
+    precision: str = "auto",
+) -> Rewriter:
+    """Load a rewriter by name, with the scorer that measures its rewrites.
+
+    Args:
+        name: `starter`, the run of `tilth paraphrase train`, a model folder or a hub id; the
+            published checkpoint too.
+        scorer: as in `load_scorer`.
+        device: `auto`, `cpu`, `cuda` or `cuda:N`.
+        precision: `auto`, `float32`, `bfloat16` or `float16`.
+
+    Raises:
+        InputError: there is no such model, or it is no rewriter.
+    """
+    seq2seq = load_seq2seq(name, device=device, precision=precision)
+    return Rewriter(seq2seq, load_scorer(scorer, device=device, precision=precision))
+
+
+def check_settings(n: int, tries: int, beams: int) -> None:
+    """Check the numbers a search takes.
+
+    Raises:
+        InputError: one is out of range.
+    """
+    for name, value, most in (("n", n, MOST_BEAMS), ("tries", tries, MOST_TRIES),
+                              ("beams", beams, MOST_BEAMS)):  # fmt: skip
+        if type(value) is not int or not 1 <= value <= most:
+            raise InputError(f"{name} is {value!r}: it is a whole number from 1 to {most}")
+
+
+def check_texts(texts: Sequence[str]) -> None:
+    """Check that texts are texts; what they hold is no error.
+
+    Raises:
+        InputError: one is none, or there is but one text instead of a list.
+    """
+    if isinstance(texts, str):
+        raise InputError(f"texts is one text, {texts!r:.80}: give a list of texts")
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InputError(f"texts[{number}] is {text!r:.80}: every one is a text")
+
+
+def _sentences(text: str) -> list[str]:
+    """Split a text into its sentences; line ends are white space."""
+    found: list[str] = split_paragraphs([" ".join(text.split())])[0].to_pylist()
+    return found
+
+
+def _same_words(first: str, second: str) -> bool:
+    """Whether two texts differ in case, symbols and white space at most."""
+    one, other = (
+        " ".join(re.sub(r"[.,]", " ", without_symbols(text)).casefold().split())
+        for text in (first, second)
+    )
+    return one == other
+
+
+def _joined(text: str, sentences: list[str], answers: list[_Answer], cell: Cell) -> list[Rewrite]:
+    """Put the sentences' rewrites together: the first of each, the second of each, and so on.
+
+    A sentence with fewer rewrites stays with its last; one with none, such as "Oh!", as it is.
+    """
+    start = Rewrite("", text, math.nan, math.nan, cell.meaning, cell.wording, inside=False, tries=0)
+    if not sentences:
+        return [replace(start, problem=EMPTY)]
+    if not all(answer.read for answer in answers):
+        return [replace(start, problem=TOO_LONG)]
+    start = replace(start, tries=max(answer.tries for answer in answers))
+    most = max(len(answer.found) for answer in answers)
+    if not most:
+        return [replace(start, problem=NOTHING)]
+    joined = []
+    for number in range(most):
+        chosen = [
+            answer.found[min(number, len(answer.found) - 1)]
+            if answer.found
+            else _Found(sentence, 100.0, 100.0, math.inf)
+            for sentence, answer in zip(sentences, answers, strict=True)
+        ]
+        text = " ".join(found.text for found in chosen)
+        meaning, wording = chosen[0].meaning, chosen[0].wording
+        if len(chosen) > 1:
+            meaning = float(np.mean([found.meaning for found in chosen]))
+            wording = float(wordings_of([start.source], [text])[0])
+        inside = cell_of(meaning, wording) == cell
+        joined.append(replace(start, text=text, meaning=meaning, wording=wording, inside=inside))
+    return joined
