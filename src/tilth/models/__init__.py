@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilth.models.encoder import load_encoder
 from tilth.models.lm import LM, load_lm
+from tilth.models.scorer import Scorer, load_scorer
 from tilth.models.seq2seq import Seq2Seq, load_seq2seq
 from tilth.models.source import starter_path
 
@@ -13,9 +14,11 @@ if TYPE_CHECKING:
 __all__ = [
     "LM",
     "Endpoint",
+    "Scorer",
     "Seq2Seq",
     "load_encoder",
     "load_lm",
+    "load_scorer",
     "load_seq2seq",
     "starter_path",
 ]

@@ -1,0 +1,306 @@
+"""From a name to a scorer of meaning: how alike two texts are, 0 to 100."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tilth.errors import InputError, TilthError
+from tilth.models.device import choose_device, choose_precision
+from tilth.models.encoder import fingerprint_encoder, load_encoder, quietly
+from tilth.models.lm import fingerprint_model
+from tilth.models.source import find_source, hub_answers, not_reached
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+log = logging.getLogger(__name__)
+
+COSINE = "cosine:"
+_TOKENS = {"cpu": 4096, "cuda": 65_536}  # of a batch, padding counted
+_PAIRS_AT_ONCE = 16_384  # their token numbers are in memory
+_MULTIPLE = 8  # few shapes, so that few compiled products are kept
+_LONGEST = 512  # tokens of a pair, for a model that names no limit
+# Kinds whose first positions stand for padding.
+_SHIFTED = ("roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "longformer", "data2vec-text")
+
+
+class Steps(Protocol):
+    """What shows how far the work is; a `tilth.runs.Progress` can."""
+
+    def advance(self, done: int = 0) -> None:
+        """Count scored pairs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scorer:
+    """A loaded scorer of meaning.
+
+    Attributes:
+        name: what the user asked for.
+        kind: `cross-encoder`, which reads both texts at once, or `cosine`, of two vectors.
+        fingerprint: changes when a weight, the vocabulary or the precision changes.
+        score: a function of lists of texts; use `scores`.
+    """
+
+    name: str
+    kind: str
+    fingerprint: str
+    score: Callable[[list[str], list[str], Steps | None], NDArray[np.float32]]
+
+    def scores(
+        self, first: Sequence[str], second: Sequence[str], *, progress: Steps | None = None
+    ) -> NDArray[np.float32]:
+        """Return how alike the texts of each pair are in meaning, 0 to 100, (pairs,).
+
+        A pair's score depends neither on its place nor on the other pairs, but for rounding. A
+        text longer than the model reads is cut; a cross-encoder says how many pairs were.
+
+        Args:
+            first: the one text of each pair.
+            second: the other text of each pair.
+            progress: is told how many pairs were scored.
+
+        Raises:
+            InputError: there are not as many second texts, or one is not a string.
+            TilthError: the model gives a score that is no number.
+        """
+        if len(first) != len(second):
+            raise InputError(
+                f"{len(first)} first texts and {len(second)} second ones: give both of each pair"
+            )
+        for place, pair in enumerate(zip(first, second, strict=True)):
+            if not all(isinstance(text, str) for text in pair):
+                raise InputError(f"pair {place}: {pair!r:.80} are not two texts: leave it out")
+        if not len(first):
+            return np.empty(0, np.float32)
+        found = self.score(list(first), list(second), progress)
+        finite = np.isfinite(found)
+        if not finite.all():
+            raise TilthError(
+                f"scorer {self.name!r} gives no number for {first[int(np.argmin(finite))]!r:.80}: "
+                "its weights may be broken: load another, or use precision float32"
+            )
+        return found
+
+
+def load_scorer(name: str = "starter", *, device: str = "auto", precision: str = "auto") -> Scorer:
+    """Load a scorer of meaning by name.
+
+    Args:
+        name: `starter`, a folder or a hub id of a cross-encoder with one output, such as
+            `cross-encoder/stsb-roberta-base`; or `cosine:NAME`, which is 100 times the cosine of
+            the vectors of an encoder that `load_encoder` knows, and 0 where that is negative.
+        device: `auto`, `cpu`, `cuda` or `cuda:N`.
+        precision: of the products, `auto`, `float32`, `bfloat16` or `float16`; the weights stay
+            in float32.
+
+    Raises:
+        InputError: there is no such model, or it does not give one similarity for two texts.
+    """
+    place = choose_device(device)
+    dtype = choose_precision(precision, place)
+    if name.startswith(COSINE):
+        encoder = load_encoder(name.removeprefix(COSINE), device=device)
+        printed = _digest("cosine", fingerprint_encoder(encoder), dtype)
+        return Scorer(name, "cosine", printed, Cosines(encoder, dtype).scores)
+    model, tokenizer = _load(name)
+    _check_scale(model.config, name)
+    printed = _digest("cross-encoder", fingerprint_model(model, tokenizer), dtype)
+    pairs = CrossEncoder(model.to(place).eval(), tokenizer, dtype)
+    return Scorer(name, "cross-encoder", printed, pairs.scores)
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.blake2b(repr(parts).encode(), digest_size=8).hexdigest()
+
+
+def _load(name: str) -> tuple[Any, Any]:
+    """Return a model whose weights hold its head, and its tokenizer."""
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    source = find_source(name, starters={"starter": "scorer"})
+    local = source.on_hub and not hub_answers()
+    try:
+        with quietly():
+            tokenizer = AutoTokenizer.from_pretrained(source.name, local_files_only=local)
+            model, found = AutoModelForSequenceClassification.from_pretrained(
+                source.name, dtype=torch.float32, use_safetensors=True, local_files_only=local,
+                output_loading_info=True,
+            )  # fmt: skip
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        if local:
+            raise not_reached(name) from error
+        reason = " ".join(str(error).split())[:300]
+        raise InputError(f"scorer {name!r} does not load as a cross-encoder: {reason}") from error
+    if found["missing_keys"]:
+        raise InputError(
+            f"scorer {name!r} has no trained head ({sorted(found['missing_keys'])[0]} is not in "
+            f"its weights): give a cross-encoder of similarity, or {COSINE}{name} for an encoder"
+        )
+    if model.config.num_labels != 1:
+        raise InputError(
+            f"scorer {name!r} has {model.config.num_labels} outputs: give one that has a single "
+            "output, the similarity, such as cross-encoder/stsb-roberta-base"
+        )
+    return model, tokenizer
+
+
+def _check_scale(config: Any, name: str) -> None:
+    """Refuse a model whose output is not made for a sigmoid: it would be no similarity.
+
+    Where nothing is said it is, as in sentence-transformers.
+    """
+    saved = getattr(config, "sentence_transformers", None) or {}
+    older = getattr(config, "sbert_ce_default_activation_function", None)
+    named = saved.get("activation_fn") or older
+    if named is None and getattr(config, "problem_type", None) == "regression":
+        named = "regression"
+    if named is not None and not str(named).endswith(".Sigmoid"):
+        raise InputError(
+            f"scorer {name!r} gives raw values ({named}), not a similarity from 0 to 1: give a "
+            "cross-encoder whose output is a sigmoid's, such as cross-encoder/stsb-roberta-base"
+        )
+
+
+def _products(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[Any]:
+    if dtype is torch.float32:
+        return nullcontext()
+    return torch.autocast(device.type, dtype)
+
+
+class CrossEncoder:
+    """Scores of pairs that a model reads together."""
+
+    def __init__(self, model: Any, tokenizer: Any, dtype: torch.dtype) -> None:
+        self.model, self.tokenizer, self.dtype = model, tokenizer, dtype
+        self.device = torch.device(model.device)
+        self.longest = _longest(model.config, tokenizer)
+        self.padding = {"input_ids": tokenizer.pad_token_id or 0, "token_type_ids": 0}
+
+    def scores(
+        self, first: list[str], second: list[str], progress: Steps | None
+    ) -> NDArray[np.float32]:
+        """Return 0 to 100 for each pair, (pairs,)."""
+        found = np.empty(len(first), np.float32)
+        # By length, then by text: batches, and so rounding, do not depend on the order given.
+        order = sorted(
+            range(len(first)),
+            key=lambda row: (len(first[row]) + len(second[row]), first[row], second[row]),
+        )
+        cut = strange = 0
+        for start in range(0, len(order), _PAIRS_AT_ONCE):
+            rows = order[start : start + _PAIRS_AT_ONCE]
+            inputs, too_long = self._tokens([first[i] for i in rows], [second[i] for i in rows])
+            cut += too_long
+            strange += self._strange(inputs)
+            lengths = np.array([len(ids) for ids in inputs["input_ids"]])
+            for some in self._batches(lengths):
+                found[[rows[i] for i in some]] = self._forward(inputs, lengths, some)
+                if progress is not None:
+                    progress.advance(len(some))
+        if cut:
+            log.warning(
+                "%d of %d pairs are longer than the %d tokens that the scorer reads: both texts "
+                "were cut", cut, len(first), self.longest,
+            )  # fmt: skip
+        if strange:
+            log.warning(
+                "%d of %d pairs are mostly of characters that the scorer does not know: their "
+                "meaning says little", strange, len(first),
+            )  # fmt: skip
+        return 100 * found
+
+    def _tokens(self, first: list[str], second: list[str]) -> tuple[dict[str, Any], int]:
+        """Return the inputs of pairs, and how many were cut."""
+        inputs = dict(self.tokenizer(first, second, return_attention_mask=False, verbose=False))
+        ids = inputs["input_ids"]
+        long = [row for row in range(len(first)) if len(ids[row]) > self.longest]
+        if long:
+            shorter = self.tokenizer(
+                [first[row] for row in long], [second[row] for row in long],
+                return_attention_mask=False, truncation="longest_first", max_length=self.longest,
+            )  # fmt: skip
+            for name, values in shorter.items():
+                for row, value in zip(long, values, strict=True):
+                    inputs[name][row] = value
+        return inputs, len(long)
+
+    def _strange(self, inputs: dict[str, Any]) -> int:
+        """Count the pairs of which half of the tokens or more are the unknown one."""
+        unknown = self.tokenizer.unk_token_id
+        if unknown is None:
+            return 0
+        special = self.tokenizer.num_special_tokens_to_add(pair=True)
+        return sum(
+            2 * ids.count(unknown) >= max(len(ids) - special, 1) for ids in inputs["input_ids"]
+        )
+
+    def _batches(self, lengths: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+        """Yield the rows of each batch; a batch is of one padded length."""
+        padded = -(-lengths // _MULTIPLE) * _MULTIPLE
+        for width in np.unique(padded):
+            rows = np.flatnonzero(padded == width)
+            count = max(1, _TOKENS[self.device.type] // int(width))
+            for start in range(0, len(rows), count):
+                yield rows[start : start + count]
+
+    @torch.inference_mode()
+    def _forward(
+        self, inputs: dict[str, Any], lengths: NDArray[np.int64], rows: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        """Return 0 to 1 for some pairs, (rows,)."""
+        # Not beyond what the model reads: its last position need be no multiple.
+        width = min(-(-int(lengths[rows].max()) // _MULTIPLE) * _MULTIPLE, self.longest)
+        batch: dict[str, Tensor] = {}
+        for name, values in inputs.items():
+            padded = np.full((len(rows), width), self.padding.get(name, 0))
+            for i, row in enumerate(rows):
+                padded[i, : lengths[row]] = values[row]
+            batch[name] = torch.from_numpy(padded).to(self.device)  # (rows, width)
+        mask = np.arange(width) < lengths[rows, None]  # (rows, width)
+        batch["attention_mask"] = torch.from_numpy(mask.astype(np.int64)).to(self.device)
+        with _products(self.device, self.dtype):
+            logits = self.model(**batch).logits
+        similarity = torch.sigmoid(logits.float().squeeze(-1))  # (rows,)
+        return similarity.cpu().numpy()
+
+
+def _longest(config: Any, tokenizer: Any) -> int:
+    """Return how many tokens of a pair the model reads."""
+    positions = getattr(config, "max_position_embeddings", None) or _LONGEST
+    if config.model_type in _SHIFTED:
+        positions -= (config.pad_token_id or 0) + 1
+    return int(min(positions, tokenizer.model_max_length))
+
+
+class Cosines:
+    """Cosines of the vectors of an encoder, each different text encoded once."""
+
+    def __init__(self, encoder: SentenceTransformer, dtype: torch.dtype) -> None:
+        self.encoder, self.dtype = encoder, dtype
+
+    def scores(
+        self, first: list[str], second: list[str], progress: Steps | None
+    ) -> NDArray[np.float32]:
+        """Return 0 to 100 for each pair, (pairs,)."""
+        texts = sorted({*first, *second}, key=lambda text: (len(text), text))
+        with _products(torch.device(self.encoder.device), self.dtype):
+            vectors = self.encoder.encode(
+                texts, batch_size=64, normalize_embeddings=True, show_progress_bar=False
+            )  # (texts, width)
+        place = {text: number for number, text in enumerate(texts)}
+        one, two = (vectors[[place[text] for text in side]] for side in (first, second))
+        cosines = np.einsum("pw,pw->p", one, two, dtype=np.float32)  # (pairs,)
+        if progress is not None:
+            progress.advance(len(first))
+        return np.clip(100 * cosines, 0, 100)
