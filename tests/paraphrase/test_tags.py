@@ -33,6 +33,8 @@ def test_there_are_48_cells_of_54_units_in_order() -> None:
         (95.0, 9.99, Cell(95, 0)),
         (95.0, 10.0, Cell(95, 10)),
         (100.0, 45.0, Cell(95, 40)),
+        (100.00001, 20.0, Cell(95, 20)),
+        (101.0, 20.0, None),
         (100.0, 45.001, None),
         (99.0, -0.1, None),
         (math.nan, 20.0, None),

@@ -20,6 +20,7 @@ WORDINGS = (0, 10, 15, 20, 25, 30, 35, 40)
 STEP = 5
 MOST_MEANING = 100
 MOST_WORDING = 45
+ROUNDING = 1e-3  # a cosine of 1 may come out as 1.0000001
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -92,12 +93,8 @@ def cells_of(meaning: ArrayLike, wording: ArrayLike) -> NDArray[np.int16]:
     )
     row = np.searchsorted(MEANINGS, meanings, side="right") - 1  # 100 stays in the last
     column = np.searchsorted(WORDINGS, wordings, side="right") - 1
-    inside = (
-        (meanings > MEANINGS[0])
-        & (meanings <= MOST_MEANING)
-        & (wordings >= 0)
-        & (wordings <= MOST_WORDING)
-    )
+    inside = (meanings > MEANINGS[0]) & (meanings <= MOST_MEANING + ROUNDING)
+    inside &= (wordings >= 0) & (wordings <= MOST_WORDING)
     return np.where(inside, row * len(WORDINGS) + column, -1).astype(np.int16)
 
 
