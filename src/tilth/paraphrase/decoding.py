@@ -202,6 +202,8 @@ def _generate(seq2seq: Seq2Seq, batch: Sequence[_Source], search: Search, key: s
     """Return the outputs of a batch, `search.returned` for each text."""
     from transformers import LogitsProcessorList
 
+    from tilth.paraphrase.beams import cheaper
+
     model: Any = seq2seq.model
     tokenizer: Any = seq2seq.tokenizer
     length = _padded(max(len(source.ids) for source in batch))
@@ -217,7 +219,10 @@ def _generate(seq2seq: Seq2Seq, batch: Sequence[_Source], search: Search, key: s
             "do_sample": True, "temperature": search.temperature, "top_k": search.top_k
         }  # fmt: skip
     devices = [seq2seq.device] if seq2seq.device.type == "cuda" else []
-    with torch.random.fork_rng(devices):
+    with (
+        torch.random.fork_rng(devices),
+        cheaper(model, search.beams, search.top_k, limits.length) as cheap,
+    ):
         torch.manual_seed(int.from_bytes(blake2b(key.encode(), digest_size=7).digest(), "big"))
         outputs = model.generate(
             input_ids=ids.to(seq2seq.device),
@@ -226,8 +231,7 @@ def _generate(seq2seq: Seq2Seq, batch: Sequence[_Source], search: Search, key: s
             num_beams=search.beams,
             num_return_sequences=search.returned,
             max_length=limits.length,
-            **_NEUTRAL,
-            **options,
+            **{**_NEUTRAL, **options, **cheap},
         )  # (texts * returned, tokens)
     return [text.strip() for text in tokenizer.batch_decode(outputs, skip_special_tokens=True)]
 
