@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,12 +37,14 @@ class ChartRow:
     axis: Markup | None = None
 
 
-def drop_rows(dropped: dict[str, int], total: int) -> list[ChartRow]:
+def drop_rows(
+    dropped: dict[str, int], total: int, means: Mapping[str, str] = REASONS
+) -> list[ChartRow]:
     """Return one bar per reason, as long as the reason is frequent."""
     return [
         ChartRow(
             name=reason,
-            means=REASONS.get(reason, ""),
+            means=means.get(reason, ""),
             value=f"{count:,}",
             note=percent(count / total) if total else "",
             chart=bar(count / max(dropped.values()), kind="bar drop"),

@@ -77,7 +77,7 @@ def gather(
         )
     note = ""
     if seconds is None:
-        seconds, note = _span(asked.get("created"), parts)
+        seconds, note = time_span(asked.get("created"), parts)
     settings = asked.get("settings") or {}
     task = _task_name(settings, asked, folder)
     if curated is None and next((folder / "curated").rglob("*.parquet"), None) is not None:
@@ -100,7 +100,7 @@ def gather(
         likeness=_likeness(tally, measure, method or says),
         curated=read_curated(Path(curated)) if curated is not None else None,
         command=command or f"tilth {asked.get('command', 'generate')} {task}",
-        settings=_flat(settings),
+        settings=flat_settings(settings),
         versions={str(k): str(v) for k, v in (asked.get("versions") or {}).items()},
         instructions=_instructions(settings),
         created=str(asked.get("created", "")),
@@ -141,7 +141,7 @@ def read_curated(folder: Path) -> Curated:
     return Curated(str(folder), splits, ordered, dropped)
 
 
-def _span(created: object, parts: Sequence[Path]) -> tuple[float | None, str]:
+def time_span(created: object, parts: Sequence[Path]) -> tuple[float | None, str]:
     """Return the seconds from the start to the last part, as far as the files tell."""
     try:
         began = datetime.fromisoformat(str(created).replace("Z", "+00:00"))
@@ -173,7 +173,8 @@ def _instructions(settings: Mapping[str, Any]) -> dict[str, str]:
     return {}
 
 
-def _flat(settings: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
+def flat_settings(settings: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
+    """Return name and value of what was asked for, as text."""
     rows: list[tuple[str, str]] = []
     for name, value in settings.items():
         if isinstance(value, Mapping) and "labels" in value:
@@ -181,7 +182,7 @@ def _flat(settings: Mapping[str, Any], before: str = "") -> list[tuple[str, str]
         if value is None:
             continue  # left to tilth to choose
         if isinstance(value, Mapping):
-            rows += _flat(value, f"{before}{name}.")
+            rows += flat_settings(value, f"{before}{name}.")
         elif isinstance(value, str):
             rows.append((before + str(name), value))
         else:

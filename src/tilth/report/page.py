@@ -26,6 +26,7 @@ from tilth.report.charts import (
 from tilth.report.content import Report
 from tilth.report.figures import number, percent
 from tilth.report.gather import gather
+from tilth.report.parts import command_of
 from tilth.report.similarity import Encoder, Similarity
 
 LONGEST_TEXT = 600  # characters of a text to read; the rest is counted
@@ -78,7 +79,8 @@ def write_report(
     """Write the report of a run and return where it lies.
 
     Args:
-        run_folder: a folder of `tilth generate`, finished or not.
+        run_folder: a folder of `tilth generate`, finished or not; or of `tilth paraphrase`, whose
+            page takes `out` alone of what follows.
         out: the file to write; RUN/report.html when None.
         curated: a folder that `tilth curate` made of the run; RUN/curated, if there, when None.
         encoder: measures similarity by its cosine: a sentence-transformers model, or its name.
@@ -97,6 +99,10 @@ def write_report(
         >>> write_report("runs/sts", curated="runs/sts-curated")  # doctest: +SKIP
         PosixPath('runs/sts/report.html')
     """
+    if command_of(Path(run_folder)) == "paraphrase":
+        from tilth.report.paraphrase import write_rewrite_report  # is made with this page's parts
+
+        return write_rewrite_report(run_folder, out=out)
     report = gather(
         run_folder,
         curated=curated,

@@ -42,29 +42,52 @@ def read_tries(parts: Sequence[Path], notices: list[str] | None = None) -> Itera
 
     A part that cannot be read is left out; the log and `notices` say so.
     """
+    yield from read_tables(parts, COLUMNS, notices)
+
+
+def read_tables(
+    parts: Sequence[Path], columns: Sequence[str], notices: list[str] | None = None
+) -> Iterator[pa.Table]:
+    """Yield some columns of part files, those that are there; otherwise as `read_tries`."""
     for part in parts:
         try:
-            yield from _batches(part)
+            yield from _batches(part, columns)
         except (pa.ArrowException, OSError) as error:  # noqa: PERF203 - one part, not all
             log.warning("%s cannot be read and is left out of the report: %s", part, error)
             if notices is not None:
                 notices.append(f"{part.name} could not be read and is left out.")
 
 
-def _batches(part: Path) -> Iterator[pa.Table]:
+def _batches(part: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
     with pq.ParquetFile(part) as file:
-        columns = [name for name in COLUMNS if name in file.schema_arrow.names]
-        for batch in file.iter_batches(batch_size=65_536, columns=columns):
+        there = [name for name in columns if name in file.schema_arrow.names]
+        for batch in file.iter_batches(batch_size=65_536, columns=there):
             yield pa.Table.from_batches([batch])
 
 
-def read_run_json(folder: Path) -> dict[str, Any]:
+def command_of(folder: Path) -> str:
+    """Return the tilth command of a run; errors as of `read_run_json`."""
+    return str(_read(folder).get("command", "generate"))
+
+
+def read_run_json(folder: Path, command: str = "generate") -> dict[str, Any]:
     """Return what a run was asked for.
 
     Raises:
-        InputError: there is no run.json.
+        InputError: there is no run.json, or it is of another command.
         TilthError: it cannot be read.
     """
+    asked = _read(folder)
+    found = asked.get("command", "generate")
+    if found != command:
+        raise InputError(
+            f"{folder}: holds a run of `tilth {found}`, which writes its own page: name a "
+            f"{command} run"
+        )
+    return asked
+
+
+def _read(folder: Path) -> dict[str, Any]:
     path = folder / "run.json"
     try:
         asked = json.loads(path.read_text(encoding="utf-8"))
@@ -74,12 +97,6 @@ def read_run_json(folder: Path) -> dict[str, Any]:
         raise TilthError(f"{path}: cannot be read ({error}); restore it or start anew") from error
     if not isinstance(asked, dict):
         raise TilthError(f"{path}: not a JSON object; restore it or start anew")
-    command = asked.get("command", "generate")
-    if command != "generate":
-        raise InputError(
-            f"{folder}: holds a run of `tilth {command}`, which writes its own page: name a "
-            "generate run"
-        )
     return asked
 
 
