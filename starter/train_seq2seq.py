@@ -22,7 +22,6 @@ from torch.nn import functional
 from training import Replicas, learning_rate, load_checkpoint, save_checkpoint, save_model
 from transformers import AutoTokenizer, BartForConditionalGeneration
 
-PIECES = 2  # parts of a batch that threads take on one after the other
 SMOOTHING = 0.1
 
 
@@ -100,12 +99,14 @@ def main() -> None:
     exported = time.time()
     recent: list[float] = []
     while state["seen"] < arguments.tokens:
-        batches = list(train.batches(arguments.batch // PIECES, arguments.seed + state["epoch"]))
-        for start in range(state["batch"], len(batches), PIECES):
+        batches = list(
+            train.batches(arguments.batch // arguments.threads, arguments.seed + state["epoch"])
+        )
+        for start in range(state["batch"], len(batches), arguments.threads):
             rate = learning_rate(arguments.rate, state["seen"], arguments.tokens)
             for group in optimizer.param_groups:
                 group["lr"] = rate
-            pieces = batches[start : start + PIECES]
+            pieces = batches[start : start + arguments.threads]
             optimizer.zero_grad(set_to_none=True)
             recent.append(replicas.gradients([train.collate(rows) for rows in pieces]))
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

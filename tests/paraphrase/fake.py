@@ -1,0 +1,62 @@
+"""A rewriter whose model and scorer are tables, so that a test says what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from tests.tiny import tiny_tokenizer
+from tilth.models.scorer import Scorer
+from tilth.models.seq2seq import Seq2Seq
+from tilth.paraphrase.decoding import Search
+from tilth.paraphrase.rewrite import MOST_TRIES, Rewriter
+from tilth.paraphrase.tags import TAGS
+
+
+@dataclass
+class Outputs:
+    """Stands in for `decode`: (text, try from 0) -> outputs; notes what it was asked."""
+
+    write: Callable[[str, int], list[str]]
+    calls: list[tuple[str, list[str], Search, int]] = field(default_factory=list)
+
+    def __call__(
+        self, seq2seq: Seq2Seq, texts: Sequence[str], search: Search, *, seed: int = 0, **_: Any
+    ) -> list[list[str]]:
+        self.calls.append((seq2seq.prefix, list(texts), search, seed))
+        return [self.write(text, seed % MOST_TRIES)[: search.returned] for text in texts]
+
+
+def fake_scorer(score: Callable[[str, str], float]) -> Scorer:
+    """Return a scorer that is a function."""
+
+    def scores(first: list[str], second: list[str], _: object) -> NDArray[np.float32]:
+        pairs = zip(first, second, strict=True)
+        return np.array([score(one, two) for one, two in pairs], np.float32)
+
+    return Scorer("fake", "cross-encoder", "f" * 16, scores)
+
+
+def fake_rewriter(
+    monkeypatch: pytest.MonkeyPatch,
+    write: Callable[[str, int], list[str]],
+    score: Callable[[str, str], float] = lambda _, __: 96.0,
+) -> tuple[Rewriter, Outputs]:
+    """Return a rewriter that writes and scores by functions, and what it was asked."""
+    outputs = Outputs(write)
+    monkeypatch.setattr("tilth.paraphrase.rewrite.decode", outputs)
+    return Rewriter(fake_model(TAGS), fake_scorer(score)), outputs
+
+
+def fake_model(tags: Sequence[str]) -> Seq2Seq:
+    """Return what looks like a loaded model whose vocabulary has some tags."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_tokens(list(tags), special_tokens=True)
+    model: Any = torch.nn.Linear(1, 1)
+    return Seq2Seq("fake", model, tokenizer, torch.device("cpu"), "float32")

@@ -1,0 +1,142 @@
+"""Rewriting: what is kept of a search, when it goes on, and what every text gets."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from tests.paraphrase.fake import fake_model, fake_rewriter, fake_scorer
+from tilth.errors import InputError
+from tilth.paraphrase.rewrite import EMPTY, NOTHING, TOO_LONG, Rewriter
+from tilth.paraphrase.tags import TAGS
+
+SENTENCE = "The old kite hangs high in the oak tree."
+FAR = "Way up among branches some toy dangles."
+CLOSE = "The old kite hangs high in the oak."
+HALF = "The old kite is hanging up in that tree."
+
+
+def test_the_tags_of_the_asked_cell_stand_before_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    rewriter, outputs = fake_rewriter(monkeypatch, lambda _, __: [FAR])
+    rewriter.rewrite([SENTENCE], meaning=97.5, wording=22)
+    prefix, texts, search, _ = outputs.calls[0]
+    assert (prefix, texts) == ("<SIM95> <BLEU20> ", [SENTENCE])
+    assert (search.beams, search.samples, search.shortest, search.longest) == (5, False, 0.75, 1.5)
+
+
+def test_one_try_keeps_the_best_of_the_search_and_measures_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rewriter, outputs = fake_rewriter(monkeypatch, lambda _, __: [CLOSE, FAR])
+    found = rewriter.rewrite([SENTENCE], meaning=95, wording=5)[0]
+    assert found.text == CLOSE  # although the second lies in the asked cell
+    assert found.meaning == 96.0
+    assert 70 < found.wording < 100
+    assert (found.asked_meaning, found.asked_wording) == (95, 5)
+    assert not found.inside
+    assert found.tries == len(outputs.calls) == 1
+
+
+def test_the_sentence_itself_is_no_rewrite(monkeypatch: pytest.MonkeyPatch) -> None:
+    same = SENTENCE.upper().replace(".", "!")
+    rewriter, _ = fake_rewriter(monkeypatch, lambda _, __: [SENTENCE, same, FAR])
+    found = rewriter.rewrite([SENTENCE], n=2)[0]
+    assert [one.text for one in found] == [FAR]
+    rewriter, _ = fake_rewriter(monkeypatch, lambda _, __: [same])
+    assert rewriter.rewrite([SENTENCE])[0].problem == NOTHING
+
+
+def test_checking_takes_the_nearest_and_tries_again_only_where_it_must(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def write(text: str, number: int) -> list[str]:
+        if text == SENTENCE:
+            return [CLOSE, FAR]
+        return [f"{text} {number}", "Nobody saw my dog." if number == 2 else "My dog is lost now."]
+
+    rewriter, outputs = fake_rewriter(monkeypatch, write)
+    other = "My dog is lost."
+    found = rewriter.rewrite([SENTENCE, other], wording=5, tries=5)
+    assert (found[0].text, found[0].inside, found[0].tries) == (FAR, True, 1)
+    assert [call[1] for call in outputs.calls] == [[SENTENCE, other]] + [[other]] * 4
+    assert found[1].text == "Nobody saw my dog."
+    assert [call[2].samples for call in outputs.calls] == [False, True, True, True, True]
+    assert len({call[3] for call in outputs.calls}) == 5  # each try draws anew
+
+
+def test_meaning_counts_beside_wording(monkeypatch: pytest.MonkeyPatch) -> None:
+    rewriter, _ = fake_rewriter(
+        monkeypatch, lambda _, __: [FAR, HALF], lambda _, text: 40.0 if "toy" in text else 97.0
+    )
+    found = rewriter.rewrite([SENTENCE], meaning=95, wording=5, tries=2)[0]
+    assert found.text == HALF
+
+
+def test_several_sentences_are_rewritten_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = {"It rained all day.": ["Rain fell from dawn to dusk."], "Oh!": ["Oh!"]}
+    rewriter, outputs = fake_rewriter(
+        monkeypatch, lambda text, _: answers.get(text, [HALF]), lambda _, __: 90.0
+    )
+    found = rewriter.rewrite([f"{SENTENCE}\nIt rained all day. Oh!", "It rained all day."])
+    assert outputs.calls[0][1] == [SENTENCE, "It rained all day.", "Oh!"]  # each once
+    assert found[0].text == f"{HALF} Rain fell from dawn to dusk. Oh!"
+    assert found[0].meaning == pytest.approx((90 + 90 + 100) / 3)
+    assert found[1].text == "Rain fell from dawn to dusk."
+
+
+@pytest.mark.parametrize("text", ["", "  \n\t "])
+def test_an_empty_text_has_a_problem(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    rewriter, _ = fake_rewriter(monkeypatch, lambda _, __: [FAR])
+    empty, whole = rewriter.rewrite([text, SENTENCE])
+    assert (empty.problem, empty.text, empty.source) == (EMPTY, "", text)
+    assert math.isnan(empty.meaning)
+    assert whole.problem is None
+
+
+def test_a_text_that_the_model_cannot_read_has_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    rewriter, outputs = fake_rewriter(monkeypatch, lambda text, _: [FAR] if "kite" in text else [])
+    found = rewriter.rewrite(["word " * 5000, f"{SENTENCE} {'word ' * 300}"], n=3, tries=4)
+    assert [[one.problem for one in answer] for answer in found] == [[TOO_LONG]] * 2
+    assert "word" not in " ".join(outputs.calls[-1][1])  # it is not tried again
+
+
+def test_several_rewrites_are_different_and_best_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    rewriter, _ = fake_rewriter(monkeypatch, lambda _, __: [CLOSE, HALF, FAR, FAR])
+    found = rewriter.rewrite([SENTENCE], wording=5, n=3)[0]
+    assert [one.text for one in found] == [FAR, HALF, CLOSE]
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"meaning": 60}, "meaning 60"),
+        ({"wording": 46}, "wording 46"),
+        ({"meaning": math.nan}, "meaning nan"),
+        ({"n": 0}, "n is 0"),
+        ({"tries": 0}, "tries is 0"),
+        ({"beams": 1.5}, "beams is 1.5"),
+    ],
+)
+def test_settings_out_of_range_are_refused(
+    monkeypatch: pytest.MonkeyPatch, setting: dict[str, Any], message: str
+) -> None:
+    rewriter, outputs = fake_rewriter(monkeypatch, lambda _, __: [FAR])
+    with pytest.raises(InputError, match=message):
+        rewriter.rewrite([SENTENCE], **setting)
+    assert not outputs.calls
+
+
+def test_one_text_instead_of_a_list_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    rewriter, _ = fake_rewriter(monkeypatch, lambda _, __: [FAR])
+    with pytest.raises(InputError, match="give a list"):
+        rewriter.rewrite(SENTENCE)
+    with pytest.raises(InputError, match=r"texts\[1\] is None"):
+        rewriter.rewrite([SENTENCE, None])  # type: ignore[list-item]
+
+
+def test_a_model_without_the_tags_is_refused() -> None:
+    model = fake_model([tag for tag in TAGS if tag != "<SIM80>"])
+    with pytest.raises(InputError, match="'fake' has no tag <SIM80>"):
+        Rewriter(model, fake_scorer(lambda _, __: 0.0))
