@@ -7,9 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilth.errors import InputError
-from tilth.recipes import dino_table1, dino_table2, dino_table5, sentaugment_table9
+from tilth.recipes import (
+    dino_table1,
+    dino_table2,
+    dino_table5,
+    paraphrase_fig1,
+    paraphrase_fig3,
+    sentaugment_table9,
+)
 from tilth.recipes.steps import SCALES, Recipe, Steps
 from tilth.report.encoders import write_encoder_report
+from tilth.report.maps import write_map_report
 from tilth.runs import Run, refuse_foreign
 from tilth.runs.folder import RunMismatch
 
@@ -18,8 +26,10 @@ if TYPE_CHECKING:
 
 RECIPES: dict[str, Recipe] = {
     module.RECIPE.name: module.RECIPE
-    for module in (dino_table1, dino_table2, dino_table5, sentaugment_table9)
-}
+    for module in (
+        dino_table1, dino_table2, dino_table5, paraphrase_fig1, paraphrase_fig3, sentaugment_table9
+    )
+}  # fmt: skip
 
 
 def find_recipe(name: str) -> Recipe:
@@ -90,15 +100,19 @@ def run_recipe(
     with run:
         run.write_file("results.json", result.table.to_json())
         run.write_file("results.md", result.table.to_markdown())
-        if result.bars:
+        asked = f" --seeds {seeds}" if result.bars else ""
+        facts = [
+            ("source", recipe.source),
+            ("command", f"tilth recipe run {name} --scale {scale}{asked}"),
+            *steps.scale.facts(),
+        ]
+        if result.maps:
+            write_map_report(run.path / "report.html", result.table, facts, result.maps)
+        elif result.bars:
             write_encoder_report(
                 run.path / "report.html",
                 title=result.table.title,
-                facts=[
-                    ("source", recipe.source),
-                    ("command", f"tilth recipe run {name} --scale {scale} --seeds {seeds}"),
-                    *steps.scale.facts(),
-                ],
+                facts=facts,
                 bars=result.bars,
                 interval=result.interval,
                 curves=result.curves,

@@ -10,6 +10,7 @@ from typing import Any
 from tilth.errors import InputError
 from tilth.recipes.table import Listing, Table
 from tilth.report.encoders import Bar, Curve
+from tilth.report.maps import PlaneMap
 
 SCALES = ("starter", "paper")
 
@@ -26,6 +27,11 @@ class Scale:
         training: settings of the training that are not the paper's.
         smaller: what to say of it under a table.
         encoder: of a bank.
+        rewriter: writes rewrites.
+        translators: to German and back.
+        scorer: measures meaning.
+        sentences: drawn from raw text.
+        beams: of the search for rewrites.
     """
 
     lm: str = ""
@@ -35,6 +41,11 @@ class Scale:
     training: Mapping[str, Any] = field(default_factory=dict)
     smaller: str = ""
     encoder: str = ""
+    rewriter: str = ""
+    translators: tuple[str, str] = ("", "")
+    scorer: str = ""
+    sentences: int = 0
+    beams: int = 0
 
     def facts(self) -> list[tuple[str, str]]:
         """Return it in words, for `tilth recipe show` and the page."""
@@ -51,6 +62,15 @@ class Scale:
             facts += [("base", self.base), ("training", settings or "as published")]
         if self.encoder:
             facts.append(("encoder of the bank", self.encoder))
+        if self.sentences:
+            facts.append(("sentences", f"{self.sentences:,}"))
+        if self.rewriter:
+            facts.append(("rewriter", f"{self.rewriter}, {self.beams} beams"))
+        if self.scorer:
+            facts += [
+                ("translators", ", ".join(self.translators)),
+                ("scorer of meaning", self.scorer),
+            ]
         return facts
 
 
@@ -103,10 +123,11 @@ class Result:
 
     Attributes:
         table: our figures, or sentences, beside the published ones.
-        bars: the figures for the page; none: there is no page.
+        bars: the figures for the page; neither these nor maps: there is no page.
         interval: what the bars' whiskers are.
         curves: of the trainings.
         wrong: encoder -> most wrong pairs.
+        maps: heat maps of meaning and wording, for a page of their own kind.
     """
 
     table: Table | Listing
@@ -114,6 +135,7 @@ class Result:
     interval: str = ""
     curves: Sequence[Curve] = ()
     wrong: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    maps: Sequence[PlaneMap] = ()
 
 
 @dataclass(frozen=True, slots=True)
