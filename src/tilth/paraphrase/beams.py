@@ -21,6 +21,9 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 _NAME = "tilth_beams"
+# The step of `transformers`' search in which continuations are chosen; not part of its interface:
+# where it is not there the search runs as it is.
+_CONTINUATIONS = "_get_top_k_continuations"
 # Families whose attention to the source is this one. Others are searched as they are.
 _FAMILIES = ("bart", "mbart", "marian", "pegasus")
 
@@ -42,26 +45,28 @@ def cheaper(model: Any, beams: int, top_k: int | None, length: int) -> Iterator[
     before = model.config._attn_implementation
     if model.config.model_type in _FAMILIES and before == "sdpa":
         model.set_attn_implementation(_NAME)
+        written: Any = partial(_WrittenLayer, length)
+        source: Any = partial(_SourceLayer, beams)
         options["past_key_values"] = EncoderDecoderCache(
-            Cache(layer_class_to_replicate=partial(_WrittenLayer, length)),
-            Cache(layer_class_to_replicate=partial(_SourceLayer, beams)),
+            Cache(layer_class_to_replicate=written), Cache(layer_class_to_replicate=source)
         )
-    narrows = top_k is not None and beams > 1 and hasattr(model, "_get_top_k_continuations")
-    if narrows:
-        model._get_top_k_continuations = partial(
-            _draw_continuations, model._get_top_k_continuations, top_k
+    if top_k is not None and beams > 1 and hasattr(model, _CONTINUATIONS):
+        setattr(
+            model,
+            _CONTINUATIONS,
+            partial(_draw_continuations, getattr(model, _CONTINUATIONS), top_k),
         )
         options["top_k"] = 0  # it is applied in the draw
     try:
         yield options
     finally:
-        if narrows:
-            del model._get_top_k_continuations  # the class's own is seen again
+        if _CONTINUATIONS in vars(model):
+            delattr(model, _CONTINUATIONS)  # the class's own is seen again
         if model.config._attn_implementation != before:
             model.set_attn_implementation(before)
 
 
-class _WrittenLayer(DynamicLayer):
+class _WrittenLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """Keys and values of what has been written, in room taken once.
 
     A new tensor for every step and every change of places costs more in fresh memory than the
@@ -69,10 +74,10 @@ class _WrittenLayer(DynamicLayer):
     """
 
     def __init__(self, length: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.length, self.filled = length, 0
 
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:  # noqa: ARG002
         """Take the room, twice: beams move from one half to the other."""
         self.dtype, self.device = key_states.dtype, key_states.device
         rows, heads, _, width = key_states.shape
@@ -81,7 +86,7 @@ class _WrittenLayer(DynamicLayer):
         self.is_initialized = True
 
     def update(
-        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+        self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
         """Add positions; return all, (rows, heads, filled, head width)."""
         if not self.is_initialized:
@@ -101,11 +106,11 @@ class _WrittenLayer(DynamicLayer):
         self.rooms = [*self.rooms[2:], *self.rooms[:2]]
 
 
-class _SourceLayer(DynamicLayer):
+class _SourceLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """Keys and values of the source, once for all beams of a text."""
 
     def __init__(self, beams: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.beams = beams
 
     def update(
@@ -168,8 +173,8 @@ def _draw_continuations(
     """
     texts = accumulated_log_probs.shape[0]
     each = accumulated_log_probs.view(texts, num_beams, -1)  # (texts, beams, vocabulary)
-    # A text needs as many continuations as it keeps, also while all its beams are still equal.
-    width = min(max(top_k, 2), each.shape[-1])
+    # At the first step one beam has them all, and it must have as many as are kept of each.
+    width = min(max(top_k, given["beams_to_keep"] // num_beams), each.shape[-1])
     best, tokens = torch.topk(each, width)  # (texts, beams, width)
     log_probs, sequences, indices = draw(
         accumulated_log_probs=best.flatten(1), num_beams=num_beams, **given

@@ -25,7 +25,7 @@ _MULTIPLE = 8
 # Of caches and scores over the vocabulary. Fixed, not of the free memory: the batches, and with
 # them what is sampled, must not depend on the machine's load.
 _BYTES = 768 * 2**20
-_BEAM_ROWS = 640
+_BEAM_ROWS = 160
 # Without a limit asked for, an output ends at twice the source's tokens and some.
 _LONGEST, _MORE = 2.0, 16
 # Neutral values for what models' own generation configs hold from other uses, such as the
@@ -139,6 +139,19 @@ def decode(
     return found
 
 
+def is_too_long(seq2seq: Seq2Seq, text: str) -> bool:
+    """Tell whether a text, with the prefix, has more tokens than the model reads."""
+    return len(_token_ids(seq2seq, [text])[0]) > seq2seq.positions
+
+
+def _token_ids(seq2seq: Seq2Seq, texts: Sequence[str]) -> list[list[int]]:
+    # Half a surrogate pair, which no tokenizer takes, becomes a question mark.
+    whole = [seq2seq.prefix + text.encode("utf-8", "replace").decode() for text in texts]
+    tokenizer: Any = seq2seq.tokenizer
+    ids: list[list[int]] = tokenizer(whole, verbose=False)["input_ids"] if whole else []
+    return ids
+
+
 @dataclass(frozen=True, slots=True)
 class _Source:
     """One text's ids and the limits of its output, in tokens without the closing one."""
@@ -151,15 +164,11 @@ class _Source:
 
 def _sources(seq2seq: Seq2Seq, texts: Sequence[str], search: Search) -> list[_Source]:
     """Return the texts that can be read."""
-    # Half a surrogate pair, which no tokenizer takes, becomes a question mark.
-    whole = [seq2seq.prefix + text.encode("utf-8", "replace").decode() for text in texts]
-    if not whole:
-        return []
     tokenizer: Any = seq2seq.tokenizer
     marks = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
     marks.discard(tokenizer.unk_token_id)
     sources = []
-    for place, ids in enumerate(tokenizer(whole, verbose=False)["input_ids"]):
+    for place, ids in enumerate(_token_ids(seq2seq, texts)):
         tokens = sum(token not in marks for token in ids)
         if not texts[place].strip() or not tokens or len(ids) > seq2seq.positions:
             continue
@@ -194,8 +203,8 @@ def _fitting_rows(seq2seq: Seq2Seq, tokens: int, beams: int) -> int:
     config: Any = seq2seq.model.config
     layers = getattr(config, "decoder_layers", None) or config.num_hidden_layers
     cache = 4 * layers * config.hidden_size * seq2seq.model.dtype.itemsize * tokens
-    scores = 6 * 4 * seq2seq.model.get_output_embeddings().weight.shape[0]
-    return max(1, min(_BEAM_ROWS, _BYTES // (cache + scores)) // beams)
+    scores = 6 * 4 * len(seq2seq.tokenizer)
+    return max(1, min(_BEAM_ROWS, _BYTES // int(cache + scores)) // beams)
 
 
 def _generate(seq2seq: Seq2Seq, batch: Sequence[_Source], search: Search, key: str) -> list[str]:
