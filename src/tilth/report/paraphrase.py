@@ -14,15 +14,9 @@ from tilth.report.charts import count_of, drop_rows
 from tilth.report.figures import number, percent
 from tilth.report.gather import flat_settings, time_span
 from tilth.report.heatmap import heat_map
+from tilth.report.obtained import DROPPED, RewriteExample, RewriteSummary
 from tilth.report.page import SHOWN_LABELS, duration, template
-from tilth.report.rewrites import (
-    DROPPED,
-    Gathered,
-    RewriteExample,
-    RewriteSummary,
-    gather_rewrites,
-    rewrite_summary,
-)
+from tilth.report.rewrites import Gathered, gather_rewrites, rewrite_summary
 from tilth.runs.files import write_whole
 
 __all__ = ["RewriteSummary", "render_rewrites", "rewrite_summary", "write_rewrite_report"]
