@@ -1,0 +1,262 @@
+"""Trains a rewriter: an encoder-decoder that reads two tags and a sentence, in a run folder."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+
+from tilth.data import fingerprint
+from tilth.errors import InputError, TilthError
+from tilth.models.device import choose_precision
+from tilth.models.encoder import quietly
+from tilth.models.seq2seq import load_seq2seq
+from tilth.paraphrase.pairs import (
+    COLUMNS,
+    Collator,
+    Corpus,
+    byte_lengths,
+    longest,
+    read_corpus,
+    without_long,
+)
+from tilth.paraphrase.tags import TAGS
+from tilth.paraphrase.training import PUBLISHED_BASE, RewriterTraining
+from tilth.runs import Progress, Run, refuse_inside
+
+if TYPE_CHECKING:
+    from datasets import Dataset, DatasetDict
+
+    from tilth.models.seq2seq import Seq2Seq
+
+log = logging.getLogger(__name__)
+
+MODEL, CHECKPOINTS = "model", "checkpoints"
+_FLOATS = 4  # bytes
+
+
+def train_rewriter(
+    corpus: str | Path | DatasetDict,
+    base: str = PUBLISHED_BASE,
+    out: str | Path | None = None,
+    *,
+    device: str = "auto",
+    overwrite: bool = False,
+    quiet: bool = False,
+    **training: Any,
+) -> Seq2Seq:
+    """Train a model to write the rewrite from `<SIM95> <BLEU0_5> sentence`.
+
+    Tags that the vocabulary lacks are added to it. After every epoch the loss on the validation
+    pairs is measured; after five epochs without a lower one training stops, and the best weights
+    are kept. Pairs of like lengths share a batch.
+
+    Args:
+        corpus: what `make_corpus` makes, or where it lies: splits train and validation with
+            text_a, text_b and tags.
+        base: an encoder-decoder: `starter`, a folder, or a hub id.
+        out: the run folder; the same call goes on from its last checkpoint. The model lies in
+            its `model`, which transformers loads.
+        device: `auto`, `cpu`, `cuda` or `cuda:0`; one GPU.
+        overwrite: begin the run anew.
+        quiet: no progress.
+        training: see `RewriterTraining`: max_epochs, patience, batch, rows, learning_rate,
+            schedule, max_length, save_every, precision, seed.
+
+    Returns:
+        The best model, as `load_seq2seq` loads it.
+
+    Raises:
+        InputError: the corpus, the base or a setting is wrong, or `out` holds another run.
+        TilthError: training gave no numbers, memory is too small, or the folder cannot be written.
+
+    Reference:
+        Ogasa, Kajiwara and Arase, sections 3.3 and 4.2.
+    """
+    try:
+        settings = RewriterTraining(**training).for_base(base)
+    except TypeError:
+        known = RewriterTraining.__dataclass_fields__
+        wrong = next(name for name in training if name not in known)
+        raise InputError(f"no setting {wrong!r}: there are {', '.join(known)}") from None
+    if out is None:
+        raise InputError("no run folder is given: say with out where the model goes")
+    _one_process(device)
+    refuse_inside(Path(out), *(str(one) for one in (corpus, base) if isinstance(one, (str, Path))))
+    parts = read_corpus(corpus)
+    seq2seq = load_seq2seq(base, device=device, precision="float32")
+    run = Run.open(
+        out,
+        command="paraphrase train",
+        settings={"base": base, **asdict(settings)},
+        fingerprints={
+            "train": fingerprint(parts.train, COLUMNS),
+            "validation": fingerprint(parts.validation, COLUMNS),
+            "base": seq2seq.fingerprint,
+        },
+        parts=1,
+        overwrite=overwrite,
+    )
+    with run:
+        if run.missing() or not (run.path / MODEL / "config.json").is_file():
+            curve = _train(seq2seq, parts, settings, run, quiet=quiet)
+            results = _results(curve, base, parts)
+            run.write_file("results.json", json.dumps(results, indent=2) + "\n")
+            run.write_part(0, curve)
+            shutil.rmtree(run.path / CHECKPOINTS, ignore_errors=True)
+    return load_seq2seq(str(run.path), device=device)
+
+
+def add_tags(seq2seq: Seq2Seq, seed: int) -> int:
+    """Add the tags that the vocabulary lacks, and rows for them; return how many were added.
+
+    A vocabulary that has them all is left alone, as is that of the published checkpoint. New
+    rows begin near the mean of the others.
+    """
+    model, tokenizer = seq2seq.model, seq2seq.tokenizer
+    known = tokenizer.get_vocab()
+    missing = [tag for tag in TAGS if tag not in known]
+    if not missing:
+        return 0
+    tokenizer.add_special_tokens(
+        {"extra_special_tokens": missing}, replace_extra_special_tokens=False
+    )
+    embeddings: Any = model.get_input_embeddings()
+    if len(tokenizer) > embeddings.num_embeddings:
+        with torch.random.fork_rng(devices=[]), quietly():  # new rows are drawn
+            torch.manual_seed(seed)
+            model.resize_token_embeddings(len(tokenizer))
+    return len(missing)
+
+
+def _one_process(device: str) -> None:
+    """Refuse what the trainer would do otherwise than asked."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise InputError("training runs in one process: start it without accelerate launch")
+    if device.startswith("cuda:") and device != "cuda:0":
+        number = device.partition(":")[2]
+        raise InputError(
+            f"device {device!r}: training takes the first GPU it sees: set "
+            f"CUDA_VISIBLE_DEVICES={number} and give --device cuda"
+        )
+
+
+def _train(
+    seq2seq: Seq2Seq, parts: Corpus, settings: RewriterTraining, run: Run, *, quiet: bool
+) -> pa.Table:
+    """Train in a run folder, save the model and return the learning curve."""
+    from tilth.paraphrase.trainer import (
+        all_finite,
+        begin,
+        last_checkpoint,
+        learning_curve,
+        make_trainer,
+        resume,
+    )
+
+    add_tags(seq2seq, settings.seed)
+    limit = min(seq2seq.positions, settings.max_length or seq2seq.positions)
+    collator = Collator(seq2seq.tokenizer, limit)
+    train, lengths = _short_enough(parts.train, collator, limit, "training")
+    validation, _ = _short_enough(parts.validation, collator, limit, "validation")
+    rows = settings.rows or int(
+        run.resolve(
+            "rows",
+            lambda: rows_that_fit(seq2seq, longest(train, lengths, collator), settings.batch),
+        )
+    )
+    bfloat16 = choose_precision(settings.precision, seq2seq.device) is torch.bfloat16
+    steps = -(-len(train) // settings.batch) * settings.max_epochs
+    folder = run.path / CHECKPOINTS
+    with quietly(), Progress(steps, quiet=quiet, what="steps") as progress:
+        trainer = make_trainer(
+            seq2seq, train, validation, lengths.sum(axis=1), collator, settings, folder,
+            rows=rows, bfloat16=bfloat16, progress=progress,
+        )  # fmt: skip
+        checkpoint = last_checkpoint(folder)
+        try:
+            history = (
+                resume(trainer, checkpoint, steps, settings.patience)
+                if checkpoint
+                else begin(trainer)
+            )
+        except torch.OutOfMemoryError as error:
+            raise TilthError(
+                f"{rows} pairs at once do not fit into the memory of {seq2seq.device}: give "
+                f"--rows {max(1, rows // 2)}, which takes a batch in more passes"
+            ) from error
+    curve = learning_curve(history)
+    if not all_finite(seq2seq.model) or not np.isfinite(curve["validation_loss"].to_numpy()).any():
+        raise TilthError("training gave weights that are no numbers: lower --learning-rate")
+    unfinished, final = folder / MODEL, run.path / MODEL
+    with quietly():
+        seq2seq.model.save_pretrained(unfinished)
+        seq2seq.tokenizer.save_pretrained(unfinished)
+    shutil.rmtree(final, ignore_errors=True)
+    unfinished.rename(final)
+    return curve
+
+
+def _short_enough(
+    pairs: Dataset, collator: Collator, limit: int, what: str
+) -> tuple[Dataset, NDArray[np.int64]]:
+    rows, lengths = without_long(pairs, byte_lengths(pairs), collator, limit)
+    if not len(rows):
+        raise InputError(
+            f"every {what} pair has a text of more than {limit} tokens: raise max-length"
+        )
+    if len(rows) < len(pairs):
+        log.warning(
+            "%d of %d %s pairs have a text of more than %d tokens and are left out",
+            len(pairs) - len(rows), len(pairs), what, limit,
+        )  # fmt: skip
+    return rows, lengths
+
+
+def rows_that_fit(seq2seq: Seq2Seq, tokens: int, batch: int) -> int:
+    """Return how many pairs to take at once: the largest divisor of the batch that should fit.
+
+    Args:
+        seq2seq: the model, on its device.
+        tokens: of the longest text.
+        batch: pairs in a step.
+    """
+    config: Any = seq2seq.model.config
+    if seq2seq.device.type == "cuda":
+        free = torch.cuda.mem_get_info(seq2seq.device)[0]
+    else:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    # Weights' gradients and AdamW's two averages come on top of the weights.
+    free -= 3 * _FLOATS * sum(weight.numel() for weight in seq2seq.model.parameters())
+    layers = int(getattr(config, "num_hidden_layers", 6)) * 2
+    width = int(getattr(config, "hidden_size", 768))
+    heads = int(getattr(config, "num_attention_heads", 12))
+    logits = 4 * len(seq2seq.tokenizer)  # and their softmax, gradients and float copy
+    per_token = logits + layers * (40 * width + 4 * heads * tokens)
+    most = max(1, int(free / 2) // (_FLOATS * tokens * per_token))
+    return max(rows for rows in range(1, batch + 1) if batch % rows == 0 and rows <= max(most, 1))
+
+
+def _results(curve: pa.Table, base: str, parts: Corpus) -> dict[str, Any]:
+    losses = curve["validation_loss"].to_numpy()
+    best = int(np.nanargmin(losses))
+    return {
+        "base": base,
+        "pairs": {"train": len(parts.train), "validation": len(parts.validation)},
+        "epochs": len(losses),
+        "best": {
+            "epoch": curve["epoch"][best].as_py(),
+            "step": curve["step"][best].as_py(),
+            "validation_loss": float(losses[best]),
+        },
+        "curve": curve.to_pydict(),
+    }
