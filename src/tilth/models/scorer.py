@@ -137,7 +137,7 @@ def _load(name: str) -> tuple[Any, Any]:
                 source.name, dtype=torch.float32, use_safetensors=True, local_files_only=local,
                 output_loading_info=True,
             )  # fmt: skip
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, ImportError, RuntimeError) as error:
         if local:
             raise not_reached(name) from error
         reason = " ".join(str(error).split())[:300]

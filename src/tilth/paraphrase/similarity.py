@@ -112,7 +112,7 @@ def wording(
         first: the sources.
         second: their rewrites.
         metric: `bleu`, of one sentence, smoothed exponentially, with the effective order; or
-            `chrf`.
+            `chrf`, of characters, which also suits scripts that put no spaces between words.
 
     Raises:
         InputError: there are not as many second texts, one is not a string, or the metric is
