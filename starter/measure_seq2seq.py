@@ -94,7 +94,11 @@ def rewrite(arguments: argparse.Namespace) -> None:
         for tries in arguments.tries:
             began = time.perf_counter()
             found = rewriter.rewrite(
-                texts, meaning=asked_meaning, wording=asked_wording, tries=tries
+                texts,
+                meaning=asked_meaning,
+                wording=asked_wording,
+                check=tries > 1,
+                tries=tries,
             )
             name = f"{asked_meaning}/{asked_wording}, tries {tries}"
             print(

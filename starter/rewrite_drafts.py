@@ -36,7 +36,7 @@ CHANGED = 0.12  # share of their rewrites with a changed fact, for the lower mea
 NEAREST = 40_000  # pairs of neighbours
 TRANSLATED, TRIPPED = 60_000, 50_000  # sentences that the translator rewrites
 SETTINGS = ((20, 3.0), (30, 2.0), (10, 1.3))
-AT_ONCE = 4096  # sentences
+AT_ONCE = 2048  # sentences
 MOST_WORDING = 45.0
 BLEU = sacrebleu.BLEU(lowercase=True, effective_order=True)
 
@@ -134,9 +134,9 @@ def round_trips(arguments: argparse.Namespace) -> Pairs:
     back = load_seq2seq(str(arguments.model), prefix=">>en<< ")
     for start in range(0, min(TRIPPED, len(texts)), AT_ONCE):
         some = texts[start : start + AT_ONCE]
-        pivots = decode(there, some, Search(beams=4), seed=start)
+        pivots = decode(there, some, Search(beams=2), seed=start)
         for number, (top_k, temperature) in enumerate(SETTINGS[:2]):
-            search = Search(beams=4, top_k=top_k, temperature=temperature)
+            search = Search(beams=3, top_k=top_k, temperature=temperature)
             read = [pivot[0] if pivot else "" for pivot in pivots]
             outputs = decode(back, read, search, seed=start + number)
             for text, found in zip(some, outputs, strict=True):

@@ -58,7 +58,7 @@ def test_checking_takes_the_nearest_and_tries_again_only_where_it_must(
 
     rewriter, outputs = fake_rewriter(monkeypatch, write)
     other = "My dog is lost."
-    found = rewriter.rewrite([SENTENCE, other], wording=5, tries=5)
+    found = rewriter.rewrite([SENTENCE, other], wording=5, check=True, tries=5)
     assert (found[0].text, found[0].inside, found[0].tries) == (FAR, True, 1)
     assert [call[1] for call in outputs.calls] == [[SENTENCE, other]] + [[other]] * 4
     assert found[1].text == "Nobody saw my dog."
@@ -70,7 +70,7 @@ def test_meaning_counts_beside_wording(monkeypatch: pytest.MonkeyPatch) -> None:
     rewriter, _ = fake_rewriter(
         monkeypatch, lambda _, __: [FAR, HALF], lambda _, text: 40.0 if "toy" in text else 97.0
     )
-    found = rewriter.rewrite([SENTENCE], meaning=95, wording=5, tries=2)[0]
+    found = rewriter.rewrite([SENTENCE], meaning=95, wording=5, check=True, tries=2)[0]
     assert found.text == HALF
 
 
@@ -97,7 +97,9 @@ def test_an_empty_text_has_a_problem(monkeypatch: pytest.MonkeyPatch, text: str)
 
 def test_a_text_that_the_model_cannot_read_has_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     rewriter, outputs = fake_rewriter(monkeypatch, lambda text, _: [FAR] if "kite" in text else [])
-    found = rewriter.rewrite(["word " * 5000, f"{SENTENCE} {'word ' * 300}"], n=3, tries=4)
+    found = rewriter.rewrite(
+        ["word " * 5000, f"{SENTENCE} {'word ' * 300}"], n=3, check=True, tries=4
+    )
     assert [[one.problem for one in answer] for answer in found] == [[TOO_LONG]] * 2
     assert "word" not in " ".join(outputs.calls[-1][1])  # it is not tried again
 

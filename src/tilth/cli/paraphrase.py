@@ -10,7 +10,6 @@ import typer.core
 from tilth.cli import options, paraphrase_candidates, paraphrase_corpus, paraphrase_train
 from tilth.cli.screen import note, print_json, print_table
 
-_CHECKED = 5
 _REWRITE = "rewrite"
 _ASKED, _SEARCH, _RUN = "What is asked for", "Search", "Running"
 
@@ -112,13 +111,13 @@ def rewrite(
     """
     from tilth.errors import InputError
     from tilth.paraphrase.dataset import Asked, run_paraphrase
-    from tilth.paraphrase.rewrite import load_paraphraser
+    from tilth.paraphrase.rewrite import TRIES, load_paraphraser
     from tilth.report.paraphrase import rewrite_summary, write_rewrite_report
 
     if tries is not None and not check:
         raise InputError("--tries counts with --check only: give both, or neither")
-    tried = (tries or _CHECKED) if check else 1
-    asked = Asked(meaning, wording, number, tried, beams, seed, originals, part_size)
+    tried = TRIES if tries is None else tries
+    asked = Asked(meaning, wording, number, check, tried, beams, seed, originals, part_size)
     rewriter = load_paraphraser(model, scorer=scorer, device=device, precision=precision)
     run_paraphrase(
         source, rewriter, asked, out, columns=column or None, split=split, overwrite=overwrite,

@@ -9,7 +9,7 @@ import typer
 
 from tilth.cli import options
 from tilth.cli.screen import note, print_json
-from tilth.paraphrase.training import PUBLISHED_BASE, RewriterTraining
+from tilth.paraphrase.training import RewriterTraining
 
 _DEFAULT = RewriterTraining()
 
@@ -26,7 +26,7 @@ def train(
     base: Annotated[
         str,
         typer.Option("--base", "-b", help="An encoder-decoder: starter, a folder, or a hub id."),
-    ] = PUBLISHED_BASE,
+    ] = "starter",
     max_epochs: Annotated[
         int, typer.Option(help="Passes over the pairs, at most.")
     ] = _DEFAULT.max_epochs,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tilth.data.examples import PAIRS, SINGLE, TOKENS
+from tilth.data.examples import LABEL, PAIRS, SINGLE, TOKENS
 from tilth.errors import InputError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _usual(names: Sequence[str], texts: Sequence[str]) -> tuple[str, ...]:
     for name in SINGLE:
         if name in names:
             return (name,)
-    others = [name for name in texts if name != "label"]
+    others = [name for name in texts if name not in LABEL]
     return (others[0],) if len(others) == 1 else ()
 
 

@@ -16,9 +16,9 @@ from tilth.data import Card, DatasetWriter, fingerprint, load_folder, text_id
 from tilth.data.examples import open_rows
 from tilth.errors import InputError, TilthError
 from tilth.paraphrase.columns import text_columns
-from tilth.paraphrase.rewrite import BEAMS, check_settings
+from tilth.paraphrase.rewrite import BEAMS, TRIES, check_settings
 from tilth.paraphrase.tags import asked_cell
-from tilth.runs import Progress, Run, complete
+from tilth.runs import Progress, Run, complete, refuse_inside
 
 if TYPE_CHECKING:
     from datasets import Dataset, Features
@@ -45,7 +45,8 @@ class Asked:
         meaning: 70 to 100.
         wording: 0 to 45.
         n: rewrites of each row.
-        tries: decodings of a sentence at most; above 1 what comes out is checked.
+        check: whether what comes out is measured, and searched for again outside the asked cell.
+        tries: decodings of a sentence at most, with `check`.
         beams: width of the search.
         seed: of what is sampled.
         originals: whether the rows as they were stand in the set too.
@@ -55,7 +56,8 @@ class Asked:
     meaning: float = 95.0
     wording: float = 5.0
     n: int = 1
-    tries: int = 1
+    check: bool = False
+    tries: int = TRIES
     beams: int = BEAMS
     seed: int = 0
     originals: bool = False
@@ -81,7 +83,8 @@ def paraphrase_set(
     meaning: float = 95.0,
     wording: float = 5.0,
     n: int = 1,
-    tries: int = 1,
+    check: bool = False,
+    tries: int = TRIES,
     beams: int = BEAMS,
     originals: bool = False,
     seed: int = 0,
@@ -100,8 +103,8 @@ def paraphrase_set(
         meaning: 70 to 100.
         wording: 0 to 45.
         n: rewrites of each row, all different.
-        tries: decodings of a sentence at most; above 1 what comes out is measured, and decoded
-            again while it lies outside the asked cell.
+        check: measure all that a search finds, and decode again what lies outside the asked cell.
+        tries: decodings of a sentence at most, with `check`.
         beams: width of the search; the paper's figures are of 20.
         originals: put the rows as they were before their rewrites.
         seed: same rows, settings and seed, same rewrites.
@@ -123,7 +126,7 @@ def paraphrase_set(
     Reference:
         Ogasa, Kajiwara and Arase, sections 5.3 and 6.2: all texts of a triple, both of a pair.
     """
-    asked = Asked(meaning, wording, n, tries, beams, seed, originals, part_size)
+    asked = Asked(meaning, wording, n, check, tries, beams, seed, originals, part_size)
     if out is not None:
         return run_paraphrase(
             source, rewriter, asked, Path(out), columns=columns, split=split, overwrite=overwrite,
@@ -148,6 +151,8 @@ def run_paraphrase(
     quiet: bool = False,
 ) -> Dataset:
     """Do what `paraphrase_set` does in a run folder, or what is left of it, and load the set."""
+    if isinstance(source, str | Path):
+        refuse_inside(out, str(source))
     rows, where = open_rows(source, split)
     if not len(rows):
         raise InputError(f"{where}the set has no rows: give texts")
@@ -175,6 +180,8 @@ def run_paraphrase(
         overwrite=overwrite,
     )  # fmt: skip
     with run, Progress(len(rows), quiet=quiet, what="rows") as progress:
+        if isinstance(source, str | Path):
+            run.resolve("source", lambda: str(source))
         maker = _Maker(rows, chosen, rewriter, asked)
         size = asked.part_size
         progress.skip(sum(min(size, len(rows) - part * size) for part in run.done()))
@@ -183,8 +190,8 @@ def run_paraphrase(
     if not kept:
         reasons = ", ".join(f"{count} {reason}" for reason, count in drops.items())
         raise TilthError(
-            f"{out}: 0 rows rewritten of {len(rows)} ({reasons}): they stand in its parts; give "
-            "texts in the rewriter's language"
+            f"{out}: 0 rows rewritten of {len(rows)} ({reasons}): `tilth report {out}` shows them; "
+            "give texts in the rewriter's language"
         )
     return load_folder(out / "dataset")
 
@@ -220,6 +227,7 @@ class _Maker:
             texts,
             asked_cell(asked.meaning, asked.wording),
             n=asked.n,
+            check=asked.check,
             tries=asked.tries,
             beams=asked.beams,
             seed=asked.seed * 1_000_003 + index,

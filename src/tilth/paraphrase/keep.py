@@ -11,10 +11,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tilth.data.keys import keyed, text_hashes
-from tilth.data.plain import exact_keys
+from tilth.data.plain import exact_keys, plain_sentence
 from tilth.paraphrase.balance import Pool, distinct
 from tilth.paraphrase.candidates import SCORES, Candidates, Chunk
-from tilth.paraphrase.similarity import counted, without_symbols
+from tilth.paraphrase.similarity import counted
 from tilth.paraphrase.tags import MEANINGS, ROUNDING, cells_of
 
 BINS = 20  # of the plane of meaning and wording, in each direction: 5 points wide
@@ -124,8 +124,7 @@ def _reasons(
 
 
 def _same(source: str, rewrite: str) -> bool:
-    one, two = (" ".join(without_symbols(text).casefold().split()) for text in (source, rewrite))
-    return one == two
+    return plain_sentence(source) == plain_sentence(rewrite)
 
 
 def _pool(

@@ -6,19 +6,18 @@ Reference: Ogasa, Kajiwara and Arase, sections 3.3 and 4.2.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
 
+from tilth.data.plain import plain_sentence
 from tilth.data.segment import split_paragraphs
 from tilth.errors import InputError
 from tilth.models import load_scorer, load_seq2seq
 from tilth.paraphrase.decoding import Search, decode
 from tilth.paraphrase.similarity import meaning as meanings_of
-from tilth.paraphrase.similarity import without_symbols
 from tilth.paraphrase.similarity import wording as wordings_of
 from tilth.paraphrase.tags import TAGS, Cell, asked_cell, cell_of
 
@@ -28,7 +27,9 @@ if TYPE_CHECKING:
 
 BEAMS = 5  # of the published sample code; the paper's own figures are of 20
 SHORTEST, LONGEST = 0.75, 1.5  # times the input's tokens, section 4.2
+TRIES = 5
 MOST_TRIES, MOST_BEAMS = 100, 256
+_EDGE = 1e-6
 # Tries after the first draw; a little warmer each time, so that they differ.
 _TOP_K, _TEMPERATURE, _WARMER = 20, 1.0, 0.2
 EMPTY, TOO_LONG, NOTHING = "empty", "too long", "no other words found"
@@ -117,13 +118,14 @@ class Rewriter:
     @overload
     def rewrite(  # type: ignore[overload-overlap]
         self, texts: Sequence[str], *, meaning: float = ..., wording: float = ...,
-        n: Literal[1] = ..., tries: int = ..., beams: int = ..., seed: int = ...,
+        n: Literal[1] = ..., check: bool = ..., tries: int = ..., beams: int = ...,
+        seed: int = ...,
     ) -> list[Rewrite]: ...  # fmt: skip
 
     @overload
     def rewrite(
         self, texts: Sequence[str], *, n: int, meaning: float = ..., wording: float = ...,
-        tries: int = ..., beams: int = ..., seed: int = ...,
+        check: bool = ..., tries: int = ..., beams: int = ..., seed: int = ...,
     ) -> list[list[Rewrite]]: ...  # fmt: skip
 
     def rewrite(
@@ -133,23 +135,24 @@ class Rewriter:
         meaning: float = 95.0,
         wording: float = 5.0,
         n: int = 1,
-        tries: int = 1,
+        check: bool = False,
+        tries: int = TRIES,
         beams: int = BEAMS,
         seed: int = 0,
     ) -> list[Rewrite] | list[list[Rewrite]]:
         """Rewrite texts, sentence by sentence.
 
-        With one try a sentence's rewrite is the best of a beam search, as in the paper, that is
-        not the sentence itself. With more, all that the search found is measured, and sentences
-        whose rewrite lies outside the asked cell are decoded again, with sampling; the nearest
-        counts.
+        A sentence's rewrite is the best of a beam search, as in the paper, that is not the
+        sentence itself. With `check` all that the search found is measured, and sentences of
+        which nothing lies in the asked cell are decoded again, with sampling; the nearest counts.
 
         Args:
             texts: of one or several sentences, in the language of the model.
             meaning: 70 to 100, mapped to the tag of its step of 5.
             wording: 0 to 45, likewise; 0 to 10 is one step.
             n: different rewrites of each text; fewer where the search finds fewer.
-            tries: decodings of a sentence at most.
+            check: whether to look for what lies in the asked cell.
+            tries: decodings of a sentence at most, with `check`.
             beams: width of the search; the paper's figures are of 20.
             seed: of what is sampled; same texts, settings and seed, same rewrites.
 
@@ -168,7 +171,13 @@ class Rewriter:
         check_settings(n, tries, beams)
         check_texts(texts)
         answers = self.rewrites(
-            texts, asked_cell(meaning, wording), n=n, tries=tries, beams=beams, seed=seed
+            texts,
+            asked_cell(meaning, wording),
+            n=n,
+            check=check,
+            tries=tries,
+            beams=beams,
+            seed=seed,
         )
         asked = [
             [replace(one, asked_meaning=meaning, asked_wording=wording) for one in answer]
@@ -177,14 +186,22 @@ class Rewriter:
         return [answer[0] for answer in asked] if n == 1 else asked
 
     def rewrites(
-        self, texts: Sequence[str], cell: Cell, *, n: int, tries: int, beams: int, seed: int
+        self,
+        texts: Sequence[str],
+        cell: Cell,
+        *,
+        n: int,
+        check: bool,
+        tries: int,
+        beams: int,
+        seed: int,
     ) -> list[list[Rewrite]]:
         """Return the rewrites of each text, a list even when n is 1; options as in `rewrite`."""
         pieces = [_sentences(text) for text in texts]
         unique = list(dict.fromkeys(piece for found in pieces for piece in found))
-        found_of = dict(
-            zip(unique, self._search(unique, cell, n, tries, max(beams, n), seed), strict=True)
-        )
+        beams = max(beams, n)
+        answers = self._search(unique, cell, n, tries if check else 0, beams, seed)
+        found_of = dict(zip(unique, answers, strict=True))
         return [
             _joined(text, found, [found_of[piece] for piece in found], cell)
             for text, found in zip(texts, pieces, strict=True)
@@ -197,14 +214,14 @@ class Rewriter:
     def _search(
         self, sentences: list[str], cell: Cell, n: int, tries: int, beams: int, seed: int
     ) -> list[_Answer]:
-        """Return the best rewrites of each sentence, at most n."""
+        """Return the best rewrites of each sentence, at most n; 0 tries: unchecked."""
         answers = [_Answer() for _ in sentences]
         places = list(range(len(sentences)))
-        for number in range(tries):
+        for number in range(tries or 1):
             search = Search(
                 beams=beams,
                 # One more than asked for: the sentence itself may be among them.
-                returned=beams if tries > 1 else min(beams, n + 1),
+                returned=beams if tries else min(beams, n + 1),
                 shortest=SHORTEST,
                 longest=LONGEST,
                 top_k=_TOP_K if number else None,
@@ -212,7 +229,7 @@ class Rewriter:
             )
             chosen = [sentences[place] for place in places]
             outputs = decode(self._asking(cell), chosen, search, seed=seed * MOST_TRIES + number)
-            measured = self._measured(chosen, outputs, cell, None if tries > 1 else n)
+            measured = self._measured(chosen, outputs, cell, None if tries else n)
             for place, written, new in zip(places, outputs, measured, strict=True):
                 answers[place].add(new, n, read=bool(written))
             places = [place for place in places if answers[place].is_open(n)]
@@ -224,15 +241,15 @@ class Rewriter:
         """Measure the outputs that are in other words, each once, at most so many a sentence."""
         kept: list[list[str]] = []
         for sentence, found in zip(sentences, outputs, strict=True):
+            itself = plain_sentence(sentence)
             other = [text for text in dict.fromkeys(found) if text.strip()]
-            other = [text for text in other if not _same_words(text, sentence)]
-            kept.append(other[:most])
+            kept.append([text for text in other if plain_sentence(text) != itself][:most])
         first = [s for s, found in zip(sentences, kept, strict=True) for _ in found]
         second = [text for found in kept for text in found]
         meanings = meanings_of(first, second, self.scorer).tolist()
         wordings = wordings_of(first, second).tolist()
         measured = iter(
-            _Found(text, m, w, cell.distance(m, w))
+            _Found(text, m, w, _distance(cell, m, w))
             for text, m, w in zip(second, meanings, wordings, strict=True)
         )
         return [[next(measured) for _ in found] for found in kept]
@@ -292,13 +309,9 @@ def _sentences(text: str) -> list[str]:
     return found
 
 
-def _same_words(first: str, second: str) -> bool:
-    """Whether two texts differ in case, symbols and white space at most."""
-    one, other = (
-        " ".join(re.sub(r"[.,]", " ", without_symbols(text)).casefold().split())
-        for text in (first, second)
-    )
-    return one == other
+def _distance(cell: Cell, meaning: float, wording: float) -> float:
+    """Return how far measured values lie outside a cell; an edge that is not its own is outside."""
+    return 0.0 if cell_of(meaning, wording) == cell else max(_EDGE, cell.distance(meaning, wording))
 
 
 def _joined(text: str, sentences: list[str], answers: list[_Answer], cell: Cell) -> list[Rewrite]:

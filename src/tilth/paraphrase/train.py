@@ -30,7 +30,7 @@ from tilth.paraphrase.pairs import (
     without_long,
 )
 from tilth.paraphrase.tags import TAGS
-from tilth.paraphrase.training import PUBLISHED_BASE, RewriterTraining
+from tilth.paraphrase.training import RewriterTraining
 from tilth.runs import Progress, Run, refuse_inside
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _FLOATS = 4  # bytes
 
 def train_rewriter(
     corpus: str | Path | DatasetDict,
-    base: str = PUBLISHED_BASE,
+    base: str = "starter",
     out: str | Path | None = None,
     *,
     device: str = "auto",

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from tilth.errors import InputError
 
-PUBLISHED_BASE = "facebook/bart-base"
 _PRECISIONS = ("auto", "float32", "bfloat16")
 _SCHEDULES = ("constant", "linear")
 _PAPER_RATE = 1e-5  # the best of 5e-6, 1e-5 and 2e-5 there

@@ -33,7 +33,9 @@ def run(steps: Steps) -> Result:
     rows, maps = [], []
     short: dict[str, int] = {}
     for tries, (meaning, wording) in product(TRIES, PAIRS):
-        asked = Asked(meaning, wording, tries=tries, beams=steps.scale.beams, part_size=PART)
+        asked = Asked(
+            meaning, wording, check=tries > 1, tries=tries, beams=steps.scale.beams, part_size=PART
+        )
         folder = steps.at(f"rewrite-{meaning}-{wording}-tries{tries}")
         run_paraphrase([{"text": text} for text in texts], rewriter, asked, folder,
                        quiet=steps.quiet)  # fmt: skip

@@ -1,0 +1,65 @@
+"""Stage 3 of the starter rewriter: drafts scored, filtered and drawn evenly, then tokenised.
+
+    python starter/rewrite_data.py --work /tmp/s2s-work
+
+makes the corpus as `tilth paraphrase corpus` does, from all files in `drafts/`, and writes
+`rewrite.npz` and `rewrite-dev.npz`, pairs with their tags as `train_seq2seq.py` reads them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from seq2seq_data import DEFAULT_WORK
+from seq2seq_mix import save
+from transformers import AutoTokenizer
+
+from tilth.paraphrase.corpus import make_corpus
+from tilth.paraphrase.similarity import wording
+from tilth.paraphrase.tags import MOST_WORDING
+
+LONGEST = 100  # tokens
+
+
+def gathered(work: Path) -> Path:
+    """Put the drafts into one file, those that are too alike in wording to be kept left out."""
+    path = work / "drafts.jsonl"
+    with path.open("w", encoding="utf-8") as file:
+        for drafts in sorted((work / "drafts").glob("*.jsonl")):
+            rows = [json.loads(line) for line in drafts.read_text(encoding="utf-8").splitlines()]
+            alike = wording([row["text_a"] for row in rows], [row["text_b"] for row in rows])
+            kept = [row for row, score in zip(rows, alike, strict=True) if score <= MOST_WORDING]
+            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in kept)
+            print(f"{drafts.name}: {len(kept)} of {len(rows)}", flush=True)
+    return path
+
+
+def main() -> None:
+    """Write the files."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--work", type=Path, default=DEFAULT_WORK)
+    parser.add_argument("--size", type=int, default=200_000, help="pairs to train on")
+    arguments = parser.parse_args()
+    work: Path = arguments.work
+    corpus = make_corpus(
+        gathered(work), work / "corpus", size=arguments.size, validation=1350, test=1350, quiet=True
+    )
+    tokenizer = AutoTokenizer.from_pretrained(work / "tokenizer")
+    for split, name in (("train", "rewrite"), ("validation", "rewrite-dev")):
+        rows = corpus[split]
+        sides = [
+            tokenizer(texts, truncation=True, max_length=LONGEST)["input_ids"]
+            for texts in (
+                [f"{a} {b}" for a, b in zip(rows["tags"], rows["text_a"], strict=True)],
+                list(rows["text_b"]),
+            )
+        ]
+        pairs = list(zip(*sides, strict=True))
+        save(work / f"{name}.npz", pairs)
+        print(name, len(pairs), "pairs", sum(len(a) + len(b) for a, b in pairs), "tokens")
+
+
+if __name__ == "__main__":
+    main()
