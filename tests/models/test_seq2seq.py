@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.paraphrase.writers import POSITIONS, writer
+from tests.tiny import tiny_lm
+from tilth.errors import InputError
+from tilth.models import load_seq2seq
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    seq2seq = writer()
+    seq2seq.model.save_pretrained(tmp_path / "run" / "model")
+    seq2seq.tokenizer.save_pretrained(tmp_path / "run" / "model")
+    return tmp_path / "run" / "model"
+
+
+def test_a_folder_and_the_run_that_holds_it_load(folder: Path) -> None:
+    loaded = load_seq2seq(str(folder), device="cpu", precision="bfloat16", prefix=">>de<< ")
+    assert (loaded.precision, loaded.prefix, loaded.positions) == ("bfloat16", ">>de<< ", POSITIONS)
+    assert not loaded.model.training
+    (folder.parent / "run.json").write_text("{}")
+    assert load_seq2seq(str(folder.parent), precision="float32").precision == "float32"
+
+
+def test_a_run_without_a_model_says_so(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(InputError, match="holds no trained model"):
+        load_seq2seq(str(tmp_path))
+
+
+def test_the_fingerprint_changes_with_a_weight_and_with_the_prefix() -> None:
+    one, two = writer(), writer()
+    assert one.fingerprint == two.fingerprint
+    assert replace(one, prefix=">>de<< ").fingerprint != one.fingerprint
+    with torch.no_grad():
+        two.model.model.decoder.layers[0].fc1.bias[0] += 1
+    assert two.fingerprint != one.fingerprint
+
+
+def test_a_language_model_is_refused(tmp_path: Path) -> None:
+    lm = tiny_lm("gpt2")
+    lm.model.save_pretrained(tmp_path)
+    lm.tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=r"is no encoder-decoder \(gpt2\)") as error:
+        load_seq2seq(str(tmp_path))
+    assert "\n" not in str(error.value)
+
+
+def test_a_tokenizer_without_padding_is_refused(folder: Path) -> None:
+    tokenizer = writer().tokenizer
+    tokenizer.pad_token = None
+    tokenizer.save_pretrained(folder)
+    with pytest.raises(InputError, match="no padding token"):
+        load_seq2seq(str(folder))
