@@ -30,6 +30,11 @@ _TOKENS = {"cpu": 4096, "cuda": 65_536}  # of a batch, padding counted
 _PAIRS_AT_ONCE = 16_384  # their token numbers are in memory
 _MULTIPLE = 8  # few shapes, so that few compiled products are kept
 _LONGEST = 512  # tokens of a pair, for a model that names no limit
+_CUT = "%d of %d pairs are longer than the %d tokens that the scorer reads: both texts were cut"
+_STRANGE = (
+    "%d of %d pairs are mostly of characters that the scorer does not know: their meaning says "
+    "little"
+)
 # Kinds whose first positions stand for padding.
 _SHIFTED = ("roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "longformer", "data2vec-text")
 
@@ -209,15 +214,9 @@ class CrossEncoder:
                 if progress is not None:
                     progress.advance(len(some))
         if cut:
-            log.warning(
-                "%d of %d pairs are longer than the %d tokens that the scorer reads: both texts "
-                "were cut", cut, len(first), self.longest,
-            )  # fmt: skip
+            log.warning(_CUT, cut, len(first), self.longest)
         if strange:
-            log.warning(
-                "%d of %d pairs are mostly of characters that the scorer does not know: their "
-                "meaning says little", strange, len(first),
-            )  # fmt: skip
+            log.warning(_STRANGE, strange, len(first))
         return 100 * found
 
     def _tokens(self, first: list[str], second: list[str]) -> tuple[dict[str, Any], int]:
@@ -303,4 +302,5 @@ class Cosines:
         cosines = np.einsum("pw,pw->p", one, two, dtype=np.float32)  # (pairs,)
         if progress is not None:
             progress.advance(len(first))
-        return np.clip(100 * cosines, 0, 100)
+        found: NDArray[np.float32] = np.clip(100 * cosines, 0, 100)
+        return found

@@ -185,7 +185,7 @@ def _bleu() -> Measure:
 
     Its tokens and its formula; the n-grams of a source that comes again are counted once.
     """
-    from sacrebleu.metrics import BLEU
+    from sacrebleu.metrics.bleu import BLEU
 
     tokenizer = BLEU(effective_order=True).tokenizer
     source, wanted, length = "", Counter[tuple[str, ...]](), 0
@@ -221,7 +221,7 @@ def _ngrams(tokens: list[str]) -> Iterator[tuple[str, ...]]:
 
 def _chrf() -> Measure:
     """Return sacrebleu's chrF."""
-    from sacrebleu.metrics import CHRF
+    from sacrebleu.metrics.chrf import CHRF
 
     metric = CHRF()
 
