@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from pathlib import Path
 
 from seq2seq_data import DEFAULT_WORK
@@ -21,6 +22,7 @@ from tilth.paraphrase.similarity import wording
 from tilth.paraphrase.tags import MOST_WORDING
 
 LONGEST = 100  # tokens
+FULL_CELL = 2000  # pairs; cells with fewer are repeated
 
 
 def gathered(work: Path) -> Path:
@@ -34,6 +36,12 @@ def gathered(work: Path) -> Path:
             file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in kept)
             print(f"{drafts.name}: {len(kept)} of {len(rows)}", flush=True)
     return path
+
+
+def repeats(tags: list[str]) -> list[int]:
+    """Return how often a pass learns from each pair, 1 to 6: more where its cell is small."""
+    counts = Counter(tags)
+    return [min(6, max(1, round((FULL_CELL / counts[tag]) ** 0.7))) for tag in tags]
 
 
 def main() -> None:
@@ -57,6 +65,9 @@ def main() -> None:
             )
         ]
         pairs = list(zip(*sides, strict=True))
+        if split == "train":
+            times = repeats(list(rows["tags"]))
+            pairs = [pair for pair, often in zip(pairs, times, strict=True) for _ in range(often)]
         save(work / f"{name}.npz", pairs)
         print(name, len(pairs), "pairs", sum(len(a) + len(b) for a, b in pairs), "tokens")
 

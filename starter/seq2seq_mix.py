@@ -41,23 +41,32 @@ class Batch:
 
 
 class Mix:
-    """Pairs of one or several files."""
+    """Pairs of one or several files.
 
-    def __init__(self, *paths: Path) -> None:
-        held = [np.load(path) for path in paths]
+    Args:
+        work: the files' folder.
+        names: of the files, each with the share of its pairs that one pass takes, where not all:
+            `translate:0.25`.
+    """
+
+    def __init__(self, work: Path, *names: str) -> None:
+        split = [name.partition(":") for name in names]
+        held = [np.load(work / f"{name}.npz") for name, _, _ in split]
         self.tokens = np.concatenate([file["tokens"] for file in held]).astype(np.int64)
         starts = np.cumsum([0, *(len(file["tokens"]) for file in held)])
         bounds = [file["offsets"] + start for file, start in zip(held, starts, strict=False)]
         self.begins = np.concatenate([b[:-1] for b in bounds]).reshape(-1, 2)
         self.ends = np.concatenate([b[1:] for b in bounds]).reshape(-1, 2)
         self.lengths = self.ends - self.begins  # (pairs, 2)
+        counts = [len(file["offsets"]) // 2 for file in held]
+        self.shares = np.repeat([float(share or 1) for _, _, share in split], counts)  # (pairs,)
 
     def batches(self, budget: int, seed: int) -> Iterator[np.ndarray]:
         """Yield one pass of batches of at most `budget` padded tokens, in random order."""
         rng = np.random.default_rng(seed)
-        order = rng.permutation(len(self.lengths))
+        order = rng.permutation(np.flatnonzero(rng.random(len(self.shares)) < self.shares))
         padded = -(-self.lengths // PADDED_TO) * PADDED_TO
-        # A little noise mixes the pairs of one length from pass to pass.
+        # The sort is stable: pairs of one length meet others from pass to pass.
         order = order[np.lexsort((padded[order, 0], padded[order, 1]))]
         found, begin = [], 0
         widths = padded[order]

@@ -54,7 +54,7 @@ def main() -> None:
     """Train until the token budget is used, then write the final model."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, default=Path("/tmp/s2s-work"))
-    parser.add_argument("--mix", nargs="+", default=["translate"], help="names of the pairs' files")
+    parser.add_argument("--mix", nargs="+", default=["translate"], help="files of pairs, as in Mix")
     parser.add_argument("--tokens", type=int, default=30_000_000, help="budget, padding left out")
     parser.add_argument("--batch", type=int, default=6144, help="padded tokens per step")
     parser.add_argument("--rate", type=float, default=8e-4, help="peak learning rate")
@@ -71,8 +71,9 @@ def main() -> None:
     torch.manual_seed(arguments.seed)
 
     tokenizer = AutoTokenizer.from_pretrained(work / "tokenizer")
-    train = Mix(*(work / f"{name}.npz" for name in arguments.mix))
-    devs = {name: Mix(work / f"{name}-dev.npz") for name in arguments.mix}
+    train = Mix(work, *arguments.mix)
+    names = [name.partition(":")[0] for name in arguments.mix]
+    devs = {name: Mix(work, f"{name}-dev") for name in names}
     model = initial_model(tokenizer, torch.from_numpy(np.load(work / "embeddings.npy"))).train()
     if arguments.start is not None:
         model.load_state_dict(

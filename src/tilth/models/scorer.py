@@ -18,7 +18,7 @@ from tilth.errors import InputError, TilthError
 from tilth.models.device import choose_device, choose_precision
 from tilth.models.encoder import fingerprint_encoder, load_encoder, quietly
 from tilth.models.lm import fingerprint_model
-from tilth.models.source import find_source, hub_answers, not_reached
+from tilth.models.source import find_source, hub_answers, not_reached, starter_path
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -102,9 +102,10 @@ def load_scorer(name: str = "starter", *, device: str = "auto", precision: str =
     """Load a scorer of meaning by name.
 
     Args:
-        name: `starter`, a folder or a hub id of a cross-encoder with one output, such as
+        name: a folder or a hub id of a cross-encoder with one output, such as
             `cross-encoder/stsb-roberta-base`; or `cosine:NAME`, which is 100 times the cosine of
-            the vectors of an encoder that `load_encoder` knows, and 0 where that is negative.
+            the vectors of an encoder that `load_encoder` knows, and 0 where that is negative; or
+            `starter`, the cosine of a small encoder trained on STS-B.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         precision: of the products, `auto`, `float32`, `bfloat16` or `float16`; the weights stay
             in float32.
@@ -114,8 +115,9 @@ def load_scorer(name: str = "starter", *, device: str = "auto", precision: str =
     """
     place = choose_device(device)
     dtype = choose_precision(precision, place)
-    if name.startswith(COSINE):
-        encoder = load_encoder(name.removeprefix(COSINE), device=device)
+    if name == "starter" or name.startswith(COSINE):
+        chosen = name.removeprefix(COSINE) if name != "starter" else str(starter_path("scorer"))
+        encoder = load_encoder(chosen, device=device)
         printed = _digest("cosine", fingerprint_encoder(encoder), dtype)
         return Scorer(name, "cosine", printed, Cosines(encoder, dtype).scores)
     model, tokenizer = _load(name)
