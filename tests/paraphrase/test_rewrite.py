@@ -9,7 +9,8 @@ import pytest
 
 from tests.paraphrase.fake import fake_model, fake_rewriter, fake_scorer
 from tilth.errors import InputError
-from tilth.paraphrase.rewrite import EMPTY, NOTHING, TOO_LONG, Rewriter
+from tilth.paraphrase.answers import EMPTY, NOTHING, TOO_LONG
+from tilth.paraphrase.rewrite import Rewriter
 from tilth.paraphrase.tags import TAGS
 
 SENTENCE = "The old kite hangs high in the oak tree."

@@ -16,7 +16,7 @@ from tests.tiny import salads, write_lines
 from tilth.errors import InputError
 from tilth.models.scorer import Scorer
 from tilth.paraphrase import trips
-from tilth.paraphrase.rewrite import Rewrite
+from tilth.paraphrase.answers import Rewrite
 from tilth.paraphrase.roundtrip import Candidate
 from tilth.paraphrase.tags import Cell
 from tilth.recipes import catalog, paraphrase_fig3, rewriting

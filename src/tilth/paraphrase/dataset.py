@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tilth.data import Card, DatasetWriter, fingerprint, load_folder, text_id
+from tilth.data import Card, DatasetWriter, fingerprint, load_folder
 from tilth.data.examples import open_rows
 from tilth.errors import InputError, TilthError
 from tilth.paraphrase.columns import text_columns
 from tilth.paraphrase.rewrite import BEAMS, TRIES, check_settings
+from tilth.paraphrase.rows import DROP_REASON, ORIGIN, Rows, measured
 from tilth.paraphrase.tags import asked_cell
 from tilth.runs import Progress, Run, complete, refuse_inside
 
@@ -24,17 +25,10 @@ if TYPE_CHECKING:
     from datasets import Dataset, Features
 
     from tilth.data.examples import Source
-    from tilth.paraphrase.rewrite import Rewrite, Rewriter
+    from tilth.paraphrase.answers import Rewrite
+    from tilth.paraphrase.rewrite import Rewriter
 
 COMMAND = "paraphrase"
-DROP_REASON = "drop_reason"
-_NO_TEXT, _FEWER = "no text", "fewer rewrites than asked for"
-# What every row says of itself, beside its texts: name -> type.
-_ORIGIN = {
-    "source_row": pa.int64(), "source_id": pa.string(), "rewrite": pa.int32(),
-    "asked_meaning": pa.float64(), "asked_wording": pa.float64(), "inside": pa.bool_(),
-    "tries": pa.int32(), "model": pa.string(), "seed": pa.int64(), DROP_REASON: pa.string(),
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +151,7 @@ def run_paraphrase(
     if not len(rows):
         raise InputError(f"{where}the set has no rows: give texts")
     chosen = text_columns(rows, where, columns)
-    added = [name for column in chosen for name in _measured(column, chosen)] + list(_ORIGIN)
+    added = [name for column in chosen for name in measured(column, chosen)] + list(ORIGIN)
     taken = next((name for name in added if name in rows.column_names), None)
     if taken is not None:
         raise InputError(
@@ -212,7 +206,7 @@ class _Maker:
         texts = {name: [_clean(text) for text in table[name].to_pylist()] for name in self.columns}
         wanted = list(dict.fromkeys(text for side in texts.values() for text in side if text))
         found = dict(zip(wanted, self._rewritten(wanted, index), strict=True))
-        out = _Rows(table, self.columns, self.asked, self.rewriter.seq2seq.name)
+        out = Rows(table, self.columns, self.asked, self.rewriter.seq2seq.name)
         for row in range(len(table)):
             sides = [texts[name][row] for name in self.columns]
             out.add(row, start + row, sides, [found[side] if side else None for side in sides])
@@ -234,88 +228,8 @@ class _Maker:
         )
 
 
-class _Rows:
-    """The rows of a part, built up."""
-
-    def __init__(self, table: pa.Table, columns: tuple[str, ...], asked: Asked, model: str) -> None:
-        self._table, self._columns, self._asked, self._model = table, columns, asked, model
-        self._take: list[int] = []
-        self._texts: dict[str, list[Any]] = {name: [] for name in columns}
-        self._more: dict[str, list[Any]] = {
-            name: [] for column in columns for name in _measured(column, columns)
-        } | {name: [] for name in _ORIGIN}
-
-    def add(
-        self, row: int, source_row: int, sides: list[str], found: list[list[Rewrite] | None]
-    ) -> None:
-        """Add what became of a row."""
-        problem = next(
-            (f[0].problem if f else _NO_TEXT for f in found if not f or f[0].problem), None
-        )
-        if self._asked.originals and problem != _NO_TEXT:
-            self._append(row, source_row, 0, sides, [None] * len(sides), None)
-        if problem is not None:
-            self._append(row, source_row, 1, sides, [None] * len(sides), problem)
-            return
-        rewrites: list[list[Rewrite]] = [f for f in found if f]
-        for number in range(self._asked.n):
-            some = [f[number] if number < len(f) else None for f in rewrites]
-            if all(one is None for one in some):
-                self._append(row, source_row, number + 1, sides, some, _FEWER)
-                continue
-            # A text with fewer rewrites than the other of its pair stays with its last.
-            some = [one or f[-1] for one, f in zip(some, rewrites, strict=True)]
-            self._append(row, source_row, number + 1, sides, some, None)
-
-    def _append(
-        self, row: int, source_row: int, number: int, sides: list[str],
-        rewrites: Sequence[Rewrite | None], problem: str | None,
-    ) -> None:  # fmt: skip
-        self._take.append(row)
-        for name, side, rewrite in zip(self._columns, sides, rewrites, strict=True):
-            self._texts[name].append(side if rewrite is None else rewrite.text)
-            original, meaning, wording = _measured(name, self._columns)
-            self._more[original].append(side)
-            self._more[meaning].append(rewrite and rewrite.meaning)
-            self._more[wording].append(rewrite and rewrite.wording)
-        made = [rewrite for rewrite in rewrites if rewrite is not None]
-        for name, value in (
-            ("source_row", source_row),
-            ("source_id", text_id("\x1f".join(sides))),
-            ("rewrite", number),
-            ("asked_meaning", self._asked.meaning if number else None),
-            ("asked_wording", self._asked.wording if number else None),
-            ("inside", all(rewrite.inside for rewrite in made) if made else None),
-            ("tries", max((rewrite.tries for rewrite in made), default=None)),
-            ("model", self._model if number else None),
-            ("seed", self._asked.seed),
-            (DROP_REASON, problem),
-        ):
-            self._more[name].append(value)
-
-    def table(self) -> pa.Table:
-        """Return the rows."""
-        table = self._table.take(pa.array(self._take, pa.int64()))
-        for name, texts in self._texts.items():
-            place = table.schema.get_field_index(name)
-            field = table.schema.field(place)
-            table = table.set_column(place, field, pa.array(texts, field.type))
-        for name, values in self._more.items():
-            kind = _ORIGIN.get(name) or (
-                pa.string() if name.startswith("original") else pa.float64()
-            )
-            table = table.append_column(name, pa.array(values, kind))
-        return table.replace_schema_metadata(None)
-
-
 def _clean(text: Any) -> str:
     return " ".join(text.split()) if isinstance(text, str) else ""
-
-
-def _measured(column: str, columns: Sequence[str]) -> tuple[str, str, str]:
-    """Return the names of the columns that say what became of a text."""
-    end = f"_{column}" if len(columns) > 1 else ""
-    return f"original{end}", f"meaning{end}", f"wording{end}"
 
 
 def _write(run: Run, features: Features, columns: tuple[str, ...]) -> tuple[int, Counter[str]]:

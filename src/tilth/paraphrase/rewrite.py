@@ -5,21 +5,18 @@ Reference: Ogasa, Kajiwara and Arase, sections 3.3 and 4.2.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, overload
 
-import numpy as np
-
 from tilth.data.plain import plain_sentence
-from tilth.data.segment import split_paragraphs
 from tilth.errors import InputError
 from tilth.models import load_scorer, load_seq2seq
+from tilth.paraphrase.answers import Answer, Found, Rewrite, distance, joined, sentences_of
 from tilth.paraphrase.decoding import Search, decode
 from tilth.paraphrase.similarity import meaning as meanings_of
 from tilth.paraphrase.similarity import wording as wordings_of
-from tilth.paraphrase.tags import TAGS, Cell, asked_cell, cell_of
+from tilth.paraphrase.tags import TAGS, Cell, asked_cell
 
 if TYPE_CHECKING:
     from tilth.models.scorer import Scorer
@@ -29,70 +26,8 @@ BEAMS = 5  # of the published sample code; the paper's own figures are of 20
 SHORTEST, LONGEST = 0.75, 1.5  # times the input's tokens, section 4.2
 TRIES = 5
 MOST_TRIES, MOST_BEAMS = 100, 256
-_EDGE = 1e-6
 # Tries after the first draw; a little warmer each time, so that they differ.
 _TOP_K, _TEMPERATURE, _WARMER = 20, 1.0, 0.2
-EMPTY, TOO_LONG, NOTHING = "empty", "too long", "no other words found"
-
-
-@dataclass(frozen=True, slots=True)
-class Rewrite:
-    """A text in other words.
-
-    Attributes:
-        text: the rewrite; empty where there is a problem.
-        source: the text it rewrites.
-        meaning: measured similarity of meaning, 0-100; of several sentences their mean.
-        wording: measured similarity of wording, 0-100.
-        asked_meaning: as asked.
-        asked_wording: as asked.
-        inside: whether both measured values lie in the cell that was asked for.
-        tries: decodings made for it; of several sentences the most.
-        problem: why there is no rewrite: `empty`, `too long` (a sentence longer than the model
-            reads), `no other words found` (nothing but the text itself came out); else None.
-    """
-
-    text: str
-    source: str
-    meaning: float
-    wording: float
-    asked_meaning: float
-    asked_wording: float
-    inside: bool
-    tries: int
-    problem: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A rewrite of one sentence; `distance` is how far it lies outside the asked cell."""
-
-    text: str
-    meaning: float
-    wording: float
-    distance: float
-
-
-@dataclass(slots=True)
-class _Answer:
-    """The rewrites of one sentence so far, nearest to the asked cell first."""
-
-    found: list[_Found] = field(default_factory=list)
-    tries: int = 0
-    read: bool = True
-
-    def add(self, new: list[_Found], most: int, *, read: bool) -> None:
-        """Take in what one try found."""
-        self.tries += 1
-        self.read = read
-        known = {found.text for found in self.found}
-        both = self.found + [found for found in new if found.text not in known]
-        both.sort(key=lambda found: found.distance)  # stable: the earlier and likelier stays ahead
-        self.found = both[:most]
-
-    def is_open(self, most: int) -> bool:
-        """Whether another try may find something nearer."""
-        return self.read and (len(self.found) < most or any(f.distance for f in self.found))
 
 
 class Rewriter:
@@ -197,13 +132,13 @@ class Rewriter:
         seed: int,
     ) -> list[list[Rewrite]]:
         """Return the rewrites of each text, a list even when n is 1; options as in `rewrite`."""
-        pieces = [_sentences(text) for text in texts]
+        pieces = [sentences_of(text) for text in texts]
         unique = list(dict.fromkeys(piece for found in pieces for piece in found))
         beams = max(beams, n)
         answers = self._search(unique, cell, n, tries if check else 0, beams, seed)
         found_of = dict(zip(unique, answers, strict=True))
         return [
-            _joined(text, found, [found_of[piece] for piece in found], cell)
+            joined(text, found, [found_of[piece] for piece in found], cell)
             for text, found in zip(texts, pieces, strict=True)
         ]
 
@@ -213,9 +148,9 @@ class Rewriter:
 
     def _search(
         self, sentences: list[str], cell: Cell, n: int, tries: int, beams: int, seed: int
-    ) -> list[_Answer]:
+    ) -> list[Answer]:
         """Return the best rewrites of each sentence, at most n; 0 tries: unchecked."""
-        answers = [_Answer() for _ in sentences]
+        answers = [Answer() for _ in sentences]
         places = list(range(len(sentences)))
         for number in range(tries or 1):
             search = Search(
@@ -237,7 +172,7 @@ class Rewriter:
 
     def _measured(
         self, sentences: list[str], outputs: list[list[str]], cell: Cell, most: int | None
-    ) -> list[list[_Found]]:
+    ) -> list[list[Found]]:
         """Measure the outputs that are in other words, each once, at most so many a sentence."""
         kept: list[list[str]] = []
         for sentence, found in zip(sentences, outputs, strict=True):
@@ -249,7 +184,7 @@ class Rewriter:
         meanings = meanings_of(first, second, self.scorer).tolist()
         wordings = wordings_of(first, second).tolist()
         measured = iter(
-            _Found(text, m, w, _distance(cell, m, w))
+            Found(text, m, w, distance(cell, m, w))
             for text, m, w in zip(second, meanings, wordings, strict=True)
         )
         return [[next(measured) for _ in found] for found in kept]
@@ -301,46 +236,3 @@ def check_texts(texts: Sequence[str]) -> None:
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise InputError(f"texts[{number}] is {text!r:.80}: every one is a text")
-
-
-def _sentences(text: str) -> list[str]:
-    """Split a text into its sentences; line ends are white space."""
-    found: list[str] = split_paragraphs([" ".join(text.split())])[0].to_pylist()
-    return found
-
-
-def _distance(cell: Cell, meaning: float, wording: float) -> float:
-    """Return how far measured values lie outside a cell; an edge that is not its own is outside."""
-    return 0.0 if cell_of(meaning, wording) == cell else max(_EDGE, cell.distance(meaning, wording))
-
-
-def _joined(text: str, sentences: list[str], answers: list[_Answer], cell: Cell) -> list[Rewrite]:
-    """Put the sentences' rewrites together: the first of each, the second of each, and so on.
-
-    A sentence with fewer rewrites stays with its last; one with none, such as "Oh!", as it is.
-    """
-    start = Rewrite("", text, math.nan, math.nan, cell.meaning, cell.wording, inside=False, tries=0)
-    if not sentences:
-        return [replace(start, problem=EMPTY)]
-    if not all(answer.read for answer in answers):
-        return [replace(start, problem=TOO_LONG)]
-    start = replace(start, tries=max(answer.tries for answer in answers))
-    most = max(len(answer.found) for answer in answers)
-    if not most:
-        return [replace(start, problem=NOTHING)]
-    joined = []
-    for number in range(most):
-        chosen = [
-            answer.found[min(number, len(answer.found) - 1)]
-            if answer.found
-            else _Found(sentence, 100.0, 100.0, math.inf)
-            for sentence, answer in zip(sentences, answers, strict=True)
-        ]
-        text = " ".join(found.text for found in chosen)
-        meaning, wording = chosen[0].meaning, chosen[0].wording
-        if len(chosen) > 1:
-            meaning = float(np.mean([found.meaning for found in chosen]))
-            wording = float(wordings_of([start.source], [text])[0])
-        inside = cell_of(meaning, wording) == cell
-        joined.append(replace(start, text=text, meaning=meaning, wording=wording, inside=inside))
-    return joined
