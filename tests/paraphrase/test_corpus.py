@@ -221,7 +221,7 @@ def test_why_pairs_are_left_out_is_counted(tmp_path: Path) -> None:
     text = good[0]["text_a"]
     more = [
         ("The dog sees the sea", "The dog sees the sea", 99.0, 10.0),  # the same
-        ("The dog sees the sea", "the dog, sees the SEA!", 99.0, 10.0),  # a comma more: another
+        ("The dog sees the sea", "the dog, sees the SEA!", 99.0, 10.0),  # but for a comma
         ("The dog sees a sea", "THE DOG SEES A - SEA!", 99.0, 10.0),  # the same without symbols
         ("Only three words", "The dog sees the sea", 99.0, 10.0),
         ("The dog sees the sea", "", 99.0, 10.0),
@@ -243,10 +243,10 @@ def test_why_pairs_are_left_out_is_counted(tmp_path: Path) -> None:
     change = Counter(results(tmp_path / "run")["left_out"])
     change.subtract(results(before)["left_out"])
     assert change == {
-        "rewrite same as source": 2, "a text under 4 words": 3, "meaning 70 or less": 1,
+        "rewrite same as source": 3, "a text under 4 words": 3, "meaning 70 or less": 1,
         "wording above 45": 1, "no score from 0 to 100": 2, "pair there twice": 1,
     }  # fmt: skip
-    assert results(tmp_path / "run")["kept"] == results(before)["kept"] + 2
+    assert results(tmp_path / "run")["kept"] == results(before)["kept"] + 1
 
 
 def test_plane_counts_every_measured_pair(pairs: Dataset, tmp_path: Path) -> None:

@@ -76,14 +76,22 @@ class Fakes:
         )
 
     def rewritten(
-        self, texts: Sequence[str], cell: Cell, *, n: int, tries: int, beams: int, seed: int
+        self,
+        texts: Sequence[str],
+        cell: Cell,
+        *,
+        n: int,
+        check: bool,
+        tries: int,
+        beams: int,
+        seed: int,
     ) -> list[list[Rewrite]]:
         """Return rewrites whose wording lies 12 points above the cell, inside it when checked."""
-        self.rewrites.append((cell, n, tries, beams))
-        wording = cell.wording + (12.0 if tries == 1 else 1.0)
+        self.rewrites.append((cell, n, tries if check else 1, beams))
+        wording = cell.wording + (1.0 if check else 12.0)
         return [
             [Rewrite(" ".join(reversed(text.split())), text, cell.meaning + 1.0, wording,
-                     cell.meaning, cell.wording, tries > 1, tries)]
+                     cell.meaning, cell.wording, check, tries)]
             for text in texts
         ]  # fmt: skip
 
