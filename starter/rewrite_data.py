@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 from seq2seq_data import DEFAULT_WORK
@@ -32,10 +33,21 @@ def gathered(work: Path) -> Path:
         for drafts in sorted((work / "drafts").glob("*.jsonl")):
             rows = [json.loads(line) for line in drafts.read_text(encoding="utf-8").splitlines()]
             alike = wording([row["text_a"] for row in rows], [row["text_b"] for row in rows])
-            kept = [row for row, score in zip(rows, alike, strict=True) if score <= MOST_WORDING]
+            kept = [
+                row
+                for row, score in zip(rows, alike, strict=True)
+                if score <= MOST_WORDING and not stutters(row["text_b"])
+            ]
             file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in kept)
             print(f"{drafts.name}: {len(kept)} of {len(rows)}", flush=True)
     return path
+
+
+def stutters(text: str) -> bool:
+    """Tell whether a text says two words in a row twice, or one word twice at once."""
+    words = text.lower().split()
+    twos = list(pairwise(words))
+    return len(set(twos)) < len(twos) or any(one == other for one, other in twos)
 
 
 def repeats(tags: list[str]) -> list[int]:

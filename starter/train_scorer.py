@@ -1,11 +1,9 @@
 """The starter scorer: all-MiniLM-L6-v2 with fewer word pieces, trained on STSb for its cosines.
 
-    python starter/static_data.py  --data ../shared/data --work /tmp/static-work
-    python starter/train_scorer.py --data ../shared/data --static /tmp/static-work --out FOLDER
+    python starter/train_scorer.py --data ../shared/data --out FOLDER
 
-First the model with fewer pieces learns the whole model's vectors, of STSb train's sentences and of
-texts of the shippable corpora. Then the cosine of a pair learns its score on STSb train, with and
-without symbols; the best epoch on STSb dev is kept. Each step is kept in WORK and not repeated.
+The cosine of a pair learns its score on STSb train, with and without symbols; the best epoch of the
+best seed on STSb dev is kept. A seed that was trained is kept in WORK and not trained again.
 """
 
 from __future__ import annotations
@@ -17,15 +15,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import torch
-from lm_sentences import DEFAULT_DATA, Encoder, read_rows
+from lm_sentences import DEFAULT_DATA, read_rows
 from safetensors.torch import load_file, save_file
 from scipy.stats import pearsonr
 from scorer_pieces import PIECES, choose_pieces, pruned_model, pruned_tokenizer
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-from static_data import DEFAULT_WORK as STATIC_WORK
 from torch import Tensor
 from torch.nn import functional
 from training import save_model
@@ -33,9 +29,7 @@ from transformers import BertModel, PreTrainedTokenizerFast
 
 from tilth.paraphrase.similarity import without_symbols
 
-TEXTS = 24_000  # of the corpora, for the first step
-BATCH = {"learn": 64, "tune": 32}
-RATE = {"learn": 2e-4, "tune": 5e-5}
+BATCH, RATE = 32, 5e-5
 WARMUP = 0.1  # share of the steps
 LONGEST = 96  # tokens
 SHUFFLED = 16  # batches among which texts of like length are put together
@@ -74,30 +68,6 @@ def optimised(model: BertModel, rate: float, steps: int) -> Iterator[torch.optim
         optimizer.step()
 
 
-def learn(model: BertModel, tokenizer: PreTrainedTokenizerFast, data: Path, static: Path) -> None:
-    """Learn the whole model's vectors."""
-    gold = [text for first, second, _ in pairs(data, "stsb-train") for text in (first, second)]
-    sentences = sorted(set(gold))
-    lines = (static / "texts.txt").read_text(encoding="utf-8").splitlines()
-    known = np.load(static / "vectors/part-000.npy")
-    chosen = [i for i in range(len(known)) if 3 <= lines[i].count(" ") <= 25][:TEXTS]
-    texts = sentences + [lines[i] for i in chosen]
-    targets = np.concatenate([Encoder().encode(sentences), known[chosen]]).astype(np.float32)
-    rng, began = random.Random(0), time.time()
-    order = list(batches([len(text) for text in texts], BATCH["learn"], rng))
-    for step, (places, _) in enumerate(
-        zip(order, optimised(model, RATE["learn"], len(order)), strict=True)
-    ):
-        found = vectors(model, tokenizer, [texts[place] for place in places])
-        loss = (1 - (found * torch.from_numpy(targets[places])).sum(1)).mean()
-        loss.backward()
-        if step % 50 == 49:
-            print(
-                f"step {step + 1}/{len(order)} loss {loss:.4f} {time.time() - began:.0f} s",
-                flush=True,
-            )
-
-
 def pairs(data: Path, name: str) -> list[tuple[str, str, float]]:
     """Return an STS set's texts and scores from 0 to 1."""
     rows = read_rows(data / "sts" / f"{name}.jsonl.gz")
@@ -126,8 +96,8 @@ def tune(
     rng, began = random.Random(seed), time.time()
     rows, dev = pairs(data, "stsb-train"), pairs(data, "stsb-dev")
     lengths = [len(first) + len(second) for first, second, _ in rows]
-    order = [list(batches(lengths, BATCH["tune"], rng)) for _ in range(epochs)]
-    steps = optimised(model, RATE["tune"], sum(map(len, order)))
+    order = [list(batches(lengths, BATCH, rng)) for _ in range(epochs)]
+    steps = optimised(model, RATE, sum(map(len, order)))
     best, kept = -100.0, model.state_dict()
     for epoch, some in enumerate(order):
         model.train()
@@ -152,7 +122,6 @@ def main() -> None:
     """Train and write the model."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=DEFAULT_DATA)
-    parser.add_argument("--static", type=Path, default=STATIC_WORK)
     parser.add_argument("--work", type=Path, default=Path("/tmp/scorer-work"))
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--seeds", type=int, default=1)
@@ -167,18 +136,13 @@ def main() -> None:
         chosen.write_text(json.dumps(choose_pieces(arguments.data, PIECES)))
     pieces = json.loads(chosen.read_text())
     tokenizer, model = pruned_tokenizer(pieces), pruned_model(pieces)
-    learnt = work / "learnt.safetensors"
-    if not learnt.exists():
-        learn(model.train(), tokenizer, arguments.data, arguments.static)
-        save_file(model.state_dict(), learnt)
     dev = pairs(arguments.data, "stsb-dev")
-    model.load_state_dict(load_file(learnt))
     print(f"dev {pearson(model.eval(), tokenizer, dev):.2f} before STSb train", flush=True)
     scores = {}
     for seed in range(arguments.seeds):
         path = work / f"tuned-{seed}.safetensors"
         if not path.exists():
-            model.load_state_dict(load_file(learnt))
+            model = pruned_model(pieces)
             tune(model, tokenizer, arguments.data, arguments.epochs, seed)
             save_file(model.state_dict(), path)
         model.load_state_dict(load_file(path))
