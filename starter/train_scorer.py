@@ -2,13 +2,14 @@
 
     python starter/train_scorer.py --data ../shared/data --out FOLDER
 
-The cosine of a pair learns its score on STSb train, with and without symbols; the best epoch of the
-best seed on STSb dev is kept. A seed that was trained is kept in WORK and not trained again.
+The cosine of a pair learns its score on STSb train, with and without symbols; the best epoch on
+STSb dev is kept; then the rare word pieces are taken out.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import random
 import time
@@ -19,19 +20,29 @@ import torch
 from lm_sentences import DEFAULT_DATA, read_rows
 from safetensors.torch import load_file, save_file
 from scipy.stats import pearsonr
-from scorer_pieces import PIECES, choose_pieces, pruned_model, pruned_tokenizer
+from scorer_pieces import (
+    BASE,
+    PIECES,
+    POSITIONS,
+    choose_pieces,
+    pruned_tokenizer,
+    without_pieces,
+)
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from torch import Tensor
 from torch.nn import functional
-from training import save_model
-from transformers import BertModel, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, BertModel, PreTrainedTokenizerFast
 
 from tilth.paraphrase.similarity import without_symbols
 
-BATCH, RATE = 32, 5e-5
+BATCH = 32
 WARMUP = 0.1  # share of the steps
 LONGEST = 96  # tokens
+TOKENIZER_SAYS = (
+    "cls_token", "mask_token", "model_input_names", "model_max_length", "pad_token",
+    "padding_side", "sep_token", "unk_token",
+)  # fmt: skip
 SHUFFLED = 16  # batches among which texts of like length are put together
 
 
@@ -89,16 +100,23 @@ def pearson(
 
 
 def tune(
-    model: BertModel, tokenizer: PreTrainedTokenizerFast, data: Path, epochs: int, seed: int
-) -> float:
-    """Learn STSb's scores, leave the best epoch's weights, and return its figure on dev."""
+    model: BertModel,
+    tokenizer: PreTrainedTokenizerFast,
+    data: Path,
+    *,
+    epochs: int,
+    rate: float,
+    seed: int,
+) -> None:
+    """Learn STSb's scores and leave the weights that are best on dev, maybe those it came with."""
     torch.manual_seed(seed)
     rng, began = random.Random(seed), time.time()
     rows, dev = pairs(data, "stsb-train"), pairs(data, "stsb-dev")
     lengths = [len(first) + len(second) for first, second, _ in rows]
     order = [list(batches(lengths, BATCH, rng)) for _ in range(epochs)]
-    steps = optimised(model, RATE, sum(map(len, order)))
-    best, kept = -100.0, model.state_dict()
+    steps = optimised(model, rate, sum(map(len, order)))
+    best = pearson(model.eval(), tokenizer, dev)
+    kept = copy.deepcopy(model.state_dict())
     for epoch, some in enumerate(order):
         model.train()
         for places, _ in zip(some, steps, strict=False):
@@ -113,9 +131,8 @@ def tune(
         found = pearson(model.eval(), tokenizer, dev)
         print(f"epoch {epoch} dev {found:.2f} {time.time() - began:.0f} s", flush=True)
         if found > best:
-            best, kept = found, {name: w.clone() for name, w in model.state_dict().items()}
+            best, kept = found, copy.deepcopy(model.state_dict())
     model.load_state_dict(kept)
-    return best
 
 
 def main() -> None:
@@ -123,39 +140,43 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=DEFAULT_DATA)
     parser.add_argument("--work", type=Path, default=Path("/tmp/scorer-work"))
-    parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     work: Path = arguments.work
     work.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
-    torch.manual_seed(0)
-    chosen = work / "pieces.json"
-    if not chosen.exists():
-        chosen.write_text(json.dumps(choose_pieces(arguments.data, PIECES)))
-    pieces = json.loads(chosen.read_text())
-    tokenizer, model = pruned_tokenizer(pieces), pruned_model(pieces)
+    tuned = work / "tuned.safetensors"
+    model = BertModel.from_pretrained(BASE, add_pooling_layer=False)
+    if not tuned.exists():
+        whole = AutoTokenizer.from_pretrained(BASE)
+        tune(model, whole, arguments.data, epochs=3, rate=4e-5, seed=0)
+        save_file(model.state_dict(), tuned)
+    model.load_state_dict(load_file(tuned))
+    pieces = choose_pieces(arguments.data, PIECES)
+    tokenizer, model = pruned_tokenizer(pieces), without_pieces(model, pieces)
     dev = pairs(arguments.data, "stsb-dev")
-    print(f"dev {pearson(model.eval(), tokenizer, dev):.2f} before STSb train", flush=True)
-    scores = {}
-    for seed in range(arguments.seeds):
-        path = work / f"tuned-{seed}.safetensors"
-        if not path.exists():
-            model = pruned_model(pieces)
-            tune(model, tokenizer, arguments.data, arguments.epochs, seed)
-            save_file(model.state_dict(), path)
-        model.load_state_dict(load_file(path))
-        scores[seed] = pearson(model.eval(), tokenizer, dev)
-    best = max(scores, key=scores.__getitem__)
-    model.load_state_dict(load_file(work / f"tuned-{best}.safetensors"))
-    print(f"kept seed {best}: {scores}")
-    save_model(model, tokenizer, work / "model")
-    whole = SentenceTransformer(
-        modules=[Transformer(str(work / "model"), max_seq_length=256), Pooling(384, "mean")],
-        device="cpu",
-    ).half()
-    whole.save(str(arguments.out), create_model_card=False)
+    print(f"dev {pearson(model.eval(), tokenizer, dev):.2f} without the rare pieces", flush=True)
+    write(model, tokenizer, work / "model", arguments.out)
+
+
+def write(model: BertModel, tokenizer: PreTrainedTokenizerFast, work: Path, out: Path) -> None:
+    """Write the model as sentence-transformers loads it, in float16, no pooling layer."""
+    model.save_pretrained(work)
+    tokenizer.save_pretrained(work)
+    transformer = Transformer(str(work), max_seq_length=POSITIONS)
+    transformer.auto_model.pooler = None
+    whole = SentenceTransformer(modules=[transformer, Pooling(384, "mean")], device="cpu").half()
+    whole.save(str(out), create_model_card=False)
+    (out / "model.safetensors").chmod(0o644)
+    made = json.loads((out / "tokenizer.json").read_text(encoding="utf-8"))
+    made |= {"truncation": None, "padding": None}
+    text = json.dumps(made, ensure_ascii=False, separators=(",", ":"))
+    (out / "tokenizer.json").write_text(text, encoding="utf-8")
+    config = json.loads((out / "tokenizer_config.json").read_text(encoding="utf-8"))
+    kept = {name: value for name, value in config.items() if name in TOKENIZER_SAYS}
+    # The name every release of transformers knows.
+    kept["tokenizer_class"] = "PreTrainedTokenizerFast"
+    (out / "tokenizer_config.json").write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,8 @@ class Outputs:
         self, seq2seq: Seq2Seq, texts: Sequence[str], search: Search, *, seed: int = 0, **_: Any
     ) -> list[list[str]]:
         self.calls.append((seq2seq.prefix, list(texts), search, seed))
-        return [self.write(text, seed % MOST_TRIES)[: search.returned] for text in texts]
+        most = search.returned * max(1, len(search.copying))
+        return [self.write(text, seed % MOST_TRIES)[:most] for text in texts]
 
 
 def fake_scorer(score: Callable[[str, str], float]) -> Scorer:

@@ -36,7 +36,7 @@ def unread(text: str, number: int) -> list[str]:
 
 def test_labels_and_other_columns_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     rewriter, _ = fake_rewriter(monkeypatch, unread)
-    rows = paraphrase_set(ROWS, rewriter, meaning=95, wording=20).to_list()
+    rows = paraphrase_set(ROWS, rewriter, meaning=95, wording=20, steer=False).to_list()
     assert [(row["label"], row["id"], row["source_row"]) for row in rows] == [
         ("bad", 7, 0),
         ("good", 9, 2),
@@ -71,16 +71,16 @@ def test_rows_that_cannot_be_rewritten_stand_in_dropped_with_their_reason(
 def test_pairs_and_triples_are_rewritten_whole_or_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
     rewriter, _ = fake_rewriter(monkeypatch, write)
     pairs = [{"premise": "A dog runs.", "hypothesis": "An animal moves.", "label": 0}]
-    row = paraphrase_set(pairs, rewriter)[0]
+    row = paraphrase_set(pairs, rewriter, steer=False)[0]
     assert row["premise"] == "so to say a dog runs."
     assert row["hypothesis"] == "so to say an animal moves."
     assert row["original_premise"] == "A dog runs."
     assert row["wording_hypothesis"] > 0
-    row = paraphrase_set(pairs, rewriter, columns=["premise"])[0]
+    row = paraphrase_set(pairs, rewriter, columns=["premise"], steer=False)[0]
     assert (row["premise"], row["hypothesis"]) == ("so to say a dog runs.", "An animal moves.")
     assert row["original"] == "A dog runs."
     triples = [{"anchor": "A dog runs.", "positive": "Dogs run.", "negative": "It snows."}]
-    row = paraphrase_set(triples, rewriter)[0]
+    row = paraphrase_set(triples, rewriter, steer=False)[0]
     assert row["negative"] == "so to say it snows."
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.paraphrase.fake import fake_model, fake_rewriter, fake_scorer
 from tilth.errors import InputError
 from tilth.paraphrase.answers import EMPTY, NOTHING, TOO_LONG
-from tilth.paraphrase.rewrite import Rewriter
+from tilth.paraphrase.rewrite import COPYING, Rewriter
 from tilth.paraphrase.tags import TAGS
 
 SENTENCE = "The old kite hangs high in the oak tree."
@@ -21,17 +21,17 @@ HALF = "The old kite is hanging up in that tree."
 
 def test_the_tags_of_the_asked_cell_stand_before_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
     rewriter, outputs = fake_rewriter(monkeypatch, lambda _, __: [FAR])
-    rewriter.rewrite([SENTENCE], meaning=97.5, wording=22)
+    rewriter.rewrite([SENTENCE], meaning=97.5, wording=22, steer=False)
     prefix, texts, search, _ = outputs.calls[0]
     assert (prefix, texts) == ("<SIM95> <BLEU20> ", [SENTENCE])
     assert (search.beams, search.samples, search.shortest, search.longest) == (5, False, 0.75, 1.5)
 
 
-def test_one_try_keeps_the_best_of_the_search_and_measures_it(
+def test_without_steering_the_best_of_the_search_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rewriter, outputs = fake_rewriter(monkeypatch, lambda _, __: [CLOSE, FAR])
-    found = rewriter.rewrite([SENTENCE], meaning=95, wording=5)[0]
+    found = rewriter.rewrite([SENTENCE], meaning=95, wording=5, steer=False)[0]
     assert found.text == CLOSE  # although the second lies in the asked cell
     assert found.meaning == 96.0
     assert 70 < found.wording < 100
@@ -67,12 +67,21 @@ def test_checking_takes_the_nearest_and_tries_again_only_where_it_must(
     assert len({call[3] for call in outputs.calls}) == 5  # each try draws anew
 
 
+def test_steering_takes_the_nearest_of_one_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    rewriter, outputs = fake_rewriter(monkeypatch, lambda _, __: [CLOSE, HALF, FAR])
+    low, high = (rewriter.rewrite([SENTENCE], wording=wording)[0] for wording in (5, 40))
+    assert (low.text, low.inside, high.text) == (FAR, True, HALF)
+    assert [call[2].copying for call in outputs.calls] == [COPYING] * 2
+    assert outputs.calls[0][2].beams * len(COPYING) == 10
+
+
 def test_meaning_counts_beside_wording(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = "A worn kite dangles way up there."
     rewriter, _ = fake_rewriter(
-        monkeypatch, lambda _, __: [FAR, HALF], lambda _, text: 40.0 if "toy" in text else 97.0
+        monkeypatch, lambda _, __: [FAR, other], lambda _, text: 40.0 if "toy" in text else 90.0
     )
     found = rewriter.rewrite([SENTENCE], meaning=95, wording=5, check=True, tries=2)[0]
-    assert found.text == HALF
+    assert (found.text, found.tries) == (other, 2)
 
 
 def test_several_sentences_are_rewritten_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

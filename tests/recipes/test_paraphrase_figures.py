@@ -81,6 +81,7 @@ class Fakes:
         cell: Cell,
         *,
         n: int,
+        steer: bool,
         check: bool,
         tries: int,
         beams: int,

@@ -68,11 +68,19 @@ def rewrite(
             "--originals", help="Keep the rows as they were, too.", rich_help_panel=_ASKED
         ),
     ] = False,
+    steer: Annotated[
+        bool,
+        typer.Option(
+            help="Search at several costs of copying and take the nearest to what is asked; "
+            "without it the best of the paper's plain beam search.",
+            rich_help_panel=_SEARCH,
+        ),
+    ] = True,
     check: Annotated[
         bool,
         typer.Option(
             "--check",
-            help="Search again where what came out is not what was asked for; the nearest counts.",
+            help="Search again where nothing that came out is what was asked for.",
             rich_help_panel=_SEARCH,
         ),
     ] = False,
@@ -117,7 +125,7 @@ def rewrite(
     if tries is not None and not check:
         raise InputError("--tries counts with --check only: give both, or neither")
     tried = TRIES if tries is None else tries
-    asked = Asked(meaning, wording, number, check, tried, beams, seed, originals, part_size)
+    asked = Asked(meaning, wording, number, steer, check, tried, beams, seed, originals, part_size)
     rewriter = load_paraphraser(model, scorer=scorer, device=device, precision=precision)
     run_paraphrase(
         source, rewriter, asked, out, columns=column or None, split=split, overwrite=overwrite,

@@ -9,9 +9,9 @@ import numpy as np
 
 from tilth.data.segment import split_paragraphs
 from tilth.paraphrase.similarity import wording as wordings_of
-from tilth.paraphrase.tags import Cell, cell_of
+from tilth.paraphrase.tags import Cell, cell_of, near
 
-_EDGE = 1e-6
+_EDGE, _BEYOND = 1e-6, 200.0
 EMPTY, TOO_LONG, NOTHING = "empty", "too long", "no other words found"
 
 
@@ -82,8 +82,13 @@ def sentences_of(text: str) -> list[str]:
 
 
 def distance(cell: Cell, meaning: float, wording: float) -> float:
-    """Return how far measured values lie outside a cell; an edge that is not its own is outside."""
-    return 0.0 if cell_of(meaning, wording) == cell else max(_EDGE, cell.distance(meaning, wording))
+    """Return how far measured values lie outside a cell; an edge that is not its own is outside.
+
+    Whatever the meaning, a wording beyond the neighbouring steps is farther than any within.
+    """
+    if cell_of(meaning, wording) == cell:
+        return 0.0
+    return max(_EDGE, cell.distance(meaning, wording)) + (0 if near(wording, cell) else _BEYOND)
 
 
 def joined(text: str, sentences: list[str], answers: list[Answer], cell: Cell) -> list[Rewrite]:

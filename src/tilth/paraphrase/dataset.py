@@ -39,6 +39,7 @@ class Asked:
         meaning: 70 to 100.
         wording: 0 to 45.
         n: rewrites of each row.
+        steer: whether copying is made to cost, so that the wording comes near.
         check: whether what comes out is measured, and searched for again outside the asked cell.
         tries: decodings of a sentence at most, with `check`.
         beams: width of the search.
@@ -50,6 +51,7 @@ class Asked:
     meaning: float = 95.0
     wording: float = 5.0
     n: int = 1
+    steer: bool = True
     check: bool = False
     tries: int = TRIES
     beams: int = BEAMS
@@ -77,6 +79,7 @@ def paraphrase_set(
     meaning: float = 95.0,
     wording: float = 5.0,
     n: int = 1,
+    steer: bool = True,
     check: bool = False,
     tries: int = TRIES,
     beams: int = BEAMS,
@@ -97,6 +100,7 @@ def paraphrase_set(
         meaning: 70 to 100.
         wording: 0 to 45.
         n: rewrites of each row, all different.
+        steer: make copying cost, so that the wording comes near; off: the paper's plain search.
         check: measure all that a search finds, and decode again what lies outside the asked cell.
         tries: decodings of a sentence at most, with `check`.
         beams: width of the search; the paper's figures are of 20.
@@ -120,7 +124,7 @@ def paraphrase_set(
     Reference:
         Ogasa, Kajiwara and Arase, sections 5.3 and 6.2: all texts of a triple, both of a pair.
     """
-    asked = Asked(meaning, wording, n, check, tries, beams, seed, originals, part_size)
+    asked = Asked(meaning, wording, n, steer, check, tries, beams, seed, originals, part_size)
     if out is not None:
         return run_paraphrase(
             source, rewriter, asked, Path(out), columns=columns, split=split, overwrite=overwrite,
@@ -221,6 +225,7 @@ class _Maker:
             texts,
             asked_cell(asked.meaning, asked.wording),
             n=asked.n,
+            steer=asked.steer,
             check=asked.check,
             tries=asked.tries,
             beams=asked.beams,

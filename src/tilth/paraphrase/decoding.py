@@ -18,6 +18,7 @@ from torch import Tensor
 
 from tilth.errors import InputError
 from tilth.models.seq2seq import Seq2Seq
+from tilth.paraphrase.copying import Copying, word_begins
 
 # Source lengths are padded to multiples of it: each new shape costs the CPU's kernels some
 # milliseconds.
@@ -59,6 +60,8 @@ class Search:
         returned: outputs for each text, at most `beams`.
         shortest: least tokens of an output, in times the input's; tags and the like count not.
         longest: most tokens of an output, in times the input's; None: 2.0 and 16 tokens.
+        copying: what it costs to go on as the source does, in logits; see `copying.Copying`. Each
+            text is searched for once with each cost. Nothing: once, at no cost.
     """
 
     beams: int = 5
@@ -67,6 +70,7 @@ class Search:
     returned: int = 1
     shortest: float | None = None
     longest: float | None = None
+    copying: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         """Check every value at the door."""
@@ -122,21 +126,22 @@ def decode(
         progress: called with the number of texts of each finished batch.
 
     Returns:
-        For each text `search.returned` outputs, best first; none for a text that is empty or
-        longer than the model reads.
+        For each text `search.returned` outputs, best first, for each cost of copying in turn; none
+        for a text that is empty or longer than the model reads.
     """
-    found: list[list[str]] = [[] for _ in texts]
+    found: list[list[list[str]]] = [[[] for _ in search.copying or "-"] for _ in texts]
     sources = _sources(seq2seq, texts, search)
-    if progress is not None and len(sources) < len(texts):
-        progress(len(texts) - len(sources))
+    unread = len(texts) - len({source.place for source in sources})
+    if progress is not None and unread:
+        progress(unread)
     for number, batch in enumerate(_batches(seq2seq, sources, search, rows)):
         outputs = _generate(seq2seq, batch, search, f"{seed}/{number}")
         for place, source in enumerate(batch):
             start = place * search.returned
-            found[source.place] = outputs[start : start + search.returned]
+            found[source.place][source.number] = outputs[start : start + search.returned]
         if progress is not None:
-            progress(len(batch))
-    return found
+            progress(sum(not source.number for source in batch))
+    return [[text for some in each for text in some] for each in found]
 
 
 def is_too_long(seq2seq: Seq2Seq, text: str) -> bool:
@@ -154,9 +159,16 @@ def _token_ids(seq2seq: Seq2Seq, texts: Sequence[str]) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """One text's ids and the limits of its output, in tokens without the closing one."""
+    """One text's ids and the limits of its output, in tokens without the closing one.
+
+    Attributes:
+        place: of the text.
+        number: of the cost of copying, and `copying` the cost.
+    """
 
     place: int
+    number: int
+    copying: float
     ids: list[int]
     least: int
     most: int
@@ -177,7 +189,11 @@ def _sources(seq2seq: Seq2Seq, texts: Sequence[str], search: Search) -> list[_So
             most = max(1, search.longest * tokens)
         room = seq2seq.positions - 3  # beside the tokens it may have to begin and end with
         least = math.ceil((search.shortest or 0) * tokens)
-        sources.append(_Source(place, ids, min(least, int(most), room), min(int(most), room)))
+        limits = min(least, int(most), room), min(int(most), room)
+        sources += [
+            _Source(place, number, cost, ids, *limits)
+            for number, cost in enumerate(search.copying or (0.0,))
+        ]
     return sources
 
 
@@ -222,6 +238,9 @@ def _generate(seq2seq: Seq2Seq, batch: Sequence[_Source], search: Search, key: s
         ids[row, : len(source.ids)] = torch.tensor(source.ids)
         mask[row, : len(source.ids)] = 1
     limits = _Limits(model.generation_config, batch, search.beams, seq2seq.device)
+    processors: list[Any] = [limits]
+    if any(source.copying for source in batch):
+        processors.insert(0, _copying(seq2seq, batch, search.beams, limits.before))
     options: dict[str, Any] = {"do_sample": False, "temperature": 1.0, "top_k": 50}
     if search.samples:
         options = {
@@ -236,13 +255,23 @@ def _generate(seq2seq: Seq2Seq, batch: Sequence[_Source], search: Search, key: s
         outputs = model.generate(
             input_ids=ids.to(seq2seq.device),
             attention_mask=mask.to(seq2seq.device),
-            logits_processor=LogitsProcessorList([limits]),
+            logits_processor=LogitsProcessorList(processors),
             num_beams=search.beams,
             num_return_sequences=search.returned,
             max_length=limits.length,
             **{**_NEUTRAL, **options, **cheap},
         )  # (texts * returned, tokens)
     return [text.strip() for text in tokenizer.batch_decode(outputs, skip_special_tokens=True)]
+
+
+def _copying(seq2seq: Seq2Seq, batch: Sequence[_Source], beams: int, before: int) -> Copying:
+    return Copying(
+        [source.ids for source in batch],
+        [source.copying for source in batch],
+        beams,
+        word_begins(seq2seq.tokenizer, seq2seq.device),
+        before,
+    )
 
 
 class _Limits:

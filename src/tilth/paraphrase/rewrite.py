@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Literal, overload
 from tilth.data.plain import plain_sentence
 from tilth.errors import InputError
 from tilth.models import load_scorer, load_seq2seq
-from tilth.paraphrase.answers import Answer, Found, Rewrite, distance, joined, sentences_of
+from tilth.paraphrase.answers import (
+    Answer,
+    Found,
+    Rewrite,
+    distance,
+    joined,
+    sentences_of,
+)
 from tilth.paraphrase.decoding import Search, decode
 from tilth.paraphrase.similarity import meaning as meanings_of
 from tilth.paraphrase.similarity import wording as wordings_of
@@ -23,6 +30,8 @@ if TYPE_CHECKING:
     from tilth.models.seq2seq import Seq2Seq
 
 BEAMS = 5  # of the published sample code; the paper's own figures are of 20
+# Costs of copying that one search tries side by side, each with some of the beams.
+COPYING = (0.0, 0.6, 1.2, 2.4, 4.8)
 SHORTEST, LONGEST = 0.75, 1.5  # times the input's tokens, section 4.2
 TRIES = 5
 MOST_TRIES, MOST_BEAMS = 100, 256
@@ -53,14 +62,14 @@ class Rewriter:
     @overload
     def rewrite(  # type: ignore[overload-overlap]
         self, texts: Sequence[str], *, meaning: float = ..., wording: float = ...,
-        n: Literal[1] = ..., check: bool = ..., tries: int = ..., beams: int = ...,
-        seed: int = ...,
+        n: Literal[1] = ..., steer: bool = ..., check: bool = ..., tries: int = ...,
+        beams: int = ..., seed: int = ...,
     ) -> list[Rewrite]: ...  # fmt: skip
 
     @overload
     def rewrite(
         self, texts: Sequence[str], *, n: int, meaning: float = ..., wording: float = ...,
-        check: bool = ..., tries: int = ..., beams: int = ..., seed: int = ...,
+        steer: bool = ..., check: bool = ..., tries: int = ..., beams: int = ..., seed: int = ...,
     ) -> list[list[Rewrite]]: ...  # fmt: skip
 
     def rewrite(
@@ -70,6 +79,7 @@ class Rewriter:
         meaning: float = 95.0,
         wording: float = 5.0,
         n: int = 1,
+        steer: bool = True,
         check: bool = False,
         tries: int = TRIES,
         beams: int = BEAMS,
@@ -77,15 +87,18 @@ class Rewriter:
     ) -> list[Rewrite] | list[list[Rewrite]]:
         """Rewrite texts, sentence by sentence.
 
-        A sentence's rewrite is the best of a beam search, as in the paper, that is not the
-        sentence itself. With `check` all that the search found is measured, and sentences of
-        which nothing lies in the asked cell are decoded again, with sampling; the nearest counts.
+        A sentence is searched for side by side at several costs of taking words from it; all that
+        was found is measured, and the nearest is its rewrite: nearest in wording to within a step
+        of 5, then in both. Without `steer` it is the best of one beam search that is not the
+        sentence itself, as in the paper. With `check` sentences of which nothing lies in the asked
+        cell are decoded again, with sampling.
 
         Args:
             texts: of one or several sentences, in the language of the model.
             meaning: 70 to 100, mapped to the tag of its step of 5.
             wording: 0 to 45, likewise; 0 to 10 is one step.
             n: different rewrites of each text; fewer where the search finds fewer.
+            steer: whether copying is made to cost.
             check: whether to look for what lies in the asked cell.
             tries: decodings of a sentence at most, with `check`.
             beams: width of the search; the paper's figures are of 20.
@@ -109,6 +122,7 @@ class Rewriter:
             texts,
             asked_cell(meaning, wording),
             n=n,
+            steer=steer,
             check=check,
             tries=tries,
             beams=beams,
@@ -121,73 +135,71 @@ class Rewriter:
         return [answer[0] for answer in asked] if n == 1 else asked
 
     def rewrites(
-        self,
-        texts: Sequence[str],
-        cell: Cell,
-        *,
-        n: int,
-        check: bool,
-        tries: int,
-        beams: int,
-        seed: int,
-    ) -> list[list[Rewrite]]:
+        self, texts: Sequence[str], cell: Cell, *, n: int, steer: bool, check: bool, tries: int,
+        beams: int, seed: int,
+    ) -> list[list[Rewrite]]:  # fmt: skip
         """Return the rewrites of each text, a list even when n is 1; options as in `rewrite`."""
         pieces = [sentences_of(text) for text in texts]
         unique = list(dict.fromkeys(piece for found in pieces for piece in found))
         beams = max(beams, n)
-        answers = self._search(unique, cell, n, tries if check else 0, beams, seed)
+        answers = self._search(unique, cell, n, steer, tries if check else 0, beams, seed)
         found_of = dict(zip(unique, answers, strict=True))
         return [
             joined(text, found, [found_of[piece] for piece in found], cell)
             for text, found in zip(texts, pieces, strict=True)
         ]
 
-    def _asking(self, cell: Cell) -> Seq2Seq:
-        """Return the model with the cell's tags before every text."""
-        return replace(self.seq2seq, prefix=f"{cell.tags} ")
-
     def _search(
-        self, sentences: list[str], cell: Cell, n: int, tries: int, beams: int, seed: int
-    ) -> list[Answer]:
+        self, sentences: list[str], cell: Cell, n: int, steer: bool, tries: int, beams: int,
+        seed: int,
+    ) -> list[Answer]:  # fmt: skip
         """Return the best rewrites of each sentence, at most n; 0 tries: unchecked."""
         answers = [Answer() for _ in sentences]
         places = list(range(len(sentences)))
+        model = replace(self.seq2seq, prefix=f"{cell.tags} ")
+        if steer:
+            beams = max(1, -(-2 * beams // len(COPYING)))
         for number in range(tries or 1):
             search = Search(
                 beams=beams,
                 # One more than asked for: the sentence itself may be among them.
-                returned=beams if tries else min(beams, n + 1),
+                returned=beams if tries or steer else min(beams, n + 1),
                 shortest=SHORTEST,
                 longest=LONGEST,
                 top_k=_TOP_K if number else None,
                 temperature=_TEMPERATURE + _WARMER * (number - 1) if number else None,
+                copying=COPYING if steer else (),
             )
             chosen = [sentences[place] for place in places]
-            outputs = decode(self._asking(cell), chosen, search, seed=seed * MOST_TRIES + number)
-            measured = self._measured(chosen, outputs, cell, None if tries else n)
+            outputs = decode(model, chosen, search, seed=seed * MOST_TRIES + number)
+            kept = [_others(s, found) for s, found in zip(chosen, outputs, strict=True)]
+            if not (steer or tries):
+                kept = [found[:n] for found in kept]
+            measured = self._measured(chosen, kept, cell)
             for place, written, new in zip(places, outputs, measured, strict=True):
                 answers[place].add(new, n, read=bool(written))
             places = [place for place in places if answers[place].is_open(n)]
         return answers
 
     def _measured(
-        self, sentences: list[str], outputs: list[list[str]], cell: Cell, most: int | None
+        self, sentences: list[str], texts: list[list[str]], cell: Cell
     ) -> list[list[Found]]:
-        """Measure the outputs that are in other words, each once, at most so many a sentence."""
-        kept: list[list[str]] = []
-        for sentence, found in zip(sentences, outputs, strict=True):
-            itself = plain_sentence(sentence)
-            other = [text for text in dict.fromkeys(found) if text.strip()]
-            kept.append([text for text in other if plain_sentence(text) != itself][:most])
-        first = [s for s, found in zip(sentences, kept, strict=True) for _ in found]
-        second = [text for found in kept for text in found]
+        first = [s for s, found in zip(sentences, texts, strict=True) for _ in found]
+        second = [text for found in texts for text in found]
         meanings = meanings_of(first, second, self.scorer).tolist()
         wordings = wordings_of(first, second).tolist()
         measured = iter(
             Found(text, m, w, distance(cell, m, w))
             for text, m, w in zip(second, meanings, wordings, strict=True)
         )
-        return [[next(measured) for _ in found] for found in kept]
+        return [[next(measured) for _ in found] for found in texts]
+
+
+def _others(sentence: str, outputs: list[str]) -> list[str]:
+    """Return the outputs that are in other words, each once."""
+    itself = plain_sentence(sentence)
+    some = [text for text in dict.fromkeys(outputs) if text.strip()]
+    return [text for text in some if plain_sentence(text) != itself]
 
 
 def load_paraphraser(

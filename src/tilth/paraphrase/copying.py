@@ -1,0 +1,73 @@
+"""A search in which taking words from the source in a row costs, so that wording can be steered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Of the cost: for any word of the source, and more for each word before it that is the same.
+_SHARES = (0.15, 0.35, 0.25, 0.25)
+_WORD_BEGINS = ("\u0120", "\u2581")  # as byte-level and sentence-piece vocabularies mark it
+
+
+class Copying:
+    """Takes a cost off the score of each word with which an output goes on as its source does.
+
+    BLEU counts words, pairs, triples and fours in a row; so does the cost: it is whole for the
+    fourth word in a row. Pieces inside a word cost nothing, so that names stay whole.
+
+    Args:
+        sources: token ids of each text.
+        costs: of each text, in logits.
+        beams: of the search.
+        begins: which entries of the vocabulary begin a word. # (vocabulary,)
+        before: tokens of the output that are not its text's.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Sequence[int]],
+        costs: Sequence[float],
+        beams: int,
+        begins: Tensor,
+        before: int,
+    ) -> None:
+        longest = max(map(len, sources))
+        ids = torch.full((len(sources), longest), -1)  # (texts, longest)
+        for row, source in enumerate(sources):
+            ids[row, : len(source)] = torch.tensor(source)
+        self.next = ids.repeat_interleave(beams, dim=0).to(begins.device)  # (rows, longest)
+        word = begins[self.next.clamp(min=0)] & (self.next >= 0)
+        cost = torch.tensor(costs).repeat_interleave(beams).to(begins.device)
+        self.cost = word * cost[:, None]  # (rows, longest)
+        self.before = before
+
+    def __call__(self, ids: Tensor, scores: Tensor) -> Tensor:
+        """Return the scores of the next token, (rows, vocabulary)."""
+        written = ids.shape[1] - self.before
+        same = torch.ones_like(self.next, dtype=torch.bool)
+        share = torch.full(self.next.shape, _SHARES[0], device=scores.device)
+        for back in range(1, min(written, len(_SHARES) - 1) + 1):
+            moved = torch.full_like(self.next, -2)  # the source's tokens `back` places before
+            moved[:, back:] = self.next[:, :-back]
+            same &= moved == ids[:, -back, None]
+            share += same * _SHARES[back]
+        taken = torch.zeros_like(scores).scatter_reduce_(
+            1, self.next.clamp(min=0), (share * self.cost).to(scores.dtype), "amax"
+        )
+        return scores - taken
+
+
+@lru_cache(maxsize=4)
+def _begins(tokenizer: Any) -> Tensor:
+    names = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    return torch.tensor([str(name).startswith(_WORD_BEGINS) for name in names])
+
+
+def word_begins(tokenizer: Any, device: torch.device) -> Tensor:
+    """Return which entries of a vocabulary begin a word, (vocabulary,)."""
+    return _begins(tokenizer).to(device)
