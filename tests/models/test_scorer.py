@@ -290,3 +290,7 @@ def test_the_starter_tells_a_paraphrase_from_another_sentence() -> None:
     assert unrelated < 20
     swapped = scorer.scores(second, first)
     np.testing.assert_allclose(swapped, [equal, paraphrase, related, unrelated], atol=10)
+
+
+def test_the_starter_has_one_fingerprint() -> None:
+    assert load_scorer().fingerprint == load_scorer().fingerprint
