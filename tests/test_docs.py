@@ -51,8 +51,9 @@ def test_commands_parse(page: str, line: str) -> None:
     name, *arguments = shlex.split(line)
     command: Any = typer.main.get_command(app)
     while hasattr(command, "get_command"):  # a group, such as `tilth` or `tilth train`
-        name, *arguments = arguments
-        command = command.get_command(command.make_context("tilth", [name]), name)
+        context = command.make_context(name, arguments)
+        left = [*context._protected_args, *context.args]
+        name, command, arguments = command.resolve_command(context, left)
         assert command is not None, f"{page}: {line}"
     command.make_context(name, arguments).close()
 
