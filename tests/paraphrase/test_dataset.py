@@ -115,6 +115,26 @@ def test_class_labels_keep_their_names(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert "| train | yes | 1 |" in (tmp_path / "run" / "dataset" / "README.md").read_text()
 
 
+def test_what_was_rewritten_can_be_rewritten_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    rewriter, _ = fake_rewriter(monkeypatch, write)
+    once = paraphrase_set([{"text": "It is so.", "model": "gpt2"}], rewriter)
+    twice = paraphrase_set(once.remove_columns("before_model"), rewriter)
+    assert once["model"] == ["fake"]
+    assert once["before_model"] == ["gpt2"]
+    assert twice["before_original"] == ["It is so."]
+    assert twice["original"] == once["text"]
+
+
+def test_originals_stay_as_they_were(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    rewriter, _ = fake_rewriter(monkeypatch, write)
+    rows = paraphrase_set([{"text": "It is\r\n so. "}], rewriter, originals=True)
+    assert rows["original"][:] == ["It is\r\n so. "] * 2
+    assert rows["text"][0] == "It is\r\n so. "
+    rewriter, _ = fake_rewriter(monkeypatch, lambda _, __: [])
+    with pytest.raises(TilthError, match="0 rows rewritten"):
+        paraphrase_set(ROWS[:1], rewriter, originals=True, out=tmp_path / "run")
+
+
 def test_an_interrupted_run_goes_on_and_gives_the_same_rows(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -154,7 +174,8 @@ def test_other_settings_on_the_same_folder_are_refused(
         ([{"text": "Hi."}], {"columns": ["txt"]}, "no column 'txt': there are text"),
         ([{"a": "Hi.", "b": "Ho."}], {}, "which column holds the texts"),
         ([{"text": 4}], {}, "holds int64"),
-        ([{"text": "Hi.", "meaning": 1}], {}, "'meaning' is there already"),
+        ([{"text": "Hi.", "model": 1, "before_model": 2}], {}, "'before_model' is in the way"),
+        ([{"original": "Hi."}], {"columns": ["original"]}, "'original' is in the way"),
         ([{"tokens": ["Hi"], "tags": ["O"]}], {}, "holds tokens"),
         ([{"text": "Hi."}], {"columns": ["text", "text"]}, "named twice"),
         ([{"text": "Hi."}], {"part_size": 0}, "part-size is 0"),

@@ -96,6 +96,23 @@ def test_several_sentences_are_rewritten_one_by_one(monkeypatch: pytest.MonkeyPa
     assert found[1].text == "Rain fell from dawn to dusk."
 
 
+def test_what_is_broken_or_has_lost_the_meaning_is_no_rewrite(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rewriter, _ = fake_rewriter(
+        monkeypatch, lambda _, __: [f"{FAR}\ufffd", "A toy.", FAR], lambda _, text: 2.0 * len(text)
+    )
+    found = rewriter.rewrite([SENTENCE], n=3)[0]
+    assert [one.text for one in found] == [FAR]
+
+
+def test_tags_inside_a_text_are_no_tags(monkeypatch: pytest.MonkeyPatch) -> None:
+    rewriter, outputs = fake_rewriter(monkeypatch, lambda _, __: [FAR])
+    found = rewriter.rewrite(["Say <BLEU40> and <eos> aloud."])[0]
+    assert outputs.calls[0][1] == ["Say < BLEU40> and < eos> aloud."]
+    assert found.source == "Say <BLEU40> and <eos> aloud."
+
+
 @pytest.mark.parametrize("text", ["", "  \n\t "])
 def test_an_empty_text_has_a_problem(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     rewriter, _ = fake_rewriter(monkeypatch, lambda _, __: [FAR])

@@ -190,12 +190,12 @@ def test_figure_3_has_a_step_for_each_tag_pair(data: Path, tmp_path: Path, fakes
     assert set(fakes.rewrites) == wanted
     assert fakes.greedy == [True, True]
     found = cells(table)
-    assert len(found) == 13
-    assert found["meaning 95, wording 20, one try"] == {
+    assert len(found) == 19
+    assert found["meaning 95, wording 20, steered"] == {
         "meaning": 96.0, "wording": 32.0, "inside the cell, %": 0.0, "wording near, %": 0.0,
         "same as source, %": 0.0,
     }  # fmt: skip
-    assert found["meaning 95, wording 5, one try"]["wording near, %"] == 100.0  # 10 to 15
+    assert found["meaning 95, wording 5, steered"]["wording near, %"] == 100.0  # 10 to 15
     assert found["meaning 70, wording 40, checked"] == {
         "meaning": 71.0, "wording": 41.0, "inside the cell, %": 100.0, "wording near, %": 100.0,
         "same as source, %": 0.0,
@@ -204,7 +204,7 @@ def test_figure_3_has_a_step_for_each_tag_pair(data: Path, tmp_path: Path, fakes
         "meaning": 92.0, "wording": 100.0, "same as source, %": 100.0
     }  # fmt: skip
     page = (folder / "report.html").read_text()
-    assert page.count('role="img"') == 13
+    assert page.count('role="img"') == 19
     assert page.count('class="frame"') == 12
     fakes.rewrites.clear()
     assert run(FIG3, data, tmp_path / "out")[0] == table
@@ -222,7 +222,7 @@ def test_both_figures_share_sentences_and_greedy_round_trips(
     assert fakes.greedy == []
     assert sentences.stat().st_mtime_ns == before
     rows = pq.read_table(
-        tmp_path / "out/starter/steps/rewrite-95-5-tries1/parts/part-00000.parquet"
+        tmp_path / "out/starter/steps/rewrite-95-5-steered/parts/part-00000.parquet"
     )
     assert rows["original"][0].as_py() == pq.read_table(sentences)["text"][0].as_py()
 

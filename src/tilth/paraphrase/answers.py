@@ -12,7 +12,7 @@ from tilth.paraphrase.similarity import wording as wordings_of
 from tilth.paraphrase.tags import Cell, cell_of, near
 
 _EDGE, _BEYOND = 1e-6, 200.0
-EMPTY, TOO_LONG, NOTHING = "empty", "too long", "no other words found"
+EMPTY, TOO_LONG, NOTHING = "empty", "too long", "no rewrite found"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,8 @@ class Rewrite:
         inside: whether both measured values lie in the cell that was asked for.
         tries: decodings made for it; of several sentences the most.
         problem: why there is no rewrite: `empty`, `too long` (a sentence longer than the model
-            reads), `no other words found` (nothing but the text itself came out); else None.
+            reads), `no rewrite found` (only the text itself came out, or what had lost its
+            meaning); else None.
     """
 
     text: str

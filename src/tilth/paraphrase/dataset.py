@@ -156,12 +156,13 @@ def run_paraphrase(
         raise InputError(f"{where}the set has no rows: give texts")
     chosen = text_columns(rows, where, columns)
     added = [name for column in chosen for name in measured(column, chosen)] + list(ORIGIN)
-    taken = next((name for name in added if name in rows.column_names), None)
-    if taken is not None:
-        raise InputError(
-            f"{where}column {taken!r} is there already, and the rewrites need one of that name: "
-            "rename it, or leave it out"
-        )
+    # Sets that tilth made have some of these columns: theirs stay, under another name.
+    taken = {name: f"before_{name}" for name in added if name in rows.column_names}
+    clash = next((new for new in taken.values() if new in rows.column_names), None)
+    if clash is not None or set(taken) & set(chosen):
+        name = clash or next(iter(set(taken) & set(chosen)))
+        raise InputError(f"{where}column {name!r} is in the way of a new one: rename it")
+    rows = rows.rename_columns(taken)
     run = Run.open(
         out,
         command=COMMAND,
@@ -184,8 +185,8 @@ def run_paraphrase(
         size = asked.part_size
         progress.skip(sum(min(size, len(rows) - part * size) for part in run.done()))
         complete(run, maker.part, progress=progress)
-        kept, drops = _write(run, rows.features, chosen)
-    if not kept:
+        made, drops = _write(run, rows.features, chosen)
+    if not made:
         reasons = ", ".join(f"{count} {reason}" for reason, count in drops.items())
         raise TilthError(
             f"{out}: 0 rows rewritten of {len(rows)} ({reasons}): `tilth report {out}` shows them; "
@@ -213,7 +214,8 @@ class _Maker:
         out = Rows(table, self.columns, self.asked, self.rewriter.seq2seq.name)
         for row in range(len(table)):
             sides = [texts[name][row] for name in self.columns]
-            out.add(row, start + row, sides, [found[side] if side else None for side in sides])
+            raw = [table[name][row].as_py() for name in self.columns]
+            out.add(row, start + row, raw, [found[side] if side else None for side in sides])
         made = out.table()
         dropped = len(made) - made[DROP_REASON].null_count
         progress.advance(done=len(table), kept=len(made) - dropped, dropped=dropped)
@@ -238,9 +240,10 @@ def _clean(text: Any) -> str:
 
 
 def _write(run: Run, features: Features, columns: tuple[str, ...]) -> tuple[int, Counter[str]]:
-    """Write the finished set from the parts; return how many rows are kept, and the drops."""
+    """Write the finished set from the parts; return how many rewrites there are, and the drops."""
     from datasets import Features
 
+    made = 0
     labels: Counter[str] = Counter()
     drops: Counter[str] = Counter()
     label = next((name for name in ("label", "labels") if name in features), None)
@@ -252,13 +255,14 @@ def _write(run: Run, features: Features, columns: tuple[str, ...]) -> tuple[int,
         for table in _tables(run):
             dropped = pc.is_valid(table[DROP_REASON])
             kept = table.filter(pc.invert(dropped)).drop_columns([DROP_REASON])
+            made += pc.sum(pc.greater(kept["rewrite"], 0)).as_py() or 0
             names = kept[label].to_pylist() if label else [""] * len(kept)
             labels.update(_label_name(full[label] if label else None, name) for name in names)
             drops.update(table[DROP_REASON].drop_null().to_pylist())
             writer.write(kept)
             writer.write(table.filter(dropped), config="dropped")
         writer.write_card(_card(run, labels, drops, columns))
-    return sum(labels.values()), drops
+    return made, drops
 
 
 def _tables(run: Run) -> Iterator[pa.Table]:

@@ -5,6 +5,7 @@ Reference: Ogasa, Kajiwara and Arase, sections 3.3 and 4.2.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, overload
@@ -35,6 +36,8 @@ COPYING = (0.0, 0.6, 1.2, 2.4, 4.8)
 SHORTEST, LONGEST = 0.75, 1.5  # times the input's tokens, section 4.2
 TRIES = 5
 MOST_TRIES, MOST_BEAMS = 100, 256
+LEAST_MEANING = 50.0  # below it an output is no rewrite of its sentence
+_BROKEN = re.compile("[\x00-\x08\x0e-\x1f\ufffd]")  # characters of which a part is missing
 # Tries after the first draw; a little warmer each time, so that they differ.
 _TOP_K, _TEMPERATURE, _WARMER = 20, 1.0, 0.2
 
@@ -141,7 +144,7 @@ class Rewriter:
         """Return the rewrites of each text, a list even when n is 1; options as in `rewrite`."""
         pieces = [sentences_of(text) for text in texts]
         unique = list(dict.fromkeys(piece for found in pieces for piece in found))
-        beams = max(beams, n)
+        beams = max(beams, n + 1)  # the sentence itself may be among what is found
         answers = self._search(unique, cell, n, steer, tries if check else 0, beams, seed)
         found_of = dict(zip(unique, answers, strict=True))
         return [
@@ -157,13 +160,14 @@ class Rewriter:
         answers = [Answer() for _ in sentences]
         places = list(range(len(sentences)))
         model = replace(self.seq2seq, prefix=f"{cell.tags} ")
+        tokenizer = self.seq2seq.tokenizer
+        marks = [mark for mark in {*tokenizer.all_special_tokens, *TAGS} if len(mark) > 1]
         if steer:
             beams = max(1, -(-2 * beams // len(COPYING)))
         for number in range(tries or 1):
             search = Search(
                 beams=beams,
-                # One more than asked for: the sentence itself may be among them.
-                returned=beams if tries or steer else min(beams, n + 1),
+                returned=beams,
                 shortest=SHORTEST,
                 longest=LONGEST,
                 top_k=_TOP_K if number else None,
@@ -171,11 +175,12 @@ class Rewriter:
                 copying=COPYING if steer else (),
             )
             chosen = [sentences[place] for place in places]
-            outputs = decode(model, chosen, search, seed=seed * MOST_TRIES + number)
+            asked = [_without_marks(sentence, marks) for sentence in chosen]
+            outputs = decode(model, asked, search, seed=seed * MOST_TRIES + number)
             kept = [_others(s, found) for s, found in zip(chosen, outputs, strict=True)]
-            if not (steer or tries):
-                kept = [found[:n] for found in kept]
             measured = self._measured(chosen, kept, cell)
+            if not (steer or tries):  # the search's own order counts, not the nearest
+                measured = [found[:n] for found in measured]
             for place, written, new in zip(places, outputs, measured, strict=True):
                 answers[place].add(new, n, read=bool(written))
             places = [place for place in places if answers[place].is_open(n)]
@@ -192,14 +197,25 @@ class Rewriter:
             Found(text, m, w, distance(cell, m, w))
             for text, m, w in zip(second, meanings, wordings, strict=True)
         )
-        return [[next(measured) for _ in found] for found in texts]
+        return [
+            [one for one in [next(measured) for _ in found] if one.meaning >= LEAST_MEANING]
+            for found in texts
+        ]
 
 
 def _others(sentence: str, outputs: list[str]) -> list[str]:
-    """Return the outputs that are in other words, each once."""
+    """Return the outputs that are whole and in other words, each once."""
     itself = plain_sentence(sentence)
-    some = [text for text in dict.fromkeys(outputs) if text.strip()]
+    some = [text for text in dict.fromkeys(outputs) if text.strip() and not _BROKEN.search(text)]
     return [text for text in some if plain_sentence(text) != itself]
+
+
+def _without_marks(sentence: str, marks: Sequence[str]) -> str:
+    """Return a sentence in which nothing is read as a tag or as an end."""
+    for mark in marks:
+        if mark in sentence:
+            sentence = sentence.replace(mark, f"{mark[0]} {mark[1:]}")
+    return sentence
 
 
 def load_paraphraser(

@@ -35,7 +35,7 @@ class Rows:
         } | {name: [] for name in ORIGIN}
 
     def add(
-        self, row: int, source_row: int, sides: list[str], found: list[list[Rewrite] | None]
+        self, row: int, source_row: int, sides: list[str | None], found: list[list[Rewrite] | None]
     ) -> None:
         """Add what became of a row."""
         problem = next(
@@ -57,7 +57,7 @@ class Rows:
             self._append(row, source_row, number + 1, sides, some, None)
 
     def _append(
-        self, row: int, source_row: int, number: int, sides: list[str],
+        self, row: int, source_row: int, number: int, sides: list[str | None],
         rewrites: Sequence[Rewrite | None], problem: str | None,
     ) -> None:  # fmt: skip
         self._take.append(row)
@@ -70,7 +70,7 @@ class Rows:
         made = [rewrite for rewrite in rewrites if rewrite is not None]
         for name, value in (
             ("source_row", source_row),
-            ("source_id", text_id("\x1f".join(sides))),
+            ("source_id", text_id("\x1f".join(side or "" for side in sides))),
             ("rewrite", number),
             ("asked_meaning", self._asked.meaning if number else None),
             ("asked_wording", self._asked.wording if number else None),
