@@ -205,7 +205,7 @@ def test_figure_3_has_a_step_for_each_tag_pair(data: Path, tmp_path: Path, fakes
     }  # fmt: skip
     page = (folder / "report.html").read_text()
     assert page.count('role="img"') == 19
-    assert page.count('class="frame"') == 12
+    assert page.count('class="frame"') == 18
     fakes.rewrites.clear()
     assert run(FIG3, data, tmp_path / "out")[0] == table
     assert fakes.rewrites == []
