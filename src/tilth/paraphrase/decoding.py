@@ -26,7 +26,7 @@ _MULTIPLE = 8
 # Of caches and scores over the vocabulary. Fixed, not of the free memory: the batches, and with
 # them what is sampled, must not depend on the machine's load.
 _BYTES = 768 * 2**20
-_BEAM_ROWS = 160
+_BEAM_ROWS = 80
 # Without a limit asked for, an output ends at twice the source's tokens and some.
 _LONGEST, _MORE = 2.0, 16
 # Neutral values for what models' own generation configs hold from other uses, such as the
