@@ -194,7 +194,7 @@ class _Tally:
         return RewriteSummary(
             asked_meaning=self._settings["meaning"],
             asked_wording=self._settings["wording"],
-            asked_tries=self._settings["tries"],
+            asked_tries=self._settings["tries"] if self._settings["check"] else 1,
             rows=self.rows,
             asked_rewrites=self.rows * self._settings["n"],
             kept=self._kept,
