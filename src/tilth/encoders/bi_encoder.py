@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from dataclasses import asdict
@@ -65,13 +64,10 @@ def train_encoder(
         Schick and Schütze 2021, arXiv 2104.07540, section 4. The batches of like lengths are
         ours; the paper draws them at random.
     """
-    try:
-        settings = Training(**training).for_base(base)
-    except TypeError:
-        known = Training.__dataclass_fields__
-        wrong = next(name for name in training if name not in known)
-        raise InputError(f"no setting {wrong!r}: there are {', '.join(known)}") from None
-    _one_process(device)
+    from tilth.models.training import refuse_several, settings_of
+
+    settings = settings_of(Training, training).for_base(base)
+    refuse_several(device)
     parts = read_pairs(pairs, seed=settings.seed)
     encoder = load_encoder(
         base, pooling=settings.pooling, max_length=settings.max_length, device=device
@@ -106,18 +102,6 @@ def _is_path(pairs: object) -> bool:
     return isinstance(pairs, str | Path) and Path(pairs).exists()
 
 
-def _one_process(device: str) -> None:
-    """Refuse what the trainer would do otherwise than asked."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise InputError("training runs in one process: start it without accelerate launch")
-    if device.startswith("cuda:") and device != "cuda:0":
-        number = device.partition(":")[2]
-        raise InputError(
-            f"device {device!r}: training takes the first GPU it sees: set "
-            f"CUDA_VISIBLE_DEVICES={number} and give --device cuda"
-        )
-
-
 def _train(
     encoder: SentenceTransformer, parts: Pairs, settings: Training, run: Run, *, quiet: bool
 ) -> pa.Table:
@@ -140,7 +124,8 @@ def _fit(
     quiet: bool,
 ) -> pa.Table:
     """Train the encoder in place; return step, Spearman x 100 and loss at each checkpoint."""
-    from tilth.encoders.trainer import begin, last_checkpoint, learning_curve, make_trainer, resume
+    from tilth.encoders.trainer import learning_curve, make_trainer, resume
+    from tilth.models.training import all_finite, begin, last_checkpoint
 
     device = choose_device(str(encoder.device))
     bfloat16 = choose_precision(settings.precision, device) is torch.bfloat16
@@ -152,6 +137,6 @@ def _fit(
         checkpoint = last_checkpoint(folder)
         history = resume(trainer, checkpoint, steps) if checkpoint else begin(trainer)
     encoder.eval()
-    if not all(torch.isfinite(weight).all() for weight in encoder.parameters()):
+    if not all_finite(encoder):
         raise TilthError("training gave weights that are no numbers: lower --learning-rate")
     return pa.table(learning_curve(history))

@@ -12,10 +12,11 @@ from sentence_transformers.sentence_transformer.data_collator import (
     SentenceTransformerDataCollator,
 )
 from sentence_transformers.sentence_transformer.losses import CosineSimilarityLoss
-from transformers import PrinterCallback, TrainerCallback, TrainerState
+from transformers import PrinterCallback, TrainerState
 
 from tilth.encoders.batches import LengthGrouped
 from tilth.encoders.validation import METRIC, Validation
+from tilth.models.training import CountSteps, go_on, load_best, state_of
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -34,32 +35,14 @@ class _Trainer(SentenceTransformerTrainer):
         """Leave the model card alone: the run folder says how the model was made."""
 
 
-class _Follow(TrainerCallback):
+class _Follow(CountSteps):
     """Shows progress, and sees to a checkpoint after the last step."""
 
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-
-    def on_train_begin(
-        self,
-        args: TrainingArguments,  # noqa: ARG002
-        state: TrainerState,
-        control: TrainerControl,  # noqa: ARG002
-        **_: Any,
-    ) -> None:
-        """Count the steps of an earlier session."""
-        if state.global_step:
-            self._progress.skip(state.global_step)
-
     def on_step_end(
-        self,
-        args: TrainingArguments,  # noqa: ARG002
-        state: TrainerState,
-        control: TrainerControl,
-        **_: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
     ) -> None:
-        """Count a step."""
-        self._progress.advance(done=1)
+        """Count a step; after the last one, measure and save."""
+        super().on_step_end(args, state, control, **more)
         if state.global_step >= state.max_steps:
             control.should_evaluate = control.should_save = control.should_log = True
 
@@ -137,29 +120,13 @@ def _preprocess(encoder: SentenceTransformer, texts: list[str], **options: Any) 
     return features
 
 
-def begin(trainer: SentenceTransformerTrainer) -> list[dict[str, Any]]:
-    """Train from the first step; return what was logged."""
-    trainer.train()
-    return list(trainer.state.log_history)
-
-
 def resume(
     trainer: SentenceTransformerTrainer, checkpoint: Path, steps: int
 ) -> list[dict[str, Any]]:
     """Train from a checkpoint on; one of the last step only lacks that the best is loaded."""
-    state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
-    if state.global_step < steps:
-        trainer.train(resume_from_checkpoint=str(checkpoint))
-        return list(trainer.state.log_history)
-    trainer.state = state
-    trainer._load_best_model()
-    return list(state.log_history)
-
-
-def last_checkpoint(folder: Path) -> Path | None:
-    """Return the last whole checkpoint in a folder."""
-    whole = [path.parent for path in folder.glob("checkpoint-*/trainer_state.json")]
-    return max(whole, key=lambda path: int(path.name.partition("-")[2]), default=None)
+    if state_of(checkpoint).global_step < steps:
+        return go_on(trainer, checkpoint)
+    return load_best(trainer, checkpoint)
 
 
 def learning_curve(history: list[dict[str, Any]]) -> dict[str, list[Any]]:

@@ -82,15 +82,12 @@ def train_rewriter(
     Reference:
         Ogasa, Kajiwara and Arase, sections 3.3 and 4.2.
     """
-    try:
-        settings = RewriterTraining(**training).for_base(base)
-    except TypeError:
-        known = RewriterTraining.__dataclass_fields__
-        wrong = next(name for name in training if name not in known)
-        raise InputError(f"no setting {wrong!r}: there are {', '.join(known)}") from None
+    from tilth.models.training import refuse_several, settings_of
+
+    settings = settings_of(RewriterTraining, training).for_base(base)
     if out is None:
         raise InputError("no run folder is given: say with out where the model goes")
-    _one_process(device)
+    refuse_several(device)
     refuse_inside(Path(out), *(str(one) for one in (corpus, base) if isinstance(one, (str, Path))))
     parts = read_corpus(corpus)
     seq2seq = load_seq2seq(base, device=device, precision="float32")
@@ -138,30 +135,12 @@ def add_tags(seq2seq: Seq2Seq, seed: int) -> int:
     return len(missing)
 
 
-def _one_process(device: str) -> None:
-    """Refuse what the trainer would do otherwise than asked."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise InputError("training runs in one process: start it without accelerate launch")
-    if device.startswith("cuda:") and device != "cuda:0":
-        number = device.partition(":")[2]
-        raise InputError(
-            f"device {device!r}: training takes the first GPU it sees: set "
-            f"CUDA_VISIBLE_DEVICES={number} and give --device cuda"
-        )
-
-
 def _train(
     seq2seq: Seq2Seq, parts: Corpus, settings: RewriterTraining, run: Run, *, quiet: bool
 ) -> pa.Table:
     """Train in a run folder, save the model and return the learning curve."""
-    from tilth.paraphrase.trainer import (
-        all_finite,
-        begin,
-        last_checkpoint,
-        learning_curve,
-        make_trainer,
-        resume,
-    )
+    from tilth.models.training import all_finite, begin, last_checkpoint
+    from tilth.paraphrase.trainer import learning_curve, make_trainer, resume
 
     add_tags(seq2seq, settings.seed)
     limit = min(seq2seq.positions, settings.max_length or seq2seq.positions)

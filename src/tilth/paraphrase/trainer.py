@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 from transformers import (
     PrinterCallback,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
-    TrainerCallback,
     TrainerState,
 )
 
+from tilth.models.training import CountSteps, go_on, load_best, state_of
 from tilth.paraphrase.pairs import LikeLengths
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class _Trainer(Seq2SeqTrainer):
         return self._sampler
 
 
-class _Follow(TrainerCallback):
+class _Follow(CountSteps):
     """Shows progress, saves now and then, and stops when the loss no longer falls.
 
     What it knows it reads from the log, which each checkpoint holds: so a training that was
@@ -50,28 +49,14 @@ class _Follow(TrainerCallback):
     """
 
     def __init__(self, progress: Progress, patience: int, save_every: int) -> None:
-        self._progress, self._patience, self._save_every = progress, patience, save_every
-
-    def on_train_begin(
-        self,
-        args: TrainingArguments,  # noqa: ARG002
-        state: TrainerState,
-        control: TrainerControl,  # noqa: ARG002
-        **_: Any,
-    ) -> None:
-        """Count the steps of an earlier session."""
-        if state.global_step:
-            self._progress.skip(state.global_step)
+        super().__init__(progress)
+        self._patience, self._save_every = patience, save_every
 
     def on_step_end(
-        self,
-        args: TrainingArguments,  # noqa: ARG002
-        state: TrainerState,
-        control: TrainerControl,
-        **_: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
     ) -> None:
         """Count a step, save after some."""
-        self._progress.advance(done=1)
+        super().on_step_end(args, state, control, **more)
         if state.global_step % self._save_every == 0:
             control.should_save = control.should_log = True
 
@@ -160,34 +145,14 @@ def make_trainer(
     return trainer
 
 
-def begin(trainer: Seq2SeqTrainer) -> list[dict[str, Any]]:
-    """Train from the first step; return what was logged."""
-    trainer.train()
-    return list(trainer.state.log_history)
-
-
 def resume(
     trainer: Seq2SeqTrainer, checkpoint: Path, steps: int, patience: int
 ) -> list[dict[str, Any]]:
     """Train from a checkpoint on; where training was over, only the best is loaded."""
-    state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+    state = state_of(checkpoint)
     if state.global_step < steps and not is_over(state.log_history, patience):
-        trainer.train(resume_from_checkpoint=str(checkpoint))
-        return list(trainer.state.log_history)
-    # The folder may have been moved since: the best lies beside the last.
-    if state.best_model_checkpoint is not None:
-        state.best_model_checkpoint = str(
-            checkpoint.parent / Path(state.best_model_checkpoint).name
-        )
-    trainer.state = state
-    trainer._load_best_model()
-    return list(state.log_history)
-
-
-def last_checkpoint(folder: Path) -> Path | None:
-    """Return the last whole checkpoint in a folder; its state is written last."""
-    whole = [path.parent for path in folder.glob("checkpoint-*/trainer_state.json")]
-    return max(whole, key=lambda path: int(path.name.partition("-")[2]), default=None)
+        return go_on(trainer, checkpoint)
+    return load_best(trainer, checkpoint)
 
 
 def learning_curve(history: Sequence[dict[str, Any]]) -> pa.Table:
@@ -206,8 +171,3 @@ def learning_curve(history: Sequence[dict[str, Any]]) -> pa.Table:
                 column.append(value)
             epoch_begun, total = step, 0.0
     return pa.table(columns)
-
-
-def all_finite(model: torch.nn.Module) -> bool:
-    """Tell whether every weight is a number."""
-    return all(bool(torch.isfinite(weight).all()) for weight in model.parameters())
