@@ -21,6 +21,14 @@ Precision = Annotated[
         "at it.",
     ),
 ]
+TrainingPrecision = Annotated[
+    str,
+    typer.Option(
+        "--precision",
+        help="auto, float32 or bfloat16 (autocast); auto is bfloat16 where the hardware is fast "
+        "at it.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
 Model = Annotated[

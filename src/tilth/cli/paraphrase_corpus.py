@@ -30,13 +30,7 @@ def corpus(
     ] = None,
     validation: Annotated[int, typer.Option(help="Pairs to stop training with.")] = 2_700,
     test: Annotated[int, typer.Option(help="Pairs to measure with.")] = 2_700,
-    scorer: Annotated[
-        str,
-        typer.Option(
-            help="Measures meaning where it is not known: starter, a cross-encoder's folder or "
-            "hub id, or cosine:ENCODER."
-        ),
-    ] = "starter",
+    scorer: options.Scorer = "starter",
     metric: Annotated[
         str, typer.Option(help="Measures wording where it is not known: bleu or chrf.")
     ] = "bleu",

@@ -53,13 +53,7 @@ def encoder(
     ] = False,
     seed: Annotated[int, typer.Option(help="Same pairs, settings and seed, same weights.")] = 0,
     device: options.Device = "auto",
-    precision: Annotated[
-        str,
-        typer.Option(
-            help="auto, float32 or bfloat16 (autocast); auto is bfloat16 where the hardware is "
-            "fast at it."
-        ),
-    ] = "auto",
+    precision: options.TrainingPrecision = "auto",
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
     json: options.Json = False,
