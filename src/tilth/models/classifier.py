@@ -1,0 +1,316 @@
+"""From a name to a classifier or tagger: finished, or an encoder with a fresh head to train."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tilth.errors import InputError
+from tilth.models.device import choose_device
+from tilth.models.encoder import quietly
+from tilth.models.fingerprint import sampled_values
+from tilth.models.source import Source, find_source, hub_answers, not_reached
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+Kind: TypeAlias = Literal["class", "multi", "tags"]
+STARTERS = {"starter": "encoder", "starter-small": "small", "starter-scorer": "scorer"}
+# What architectures call their dropouts.
+DROPOUTS = (
+    "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob",
+    "dropout", "attention_dropout", "activation_dropout", "embedding_dropout", "mlp_dropout",
+    "classifier_dropout", "seq_classif_dropout", "pooler_dropout", "cls_dropout",
+    "summary_last_dropout",
+)  # fmt: skip
+_WRITERS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+_PROBLEMS = {"class": "single_label_classification", "multi": "multi_label_classification"}
+_LONGEST = 512  # tokens, for a model that names no limit
+# Kinds whose first positions stand for padding.
+_SHIFTED = (
+    "roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "longformer", "data2vec-text", "mpnet",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Classifier:
+    """A loaded classifier or tagger.
+
+    Attributes:
+        model: the transformers model, float32, in evaluation mode on its device.
+        tokenizer: its tokenizer.
+        kind: `class`: each text has one class; `multi`: any number of them; `tags`: each token
+            has a tag.
+        labels: the classes or tags, in the order of the outputs.
+        name: what the user asked for.
+        max_length: tokens read of a text.
+        fresh: the weights that were drawn anew, to be trained; none of a finished one.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    kind: Kind
+    labels: list[str]
+    name: str
+    max_length: int
+    fresh: frozenset[str] = frozenset()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return torch.device(self.model.device)
+
+    def save(self, folder: Path) -> None:
+        """Save model and tokenizer as a transformers folder, weights as safetensors."""
+        with quietly():
+            self.model.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
+
+    def probabilities(
+        self, texts: Sequence[str | tuple[str, ...]], **options: Any
+    ) -> NDArray[np.float32]:
+        """Return each text's probabilities of the classes, (texts, labels).
+
+        Args:
+            texts: texts, or the two of each pair.
+            options: see `tilth.models.labelling.probabilities`.
+        """
+        from tilth.models.labelling import probabilities
+
+        rows = [(text,) if isinstance(text, str) else text for text in texts]
+        return probabilities(self, rows, **options)
+
+    def tag_probabilities(
+        self, tokens: Sequence[Sequence[str]], **options: Any
+    ) -> list[NDArray[np.float32]]:
+        """Return each sentence's probabilities of its tokens' tags, (tokens, tags).
+
+        Args:
+            tokens: the tokens of each sentence.
+            options: see `tilth.models.labelling.tag_probabilities`.
+        """
+        from tilth.models.labelling import tag_probabilities
+
+        return tag_probabilities(self, tokens, **options)
+
+
+def load_classifier(name: str, *, device: str = "auto") -> Classifier:
+    """Load a finished classifier or tagger by name, in float32.
+
+    Args:
+        name: the run of a training, a folder or a hub id.
+        device: `auto`, `cpu`, `cuda` or `cuda:N`.
+
+    Raises:
+        InputError: there is no such model, or its weights hold no classifying head.
+    """
+    place = choose_device(device)
+    source = _source(name)
+    config, tokenizer, local = _config(source, name)
+    kinds = [str(kind) for kind in getattr(config, "architectures", None) or []]
+    heads = [kind for kind in kinds if kind.endswith("ForTokenClassification")]
+    if not heads and not any(kind.endswith("ForSequenceClassification") for kind in kinds):
+        raise InputError(
+            f"model {name!r} has no classifying head ({', '.join(kinds) or config.model_type}): "
+            f"train one, tilth train classifier --base {name}"
+        )
+    is_tagger = bool(heads)
+    model, missing = _model(source, name, config, is_tagger=is_tagger, local=local)
+    if missing:
+        raise InputError(
+            f"model {name!r} has no trained head ({missing[0]} is not in its weights): "
+            f"train one, tilth train classifier --base {name}"
+        )
+    multi = config.problem_type == _PROBLEMS["multi"]
+    labels = [str(config.id2label[number]) for number in range(config.num_labels)]
+    if config.problem_type == "regression" or (len(labels) == 1 and not multi):
+        raise InputError(
+            f"model {name!r} gives a number, not a class: give a classifier with classes"
+        )
+    kind: Kind = "tags" if is_tagger else "multi" if multi else "class"
+    longest = longest_input(config, tokenizer)
+    return Classifier(model.to(place).eval(), tokenizer, kind, labels, name, longest)
+
+
+def new_classifier(
+    base: str,
+    *,
+    kind: Kind,
+    labels: Sequence[str],
+    seed: int = 0,
+    dropout: float | None = None,
+    max_length: int | None = None,
+    device: str = "auto",
+) -> Classifier:
+    """Give an encoder a fresh head, to be trained.
+
+    The head reads what its architecture reads: the starter the mean of the tokens, BERT its
+    pooled first token.
+
+    Args:
+        base: `starter`, `starter-small`, `starter-scorer`, a folder, the run of a training, or
+            the hub id of an encoder.
+        kind: what a label is of: `class`, `multi` or `tags`.
+        labels: the classes or tags, in the order of the outputs.
+        seed: of the head's weights.
+        dropout: of every part of the model while it is trained, 0 to 1; default: as saved.
+        max_length: tokens read of a text; default: as many as the model reads, at most.
+        device: `auto`, `cpu`, `cuda` or `cuda:N`.
+
+    Raises:
+        InputError: there is no such model or it is none that reads; or a value is wrong.
+    """
+    _check_labels(kind, labels)
+    if dropout is not None and not 0 <= dropout < 1:
+        raise InputError(f"dropout is {dropout}: give a fraction from 0 to below 1, such as 0.1")
+    place = choose_device(device)
+    source = _source(base)
+    config, tokenizer, local = _config(source, base)
+    _refuse_writers(config, base)
+    config.id2label = dict(enumerate(labels))
+    config.label2id = {label: number for number, label in enumerate(labels)}
+    config.problem_type = _PROBLEMS.get(kind)
+    if dropout is not None:
+        for name in DROPOUTS:
+            if hasattr(config, name):
+                setattr(config, name, dropout)
+    longest = _reading(config, tokenizer, base, max_length)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model, missing = _model(source, base, config, is_tagger=kind == "tags", local=local)
+        fresh = frozenset(missing) | _draw_output(model)
+    model = model.to(place).eval()
+    return Classifier(model, tokenizer, kind, list(labels), base, longest, fresh)
+
+
+def fingerprint_classifier(classifier: Classifier) -> str:
+    """Return 16 hex digits over kind, labels, pieces and a sample of every weight.
+
+    Weights that were drawn anew do not enter: of a classifier that is still to be trained this
+    is a fingerprint of its base. Neither do the device and the precision.
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    about = (classifier.kind, classifier.labels, classifier.max_length)
+    digest.update(repr((type(classifier.model).__name__, *about)).encode())
+    digest.update(repr(sorted(classifier.tokenizer.get_vocab().items())).encode())
+    for key, tensor in sorted(classifier.model.state_dict().items()):
+        if key not in classifier.fresh:
+            digest.update(f"{key}{tuple(tensor.shape)}".encode())
+            digest.update(sampled_values(tensor))
+    return digest.hexdigest()
+
+
+def longest_input(config: Any, tokenizer: Any) -> int:
+    """Return how many tokens a model reads, those that mark begin and end counted."""
+    positions = getattr(config, "max_position_embeddings", None) or _LONGEST
+    if config.model_type in _SHIFTED:
+        positions -= (config.pad_token_id or 0) + 1
+    return int(min(positions, tokenizer.model_max_length))
+
+
+def _source(name: str) -> Source:
+    folder = Path(name).expanduser()
+    if (folder / "run.json").is_file():
+        if not (folder / "model" / "config.json").is_file():
+            raise InputError(
+                f"{name}: the run holds no trained model: name the run of a finished `tilth train`"
+            )
+        return find_source(str(folder / "model"), starters={})
+    return find_source(name, starters=STARTERS)
+
+
+def _config(source: Source, name: str) -> tuple[Any, Any, bool]:
+    """Return a model's config and tokenizer, and whether only the hub's cache can be read."""
+    from transformers import AutoConfig, AutoTokenizer
+
+    local = source.on_hub and not hub_answers()
+    try:
+        with quietly():
+            config = AutoConfig.from_pretrained(source.name, local_files_only=local)
+            tokenizer = AutoTokenizer.from_pretrained(source.name, local_files_only=local)
+    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        raise _not_loaded(name, error, local) from error
+    if tokenizer.pad_token_id is None:
+        raise InputError(f"model {name!r}: its tokenizer has no padding token: set pad_token")
+    return config, tokenizer, local
+
+
+def _model(
+    source: Source, name: str, config: Any, *, is_tagger: bool, local: bool
+) -> tuple[Any, list[str]]:
+    """Return a model with its head, and the names of the weights that its files lack."""
+    from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
+
+    kind: Any = AutoModelForTokenClassification if is_tagger else AutoModelForSequenceClassification
+    try:
+        with quietly():
+            model, found = kind.from_pretrained(
+                source.name, config=config, dtype=torch.float32, use_safetensors=True,
+                local_files_only=local, output_loading_info=True, ignore_mismatched_sizes=True,
+            )  # fmt: skip
+    except (OSError, ValueError, KeyError, TypeError, ImportError, RuntimeError) as error:
+        raise _not_loaded(name, error, local) from error
+    lacking = {*found["missing_keys"], *(str(key[0]) for key in found["mismatched_keys"])}
+    return model, sorted(lacking)
+
+
+def _draw_output(model: Any) -> set[str]:
+    """Draw the output layer anew, were it that of another task; return its weights' names."""
+    name, output = [
+        (name, module) for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear)
+    ][-1]  # fmt: skip
+    torch.nn.init.normal_(output.weight, std=getattr(model.config, "initializer_range", 0.02))
+    if output.bias is None:
+        return {f"{name}.weight"}
+    torch.nn.init.zeros_(output.bias)
+    return {f"{name}.weight", f"{name}.bias"}
+
+
+def _not_loaded(name: str, error: Exception, local: bool) -> InputError:
+    if local:
+        return not_reached(name)
+    reason = " ".join(str(error).split())[:300]
+    return InputError(f"model {name!r} does not load as a classifier: {reason}")
+
+
+def _refuse_writers(config: Any, name: str) -> None:
+    kinds = [str(kind) for kind in getattr(config, "architectures", None) or []]
+    if getattr(config, "is_decoder", False) or any(kind.endswith(_WRITERS) for kind in kinds):
+        raise InputError(
+            f"base {name!r} is a language model that writes "
+            f"({', '.join(kinds) or config.model_type}): give an encoder, such as a masked "
+            "language model"
+        )
+
+
+def _check_labels(kind: Kind, labels: Sequence[str]) -> None:
+    if kind not in ("class", "multi", "tags"):
+        raise InputError(f"kind {kind!r} is unknown: use class, multi or tags")
+    least = 1 if kind == "multi" else 2
+    if len(labels) < least:
+        raise InputError(f"labels are {list(labels)}: give at least {least}")
+    wrong = next((label for label in labels if not isinstance(label, str) or not label), None)
+    if wrong is not None:
+        raise InputError(f"label {wrong!r} is no text: give names")
+    if len(set(labels)) < len(labels):
+        twice = next(label for label in labels if list(labels).count(label) > 1)
+        raise InputError(f"label {twice!r} is given twice: give each once")
+
+
+def _reading(config: Any, tokenizer: Any, name: str, max_length: int | None) -> int:
+    """Return how many tokens are to be read; the tokenizer keeps it when it is saved."""
+    limit = longest_input(config, tokenizer)
+    if max_length is not None:
+        if not 4 <= max_length <= limit:
+            raise InputError(f"max_length is {max_length}: base {name!r} reads 4 to {limit} tokens")
+        limit = max_length
+    tokenizer.model_max_length = limit
+    return limit
