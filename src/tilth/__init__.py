@@ -7,7 +7,9 @@ if TYPE_CHECKING:
     from tilth.bank import Bank, task_queries
     from tilth.data import curate
     from tilth.encoders.bi_encoder import train_encoder
+    from tilth.evaluate.classify import evaluate_classifier
     from tilth.evaluate.sts import evaluate_sts
+    from tilth.evaluate.tag import evaluate_tagger
     from tilth.generation.dataset import generate
     from tilth.generation.task import load_task
     from tilth.models import load_encoder, load_lm
@@ -16,15 +18,17 @@ if TYPE_CHECKING:
     from tilth.paraphrase.train import train_rewriter
 
 __all__ = [
-    "Bank", "curate", "evaluate_sts", "generate", "load_encoder", "load_lm", "load_paraphraser",
-    "load_task", "paraphrase_set", "task_queries", "train_encoder", "train_rewriter",
+    "Bank", "curate", "evaluate_classifier", "evaluate_sts", "evaluate_tagger", "generate",
+    "load_encoder", "load_lm", "load_paraphraser", "load_task", "paraphrase_set", "task_queries", "train_encoder", "train_rewriter",
 ]  # fmt: skip
 
 # Public name -> where it lives: `import tilth` loads nothing heavy.
 _HOMES = {
     "Bank": "tilth.bank",
     "curate": "tilth.data",
+    "evaluate_classifier": "tilth.evaluate.classify",
     "evaluate_sts": "tilth.evaluate.sts",
+    "evaluate_tagger": "tilth.evaluate.tag",
     "generate": "tilth.generation.dataset",
     "load_encoder": "tilth.models",
     "load_lm": "tilth.models",

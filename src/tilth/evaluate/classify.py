@@ -1,0 +1,289 @@
+"""How good a classifier is: accuracy and F1 with intervals, calibration, and against another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilth.data.examples import Source
+from tilth.errors import InputError, TilthError
+from tilth.evaluate import tally
+from tilth.evaluate.calibration import calibration
+from tilth.evaluate.gold import check_kind, read_gold
+from tilth.evaluate.resampling import (
+    RESAMPLES,
+    Figures,
+    Kinds,
+    alike,
+    check_resamples,
+    compare,
+    mcnemar,
+    measure,
+)
+
+if TYPE_CHECKING:
+    from tilth.models.classifier import Classifier
+
+Kind: TypeAlias = Literal["class", "multi"]
+Probabilities: TypeAlias = NDArray[np.floating[Any]]
+
+THRESHOLD = 0.5  # of the probability from which a row has a label, where it may have several
+_FIGURES: dict[Kind, Figures] = {
+    "class": {"accuracy": tally.accuracy, "macro_f1": tally.macro_f1},
+    "multi": {
+        "accuracy": tally.accuracy, "macro_f1": tally.macro_f1, "micro_f1": tally.micro_f1,
+    },
+}  # fmt: skip
+
+
+def evaluate_classifier(
+    classifier: Classifier,
+    data: Source,
+    *,
+    text: str | Sequence[str] | None = None,
+    label: str | None = None,
+    split: str = "test",
+    bootstrap: int = RESAMPLES,
+    seed: int = 0,
+    precision: str = "auto",
+) -> dict[str, Any]:
+    """Measure a classifier on labelled texts or pairs.
+
+    Args:
+        classifier: from `tilth.load_classifier` or `tilth.train_classifier`.
+        data: a data set, a list of rows, a file, a folder or a hub data set.
+        text: the column of texts, or the two of pairs; default: the usual names.
+        label: the column of labels, which compare as texts; default: `label` and the like.
+        split: of a data set that has several.
+        bootstrap: resamples for the 95% intervals; 0: no intervals.
+        seed: of the resamples.
+        precision: `auto`, `float32`, `bfloat16` or `float16`.
+
+    Returns:
+        See `classify_scores`.
+
+    Raises:
+        InputError: an argument or the data is wrong, or it holds a label that the classifier
+            does not have; the message names file and line.
+        TilthError: the classifier gives no numbers.
+    """
+    check_resamples(bootstrap)
+    check_kind(classifier, "classify")
+    examples, gold = read_gold(classifier, data, text=text, label=label, split=split)
+    return classify_scores(
+        gold,
+        classifier.probabilities(examples.texts, precision=precision),
+        classifier.labels,
+        kind="multi" if classifier.kind == "multi" else "class",
+        bootstrap=bootstrap,
+        seed=seed,
+    )
+
+
+def classify_scores(
+    gold: NDArray[Any],
+    probabilities: Probabilities,
+    labels: Sequence[str],
+    *,
+    kind: Kind = "class",
+    bootstrap: int = RESAMPLES,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Return how good probabilities are, beside what is right; figures are x 100.
+
+    Args:
+        gold: places of the right labels, (rows,); for `multi` 1 where a row has a label and 0
+            elsewhere, (rows, labels).
+        probabilities: of the labels, 0 to 1, (rows, labels).
+        labels: their names.
+        kind: `class`: a row has the most probable label; `multi`: each with 0.5 or more.
+        bootstrap: resamples of rows for the 95% intervals; 0: no intervals.
+        seed: of the resamples; the order of rows does not matter.
+
+    Returns:
+        n (rows); accuracy (`multi`: all labels of a row right), macro_f1 (mean over the labels
+        that occur or are answered) and for `multi` micro_f1, each value, low, high; classes:
+        label -> precision, recall, f1 (None: undefined), n, predicted; confusion (`class` only):
+        rows of the right label, columns of the answer; calibration: see
+        `tilth.evaluate.calibration`, of the answers, or for `multi` of every label.
+
+    Raises:
+        InputError: the arguments do not go together.
+        TilthError: a probability is not a number.
+
+    Example:
+        >>> import numpy as np
+        >>> said = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]])
+        >>> found = classify_scores(np.array([0, 1, 1, 1]), said, ["sad", "glad"], bootstrap=0)
+        >>> found["accuracy"]["value"], found["confusion"]
+        (75.0, [[1, 0], [1, 2]])
+    """
+    check_resamples(bootstrap)
+    _check(gold, probabilities, labels, kind)
+    answers = answered(probabilities, kind)
+    kinds = _kinds(kind, len(labels), gold, answers)
+    scores: dict[str, Any] = {
+        "n": len(gold),
+        **measure(kinds, _FIGURES[kind], resamples=bootstrap, seed=seed),
+        "classes": tally.by_label(tally.tally(kinds.times @ kinds.counts[0]), labels),
+    }
+    if kind == "class":
+        scores["confusion"] = confusion(gold, answers, len(labels)).tolist()
+        scores["calibration"] = calibration(probabilities.max(1), answers == gold)
+    else:
+        scores["calibration"] = calibration(probabilities.ravel(), gold.ravel() == 1)
+    return scores
+
+
+def compare_classify_scores(
+    gold: NDArray[Any],
+    first: Probabilities,
+    second: Probabilities,
+    labels: Sequence[str],
+    *,
+    kind: Kind = "class",
+    bootstrap: int = RESAMPLES,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Return how far one classifier is above another on the same rows; figures are x 100.
+
+    Args:
+        gold: as in `classify_scores`.
+        first: probabilities of the one, (rows, labels).
+        second: of the other, in the same order of labels.
+        labels: see `classify_scores`.
+        kind: see there.
+        bootstrap: resamples of the intervals and of the test of F1; 0: neither.
+        seed: of the resamples.
+
+    Returns:
+        accuracy, macro_f1 and for `multi` micro_f1: value (first less second), low, high
+        (95%, paired bootstrap), p (two-sided: McNemar for accuracy, approximate randomisation
+        for F1); mcnemar: rows that only first, only second gets right, and p.
+    """
+    check_resamples(bootstrap)
+    for probabilities in (first, second):
+        _check(gold, probabilities, labels, kind)
+    answers = answered(first, kind), answered(second, kind)
+    kinds = _kinds(kind, len(labels), gold, *answers)
+    found: dict[str, Any] = dict(compare(kinds, _FIGURES[kind], resamples=bootstrap, seed=seed))
+    right = [_right(gold, one) for one in answers]
+    found["mcnemar"] = mcnemar(*right)
+    found["accuracy"]["p"] = found["mcnemar"]["p"]
+    return found
+
+
+def answered(probabilities: Probabilities, kind: Kind) -> NDArray[np.int64]:
+    """Return the answers: places of labels, (rows,); for `multi` 0 or 1, (rows, labels)."""
+    if kind == "multi":
+        return (probabilities >= THRESHOLD).astype(np.int64)
+    return np.asarray(probabilities.argmax(1))
+
+
+def confusion(gold: NDArray[Any], answers: NDArray[Any], labels: int) -> NDArray[np.int64]:
+    """Return how often each answer was given to each label, (labels right, labels answered)."""
+    counts = np.bincount(gold * labels + answers, minlength=labels * labels)
+    return counts.reshape(labels, labels)
+
+
+def most_wrong(
+    texts: Sequence[tuple[str, ...]],
+    gold: NDArray[Any],
+    probabilities: Probabilities,
+    labels: Sequence[str],
+    *,
+    kind: Kind = "class",
+    count: int,
+) -> list[dict[str, Any]]:
+    """Return the rows of which a classifier is surest and wrong, the surest first.
+
+    Args:
+        texts: of each row.
+        gold: as in `classify_scores`.
+        probabilities: see there.
+        labels: see there.
+        kind: see there.
+        count: how many rows at most.
+
+    Returns:
+        Dicts of texts, gold and predicted (a label; for `multi` lists), probability: how sure it
+        is of the wrong answer; for `multi` of its wrongest decision on a label.
+    """
+    answers = answered(probabilities, kind)
+    wrong = np.flatnonzero(~_right(gold, answers))
+    sure = probabilities.max(1) if kind == "class" else np.abs(probabilities - gold).max(1)
+    order = wrong[np.argsort(-sure[wrong], kind="stable")][:count]
+
+    def named(answer: Any) -> str | list[str]:
+        return (
+            labels[answer]
+            if kind == "class"
+            else [labels[n] for n in np.flatnonzero(answer).tolist()]
+        )
+
+    return [
+        {
+            "texts": list(texts[row]),
+            "gold": named(gold[row]),
+            "predicted": named(answers[row]),
+            "probability": float(sure[row]),
+        }
+        for row in order.tolist()
+    ]
+
+
+def aligned(
+    probabilities: Probabilities, labels: Sequence[str], wanted: Sequence[str]
+) -> Probabilities:
+    """Return probabilities in another order of labels; 0 for those the classifier lacks.
+
+    Args:
+        probabilities: (rows, labels).
+        labels: their names.
+        wanted: the names in the order asked for, which hold all of `labels`.
+    """
+    placed = np.zeros((len(probabilities), len(wanted)), probabilities.dtype)
+    placed[:, [wanted.index(name) for name in labels]] = probabilities
+    return placed
+
+
+def _kinds(kind: Kind, labels: int, gold: NDArray[Any], *answers: NDArray[Any]) -> Kinds:
+    parts = [gold, *answers]
+    if kind == "class":
+        times, (right, *said) = alike(*(part[:, None] for part in parts))
+        counts = [tally.class_counts(right[:, 0], one[:, 0], labels) for one in said]
+    else:
+        times, (right, *said) = alike(*parts)
+        counts = [tally.label_counts(right, one) for one in said]
+    return Kinds(times, counts)
+
+
+def _right(gold: NDArray[Any], answers: NDArray[Any]) -> NDArray[np.bool_]:
+    same = np.asarray(gold == answers)
+    return same if same.ndim == 1 else np.asarray(same.all(1))  # (rows,)
+
+
+def _check(
+    gold: NDArray[Any], probabilities: Probabilities, labels: Sequence[str], kind: str
+) -> None:
+    if kind not in _FIGURES:
+        raise InputError(f"kind {kind!r} is unknown: use class or multi")
+    rows, width = len(gold), len(labels)
+    if probabilities.shape != (rows, width):
+        raise InputError(
+            f"probabilities have the shape {probabilities.shape}: give ({rows}, {width}), a row "
+            "for each of gold and a column for each label"
+        )
+    if not rows:
+        raise InputError("there are no rows to measure on: give one or more")
+    if kind == "multi" and gold.shape != (rows, width):
+        raise InputError(f"gold has the shape {gold.shape}: give ({rows}, {width}), 0 or 1")
+    if kind == "class" and (gold.ndim != 1 or gold.min() < 0 or gold.max() >= width):
+        raise InputError(f"gold holds something else than places of labels: give 0 to {width - 1}")
+    if not np.isfinite(probabilities).all():
+        raise TilthError(
+            "the classifier gives no numbers: train it again, with a lower learning rate"
+        )

@@ -1,0 +1,74 @@
+"""Entities in a sentence's tags, as conlleval finds them, and what a sentence adds to a tally."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from tilth.evaluate.tally import Numbers
+
+Span: TypeAlias = tuple[str, int, int]
+
+_BEGINS = "BSU"  # S and U: a span of one token, in BIOES and BILOU
+_ENDS = "OESLU"
+
+
+def spans(tags: Sequence[str]) -> list[Span]:
+    """Return the entities in tags: type, first token, token after the last; in order.
+
+    A tag begins an entity when it says so, or when what stands before it cannot go on in it: `O`,
+    the end of an entity, another type. So IOB1 is read as IOB2 is, and I-X without B-X counts.
+
+    Args:
+        tags: `O`, or a prefix with `-` and a type: IOB1, IOB2, BIOES, BILOU.
+
+    Reference:
+        conlleval of the CoNLL shared tasks, and seqeval's default mode.
+
+    Example:
+        >>> spans(["B-PER", "I-PER", "O", "I-LOC", "I-ORG"])
+        [('PER', 0, 2), ('LOC', 3, 4), ('ORG', 4, 5)]
+    """
+    found: list[Span] = []
+    before, kind_before, first = "O", "", 0
+    for place, tag in enumerate([*tags, "O"]):
+        prefix, kind = tag[0], tag[2:]
+        begins = prefix != "O" and (prefix in _BEGINS or before in _ENDS or kind != kind_before)
+        if before != "O" and (prefix == "O" or begins):
+            found.append((kind_before, first, place))
+        if begins:
+            first = place
+        before, kind_before = prefix, kind
+    return found
+
+
+def types_of(tags: Sequence[Sequence[str]]) -> list[str]:
+    """Return the types of entity in the tags of sentences, by the alphabet."""
+    return sorted({tag[2:] for row in tags for tag in row if tag != "O"})
+
+
+def span_counts(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], types: Sequence[str]
+) -> Numbers:
+    """Return what each sentence adds to a tally: spans by type, tokens that are right.
+
+    Args:
+        gold: tags of each sentence.
+        predicted: as many of each.
+        types: every type of entity in either.
+
+    Returns:
+        Counts as of `tilth.evaluate.tally`, (sentences, 3 types + 2).
+    """
+    places, width = {name: place for place, name in enumerate(types)}, len(types)
+    counts = np.zeros((len(gold), 3 * width + 2))
+    for row, (true, said) in enumerate(zip(gold, predicted, strict=True)):
+        wanted, answered = set(spans(true)), set(spans(said))
+        for block, some in enumerate((wanted & answered, answered, wanted)):
+            for kind, _, _ in some:
+                counts[row, block * width + places[kind]] += 1
+        counts[row, -2] = sum(map(str.__eq__, true, said))
+        counts[row, -1] = len(true)
+    return counts

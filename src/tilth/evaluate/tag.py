@@ -1,0 +1,238 @@
+"""How good a tagger is: F1 of whole entities with intervals, calibration, and against another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilth.data.examples import Source
+from tilth.errors import InputError, TilthError
+from tilth.evaluate import tally
+from tilth.evaluate.calibration import calibration
+from tilth.evaluate.gold import check_kind, read_gold
+from tilth.evaluate.resampling import (
+    RESAMPLES,
+    Figures,
+    Kinds,
+    alike,
+    check_resamples,
+    compare,
+    measure,
+)
+from tilth.evaluate.spans import Span, span_counts, spans, types_of
+
+if TYPE_CHECKING:
+    from tilth.models.classifier import Classifier
+
+Tags: TypeAlias = Sequence[Sequence[str]]
+Numbers: TypeAlias = NDArray[np.floating[Any]]
+
+_FIGURES: Figures = {
+    "f1": tally.micro_f1,
+    "precision": tally.micro_precision,
+    "recall": tally.micro_recall,
+    "accuracy": tally.accuracy,
+}
+
+
+def evaluate_tagger(
+    tagger: Classifier,
+    data: Source,
+    *,
+    text: str | None = None,
+    label: str | None = None,
+    split: str = "test",
+    bootstrap: int = RESAMPLES,
+    seed: int = 0,
+    precision: str = "auto",
+) -> dict[str, Any]:
+    """Measure a tagger on tokens with IOB tags.
+
+    Args:
+        tagger: from `tilth.load_classifier` or `tilth.train_tagger`.
+        data: a data set, a list of rows, a file, a folder or a hub data set.
+        text: the column of tokens; default: `tokens` or `words`.
+        label: the column of tags; default: `tags`, `ner_tags` or `labels`.
+        split: of a data set that has several.
+        bootstrap: resamples of sentences for the 95% intervals; 0: no intervals.
+        seed: of the resamples.
+        precision: `auto`, `float32`, `bfloat16` or `float16`.
+
+    Returns:
+        See `tag_scores`.
+
+    Raises:
+        InputError: an argument or the data is wrong, or it holds a type of entity that the
+            tagger does not have; the message names file and line.
+        TilthError: the tagger gives no numbers.
+    """
+    check_resamples(bootstrap)
+    check_kind(tagger, "tag")
+    examples, gold = read_gold(tagger, data, text=text, label=label, split=split)
+    tags, sure = best_tags(
+        tagger.tag_probabilities(examples.tokens or [], precision=precision), tagger.labels
+    )
+    return tag_scores(gold, tags, sure=sure, bootstrap=bootstrap, seed=seed)
+
+
+def tag_scores(
+    gold: Tags,
+    predicted: Tags,
+    *,
+    sure: Sequence[Numbers] | None = None,
+    bootstrap: int = RESAMPLES,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Return how good tags are, beside the right ones; figures are x 100.
+
+    An entity counts when its type and both its ends are right, as in conlleval.
+
+    Args:
+        gold: tags of each sentence.
+        predicted: as many of each.
+        sure: probability of each predicted tag, (tokens,) a sentence; None: no calibration.
+        bootstrap: resamples of sentences for the 95% intervals; 0: no intervals.
+        seed: of the resamples; the order of sentences does not matter.
+
+    Returns:
+        n (sentences), tokens; f1, precision, recall (of entities) and accuracy (of tokens), each
+        value, low, high, None where undefined; classes: type of entity -> precision, recall, f1,
+        n, predicted; calibration of the tokens' tags, see `tilth.evaluate.calibration`.
+
+    Raises:
+        InputError: the arguments do not go together.
+
+    Example:
+        >>> gold, said = [["B-PER", "I-PER", "O", "B-LOC"]], [["B-PER", "O", "O", "B-LOC"]]
+        >>> found = tag_scores(gold, said, bootstrap=0)
+        >>> found["f1"]["value"], found["accuracy"]["value"]
+        (50.0, 75.0)
+    """
+    check_resamples(bootstrap)
+    _check(gold, predicted)
+    types = types_of([*gold, *predicted])
+    times, parts = alike(span_counts(gold, predicted, types))
+    kinds = Kinds(times, parts)
+    scores: dict[str, Any] = {
+        "n": len(gold),
+        "tokens": sum(map(len, gold)),
+        **measure(kinds, _FIGURES, resamples=bootstrap, seed=seed),
+        "classes": tally.by_label(tally.tally(kinds.times @ kinds.counts[0]), types),
+    }
+    if sure is not None:
+        right = np.equal(np.concatenate(gold), np.concatenate(predicted))  # (tokens,)
+        scores["calibration"] = calibration(np.concatenate(sure), right)
+    return scores
+
+
+def compare_tag_scores(
+    gold: Tags,
+    first: Tags,
+    second: Tags,
+    *,
+    bootstrap: int = RESAMPLES,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Return how far one tagger is above another on the same sentences; figures are x 100.
+
+    Args:
+        gold: tags of each sentence.
+        first: those of the one tagger.
+        second: those of the other.
+        bootstrap: resamples of the intervals and the tests; 0: neither.
+        seed: of the resamples.
+
+    Returns:
+        f1, precision, recall, accuracy: value (first less second), low, high (95%, paired
+        bootstrap of sentences), p (two-sided, approximate randomisation).
+    """
+    check_resamples(bootstrap)
+    for tags in (first, second):
+        _check(gold, tags)
+    types = types_of([*gold, *first, *second])
+    times, parts = alike(*(span_counts(gold, tags, types) for tags in (first, second)))
+    return dict(compare(Kinds(times, parts), _FIGURES, resamples=bootstrap, seed=seed))
+
+
+def best_tags(
+    probabilities: Sequence[Numbers], labels: Sequence[str]
+) -> tuple[list[list[str]], list[Numbers]]:
+    """Return the most probable tag of each token, and its probability.
+
+    Args:
+        probabilities: of each sentence, (tokens, labels).
+        labels: the tags.
+
+    Raises:
+        TilthError: a probability is not a number.
+    """
+    if not all(np.isfinite(one).all() for one in probabilities):
+        raise TilthError("the tagger gives no numbers: train it again, with a lower learning rate")
+    tags = [[labels[place] for place in one.argmax(1).tolist()] for one in probabilities]
+    return tags, [one.max(1) for one in probabilities]
+
+
+def most_wrong(
+    tokens: Sequence[Sequence[str]],
+    gold: Tags,
+    predicted: Tags,
+    sure: Sequence[Numbers],
+    *,
+    count: int,
+) -> list[dict[str, Any]]:
+    """Return the sentences in which a tagger is surest of a wrong tag, the surest first.
+
+    Args:
+        tokens: of each sentence.
+        gold: their tags.
+        predicted: the tagger's.
+        sure: probability of each predicted tag, (tokens,) a sentence.
+        count: how many sentences at most.
+
+    Returns:
+        Dicts of text, missed and invented (lists of "TYPE: text" of entities), probability: of
+        the wrong tag it is surest of.
+    """
+    found = []
+    for row, (true, said) in enumerate(zip(gold, predicted, strict=True)):
+        wanted, answered = spans(true), spans(said)
+        wrong = [place for place, tag in enumerate(said) if tag != true[place]]
+        if wanted != answered:
+            found.append((max(float(sure[row][place]) for place in wrong), row))
+    found.sort(key=lambda one: -one[0])  # stable
+    return [_shown(tokens[row], gold[row], predicted[row], most) for most, row in found[:count]]
+
+
+def _shown(
+    tokens: Sequence[str], gold: Sequence[str], predicted: Sequence[str], probability: float
+) -> dict[str, Any]:
+    wanted, answered = spans(gold), spans(predicted)
+
+    def named(some: Sequence[Span], others: Sequence[Span]) -> list[str]:
+        return [
+            f"{one[0]}: {' '.join(tokens[one[1] : one[2]])}" for one in some if one not in others
+        ]
+
+    return {
+        "text": " ".join(tokens),
+        "missed": named(wanted, answered),
+        "invented": named(answered, wanted),
+        "probability": probability,
+    }
+
+
+def _check(gold: Tags, predicted: Tags) -> None:
+    if len(gold) != len(predicted):
+        raise InputError(
+            f"{len(gold)} sentences are right, {len(predicted)} predicted: give as many"
+        )
+    if not gold:
+        raise InputError("there are no sentences to measure on: give one or more")
+    for row, (true, said) in enumerate(zip(gold, predicted, strict=True)):
+        if len(true) != len(said):
+            raise InputError(
+                f"row {row}: {len(true)} tags are right, {len(said)} predicted: give each token one"
+            )
