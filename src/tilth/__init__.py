@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Bank", "curate", "evaluate_classifier", "evaluate_sts", "evaluate_tagger", "generate",
-    "load_encoder", "load_lm", "load_paraphraser", "load_task", "paraphrase_set", "task_queries", "train_encoder", "train_rewriter",
+    "load_encoder", "load_lm", "load_paraphraser", "load_task", "paraphrase_set", "task_queries",
+    "train_encoder", "train_rewriter",
 ]  # fmt: skip
 
 # Public name -> where it lives: `import tilth` loads nothing heavy.
