@@ -1,0 +1,107 @@
+"""Encoded texts in batches of like lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+# Of a batch, padding counted: what a core's cache holds, or a GPU keeps busy with.
+_TOKENS = {"cpu": 2048, "cuda": 65_536}
+_MULTIPLE = 8  # few shapes, so that few compiled products are kept
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Token numbers of texts, one text after the other.
+
+    Attributes:
+        ids: the numbers. # (tokens,)
+        types: 0 for tokens of a pair's first text, 1 for those of its second; None where the
+            model does not ask. # (tokens,)
+        lengths: tokens of each text. # (texts,)
+        cut: how many of the texts were longer.
+    """
+
+    ids: NDArray[np.int64]
+    types: NDArray[np.int64] | None
+    lengths: NDArray[np.int64]
+    cut: int = 0
+
+
+def encode_texts(
+    tokenizer: Any, texts: Sequence[tuple[str, ...]], max_length: int, *, with_types: bool = False
+) -> Encoded:
+    """Return the token numbers of texts or pairs, those that mark begin and end too.
+
+    Args:
+        tokenizer: of the model, a fast one.
+        texts: each row's texts, one or two.
+        max_length: most tokens of a row; of a pair the longer text is cut.
+        with_types: tell the tokens of the two texts of a pair apart.
+    """
+    backend = tokenizer.backend_tokenizer
+    backend.no_padding()
+    backend.enable_truncation(max_length, strategy="longest_first")
+    found = backend.encode_batch_fast([row[0] if len(row) == 1 else row for row in texts])
+    lengths = np.array([len(encoding) for encoding in found], np.int64)
+    ids = _joined((encoding.ids for encoding in found), lengths)
+    types = None
+    if with_types and any(len(row) == 2 for row in texts):
+        types = _joined((encoding.type_ids for encoding in found), lengths)
+    long = np.flatnonzero(lengths >= max_length).tolist()
+    return Encoded(ids, types, lengths, cut=sum(bool(found[row].overflowing) for row in long))
+
+
+def _joined(parts: Iterator[list[int]], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.fromiter(chain.from_iterable(parts), np.int64, int(lengths.sum()))
+
+
+def batches(
+    encoded: Encoded,
+    *,
+    longest: int,
+    padding: int,
+    device: torch.device,
+    batch_tokens: int | None = None,
+) -> Iterator[tuple[NDArray[np.int64], dict[str, Tensor]]]:
+    """Yield the rows of each batch and its inputs; a batch is of one padded length.
+
+    Args:
+        encoded: the texts.
+        longest: most tokens of a row.
+        padding: the token that fills rows.
+        device: where the inputs go.
+        batch_tokens: of a batch, padding counted; default: what is fast.
+    """
+    budget = batch_tokens or _TOKENS[device.type]
+    starts = np.cumsum(encoded.lengths) - encoded.lengths
+    # Not beyond what the model reads: its last position need be no multiple.
+    widths = np.minimum(-(-encoded.lengths // _MULTIPLE) * _MULTIPLE, longest)
+    for width in np.unique(widths).tolist():
+        rows = np.flatnonzero(widths == width)
+        count = max(1, budget // max(width, 1))
+        for first in range(0, len(rows), count):
+            some = rows[first : first + count]
+            columns = np.arange(width)
+            mask = columns < encoded.lengths[some, None]  # (rows, width)
+            places = np.where(mask, starts[some, None] + columns, 0)
+            arrays = {
+                "input_ids": np.where(mask, encoded.ids[places], padding),
+                "attention_mask": mask.astype(np.int64),
+            }
+            if encoded.types is not None:
+                arrays["token_type_ids"] = np.where(mask, encoded.types[places], 0)
+            yield (
+                some,
+                {
+                    name: torch.from_numpy(array).to(device, non_blocking=True)
+                    for name, array in arrays.items()
+                },
+            )
