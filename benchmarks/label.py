@@ -1,0 +1,150 @@
+"""tilth's labelling against transformers' pipeline: sentences per second, in one process.
+
+    python benchmarks/label.py                                       # the starter, SST-2
+    python benchmarks/label.py --model starter-scorer --sentences 2000
+    python benchmarks/label.py --model roberta-large --kind class --device cuda
+
+The pipeline runs as its users run it, in float32, with the batch size that is fastest for it here
+(several are tried first); --pipeline-precision gives it another. Both label the same sentences
+with the same model, in turn, several rounds; the ratio of each round's seconds is taken and their
+median printed. On a machine that does other work, --cpu-time compares the processor's seconds.
+A head that was never trained is as fast as any: it is drawn where the model has none, and so
+that classes differ; the labels are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import pipeline
+
+from tilth.errors import InputError
+from tilth.models.classifier import Classifier, load_classifier, new_classifier
+from tilth.models.device import choose_precision
+
+SIZES = (1, 8, 16, 32, 64, 128)
+TRIED = 256  # sentences, to find the pipeline's best batch size
+
+
+def sentences(path: Path, count: int) -> list[str]:
+    """Return different sentences of a set, in its order."""
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        rows = [json.loads(line)["text"] for line in file]
+    return list(dict.fromkeys(rows))[:count]
+
+
+def loaded(name: str, device: str) -> Classifier:
+    """Return a finished classifier, or a base with a drawn head whose classes differ."""
+    try:
+        return load_classifier(name, device=device)
+    except InputError:
+        labels = [f"class {number}" for number in range(4)]
+        drawn = new_classifier(name, kind="class", labels=labels, device=device)
+    with torch.no_grad():  # else all probabilities are near one another, and rounding decides
+        for key, weight in drawn.model.named_parameters():
+            if key in drawn.fresh:
+                weight.mul_(20)
+    return drawn
+
+
+def pipelines(classifier: Classifier, precision: str) -> Callable[[list[str], int], list[str]]:
+    """Return labelling by the pipeline."""
+    model: Any = classifier.model
+    if precision != "float32":
+        import copy
+
+        model = copy.deepcopy(model).to(choose_precision(precision, classifier.device))
+    run: Any = pipeline(
+        "text-classification", model=model, tokenizer=classifier.tokenizer, device=classifier.device
+    )
+
+    def label(texts: list[str], size: int) -> list[str]:
+        rows = run(texts, batch_size=size, truncation=True, max_length=classifier.max_length)
+        return [row["label"] for row in rows]
+
+    return label
+
+
+def best_size(label: Callable[[list[str], int], list[str]], texts: list[str], clock: Any) -> int:
+    """Return the batch size at which the pipeline is fastest, printing all."""
+    some = texts[:: max(1, len(texts) // TRIED)][:TRIED]
+    seconds = {}
+    for size in SIZES:
+        label(some[:size], size)
+        seconds[size] = seconds_of(lambda size=size: label(some, size), clock)
+    rates = ", ".join(f"{size}: {len(some) / taken:.0f}" for size, taken in seconds.items())
+    print(f"pipeline by batch size, sentences/s: {rates}", flush=True)
+    return min(seconds, key=lambda size: seconds[size])
+
+
+def seconds_of(work: Callable[[], object], clock: Callable[[], float]) -> float:
+    """Return how long some work takes."""
+    start = clock()
+    work()
+    return clock() - start
+
+
+def main() -> None:
+    """Run both in turn and print sentences per second and ratios."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="starter", help="a starter, a folder, a run, a hub id")
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument(
+        "--set", default="classify/sst2", help="folder of data, with train.jsonl.gz"
+    )
+    parser.add_argument("--sentences", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=None, help="of torch")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--precision", default="auto", help="of tilth")
+    parser.add_argument("--pipeline-precision", default="float32")
+    parser.add_argument("--cpu-time", action="store_true", help="of the process, not of the clock")
+    args = parser.parse_args()
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    clock = time.process_time if args.cpu_time else time.perf_counter
+    texts = sentences(args.data / args.set / "train.jsonl.gz", args.sentences)
+    classifier = loaded(args.model, args.device)
+    dtype = str(choose_precision(args.precision, classifier.device)).removeprefix("torch.")
+    print(f"{args.model}: {len(texts)} sentences, tilth in {dtype} on {classifier.device}")
+    label = pipelines(classifier, args.pipeline_precision)
+    size = best_size(label, texts, clock)
+    ours = np.empty((0, 0), np.float32)
+    theirs: list[str] = []
+
+    def label_ours() -> None:
+        nonlocal ours
+        ours = classifier.probabilities(texts, precision=args.precision)
+
+    def label_theirs() -> None:
+        nonlocal theirs
+        theirs = label(texts, size)
+
+    classifier.probabilities(texts[:64], precision=args.precision)
+    ratios = []
+    for _ in range(args.rounds):
+        plain, tilth = seconds_of(label_theirs, clock), seconds_of(label_ours, clock)
+        ratios.append(plain / tilth)
+        print(
+            f"pipeline (batches of {size}) {len(texts) / plain:.0f}, tilth "
+            f"{len(texts) / tilth:.0f} sentences/s: {ratios[-1]:.1f}x", flush=True,
+        )  # fmt: skip
+    same = np.mean([classifier.labels[n] for n in ours.argmax(axis=1)] == np.array(theirs))
+    shares = np.bincount(ours.argmax(axis=1), minlength=len(classifier.labels)) / len(texts)
+    print(f"same label for {100 * same:.2f} % (shares of labels {np.round(shares, 2).tolist()})")
+    print(f"median ratio {statistics.median(ratios):.1f}x")
+    if same < 0.98:
+        raise SystemExit("the labels do not agree")
+
+
+if __name__ == "__main__":
+    main()
