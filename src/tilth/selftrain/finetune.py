@@ -1,0 +1,214 @@
+"""Trains a classifier or tagger on rows, in place, and keeps its best weights."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+
+from tilth.errors import InputError, TilthError
+from tilth.models.device import choose_precision
+from tilth.models.encoder import quietly
+from tilth.models.training import all_finite, begin, last_checkpoint
+from tilth.runs import Progress
+from tilth.selftrain.encoded import EncodedRows, encode
+from tilth.selftrain.scores import accuracy, macro_f1, span_f1
+from tilth.selftrain.trainer import (
+    SCORE,
+    Measure,
+    answers,
+    loss_of,
+    make_tuner,
+    own_random,
+    resume,
+)
+
+if TYPE_CHECKING:
+    from tilth.models.classifier import Classifier
+    from tilth.selftrain.rows import Rows
+    from tilth.selftrain.settings import Finetuning
+
+MEASURES = {"class": "accuracy", "multi": "macro F1", "tags": "span F1"}
+_VALIDATION_BATCH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """How a training went, at each measurement.
+
+    Attributes:
+        step: from 1.
+        loss: mean since the one before.
+        score: on the validation rows, x 100; nan without any.
+    """
+
+    step: list[int]
+    loss: list[float]
+    score: list[float]
+
+    @property
+    def best(self) -> tuple[int, float]:
+        """The step whose weights were kept, and their score."""
+        measured = [place for place, score in enumerate(self.score) if math.isfinite(score)]
+        place = max(measured, key=lambda place: (self.score[place], -place), default=-1)
+        return self.step[place], self.score[place]
+
+    def table(self) -> pa.Table:
+        """Return it as columns."""
+        return pa.table({"step": self.step, "loss": self.loss, "score": self.score})
+
+
+def fit(
+    classifier: Classifier,
+    train: Rows,
+    validation: Rows | None,
+    settings: Finetuning,
+    folder: Path | None = None,
+    *,
+    quiet: bool = False,
+) -> Curve:
+    """Train a classifier in place.
+
+    Now and then it is measured on the validation rows (accuracy, for several classes a row macro
+    F1, for tags F1 over spans), and the best weights are kept.
+
+    Args:
+        classifier: what `new_classifier` or `load_classifier` gives.
+        train: rows to learn from, with the classifier's labels.
+        validation: rows to choose with; None: the last weights are kept.
+        settings: how; what makes the classifier (dropout, max_length) is not read here.
+        folder: for checkpoints: the same call goes on from the last. None: none are written.
+        quiet: no progress.
+
+    Raises:
+        InputError: rows have other labels than the classifier, or no learning rate is set.
+        TilthError: training gave no numbers, or memory is too small.
+    """
+    for rows in (train, validation):
+        if rows is not None and (rows.kind, rows.labels) != (classifier.kind, classifier.labels):
+            raise InputError(
+                f"the rows are for {rows.kind} {', '.join(rows.labels)}, the model is for "
+                f"{classifier.kind} {', '.join(classifier.labels)}: give it rows of its labels"
+            )
+    if settings.learning_rate is None:
+        settings = settings.for_base(classifier.name)
+    bfloat16 = choose_precision(settings.precision, classifier.device) is torch.bfloat16
+    encoded = encode(classifier, train)
+    measure = None
+    if validation is not None and len(validation):
+        measure = _measure(classifier, validation, bfloat16=bfloat16)
+    if folder is not None:
+        history = _train(
+            classifier, encoded, measure, settings, folder, keep=True, bfloat16=bfloat16,
+            quiet=quiet,
+        )  # fmt: skip
+    else:
+        with tempfile.TemporaryDirectory(prefix="tilth-") as temporary:
+            history = _train(
+                classifier, encoded, measure, settings, Path(temporary), keep=False,
+                bfloat16=bfloat16, quiet=quiet,
+            )  # fmt: skip
+    classifier.model.train(mode=False)
+    curve = _curve(history)
+    if not all_finite(classifier.model) or not np.isfinite(curve.loss).all():
+        raise TilthError("training gave weights that are no numbers: lower --learning-rate")
+    return curve
+
+
+def _train(
+    classifier: Classifier,
+    train: EncodedRows,
+    measure: Measure | None,
+    settings: Finetuning,
+    folder: Path,
+    *,
+    keep: bool,
+    bfloat16: bool,
+    quiet: bool,
+) -> list[dict[str, Any]]:
+    """Train and return what was logged."""
+    steps, every = settings.steps(len(train))
+    with (
+        quietly(),
+        own_random(settings.seed),
+        Progress(steps, quiet=quiet, what="steps") as progress,
+    ):
+        tuner = make_tuner(
+            classifier.model, train, loss_of(classifier, settings, bfloat16=bfloat16), measure,
+            settings, folder, keep=keep, steps=steps, every=every, progress=progress,
+        )  # fmt: skip
+        checkpoint = last_checkpoint(folder)
+        try:
+            history = resume(tuner, checkpoint, steps) if checkpoint else begin(tuner)
+        except torch.OutOfMemoryError as error:
+            raise TilthError(
+                f"{settings.batch} rows at once do not fit into the memory of "
+                f"{classifier.device}: lower --batch or --max-length"
+            ) from error
+        tuner.restore_best()
+    return history
+
+
+def _measure(classifier: Classifier, rows: Rows, *, bfloat16: bool) -> Measure:
+    """Return a function that measures a classifier on rows, which are tokenised once."""
+    encoded = encode(classifier, rows)
+    order = np.argsort(encoded.ids.lengths, kind="stable")
+    batches = [
+        encoded[order[start : start + _VALIDATION_BATCH].tolist()]
+        for start in range(0, len(order), _VALIDATION_BATCH)
+    ]
+    gold = encoded.targets
+    if encoded.words is not None:  # batches follow `order`, answers are wanted in that of rows
+        starts = encoded.words.starts
+        places = np.concatenate([np.arange(starts[row], starts[row + 1]) for row in order])
+    else:
+        places = order
+    model, device = classifier.model, classifier.device
+
+    @torch.inference_mode()
+    def measure() -> float:
+        model.train(mode=False)
+        found = np.empty(gold.shape, np.float32)
+        given = [
+            answers(model, {key: value.to(device) for key, value in batch.items()},
+                    bfloat16=bfloat16).cpu()
+            for batch in batches
+        ]  # fmt: skip
+        found[places] = torch.cat(given).numpy()
+        return score_of(rows, found)
+
+    return measure
+
+
+def score_of(rows: Rows, outputs: NDArray[np.float32]) -> float:
+    """Return how well outputs agree with the targets of rows, x 100.
+
+    Args:
+        rows: what should be answered.
+        outputs: logits or their like: for `multi` above 0 is yes. # (rows or tokens, labels)
+    """
+    if isinstance(rows.targets, list):
+        names = np.array(rows.labels)
+        ends = np.cumsum([len(target) for target in rows.targets])[:-1]
+        said = [names[some].tolist() for some in np.split(outputs.argmax(axis=1), ends)]
+        true = [names[target.argmax(axis=1)].tolist() for target in rows.targets]
+        return span_f1(true, said)
+    if rows.kind == "multi":
+        return macro_f1(rows.targets > 0.5, outputs > 0)
+    return accuracy(rows.targets.argmax(axis=1), outputs.argmax(axis=1))
+
+
+def _curve(history: list[dict[str, Any]]) -> Curve:
+    losses = {entry["step"]: float(entry["loss"]) for entry in history if "loss" in entry}
+    scores = {entry["step"]: float(entry[SCORE]) for entry in history if SCORE in entry}
+    steps = sorted(losses)
+    return Curve(
+        steps, [losses[step] for step in steps], [scores.get(step, math.nan) for step in steps]
+    )

@@ -1,0 +1,216 @@
+"""Labelled sets, and sets that a teacher labelled, as rows to train on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilth.data.examples import Examples, Source, open_rows, read_examples
+from tilth.data.labels import class_names
+from tilth.data.origin import origin_of
+from tilth.data.stored import folder_configs, load_folder
+from tilth.errors import InputError
+from tilth.selftrain.rows import (
+    Rows,
+    Where,
+    divided,
+    joined,
+    rows_of,
+    usual_labels,
+    without_repeats,
+)
+from tilth.selftrain.soft import PROBABILITIES, soft_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger(__name__)
+
+_TRAIN, _VALIDATION = "train", "validation"
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which columns hold what.
+
+    Attributes:
+        text: the column of texts, the two of pairs, or that of tokens; None: a usual name.
+        label: the column of labels or tags; None: a usual name.
+    """
+
+    text: str | Sequence[str] | None = None
+    label: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A set as it was read: what it holds, a teacher's probabilities, and the labels' names."""
+
+    examples: Examples
+    probabilities: pa.ChunkedArray | None
+    names: list[str] | None
+    where: Where
+
+    def rows(self, labels: Sequence[str]) -> Rows:
+        """Return it as rows with certain labels."""
+        if self.probabilities is None:
+            return rows_of(self.examples, labels, where=self.where)
+        assert self.examples.labels is not None  # they are asked for
+        kind = self.examples.labels.kind
+        assert kind != "number"
+        return soft_rows(self.examples, self.probabilities, labels, kind, self.where)
+
+
+def read_to_train(
+    train: Source,
+    validation: Source | None,
+    labelled: Source | None,
+    columns: Columns,
+    *,
+    tags: bool,
+    hard: bool,
+    labels: Sequence[str] | None,
+    seed: int,
+) -> tuple[Rows, Rows | None]:
+    """Read what a classifier is to be trained on, and what its best weights are chosen with.
+
+    Args:
+        train: a labelled set, or one with a column `probabilities`.
+        validation: a labelled set. None: the split of that name, or else a tenth of `labelled`,
+            or of `train`; None comes back where no label has five rows.
+        labelled: more labelled rows to train on.
+        columns: of all of them.
+        tags: whether tokens have tags; else texts have classes.
+        hard: whether of probabilities only the likeliest label counts.
+        labels: the labels, in the order of probabilities. None: those that occur, or those that
+            the label column of a set with probabilities names.
+        seed: of the split.
+
+    Raises:
+        InputError: a set is wrong, has labels of another kind, or there is one label only.
+    """
+    first = _read(train, columns, _TRAIN, tags=tags)
+    more = None if labelled is None else _read(labelled, columns, _TRAIN, tags=tags)
+    known = _labels([first, *([more] if more else [])], labels)
+    rows = _once(first.rows(known), train)
+    if hard:
+        rows = rows.hard()
+    extra = None if more is None else _once(more.rows(known), labelled)
+    chosen = None
+    own = _own_validation(train) if validation is None else None
+    if validation is not None or own is not None:
+        source = own if validation is None else validation
+        assert source is not None
+        chosen = _read(source, columns, _TRAIN, tags=tags).rows(known)
+    elif extra is not None:
+        extra, chosen = divided(extra, seed)
+    else:
+        rows, chosen = divided(rows, seed)
+    if extra is not None:
+        rows = joined(rows, extra)
+    _refuse_one_label(rows, train)
+    if len(chosen):
+        return rows, chosen
+    log.warning("no label has five rows: none are kept to choose with, the last weights are kept")
+    return rows, None
+
+
+def _read(source: Source, columns: Columns, split: str, *, tags: bool) -> _Read:
+    where = partial(_origin, source, split)
+    examples = read_examples(source, text=columns.text, label=columns.label, split=split)
+    assert examples.labels is not None  # they are asked for
+    kind = examples.labels.kind
+    if kind == "tags" and not tags:
+        raise InputError(
+            f"{where(0)}: {examples.label_column} holds a tag for each token: a classifier gives "
+            "texts classes; use train tagger"
+        )
+    if kind != "tags" and tags:
+        raise InputError(
+            f"{where(0)}: {examples.label_column} holds no tags: a tagger learns from tokens and "
+            "their tags; use train classifier"
+        )
+    if kind == "number":
+        rows_of(examples, where=where)  # says what is wrong
+    dataset, _ = open_rows(source, split)
+    if PROBABILITIES not in dataset.column_names or len(dataset) != len(examples):
+        return _Read(examples, None, None, where)
+    names = class_names(dataset.features[examples.label_column])
+    column = dataset.with_format("arrow")[PROBABILITIES]
+    return _Read(examples, _chunked(column), names, where)
+
+
+def _origin(source: Source, split: str, row: int) -> str:
+    return origin_of(source, row, split)
+
+
+def _chunked(column: Any) -> pa.ChunkedArray:
+    import pyarrow as pa
+
+    found = column[:] if not isinstance(column, pa.ChunkedArray | pa.Array) else column
+    return found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
+
+
+def _labels(sets: list[_Read], given: Sequence[str] | None) -> list[str]:
+    """Return the labels of a model that is trained on some sets."""
+    if given is not None:
+        return [str(label) for label in given]
+    soft = next((one for one in sets if one.probabilities is not None), None)
+    if soft is not None:
+        if soft.names is None:
+            raise InputError(
+                f"{soft.where(0)}: which labels the {PROBABILITIES} are of is not said: make "
+                f"{soft.examples.label_column} a ClassLabel, or name the labels in their order"
+            )
+        return soft.names
+    found = [one.examples.labels for one in sets if one.examples.labels is not None]
+    return list(dict.fromkeys(name for labels in found for name in usual_labels(labels)))
+
+
+def _once(rows: Rows, source: Source | None) -> Rows:
+    left, conflicts = without_repeats(rows)
+    name = f"{source}: " if isinstance(source, str | Path) else ""
+    if conflicts:
+        log.warning(
+            "%s%d texts stand there more than once with different labels; all are kept", name,
+            conflicts,
+        )  # fmt: skip
+    if len(left) < len(rows):
+        log.info("%s%d rows that stand there twice count once", name, len(rows) - len(left))
+    return left
+
+
+def _own_validation(source: Source) -> Source | None:
+    """Return the validation split that a set of several brings along."""
+    from datasets import DatasetDict
+
+    if isinstance(source, DatasetDict):
+        return source.get(_VALIDATION)
+    if isinstance(source, str | Path) and Path(source).expanduser().is_dir():
+        folder = Path(source).expanduser()
+        if _VALIDATION in folder_configs(folder).get("default", {}):
+            return load_folder(folder, _VALIDATION)
+    return None
+
+
+def _refuse_one_label(rows: Rows, source: Source) -> None:
+    name = f"{source}: " if isinstance(source, str | Path) else ""
+    if rows.kind == "class":
+        found = np.unique(np.asarray(rows.targets).argmax(axis=1))
+        if len(found) == 1:
+            raise InputError(
+                f"{name}every row has the label {rows.labels[found[0]]!r}: there is nothing to "
+                "learn; give rows of two labels at least"
+            )
+    elif rows.kind == "tags":
+        outside = [place for place, label in enumerate(rows.labels) if label == "O"]
+        if all(np.isin(target.argmax(axis=1), outside).all() for target in rows.targets):
+            raise InputError(f"{name}no token has a tag but O: there is nothing to learn")
+    elif not (np.asarray(rows.targets) > 0.5).any():
+        raise InputError(f"{name}no row has a label: there is nothing to learn")

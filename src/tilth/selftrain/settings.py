@@ -1,0 +1,167 @@
+"""How a classifier or tagger is trained, and how a base is adapted, checked once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tilth.errors import InputError
+
+_PRECISIONS = ("auto", "float32", "bfloat16")
+_PAPER_RATE = 1e-5
+# Small models hardly move at the paper's rate.
+_STARTER_RATES = {"starter": 3e-4, "starter-scorer": 1e-4, "starter-small": 5e-4}
+# The rate of Gururangan et al. 2020 for the texts of a task; the paper names none.
+_ADAPTING_RATE = 1e-4
+_EVALUATIONS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Finetuning:
+    """How a classifier or tagger is trained; the defaults are the SentAugment paper's.
+
+    Attributes:
+        epochs: passes over the rows.
+        batch: rows in a step.
+        learning_rate: the highest; AdamW, falling linearly to 0. None: the paper's 1e-5, but
+            3e-4, 1e-4 and 5e-4 for starter, starter-scorer and starter-small.
+        warmup: share of the steps in which the rate rises, 0 to below 1.
+        weight_decay: of AdamW.
+        dropout: of every part of the model; None: as the base was saved.
+        evaluate_every: steps between two measurements, of which the best is kept. None: ten over
+            the whole training, and one an epoch at least.
+        label_smoothing: share of each label that is spread over all of them, 0 to below 1.
+        max_length: tokens read of a text; None: as many as the base reads.
+        precision: `auto`, `float32` or `bfloat16` (autocast: weights stay in float32).
+        seed: of the head's weights, the order of the rows and dropout.
+
+    Reference:
+        Du et al. 2021, section 3, "Fine-tuning the student model"; the warm-up is RoBERTa's.
+    """
+
+    epochs: float = 3.0
+    batch: int = 16
+    learning_rate: float | None = None
+    warmup: float = 0.06
+    weight_decay: float = 0.0
+    dropout: float | None = 0.1
+    evaluate_every: int | None = None
+    label_smoothing: float = 0.0
+    max_length: int | None = None
+    precision: str = "auto"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check every value at the door."""
+        _check_fractions(self, {
+            "epochs": (0, None, True), "learning_rate": (0, None, True), "warmup": (0, 1, False),
+            "weight_decay": (0, None, False), "dropout": (0, 1, False),
+            "label_smoothing": (0, 1, False),
+        })  # fmt: skip
+        _check_whole(self, {"batch": 1, "evaluate_every": 1, "max_length": 4, "seed": 0})
+        _check_precision(self.precision)
+
+    def for_base(self, base: str) -> Finetuning:
+        """Return the settings with the learning rate that a base wants, where none is given."""
+        if self.learning_rate is not None:
+            return self
+        return replace(self, learning_rate=_STARTER_RATES.get(base, _PAPER_RATE))
+
+    def steps(self, rows: int) -> tuple[int, int]:
+        """Return the steps of the whole training and those between two measurements."""
+        epoch = -(-rows // self.batch)
+        steps = max(1, round(epoch * self.epochs))
+        every = self.evaluate_every or min(epoch, max(1, steps // _EVALUATIONS))
+        return steps, every
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptation:
+    """How masked-language-model training is continued on texts.
+
+    Attributes:
+        epochs: passes over the texts.
+        batch: texts in a step.
+        learning_rate: the highest; AdamW, falling linearly to 0. None: 1e-4, but 5e-4 for
+            starter and starter-small.
+        warmup: share of the steps in which the rate rises, 0 to below 1.
+        weight_decay: of AdamW.
+        masked: share of the tokens that are to be guessed, above 0 to below 1: of these, 8 in 10
+            are masked, 1 in 10 is another token, 1 in 10 stays.
+        max_length: tokens read of a text.
+        save_every: steps between two checkpoints; a stopped run loses no more.
+        precision: `auto`, `float32` or `bfloat16` (autocast: weights stay in float32).
+        seed: of the order of the texts, the masks, dropout and a fresh head.
+
+    Reference:
+        Du et al. 2021, section 4.1, who name no settings; masks as of Devlin et al. 2019, the
+        rest as of Gururangan et al. 2020, appendix B.
+    """
+
+    epochs: float = 1.0
+    batch: int = 32
+    learning_rate: float | None = None
+    warmup: float = 0.06
+    weight_decay: float = 0.01
+    masked: float = 0.15
+    max_length: int = 128
+    save_every: int = 500
+    precision: str = "auto"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check every value at the door."""
+        _check_fractions(self, {
+            "epochs": (0, None, True), "learning_rate": (0, None, True), "warmup": (0, 1, False),
+            "weight_decay": (0, None, False), "masked": (0, 1, True),
+        })  # fmt: skip
+        _check_whole(self, {"batch": 1, "max_length": 4, "save_every": 1, "seed": 0})
+        _check_precision(self.precision)
+
+    def for_base(self, base: str) -> Adaptation:
+        """Return the settings with the learning rate that a base wants, where none is given."""
+        if self.learning_rate is not None:
+            return self
+        starter = base in ("starter", "starter-small")
+        return replace(self, learning_rate=5e-4 if starter else _ADAPTING_RATE)
+
+    def steps(self, rows: int) -> int:
+        """Return the steps of the whole training."""
+        return max(1, round(-(-rows // self.batch) * self.epochs))
+
+
+# Fields whose default is none may be none.
+_OPTIONAL = ("learning_rate", "dropout", "evaluate_every", "max_length")
+
+
+def _check_fractions(settings: Any, bounds: Mapping[str, tuple[float, float | None, bool]]) -> None:
+    """Check numbers against least, most (excluded), and whether the least is excluded too."""
+    for name, (low, high, above) in bounds.items():
+        value = getattr(settings, name)
+        if value is None and name in _OPTIONAL:
+            continue
+        right = isinstance(value, int | float) and math.isfinite(value)
+        if not right or value < low or (above and value == low) or (high and value >= high):
+            least = f"above {low}" if above else f"at least {low}"
+            most = f" and below {high}" if high is not None else ""
+            raise InputError(f"{name} is {value!r}: it must be {least}{most}")
+
+
+def _check_whole(settings: Any, least: Mapping[str, int]) -> None:
+    for name, low in least.items():
+        value = getattr(settings, name)
+        if value is None and name in _OPTIONAL:
+            continue
+        if type(value) is not int or value < low:
+            raise InputError(f"{name} is {value!r}: it is a whole number, at least {low}")
+    if settings.seed >= 2**32:
+        raise InputError(f"seed is {settings.seed}: it must be below {2**32}")
+
+
+def _check_precision(precision: str) -> None:
+    if precision not in _PRECISIONS:
+        raise InputError(
+            f"precision {precision!r} is unknown to training: use {', '.join(_PRECISIONS)}"
+        )

@@ -1,0 +1,243 @@
+"""transformers' trainer, set up for classifiers; the one file that knows its options."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from transformers import PrinterCallback, Trainer, TrainerState, TrainingArguments
+
+from tilth.models.training import CountSteps, go_on, load_best, state_of
+from tilth.selftrain.encoded import PLACES, TARGETS, WEIGHTS, Batch, EncodedRows, LikeLengths
+from tilth.selftrain.losses import binary_divergence, divergence, smoothed, weighted_mean
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, TrainerControl
+
+    from tilth.models.classifier import Classifier
+    from tilth.models.training import Steps
+    from tilth.selftrain.settings import Finetuning
+
+SCORE = "eval_score"
+Measure = Callable[[], float]
+
+
+class Tuner(Trainer):
+    """Learns probabilities, measures by a function, and may keep the best weights in memory.
+
+    Args:
+        loss: of a model and a batch.
+        measure: gives the score of the model as it is; None: it is not measured.
+        sampler: gives the batches of an epoch.
+        in_memory: keep the best weights in memory; else the checkpoints hold them.
+        options: of `Trainer`.
+    """
+
+    def __init__(
+        self,
+        loss: Callable[[PreTrainedModel, Batch], torch.Tensor],
+        measure: Measure | None,
+        sampler: LikeLengths,
+        *,
+        in_memory: bool,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self._loss, self._measure, self._sampler = loss, measure, sampler
+        self._in_memory = in_memory
+        self._best: tuple[float, Batch] | None = None
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:  # noqa: ARG002
+        return self._sampler
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: Batch,
+        return_outputs: bool = False,  # noqa: ARG002 - as transformers calls it
+        num_items_in_batch: Any = None,  # noqa: ARG002
+    ) -> torch.Tensor:
+        """Return the loss of a batch."""
+        return self._loss(model, inputs)
+
+    def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
+        """Measure, log the score, and remember the weights if it is the best."""
+        assert self._measure is not None
+        metrics = {SCORE: self._measure()}
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(
+            self.args, self.state, self.control, metrics
+        )
+        if self._in_memory and (self._best is None or metrics[SCORE] > self._best[0]):
+            weights = self._model().state_dict()
+            self._best = (
+                metrics[SCORE],
+                {name: weight.detach().to("cpu", copy=True) for name, weight in weights.items()},
+            )
+        return metrics
+
+    def _model(self) -> torch.nn.Module:
+        assert self.model is not None
+        return self.model
+
+    def restore_best(self) -> None:
+        """Load the best weights from memory, where there are any."""
+        if self._best is not None:
+            self._model().load_state_dict(self._best[1])
+
+
+class _Follow(CountSteps):
+    """Shows progress; after the last step it sees to a measurement and a checkpoint."""
+
+    def __init__(self, progress: Steps, *, measures: bool, saves: bool) -> None:
+        super().__init__(progress)
+        self._measures, self._saves = measures, saves
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
+    ) -> None:
+        """Count a step; after the last one, measure and save."""
+        super().on_step_end(args, state, control, **more)
+        if state.global_step >= state.max_steps:
+            control.should_log = True
+            control.should_evaluate = self._measures
+            control.should_save = self._saves
+
+
+def make_tuner(
+    model: PreTrainedModel,
+    train: EncodedRows,
+    loss: Callable[[PreTrainedModel, Batch], torch.Tensor],
+    measure: Measure | None,
+    settings: Any,
+    folder: Path,
+    *,
+    keep: bool,
+    steps: int,
+    every: int,
+    progress: Steps,
+) -> Tuner:
+    """Return a trainer that leaves the best weights in the model.
+
+    Args:
+        model: trained in place, on its device.
+        train: what to train on.
+        loss: of a model and a batch.
+        measure: gives the score of the model as it is; None: the last weights are kept.
+        settings: batch, learning_rate, warmup, weight_decay and seed.
+        folder: for checkpoints.
+        keep: write checkpoints; else the best weights are kept in memory.
+        steps: of the whole training.
+        every: steps between two measurements and checkpoints.
+        progress: advanced by one each step.
+    """
+    strategy = "steps" if measure is not None else "no"
+    arguments = TrainingArguments(
+        output_dir=str(folder),
+        max_steps=steps,
+        per_device_train_batch_size=1,  # the sampler yields batches
+        learning_rate=settings.learning_rate,
+        warmup_steps=settings.warmup,
+        weight_decay=settings.weight_decay,
+        use_cpu=model.device.type == "cpu",
+        eval_strategy=strategy,
+        eval_steps=every,
+        save_strategy="steps" if keep else "no",
+        save_steps=every,
+        save_total_limit=1,  # the best one stays beside the last
+        load_best_model_at_end=keep and measure is not None,
+        metric_for_best_model=SCORE,
+        greater_is_better=True,
+        logging_steps=every,
+        logging_nan_inf_filter=False,  # looks at every step's loss; what is no number is reported
+        remove_unused_columns=False,
+        dataloader_pin_memory=model.device.type == "cuda",
+        seed=settings.seed,
+        data_seed=settings.seed,
+        report_to="none",
+        disable_tqdm=True,
+    )
+    arguments._n_gpu = min(arguments.n_gpu, 1)  # else the model would be copied to each GPU
+    tuner = Tuner(
+        loss,
+        measure,
+        LikeLengths(train.ids.lengths, settings.batch, settings.seed),
+        in_memory=not keep,
+        model=model,
+        args=arguments,
+        train_dataset=train,
+        eval_dataset=train if measure is not None else None,  # `measure` knows its own
+        data_collator=_only,
+        callbacks=[_Follow(progress, measures=measure is not None, saves=keep)],
+    )
+    tuner.remove_callback(PrinterCallback)
+    return tuner
+
+
+def _only(batches: list[Batch]) -> Batch:
+    return batches[0]
+
+
+def resume(tuner: Tuner, checkpoint: Path, steps: int) -> list[dict[str, Any]]:
+    """Train from a checkpoint on; one of the last step only lacks that the best is loaded."""
+    state = state_of(checkpoint)
+    if state.global_step < steps:
+        return go_on(tuner, checkpoint)
+    if state.best_model_checkpoint is None:  # the last weights are wanted
+        state.best_model_checkpoint = str(checkpoint)
+        tuner.state = state
+        tuner._load_best_model()
+        return list(state.log_history)
+    return load_best(tuner, checkpoint)
+
+
+def loss_of(
+    classifier: Classifier, settings: Finetuning, *, bfloat16: bool
+) -> Callable[[PreTrainedModel, Batch], torch.Tensor]:
+    """Return the loss of a classifier: how far its outputs are from the targets of a batch."""
+    each = binary_divergence if classifier.kind == "multi" else divergence
+
+    def loss(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
+        targets = smoothed(batch[TARGETS], settings.label_smoothing, classifier.kind)
+        return weighted_mean(
+            each(answers(model, batch, bfloat16=bfloat16), targets), batch.get(WEIGHTS)
+        )
+
+    return loss
+
+
+def answers(model: Any, batch: Batch, *, bfloat16: bool) -> torch.Tensor:
+    """Return a model's outputs for the rows of a batch, or for their words.
+
+    Args:
+        model: plain transformers.
+        batch: what an `EncodedRows` gives, on the model's device.
+        bfloat16: whether the pass runs in bfloat16.
+    """
+    inputs = {key: value for key, value in batch.items() if key not in (TARGETS, WEIGHTS, PLACES)}
+    cast = torch.autocast(model.device.type, torch.bfloat16) if bfloat16 else nullcontext()
+    with cast:
+        logits: torch.Tensor = model(**inputs).logits.float()
+    if PLACES in batch:
+        logits = logits.flatten(0, 1)[batch[PLACES]]  # (words, labels)
+    return logits
+
+
+@contextmanager
+def own_random(seed: int) -> Iterator[None]:
+    """Draw from generators with a seed, and leave the process's as they were."""
+    python, numbers = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng():
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numbers)

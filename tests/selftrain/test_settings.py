@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tilth.errors import InputError
+from tilth.selftrain.settings import Adaptation, Finetuning
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ({"epochs": 0}, "epochs is 0: it must be above 0"),
+        ({"batch": 0}, "batch is 0: it is a whole number, at least 1"),
+        ({"batch": 1.5}, "batch is 1.5: it is a whole number"),
+        ({"learning_rate": -1.0}, "learning_rate is -1.0: it must be above 0"),
+        ({"learning_rate": float("inf")}, "learning_rate is inf"),
+        ({"warmup": 1.0}, "warmup is 1.0: it must be at least 0 and below 1"),
+        ({"weight_decay": -0.1}, "weight_decay is -0.1"),
+        ({"dropout": 1.0}, "dropout is 1.0: it must be at least 0 and below 1"),
+        ({"dropout": "much"}, "dropout is 'much'"),
+        ({"evaluate_every": 0}, "evaluate_every is 0"),
+        ({"label_smoothing": 1.0}, "label_smoothing is 1.0"),
+        ({"max_length": 3}, "max_length is 3: it is a whole number, at least 4"),
+        ({"precision": "float16"}, "precision 'float16' is unknown to training: use auto"),
+        ({"seed": -1}, "seed is -1"),
+        ({"seed": 2**32}, "seed is 4294967296: it must be below 4294967296"),
+        ({"epochs": float("nan")}, "epochs is nan"),
+    ],
+)
+def test_wrong_settings(setting: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        Finetuning(**setting)
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ({"masked": 0.0}, "masked is 0.0: it must be above 0 and below 1"),
+        ({"masked": 1.0}, "masked is 1.0"),
+        ({"save_every": 0}, "save_every is 0"),
+        ({"batch": 0}, "batch is 0"),
+        ({"max_length": 2}, "max_length is 2"),
+        ({"precision": "x"}, "precision 'x' is unknown"),
+    ],
+)
+def test_wrong_settings_of_an_adaptation(setting: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        Adaptation(**setting)
+
+
+def test_the_starters_have_learning_rates_of_their_own() -> None:
+    rates = {
+        base: Finetuning().for_base(base).learning_rate
+        for base in ("roberta-large", "starter", "starter-scorer", "starter-small")
+    }
+    assert rates == {
+        "roberta-large": 1e-5, "starter": 3e-4, "starter-scorer": 1e-4, "starter-small": 5e-4,
+    }  # fmt: skip
+    assert Finetuning(learning_rate=2e-5).for_base("starter").learning_rate == 2e-5
+    assert Adaptation().for_base("starter").learning_rate == 5e-4
+    assert Adaptation().for_base("x").learning_rate == 1e-4
+    assert Adaptation(learning_rate=2e-5).for_base("x").learning_rate == 2e-5
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows", "steps", "every"),
+    [
+        (Finetuning(), 1600, 300, 30),  # ten times
+        (Finetuning(epochs=50), 160, 500, 10),  # each epoch
+        (Finetuning(epochs=0.5), 17, 1, 1),
+        (Finetuning(batch=4, evaluate_every=7), 17, 15, 7),
+        (Finetuning(batch=1000, epochs=1), 10, 1, 1),
+    ],
+)
+def test_steps_and_measurements(settings: Finetuning, rows: int, steps: int, every: int) -> None:
+    assert settings.steps(rows) == (steps, every)
+
+
+def test_steps_of_an_adaptation() -> None:
+    assert Adaptation(epochs=2).steps(33) == 4
