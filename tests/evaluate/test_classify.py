@@ -203,6 +203,8 @@ def test_splits_and_numbers_for_labels() -> None:
     assert evaluate_classifier(by_number, sets)["n"] == 8
     found = evaluate_classifier(by_number, sets, split="dev")
     assert found["n"] == 24
+    assert evaluate_classifier(unnamed, rows) == found
+    rows = [{**row, "label": f"LABEL_{row['label']}"} for row in rows]
     assert evaluate_classifier(unnamed, rows)["accuracy"] == found["accuracy"]
 
 

@@ -1,4 +1,4 @@
-"""tilth evaluate: how good an encoder is."""
+"""tilth evaluate: how good an encoder, a classifier or a tagger is."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from tilth.cli import options
+from tilth.cli import evaluate_classify, options
 from tilth.cli.screen import note, print_json, print_table
 
-app = typer.Typer(no_args_is_help=True, help="Measure encoders on test sets.")
+app = typer.Typer(no_args_is_help=True, help="Measure encoders, classifiers and taggers.")
+app.command("classify")(evaluate_classify.classify)
+app.command("tag")(evaluate_classify.tag)
 
 
 @app.command("sts")

@@ -12,7 +12,7 @@ from tilth.data.examples import Source
 from tilth.errors import InputError, TilthError
 from tilth.evaluate import tally
 from tilth.evaluate.calibration import calibration
-from tilth.evaluate.gold import check_kind, read_gold
+from tilth.evaluate.gold import check_kind, names_in, read_gold
 from tilth.evaluate.resampling import (
     RESAMPLES,
     Figures,
@@ -76,8 +76,8 @@ def evaluate_classifier(
     return classify_scores(
         gold,
         classifier.probabilities(examples.texts, precision=precision),
-        classifier.labels,
-        kind="multi" if classifier.kind == "multi" else "class",
+        names_in(classifier, examples),
+        kind=kind_of(classifier),
         bootstrap=bootstrap,
         seed=seed,
     )
@@ -183,6 +183,18 @@ def answered(probabilities: Probabilities, kind: Kind) -> NDArray[np.int64]:
     return np.asarray(probabilities.argmax(1))
 
 
+def named(answer: Any, labels: Sequence[str]) -> str | list[str]:
+    """Return an answer by name: that at a place, or those where there is a 1, (labels,)."""
+    if np.ndim(answer):
+        return [labels[place] for place in np.flatnonzero(answer).tolist()]
+    return labels[int(answer)]
+
+
+def kind_of(classifier: Classifier) -> Kind:
+    """Return whether a classifier of texts gives one label or any number."""
+    return "multi" if classifier.kind == "multi" else "class"
+
+
 def confusion(gold: NDArray[Any], answers: NDArray[Any], labels: int) -> NDArray[np.int64]:
     """Return how often each answer was given to each label, (labels right, labels answered)."""
     counts = np.bincount(gold * labels + answers, minlength=labels * labels)
@@ -216,19 +228,11 @@ def most_wrong(
     wrong = np.flatnonzero(~_right(gold, answers))
     sure = probabilities.max(1) if kind == "class" else np.abs(probabilities - gold).max(1)
     order = wrong[np.argsort(-sure[wrong], kind="stable")][:count]
-
-    def named(answer: Any) -> str | list[str]:
-        return (
-            labels[answer]
-            if kind == "class"
-            else [labels[n] for n in np.flatnonzero(answer).tolist()]
-        )
-
     return [
         {
             "texts": list(texts[row]),
-            "gold": named(gold[row]),
-            "predicted": named(answers[row]),
+            "gold": named(gold[row], labels),
+            "predicted": named(answers[row], labels),
             "probability": float(sure[row]),
         }
         for row in order.tolist()

@@ -77,7 +77,7 @@ def gold_of(classifier: Classifier, examples: Examples, where: Callable[[int], s
                 if tag != "O" and tag[2:] not in types:
                     raise _unknown(classifier, tag[2:], sorted(types), where(row))
         return labels.values
-    places = _places(classifier.labels, [str(value) for value in labels.classes])
+    places = {name: place for place, name in enumerate(names_in(classifier, examples))}
     for row, members in enumerate(labels.members):
         for member in members:
             if str(labels.classes[member]) not in places:
@@ -91,6 +91,20 @@ def gold_of(classifier: Classifier, examples: Examples, where: Callable[[int], s
     for row, members in enumerate(labels.members):
         gold[row, [own[member] for member in members]] = 1
     return gold  # (rows, labels)
+
+
+def names_in(classifier: Classifier, examples: Examples) -> list[str]:
+    """Return a classifier's labels as the rows call them.
+
+    That is, as they are; but where a model names none (`LABEL_0`), and the rows do not say so
+    either, rows mean them by number.
+    """
+    assert examples.labels is not None
+    numbers = [_UNNAMED.fullmatch(name) for name in classifier.labels]
+    known = {str(value) for value in examples.labels.classes} & set(classifier.labels)
+    if known or not all(numbers):
+        return classifier.labels
+    return [found[1] for found in numbers if found]
 
 
 def check_kind(classifier: Classifier, measured: Literal["classify", "tag"]) -> None:
@@ -115,15 +129,6 @@ def _check_tags(tagger: Classifier) -> None:
             f"{tagger.name!r} gives {wrong!r:.40}, no IOB tag: name its labels O, B-TYPE or I-TYPE "
             "in its config.json"
         )
-
-
-def _places(names: Sequence[str], wanted: Sequence[str]) -> dict[str, int]:
-    """Return where each label stands; numbers find the labels of a model that names none."""
-    places = {name: place for place, name in enumerate(names)}
-    numbers = [_UNNAMED.fullmatch(name) for name in names]
-    if all(numbers) and not any(name in places for name in wanted):
-        return {found[1]: place for place, found in enumerate(numbers) if found}
-    return places
 
 
 def _other_kind(classifier: Classifier, kind: str, where: Callable[[int], str]) -> str:
