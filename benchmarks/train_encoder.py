@@ -28,6 +28,7 @@ from sentence_transformers import SentenceTransformerTrainer, SentenceTransforme
 from sentence_transformers.sentence_transformer.losses import CosineSimilarityLoss
 from transformers import PrinterCallback, TrainerCallback
 
+from tilth.encoders.bi_encoder import towards_labels
 from tilth.encoders.pairs import Pairs, read_pairs
 from tilth.encoders.settings import Training
 from tilth.encoders.trainer import make_trainer
@@ -100,7 +101,7 @@ def ours(base: str, pairs: Pairs, settings: Training, steps: int, folder: Path) 
     encoder, clock = load_encoder(base), Clock()
     precision = choose_precision(settings.precision, choose_device(str(encoder.device)))
     trainer = make_trainer(
-        encoder, pairs, settings, folder,
+        encoder, pairs, towards_labels(), settings, folder,
         bfloat16=precision is torch.bfloat16, steps=steps, progress=Progress(steps, quiet=True),
     )  # fmt: skip
     trainer.add_callback(clock)

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from tilth.bank import Bank, task_queries
     from tilth.data import curate
     from tilth.encoders.bi_encoder import train_encoder
+    from tilth.encoders.triplet import train_triplet
     from tilth.evaluate.classify import evaluate_classifier
     from tilth.evaluate.sts import evaluate_sts
     from tilth.evaluate.tag import evaluate_tagger
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Bank", "curate", "evaluate_classifier", "evaluate_sts", "evaluate_tagger", "generate",
     "load_encoder", "load_lm", "load_paraphraser", "load_task", "paraphrase_set", "task_queries",
-    "train_encoder", "train_rewriter",
+    "train_encoder", "train_rewriter", "train_triplet",
 ]  # fmt: skip
 
 # Public name -> where it lives: `import tilth` loads nothing heavy.
@@ -39,6 +40,7 @@ _HOMES = {
     "task_queries": "tilth.bank",
     "train_encoder": "tilth.encoders.bi_encoder",
     "train_rewriter": "tilth.paraphrase.train",
+    "train_triplet": "tilth.encoders.triplet",
 }
 
 

@@ -14,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.trainer import BaseTrainer
 
 from tests.tiny import graded_pairs, save_encoder
-from tilth.encoders.bi_encoder import train_encoder
+from tilth.encoders.bi_encoder import towards_labels, train_encoder
 from tilth.encoders.pairs import Pairs, read_pairs
 from tilth.encoders.settings import Training
 from tilth.encoders.trainer import make_trainer
@@ -164,7 +164,7 @@ def test_a_finished_run_is_not_trained_again_and_not_mixed_up(
 ) -> None:
     trained = train_encoder(pairs, base, tmp_path, **QUICK)
     with monkeypatch.context() as patch:
-        patch.setattr("tilth.encoders.bi_encoder._fit", lambda *_, **__: pytest.fail("trained"))
+        patch.setattr("tilth.encoders.fitting.fit", lambda *_, **__: pytest.fail("trained"))
         assert_same(train_encoder(pairs, base, tmp_path, **QUICK), trained)
         for more, said in (
             ({"learning_rate": 5e-4}, "learning_rate"), ({"seed": 2}, "seed"),
@@ -274,8 +274,9 @@ def test_the_trainers_loss_is_the_squared_difference(base: str, pairs: Dataset) 
     batch = parts.train.select(range(8))
     with torch.no_grad():
         trainer = make_trainer(
-            encoder, Pairs(batch, parts.validation), Training(batch=8).for_base(base),
-            Path("unused"), bfloat16=False, steps=1, progress=Progress(1, quiet=True),
+            encoder, Pairs(batch, parts.validation), towards_labels(),
+            Training(batch=8).for_base(base), Path("unused"),
+            bfloat16=False, steps=1, progress=Progress(1, quiet=True),
         )  # fmt: skip
         inputs = trainer.data_collator([batch[row] for row in range(8)])
         loss = float(trainer.compute_loss(encoder, inputs))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tilth.cli import options
+from tilth.cli import options, train_triplet
 from tilth.cli.screen import note, print_json, print_table
 from tilth.encoders.settings import Training
 
@@ -88,3 +88,6 @@ def encoder(
         note(line)
     note(f"encoder: {out / 'model'} (step {result.best}, validation {result.validation:.1f})")
     note(f"report: {out / 'report.html'}")
+
+
+app.command("triplet")(train_triplet.triplet)

@@ -20,7 +20,7 @@ _BATCHES_SORTED = 64  # batches of random pairs that are sorted by length and cu
 
 def characters(pairs: Dataset) -> NDArray[np.int64]:
     """Return the characters of each pair's longer text; a batch is padded to its longest."""
-    table = pairs.data.table
+    table = pairs.with_format("arrow")[:]
     columns = [pc.utf8_length(table[name]).to_numpy() for name in (TEXT_A, TEXT_B)]
     longer: NDArray[np.int64] = np.maximum(*columns).astype(np.int64)  # (pairs,)
     return longer

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from tilth.errors import InputError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _PRECISIONS = ("auto", "float32", "bfloat16")
 _PAPER_RATE = 2e-5
@@ -53,21 +57,50 @@ class Training:
             ("weight_decay", 0, None, False), ("evaluate_every", 1, None, False),
             ("seed", 0, 2**32, False),
         ):  # fmt: skip
-            value = getattr(self, name)
-            if value is None and name == "learning_rate":
-                continue
-            right = math.isfinite(value) and (value > low if open_below else value >= low)
-            if not right or (high is not None and value >= high):
-                least = f"above {low}" if open_below else f"at least {low}"
-                most = f" and below {high}" if high is not None else ""
-                raise InputError(f"{name} is {value}: it must be {least}{most}")
+            self._check(name, low, high, open_below=open_below)
         if self.precision not in _PRECISIONS:
             raise InputError(
                 f"precision {self.precision!r} is unknown to training: use {', '.join(_PRECISIONS)}"
             )
 
-    def for_base(self, base: str) -> Training:
+    def _check(self, name: str, low: float, high: float | None, *, open_below: bool) -> None:
+        value = getattr(self, name)
+        if value is None and name == "learning_rate":
+            return
+        right = math.isfinite(value) and (value > low if open_below else value >= low)
+        if not right or (high is not None and value >= high):
+            least = f"above {low}" if open_below else f"at least {low}"
+            most = f" and below {high}" if high is not None else ""
+            raise InputError(f"{name} is {value}: it must be {least}{most}")
+
+    def for_base(self, base: str) -> Self:
         """Return the settings with the learning rate that a base wants, where none is given."""
         if self.learning_rate is not None:
             return self
         return replace(self, learning_rate=_STARTER_RATE if base == "starter" else _PAPER_RATE)
+
+
+@dataclass(frozen=True, slots=True)
+class TripletTraining(Training):
+    """How an encoder is trained with triplets; beside what `Training` says of the rest.
+
+    Attributes:
+        batch: pairs in a step; the hardest negative is the hardest of these, so many are wanted.
+        dimension: of a sentence's vector; the paper's 256. A linear map makes it of the base's.
+        margin: by how much a partner should be nearer than the hardest negative, in cosines.
+
+    Reference:
+        Du et al. 2020, arXiv 2010.02194, sections 2.1 and 3.3; the paper names neither margin nor
+        batch: the margin is that of Wieting et al. 2019.
+    """
+
+    batch: int = 128
+    dimension: int = 256
+    margin: float = 0.4
+
+    def __post_init__(self) -> None:
+        """Check every value at the door."""
+        Training.__post_init__(self)
+        self._check("batch", 2, None, open_below=False)
+        self._check("dimension", 1, None, open_below=False)
+        self._check("margin", 0, 2, open_below=True)

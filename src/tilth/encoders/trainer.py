@@ -1,4 +1,4 @@
-"""sentence-transformers' trainer, set up for graded pairs; the one file that knows its options."""
+"""sentence-transformers' trainer, set up for pairs; the one file that knows its options."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from sentence_transformers import SentenceTransformerTrainer, SentenceTransforme
 from sentence_transformers.sentence_transformer.data_collator import (
     SentenceTransformerDataCollator,
 )
-from sentence_transformers.sentence_transformer.losses import CosineSimilarityLoss
 from transformers import PrinterCallback, TrainerState
 
 from tilth.encoders.batches import LengthGrouped
-from tilth.encoders.validation import METRIC, Validation
 from tilth.models.training import CountSteps, go_on, load_best, state_of
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
     from transformers import TrainerControl, TrainingArguments
 
+    from tilth.encoders.fitting import Aim
     from tilth.encoders.pairs import Pairs
     from tilth.encoders.settings import Training
     from tilth.runs import Progress
@@ -50,6 +49,7 @@ class _Follow(CountSteps):
 def make_trainer(
     encoder: SentenceTransformer,
     parts: Pairs,
+    aim: Aim,
     settings: Training,
     folder: Path,
     *,
@@ -62,6 +62,7 @@ def make_trainer(
     Args:
         encoder: trained in place, on its device.
         parts: what to train on and to choose with.
+        aim: the loss, and what chooses.
         settings: how.
         folder: for checkpoints.
         bfloat16: whether passes run in bfloat16.
@@ -85,7 +86,7 @@ def make_trainer(
         save_steps=settings.evaluate_every,
         save_total_limit=1,  # the best one stays beside the last
         load_best_model_at_end=True,
-        metric_for_best_model=f"eval_{METRIC}",
+        metric_for_best_model=f"eval_{aim.measure}",
         greater_is_better=True,
         logging_steps=settings.evaluate_every,
         dataloader_pin_memory=encoder.device.type == "cuda",
@@ -99,9 +100,9 @@ def make_trainer(
         model=encoder,
         args=arguments,
         train_dataset=parts.train,
-        loss=CosineSimilarityLoss(encoder),
+        loss=aim.loss(encoder),
         data_collator=SentenceTransformerDataCollator(preprocess_fn=partial(_preprocess, encoder)),
-        evaluator=Validation(parts.validation, batch=_VALIDATION_BATCH, bfloat16=bfloat16),
+        evaluator=aim.judge(parts.validation, batch=_VALIDATION_BATCH, bfloat16=bfloat16),
         callbacks=[_Follow(progress)],
     )
     trainer.remove_callback(PrinterCallback)
@@ -129,13 +130,13 @@ def resume(
     return load_best(trainer, checkpoint)
 
 
-def learning_curve(history: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Return step, Spearman x 100 on the validation part, and mean loss up to each checkpoint."""
+def learning_curve(history: list[dict[str, Any]], aim: Aim) -> dict[str, list[Any]]:
+    """Return step, measure on the validation part, and mean loss up to each checkpoint."""
     losses = {entry["step"]: entry["loss"] for entry in history if "loss" in entry}
-    found = {e["step"]: e[f"eval_{METRIC}"] for e in history if f"eval_{METRIC}" in e}
+    found = {e["step"]: e[f"eval_{aim.measure}"] for e in history if f"eval_{aim.measure}" in e}
     steps = sorted(found)
     return {
         "step": steps,
-        "spearman": [float(found[step]) for step in steps],
+        aim.column: [float(found[step]) for step in steps],
         "loss": [float(losses.get(step, torch.nan)) for step in steps],
     }

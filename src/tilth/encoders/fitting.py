@@ -1,0 +1,175 @@
+"""Trains an encoder towards an aim, in a run folder: what all such trainings do alike."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import torch
+
+from tilth.data import fingerprint
+from tilth.encoders.pairs import LABEL, TEXT_A, TEXT_B, Pairs
+from tilth.encoders.settings import Training
+from tilth.errors import InputError, TilthError
+from tilth.models.device import choose_device, choose_precision
+from tilth.models.encoder import fingerprint_encoder, load_encoder, quietly
+from tilth.runs import Progress, Run
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.evaluation import BaseEvaluator
+
+MODEL, CHECKPOINTS = "model", "checkpoints"
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """What an encoder is trained towards.
+
+    Attributes:
+        loss: makes the loss of an encoder.
+        judge: made of held-out pairs, `batch` and `bfloat16`; the checkpoint with its highest
+            measure is kept.
+        measure: the judge's primary metric.
+        column: what the learning curve calls it.
+    """
+
+    loss: Callable[[SentenceTransformer], torch.nn.Module]
+    judge: Callable[..., BaseEvaluator]
+    measure: str
+    column: str
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A training, as its run folder records it.
+
+    Attributes:
+        command: such as `train encoder`.
+        base: what the encoder is made of, by name.
+        settings: how it is trained.
+        more: what else was asked for that changes its weights.
+        sources: where the pairs lie: name -> place, resolved at the first start.
+    """
+
+    command: str
+    base: str
+    settings: Training
+    more: Mapping[str, Any]
+    sources: Mapping[str, Any]
+
+
+def open_base(order: Order, device: str) -> SentenceTransformer:
+    """Load what is to be trained.
+
+    Raises:
+        InputError: it does not load, has no weights to train, or the device is not for training.
+    """
+    from tilth.models.training import refuse_several
+
+    refuse_several(device)
+    settings = order.settings
+    encoder = load_encoder(
+        order.base, pooling=settings.pooling, max_length=settings.max_length, device=device
+    )
+    if not any(parameter.requires_grad for parameter in encoder.parameters()):
+        raise InputError(f"base {order.base!r} has no weights to train: give a transformer encoder")
+    return encoder
+
+
+def train(
+    encoder: SentenceTransformer,
+    parts: Pairs,
+    aim: Aim,
+    order: Order,
+    out: str | Path | None,
+    *,
+    overwrite: bool,
+    quiet: bool,
+) -> SentenceTransformer:
+    """Train an encoder, or what is left of its training, and return the best of its checkpoints.
+
+    Args:
+        encoder: as it begins; trained in place.
+        parts: what to train on and to choose with.
+        aim: the loss, and what chooses.
+        order: what the run folder records.
+        out: the run folder; None: nothing is kept on disk.
+        overwrite: begin the run anew.
+        quiet: no progress.
+
+    Raises:
+        InputError: `out` holds another run.
+        TilthError: training gave no numbers, or the folder cannot be written.
+    """
+    if out is None:
+        with tempfile.TemporaryDirectory(prefix="tilth-") as folder:
+            fit(encoder, parts, aim, order.settings, Path(folder), quiet=quiet)
+        return encoder.eval()
+    run = Run.open(
+        out,
+        command=order.command,
+        settings={"base": order.base, **asdict(order.settings), **order.more},
+        fingerprints={
+            "train": fingerprint(parts.train, (TEXT_A, TEXT_B, LABEL)),
+            "validation": fingerprint(parts.validation, (TEXT_A, TEXT_B, LABEL)),
+            "base": fingerprint_encoder(encoder),
+        },
+        parts=1,
+        overwrite=overwrite,
+    )
+    device = str(encoder.device)
+    with run:
+        for name, place in order.sources.items():
+            run.resolve(name, lambda place=place: place)  # type: ignore[misc]
+        if run.missing() or not (run.path / MODEL / "modules.json").is_file():
+            run.write_part(0, _train_and_save(encoder, parts, aim, order.settings, run, quiet))
+            shutil.rmtree(run.path / CHECKPOINTS, ignore_errors=True)
+    return load_encoder(str(run.path / MODEL), device=device)
+
+
+def _train_and_save(
+    encoder: SentenceTransformer, parts: Pairs, aim: Aim, settings: Training, run: Run, quiet: bool
+) -> pa.Table:
+    """Train in a run folder and return the learning curve; it is written after the model."""
+    curve = fit(encoder, parts, aim, settings, run.path / CHECKPOINTS, quiet=quiet)
+    unfinished, final = run.path / CHECKPOINTS / MODEL, run.path / MODEL
+    with quietly():
+        encoder.save(str(unfinished), create_model_card=False)
+    shutil.rmtree(final, ignore_errors=True)
+    unfinished.rename(final)
+    return curve
+
+
+def fit(
+    encoder: SentenceTransformer,
+    parts: Pairs,
+    aim: Aim,
+    settings: Training,
+    folder: Path,
+    *,
+    quiet: bool,
+) -> pa.Table:
+    """Train the encoder in place; return step, measure x 100 and loss at each checkpoint."""
+    from tilth.encoders.trainer import learning_curve, make_trainer, resume
+    from tilth.models.training import all_finite, begin, last_checkpoint
+
+    device = choose_device(str(encoder.device))
+    bfloat16 = choose_precision(settings.precision, device) is torch.bfloat16
+    steps = max(1, round(-(-len(parts.train) // settings.batch) * settings.epochs))
+    with quietly(), Progress(steps, quiet=quiet, what="steps") as progress:
+        trainer = make_trainer(
+            encoder, parts, aim, settings, folder,
+            bfloat16=bfloat16, steps=steps, progress=progress,
+        )  # fmt: skip
+        checkpoint = last_checkpoint(folder)
+        history = resume(trainer, checkpoint, steps) if checkpoint else begin(trainer)
+    encoder.eval()
+    if not all_finite(encoder):
+        raise TilthError("training gave weights that are no numbers: lower --learning-rate")
+    return pa.table(learning_curve(history, aim))

@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+
+from tests.tiny import WORDS, save_encoder, tiny_bank, tiny_static
+from tilth.bank import Bank
+from tilth.encoders.hardest import sharing
+from tilth.encoders.parallel import read_parallel
+from tilth.encoders.ranking import METRIC, Ranking, reciprocal_rank
+from tilth.encoders.settings import TripletTraining
+from tilth.encoders.triplet import train_triplet
+from tilth.errors import InputError
+from tilth.models import load_encoder
+from tilth.runs import Progress
+from tilth.runs.folder import RunMismatch
+
+QUICK: dict[str, Any] = {
+    "learning_rate": 2e-3, "batch": 16, "evaluate_every": 10, "dimension": 12,
+    "precision": "float32", "device": "cpu", "quiet": True,
+}  # fmt: skip
+
+
+def paraphrases(count: int, *, seed: int = 0) -> Dataset:
+    """Return texts beside their words' partners, which are other words, in another order."""
+    rng = random.Random(seed)
+    half = len(WORDS) // 2
+    rows: dict[str, list[str]] = {"en": [], "de": []}
+    for _ in range(count):
+        places = rng.sample(range(half), rng.randint(3, 6))
+        rows["en"].append(" ".join(WORDS[place] for place in places))
+        rng.shuffle(places)
+        rows["de"].append(" ".join(WORDS[half + place] for place in places))
+    return Dataset.from_dict(rows)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_encoder(tmp_path_factory.mktemp("base") / "bert"))
+
+
+@pytest.fixture(scope="module")
+def pairs() -> Dataset:
+    return paraphrases(400)
+
+
+def weights(encoder: SentenceTransformer) -> dict[str, np.ndarray]:
+    return {name: value.numpy() for name, value in encoder.state_dict().items()}
+
+
+def are_same(one: SentenceTransformer, two: SentenceTransformer) -> bool:
+    other = weights(two)
+    return all(np.array_equal(value, other[name]) for name, value in weights(one).items())
+
+
+def curve(run: Path) -> dict[str, list[Any]]:
+    return pq.read_table(run / "parts" / "part-00000.parquet").to_pydict()
+
+
+def rank_of(encoder: SentenceTransformer, rows: Dataset) -> float:
+    x, y = (
+        torch.from_numpy(encoder.encode(rows[name][:], normalize_embeddings=True))
+        for name in ("en", "de")
+    )
+    return reciprocal_rank(x, y, torch.eye(len(rows), dtype=torch.bool))
+
+
+def test_partners_come_near_and_the_run_is_an_encoder(
+    base: str, pairs: Dataset, tmp_path: Path
+) -> None:
+    held_out = paraphrases(150, seed=9)
+    trained = train_triplet(pairs, base, tmp_path / "run", **{**QUICK, "epochs": 3})
+    assert rank_of(load_encoder(base), held_out) < 0.2 < 0.6 < rank_of(trained, held_out)
+    assert not trained.training
+    loaded = load_encoder(str(tmp_path / "run"))
+    assert loaded.get_embedding_dimension() == 12
+    assert are_same(loaded, trained)
+    found = curve(tmp_path / "run")
+    assert found["step"] == [10, 20, 30, 40, 50, 60, 69]
+    assert found["loss"][-1] < found["loss"][0]
+    bank = tiny_bank(tmp_path, held_out["en"][:], encoder=str(tmp_path / "run"))
+    found_texts = Bank.open(bank.path).search(held_out["de"][:1], 5).texts(0)
+    assert held_out["en"][0] in found_texts
+
+
+def test_the_best_checkpoint_is_kept(base: str, pairs: Dataset, tmp_path: Path) -> None:
+    settings = {**QUICK, "learning_rate": 0.1, "warmup": 0.9, "evaluate_every": 4}
+    trained = train_triplet(pairs, base, tmp_path, **settings)
+    found = curve(tmp_path)
+    assert max(found[METRIC]) > found[METRIC][-1] + 1
+    validation = read_parallel(pairs).validation
+    kept = Ranking(validation, batch=16, bfloat16=False)(trained)[METRIC]
+    assert kept == pytest.approx(max(found[METRIC]), abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"margin": 0.001}, {"dimension": 8}, {"batch": 8}, {"epochs": 0.5}, {"learning_rate": 1e-3},
+        {"seed": 1}, {"pooling": "cls"}, {"max_length": 5}, {"pivot": "de"},
+    ],
+)  # fmt: skip
+def test_every_setting_counts(base: str, changed: dict[str, Any]) -> None:
+    few = paraphrases(60)
+    rows = {"en": few["en"][:] + few["de"][:], "de": [f"satz {n}" for n in range(60)] * 2}
+    given = Dataset.from_dict(rows)
+    plain, other = (train_triplet(given, base, **{**QUICK, **more}) for more in ({}, changed))
+    assert plain.get_embedding_dimension() != other.get_embedding_dimension() or not are_same(
+        plain, other
+    )
+
+
+def test_the_same_seed_gives_the_same_weights_and_random_state_is_left_alone(
+    base: str, pairs: Dataset
+) -> None:
+    few = pairs.select(range(80))
+    one = train_triplet(few, base, **QUICK)
+    torch.rand(7)
+    assert are_same(one, train_triplet(few, base, **QUICK))
+
+
+def test_an_interrupted_training_goes_on_and_ends_the_same(
+    base: str, pairs: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = train_triplet(pairs, base, tmp_path / "whole", **QUICK)
+    steps = 0
+    advance = Progress.advance
+
+    def stop(progress: Progress, **counted: int) -> None:
+        nonlocal steps
+        steps += 1
+        if steps == 15:
+            raise KeyboardInterrupt
+        advance(progress, **counted)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "advance", stop)
+        with pytest.raises(KeyboardInterrupt):
+            train_triplet(pairs, base, tmp_path / "cut", **QUICK)
+    assert not (tmp_path / "cut" / "model").exists()
+    with pytest.raises(InputError, match="holds no trained encoder"):
+        load_encoder(str(tmp_path / "cut"))
+    assert are_same(train_triplet(pairs, base, tmp_path / "cut", **QUICK), whole)
+    assert curve(tmp_path / "whole") == curve(tmp_path / "cut")
+
+
+def test_a_finished_run_is_not_trained_again_and_not_mixed_up(
+    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = paraphrases(60)
+    trained = train_triplet(few, base, tmp_path, **QUICK)
+    monkeypatch.setattr("tilth.encoders.fitting.fit", lambda *_, **__: pytest.fail("trained"))
+    assert are_same(train_triplet(few, base, tmp_path, **QUICK), trained)
+    assert are_same(train_triplet(read_parallel(few), base, tmp_path, **QUICK), trained)
+    for name, value in (("margin", 0.2), ("dimension", 8), ("seed", 3)):
+        with pytest.raises(RunMismatch, match=name):
+            train_triplet(few, base, tmp_path, **{**QUICK, name: value})
+    with pytest.raises(RunMismatch, match="train"):
+        train_triplet(paraphrases(60, seed=2), base, tmp_path, **QUICK)
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ({"margin": 0.0}, "margin is 0.0: it must be above 0 and below 2"),
+        ({"margin": 2.0}, "margin is 2.0"),
+        ({"dimension": 0}, "dimension is 0: it must be at least 1"),
+        ({"batch": 1}, "batch is 1: it must be at least 2"),
+        ({"epochs": 0}, "epochs is 0: it must be above 0"),
+        ({"decay": 1}, "no setting 'decay': there are epochs, batch"),
+        ({"device": "cuda:1"}, "set CUDA_VISIBLE_DEVICES=1"),
+    ],
+)
+def test_wrong_settings(base: str, pairs: Dataset, setting: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        train_triplet(pairs, base, **setting)
+
+
+def test_the_linear_map_keeps_cosines_as_the_base_has_them(
+    base: str, pairs: Dataset, tmp_path: Path
+) -> None:
+    rows = pairs.select(range(40))
+    settings = {**QUICK, "learning_rate": 1e-12, "dimension": 40}
+    trained = train_triplet(rows, base, **settings)
+    texts = rows["en"][:10]
+    one, two = (
+        encoder.encode(texts, normalize_embeddings=True)
+        for encoder in (load_encoder(base), trained)
+    )
+    np.testing.assert_allclose(two @ two.T, one @ one.T, atol=1e-4)
+
+
+def test_settings_have_a_rate_for_the_starter_encoder() -> None:
+    assert TripletTraining().for_base("roberta-base").learning_rate == 2e-5
+    assert TripletTraining().for_base("starter").learning_rate == 5e-4
+    assert isinstance(TripletTraining().for_base("starter"), TripletTraining)
+
+
+def test_the_rank_is_that_of_a_loop() -> None:
+    rng = torch.Generator().manual_seed(0)
+    x, y = (
+        torch.nn.functional.normalize(torch.randn(30, 3, generator=rng), dim=1) for _ in range(2)
+    )
+    shared = sharing(torch.randint(0, 60, (30, 2), generator=rng))
+    ranks = []
+    for i in range(30):
+        own = x[i] @ y[i]
+        nearer = [j for j in range(30) if not shared[i, j] and x[i] @ y[j] >= own]
+        ranks.append(1 + len(nearer))
+    assert reciprocal_rank(x, y, shared) == pytest.approx(np.mean(1 / np.array(ranks)))
+
+
+def test_an_encoder_that_tells_nothing_apart_is_at_the_bottom() -> None:
+    same = torch.ones(10, 1)
+    assert reciprocal_rank(same, same, torch.eye(10, dtype=torch.bool)) == pytest.approx(0.1)
+
+
+def test_an_encoder_without_a_transformer_can_be_trained(pairs: Dataset, tmp_path: Path) -> None:
+    tiny_static().save(str(tmp_path / "static"))
+    trained = train_triplet(pairs.select(range(60)), str(tmp_path / "static"), **QUICK)
+    assert trained.encode(["the man"]).shape == (1, 12)
