@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilth.errors import InputError
+from tilth.selftrain.confidence import classes_of, confidence_of, margin_of
+from tilth.selftrain.select import (
+    ENOUGH,
+    FULL,
+    HIGH,
+    LOW,
+    UNDRAWN,
+    UNWANTED,
+    class_ratio,
+    multiple_of,
+    select,
+)
+
+LABELS = ["rain", "sun", "snow"]
+TAGS = ["O", "B-city", "I-city", "B-name", "I-name"]
+
+
+def drawn(rows: int, *, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return rng.dirichlet((0.5, 0.3, 0.2), rows).astype(np.float32)
+
+
+def chosen(probabilities: Any, ratio: Any = (0.5, 0.3, 0.2), count: Any = 20, **more: Any) -> Any:
+    options = {"kind": "class", "labels": LABELS, **more}
+    shares = None if ratio is None else np.array(ratio)
+    return select(probabilities, ratio=shares, count=count, **options)
+
+
+def tagged(*sentences: str) -> list[np.ndarray]:
+    """Return sure probabilities of tags."""
+    sure = 0.875 * np.eye(len(TAGS), dtype=np.float32) + 0.025
+    return [sure[[TAGS.index(tag) for tag in row.split()]] for row in sentences]
+
+
+def test_the_most_confident_of_each_class_are_kept_in_the_ratio() -> None:
+    probabilities = drawn(400)
+    found = chosen(probabilities)
+    expected: list[int] = []
+    for label, quota in enumerate((10, 6, 4)):
+        rows = [n for n in range(400) if probabilities[n].argmax() == label]
+        expected += sorted(rows, key=lambda n: -probabilities[n].max())[:quota]
+    assert found.kept.tolist() == sorted(expected)
+    assert found.got.tolist() == found.wanted.tolist() == [10, 6, 4]
+    assert found.shortfall == {}
+    assert found.counts() == {FULL: 380}
+
+
+def test_a_class_with_too_few_rows_is_not_made_up_for_by_others() -> None:
+    probabilities = drawn(400)
+    probabilities = probabilities[(probabilities.argmax(axis=1) != 2) | (np.arange(400) < 8)]
+    few = int((probabilities.argmax(axis=1) == 2).sum())
+    assert few < 4
+    found = chosen(probabilities)
+    assert found.got.tolist() == [10, 6, few]
+    assert found.shortfall == {"snow": 4 - few}
+
+
+def test_the_remainders_of_shares_are_given_to_the_largest() -> None:
+    found = chosen(drawn(400), (0.55, 0.25, 0.2), 7)  # 3.85, 1.75, 1.4
+    assert found.wanted.tolist() == [4, 2, 1]
+
+
+def test_rows_outside_the_band_of_confidence_are_left_out() -> None:
+    probabilities = drawn(100)
+    sure = probabilities.max(axis=1)
+    found = chosen(probabilities, count=None, floor=0.5, band=(0.6, 0.95))
+    assert found.kept.tolist() == np.flatnonzero((sure >= 0.6) & (sure <= 0.95)).tolist()
+    assert found.counts() == {LOW: int((sure < 0.6).sum()), HIGH: int((sure > 0.95).sum())}
+    assert chosen(probabilities, count=None, floor=0.7).confidence[
+        chosen(probabilities, count=None, floor=0.7).kept
+    ].min() >= 0.7  # fmt: skip
+
+
+def test_the_nearest_or_the_clearest_can_be_the_best() -> None:
+    probabilities = np.array([[0.5, 0.45, 0.05], [0.45, 0.2, 0.35], [0.4, 0.3, 0.3]], np.float32)
+    near = np.array([0.1, 0.2, 0.9])
+    ratio = (1, 0, 0)
+    assert chosen(probabilities, ratio, 1).kept.tolist() == [0]
+    assert chosen(probabilities, ratio, 1, by="margin").kept.tolist() == [1]
+    assert chosen(probabilities, ratio, 1, by="similarity", similarity=near).kept.tolist() == [2]
+    assert chosen(probabilities, ratio, 1, by="all").kept.tolist() == [0, 1, 2]
+
+
+def test_a_draw_follows_seed_and_keys_alone() -> None:
+    probabilities = drawn(300)
+    keys = np.random.default_rng(1).integers(0, 2**63, 300).astype(np.uint64)
+    one = chosen(probabilities, by="random", keys=keys)
+    order = np.random.default_rng(2).permutation(300)
+    moved = chosen(probabilities[order], by="random", keys=keys[order])
+    assert sorted(order[moved.kept].tolist()) == one.kept.tolist()
+    assert chosen(probabilities, by="random", keys=keys, seed=1).kept.tolist() != one.kept.tolist()
+    assert one.got.tolist() == [10, 6, 4]
+    assert one.counts() == {UNDRAWN: 280}
+    assert one.confidence[one.kept].mean() < chosen(probabilities).confidence[
+        chosen(probabilities).kept
+    ].mean()  # fmt: skip
+
+
+def test_ties_follow_the_keys() -> None:
+    probabilities = np.full((4, 3), (0.8, 0.1, 0.1), np.float32)
+    keys = np.array([3, 1, 2, 0], np.uint64)
+    assert chosen(probabilities, (1, 0, 0), 2, keys=keys).kept.tolist() == [1, 3]
+    assert chosen(probabilities, (1, 0, 0), 2).kept.tolist() == [0, 1]
+
+
+def test_without_a_ratio_the_best_of_all_are_kept() -> None:
+    probabilities = drawn(100)
+    found = chosen(probabilities, None, 10)
+    assert found.kept.tolist() == sorted(np.argsort(-probabilities.max(axis=1))[:10].tolist())
+    assert found.counts() == {ENOUGH: 90}
+    assert found.shortfall == {}
+
+
+def test_a_class_of_no_share_is_not_wanted() -> None:
+    probabilities = np.eye(3, dtype=np.float32)
+    found = chosen(probabilities, (0.5, 0.5, 0), 10)
+    assert found.kept.tolist() == [0, 1]
+    assert found.counts() == {UNWANTED: 1}
+
+
+def test_rows_of_several_classes_count_for_each_and_none_is_a_class() -> None:
+    targets = np.array([[1, 1, 0], [1, 0, 0], [1, 0, 0], [0, 0, 0]], np.float32)
+    ratio = class_ratio(targets, kind="multi", labels=LABELS)
+    assert ratio.tolist() == [0.75, 0.25, 0.0, 0.25]
+    both, one, none = (0.9, 0.9, 0.1), (0.9, 0.1, 0.1), (0.1, 0.1, 0.1)
+    rows = np.array([both] * 20 + [one] * 20 + [none] * 20, np.float32)
+    found = chosen(rows, ratio, 8, kind="multi")
+    assert found.wanted.tolist() == [6, 2, 0, 2]
+    assert found.got.tolist() == [6, 2, 0, 2]
+    assert len(found.kept) == 8
+
+
+def test_never_more_rows_than_wanted_in_all() -> None:
+    targets = np.ones((4, 3), np.float32)  # each row has all classes, but here each has one
+    ratio = class_ratio(targets, kind="multi", labels=LABELS)
+    rows = np.repeat(0.8 * np.eye(3, dtype=np.float32) + 0.1, 50, axis=0)
+    found = chosen(rows, ratio, 30, kind="multi")
+    assert 27 <= len(found.kept) <= 30
+    assert np.ptp(found.got[:3]) == 0
+
+
+def test_sentences_are_of_the_types_of_their_entities() -> None:
+    assert classes_of("tags", TAGS) == ["city", "name", ""]
+    train = tagged("O B-city I-city", "B-name", "O B-city B-name", "O O")
+    ratio = class_ratio(train, kind="tags", labels=TAGS)
+    assert ratio.tolist() == [0.5, 0.5, 0.25]
+    pool = tagged(*["O B-city"] * 5, *["B-name I-name"] * 5, *["O"] * 5, "I-city")
+    found = chosen(pool, ratio, 4, kind="tags", labels=TAGS)
+    assert found.wanted.tolist() == [2, 2, 1]
+    assert len(found.kept) == 4  # none has both types here: all get less
+    assert sorted(found.got.tolist()) == [1, 1, 2]
+    assert found.of[-1] == 0
+
+
+def test_a_sentence_is_as_sure_as_its_tokens_in_the_mean_or_at_least() -> None:
+    sentence = np.array([[0.9, 0.1], [0.6, 0.4]], np.float32)
+    rows = [sentence, np.empty((0, 2), np.float32)]
+    np.testing.assert_allclose(confidence_of(rows, kind="tags"), [0.75, 0])
+    np.testing.assert_allclose(confidence_of(rows, kind="tags", of_tokens="least"), [0.6, 0])
+    np.testing.assert_allclose(margin_of(rows, kind="tags"), [0.5, 0], atol=1e-6)
+    found = chosen(rows, None, 1, kind="tags", labels=["O", "B-x"], floor=0.7, of_tokens="least")
+    assert not len(found.kept)
+
+
+def test_several_classes_are_as_sure_as_the_least_sure_one() -> None:
+    row = np.array([[0.9, 0.3, 0.05]], np.float32)
+    np.testing.assert_allclose(confidence_of(row, kind="multi"), [0.7])
+    np.testing.assert_allclose(margin_of(row, kind="multi"), [0.4], atol=1e-6)
+
+
+def test_no_rows() -> None:
+    found = chosen(np.empty((0, 3), np.float32))
+    assert found.kept.tolist() == []
+    assert found.shortfall == {"rain": 10, "sun": 6, "snow": 4}
+    assert not len(chosen([], (0.5, 0.5, 0.1), kind="tags", labels=TAGS).kept)
+
+
+@pytest.mark.parametrize(
+    ("rows", "multiple"),
+    [(40, 100), (3947, 100), (5000, 100), (10_000, 50), (50_000, 10), (67_349, 10), (0, 100)],
+)
+def test_small_sets_are_multiplied_more(rows: int, multiple: int) -> None:
+    assert multiple_of(rows) == multiple
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"by": "best"}, "selection 'best' is unknown: use one of confidence, margin"),
+        ({"by": "similarity"}, "the rows have none"),
+        ({"of_tokens": "most"}, "of_tokens 'most'"),
+        ({"floor": 1.5}, "floor is 1.5"),
+        ({"band": (0.9, 0.1)}, "band is"),
+        ({"count": 0}, "count is 0"),
+        ({"ratio": (0.5, 0.5)}, "ratio has 2 shares: give one for each of 3 classes"),
+    ],
+)
+def test_wrong_arguments(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        chosen(drawn(5), **options)
+
+
+def test_many_rows() -> None:
+    found = chosen(drawn(200_000), count=50_000)
+    assert found.got.sum() + sum(found.shortfall.values()) == 50_000
