@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.report.test_page import EVIL, Page
+from tilth.errors import InputError
+from tilth.report.classifier import MOST_CONFUSED, write_classifier_report
+from tilth.report.tested import gain_lines
+from tilth.runs import Run
+
+
+def scores(accuracy: float, names: tuple[str, ...] = ("no", "yes")) -> dict[str, Any]:
+    """Return what `classify_scores` gives, made up."""
+    figure = {"value": accuracy, "low": accuracy - 5, "high": accuracy + 5}
+    one = {"precision": 50.0, "recall": None, "f1": accuracy, "n": 40, "predicted": 41}
+    bin_ = {"low": 0.8, "high": 1.0, "n": 80, "probability": 0.93, "right": 0.7}
+    counts = [[30 if row == column else 10 for column in range(len(names))]
+              for row in range(len(names))]  # fmt: skip
+    return {
+        "n": 80, "accuracy": figure, "macro_f1": figure, "classes": dict.fromkeys(names, one),
+        "confusion": counts, "calibration": {"error": 0.23, "bins": [bin_]},
+    }  # fmt: skip
+
+
+def results(word: str = "", *, names: tuple[str, ...] = ("no", "yes")) -> dict[str, Any]:
+    """Return the results of a training on a run, made up."""
+    systems = [
+        {"name": name, "base": f"tiny{word}", "scores": scores(value, names)}
+        for name, value in (("retrieved", 70.0), ("labelled rows alone", 60.0), ("teacher", 80.0))
+    ]
+    gain = {name: {"value": 10.0, "low": 2.0, "high": 18.0, "p": 0.00002}
+            for name in ("accuracy", "macro_f1")}  # fmt: skip
+    changed = {"text": f"A dog.{word}", "right": "yes", "before": "no", "now": "yes"}
+    wrong = {"text": f"A cat.{word}", "right": "yes", "answered": "no", "probability": 0.99}
+    seeds = [{"seed": seed, "step": 20, "score": 60.0 + seed} for seed in range(2)]
+    return {
+        "measure": "accuracy", "best": seeds[1], "seeds": seeds, "source": f"runs/x{word}",
+        "start": "1", "base": f"tiny{word}", "loss": "kl", "with_labelled": False,
+        "baseline": {"epochs": 50.0, "evaluate_every": 3},
+        "rows": {"retrieved": 300, "left out": 2, "labelled": 18, "validation": 9},
+        "tested": {
+            "on": "test", "data": f"test.jsonl{word}", "n": 80, "systems": systems,
+            "differences": {"labelled rows alone": gain, "teacher": gain},
+            "wrong": [wrong], "changed": {"mended": [changed], "spoilt": []},
+        },
+        "notes": [f"Take care.{word}"],
+    }  # fmt: skip
+
+
+def write_run(
+    folder: Path, found: dict[str, Any] | None, *, command: str = "train classifier", word: str = ""
+) -> Path:
+    """Write a training as its folder holds it."""
+    settings = {"base": f"tiny{word}", "labels": ["no", "yes"], "seeds": 2, "loss": "kl"}
+    run = Run.open(folder, command=command, settings=settings, fingerprints={}, parts=2)
+    with run:
+        for seed in range(2):
+            curve = {"step": [10, 20], "loss": [0.7, 0.5], "score": [50.0, 60.0 + seed]}
+            run.write_part(seed, pa.table(curve))
+        if found is not None:
+            run.write_file("results.json", json.dumps(found))
+    return folder
+
+
+def page_of(folder: Path) -> Page:
+    return Page(write_classifier_report(folder).read_text(encoding="utf-8"))
+
+
+def test_table_reads_from_the_labelled_rows_to_the_gain() -> None:
+    head, lines = gain_lines(results())
+    assert head == ["", "accuracy", "95% interval", "macro F1", "95% interval"]
+    assert [line[0] for line in lines] == [
+        "labelled rows alone, tiny", "retrieved, tiny", "teacher, tiny", "gain",
+    ]  # fmt: skip
+    assert lines[0][1:3] == ["60.0", "55.0 to 65.0"]
+    assert lines[-1][1:3] == ["+10.0", "+2.0 to +18.0"]
+
+
+def test_table_without_intervals_or_figures() -> None:
+    found = results()
+    for system in found["tested"]["systems"]:
+        system["scores"]["accuracy"] = {"value": None, "low": None, "high": None}
+    assert gain_lines(found)[1][0][1:3] == ["\u2013", ""]
+    assert gain_lines({**found, "tested": None}) == ([], [])
+    del found["tested"]["differences"]["labelled rows alone"]
+    assert "gain" not in [line[0] for line in gain_lines(found)[1]]
+
+
+def test_figures_are_those_of_the_kind() -> None:
+    found = results()
+    for system in found["tested"]["systems"]:
+        system["scores"] = {name: {"value": 1.0, "low": 0.0, "high": 2.0}
+                            for name in ("f1", "precision", "recall", "accuracy")}  # fmt: skip
+    del found["tested"]["differences"]
+    assert gain_lines(found)[0][1::2] == ["span F1", "precision", "recall"]
+
+
+def test_page_shows_what_it_promises(tmp_path: Path) -> None:
+    page = page_of(write_run(tmp_path, results()))
+    for said in (
+        "Classifier trained on runs/x", "300 retrieved sentences", "18 labelled rows alone",
+        "2 that stand in the test set were left out", "+10.0", "95%: +2.0 to +18.0, p < 0.0001",
+        "On test.jsonl, 80 rows", "labelled rows alone, tiny", "Take care.", "A dog.", "A cat.",
+        "Calibration error 0.230", "93.0%", "step 20 of seed 1", "seed 0", "50 epochs",
+        "Rows of each right class by the answer: retrieved",
+    ):  # fmt: skip
+        assert page.shows(said), said
+    ids = {attributes.get("id") for _, attributes in page.elements}
+    assert all(link["href"].lstrip("#") in ids for link in page.all("a"))
+
+
+def test_tagger_has_what_it_missed_and_invented(tmp_path: Path) -> None:
+    found = results()
+    for system in found["tested"]["systems"]:
+        given = system["scores"]
+        system["scores"] = {
+            **dict.fromkeys(("f1", "precision", "recall", "accuracy"), given["accuracy"]),
+            "classes": given["classes"], "calibration": given["calibration"],
+        }  # fmt: skip
+    found["tested"]["differences"] = {}
+    page = page_of(write_run(tmp_path, found, command="train tagger"))
+    assert page.shows("Tagger trained on")
+    assert page.shows("missed")
+    assert page.shows("span F1")
+
+
+def test_what_was_not_measured_is_said(tmp_path: Path) -> None:
+    found = {name: results()[name] for name in ("measure", "best", "seeds")}
+    page = page_of(write_run(tmp_path, {**found, "source": "train.jsonl", "notes": []}))
+    assert page.shows("Measured on validation rows alone")
+    assert page.shows("Classifier trained on train.jsonl")
+    assert not page.shows("Class by class")
+
+
+def test_many_classes_have_no_confusion(tmp_path: Path) -> None:
+    names = tuple(f"class {place}" for place in range(MOST_CONFUSED + 1))
+    page = page_of(write_run(tmp_path, results(names=names)))
+    assert not page.shows("Rows of each right class")
+    assert page.shows(f"The other {MOST_CONFUSED + 1 - 12} classes")
+
+
+def test_nothing_is_loaded_and_nothing_runs(tmp_path: Path) -> None:
+    html = write_classifier_report(write_run(tmp_path, results())).read_text(encoding="utf-8")
+    for forbidden in ("http://", "https://", "<script", "url(", "@import"):
+        assert forbidden not in html
+    assert not re.search(r"\b(nan|NaN|inf|None)\b", "".join(Page(html).text))
+
+
+def test_everything_is_escaped(tmp_path: Path) -> None:
+    clean, evil = (
+        page_of(write_run(tmp_path / str(len(word)), results(word, names=("no", word)), word=word))
+        for word in ("x", EVIL)
+    )
+    assert [tag for tag, _ in evil.elements] == [tag for tag, _ in clean.elements]
+    assert not any(name.startswith("on") for _, given in evil.elements for name in given)
+    assert evil.shows("<script>alert('x')</script>")
+
+
+def test_what_is_no_finished_training_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not finished"):
+        write_classifier_report(write_run(tmp_path / "begun", None))
+    write_run(tmp_path / "broken", None)
+    (tmp_path / "broken" / "results.json").write_text("{")
+    with pytest.raises(InputError, match="cannot be read"):
+        write_classifier_report(tmp_path / "broken")
+    Run.open(tmp_path / "other", command="train encoder", settings={}, fingerprints={}, parts=1)
+    with pytest.raises(InputError, match="holds a run of `tilth train encoder`"):
+        write_classifier_report(tmp_path / "other")
