@@ -119,11 +119,12 @@ def _show(
         print_json(scores)
         return
     _print_figures(model, tested)
-    by_class, kind = scores["classes"], "class" if measured == "classify" else "type"
+    by_class = scores["classes"]
+    kind, held = ("class", "rows") if measured == "classify" else ("type", "entities")
     worst = sorted(by_class, key=lambda name: by_class[name]["f1"] or 0.0)[:SHOWN_CLASSES]
     print_table(
         "Classes" if measured == "classify" else "Types of entity",
-        (kind, "precision", "recall", "F1", "right", "answered"),
+        (kind, "precision", "recall", "F1", held, "answered"),
         [_class_line(name, by_class[name]) for name in by_class if name in set(worst)],
     )
     if len(by_class) > len(worst):

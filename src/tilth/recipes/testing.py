@@ -22,10 +22,10 @@ from tilth.runs import Progress, Run, refuse_inside
 
 Measured = Literal["classify", "tag"]
 
-# What figures are called where people read them.
+# What figures are called where people read them, in that order.
 NAMES = {
-    "accuracy": "accuracy", "macro_f1": "macro F1", "micro_f1": "micro F1", "f1": "F1",
-    "precision": "precision", "recall": "recall",
+    "f1": "F1", "precision": "precision", "recall": "recall", "accuracy": "accuracy",
+    "macro_f1": "macro F1", "micro_f1": "micro F1",
 }  # fmt: skip
 
 
