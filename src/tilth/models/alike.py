@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from itertools import chain
 from typing import Any
 
@@ -57,6 +58,15 @@ def encode_texts(
         types = _joined((encoding.type_ids for encoding in found), lengths)
     long = np.flatnonzero(lengths >= max_length).tolist()
     return Encoded(ids, types, lengths, cut=sum(bool(found[row].overflowing) for row in long))
+
+
+def takes_types(model: Any, tokenizer: Any) -> bool:
+    """Tell whether a model is told which text of a pair a token is of.
+
+    Its tokenizer says so: whoever trained or uses the model elsewhere follows it too.
+    """
+    name = "token_type_ids"
+    return name in tokenizer.model_input_names and name in signature(model.forward).parameters
 
 
 def _joined(parts: Iterator[list[int]], lengths: NDArray[np.int64]) -> NDArray[np.int64]:

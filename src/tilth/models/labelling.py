@@ -7,7 +7,6 @@ token numbers are in memory for some thousands at a time.
 from __future__ import annotations
 
 import copy
-import inspect
 import logging
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tilth.errors import InputError, TilthError
-from tilth.models.alike import Encoded, batches, encode_texts
+from tilth.models.alike import Encoded, batches, encode_texts, takes_types
 from tilth.models.device import choose_precision
 from tilth.models.scorer import Steps
 from tilth.models.windows import Window, encode_words
@@ -71,7 +70,7 @@ def probabilities(
     found = np.empty((len(distinct), len(classifier.labels)), np.float32)
     cut = 0
     with _running(classifier, precision) as model:
-        with_types = _takes_types(model)
+        with_types = takes_types(model, classifier.tokenizer)
 
         def encode(numbers: list[int]) -> Encoded:
             rows = [distinct[n] for n in numbers]
@@ -170,12 +169,6 @@ def _running(classifier: Classifier, precision: str) -> Iterator[Any]:
             yield ours.eval()
         finally:
             model.train(was_training)
-
-
-def _takes_types(model: Any) -> bool:
-    """Tell whether a model wants to know which text of a pair a token is of."""
-    kinds = getattr(model.config, "type_vocab_size", 0) or 0
-    return kinds > 1 and "token_type_ids" in inspect.signature(model.forward).parameters
 
 
 def _ahead(
