@@ -30,6 +30,7 @@ def write_run(
     dropped: int = 9,
     word: str = "",
     hits: bool = True,
+    overwrite: bool = False,
     **settings: Any,
 ) -> Path:
     """Write a finished run whose teacher is always right.
@@ -42,6 +43,7 @@ def write_run(
         dropped: dropped sentences.
         word: at the end of every retrieved sentence, and in every name.
         hits: whether the folder of hits is there.
+        overwrite: begin the run anew.
         settings: more that was asked.
     """
     make = ROWS[kind]
@@ -49,7 +51,10 @@ def write_run(
         "train": f"train.jsonl{word}", "bank": f"bank{word}", "query": "label-average",
         "teacher": f"tiny{word}", "test": None, "text": None, "label": None, "seed": 0, **settings,
     }  # fmt: skip
-    run = Run.open(folder, command="augment", settings=asked, fingerprints={}, parts=1)
+    run = Run.open(
+        folder, command="augment", settings=asked, fingerprints={}, parts=1, overwrite=overwrite,
+        nested=["hits"],
+    )  # fmt: skip
     found = make(rows + dropped, seed=1)
     for number, row in enumerate(found):
         _add(row, kind, number, word)

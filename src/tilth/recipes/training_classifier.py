@@ -1,0 +1,335 @@
+"""Train a classifier or tagger and see what it gained, beside its labelled rows alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilth.data.examples import Examples, Source, read_examples
+from tilth.data.origin import origin_of
+from tilth.data.plain import plain_sentence
+from tilth.errors import InputError
+from tilth.evaluate.resampling import RESAMPLES, check_resamples
+from tilth.models.classifier import Classifier, load_classifier
+from tilth.models.training import settings_of
+from tilth.recipes.augmented import Augmented, is_augmented, open_augmented, plain_texts, shared
+from tilth.recipes.comparing import System, compare_systems
+from tilth.report.augment import write_augment_report
+from tilth.report.classifier import write_classifier_report
+from tilth.report.tested import ALONE, STUDENT, TEACHER, TRAINED, gain_lines
+from tilth.runs import refuse_inside
+from tilth.runs.files import write_whole
+from tilth.selftrain.settings import Finetuning
+from tilth.selftrain.student import train_classifier, train_tagger
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+RESULTS = "results.json"
+BASELINE = "baseline"  # the nested run of the labelled rows alone
+_MOST_EPOCHS = 50.0  # of the labelled rows alone; the paper's few-shot trainings
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What a training gave.
+
+    Attributes:
+        out: its run folder.
+        results: as in its results.json.
+    """
+
+    out: Path
+    results: dict[str, Any]
+
+    @property
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """The head and the lines of a table to print; no lines where nothing was measured."""
+        return gain_lines(self.results)
+
+    @property
+    def notes(self) -> list[str]:
+        """What must be said beside."""
+        return list(self.results["notes"])
+
+
+@dataclass(frozen=True, slots=True)
+class _How:
+    """What all trainings and measurements of one call share."""
+
+    tags: bool
+    base: str
+    loss: str
+    seeds: int
+    device: str
+    overwrite: bool
+    quiet: bool
+    bootstrap: int
+    training: dict[str, Any]
+
+    def train(self, source: Source, out: Path, **more: Any) -> Classifier:
+        train = train_tagger if self.tags else train_classifier
+        options = {"loss": self.loss} | self.training | more
+        return train(
+            source, self.base, out, seeds=self.seeds, device=self.device,
+            overwrite=self.overwrite, quiet=self.quiet, **options,
+        )  # fmt: skip
+
+    def compare(self, systems: Sequence[System], data: Source, **columns: Any) -> dict[str, Any]:
+        return compare_systems(
+            systems, data, bootstrap=self.bootstrap, seed=self.settings.seed,
+            precision=self.training.get("precision", "auto"), quiet=self.quiet, **columns,
+        )  # fmt: skip
+
+    @property
+    def settings(self) -> Finetuning:
+        return settings_of(Finetuning, self.training).for_base(self.base)
+
+
+def train_and_test(
+    source: str,
+    out: Path | None = None,
+    *,
+    tags: bool = False,
+    base: str | None = None,
+    test: str | None = None,
+    validation: str | None = None,
+    labelled: str | None = None,
+    with_labelled: bool = False,
+    baseline: bool = True,
+    text: str | Sequence[str] | None = None,
+    label: str | None = None,
+    loss: str = "kl",
+    seeds: int = 1,
+    bootstrap: int = RESAMPLES,
+    device: str = "auto",
+    overwrite: bool = False,
+    quiet: bool = False,
+    training: Mapping[str, Any] | None = None,
+) -> Trained:
+    """Train in a run folder, measure on a test set, and write the page.
+
+    Of a run of `tilth augment` the retrieved sentences are trained on; the same base is trained
+    on the labelled rows alone, and both are measured beside the teacher.
+
+    Args:
+        source: a run of `tilth augment`, or what `train_classifier` takes.
+        out: the run folder; None: RUN/classifier.
+        tags: train a tagger.
+        base: see `train_classifier`; None: `starter-small` for a run, else `starter`.
+        test: a labelled file; None: that of the run, or else its validation rows.
+        validation: see `train_classifier`; None: that of the run.
+        labelled: see there; not for a run.
+        with_labelled: train on the labelled rows of a run too.
+        baseline: for a run, train on its labelled rows alone as well.
+        text: the column of texts of every file given; None: as in the run, or a usual name.
+        label: that of labels, likewise.
+        loss: see `train_classifier`.
+        seeds: see there; both trainings have as many.
+        bootstrap: resamples of intervals and tests; 0: neither.
+        device: see `train_classifier`.
+        overwrite: begin the run, and its baseline, anew.
+        quiet: no progress.
+        training: see `Finetuning`.
+
+    Raises:
+        InputError: something given is wrong.
+        TilthError: training failed.
+    """
+    check_resamples(bootstrap)
+    run = is_augmented(source)
+    if run and labelled is not None:
+        raise InputError("--labelled is for files: a run has its labelled rows, --with-labelled")
+    if with_labelled and not run:
+        raise InputError(f"--with-labelled: {source} is no run of tilth augment: use --labelled")
+    if out is None:
+        if not run:
+            raise InputError("--out is missing: say in which folder the run is to be made")
+        out = Path(source).expanduser() / "classifier"
+    refuse_inside(out, source, test, validation, labelled)
+    how = _How(
+        tags, base or ("starter-small" if run else "starter"), loss, seeds, device, overwrite,
+        quiet, bootstrap, dict(training or {}),
+    )  # fmt: skip
+    _ = how.settings  # what is wrong is said before anything is read
+    if run:
+        return _train_on_run(
+            open_augmented(source), out, how, test=test, validation=validation, text=text,
+            label=label, with_labelled=with_labelled, baseline=baseline,
+        )  # fmt: skip
+    return _train_on_file(
+        source, out, how, test=test, validation=validation, labelled=labelled, text=text,
+        label=label,
+    )  # fmt: skip
+
+
+def _train_on_file(
+    source: str,
+    out: Path,
+    how: _How,
+    *,
+    test: str | None,
+    validation: str | None,
+    labelled: str | None,
+    text: str | Sequence[str] | None,
+    label: str | None,
+) -> Trained:
+    columns: dict[str, Any] = {"text": text, "label": label}
+    tested = None
+    notes = []
+    if test is not None:
+        examples = read_examples(test, split="test", **columns)
+        known = (
+            plain_sentence(one)
+            for given in (source, labelled)
+            if given is not None
+            for one in read_examples(given, **columns).sentences
+        )
+        notes += _shared_note(shared(examples, known), len(examples), "training rows")
+    model = how.train(source, out, validation=validation, labelled=labelled, **columns)
+    if test is not None:
+        found = how.compare([System(TRAINED, model, how.base)], test, **columns)
+        tested = {"on": "test", "data": test, **found}
+    about = {"source": source, "base": how.base, "loss": how.loss}
+    return _finish(out, about, tested, notes)
+
+
+def _train_on_run(
+    run: Augmented,
+    out: Path,
+    how: _How,
+    *,
+    test: str | None,
+    validation: str | None,
+    text: str | Sequence[str] | None,
+    label: str | None,
+    with_labelled: bool,
+    baseline: bool,
+) -> Trained:
+    if how.tags != (run.kind == "tags"):
+        holds, use = ("classes", "classifier") if how.tags else ("tags", "tagger")
+        raise InputError(f"{run.folder}: its rows have {holds}: use tilth train {use}")
+    columns: dict[str, Any] = {
+        "text": text if text is not None else run.settings.get("text"),
+        "label": label if label is not None else run.settings.get("label"),
+    }
+    own = run.settings.get("test")
+    data = test or own
+    notes, retrieved = [], len(run.rows)
+    if data is not None:
+        examples = read_examples(data, split="test", **columns)
+        _refuse_other_labels(run, str(data), examples)
+        known = plain_texts(run.labelled, run.text)
+        notes += _shared_note(shared(examples, known), len(examples), "labelled rows")
+        run = run.without(examples.sentences)
+    chosen: Source | None = run.validation
+    if validation is not None:
+        chosen = _columns_of_run(run, validation, columns)
+    given: dict[str, Any] = {"labels": run.labels, "validation": chosen}
+    student = how.train(
+        run.rows, out, labelled=run.labelled if with_labelled else None, text=run.text,
+        label=run.label, **given,
+    )  # fmt: skip
+    systems = [System(STUDENT, student, how.base)]
+    longer = None
+    if baseline:
+        longer = _alone(
+            how.settings, len(run.rows) + with_labelled * len(run.labelled), len(run.labelled)
+        )
+        alone = how.train(
+            run.labelled, out / BASELINE, text=run.text, label=run.label, **given, **longer
+        )
+        systems.append(System(ALONE, alone, how.base))
+    teacher = load_classifier(run.teacher, device=how.device)
+    systems.append(System(TEACHER, teacher, str(run.settings["teacher"])))
+    tested = None
+    if data is not None:
+        tested = {"on": "test", "data": str(data), **how.compare(systems, data, **columns)}
+    elif chosen is not None:
+        found = how.compare(systems, chosen, text=run.text, label=run.label, split="train")
+        tested = {"on": "validation", "data": f"{run.folder}", **found}
+        notes.append(
+            "Measured on the validation rows, which also chose the weights: figures and gain "
+            "flatter. Give --test FILE for fair ones."
+        )
+    about = {
+        "source": str(run.folder), "start": run.start, "base": how.base, "loss": how.loss,
+        "with_labelled": with_labelled,
+        "baseline": longer,
+        "rows": {
+            "retrieved": len(run.rows), "left out": retrieved - len(run.rows),
+            "labelled": len(run.labelled), "validation": len(run.validation or ()),
+        },
+    }  # fmt: skip
+    trained = _finish(out, about, tested, notes)
+    write_augment_report(run.folder)
+    return trained
+
+
+def _alone(settings: Finetuning, retrieved: int, labelled: int) -> dict[str, Any]:
+    """Return how the labelled rows alone are trained: about as many steps, at most 50 passes.
+
+    As few rows would hardly move the base in as few passes, the gain would flatter.
+    """
+    steps, every = settings.steps(retrieved)
+    passes = steps / -(-labelled // settings.batch)
+    epochs = round(max(settings.epochs, min(passes, _MOST_EPOCHS)), 2)
+    own, _ = replace(settings, epochs=epochs).steps(labelled)
+    return {"epochs": epochs, "evaluate_every": min(every, own)}
+
+
+def _refuse_other_labels(run: Augmented, data: str, examples: Examples) -> None:
+    """Refuse a test set before anything is trained that could not be measured on afterwards."""
+    found = examples.labels
+    assert found is not None  # they are asked for
+    if found.kind != run.kind:
+        holds = {"class": "one label a row", "multi": "a list of labels a row",
+                 "number": "fractions", "tags": "a tag for each token"}  # fmt: skip
+        raise InputError(
+            f"{origin_of(data, 0, 'test')}: the test set has {holds[found.kind]}, {run.folder} "
+            f"{holds[run.kind]}: name another column of labels, or another file"
+        )
+    known = {name[2:] if run.kind == "tags" else name for name in run.labels}
+    for row, members in enumerate(found.members):
+        for name in (str(found.classes[member]) for member in members):
+            if name not in known:
+                raise InputError(
+                    f"{origin_of(data, row, 'test')}: label {name!r:.60} is none that "
+                    f"{run.folder} knows ({', '.join(run.labels[:8])}): rename or remove it, or "
+                    "name another column of labels"
+                )
+
+
+def _columns_of_run(run: Augmented, file: str, columns: dict[str, Any]) -> Dataset:
+    """Return a labelled file with the columns that a run's sets have."""
+    from datasets import Dataset
+
+    found = read_examples(file, split="validation", **columns)
+    assert found.labels is not None  # they are asked for
+    texts: list[Any] = [one for (one,) in found.texts] if found.tokens is None else found.tokens
+    return Dataset.from_dict({run.text: texts, run.label: found.labels.values})
+
+
+def _shared_note(count: int, rows: int, where: str) -> list[str]:
+    if not count:
+        return []
+    return [f"{count:,} of the {rows:,} test rows stand among the {where} too: the figures flatter"]
+
+
+def _finish(
+    out: Path, about: dict[str, Any], tested: dict[str, Any] | None, notes: list[str]
+) -> Trained:
+    """Write what was found beside what training left in results.json, and the page."""
+    file = out / RESULTS
+    kept = json.loads(file.read_text(encoding="utf-8"))
+    results = {
+        **{name: kept[name] for name in ("measure", "best", "seeds")}, **about, "tested": tested,
+        "notes": notes,
+    }  # fmt: skip
+    text = json.dumps(results, indent=2, ensure_ascii=False) + "\n"
+    write_whole(file, lambda file: file.write(text.encode()))
+    write_classifier_report(out)
+    return Trained(out, results)

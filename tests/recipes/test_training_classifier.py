@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.report.augmented_run import ROWS, write_run
+from tests.tiny import save_encoder
+from tilth.errors import InputError
+from tilth.recipes.augmented import open_augmented
+from tilth.recipes.training_classifier import BASELINE, train_and_test
+from tilth.report.augmented import gather_augmented
+from tilth.runs.folder import RunMismatch
+from tilth.selftrain.student import train_classifier, train_tagger
+
+FAST: dict[str, Any] = {"epochs": 2.0, "learning_rate": 3e-3, "batch": 32}
+
+
+@dataclass(frozen=True)
+class Made:
+    """A base, a teacher of each kind, and a test file of each kind."""
+
+    folder: Path
+
+    @property
+    def base(self) -> str:
+        return str(self.folder / "base")
+
+    def test(self, kind: str) -> str:
+        return str(self.folder / f"{kind}.jsonl")
+
+    def run(self, folder: Path, kind: str = "class", **options: Any) -> Path:
+        """Write a run whose teacher is finished."""
+        asked = {"teacher": self.base, "test": self.test(kind), "rows": 60, **options}
+        write_run(folder, kind, **asked)
+        shutil.copytree(self.folder / f"{kind}-teacher", folder / "teacher")
+        return folder
+
+
+def write_lines(file: Path, rows: list[dict[str, Any]]) -> Path:
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return file
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    folder = tmp_path_factory.mktemp("made")
+    save_encoder(folder / "base")
+    for kind, make in ROWS.items():
+        train = train_tagger if kind == "tags" else train_classifier
+        train(
+            make(30, seed=5), str(folder / "base"), folder / f"{kind}-teacher", quiet=True, **FAST
+        )
+        write_lines(folder / f"{kind}.jsonl", make(45, seed=9))
+    return Made(folder)
+
+
+def train(made: Made, run: Path, *, kind: str = "class", **options: Any) -> Any:
+    return train_and_test(
+        str(run), **{"base": made.base, "tags": kind == "tags", "bootstrap": 50, "quiet": True,
+                     "training": FAST, **options},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["class", "multi", "tags"])
+def test_student_baseline_and_teacher_are_measured(made: Made, tmp_path: Path, kind: str) -> None:
+    run = made.run(tmp_path / "run", kind)
+    trained = train(made, run, kind=kind)
+    assert trained.out == run / "classifier"
+    results = json.loads((run / "classifier" / "results.json").read_text())
+    assert results == trained.results
+    tested = results["tested"]
+    assert [one["name"] for one in tested["systems"]] == [
+        "retrieved", "labelled rows alone", "teacher",
+    ]  # fmt: skip
+    assert (tested["on"], tested["n"]) == ("test", 45)
+    rows = results["rows"]
+    assert (rows["retrieved"] + rows["left out"], rows["labelled"], rows["validation"]) == (
+        60, 18, 18,
+    )  # fmt: skip
+    head, lines = trained.table
+    assert [line[0] for line in lines][-1] == "gain"
+    assert len(head) == len(lines[0])
+    main = {"class": "accuracy", "multi": "macro_f1", "tags": "f1"}[kind]
+    values = [one["scores"][main]["value"] for one in tested["systems"]]
+    gain = tested["differences"]["labelled rows alone"][main]["value"]
+    assert gain == pytest.approx(values[0] - values[1])
+    for page in (run / "classifier" / "report.html", run / "report.html"):
+        assert f"{gain:+.1f}" in page.read_text()
+
+
+def test_scores_are_those_of_evaluation(made: Made, tmp_path: Path) -> None:
+    from tilth.evaluate.classify import evaluate_classifier
+    from tilth.models.classifier import load_classifier
+
+    run = made.run(tmp_path / "run")
+    trained = train(made, run)
+    for system, folder in zip(
+        trained.results["tested"]["systems"],
+        (run / "classifier", run / "classifier" / BASELINE, run / "teacher"),
+        strict=True,
+    ):
+        alone = evaluate_classifier(load_classifier(str(folder)), made.test("class"), bootstrap=50)
+        assert alone == system["scores"]
+
+
+def test_same_call_trains_nothing_again(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = made.run(tmp_path / "run")
+    first = train(made, run)
+    from tilth.selftrain import teacher
+
+    monkeypatch.setattr(teacher, "fit", lambda *_, **__: pytest.fail("trained again"))
+    assert train(made, run).results == first.results
+    with pytest.raises(RunMismatch, match='loss is "kl" in the folder, "hard" asked'):
+        train(made, run, loss="hard")
+
+
+def test_baseline_is_not_left_behind_in_steps(made: Made, tmp_path: Path) -> None:
+    run = made.run(tmp_path / "run", rows=320)
+    trained = train(made, run)
+    assert trained.results["baseline"]["epochs"] == 20  # 2 epochs of 10 steps, in steps of 1
+    asked = json.loads((run / "classifier" / BASELINE / "run.json").read_text())["settings"]
+    assert (asked["epochs"], asked["base"], asked["labels"]) == (
+        20, made.base, ["animal", "none", "water"],
+    )  # fmt: skip
+    assert asked["learning_rate"] == FAST["learning_rate"]
+
+
+def test_without_baseline_there_is_no_gain(made: Made, tmp_path: Path) -> None:
+    run = made.run(tmp_path / "run")
+    trained = train(made, run, baseline=False)
+    assert not (run / "classifier" / BASELINE).exists()
+    assert [line[0].partition(",")[0] for line in trained.table[1]] == ["retrieved", "teacher"]
+    assert "gain in" not in (run / "classifier" / "report.html").read_text()
+
+
+def test_without_test_the_validation_rows_are_measured_and_said_to_flatter(
+    made: Made, tmp_path: Path
+) -> None:
+    trained = train(made, made.run(tmp_path / "run", test=None))
+    assert (trained.results["tested"]["on"], trained.results["tested"]["n"]) == ("validation", 18)
+    assert "flatter" in trained.notes[0]
+    other = made.test("class")
+    again = train(made, tmp_path / "run", test=other)
+    assert (again.results["tested"]["data"], again.notes) == (other, [])
+
+
+def test_retrieved_test_sentences_are_left_out(made: Made, tmp_path: Path) -> None:
+    rows = ROWS["class"](60, seed=1)
+    test = write_lines(
+        tmp_path / "test.jsonl",
+        [{**row, "text": f"{row['text'].upper()}!"} for row in rows[:3]] + ROWS["class"](9, seed=8),
+    )
+    run = made.run(tmp_path / "run")
+    trained = train(made, run, test=str(test), baseline=False)
+    assert trained.results["rows"]["left out"] == 3
+    assert trained.results["rows"]["retrieved"] == 57
+
+
+def test_labelled_rows_in_the_test_set_are_said(made: Made, tmp_path: Path) -> None:
+    test = write_lines(tmp_path / "test.jsonl", ROWS["class"](18, seed=2)[:4])
+    trained = train(made, made.run(tmp_path / "run"), test=str(test), baseline=False)
+    assert trained.notes == [
+        "4 of the 4 test rows stand among the labelled rows too: the figures flatter"
+    ]
+
+
+def test_labelled_rows_are_added_when_asked(made: Made, tmp_path: Path) -> None:
+    run = made.run(tmp_path / "run")
+    own, both = (
+        train(made, run, out=tmp_path / str(given), with_labelled=given, baseline=False).out
+        for given in (False, True)
+    )
+    prints = [
+        json.loads((out / "run.json").read_text())["fingerprints"]["train"] for out in (own, both)
+    ]
+    assert prints[0] != prints[1]
+    assert "and 18 labelled rows" in (both / "report.html").read_text()
+
+
+def test_probabilities_are_learned_from(made: Made, tmp_path: Path) -> None:
+    from tilth.selftrain import student
+
+    run = made.run(tmp_path / "run")
+    seen = []
+    real = student.train_teacher
+
+    def watch(rows: Any, *rest: Any, **more: Any) -> Any:
+        seen.append(rows.targets)
+        return real(rows, *rest, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(student, "train_teacher", watch)
+        train(made, run, baseline=False)
+        train(made, run, baseline=False, loss="hard", out=tmp_path / "hard")
+    assert seen[0].max() == pytest.approx(0.9)
+    assert set(seen[1].ravel()) == {0.0, 1.0}
+
+
+def test_another_validation_file_chooses(made: Made, tmp_path: Path) -> None:
+    file = write_lines(tmp_path / "validation.jsonl", ROWS["class"](12, seed=7))
+    run = made.run(tmp_path / "run", test=None)
+    trained = train(made, run, validation=str(file), baseline=False)
+    assert trained.results["tested"]["n"] == 12
+
+
+@pytest.mark.parametrize("test", [True, False])
+def test_file_trains_and_is_measured(made: Made, tmp_path: Path, test: bool) -> None:
+    file = write_lines(tmp_path / "train.jsonl", ROWS["class"](60, seed=2))
+    out = tmp_path / "out"
+    trained = train(made, file, out=out, test=made.test("class") if test else None)
+    assert (out / "model" / "config.json").is_file()
+    page = (out / "report.html").read_text()
+    assert "Classifier trained on" in page
+    if test:
+        assert [line[0].partition(",")[0] for line in trained.table[1]] == ["trained"]
+        assert (trained.results["tested"]["n"], trained.notes) == (45, [])
+    else:
+        assert trained.table == ([], [])
+        assert "Measured on validation rows alone" in page
+
+
+def test_rows_of_a_file_in_its_test_set_are_said(made: Made, tmp_path: Path) -> None:
+    rows = ROWS["class"](60, seed=2)
+    file = write_lines(tmp_path / "train.jsonl", rows)
+    test = write_lines(tmp_path / "test.jsonl", [*rows[:2], *ROWS["class"](9, seed=8)])
+    trained = train(made, file, out=tmp_path / "out", test=str(test))
+    assert trained.notes[0].startswith("2 of the 11 test rows stand among the training rows too")
+
+
+def test_run_begun_anew_has_no_old_gain(made: Made, tmp_path: Path) -> None:
+    run = made.run(tmp_path / "run")
+    train(made, run, baseline=False)
+    assert list(gather_augmented(run).students) == ["classifier"]
+    write_run(run, overwrite=True, rows=40)
+    assert list(gather_augmented(run).students) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"kind": "tags"}, "its rows have classes: use tilth train classifier"),
+        ({"labelled": "more.jsonl"}, "--with-labelled"),
+        ({"bootstrap": -1}, "bootstrap is -1"),
+        ({"loss": "mse"}, "loss 'mse' is unknown"),
+        ({"training": {"epochs": 0}}, "epochs is 0"),
+        ({"test": "nowhere.jsonl"}, "nowhere.jsonl"),
+    ],
+)
+def test_wrong_calls_are_refused_before_training(
+    made: Made, tmp_path: Path, options: dict[str, Any], said: str
+) -> None:
+    run = made.run(tmp_path / "run")
+    with pytest.raises(InputError, match=said):
+        train(made, run, **options)
+    assert not (run / "classifier" / "model").exists()
+
+
+def test_wrong_test_labels_are_refused_before_training(made: Made, tmp_path: Path) -> None:
+    run = made.run(tmp_path / "run")
+    rows = [*ROWS["class"](4, seed=3), {"text": "a plant", "label": "plant"}]
+    test = write_lines(tmp_path / "test.jsonl", rows)
+    with pytest.raises(InputError, match=r"test.jsonl.*5.*'plant' is none that .* knows"):
+        train(made, run, test=str(test))
+    with pytest.raises(InputError, match="a list of labels a row"):
+        train(made, run, test=made.test("multi"))
+    assert not (run / "classifier").exists()
+
+
+def test_wrong_places_are_refused(made: Made, tmp_path: Path) -> None:
+    file = write_lines(tmp_path / "train.jsonl", ROWS["class"](30, seed=2))
+    with pytest.raises(InputError, match="--out is missing"):
+        train(made, file)
+    with pytest.raises(InputError, match="is no run of tilth augment"):
+        train(made, file, out=tmp_path / "out", with_labelled=True)
+    run = made.run(tmp_path / "run")
+    with pytest.raises(InputError, match=r"holds .* itself"):
+        train(made, run, out=tmp_path)
+    shutil.rmtree(run / "dataset")
+    with pytest.raises(InputError, match="not finished"):
+        open_augmented(str(run))
+
+
+def test_no_sentence_kept_is_refused(made: Made, tmp_path: Path) -> None:
+    run = made.run(tmp_path / "run", rows=0)
+    with pytest.raises(InputError, match=r"no sentence was kept|not finished"):
+        train(made, run)
