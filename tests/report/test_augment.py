@@ -150,6 +150,19 @@ def test_teacher_is_shown_where_it_was_measured(tmp_path: Path) -> None:
     assert page.shows("50.0, 95%: 40.0 to 60.0")
 
 
+def test_what_is_missing_or_was_left_out_is_said(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    assert not page_of(tmp_path).shows("Never retrieved")
+    found = {"shortfall": {"water": 7, "animal": 1_200}, "left_out": {"test set": 3, "other": 0}}
+    (tmp_path / "results.json").write_text(json.dumps(found))
+    page = page_of(tmp_path)
+    assert page.shows("1,207 rows fewer than were wanted")
+    assert page.shows("animal 1,200, water 7.")
+    assert page.shows("Never retrieved")
+    assert page.shows("test set")
+    assert not page.shows("other")
+
+
 def test_nothing_is_loaded_and_nothing_runs(tmp_path: Path) -> None:
     html = write_augment_report(write_run(tmp_path)).read_text(encoding="utf-8")
     for forbidden in ("http://", "https://", "<script", "url(", "@import"):

@@ -62,6 +62,12 @@ def render_augmented(gathered: Gathered, folder: str) -> str:
         similarity=_similarity_rows(gathered),
         drops=drop_rows(gathered.drops, gathered.retrieved, means={}),
         sources=balance_rows(gathered.sources),
+        left_out=[
+            (reason, f"{count:,}")
+            for reason, count in (gathered.results.get("left_out") or {}).items()
+            if count
+        ],
+        shortfall=_shortfall(gathered.results),
         groups=[group for group in gathered.groups if group.said],
         open_groups=OPEN_GROUPS,
         queries=gathered.queries,
@@ -197,6 +203,20 @@ def _middle(counts: NDArray[np.int64]) -> float:
     """Return the middle of the bin that holds the median."""
     place = int(np.searchsorted(np.cumsum(counts), counts.sum() / 2))
     return (place + 0.5) / len(counts)
+
+
+def _shortfall(results: dict[str, Any]) -> str:
+    """Say which classes have fewer sentences than were wanted; empty: none."""
+    missing = sorted((results.get("shortfall") or {}).items(), key=lambda one: (-one[1], one[0]))
+    if not missing:
+        return ""
+    named = ", ".join(f"{name} {count:,}" for name, count in missing[:SHOWN_LABELS])
+    more = f" and {len(missing) - SHOWN_LABELS:,} more classes" * (len(missing) > SHOWN_LABELS)
+    return (
+        f"{sum(count for _, count in missing):,} rows fewer than were wanted, for the teacher gave "
+        f"these classes to too few sentences: {named}{more}. Other classes were not filled up in "
+        "their place."
+    )
 
 
 def _teacher(results: dict[str, Any]) -> list[tuple[str, str, str]]:
