@@ -96,10 +96,10 @@ def test_what_two_translations_share_makes_them_paraphrases() -> None:
     assert (TEXTS[0], TEXTS[1]) in pairs
     assert len(pairs) == 31
     assert not any("Satz" in text for pair in pairs for text in pair)
-    with pytest.raises(InputError, match="no text column 'fr' to pivot on: there are en and de"):
-        read_parallel(given, pivot="fr")
-    with pytest.raises(InputError, match="no source has a column 'fr' to pivot on"):
-        read_parallel(rows(captions=[TEXTS]), pivot="fr")
+    more = texts_of(read_parallel([given, rows(a=TEXTS[60:70], b=TEXTS[70:80])], pivot="de"))
+    assert more - pairs == set(zip(TEXTS[60:70], TEXTS[70:80], strict=True))
+    with pytest.raises(InputError, match="no source has a column 'fr' of texts to pivot on"):
+        read_parallel([given, rows(captions=[TEXTS])], pivot="fr")
 
 
 def test_several_sources(tmp_path: Path) -> None:

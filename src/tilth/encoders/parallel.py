@@ -53,8 +53,8 @@ def read_parallel(
             (text_a and text_b; en and de), one column `translation` of both, or one column of
             lists (captions): each text of a list is paired with the next.
         pivot: of two columns, the one that is not trained on: texts that stand beside the same
-            one there are paraphrases, as two translations of a sentence are. Sources of lists
-            have none and are read as without it.
+            one there are paraphrases, as two translations of a sentence are. Sources without
+            this column are read as they are.
         seed: of what is held out.
 
     Returns:
@@ -69,7 +69,7 @@ def read_parallel(
     if not tables:
         raise InputError("no source is named: name a file, a folder or a data set of the hub")
     if pivot is not None and not any(pivoted for _, pivoted in tables):
-        raise InputError(f"no source has a column {pivot!r} to pivot on: name one of two texts")
+        raise InputError(f"no source has a column {pivot!r} of texts to pivot on: name one of two")
     return _held_out(_cleaned(pa.concat_tables([table for table, _ in tables])), seed)
 
 
@@ -97,14 +97,10 @@ def _read(source: str | Path | Dataset, pivot: str | None) -> tuple[pa.Table, bo
     columns = _columns(table, where)
     if len(columns) == 1:
         return _neighbours(table[columns[0]].to_pylist()), False
-    if pivot is None:
-        texts = [table[name].cast(pa.large_string()) for name in columns]
-        return pa.table(dict(zip((TEXT_A, TEXT_B, _GROUP), [*texts, texts[0]], strict=True))), False
     names = [name.removeprefix(_TRANSLATION) for name in columns]
     if pivot not in names:
-        raise InputError(
-            f"{where}: no text column {pivot!r} to pivot on: there are {' and '.join(names)}"
-        )
+        texts = [table[name].cast(pa.large_string()) for name in columns]
+        return pa.table(dict(zip((TEXT_A, TEXT_B, _GROUP), [*texts, texts[0]], strict=True))), False
     beside = columns[names.index(pivot)]
     (kept,) = [name for name in columns if name != beside]
     groups: dict[str, list[str | None]] = {}

@@ -14,6 +14,7 @@ from tilth.recipes import (
     paraphrase_fig1,
     paraphrase_fig3,
     sentaugment_table9,
+    sentaugment_table10,
 )
 from tilth.recipes.steps import SCALES, Recipe, Steps
 from tilth.report.encoders import write_encoder_report
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 RECIPES: dict[str, Recipe] = {
     module.RECIPE.name: module.RECIPE
     for module in (
-        dino_table1, dino_table2, dino_table5, paraphrase_fig1, paraphrase_fig3, sentaugment_table9
+        dino_table1, dino_table2, dino_table5, paraphrase_fig1, paraphrase_fig3, sentaugment_table9,
+        sentaugment_table10,
     )
 }  # fmt: skip
 

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.tiny import WORDS, graded_pairs, save_encoder, tiny_static
+from tilth.errors import InputError
+from tilth.evaluate.sts import evaluate_sts
+from tilth.models import load_encoder
+from tilth.recipes import catalog, sentaugment_table10
+from tilth.recipes.catalog import RECIPES, run_recipe
+from tilth.recipes.measuring import open_encoder
+from tilth.recipes.steps import Scale
+from tilth.recipes.table import Table
+
+NAME = "sentaugment-table10"
+
+
+def write(path: Path, rows: dict[str, list[Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [dict(zip(rows, row, strict=True)) for row in zip(*rows.values(), strict=True)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def set_pairs(seed: int) -> dict[str, list[Any]]:
+    """Return pairs in which one word is frequent, as uSIF asks."""
+    rows = graded_pairs(60, seed=seed)
+    return {
+        **rows,
+        **{key: [f"{text} the the the" for text in rows[key]] for key in list(rows)[:2]},
+    }
+
+
+def write_set(path: Path, seed: int) -> None:
+    rows = set_pairs(seed)
+    rows["score"] = [1 + 4 * label for label in rows.pop("label")]
+    rows["subset"] = ["one" if n % 5 < 2 else "two" for n in range(60)]
+    write(path, rows)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    for seed, name in enumerate(("sts12", "sts14", "stsb-test", "sick-test"), 50):
+        write_set(folder / "sts" / f"{name}.jsonl", seed)
+    same = [
+        (a, b)
+        for a, b, label in zip(*graded_pairs(240, seed=7).values(), strict=True)
+        if label == 0.9
+    ]
+    write(
+        folder / "parallel" / "talk" / "train.jsonl",
+        {
+            "en": [text for pair in same for text in pair],
+            "de": [f"satz {n // 2}" for n in range(160)],
+        },
+    )
+    write(folder / "paraphrase" / "pictures" / "train.jsonl", {"captions": [["a man", "the man"]]})
+    (folder / "words").mkdir()
+    rng = np.random.default_rng(0)
+    lines = [f"{word} {' '.join(f'{x:.3f}' for x in rng.normal(size=6))}" for word in WORDS]
+    (folder / "words" / "glove-tiny.txt").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Put a tiny base, and a tiny encoder that is ready, in place of the starter's."""
+    base = str(save_encoder(tmp_path / "base"))
+    tiny_static().save(str(tmp_path / "static"))
+    training = {"batch": 16, "learning_rate": 1e-3, "dimension": 8}
+    scale = Scale(base=base, training=training, smaller="a tiny base")
+    monkeypatch.setitem(catalog.RECIPES, NAME, replace(RECIPES[NAME], scales={"starter": scale}))
+    monkeypatch.setattr(sentaugment_table10, "ENGLISH_ONLY", (base,))
+    monkeypatch.setattr(sentaugment_table10, "READY", str(tmp_path / "static"))
+    return base
+
+
+def run(data: Path, out: Path, **more: Any) -> tuple[Table, Path]:
+    table, folder = run_recipe(
+        NAME, scale="starter", data=data, out=out, quiet=True, device="cpu", **more
+    )
+    assert isinstance(table, Table)
+    return table, folder
+
+
+def test_encoders_stand_beside_the_published_ones(
+    data: Path, tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, folder = run(data, tmp_path / "out", seeds=2)
+    ours = {row.name: row.cells for row in table.rows if not row.published}
+    trained = f"{tiny} encoder, triplets"
+    assert list(ours) == [
+        "avg. word vectors (glove-tiny)", "uSIF (glove-tiny)", f"{tmp_path}/static encoder",
+        f"{tiny} encoder, mean-pooled", trained,
+    ]  # fmt: skip
+    assert set(ours[trained]) == {"STS12", "STS14", "STSb", "Avg. of measured"}
+    # Years by the mean over subsets, STSb all at once, both Pearson.
+    encoder = open_encoder(f"words:{data}/words/glove-tiny.txt", device="cpu")
+    cells = ours["avg. word vectors (glove-tiny)"]
+    for column, name, protocol in (("STS12", "sts12", "mean"), ("STSb", "stsb", "all")):
+        scores = evaluate_sts(encoder, data, sets=[name], protocol=protocol, bootstrap=0)
+        assert cells[column].value == pytest.approx(scores[name]["pearson"], abs=1e-6)
+    both = [
+        load_encoder(str(tmp_path / f"out/starter/steps/train-triplet-seed{n}")) for n in (0, 1)
+    ]
+    found = [evaluate_sts(one, data, sets=["stsb"], bootstrap=0)["stsb"]["pearson"] for one in both]
+    assert ours[trained]["STSb"].value == pytest.approx(np.mean(found), abs=1e-6)
+    assert ours[trained]["STSb"].deviation == pytest.approx(np.std(found, ddof=1), abs=1e-6)
+    sase = next(row for row in table.rows if row.name == "SASE")
+    assert sase.cells["Avg. of measured"].value == pytest.approx((69.7 + 77.3) / 2)
+    assert sase.cells["Avg."].value == 73.5
+    bert = next(row for row in table.rows if row.name == "BERT (Mean)")
+    assert "STSb" not in bert.cells
+    notes = "\n".join(table.notes)
+    for words in ("STS13, STS15, STS16", "a tiny base", "pairs of talk, pictures", "sts12 0 (0)"):
+        assert words in notes
+    assert "triplets" in (folder / "report.html").read_text()
+    with monkeypatch.context() as patch:
+        patch.setattr("tilth.encoders.fitting.fit", lambda *_, **__: pytest.fail("trained"))
+        again, _ = run(data, tmp_path / "out", seeds=2)
+    assert again == table
+
+
+@pytest.mark.usefixtures("tiny")
+def test_what_lies_in_a_set_is_counted_and_left_out(data: Path, tmp_path: Path) -> None:
+    held = tmp_path / "held"
+    shutil.copytree(data, held)
+    rows = set_pairs(50)  # the sentences of sts12
+    same = {"text_a": rows["text_a"][::3], "text_b": rows["text_b"][::3]}
+    write(held / "paraphrase" / "taken" / "train.jsonl", same)
+    table, _ = run(held, tmp_path / "out", drop_overlap=True)
+    notes = "\n".join(table.notes)
+    assert "Trained on 7" in notes
+    assert "sts12 0 (0)" in notes
+    shutil.rmtree(held / "paraphrase")
+    shutil.rmtree(held / "parallel")
+    with pytest.raises(InputError, match="put pairs that mean the same there"):
+        run(held, tmp_path / "out")
+    shutil.rmtree(held / "sts")
+    with pytest.raises(InputError):
+        run(held, tmp_path / "out")
