@@ -7,9 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 from tests.report.test_page import EVIL, Page
+from tilth.cli.main import app
 from tilth.errors import InputError
+from tilth.report import write_report
 from tilth.report.classifier import MOST_CONFUSED, write_classifier_report
 from tilth.report.tested import gain_lines
 from tilth.runs import Run
@@ -106,7 +109,7 @@ def test_page_shows_what_it_promises(tmp_path: Path) -> None:
     for said in (
         "Classifier trained on runs/x", "300 retrieved sentences", "18 labelled rows alone",
         "2 that stand in the test set were left out", "+10.0", "95%: +2.0 to +18.0, p < 0.0001",
-        "On test.jsonl, 80 rows", "labelled rows alone, tiny", "Take care.", "A dog.", "A cat.",
+        "on test.jsonl, 80 rows", "labelled rows alone, tiny", "Take care.", "A dog.", "A cat.",
         "Calibration error 0.230", "93.0%", "step 20 of seed 1", "seed 0", "50 epochs",
         "Rows of each right class by the answer: retrieved",
     ):  # fmt: skip
@@ -160,6 +163,20 @@ def test_everything_is_escaped(tmp_path: Path) -> None:
     assert [tag for tag, _ in evil.elements] == [tag for tag, _ in clean.elements]
     assert not any(name.startswith("on") for _, given in evil.elements for name in given)
     assert evil.shows("<script>alert('x')</script>")
+
+
+def test_report_command_writes_this_page(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", results())
+    elsewhere = write_report(folder, out=tmp_path / "page.html")
+    assert not (folder / "report.html").exists()
+    done = CliRunner().invoke(app, ["report", str(folder)])
+    assert done.exit_code == 0, done.output
+    assert elsewhere.read_bytes() == (folder / "report.html").read_bytes()
+    assert "+2.0 to +18.0" in done.stdout
+    assert "Take care." in done.stderr
+    assert "kept: seed 1, step 20, validation accuracy 61.0" in done.stderr
+    said = CliRunner().invoke(app, ["report", str(folder), "--json"]).stdout
+    assert json.loads(said) == results()
 
 
 def test_what_is_no_finished_training_is_refused(tmp_path: Path) -> None:

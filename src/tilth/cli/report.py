@@ -10,10 +10,16 @@ import typer
 from tilth.cli import options
 from tilth.cli.generate import print_health
 from tilth.cli.screen import note, print_json, print_table
+from tilth.cli.trained import print_trained
+
+_GENERATE = "generate"
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="A generate or paraphrase run.")],
+    run: Annotated[
+        Path,
+        typer.Argument(help="A generate, paraphrase, augment, train classifier or tagger run."),
+    ],
     encoder: Annotated[
         str | None,
         typer.Option(
@@ -29,18 +35,55 @@ def report(
     from tilth.errors import InputError
     from tilth.report import command_of, write_report
 
-    rewrites = command_of(run) == "paraphrase"
-    if rewrites and encoder is not None:
+    command = command_of(run)
+    if command != _GENERATE and encoder is not None:
         raise InputError(f"{run}: --encoder counts for generate runs only: leave it out")
     page = write_report(run, encoder=encoder)
-    if not rewrites:
+    if command == _GENERATE:
         print_health(run, as_json=json)
         return
+    if command == "paraphrase":
+        _print_rewrites(run, as_json=json)
+    elif command == "augment":
+        _print_augmented(run, as_json=json)
+    else:
+        _print_training(run, as_json=json)
+    if not json:
+        note(f"report:   {page}")
+
+
+def _print_rewrites(run: Path, *, as_json: bool) -> None:
     from tilth.report.paraphrase import rewrite_summary
 
     summary = rewrite_summary(run)
-    if json:
+    if as_json:
         print_json(summary.to_dict())
+    else:
+        print_table("Asked and obtained", ("", "asked", "obtained"), summary.lines())
+
+
+def _print_augmented(run: Path, *, as_json: bool) -> None:
+    from tilth.report.augment import augment_lines
+    from tilth.report.augmented import gather_augmented
+    from tilth.report.tested import gain_lines
+
+    gathered = gather_augmented(run)
+    if as_json:
+        print_json({**gathered.results, "trained": gathered.students})
         return
-    print_table("Asked and obtained", ("", "asked", "obtained"), summary.lines())
-    note(f"report:   {page}")
+    head = ("", "training set", "retrieved", "labelled as", "kept")
+    print_table(
+        f"{gathered.kept:,} of {gathered.retrieved:,} sentences kept", head, augment_lines(gathered)
+    )
+    for name, results in gathered.students.items():
+        print_table(name, *gain_lines(results))
+
+
+def _print_training(run: Path, *, as_json: bool) -> None:
+    from tilth.report.classifier import training_results
+
+    results = training_results(run)
+    if as_json:
+        print_json(results)
+    else:
+        print_trained(results)

@@ -16,7 +16,15 @@ from tilth.report.gather import flat_settings
 from tilth.report.page import SHOWN_LABELS, template
 from tilth.report.plots import axis, bar, histogram
 from tilth.report.retrieved import BINS, Group
-from tilth.report.tested import figure, figures_of, gain_lines, gain_of, interval, sureness
+from tilth.report.tested import (
+    figure,
+    figures_of,
+    gain_lines,
+    gain_of,
+    interval,
+    sureness,
+    tested_on,
+)
 from tilth.runs.files import write_whole
 
 OPEN_GROUPS = 6  # with more classes, the sentences of each unfold
@@ -54,7 +62,7 @@ def render_augmented(gathered: Gathered, folder: str) -> str:
         notices=gathered.notices,
         figures=_figures(gathered),
         gains=[
-            (f"{name}: {_tested_words(found)}", *gain_lines(found), found["notes"])
+            (f"{name}: {tested_on(found)}", *gain_lines(found), found["notes"])
             for name, found in gathered.students.items()
         ],
         classes=_classes(gathered),
@@ -125,12 +133,6 @@ def _figures(gathered: Gathered) -> list[tuple[str, str, str]]:
             note = f"{words} of {name}"
             rows.append(("gain", figure(gain[key], "+"), ", ".join([note, *sureness(gain[key])])))
     return rows
-
-
-def _tested_words(found: dict[str, Any]) -> str:
-    tested = found["tested"]
-    where = tested["data"] if tested["on"] == "test" else "the validation rows"
-    return f"on {where}, {tested['n']:,} rows"
 
 
 def _classes(gathered: Gathered) -> list[tuple[str, list[_Cell]]]:

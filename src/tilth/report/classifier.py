@@ -26,6 +26,7 @@ from tilth.report.tested import (
     sureness,
     system_name,
     systems_of,
+    tested_on,
 )
 from tilth.runs.files import write_whole
 
@@ -83,7 +84,7 @@ def _render(folder: Path, asked: dict[str, Any], results: dict[str, Any]) -> str
         title=_title(folder, asked, results),
         claim=_claim(asked, results),
         figures=_figures(results),
-        caption=_caption(tested),
+        caption=tested_on(results),
         head=head,
         lines=lines,
         notes=results.get("notes", []),
@@ -150,13 +151,6 @@ def _figures(results: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 def _several(results: Mapping[str, Any]) -> bool:
     return len(results["seeds"]) > 1
-
-
-def _caption(tested: Mapping[str, Any] | None) -> str:
-    if tested is None:
-        return ""
-    where = tested["data"] if tested["on"] == "test" else "the validation rows"
-    return f"On {where}, {tested['n']:,} rows"
 
 
 def _charts(systems: Sequence[Mapping[str, Any]]) -> list[tuple[str, Markup]]:

@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -79,8 +79,9 @@ def write_report(
     """Write the report of a run and return where it lies.
 
     Args:
-        run_folder: a folder of `tilth generate`, finished or not; or of `tilth paraphrase`, whose
-            page takes `out` alone of what follows.
+        run_folder: a folder of `tilth generate`, finished or not; or of `tilth paraphrase`,
+            `augment`, `train classifier` or `train tagger`, whose pages take `out` alone of what
+            follows.
         out: the file to write; RUN/report.html when None.
         curated: a folder that `tilth curate` made of the run; RUN/curated, if there, when None.
         encoder: measures similarity by its cosine: a sentence-transformers model, or its name.
@@ -99,10 +100,9 @@ def write_report(
         >>> write_report("runs/sts", curated="runs/sts-curated")  # doctest: +SKIP
         PosixPath('runs/sts/report.html')
     """
-    if command_of(Path(run_folder)) == "paraphrase":
-        from tilth.report.paraphrase import write_rewrite_report  # is made with this page's parts
-
-        return write_rewrite_report(run_folder, out=out)
+    other = _other_page(command_of(Path(run_folder)))
+    if other is not None:
+        return other(run_folder, out=out)
     report = gather(
         run_folder,
         curated=curated,
@@ -117,6 +117,21 @@ def write_report(
     target = Path(out) if out is not None else Path(run_folder) / "report.html"
     _write(target, render(report))
     return target
+
+
+def _other_page(command: str) -> Callable[..., Path] | None:
+    """Return what writes the page of another command's run."""
+    # These are made with this page's parts.
+    from tilth.report.augment import write_augment_report
+    from tilth.report.classifier import write_classifier_report
+    from tilth.report.paraphrase import write_rewrite_report
+
+    return {
+        "paraphrase": write_rewrite_report,
+        "augment": write_augment_report,
+        "train classifier": write_classifier_report,
+        "train tagger": write_classifier_report,
+    }.get(command)
 
 
 def render(report: Report) -> str:

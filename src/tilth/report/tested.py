@@ -62,6 +62,15 @@ def gain_lines(results: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     return head, lines
 
 
+def tested_on(results: Mapping[str, Any]) -> str:
+    """Return in words what was measured on; empty: nothing was."""
+    tested = results.get("tested")
+    if not tested:
+        return ""
+    where = tested["data"] if tested["on"] == "test" else "the validation rows"
+    return f"on {where}, {tested['n']:,} rows"
+
+
 def system_name(system: Mapping[str, Any]) -> str:
     """Return the name of a system with the base it was made from."""
     base = system.get("base")

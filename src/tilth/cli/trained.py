@@ -1,0 +1,23 @@
+"""What a training of a classifier or tagger gained, printed as one table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilth.cli.screen import note, print_table
+
+
+def print_trained(results: Mapping[str, Any]) -> None:
+    """Print a training's results.json for a reader."""
+    from tilth.report.tested import gain_lines, tested_on
+
+    head, lines = gain_lines(results)
+    if lines:
+        print_table(f"x 100, {tested_on(results)}", head, lines)
+    for line in results.get("notes", []):
+        note(line)
+    best = results["best"]
+    score = "no validation rows" if best["score"] is None else f"{best['score']:.1f}"
+    seed = f"seed {best['seed']}, " if len(results["seeds"]) > 1 else ""
+    note(f"kept: {seed}step {best['step']}, validation {results['measure']} {score}")
