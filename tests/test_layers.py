@@ -22,9 +22,11 @@ BELOW: dict[str, set[str]] = {
     "evaluate": {"models", "data", "runs"},
     "bank": {"models", "data", "runs"},
     "paraphrase": {"models", "data", "runs"},
-    "report": {"generation", "paraphrase", "models", "data", "runs"},
+    "selftrain": {"bank", "encoders", "models", "data", "runs"},
+    "report": {"generation", "paraphrase", "selftrain", "models", "data", "runs"},
     "recipes": {
         "report",
+        "selftrain",
         "bank",
         "evaluate",
         "encoders",
@@ -37,6 +39,7 @@ BELOW: dict[str, set[str]] = {
     "cli": {
         "recipes",
         "report",
+        "selftrain",
         "bank",
         "encoders",
         "generation",

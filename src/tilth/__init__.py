@@ -14,32 +14,40 @@ if TYPE_CHECKING:
     from tilth.generation.dataset import generate
     from tilth.generation.task import load_task
     from tilth.models import load_encoder, load_lm
+    from tilth.models.classifier import load_classifier
     from tilth.paraphrase.dataset import paraphrase_set
     from tilth.paraphrase.rewrite import load_paraphraser
     from tilth.paraphrase.train import train_rewriter
+    from tilth.selftrain.augment import augment
+    from tilth.selftrain.student import train_classifier, train_tagger
 
 __all__ = [
-    "Bank", "curate", "evaluate_classifier", "evaluate_sts", "evaluate_tagger", "generate",
-    "load_encoder", "load_lm", "load_paraphraser", "load_task", "paraphrase_set", "task_queries",
-    "train_encoder", "train_rewriter", "train_triplet",
+    "Bank", "augment", "curate", "evaluate_classifier", "evaluate_sts", "evaluate_tagger",
+    "generate", "load_classifier", "load_encoder", "load_lm", "load_paraphraser", "load_task",
+    "paraphrase_set", "task_queries", "train_classifier", "train_encoder", "train_rewriter",
+    "train_tagger", "train_triplet",
 ]  # fmt: skip
 
 # Public name -> where it lives: `import tilth` loads nothing heavy.
 _HOMES = {
     "Bank": "tilth.bank",
+    "augment": "tilth.selftrain.augment",
     "curate": "tilth.data",
     "evaluate_classifier": "tilth.evaluate.classify",
     "evaluate_sts": "tilth.evaluate.sts",
     "evaluate_tagger": "tilth.evaluate.tag",
     "generate": "tilth.generation.dataset",
+    "load_classifier": "tilth.models.classifier",
     "load_encoder": "tilth.models",
     "load_lm": "tilth.models",
     "load_paraphraser": "tilth.paraphrase.rewrite",
     "load_task": "tilth.generation.task",
     "paraphrase_set": "tilth.paraphrase.dataset",
     "task_queries": "tilth.bank",
+    "train_classifier": "tilth.selftrain.student",
     "train_encoder": "tilth.encoders.bi_encoder",
     "train_rewriter": "tilth.paraphrase.train",
+    "train_tagger": "tilth.selftrain.student",
     "train_triplet": "tilth.encoders.triplet",
 }
 

@@ -57,7 +57,7 @@ def are_same(one: Classifier, two: Classifier) -> bool:
     ("kind", "count", "more", "high"),
     [
         ("class", 300, {"epochs": 6}, 90),
-        ("multi", 400, {"epochs": 8}, 90),
+        ("multi", 400, {"epochs": 3}, 70),
         ("tags", 300, {}, 95),
     ],
 )
@@ -68,7 +68,7 @@ def test_what_can_be_learned_is_learned(
     classifier, curve = trained(base, rows, held_out, **more)
     assert curve.score[0] < 60
     assert curve.best[1] > high
-    assert curve.loss[-1] < 0.5 * curve.loss[0]
+    assert curve.loss[-1] < 0.7 * curve.loss[0]
     assert not classifier.model.training
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tilth.cli import options, train_triplet
+from tilth.cli import options, train_classifier, train_triplet
 from tilth.cli.screen import note, print_json, print_table
 from tilth.encoders.settings import Training
 
@@ -91,3 +91,5 @@ def encoder(
 
 
 app.command("triplet")(train_triplet.triplet)
+for command in (train_classifier.classifier, train_classifier.tagger, train_classifier.adapt):
+    app.command(command.__name__)(command)

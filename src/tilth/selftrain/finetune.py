@@ -16,18 +16,21 @@ from numpy.typing import NDArray
 from tilth.errors import InputError, TilthError
 from tilth.models.device import choose_precision
 from tilth.models.encoder import quietly
-from tilth.models.training import all_finite, begin, last_checkpoint
+from tilth.models.training import all_finite
 from tilth.runs import Progress
-from tilth.selftrain.encoded import EncodedRows, encode
+from tilth.selftrain.encoded import EncodedRows, LikeLengths, encode
 from tilth.selftrain.scores import accuracy, macro_f1, span_f1
 from tilth.selftrain.trainer import (
+    LOSS,
     SCORE,
     Measure,
     answers,
+    choice,
+    divergence_of,
     loss_of,
     make_tuner,
     own_random,
-    resume,
+    trained,
 )
 
 if TYPE_CHECKING:
@@ -47,22 +50,41 @@ class Curve:
         step: from 1.
         loss: mean since the one before.
         score: on the validation rows, x 100; nan without any.
+        validation_loss: there.
     """
 
     step: list[int]
     loss: list[float]
     score: list[float]
+    validation_loss: list[float]
 
     @property
     def best(self) -> tuple[int, float]:
         """The step whose weights were kept, and their score."""
-        measured = [place for place, score in enumerate(self.score) if math.isfinite(score)]
-        place = max(measured, key=lambda place: (self.score[place], -place), default=-1)
+        place = self._best_place()
         return self.step[place], self.score[place]
+
+    @property
+    def choice(self) -> float:
+        """What the best of several trainings has most of; nan without validation rows."""
+        place = self._best_place()
+        return choice(self.score[place], self.validation_loss[place])
+
+    def _best_place(self) -> int:
+        """Return the first place with the highest score, of equal ones the lowest loss."""
+        chosen = list(map(choice, self.score, self.validation_loss))
+        return int(np.argmax(chosen)) if np.isfinite(chosen).any() else len(chosen) - 1
 
     def table(self) -> pa.Table:
         """Return it as columns."""
-        return pa.table({"step": self.step, "loss": self.loss, "score": self.score})
+        return pa.table(
+            {
+                "step": self.step,
+                "loss": self.loss,
+                "score": self.score,
+                "validation_loss": self.validation_loss,
+            }
+        )
 
 
 def fit(
@@ -77,7 +99,8 @@ def fit(
     """Train a classifier in place.
 
     Now and then it is measured on the validation rows (accuracy, for several classes a row macro
-    F1, for tags F1 over spans), and the best weights are kept.
+    F1, for tags F1 over spans), and the best weights are kept; of equally good ones those with
+    the lower loss.
 
     Args:
         classifier: what `new_classifier` or `load_classifier` gives.
@@ -141,17 +164,11 @@ def _train(
         Progress(steps, quiet=quiet, what="steps") as progress,
     ):
         tuner = make_tuner(
-            classifier.model, train, loss_of(classifier, settings, bfloat16=bfloat16), measure,
-            settings, folder, keep=keep, steps=steps, every=every, progress=progress,
+            classifier.model, train, LikeLengths(train.ids.lengths, settings.batch, settings.seed),
+            loss_of(classifier, settings, bfloat16=bfloat16), measure, settings, folder, keep=keep,
+            steps=steps, every=every, progress=progress,
         )  # fmt: skip
-        checkpoint = last_checkpoint(folder)
-        try:
-            history = resume(tuner, checkpoint, steps) if checkpoint else begin(tuner)
-        except torch.OutOfMemoryError as error:
-            raise TilthError(
-                f"{settings.batch} rows at once do not fit into the memory of "
-                f"{classifier.device}: lower --batch or --max-length"
-            ) from error
+        history = trained(tuner, folder, steps, settings.batch)
         tuner.restore_best()
     return history
 
@@ -173,7 +190,7 @@ def _measure(classifier: Classifier, rows: Rows, *, bfloat16: bool) -> Measure:
     model, device = classifier.model, classifier.device
 
     @torch.inference_mode()
-    def measure() -> float:
+    def measure() -> tuple[float, float]:
         model.train(mode=False)
         found = np.empty(gold.shape, np.float32)
         given = [
@@ -182,7 +199,8 @@ def _measure(classifier: Classifier, rows: Rows, *, bfloat16: bool) -> Measure:
             for batch in batches
         ]  # fmt: skip
         found[places] = torch.cat(given).numpy()
-        return score_of(rows, found)
+        losses = divergence_of(classifier)(torch.from_numpy(found), torch.from_numpy(gold))
+        return score_of(rows, found), float(losses.mean())
 
     return measure
 
@@ -207,8 +225,12 @@ def score_of(rows: Rows, outputs: NDArray[np.float32]) -> float:
 
 def _curve(history: list[dict[str, Any]]) -> Curve:
     losses = {entry["step"]: float(entry["loss"]) for entry in history if "loss" in entry}
-    scores = {entry["step"]: float(entry[SCORE]) for entry in history if SCORE in entry}
     steps = sorted(losses)
-    return Curve(
-        steps, [losses[step] for step in steps], [scores.get(step, math.nan) for step in steps]
+    columns = (
+        losses,
+        *(
+            {entry["step"]: float(entry[name]) for entry in history if name in entry}
+            for name in (SCORE, LOSS)
+        ),
     )
+    return Curve(steps, *([column.get(step, math.nan) for step in steps] for column in columns))

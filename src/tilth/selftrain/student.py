@@ -150,7 +150,7 @@ def _train(
         raise InputError(f"loss {loss!r} is unknown: use {' or '.join(LOSSES)}")
     settings = settings_of(Finetuning, training).for_base(base)
     sources = {"train": train, "validation": validation, "labelled": labelled}
-    names = {key: str(one) for key, one in sources.items() if isinstance(one, str | Path)}
+    names = {key: _name(one) for key, one in sources.items() if isinstance(one, str | Path)}
     if out is not None:
         refuse_inside(Path(out), base, *names.values())
     rows, chosen = read_to_train(
@@ -161,3 +161,9 @@ def _train(
         rows, chosen, base, settings, seeds=seeds, out=out, asked={"loss": loss}, sources=names,
         device=device, quiet=quiet, overwrite=overwrite,
     )  # fmt: skip
+
+
+def _name(source: str | Path) -> str:
+    """Return what a run says of a source: where it lies, or its name."""
+    path = Path(source).expanduser()
+    return str(path.resolve()) if path.exists() else str(source)

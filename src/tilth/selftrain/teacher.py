@@ -119,9 +119,9 @@ def _best_in_memory(
     best, highest = first, -math.inf
     for place, settings in enumerate(several):
         classifier = first if not place else _new(train, base, settings, device)
-        score = fit(classifier, train, validation, settings, quiet=quiet).best[1]
-        if score > highest:
-            best, highest = classifier, score
+        choice = fit(classifier, train, validation, settings, quiet=quiet).choice
+        if choice > highest:
+            best, highest = classifier, choice
     return best
 
 
@@ -178,9 +178,9 @@ def _curves(run: Run) -> dict[int, Curve]:
 
 
 def _best(run: Run) -> int:
-    """Return the seed, counted from 0, with the highest score; of several the first."""
+    """Return the seed, counted from 0, with the best weights."""
     curves = _curves(run)
-    return max(curves, key=lambda place: (curves[place].best[1], -place))
+    return max(curves, key=lambda place: (curves[place].choice, -place))
 
 
 def _results(run: Run, several: list[Finetuning], kind: str) -> dict[str, Any]:
@@ -194,3 +194,16 @@ def _results(run: Run, several: list[Finetuning], kind: str) -> dict[str, Any]:
 
 def _plain(score: float) -> float | None:
     return score if math.isfinite(score) else None
+
+
+def results_of(out: str | Path) -> dict[str, Any]:
+    """Return what a finished run's results.json says: measure, the best seed, every seed.
+
+    Raises:
+        InputError: there is none.
+    """
+    file = Path(out) / RESULTS
+    if not file.is_file():
+        raise InputError(f"{out}: no {RESULTS}: name the run of a finished training")
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return found

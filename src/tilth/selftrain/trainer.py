@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.utils.data import Sampler
 from transformers import PrinterCallback, Trainer, TrainerState, TrainingArguments
 
-from tilth.models.training import CountSteps, go_on, load_best, state_of
-from tilth.selftrain.encoded import PLACES, TARGETS, WEIGHTS, Batch, EncodedRows, LikeLengths
+from tilth.errors import TilthError
+from tilth.models.training import CountSteps, begin, go_on, last_checkpoint, load_best, state_of
+from tilth.selftrain.encoded import PLACES, TARGETS, WEIGHTS, Batch
 from tilth.selftrain.losses import binary_divergence, divergence, smoothed, weighted_mean
 
 if TYPE_CHECKING:
@@ -23,8 +26,13 @@ if TYPE_CHECKING:
     from tilth.models.training import Steps
     from tilth.selftrain.settings import Finetuning
 
-SCORE = "eval_score"
-Measure = Callable[[], float]
+SCORE, LOSS, CHOICE = "eval_score", "eval_loss", "eval_choice"
+Measure = Callable[[], tuple[float, float]]
+
+
+def choice(score: float, loss: float) -> float:
+    """Return what the best weights have most of: the score; of equal scores the lower loss."""
+    return score - 1e-6 * loss / (1 + loss) if math.isfinite(loss) else -math.inf
 
 
 class Tuner(Trainer):
@@ -32,7 +40,7 @@ class Tuner(Trainer):
 
     Args:
         loss: of a model and a batch.
-        measure: gives the score of the model as it is; None: it is not measured.
+        measure: gives score and loss of the model as it is; None: it is not measured.
         sampler: gives the batches of an epoch.
         in_memory: keep the best weights in memory; else the checkpoints hold them.
         options: of `Trainer`.
@@ -42,7 +50,7 @@ class Tuner(Trainer):
         self,
         loss: Callable[[PreTrainedModel, Batch], torch.Tensor],
         measure: Measure | None,
-        sampler: LikeLengths,
+        sampler: Sampler[Any],
         *,
         in_memory: bool,
         **options: Any,
@@ -66,17 +74,18 @@ class Tuner(Trainer):
         return self._loss(model, inputs)
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
-        """Measure, log the score, and remember the weights if it is the best."""
+        """Measure, log score and loss, and remember the weights if they are the best."""
         assert self._measure is not None
-        metrics = {SCORE: self._measure()}
+        score, loss = self._measure()
+        metrics = {SCORE: score, LOSS: loss, CHOICE: choice(score, loss)}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(
             self.args, self.state, self.control, metrics
         )
-        if self._in_memory and (self._best is None or metrics[SCORE] > self._best[0]):
+        if self._in_memory and (self._best is None or metrics[CHOICE] > self._best[0]):
             weights = self._model().state_dict()
             self._best = (
-                metrics[SCORE],
+                metrics[CHOICE],
                 {name: weight.detach().to("cpu", copy=True) for name, weight in weights.items()},
             )
         return metrics
@@ -111,7 +120,8 @@ class _Follow(CountSteps):
 
 def make_tuner(
     model: PreTrainedModel,
-    train: EncodedRows,
+    train: Sized,
+    sampler: Sampler[Any],
     loss: Callable[[PreTrainedModel, Batch], torch.Tensor],
     measure: Measure | None,
     settings: Any,
@@ -126,10 +136,11 @@ def make_tuner(
 
     Args:
         model: trained in place, on its device.
-        train: what to train on.
+        train: what to train on: gives the batch of what the sampler yields.
+        sampler: yields what is asked for of each batch, by epochs.
         loss: of a model and a batch.
-        measure: gives the score of the model as it is; None: the last weights are kept.
-        settings: batch, learning_rate, warmup, weight_decay and seed.
+        measure: gives score and loss of the model as it is; None: the last weights are kept.
+        settings: learning_rate, warmup, weight_decay and seed.
         folder: for checkpoints.
         keep: write checkpoints; else the best weights are kept in memory.
         steps: of the whole training.
@@ -151,7 +162,7 @@ def make_tuner(
         save_steps=every,
         save_total_limit=1,  # the best one stays beside the last
         load_best_model_at_end=keep and measure is not None,
-        metric_for_best_model=SCORE,
+        metric_for_best_model=CHOICE,
         greater_is_better=True,
         logging_steps=every,
         logging_nan_inf_filter=False,  # looks at every step's loss; what is no number is reported
@@ -166,7 +177,7 @@ def make_tuner(
     tuner = Tuner(
         loss,
         measure,
-        LikeLengths(train.ids.lengths, settings.batch, settings.seed),
+        sampler,
         in_memory=not keep,
         model=model,
         args=arguments,
@@ -183,7 +194,22 @@ def _only(batches: list[Batch]) -> Batch:
     return batches[0]
 
 
-def resume(tuner: Tuner, checkpoint: Path, steps: int) -> list[dict[str, Any]]:
+def trained(tuner: Tuner, folder: Path, steps: int, batch: int) -> list[dict[str, Any]]:
+    """Train, from the last checkpoint in a folder on, to the end; return what was logged.
+
+    Raises:
+        TilthError: memory is too small.
+    """
+    checkpoint = last_checkpoint(folder)
+    try:
+        return _resume(tuner, checkpoint, steps) if checkpoint else begin(tuner)
+    except torch.OutOfMemoryError as error:
+        raise TilthError(
+            f"{batch} rows at once do not fit into memory: lower --batch or --max-length"
+        ) from error
+
+
+def _resume(tuner: Tuner, checkpoint: Path, steps: int) -> list[dict[str, Any]]:
     """Train from a checkpoint on; one of the last step only lacks that the best is loaded."""
     state = state_of(checkpoint)
     if state.global_step < steps:
@@ -200,7 +226,7 @@ def loss_of(
     classifier: Classifier, settings: Finetuning, *, bfloat16: bool
 ) -> Callable[[PreTrainedModel, Batch], torch.Tensor]:
     """Return the loss of a classifier: how far its outputs are from the targets of a batch."""
-    each = binary_divergence if classifier.kind == "multi" else divergence
+    each = divergence_of(classifier)
 
     def loss(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
         targets = smoothed(batch[TARGETS], settings.label_smoothing, classifier.kind)
@@ -209,6 +235,11 @@ def loss_of(
         )
 
     return loss
+
+
+def divergence_of(classifier: Classifier) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """Return what a classifier's outputs are compared with targets by."""
+    return binary_divergence if classifier.kind == "multi" else divergence
 
 
 def answers(model: Any, batch: Batch, *, bfloat16: bool) -> torch.Tensor:
@@ -226,6 +257,18 @@ def answers(model: Any, batch: Batch, *, bfloat16: bool) -> torch.Tensor:
     if PLACES in batch:
         logits = logits.flatten(0, 1)[batch[PLACES]]  # (words, labels)
     return logits
+
+
+def loss_of_masked(*, bfloat16: bool) -> Callable[[PreTrainedModel, Batch], torch.Tensor]:
+    """Return the loss of a masked language model: the cross entropy of what is hidden."""
+
+    def loss(model: Any, batch: Batch) -> torch.Tensor:
+        cast = torch.autocast(model.device.type, torch.bfloat16) if bfloat16 else nullcontext()
+        with cast:
+            found: torch.Tensor = model(**batch).loss
+        return found
+
+    return loss
 
 
 @contextmanager

@@ -1,0 +1,229 @@
+"""tilth train classifier, tagger and adapt: models of labels, and the base they begin with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tilth.cli import options
+from tilth.cli.screen import note, print_json
+from tilth.selftrain.settings import Adaptation, Finetuning
+
+_DEFAULT, _ADAPTED = Finetuning(), Adaptation()
+
+Source = Annotated[
+    str,
+    typer.Argument(
+        help="A labelled set: a file, a folder, a run or a hub data set. A column probabilities "
+        "holds a teacher's, which are learned then."
+    ),
+]
+Base = Annotated[
+    str,
+    typer.Option(
+        "--base", "-b",
+        help="starter, starter-small, starter-scorer, an encoder's folder, or a hub id.",
+    ),
+]  # fmt: skip
+Labelled = Annotated[
+    str | None, typer.Option(help="More labelled rows to train on, beside a teacher's.")
+]
+ValidationFile = Annotated[
+    str | None,
+    typer.Option(
+        "--validation",
+        help="Labelled rows to choose the best weights with; default: a tenth of each label.",
+    ),
+]
+Label = Annotated[
+    str | None, typer.Option("--label", help="The column of labels; default: a usual name.")
+]
+Loss = Annotated[
+    str,
+    typer.Option(help="Of probabilities: kl takes them as they are, hard the likeliest label."),
+]
+Seeds = Annotated[
+    int, typer.Option(help="Trainings, each with its seed, of which the best is kept.")
+]
+Epochs = Annotated[float, typer.Option(help="Passes over the rows.")]
+Batch = Annotated[int, typer.Option(help="Rows in a step.")]
+LearningRate = Annotated[
+    float | None,
+    typer.Option(
+        help="Highest learning rate; default: 1e-5, for starter 3e-4, starter-scorer 1e-4, "
+        "starter-small 5e-4."
+    ),
+]
+Warmup = Annotated[float, typer.Option(help="Share of the steps in which it rises.")]
+WeightDecay = Annotated[float, typer.Option(help="Of AdamW.")]
+Dropout = Annotated[float, typer.Option(help="Of every part of the model.")]
+EvaluateEvery = Annotated[
+    int | None,
+    typer.Option(
+        help="Steps between measurements and checkpoints; default: ten in all, one an epoch at "
+        "least."
+    ),
+]
+LabelSmoothing = Annotated[
+    float, typer.Option(help="Share of each label that is spread over all of them.")
+]
+MaxLength = Annotated[int | None, typer.Option(help="Tokens read of a text.")]
+FirstSeed = Annotated[
+    int, typer.Option("--seed", help="Same rows, settings and seed, same weights.")
+]
+
+
+def classifier(
+    source: Source,
+    out: options.Out,
+    base: Base = "starter",
+    labelled: Labelled = None,
+    validation: ValidationFile = None,
+    text: Annotated[
+        str | None,
+        typer.Option(help="The column of texts, or the two of pairs with a comma."),
+    ] = None,
+    label: Label = None,
+    loss: Loss = "kl",
+    seeds: Seeds = 1,
+    epochs: Epochs = _DEFAULT.epochs,
+    batch: Batch = _DEFAULT.batch,
+    learning_rate: LearningRate = _DEFAULT.learning_rate,
+    warmup: Warmup = _DEFAULT.warmup,
+    weight_decay: WeightDecay = _DEFAULT.weight_decay,
+    dropout: Dropout = _DEFAULT.dropout or 0.0,
+    evaluate_every: EvaluateEvery = _DEFAULT.evaluate_every,
+    label_smoothing: LabelSmoothing = _DEFAULT.label_smoothing,
+    max_length: MaxLength = _DEFAULT.max_length,
+    seed: FirstSeed = 0,
+    device: options.Device = "auto",
+    precision: options.TrainingPrecision = "auto",
+    overwrite: options.Overwrite = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
+) -> None:
+    """Train a classifier of texts, or of pairs, from labels or a teacher's probabilities.
+
+    [dim]tilth train classifier reviews.csv --out runs/classifier[/dim]
+    """
+    from tilth.selftrain.student import train_classifier
+
+    columns = text.split(",") if text is not None else None
+    train_classifier(
+        source, base, out, validation=validation, labelled=labelled, text=columns, label=label,
+        loss=loss, seeds=seeds, device=device, overwrite=overwrite, quiet=quiet, epochs=epochs,
+        batch=batch, learning_rate=learning_rate, warmup=warmup, weight_decay=weight_decay,
+        dropout=dropout, evaluate_every=evaluate_every, label_smoothing=label_smoothing,
+        max_length=max_length, precision=precision, seed=seed,
+    )  # fmt: skip
+    _show(out, "classifier", as_json=json)
+
+
+def tagger(
+    source: Source,
+    out: options.Out,
+    base: Base = "starter",
+    labelled: Labelled = None,
+    validation: ValidationFile = None,
+    text: Annotated[str | None, typer.Option(help="The column of tokens.")] = None,
+    label: Label = None,
+    loss: Loss = "kl",
+    seeds: Seeds = 1,
+    epochs: Epochs = _DEFAULT.epochs,
+    batch: Batch = _DEFAULT.batch,
+    learning_rate: LearningRate = _DEFAULT.learning_rate,
+    warmup: Warmup = _DEFAULT.warmup,
+    weight_decay: WeightDecay = _DEFAULT.weight_decay,
+    dropout: Dropout = _DEFAULT.dropout or 0.0,
+    evaluate_every: EvaluateEvery = _DEFAULT.evaluate_every,
+    label_smoothing: LabelSmoothing = _DEFAULT.label_smoothing,
+    max_length: MaxLength = _DEFAULT.max_length,
+    seed: FirstSeed = 0,
+    device: options.Device = "auto",
+    precision: options.TrainingPrecision = "auto",
+    overwrite: options.Overwrite = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
+) -> None:
+    """Train a tagger of tokens, such as of names, from IOB2 tags or a teacher's probabilities.
+
+    [dim]tilth train tagger names.jsonl --out runs/tagger[/dim]
+    """
+    from tilth.selftrain.student import train_tagger
+
+    train_tagger(
+        source, base, out, validation=validation, labelled=labelled, text=text, label=label,
+        loss=loss, seeds=seeds, device=device, overwrite=overwrite, quiet=quiet, epochs=epochs,
+        batch=batch, learning_rate=learning_rate, warmup=warmup, weight_decay=weight_decay,
+        dropout=dropout, evaluate_every=evaluate_every, label_smoothing=label_smoothing,
+        max_length=max_length, precision=precision, seed=seed,
+    )  # fmt: skip
+    _show(out, "tagger", as_json=json)
+
+
+def adapt(
+    texts: Annotated[str, typer.Argument(help="Texts: a file, a folder, a run or a hub data set.")],
+    out: options.Out,
+    base: Annotated[
+        str,
+        typer.Option(
+            "--base", "-b", help="starter, a masked language model's folder, or a hub id."
+        ),
+    ] = "starter",
+    column: options.Column = None,
+    epochs: Annotated[float, typer.Option(help="Passes over the texts.")] = _ADAPTED.epochs,
+    batch: Annotated[int, typer.Option(help="Texts in a step.")] = _ADAPTED.batch,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(help="Highest learning rate; default: 1e-4, for the starters 5e-4."),
+    ] = _ADAPTED.learning_rate,
+    warmup: Warmup = _ADAPTED.warmup,
+    weight_decay: WeightDecay = _ADAPTED.weight_decay,
+    masked: Annotated[
+        float, typer.Option(help="Share of the tokens that are to be guessed.")
+    ] = _ADAPTED.masked,
+    max_length: Annotated[int, typer.Option(help="Tokens read of a text.")] = _ADAPTED.max_length,
+    save_every: Annotated[
+        int, typer.Option(help="Steps between checkpoints.")
+    ] = _ADAPTED.save_every,
+    seed: FirstSeed = 0,
+    device: options.Device = "auto",
+    precision: options.TrainingPrecision = "auto",
+    overwrite: options.Overwrite = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
+) -> None:
+    """Train a base on texts of a domain before it is given labels: it guesses hidden tokens.
+
+    [dim]tilth train adapt sentences.txt --out runs/base[/dim]
+    """
+    from tilth.selftrain import adapt as adapting
+
+    adapting.adapt(
+        texts, base, out, column=column, device=device, overwrite=overwrite, quiet=quiet,
+        epochs=epochs, batch=batch, learning_rate=learning_rate, warmup=warmup,
+        weight_decay=weight_decay, masked=masked, max_length=max_length, save_every=save_every,
+        precision=precision, seed=seed,
+    )  # fmt: skip
+    found = adapting.losses_of(out)
+    if json:
+        print_json({"model": str(out / "model"), **found})
+        return
+    note(f"base: {out / 'model'} (loss {found['first']:.2f} at first, {found['last']:.2f} at last)")
+    note(f"train with it: tilth train classifier FILE --base {out} --out RUN")
+
+
+def _show(out: Path, what: str, *, as_json: bool) -> None:
+    from tilth.selftrain.teacher import results_of
+
+    found: dict[str, Any] = results_of(out)
+    if as_json:
+        print_json({"model": str(out / "model"), **found})
+        return
+    best = found["best"]
+    score = "no validation rows" if best["score"] is None else f"{best['score']:.1f}"
+    seed = f"seed {best['seed']}, " if len(found["seeds"]) > 1 else ""
+    measured = f"validation {found['measure']} {score}"
+    note(f"{what}: {out / 'model'} ({seed}step {best['step']}, {measured})")

@@ -1,0 +1,89 @@
+"""`tilth train classifier`, `tagger` and `adapt` on tiny models and sets."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.selftrain.labelled import classed, tagged
+from tests.system.commands import stopped, tilth
+from tests.tiny import salads, save_encoder, write_lines
+from tilth.models.classifier import load_classifier
+
+SETTINGS = [
+    "--learning-rate", "3e-3", "--evaluate-every", "5", "--precision", "float32", "--device",
+    "cpu",
+]  # fmt: skip
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_encoder(tmp_path_factory.mktemp("base") / "bert")
+
+
+def test_a_classifier_and_its_scores(base: Path, tmp_path: Path) -> None:
+    rows = write_rows(tmp_path / "rows.jsonl", classed(90))
+    out = tmp_path / "run"
+    said = tilth("train", "classifier", rows, "-o", out, "-b", base, "--epochs", 1, *SETTINGS)
+    assert "validation accuracy" in said.stderr
+    assert load_classifier(str(out)).labels == ["animal", "none", "water"]
+    again = ["train", "classifier", rows, "-o", out, "-b", base, "--epochs", 1, *SETTINGS]
+    found = json.loads(tilth(*again, "--json").stdout)
+    assert found["model"] == str(out / "model")
+    assert [one["seed"] for one in found["seeds"]] == [0]
+    refused = tilth(*again[:-2], "--device", "cpu", "--loss", "hard", code=2).stderr
+    assert "loss is" in refused
+
+
+def test_an_adapted_base_and_a_tagger(base: Path, tmp_path: Path) -> None:
+    texts = write_lines(tmp_path / "t.txt", salads(40))
+    adapted = tmp_path / "adapted"
+    said = tilth("train", "adapt", texts, "-o", adapted, "-b", base, "--device", "cpu")
+    assert "at last" in said.stderr
+    rows = write_rows(tmp_path / "rows.jsonl", tagged(60))
+    out = tmp_path / "run"
+    asked = ["train", "tagger", rows, "-o", out, "-b", adapted, "--epochs", 1, *SETTINGS]
+    assert "validation span F1" in tilth(*asked).stderr
+    assert load_classifier(str(out)).kind == "tags"
+    assert "use train tagger" in tilth(
+        "train", "classifier", rows, "-o", tmp_path / "other", "-b", base, code=2
+    ).stderr  # fmt: skip
+
+
+def test_a_wrong_label_names_file_and_line(base: Path, tmp_path: Path) -> None:
+    rows = write_rows(tmp_path / "rows.jsonl", classed(30))
+    other = write_rows(tmp_path / "other.jsonl", [*classed(3), {"text": "a", "label": "new"}])
+    said = tilth(
+        "train", "classifier", rows, "-o", tmp_path / "run", "-b", base, "--validation", other,
+        code=2,
+    ).stderr  # fmt: skip
+    assert "other.jsonl:4: label 'new'" in " ".join(said.split())
+
+
+def test_a_killed_training_goes_on_with_the_same_command(base: Path, tmp_path: Path) -> None:
+    rows = write_rows(tmp_path / "rows.jsonl", classed(200))
+    asked = ["train", "classifier", rows, "-b", base, "--seeds", 2, *SETTINGS, "--json"]
+    whole = json.loads(tilth(*asked, "-o", tmp_path / "whole").stdout)
+    out = tmp_path / "cut"
+    stopped(
+        *asked, "-o", out, stop=signal.SIGKILL, code=-signal.SIGKILL,
+        when=(out / "checkpoints" / "seed-1" / "checkpoint-10" / "trainer_state.json").exists,
+    )  # fmt: skip
+    assert (out / "parts" / "part-00000.parquet").exists()
+    assert not (out / "model").exists()
+    again = json.loads(tilth(*asked, "-o", out).stdout)
+    assert {**again, "model": whole["model"]} == whole
+    one, two = (load_classifier(str(tmp_path / name), device="cpu") for name in ("whole", "cut"))
+    other = two.model.state_dict()
+    for name, value in one.model.state_dict().items():
+        assert torch.equal(value, other[name])
