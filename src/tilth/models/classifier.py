@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from tilth.errors import InputError
+from tilth.models.architecture import draw_output, longest_input, set_dropout
 from tilth.models.device import choose_device
 from tilth.models.encoder import quietly
 from tilth.models.fingerprint import sampled_values
@@ -21,22 +22,20 @@ from tilth.models.source import Source, find_source, hub_answers, not_reached
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+__all__ = [
+    "STARTERS",
+    "Classifier",
+    "Kind",
+    "fingerprint_classifier",
+    "load_classifier",
+    "longest_input",
+    "new_classifier",
+]
+
 Kind: TypeAlias = Literal["class", "multi", "tags"]
 STARTERS = {"starter": "encoder", "starter-small": "small", "starter-scorer": "scorer"}
-# What architectures call their dropouts.
-DROPOUTS = (
-    "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob",
-    "dropout", "attention_dropout", "activation_dropout", "embedding_dropout", "mlp_dropout",
-    "classifier_dropout", "seq_classif_dropout", "pooler_dropout", "cls_dropout",
-    "summary_last_dropout",
-)  # fmt: skip
 _WRITERS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 _PROBLEMS = {"class": "single_label_classification", "multi": "multi_label_classification"}
-_LONGEST = 512  # tokens, for a model that names no limit
-# Kinds whose first positions stand for padding.
-_SHIFTED = (
-    "roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "longformer", "data2vec-text", "mpnet",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,14 +177,12 @@ def new_classifier(
     config.label2id = {label: number for number, label in enumerate(labels)}
     config.problem_type = _PROBLEMS.get(kind)
     if dropout is not None:
-        for name in DROPOUTS:
-            if hasattr(config, name):
-                setattr(config, name, dropout)
+        set_dropout(config, dropout)
     longest = _reading(config, tokenizer, base, max_length)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model, missing = _model(source, base, config, is_tagger=kind == "tags", local=local)
-        fresh = frozenset(missing) | _draw_output(model)
+        fresh = frozenset(missing) | draw_output(model)
     model = model.to(place).eval()
     return Classifier(model, tokenizer, kind, list(labels), base, longest, fresh)
 
@@ -205,14 +202,6 @@ def fingerprint_classifier(classifier: Classifier) -> str:
             digest.update(f"{key}{tuple(tensor.shape)}".encode())
             digest.update(sampled_values(tensor))
     return digest.hexdigest()
-
-
-def longest_input(config: Any, tokenizer: Any) -> int:
-    """Return how many tokens a model reads, those that mark begin and end counted."""
-    positions = getattr(config, "max_position_embeddings", None) or _LONGEST
-    if config.model_type in _SHIFTED:
-        positions -= (config.pad_token_id or 0) + 1
-    return int(min(positions, tokenizer.model_max_length))
 
 
 def _source(name: str) -> Source:
@@ -259,19 +248,6 @@ def _model(
         raise _not_loaded(name, error, local) from error
     lacking = {*found["missing_keys"], *(str(key[0]) for key in found["mismatched_keys"])}
     return model, sorted(lacking)
-
-
-def _draw_output(model: Any) -> set[str]:
-    """Draw the output layer anew, were it that of another task; return its weights' names."""
-    name, output = [
-        (name, module) for name, module in model.named_modules()
-        if isinstance(module, torch.nn.Linear)
-    ][-1]  # fmt: skip
-    torch.nn.init.normal_(output.weight, std=getattr(model.config, "initializer_range", 0.02))
-    if output.bias is None:
-        return {f"{name}.weight"}
-    torch.nn.init.zeros_(output.bias)
-    return {f"{name}.weight", f"{name}.bias"}
 
 
 def _not_loaded(name: str, error: Exception, local: bool) -> InputError:
