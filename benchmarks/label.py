@@ -2,7 +2,7 @@
 
     python benchmarks/label.py                                       # the starter, SST-2
     python benchmarks/label.py --model starter-scorer --sentences 2000
-    python benchmarks/label.py --model roberta-large --kind class --device cuda
+    python benchmarks/label.py --model FacebookAI/roberta-large-mnli --device cuda
 
 The pipeline runs as its users run it, in float32, with the batch size that is fastest for it here
 (several are tried first); --pipeline-precision gives it another. Both label the same sentences
