@@ -12,6 +12,7 @@ import typer
 import typer.core
 
 from tilth.cli import (
+    augment,
     bank,
     curate,
     evaluate,
@@ -61,6 +62,7 @@ app.command("curate")(curate.curate)
 app.command("report")(report.report)
 app.add_typer(paraphrase.app, name="paraphrase")
 app.add_typer(bank.app, name="bank")
+app.command("augment")(augment.augment)
 app.add_typer(train.app, name="train")
 app.add_typer(evaluate.app, name="evaluate")
 app.add_typer(recipe.app, name="recipe")

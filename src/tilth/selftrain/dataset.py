@@ -1,0 +1,253 @@
+"""The augmented set: kept and dropped sentences, the labelled rows, what is counted, the card."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tilth.data import Card, DatasetWriter
+from tilth.runs import Run
+from tilth.selftrain.confidence import members_of
+from tilth.selftrain.labelled import TOKENS, read_columns, results_of
+from tilth.selftrain.rows import Rows
+from tilth.selftrain.select import Selection
+from tilth.selftrain.task import Task
+
+if TYPE_CHECKING:
+    from datasets import Features
+
+    from tilth.bank import Bank
+    from tilth.models.classifier import Kind
+
+RESULTS = "results.json"
+DATASET = "dataset"
+LABELLED, VALIDATION, DROPPED = "labelled", "validation", "dropped"
+# What the class of rows that have none is called in results.json and the card.
+NO_CLASS = "(none)"
+_LIKELY = 0.5
+_CLASSES_SHOWN = 200
+_SOURCES_SHOWN = 50
+_FOUND = ("similarity", "query", "source", "document", "id")
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """What a run made before its set is written.
+
+    Attributes:
+        task: the sets it is made for.
+        hits: the nested run of retrieved sentences.
+        labels: that of the teacher's labels.
+        given: the teacher's probabilities; (sentences, labels), for tags of each (tokens, tags).
+        selection: which sentences are kept.
+    """
+
+    task: Task
+    hits: Run
+    labels: Run
+    given: Any
+    selection: Selection
+
+    @property
+    def rows(self) -> Rows:
+        """What the teacher was trained on."""
+        return self.task.rows
+
+
+def write_set(run: Run, made: Labelled, bank: Bank, scores: Mapping[str, Any]) -> None:
+    """Write the data set and then results.json, by which a run is known to be done.
+
+    Args:
+        run: to be finished.
+        made: what its steps gave.
+        bank: where the sentences come from.
+        scores: the teacher's, for results.json.
+    """
+    results = {**counts_of(made), "teacher": dict(scores)}
+    kind, names = made.rows.kind, made.rows.labels
+    features = {
+        "default": _features(kind, names, ("probabilities", "confidence", *_FOUND)),
+        DROPPED: _features(kind, names, ("confidence", *_FOUND[:2], "drop_reason")),
+        **dict.fromkeys((LABELLED, VALIDATION), _features(kind, names, ())),
+    }
+    with DatasetWriter(run.path / DATASET, features) as writer:
+        start = 0
+        for index in range(made.hits.parts):
+            table = _part(made, index, start)
+            start += len(table)
+            kept = pa.array(table["reason"].to_numpy() == 0)
+            writer.write(table.filter(kept).select(list(features["default"])))
+            dropped = table.filter(pc.invert(kept))
+            writer.write(dropped.select(list(features[DROPPED])), config=DROPPED)
+        for config, rows in ((LABELLED, made.rows), (VALIDATION, made.task.validation)):
+            if rows is not None:
+                writer.write(_ground_truth(rows), config=config)
+        writer.write_card(_card(run, made, bank, results))
+    run.write_file(RESULTS, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+
+
+def counts_of(made: Labelled) -> dict[str, Any]:
+    """Return what results.json holds: rows of each class at each step, drops, sources."""
+    rows, selection, about = made.rows, made.selection, results_of(made.hits)
+    hits = read_columns(made.hits, ["query_label", "source"])
+    training = members_of(rows.targets, rows.kind, rows.labels).sum(axis=0)
+    labelled = members_of(made.given, rows.kind, rows.labels).sum(axis=0)
+    asked = Counter(hits["query_label"].to_pylist())
+    sources = hits["source"].to_pylist()
+    kept = Counter(sources[row] for row in selection.kept.tolist())
+    classes = {
+        name or NO_CLASS: {
+            "training": int(training[place]),
+            "retrieved": asked.get(name, 0) if name and asked.keys() != {None} else None,
+            "labelled": int(labelled[place]),
+            "wanted": None if selection.wanted is None else int(selection.wanted[place]),
+            "kept": int(selection.got[place]),
+        }
+        for place, name in enumerate(selection.classes)
+    }
+    return {
+        "kind": rows.kind,
+        "labels": rows.labels,
+        "training": len(rows),
+        "validation": 0 if made.task.validation is None else len(made.task.validation),
+        "test": 0 if made.task.test is None else len(made.task.test),
+        "retrieved": len(sources),
+        "kept": len(selection.kept),
+        "classes": classes,
+        "shortfall": {name or NO_CLASS: count for name, count in selection.shortfall.items()},
+        "drops": selection.counts(),
+        "left_out": about["left_out"],
+        "queries": about["queries"],
+        "sources": {
+            name: {"retrieved": count, "kept": kept.get(name, 0)}
+            for name, count in Counter(sources).most_common()
+        },
+    }
+
+
+def _part(made: Labelled, index: int, start: int) -> pa.Table:
+    """Return a part's sentences with all that was said of them."""
+    table, labels = made.hits.read_part(index), made.labels.read_part(index)
+    stop = start + len(table)
+    selection, given = made.selection, made.given[start:stop]
+    codes = selection.reason[start:stop]
+    columns: dict[str, Any] = {name: table[name] for name in ("text", *_FOUND)}
+    if made.rows.kind == "tags":
+        columns[TOKENS] = labels[TOKENS]
+    name = _label_column(made.rows.kind)
+    columns[name] = _likeliest(given, made.rows.kind)
+    columns["probabilities"] = labels["probabilities"]
+    columns["confidence"] = pa.array(selection.confidence[start:stop], pa.float32())
+    columns["drop_reason"] = pa.array(
+        [selection.reasons[code] or None for code in codes.tolist()], pa.string()
+    )
+    columns["reason"] = pa.array(codes)
+    return pa.table(columns)
+
+
+def _ground_truth(rows: Rows) -> pa.Table:
+    columns: dict[str, Any] = {"text": [text for (text,) in rows.texts]}
+    if rows.tokens is not None:
+        columns[TOKENS] = rows.tokens
+    columns[_label_column(rows.kind)] = _likeliest(rows.targets, rows.kind)
+    return pa.table(columns)
+
+
+def _label_column(kind: Kind) -> str:
+    return "tags" if kind == "tags" else "label"
+
+
+def _likeliest(given: Any, kind: Kind) -> pa.Array:
+    """Return the likeliest label of each row, or list of labels, by place."""
+    if kind == "class":
+        # Not so where there is no row, and so no width.
+        places = given.argmax(axis=1) if len(given) else np.zeros(0, np.int64)
+        return pa.array(places, pa.int64())
+    lists: list[list[int]]
+    if kind == "multi":
+        lists = [np.flatnonzero(row > _LIKELY).tolist() for row in given]
+    else:
+        lists = [row.argmax(axis=1).tolist() for row in given]
+    return pa.array(lists, pa.list_(pa.int64()))
+
+
+def _features(kind: Kind, names: Sequence[str], more: Sequence[str]) -> Features:
+    from datasets import ClassLabel, Features, List, Value
+
+    own = ClassLabel(names=list(names))
+    numbers = List(Value("float32"))
+    types: dict[str, Any] = {
+        "probabilities": List(numbers) if kind == "tags" else numbers,
+        "confidence": Value("float32"), "similarity": Value("float32"), "query": Value("string"),
+        "source": Value("string"), "document": Value("int64"), "id": Value("int64"),
+        "drop_reason": Value("string"),
+    }  # fmt: skip
+    first: dict[str, Any] = {"text": Value("string")}
+    if kind == "tags":
+        first[TOKENS] = List(Value("string"))
+    first[_label_column(kind)] = own if kind == "class" else List(own)
+    return Features({**first, **{name: types[name] for name in more}})
+
+
+def _card(run: Run, made: Labelled, bank: Bank, results: Mapping[str, Any]) -> Card:
+    classes = {name: one["kept"] for name, one in results["classes"].items()}
+    kind = made.rows.kind
+    if len(classes) > _CLASSES_SHOWN or kind != "class":
+        classes = {"": results["kept"]}
+    language = bank.manifest.rules.get("language")
+    teacher = run.settings["teacher"]
+    columns = (
+        "`tokens` and their `tags`" if kind == "tags" else
+        "`text` and its `label`" + (", a list," if kind == "multi" else "")
+    )  # fmt: skip
+    named = ", ".join(f"`{label}`" for label in made.rows.labels[:_CLASSES_SHOWN])
+    return Card(
+        title=f"Sentences of {bank.path.name}, labelled by a teacher",
+        summary=(
+            f"{results['kept']:,} sentences of a bank of {len(bank):,}: the nearest to a training "
+            f"set of {results['training']:,} rows, labelled by a model (`{teacher}`) that learnt "
+            "from it and selected by class (SentAugment, Du et al. 2020, arXiv 2010.02194), made "
+            "with tilth. Nobody has checked the labels. The sentences carry the licences of the "
+            "bank's sources, named below."
+        ),
+        command=run.command,
+        settings=run.settings,
+        counts={"train": classes},
+        drops=results["drops"],
+        language=[language] if language else [],
+        model=str(teacher),
+        seed=int(run.settings["seed"]),
+        task_categories=["token-classification" if kind == "tags" else "text-classification"],
+        texts="found in a bank; labels by a model",
+        extra=[
+            (
+                "Columns",
+                f"{columns} as the teacher says; its `probabilities` of {named}, in this order; "
+                "`confidence`; `similarity` (cosine) to the nearest `query`; `source` and line of "
+                "its `document` there, `id` in the bank. The configs `labelled` and `validation` "
+                "hold the rows by people that the teacher was trained and chosen with.",
+            ),
+            ("Sources", _sources(results["sources"])),
+            ("Never retrieved", _left_out(results["left_out"])),
+        ],
+    )  # fmt: skip
+
+
+def _sources(sources: Mapping[str, Mapping[str, int]]) -> str:
+    kept = [(name, one["kept"]) for name, one in sources.items() if one["kept"]]
+    lines = [f"- `{name}`: {count:,}" for name, count in kept[:_SOURCES_SHOWN]]
+    if len(kept) > _SOURCES_SHOWN:
+        lines.append(f"- {len(kept) - _SOURCES_SHOWN:,} more: see the column `source`")
+    return "\n".join(lines) or "No sentence was kept."
+
+
+def _left_out(counts: Mapping[str, int]) -> str:
+    lines = [f"- {reason}: {count:,}" for reason, count in counts.items()]
+    return "Sentences that would have been, but stand in a set of the task:\n\n" + "\n".join(lines)

@@ -1,0 +1,136 @@
+"""What a training set is augmented for: its rows, those to choose with, and those to measure on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tilth.data.examples import Examples, Source, read_examples
+from tilth.data.origin import origin_of
+from tilth.errors import InputError
+from tilth.selftrain.reading import Columns, read_to_train
+from tilth.selftrain.rows import Rows, rows_of
+
+log = logging.getLogger(__name__)
+
+TEST, VALIDATION = "test set", "validation set"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task as its sets say it.
+
+    Attributes:
+        examples: the whole training set, of which queries are made.
+        rows: what the teacher is trained on.
+        validation: what its best weights are chosen with; None: too few rows.
+        test: what it is measured on; None: nothing.
+    """
+
+    examples: Examples
+    rows: Rows
+    validation: Rows | None
+    test: Rows | None
+
+    @property
+    def left_out(self) -> dict[str, list[str]]:
+        """What no retrieved sentence may be, by what it is of."""
+        sets = {TEST: self.test, VALIDATION: self.validation}
+        return {
+            name: [text for (text,) in rows.texts]
+            for name, rows in sets.items()
+            if rows is not None
+        }
+
+
+def read_task(
+    train: Source,
+    test: Source | None,
+    validation: Source | None,
+    columns: Columns,
+    *,
+    labels: Sequence[str] | None,
+    seed: int,
+) -> Task:
+    """Read and check the sets of a task.
+
+    Args:
+        train: a labelled set of single texts or of tagged tokens.
+        test: a labelled set that is measured on; None: nothing is.
+        validation: a labelled set that weights are chosen with; None: a tenth of `train`.
+        columns: of all of them.
+        labels: those a teacher gives, in its order; None: those of `train`.
+        seed: of the split.
+
+    Raises:
+        InputError: a set is wrong, the rows are pairs, there is one label only, `test` holds a
+            label that `train` lacks, or it is the training or the validation set itself.
+    """
+    examples = read_examples(train, text=columns.text, label=columns.label)
+    if examples.kind == "pair":
+        raise InputError(
+            f"{_named(train)}rows are pairs ({' and '.join(examples.columns)}), a bank holds "
+            "single sentences: name one column of texts with --text"
+        )
+    assert examples.labels is not None  # they are asked for
+    rows, chosen = read_to_train(
+        train, validation, None, columns, tags=examples.labels.kind == "tags", hard=False,
+        labels=labels, seed=seed,
+    )  # fmt: skip
+    tested = None
+    if test is not None:
+        tested = _read_test(test, columns, rows)
+        _refuse_same(test, tested, train, examples.sentences, "training")
+        if validation is not None and chosen is not None:
+            texts = [text for (text,) in chosen.texts]
+            _refuse_same(test, tested, validation, texts, "validation")
+    return Task(examples, rows, chosen, tested)
+
+
+def _read_test(test: Source, columns: Columns, train: Rows) -> Rows:
+    examples = read_examples(test, text=columns.text, label=columns.label, split="test")
+    where = partial(_origin, test)
+    assert examples.labels is not None
+    if examples.labels.kind != train.kind:
+        names = {"class": "one label a row", "multi": "lists of labels", "tags": "tags of tokens"}
+        raise InputError(
+            f"{where(0)}: {examples.label_column} holds other labels than the training set, which "
+            f"has {names[train.kind]}: give rows of the same task"
+        )
+    return rows_of(examples, train.labels, where=where)
+
+
+def _origin(source: Source, row: int) -> str:
+    return origin_of(source, row, "test")
+
+
+def _refuse_same(test: Source, rows: Rows, other: Source, texts: Sequence[str], name: str) -> None:
+    """Refuse a test set that is the training or validation set, warn where they share texts."""
+    known = set(texts)
+    shared = sum(text in known for (text,) in rows.texts)
+    if _place(test) == _place(other) is not None or shared == len(rows):
+        raise InputError(
+            f"{_named(test)}every text of the test set is in the {name} set ({_named(other)[:-2]})"
+            ": give texts that nothing was trained or chosen on"
+        )
+    if shared:
+        log.warning(
+            "%s%s of %s texts of the test set are in the %s set too: scores on it flatter",
+            _named(test), f"{shared:,}", f"{len(rows):,}", name,
+        )  # fmt: skip
+
+
+def _place(source: Any) -> Path | None:
+    if not isinstance(source, str | Path):
+        return None
+    path = Path(source).expanduser()
+    # A folder may hold a split of each.
+    return path.resolve() if path.is_file() else None
+
+
+def _named(source: Any) -> str:
+    return f"{source}: " if isinstance(source, str | Path) else "the rows given: "
