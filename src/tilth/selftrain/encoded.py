@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset, Sampler
 
 from tilth.encoders.batches import length_grouped
-from tilth.models.alike import encode_texts
+from tilth.models.alike import encode_texts, takes_types
 from tilth.models.windows import encode_words
 
 if TYPE_CHECKING:
@@ -164,8 +164,8 @@ def encode(classifier: Classifier, rows: Rows) -> EncodedRows:
     """
     tokenizer, limit = classifier.tokenizer, classifier.max_length
     ids, types, words = Gathered(np.int32), Gathered(np.uint8), Gathered(np.int32)
-    kinds = getattr(classifier.model.config, "type_vocab_size", 0) or 0
-    is_typed = rows.tokens is None and kinds > 1 and len(rows.texts[0]) > 1
+    is_pair = rows.tokens is None and len(rows.texts[0]) > 1
+    is_typed = is_pair and takes_types(classifier.model, tokenizer)
     cut = 0
     for start in range(0, len(rows), _TEXTS_AT_ONCE):
         some = slice(start, start + _TEXTS_AT_ONCE)
