@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.selftrain.labelled import classed, tagged
+from tests.tiny import salads, save_encoder, tiny_static, write_lines
+from tilth.errors import InputError
+from tilth.recipes import catalog, sentaugment_table3
+from tilth.recipes.catalog import RECIPES, run_recipe
+from tilth.recipes.steps import Scale
+from tilth.recipes.table import Table
+from tilth.selftrain.draws import gain, over_draws
+from tilth.selftrain.fewshot_plan import FINE_TUNED, FewShot, Outcome, SelfTraining
+
+NAME = "sentaugment-table3"
+PAPERS, OURS = sentaugment_table3.PAPERS, sentaugment_table3.OURS
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Write a data folder with one set of classes, one of tags, and raw text."""
+    folder = tmp_path / "data"
+    for name, make in (("classify/trec", classed), ("ner/ncbi-disease", tagged)):
+        (folder / name).mkdir(parents=True)
+        for seed, (part, count) in enumerate((("train", 60), ("dev", 30), ("test", 30))):
+            rows = make(count, seed=10 + seed)
+            write_lines(folder / name / f"{part}.jsonl", [json.dumps(row) for row in rows])
+    (folder / "bank").mkdir()
+    write_lines(folder / "bank" / "raw.txt", salads(300, seed=3))
+    return folder
+
+
+TRAINING = {
+    "draws": 2, "per_class": 2, "sentences": 4, "validation": 12, "seeds": 1, "best": 1,
+    "epochs": 2, "student_epochs": 1, "labelled": 10, "learning_rate": 1e-3,
+}  # fmt: skip
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scale:
+    """Put tiny models in place of the starters."""
+    tiny_static().save(str(tmp_path / "static"))
+    scale = Scale(
+        base=str(save_encoder(tmp_path / "base")), encoder=str(tmp_path / "static"),
+        training=TRAINING, smaller="tiny models",
+    )  # fmt: skip
+    recipe = replace(RECIPES[NAME], scales={"starter": scale})
+    monkeypatch.setitem(catalog.RECIPES, NAME, recipe)
+    return scale
+
+
+def run(data: Path, out: Path, **more: Any) -> Table:
+    table, _ = run_recipe(
+        NAME, scale="starter", data=data, out=out, quiet=True, device="cpu", **more
+    )
+    assert isinstance(table, Table)
+    return table
+
+
+@pytest.mark.usefixtures("tiny")
+def test_all_ways_stand_beside_the_published_ones(data: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    table = run(data, tmp_path / "out", say=said.append)
+    assert said == ["bank", "trec-few-shot", "ncbi-disease-few-shot"]
+    assert table.columns[:3] == ["trec", "ncbi-disease", "mean"]
+    ours = [row for row in table.rows if not row.published]
+    assert [row.name for row in ours] == [FINE_TUNED, PAPERS, OURS]
+    for row in ours:
+        assert set(row.cells) == {"trec", "ncbi-disease", "mean"}
+        for cell in row.cells.values():
+            assert len(cell.runs) == 2
+            assert 0 <= cell.value <= 100
+    assert [row.cells["mean"].value for row in table.rows if row.published] == [72.0, 75.5]
+    assert [str(row.cells["NER"]) for row in table.rows if row.published] == [
+        "49.0 ±1.7", "58.4 ±1.4"
+    ]  # fmt: skip
+    notes = "\n".join(table.notes)
+    for words in (
+        "2 draws of 2 rows of each class", "of 4 sentences", "12 validation rows", "of 2 epochs",
+        "Not in the data folder: sst2, insults.", "tiny models",
+    ):  # fmt: skip
+        assert words in notes
+    # It goes on where it stopped, here at the end.
+    assert run(data, tmp_path / "out") == table
+
+
+class Outcomes:
+    """Takes the place of the experiment: notes what was asked, gives figures in turn."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, each: Sequence[Mapping[str, Any]]) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self._each = each
+        patch.setattr(sentaugment_table3, "few_shot", self)
+        patch.setattr(sentaugment_table3, "open_bank", lambda _: None)
+
+    def __call__(self, *_: Any, **asked: Any) -> Outcome:
+        draws = self._each[len(self.asked) % len(self._each)]
+        self.asked.append(asked)
+        return Outcome(
+            "accuracy",
+            {name: over_draws(draws[name]) for name in (FINE_TUNED, PAPERS, OURS)},
+            {name: gain(draws[FINE_TUNED], draws[name]) for name in (PAPERS, OURS)},
+            {},
+        )
+
+
+def test_figures_are_of_draws_and_gains_are_paired(
+    tiny: Scale, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    each = [
+        {FINE_TUNED: [60.0, 80.0], PAPERS: [62.0, 80.0], OURS: [63.0, 85.0]},
+        {FINE_TUNED: [40.0, 20.0], PAPERS: [38.0, 24.0], OURS: [43.0, 21.0]},
+    ]
+    Outcomes(monkeypatch, each)
+    table = run(data, tmp_path / "out")
+    lines = {row.name: row.cells for row in table.rows}
+    assert lines[FINE_TUNED]["trec"].value == 70.0
+    assert lines[FINE_TUNED]["mean"].runs == (50.0, 50.0)
+    assert lines[FINE_TUNED]["mean"].deviation == 0.0
+    assert lines[OURS]["mean"].runs == (53.0, 53.0)
+    note = next(note for note in table.notes if note.startswith(OURS.capitalize()))
+    assert "trec +4.0 [-8.7, +16.7]" in note  # t of one degree of freedom: 12.7
+    assert "mean of the tasks +3.0 [+3.0, +3.0]" in note
+
+
+def test_the_scale_says_how_large(
+    tiny: Scale, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draws = {name: [50.0] for name in (FINE_TUNED, PAPERS, OURS)}
+    outcomes = Outcomes(monkeypatch, [draws])
+    run(data, tmp_path / "out")
+    asked = outcomes.asked[0]
+    assert asked["base"] == tiny.base
+    assert asked["settings"] == FewShot(2, 2, 4, 12, 1, 1)
+    assert (asked["training"].epochs, asked["training"].learning_rate) == (2, 1e-3)
+    papers, ours = asked["systems"][PAPERS], asked["systems"][OURS]
+    assert papers == SelfTraining(epochs=1, labelled=10)
+    assert ours == SelfTraining(epochs=1, labelled=10, soft=True, teachers=1)
+    run(data, tmp_path / "more", seeds=4)
+    assert outcomes.asked[-1]["settings"].seeds == 4
+    assert outcomes.asked[-1]["systems"][OURS].teachers == 3
+
+
+def test_at_the_papers_scale_all_is_as_published(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draws = {name: [50.0] for name in (FINE_TUNED, PAPERS, OURS)}
+    outcomes = Outcomes(monkeypatch, [draws])
+    run_recipe(NAME, scale="paper", data=data, out=tmp_path / "out", quiet=True, device="cpu")
+    asked = outcomes.asked[0]
+    assert asked["settings"] == FewShot()
+    assert asked["training"].epochs == 50
+    assert asked["systems"][PAPERS] == SelfTraining()
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_folder_without_any_task_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "none").mkdir()
+    with pytest.raises(InputError, match="has none of classify/sst2"):
+        run(tmp_path / "none", tmp_path / "out")
