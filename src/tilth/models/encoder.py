@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 POOLINGS = ("mean", "cls", "max")
-_STARTERS = {"starter": "encoder", "starter-static": "static"}
+_STARTERS = {"starter": "encoder", "starter-static": "static", "starter-scorer": "scorer"}
 # The end of an architecture's name when the model writes instead of reading.
 _WRITERS = ("ForCausalLM", "LMHeadModel")
 # How sentences' vectors come from such a model when it was trained to give them.
@@ -38,9 +38,10 @@ def load_encoder(
 
     Args:
         name: `starter` (a small masked language model, to be trained), `starter-static` (word
-            pieces' vectors, ready for similarity and very fast), a folder or a hub id, of a
-            sentence-transformers model or of any transformers encoder, such as a masked language
-            model; or the run of a training.
+            pieces' vectors, ready for similarity and very fast), `starter-scorer` (a transformer,
+            trained to score paraphrases), a folder or a hub id, of a sentence-transformers model
+            or of any transformers encoder, such as a masked language model; or the run of a
+            training.
         pooling: how a sentence's vector comes from its tokens' vectors: `mean`, `cls` (the first
             token's) or `max`. Default: as saved; `mean` for a plain transformers encoder.
         max_length: tokens read of a text; default: as saved.

@@ -32,6 +32,8 @@ class Scale:
         scorer: measures meaning.
         sentences: drawn from raw text.
         beams: of the search for rewrites.
+        teacher: the base that is fine-tuned to label sentences.
+        query: the kind of queries that sentences are retrieved with.
     """
 
     lm: str = ""
@@ -46,6 +48,8 @@ class Scale:
     scorer: str = ""
     sentences: int = 0
     beams: int = 0
+    teacher: str = ""
+    query: str = ""
 
     def facts(self) -> list[tuple[str, str]]:
         """Return it in words, for `tilth recipe show` and the page."""
@@ -60,8 +64,12 @@ class Scale:
         if self.base:
             settings = ", ".join(f"{name} {value:g}" for name, value in self.training.items())
             facts += [("base", self.base), ("training", settings or "as published")]
+        if self.teacher:
+            facts.append(("teacher", self.teacher))
         if self.encoder:
             facts.append(("encoder of the bank", self.encoder))
+        if self.query:
+            facts.append(("queries", self.query))
         if self.sentences:
             facts.append(("sentences", f"{self.sentences:,}"))
         if self.rewriter:

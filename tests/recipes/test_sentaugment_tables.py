@@ -1,0 +1,204 @@
+"""SentAugment's tables of trainings: what each line learns from, and what is kept of it."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.tiny import WORDS, salads, save_encoder, tiny_static, write_lines
+from tilth.errors import InputError
+from tilth.recipes import ablation, catalog, selftraining
+from tilth.recipes.catalog import RECIPES, run_recipe
+from tilth.recipes.selftraining import Outcome, gain
+from tilth.recipes.steps import Scale
+from tilth.recipes.table import Table
+
+TABLES = [f"sentaugment-table{number}" for number in (2, 4, 5, 7, 8)]
+
+
+def classed(count: int, seed: int) -> list[str]:
+    """Return rows of salads whose class is whether a dog or a cat is in them."""
+    rng = random.Random(seed)
+    rows = []
+    for number in range(count):
+        animal = ("dog", "cat")[number % 2]
+        text = " ".join([*rng.choices([w for w in WORDS if w not in ("dog", "cat")], k=6), animal])
+        rows.append(json.dumps({"text": text, "label": animal}))
+    return rows
+
+
+def tagged(count: int, seed: int) -> list[str]:
+    """Return rows of tokens of which the animals are tagged."""
+    rows = []
+    for text in salads(count, seed=seed):
+        tokens = text.rstrip(".").lower().split()
+        tags = ["B-ANIMAL" if token in ("dog", "cat", "bird") else "O" for token in tokens]
+        rows.append(json.dumps({"tokens": tokens, "tags": tags}))
+    return rows
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Write a data folder with one set of classes, one of tags, and raw text."""
+    folder = tmp_path / "data"
+    for name, make in (("classify/trec", classed), ("ner/ncbi-disease", tagged)):
+        (folder / name).mkdir(parents=True)
+        for seed, (part, count) in enumerate((("train", 24), ("dev", 10), ("test", 16))):
+            write_lines(folder / name / f"{part}.jsonl", make(count, seed=10 + seed))
+    (folder / "bank").mkdir()
+    write_lines(folder / "bank" / "raw.txt", salads(400, seed=3))
+    return folder
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scale:
+    """Put tiny models in place of the starters."""
+    tiny_static().save(str(tmp_path / "static"))
+    base = str(save_encoder(tmp_path / "base"))
+    scale = Scale(
+        base=base, teacher=base, encoder=str(tmp_path / "static"), sentences=30,
+        query="label-average", training={"epochs": 1.0, "batch": 8, "learning_rate": 1e-3},
+        smaller="tiny models",
+    )  # fmt: skip
+    monkeypatch.setattr(selftraining, "TEACHING", {"epochs": 1.0, "learning_rate": 1e-3})
+    for name in TABLES:
+        recipe = replace(RECIPES[name], scales={"starter": scale})
+        monkeypatch.setitem(catalog.RECIPES, name, recipe)
+    return scale
+
+
+def run(name: str, data: Path, out: Path, **more: Any) -> Table:
+    table, _ = run_recipe(
+        name, scale="starter", data=data, out=out, quiet=True, device="cpu", **more
+    )
+    assert isinstance(table, Table)
+    return table
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("name", TABLES)
+def test_every_line_is_measured_on_every_task(name: str, data: Path, tmp_path: Path) -> None:
+    table = run(name, data, tmp_path / "out")
+    tasks = ["trec"] if name == "sentaugment-table4" else ["trec", "ncbi-disease"]
+    assert [column for column in table.columns if column in (*tasks, "mean")] == [*tasks, "mean"]
+    ours = [row for row in table.rows if not row.published]
+    assert len(ours) >= 2
+    for row in ours:
+        assert set(tasks) <= set(row.cells)
+        for task in tasks:
+            assert 0 <= row.cells[task].value <= 100
+    assert [row.name for row in table.rows if row.published]
+    assert any("tiny models" in note for note in table.notes)
+    assert any("Not in the data folder" in note for note in table.notes)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_table_goes_on_where_it_stopped(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calm = run("sentaugment-table8", data, tmp_path / "calm", seeds=2)
+    ours = [row for row in calm.rows if not row.published]
+    assert all(len(cell.runs) == 2 for row in ours for cell in row.cells.values())
+    trained: list[str] = []
+    real = selftraining.fit
+
+    def stops(classifier: Any, *rest: Any, **more: Any) -> Any:
+        if len(trained) == 3:
+            raise KeyboardInterrupt
+        trained.append("once")
+        return real(classifier, *rest, **more)
+
+    monkeypatch.setattr(selftraining, "fit", stops)
+    with pytest.raises(KeyboardInterrupt):
+        run("sentaugment-table8", data, tmp_path / "stopped", seeds=2)
+    monkeypatch.setattr(selftraining, "fit", real)
+    assert run("sentaugment-table8", data, tmp_path / "stopped", seeds=2) == calm
+    monkeypatch.setattr(selftraining, "fit", None)  # nothing is left to train
+    assert run("sentaugment-table8", data, tmp_path / "stopped", seeds=2) == calm
+
+
+@pytest.mark.usefixtures("tiny")
+def test_students_of_table_8_differ_in_their_labels_alone(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    real = selftraining.fit
+
+    def watched(classifier: Any, rows: Any, *rest: Any, **more: Any) -> Any:
+        seen.append(rows)
+        return real(classifier, rows, *rest, **more)
+
+    monkeypatch.setattr(selftraining, "fit", watched)
+    run("sentaugment-table8", data, tmp_path / "out")
+    hard, soft = seen[1], seen[3]
+    assert hard.texts == soft.texts
+    assert set(np.unique(hard.targets)) == {0.0, 1.0}
+    assert len(np.unique(soft.targets)) > 2
+
+
+@pytest.mark.usefixtures("tiny")
+def test_nothing_retrieved_stands_in_the_test_set(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = (data / "classify/trec/test.jsonl").read_text().splitlines()
+    tests = [json.loads(line)["text"] for line in lines]
+    with open(data / "bank" / "raw.txt", "a") as file:
+        file.writelines(f"{text}\n" for text in tests)
+    seen: list[str] = []
+    real = selftraining.fit
+
+    def watched(classifier: Any, rows: Any, *rest: Any, **more: Any) -> Any:
+        seen.extend(text for row in rows.texts for text in row)
+        return real(classifier, rows, *rest, **more)
+
+    monkeypatch.setattr(selftraining, "fit", watched)
+    run("sentaugment-table4", data, tmp_path / "out")
+    assert seen
+    assert not {text.lower() for text in tests} & {text.lower() for text in seen}
+
+
+def test_parts_of_the_bank_lie_in_one_another(
+    tiny: Scale, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: dict[str, set[int]] = {}
+    real = ablation.label_pool
+
+    def watched(steps: Any, name: str, task: Any, table: Any, teacher: Any) -> Any:
+        found[name] = set(table["id"].to_pylist())
+        return real(steps, name, task, table, teacher)
+
+    monkeypatch.setattr(ablation, "label_pool", watched)
+    run("sentaugment-table7", data, tmp_path / "out")
+    assert all(number % 16 == 0 for number in found["trec-near-16th"])
+    assert all(number % 4 == 0 for number in found["trec-near-quarter"])
+    assert len(found["trec-near-label-average"]) == round(tiny.sentences * selftraining.SPARE)
+
+
+def test_a_gain_has_the_right_sign_and_an_interval_around_it() -> None:
+    def outcome(share: float) -> Outcome:
+        right = (np.arange(400) < 400 * share).astype(np.int64)
+        one = np.stack([right, np.ones_like(right), np.ones_like(right)], axis=1)
+        return Outcome([100 * share] * 2, np.stack([one, one]))
+
+    better, worse = {"a": outcome(0.9), "b": outcome(0.8)}, {"a": outcome(0.7), "b": outcome(0.8)}
+    value, low, high = gain(better, worse)
+    assert value == pytest.approx(10)
+    assert 0 < low < 10 < high
+    assert gain(worse, better)[0] == pytest.approx(-10)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_data_folder_without_tasks_is_refused(data: Path, tmp_path: Path) -> None:
+    (data / "classify/trec/test.jsonl").unlink()
+    with pytest.raises(InputError, match="has no file test"):
+        run("sentaugment-table5", data, tmp_path / "out")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(InputError, match="has none of classify/trec"):
+        run("sentaugment-table5", empty, tmp_path / "out")
