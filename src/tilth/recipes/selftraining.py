@@ -285,25 +285,39 @@ def students(
         settings: of the training.
         about: what the rows are made from, so that other rows are another run.
     """
+    return _outcome([
+        _student(steps, f"{name}-{seed}", task, make, {**settings, "seed": seed}, about)
+        for seed in range(steps.seeds)
+    ])  # fmt: skip
+
+
+def _student(
+    steps: Steps,
+    name: str,
+    task: Task,
+    make: Callable[[int], tuple[Rows, str]],
+    settings: Mapping[str, Any],
+    about: Mapping[str, Any],
+) -> pa.Table:
     run = Run.open(
         steps.at(f"{task.name}-{name}"),
         command="recipe train",
         settings={**settings, **about},
         fingerprints={"test": task.test.fingerprint(), "train": task.train.fingerprint()},
-        parts=steps.seeds,
+        parts=1,
     )
     with run:
-        for seed in run.missing():
+        if run.missing():
+            seed = settings["seed"]
             rows, base = make(seed)
-            chosen = Finetuning(**settings, seed=seed).for_base(base)
+            chosen = Finetuning(**settings).for_base(base)
             classifier = new_classifier(
                 base, kind=rows.kind, labels=rows.labels, seed=seed, dropout=chosen.dropout,
                 max_length=chosen.max_length, device=steps.device,
             )  # fmt: skip
             fit(classifier, rows, task.validation, chosen, quiet=steps.quiet)
-            run.write_part(seed, _counted(task, classifier))
-        tables = [run.read_part(seed) for seed in range(run.parts)]
-    return _outcome(tables)
+            run.write_part(0, _counted(task, classifier))
+        return run.read_part(0)
 
 
 def measure_trained(classifier: Classifier, task: Task) -> Outcome:
