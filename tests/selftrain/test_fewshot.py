@@ -363,6 +363,16 @@ def test_counts_of_self_training_are_checked(name: str) -> None:
         replace(OURS, **{name: 0})
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"query": "label"}, {"select": "best"}, {"floor": 1.0}, {"weight": 0.0}, {"epochs": 0}],
+)
+def test_ways_of_self_training_are_checked(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(InputError, match=f"^{name} "):
+        replace(OURS, **wrong)
+
+
 def test_wrong_sets_and_other_runs_are_refused(base: str, bank: Bank, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="rename it"):
         ran(base, bank, tmp_path / "out", systems={FINE_TUNED: OURS})

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
+from tilth.bank.query import KINDS
 from tilth.errors import InputError
 from tilth.selftrain.draws import OverDraws, best_of, gain, over_draws
+from tilth.selftrain.select import By
 
 FINE_TUNED = "fine-tuned"
 
@@ -51,8 +54,8 @@ class SelfTraining:
         labelled: of these, drawn at random, the teacher labels so many for each labelled row;
             None: all.
         multiple: of these so many for each labelled row are trained on.
-        select: which: see `select`; `random` or `confidence`, of each class as many as the share
-            of the class in the draw, or `all`.
+        select: which, see `tilth.selftrain.select.select`: of each class as many as its share in
+            the draw.
         floor: least confidence of the teacher.
         soft: learn the teacher's probabilities; else its likeliest label.
         teachers: how many trainings, the best by validation, label together by their mean.
@@ -82,6 +85,19 @@ class SelfTraining:
         _check_counts(self, "top", "multiple", "teachers", "rounds")
         if self.labelled is not None:
             _check_counts(self, "labelled")
+        _check_name("query", self.query, KINDS)
+        _check_name("select", self.select, get_args(By))
+        if not 0 <= self.floor < 1:
+            raise InputError(f"floor is {self.floor!r}: it must be at least 0 and below 1")
+        for name in ("weight", "epochs"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise InputError(f"{name} is {value!r}: it must be above 0")
+
+
+def _check_name(what: str, name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        raise InputError(f"{what} {name!r} is unknown: use one of {', '.join(known)}")
 
 
 def _check_counts(settings: Any, *names: str) -> None:
