@@ -113,7 +113,7 @@ class Wanted:
 def wanted_of(asked: Augmentation, rows: Rows, bank: int) -> Wanted:
     """Return how many rows are wanted of a bank of so many sentences."""
     ratio = class_ratio(rows.targets, kind=rows.kind, labels=rows.labels)
-    most = max(_FEWEST, bank // _PART_OF_BANK)
+    most = min(bank, max(_FEWEST, bank // _PART_OF_BANK))
     if asked.per_class is not None:
         count = asked.per_class * len(ratio)
         ratio = np.full(len(ratio), 1 / len(ratio))
