@@ -35,7 +35,8 @@ def write_student(run: Path, name: str, *, start: str | None = None) -> None:
     systems = [{"name": which, "base": "tiny", "scores": HIT} for which in
                ("retrieved", "labelled rows alone", "teacher")]  # fmt: skip
     found = {
-        "start": start, "notes": ["Take care."],
+        "start": start, "notes": ["Take care."], "measure": "accuracy",
+        "best": {"seed": 0, "step": 5, "score": None}, "seeds": [{}],
         "tested": {"on": "test", "data": "test.jsonl", "n": 90, "systems": systems,
                    "differences": {"labelled rows alone": GAIN}},
     }  # fmt: skip
@@ -137,7 +138,7 @@ def test_gain_is_that_of_trainings_on_this_very_run(tmp_path: Path) -> None:
     page = page_of(tmp_path)
     for said in (
         "+4.0", "+1.5 to +6.5", "p 0.0100", "accuracy of hard", "Take care.",
-        "classifier: on test.jsonl, 90 rows", "labelled rows alone, tiny",
+        "classifier: on test.jsonl, 90 rows; base tiny, teacher tiny",
     ):  # fmt: skip
         assert page.shows(said), said
     assert not page.shows("stale")

@@ -79,7 +79,7 @@ def test_table_reads_from_the_labelled_rows_to_the_gain() -> None:
     head, lines = gain_lines(results())
     assert head == ["", "accuracy", "95% interval", "macro F1", "95% interval"]
     assert [line[0] for line in lines] == [
-        "labelled rows alone, tiny", "retrieved, tiny", "teacher, tiny", "gain",
+        "labelled rows alone", "retrieved", "teacher", "gain",
     ]  # fmt: skip
     assert lines[0][1:3] == ["60.0", "55.0 to 65.0"]
     assert lines[-1][1:3] == ["+10.0", "+2.0 to +18.0"]
@@ -109,7 +109,7 @@ def test_page_shows_what_it_promises(tmp_path: Path) -> None:
     for said in (
         "Classifier trained on runs/x", "300 retrieved sentences", "18 labelled rows alone",
         "2 that stand in the test set were left out", "+10.0", "95%: +2.0 to +18.0, p < 0.0001",
-        "on test.jsonl, 80 rows", "labelled rows alone, tiny", "Take care.", "A dog.", "A cat.",
+        "on test.jsonl, 80 rows; base tiny, teacher tiny", "Take care.", "A dog.", "A cat.",
         "Calibration error 0.230", "93.0%", "step 20 of seed 1", "seed 0", "50 epochs",
         "Rows of each right class by the answer: retrieved",
     ):  # fmt: skip

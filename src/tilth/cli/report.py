@@ -65,7 +65,6 @@ def _print_rewrites(run: Path, *, as_json: bool) -> None:
 def _print_augmented(run: Path, *, as_json: bool) -> None:
     from tilth.report.augment import augment_lines
     from tilth.report.augmented import gather_augmented
-    from tilth.report.tested import gain_lines
 
     gathered = gather_augmented(run)
     if as_json:
@@ -76,7 +75,8 @@ def _print_augmented(run: Path, *, as_json: bool) -> None:
         f"{gathered.kept:,} of {gathered.retrieved:,} sentences kept", head, augment_lines(gathered)
     )
     for name, results in gathered.students.items():
-        print_table(name, *gain_lines(results))
+        note(f"{name}:")
+        print_trained(results)
 
 
 def _print_training(run: Path, *, as_json: bool) -> None:

@@ -3,30 +3,62 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tilth.cli import options
 from tilth.cli.screen import note, print_json
+from tilth.cli.trained import print_trained
 from tilth.selftrain.settings import Adaptation, Finetuning
+
+if TYPE_CHECKING:
+    from tilth.recipes.training_classifier import Trained
 
 _DEFAULT, _ADAPTED = Finetuning(), Adaptation()
 
 Source = Annotated[
     str,
     typer.Argument(
-        help="A labelled set: a file, a folder, a run or a hub data set. A column probabilities "
-        "holds a teacher's, which are learned then."
+        help="A run of tilth augment; or a labelled set: a file, a folder, a hub data set. A "
+        "column probabilities holds a teacher's, which are learned then."
     ),
 ]
-Base = Annotated[
-    str,
+OutFolder = Annotated[
+    Path | None,
     typer.Option(
-        "--base", "-b",
-        help="starter, starter-small, starter-scorer, an encoder's folder, or a hub id.",
+        "--out", "-o",
+        help="The run folder. The same command goes on in it. Default: RUN/classifier of an "
+        "augment run.",
+        show_default=False,
     ),
 ]  # fmt: skip
+Base = Annotated[
+    str | None,
+    typer.Option(
+        "--base", "-b",
+        help="starter, starter-small, starter-scorer, an encoder's folder, or a hub id; default: "
+        "starter, of an augment run starter-small.",
+        show_default=False,
+    ),
+]  # fmt: skip
+Test = Annotated[
+    str | None,
+    typer.Option("--test", help="Labelled rows to measure on; default: those of an augment run."),
+]
+WithLabelled = Annotated[
+    bool,
+    typer.Option("--with-labelled", help="Train on the labelled rows of an augment run too."),
+]
+NoBaseline = Annotated[
+    bool,
+    typer.Option(
+        "--no-baseline", help="Do not train on the labelled rows of an augment run alone."
+    ),
+]
+Bootstrap = Annotated[
+    int, typer.Option("--bootstrap", help="Resamples of the 95% intervals and tests; 0: neither.")
+]
 Labelled = Annotated[
     str | None, typer.Option(help="More labelled rows to train on, beside a teacher's.")
 ]
@@ -34,7 +66,8 @@ ValidationFile = Annotated[
     str | None,
     typer.Option(
         "--validation",
-        help="Labelled rows to choose the best weights with; default: a tenth of each label.",
+        help="Labelled rows to choose the best weights with; default: those of an augment run, "
+        "else a tenth of each label.",
     ),
 ]
 Label = Annotated[
@@ -77,9 +110,12 @@ FirstSeed = Annotated[
 
 def classifier(
     source: Source,
-    out: options.Out,
-    base: Base = "starter",
+    out: OutFolder = None,
+    base: Base = None,
+    test: Test = None,
     labelled: Labelled = None,
+    with_labelled: WithLabelled = False,
+    no_baseline: NoBaseline = False,
     validation: ValidationFile = None,
     text: Annotated[
         str | None,
@@ -97,6 +133,7 @@ def classifier(
     evaluate_every: EvaluateEvery = _DEFAULT.evaluate_every,
     label_smoothing: LabelSmoothing = _DEFAULT.label_smoothing,
     max_length: MaxLength = _DEFAULT.max_length,
+    bootstrap: Bootstrap = 2000,
     seed: FirstSeed = 0,
     device: options.Device = "auto",
     precision: options.TrainingPrecision = "auto",
@@ -106,26 +143,37 @@ def classifier(
 ) -> None:
     """Train a classifier of texts, or of pairs, from labels or a teacher's probabilities.
 
-    [dim]tilth train classifier reviews.csv --out runs/classifier[/dim]
-    """
-    from tilth.selftrain.student import train_classifier
+    Of a run of tilth augment: on what was retrieved, and to compare on the labelled rows alone.
 
-    columns = text.split(",") if text is not None else None
-    train_classifier(
-        source, base, out, validation=validation, labelled=labelled, text=columns, label=label,
-        loss=loss, seeds=seeds, device=device, overwrite=overwrite, quiet=quiet, epochs=epochs,
-        batch=batch, learning_rate=learning_rate, warmup=warmup, weight_decay=weight_decay,
-        dropout=dropout, evaluate_every=evaluate_every, label_smoothing=label_smoothing,
-        max_length=max_length, precision=precision, seed=seed,
+    [dim]tilth train classifier runs/more[/dim]
+    [dim]tilth train classifier reviews.csv --test test.csv --out runs/classifier[/dim]
+    """
+    columns = [name.strip() for name in text.split(",")] if text is not None else None
+    from tilth.recipes.training_classifier import train_and_test
+
+    trained = train_and_test(
+        source, out, base=base, test=test, validation=validation, labelled=labelled,
+        with_labelled=with_labelled, baseline=not no_baseline, text=columns, label=label,
+        loss=loss, seeds=seeds, bootstrap=bootstrap, device=device, overwrite=overwrite,
+        quiet=quiet,
+        training={
+            "epochs": epochs, "batch": batch, "learning_rate": learning_rate, "warmup": warmup,
+            "weight_decay": weight_decay, "dropout": dropout, "evaluate_every": evaluate_every,
+            "label_smoothing": label_smoothing, "max_length": max_length, "precision": precision,
+            "seed": seed,
+        },
     )  # fmt: skip
-    _show(out, "classifier", as_json=json)
+    _show("classifier", trained, as_json=json)
 
 
 def tagger(
     source: Source,
-    out: options.Out,
-    base: Base = "starter",
+    out: OutFolder = None,
+    base: Base = None,
+    test: Test = None,
     labelled: Labelled = None,
+    with_labelled: WithLabelled = False,
+    no_baseline: NoBaseline = False,
     validation: ValidationFile = None,
     text: Annotated[str | None, typer.Option(help="The column of tokens.")] = None,
     label: Label = None,
@@ -140,6 +188,7 @@ def tagger(
     evaluate_every: EvaluateEvery = _DEFAULT.evaluate_every,
     label_smoothing: LabelSmoothing = _DEFAULT.label_smoothing,
     max_length: MaxLength = _DEFAULT.max_length,
+    bootstrap: Bootstrap = 2000,
     seed: FirstSeed = 0,
     device: options.Device = "auto",
     precision: options.TrainingPrecision = "auto",
@@ -149,18 +198,25 @@ def tagger(
 ) -> None:
     """Train a tagger of tokens, such as of names, from IOB2 tags or a teacher's probabilities.
 
-    [dim]tilth train tagger names.jsonl --out runs/tagger[/dim]
-    """
-    from tilth.selftrain.student import train_tagger
+    Of a run of tilth augment as tilth train classifier.
 
-    train_tagger(
-        source, base, out, validation=validation, labelled=labelled, text=text, label=label,
-        loss=loss, seeds=seeds, device=device, overwrite=overwrite, quiet=quiet, epochs=epochs,
-        batch=batch, learning_rate=learning_rate, warmup=warmup, weight_decay=weight_decay,
-        dropout=dropout, evaluate_every=evaluate_every, label_smoothing=label_smoothing,
-        max_length=max_length, precision=precision, seed=seed,
+    [dim]tilth train tagger names.jsonl --test test.jsonl --out runs/tagger[/dim]
+    """
+    from tilth.recipes.training_classifier import train_and_test
+
+    trained = train_and_test(
+        source, out, tags=True, base=base, test=test, validation=validation, labelled=labelled,
+        with_labelled=with_labelled, baseline=not no_baseline, text=text, label=label,
+        loss=loss, seeds=seeds, bootstrap=bootstrap, device=device, overwrite=overwrite,
+        quiet=quiet,
+        training={
+            "epochs": epochs, "batch": batch, "learning_rate": learning_rate, "warmup": warmup,
+            "weight_decay": weight_decay, "dropout": dropout, "evaluate_every": evaluate_every,
+            "label_smoothing": label_smoothing, "max_length": max_length, "precision": precision,
+            "seed": seed,
+        },
     )  # fmt: skip
-    _show(out, "tagger", as_json=json)
+    _show("tagger", trained, as_json=json)
 
 
 def adapt(
@@ -215,15 +271,11 @@ def adapt(
     note(f"train with it: tilth train classifier FILE --base {out} --out RUN")
 
 
-def _show(out: Path, what: str, *, as_json: bool) -> None:
-    from tilth.selftrain.teacher import results_of
-
-    found: dict[str, Any] = results_of(out)
+def _show(what: str, trained: Trained, *, as_json: bool) -> None:
+    model = trained.out / "model"
     if as_json:
-        print_json({"model": str(out / "model"), **found})
+        print_json({"model": str(model), **trained.results})
         return
-    best = found["best"]
-    score = "no validation rows" if best["score"] is None else f"{best['score']:.1f}"
-    seed = f"seed {best['seed']}, " if len(found["seeds"]) > 1 else ""
-    measured = f"validation {found['measure']} {score}"
-    note(f"{what}: {out / 'model'} ({seed}step {best['step']}, {measured})")
+    print_trained(trained.results)
+    note(f"{what}: {model}")
+    note(f"report: {trained.out / 'report.html'}")

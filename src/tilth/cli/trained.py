@@ -13,8 +13,15 @@ def print_trained(results: Mapping[str, Any]) -> None:
     from tilth.report.tested import gain_lines, tested_on
 
     head, lines = gain_lines(results)
-    if lines:
-        print_table(f"x 100, {tested_on(results)}", head, lines)
+    if lines:  # an interval stands under its figure: narrow screens hold all
+        print_table(
+            f"x 100 (95% interval), {tested_on(results)}",
+            ["", *head[1::2]],
+            [
+                [line[0], *map("\n".join, zip(line[1::2], line[2::2], strict=True))]
+                for line in lines
+            ],
+        )
     for line in results.get("notes", []):
         note(line)
     best = results["best"]

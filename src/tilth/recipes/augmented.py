@@ -65,6 +65,25 @@ class Augmented:
         own = self.folder / "teacher"
         return str(own) if (own / "run.json").is_file() else str(self.settings["teacher"])
 
+    @property
+    def test(self) -> str | None:
+        """The test set that the run was given.
+
+        Raises:
+            InputError: it lies elsewhere now.
+        """
+        given = self.settings.get("test")
+        if given is None:
+            return None
+        # What has an ending is a file, and no data set of the hub.
+        path = Path(given).expanduser()
+        if path.suffix and not path.exists():
+            raise InputError(
+                f"{given}: the test set of {self.folder} is not there (a path counts from where "
+                "tilth augment was called): say with --test where it lies"
+            )
+        return str(given)
+
     def without(self, texts: Iterable[str]) -> Augmented:
         """Return it without the retrieved sentences that are among some texts.
 

@@ -19,7 +19,7 @@ from tilth.recipes.augmented import Augmented, is_augmented, open_augmented, pla
 from tilth.recipes.comparing import System, compare_systems
 from tilth.report.augment import write_augment_report
 from tilth.report.classifier import write_classifier_report
-from tilth.report.tested import ALONE, STUDENT, TEACHER, TRAINED, gain_lines
+from tilth.report.tested import ALONE, STUDENT, TEACHER, TRAINED, figures_of, gain_lines
 from tilth.runs import refuse_inside
 from tilth.runs.files import write_whole
 from tilth.selftrain.settings import Finetuning
@@ -216,8 +216,7 @@ def _train_on_run(
         "text": text if text is not None else run.settings.get("text"),
         "label": label if label is not None else run.settings.get("label"),
     }
-    own = run.settings.get("test")
-    data = test or own
+    data = test if test is not None else run.test
     notes, retrieved = [], len(run.rows)
     if data is not None:
         examples = read_examples(data, split="test", **columns)
@@ -255,6 +254,7 @@ def _train_on_run(
             "Measured on the validation rows, which also chose the weights: figures and gain "
             "flatter. Give --test FILE for fair ones."
         )
+    notes += _hints(tested, with_labelled=with_labelled)
     about = {
         "source": str(run.folder), "start": run.start, "base": how.base, "loss": how.loss,
         "with_labelled": with_labelled,
@@ -317,6 +317,21 @@ def _shared_note(count: int, rows: int, where: str) -> list[str]:
     if not count:
         return []
     return [f"{count:,} of the {rows:,} test rows stand among the {where} too: the figures flatter"]
+
+
+def _hints(tested: dict[str, Any] | None, *, with_labelled: bool) -> list[str]:
+    """Say what to try where the retrieved sentences did not help."""
+    gain = (tested or {}).get("differences", {}).get(ALONE)
+    if tested is None or gain is None:
+        return []
+    key = next(iter(figures_of(tested["systems"][0]["scores"])))
+    if gain[key]["value"] is None or gain[key]["value"] > 0:
+        return []
+    first = "" if with_labelled else "--with-labelled here, or "
+    return [
+        f"The retrieved sentences did not help: try {first}tilth augment with --query "
+        "per-sentence, --select random, a better --teacher, or a bank nearer to the task"
+    ]
 
 
 def _finish(

@@ -24,7 +24,6 @@ from tilth.report.tested import (
     gain_of,
     interval,
     sureness,
-    system_name,
     systems_of,
     tested_on,
 )
@@ -163,7 +162,7 @@ def _charts(systems: Sequence[Mapping[str, Any]]) -> list[tuple[str, Markup]]:
         for system in systems:
             found = system["scores"][key]
             ends = interval(found)
-            text = f"{system_name(system)}: {figure(found)}" + (f", {ends}" if ends else "")
+            text = f"{system['name']}: {figure(found)}" + (f", {ends}" if ends else "")
             columns.append(
                 Column(
                     system["name"], text, found["value"], found["low"], found["high"], "colour-0"

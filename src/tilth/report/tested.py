@@ -53,7 +53,7 @@ def gain_lines(results: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     figures = figures_of(systems[0]["scores"])
     head = ["", *(cell for name in figures.values() for cell in (name, "95% interval"))]
     lines = [
-        [system_name(system), *_cells([system["scores"][key] for key in figures])]
+        [str(system["name"]), *_cells([system["scores"][key] for key in figures])]
         for system in systems
     ]
     gain = gain_of(results)
@@ -63,18 +63,16 @@ def gain_lines(results: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def tested_on(results: Mapping[str, Any]) -> str:
-    """Return in words what was measured on; empty: nothing was."""
+    """Return in words what was measured on, and of which base; empty: nothing was."""
     tested = results.get("tested")
     if not tested:
         return ""
     where = tested["data"] if tested["on"] == "test" else "the validation rows"
-    return f"on {where}, {tested['n']:,} rows"
-
-
-def system_name(system: Mapping[str, Any]) -> str:
-    """Return the name of a system with the base it was made from."""
-    base = system.get("base")
-    return f"{system['name']}, {base}" if base else str(system["name"])
+    words = f"on {where}, {tested['n']:,} rows"
+    systems = tested["systems"]
+    bases = [f"base {systems[0]['base']}"] if systems[0].get("base") else []
+    bases += [f"teacher {one['base']}" for one in systems if one["name"] == TEACHER]
+    return "; ".join([words, ", ".join(bases)]) if bases else words
 
 
 def interval(found: Mapping[str, Any], sign: str = "") -> str:

@@ -1,0 +1,107 @@
+"""`tilth train classifier RUN` and `tagger RUN` on augmented sets of tiny models."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.report.augmented_run import ROWS, write_run
+from tests.system.commands import stopped
+from tests.tiny import save_encoder
+from tilth.cli.main import app
+from tilth.selftrain.student import train_classifier, train_tagger
+
+SETTINGS = [
+    "--epochs", "2", "--batch", "32", "--learning-rate", "3e-3", "--precision", "float32",
+    "--device", "cpu", "--bootstrap", "50",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_encoder(tmp_path_factory.mktemp("base") / "bert")
+
+
+def tilth(*arguments: object, code: int = 0) -> Any:
+    """Run a command in this process, which spares it the imports."""
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert done.exit_code == code, done.output
+    return done
+
+
+def augmented(folder: Path, base: Path, kind: str = "class", rows: int = 60) -> Path:
+    """Write a run and train its teacher."""
+    test = folder / "test.jsonl"
+    test.parent.mkdir(parents=True, exist_ok=True)
+    test.write_text("".join(f"{json.dumps(row)}\n" for row in ROWS[kind](45, seed=9)))
+    run = write_run(folder / "run", kind, rows=rows, test=str(test), teacher=str(base))
+    train = train_tagger if kind == "tags" else train_classifier
+    train(ROWS[kind](30, seed=5), str(base), run / "teacher", epochs=1, batch=32, quiet=True)
+    return run
+
+
+@pytest.mark.parametrize(("kind", "what"), [("class", "classifier"), ("tags", "tagger")])
+def test_one_table_says_what_was_gained(base: Path, tmp_path: Path, kind: str, what: str) -> None:
+    run = augmented(tmp_path, base, kind)
+    said = tilth("train", what, run, "-b", base, *SETTINGS)
+    for name in ("labelled rows alone", "retrieved", "teacher", "gain", "95% interval", "base"):
+        assert name in said.stdout
+    assert f"{what}: {run}/classifier/model" in "".join(said.stderr.split("\n"))
+    assert (run / "classifier" / "report.html").is_file()
+    again = tilth("train", what, run, "-b", base, *SETTINGS, "--json")
+    found = json.loads(again.stdout)
+    assert found["model"] == str(run / "classifier" / "model")
+    assert found["tested"]["n"] == 45
+    other = {"classifier": "tagger", "tagger": "classifier"}[what]
+    refused = tilth("train", other, run, "-b", base, code=2).stderr
+    assert f"use tilth train {what}" in " ".join(refused.split())
+    (run / "report.html").unlink()
+    assert "gain" in tilth("report", run).stdout
+    assert "gain" in tilth("report", run / "classifier").stdout
+    assert (run / "report.html").is_file()
+
+
+def test_options_reach_the_training(base: Path, tmp_path: Path) -> None:
+    run = augmented(tmp_path, base)
+    asked = ["train", "classifier", run, "-b", base, *SETTINGS, "--json", "--no-baseline"]
+    found = json.loads(tilth(*asked, "--with-labelled", "-o", tmp_path / "both").stdout)
+    assert found["with_labelled"]
+    assert found["baseline"] is None
+    test = tmp_path / "other.jsonl"
+    test.write_text("".join(f"{json.dumps(row)}\n" for row in ROWS["class"](12, seed=8)))
+    found = json.loads(tilth(*asked, "--loss", "hard", "--test", test, "-o", run / "hard").stdout)
+    assert (found["loss"], found["tested"]["n"]) == ("hard", 12)
+    assert "accuracy of hard" not in (run / "report.html").read_text()  # no gain without baseline
+    assert "hard: on" in (run / "report.html").read_text()
+
+
+def test_a_killed_baseline_goes_on_with_the_same_command(base: Path, tmp_path: Path) -> None:
+    run = augmented(tmp_path, base, rows=200)
+    asked = ["train", "classifier", run, "-b", base, *SETTINGS, "--evaluate-every", "4", "--json"]
+    whole = json.loads(tilth(*asked, "-o", tmp_path / "whole").stdout)
+    out = tmp_path / "cut"
+    stopped(
+        *asked, "-o", out, stop=signal.SIGKILL, code=-signal.SIGKILL,
+        when=(out / "baseline" / "checkpoints" / "seed-0" / "checkpoint-4" /
+              "trainer_state.json").exists,
+    )  # fmt: skip
+    assert not (out / "baseline" / "model").exists()
+    again = json.loads(tilth(*asked, "-o", out).stdout)
+    assert {**again, "model": whole["model"]} == whole
+
+
+def test_a_file_is_measured_where_a_test_set_is_given(base: Path, tmp_path: Path) -> None:
+    rows, test = tmp_path / "rows.jsonl", tmp_path / "test.jsonl"
+    for file, seed in ((rows, 1), (test, 9)):
+        file.write_text("".join(f"{json.dumps(row)}\n" for row in ROWS["class"](45, seed=seed)))
+    out = tmp_path / "out"
+    said = tilth("train", "classifier", rows, "-o", out, "-b", base, "--test", test, *SETTINGS)
+    assert "trained" in said.stdout
+    assert "macro F1" in said.stdout
+    refused = tilth("train", "classifier", rows, "-b", base, code=2).stderr
+    assert "--out is missing" in refused
