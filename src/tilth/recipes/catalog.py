@@ -13,6 +13,13 @@ from tilth.recipes import (
     dino_table5,
     paraphrase_fig1,
     paraphrase_fig3,
+    sentaugment_table2,
+    sentaugment_table3,
+    sentaugment_table4,
+    sentaugment_table5,
+    sentaugment_table6,
+    sentaugment_table7,
+    sentaugment_table8,
     sentaugment_table9,
     sentaugment_table10,
 )
@@ -28,7 +35,9 @@ if TYPE_CHECKING:
 RECIPES: dict[str, Recipe] = {
     module.RECIPE.name: module.RECIPE
     for module in (
-        dino_table1, dino_table2, dino_table5, paraphrase_fig1, paraphrase_fig3, sentaugment_table9,
+        dino_table1, dino_table2, dino_table5, paraphrase_fig1, paraphrase_fig3,
+        sentaugment_table2, sentaugment_table3, sentaugment_table4, sentaugment_table5,
+        sentaugment_table6, sentaugment_table7, sentaugment_table8, sentaugment_table9,
         sentaugment_table10,
     )
 }  # fmt: skip
