@@ -126,10 +126,23 @@ def test_the_set_is_what_the_teacher_says_of_what_was_retrieved(
     }
 
 
+def test_by_default_a_draw_of_each_class_is_kept(
+    bank: Bank, teachers: dict[str, str], tmp_path: Path
+) -> None:
+    one, two = (
+        made(bank, teachers, tmp_path / f"run-{seed}", count=30, seed=seed) for seed in (0, 1)
+    )
+    assert set(one.results["drops"]) == {"not drawn"}
+    assert {row["id"] for row in rows_of(one)} != {row["id"] for row in rows_of(two)}
+    for found in (one, two):
+        for figures in found.results["classes"].values():
+            assert figures["kept"] == min(figures["wanted"], figures["labelled"])
+
+
 def test_of_each_class_the_surest_are_kept_and_all_is_counted(
     bank: Bank, teachers: dict[str, str], tmp_path: Path
 ) -> None:
-    found = made(bank, teachers, tmp_path / "run", count=30, test=TEST)
+    found = made(bank, teachers, tmp_path / "run", count=30, test=TEST, select="confidence")
     kept, dropped = rows_of(found), rows_of(found, "dropped")
     results = found.results
     assert results == json.loads((tmp_path / "run" / "results.json").read_text())
@@ -267,8 +280,8 @@ def test_overwriting_begins_every_step_anew(
     "setting",
     [
         {"query": "all-average"}, {"query": "clusters"}, {"query": "clusters", "clusters": 2},
-        {"query": "per-sentence"}, {"candidates": 50}, {"select": "random"},
-        {"select": "random", "seed": 1}, {"select": "similarity"}, {"select": "margin"},
+        {"query": "per-sentence"}, {"candidates": 50}, {"select": "confidence"},
+        {"seed": 1}, {"select": "similarity"}, {"select": "margin"},
         {"min_similarity": 0.4}, {"count": None, "multiple": 0.2},
         {"count": None, "per_class": 9}, {"select": "all"},
     ],

@@ -64,15 +64,15 @@ def augment(
     select: Annotated[
         str,
         typer.Option(
-            help="Which are kept of each class: by confidence, margin, similarity or random; or "
-            "all."
+            help="Which are kept of each class: random (a draw), confidence (the paper's way), "
+            "margin or similarity; or all."
         ),
-    ] = "confidence",
+    ] = "random",
     floor: Annotated[float, typer.Option(help="Least confidence of the teacher, 0 to 1.")] = 0.0,
     candidates: Annotated[
         int | None,
         typer.Option(
-            help="Sentences to retrieve and label; default: 3 for each wanted row.",
+            help="Sentences to retrieve and label; default: 2 for each wanted row.",
             show_default=False,
         ),
     ] = None,

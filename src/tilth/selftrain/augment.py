@@ -22,6 +22,7 @@ from tilth.models.classifier import (
     Classifier,
     fingerprint_classifier,
     load_classifier,
+    new_classifier,
 )
 from tilth.models.training import settings_of
 from tilth.runs import Run, refuse_inside
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_GIVES = {"class": "one class a text", "multi": "any number of classes a text",
+          "tags": "tags of tokens"}  # fmt: skip
 TEACHER, HITS, LABELS = "teacher", "hits", "labels"
 _USUAL = Columns()
 # Scores of a teacher: name of the set it was measured on -> figures.
@@ -166,6 +169,19 @@ def augment_to_run(
         train, test, validation, columns, seed=asked.seed,
         labels=None if finished is None else finished.labels,
     )  # fmt: skip
+    if finished is not None and finished.kind != task.rows.kind:
+        raise InputError(
+            f"teacher {finished.name!r} gives {_GIVES[finished.kind]}, the training set has "
+            f"{_GIVES[task.rows.kind]}: give a teacher of such labels, or a base to fine-tune"
+        )
+    if finished is not None and (seeds != 1 or training):
+        raise InputError(
+            f"teacher {finished.name!r} is finished, it is not trained: leave seeds and settings "
+            "of its training out, or give a base"
+        )
+    if isinstance(teacher, str) and finished is None and not (out / TEACHER / "run.json").exists():
+        # A base that cannot be trained is refused before anything is searched.
+        new_classifier(teacher, kind=task.rows.kind, labels=task.rows.labels, device="cpu")
     wanted = wanted_of(asked, task.rows, len(bank))
     run = Run.open(
         out,

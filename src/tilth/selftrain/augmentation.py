@@ -18,7 +18,7 @@ from tilth.selftrain.select import By, class_ratio, multiple_of
 log = logging.getLogger(__name__)
 
 # Of what is retrieved so much is left to choose from, for each row that is kept.
-_CHOICE = 3
+_CHOICE = 2
 _FEWEST = 2_000
 # More than this part of a bank is hardly near the task: the paper takes some millions of a hundred
 # millions to some milliards.
@@ -36,8 +36,10 @@ class Augmentation:
             the bank is large enough.
         count: rows wanted.
         per_class: rows wanted of each class; of these three one at most is given.
-        candidates: sentences to be retrieved and labelled; None: three for each wanted row.
-        select: which labelled sentences are kept; see `tilth.selftrain.select.select`.
+        candidates: sentences to be retrieved and labelled; None: two for each wanted row.
+        select: which labelled sentences are kept; see `tilth.selftrain.select.select`. A draw
+            unless asked otherwise: the paper's most confident of each class are the best of a
+            bank of milliards, but of one of millions they are the plain cases, and all alike.
         floor: least confidence of the teacher, 0 to 1.
         min_similarity: least cosine with the query.
         sources: only sentences of these sources of the bank; None: all.
@@ -56,7 +58,7 @@ class Augmentation:
     count: int | None = None
     per_class: int | None = None
     candidates: int | None = None
-    select: str = "confidence"
+    select: str = "random"
     floor: float = 0.0
     min_similarity: float | None = None
     sources: tuple[str, ...] | None = None
@@ -115,8 +117,9 @@ def wanted_of(asked: Augmentation, rows: Rows, bank: int) -> Wanted:
     ratio = class_ratio(rows.targets, kind=rows.kind, labels=rows.labels)
     most = min(bank, max(_FEWEST, bank // _PART_OF_BANK))
     if asked.per_class is not None:
-        count = asked.per_class * len(ratio)
-        ratio = np.full(len(ratio), 1 / len(ratio))
+        there = ratio > 0  # what the training set lacks is not asked for either
+        count = asked.per_class * int(there.sum())
+        ratio = there / there.sum()
     elif asked.count is not None:
         count = asked.count
     elif asked.multiple is not None:
