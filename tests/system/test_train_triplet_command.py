@@ -1,0 +1,106 @@
+"""`tilth train triplet` on tiny models and sets, and what its run is good for."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.system.commands import stopped, tilth
+from tests.tiny import WORDS, save_encoder, write_lines
+from tilth.models import load_encoder
+
+SETTINGS = [
+    "--learning-rate", "1e-3", "--batch", "16", "--evaluate-every", "5", "--precision", "float32",
+    "--device", "cpu", "--dimension", "8",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_encoder(tmp_path_factory.mktemp("base") / "bert")
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Write one file of pairs and one of lists."""
+    folder, rng = tmp_path_factory.mktemp("pairs"), random.Random(0)
+
+    def shuffled(count: int) -> list[str]:
+        words = rng.sample(WORDS, 7)
+        return [" ".join(rng.sample(words, 6)) for _ in range(count)]
+
+    translated = [dict(zip(("en", "de"), shuffled(2), strict=True)) for _ in range(150)]
+    captions = [{"captions": shuffled(3)} for _ in range(50)]
+    return [
+        write_lines(folder / f"{name}.jsonl", [json.dumps(row) for row in rows])
+        for name, rows in (("translated", translated), ("captions", captions))
+    ]
+
+
+def test_its_run_is_an_encoder_of_a_bank_and_is_measured(
+    base: Path, pairs: list[Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    told = tilth("train", "triplet", *pairs, "-o", out, "-b", base, *SETTINGS, "--json")
+    found = json.loads(told.stdout)
+    assert found["step"][0] == 5
+    assert found["best"] in found["step"]
+    assert 0 < max(found["reciprocal_rank"]) <= 100
+    assert load_encoder(str(out)).encode(["a man"]).shape == (1, 8)
+
+    texts = write_lines(
+        tmp_path / "raw.txt", [f"The {word} is near the old river." for word in WORDS]
+    )
+    bank = tmp_path / "bank"
+    tilth("bank", "build", texts, "--out", bank, "--encoder", out, "--quiet")
+    hits = tilth("bank", "search", bank, "The boat is near the old river.", "--json")
+    assert "boat" in hits.stdout
+    rows = [
+        json.dumps({"text_a": f"the {a}", "text_b": f"a {b}", "score": n % 6})
+        for n, (a, b) in enumerate(zip(WORDS, WORDS[3:], strict=False))
+    ]
+    sets = write_lines(tmp_path / "stsb-test.jsonl", rows)
+    scores = json.loads(
+        tilth("evaluate", "sts", out, "-d", sets, "--json", "--bootstrap", 0).stdout
+    )
+    assert -100 <= scores["mean"]["pearson"] <= 100
+
+
+def test_a_killed_training_goes_on_with_the_same_command(
+    base: Path, pairs: list[Path], tmp_path: Path
+) -> None:
+    asked = ["train", "triplet", *pairs, "-b", base, *SETTINGS, "--epochs", "2"]
+    tilth(*asked, "-o", tmp_path / "whole")
+    out = tmp_path / "cut"
+    stopped(
+        *asked, "-o", out, stop=signal.SIGKILL, code=-signal.SIGKILL,
+        when=(out / "checkpoints" / "checkpoint-5" / "trainer_state.json").exists,
+    )  # fmt: skip
+    assert not (out / "parts" / "part-00000.parquet").exists()
+    assert f"encoder: {out / 'model'} (step" in tilth(*asked, "-o", out).stderr
+    one, two = (load_encoder(str(tmp_path / name)) for name in ("whole", "cut"))
+    np.testing.assert_array_equal(one.encode(WORDS), two.encode(WORDS))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["no.jsonl", "-o", "OUT"], "no.jsonl"),
+        (["PAIRS", "-o", "OUT", "--margin", "0"], "margin is 0.0: it must be above 0"),
+        (["PAIRS", "-o", "OUT", "--pivot", "fr"], "no source has a column 'fr'"),
+        (["PAIRS", "-o", "OUT", "-b", "./none"], "no model folder './none'"),
+        (["PAIRS", "-o", "FOLDER"], "choose another --out"),
+    ],
+)
+def test_wrong_arguments_are_one_line(
+    pairs: list[Path], tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    places = {"PAIRS": pairs[0], "OUT": tmp_path / "out", "FOLDER": pairs[0].parent}
+    done = tilth("train", "triplet", *(places.get(word, word) for word in arguments), code=2)
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert said in line
