@@ -361,3 +361,14 @@ def test_labels_are_the_same_part_by_part(
     monkeypatch.setattr(labelling, "PART", 37)
     parts = made(bank, teachers, tmp_path / "parts", kind)
     assert [row["id"] for row in rows_of(parts)] == [row["id"] for row in rows_of(whole)]
+
+
+def test_a_teacher_of_other_labels_or_with_settings_of_its_training_is_refused(
+    bank: Bank, teachers: dict[str, str], tmp_path: Path
+) -> None:
+    rows = [row for row in classed(60) if row["label"] != "none"]
+    several_classes = {**teachers, "class": teachers["multi"]}
+    with pytest.raises(InputError, match="gives any number of classes a text, the training set"):
+        made(bank, several_classes, tmp_path / "run", train=rows)
+    with pytest.raises(InputError, match="is finished, it is not trained: leave seeds"):
+        made(bank, teachers, tmp_path / "run", seeds=2)

@@ -20,23 +20,23 @@ def wanted(bank: int = LARGE, **asked: Any) -> tuple[int, int]:
 
 
 def test_how_many_are_wanted() -> None:
-    assert wanted() == (6_000, 18_000)  # the paper's hundred for each row of a small set
+    assert wanted() == (6_000, 12_000)  # the paper's hundred for each row of a small set
     assert wanted(multiple=2.5) == (150, 2_000)
-    assert wanted(count=5_000) == (5_000, 15_000)
-    assert wanted(per_class=1_000) == (3_000, 9_000)
+    assert wanted(count=5_000) == (5_000, 10_000)
+    assert wanted(per_class=1_000) == (3_000, 6_000)
     assert wanted(count=5_000, candidates=6_000) == (5_000, 6_000)
-    assert wanted(candidates=900) == (300, 900)
+    assert wanted(candidates=900) == (450, 900)
 
 
 def test_a_bank_gives_a_tenth_unless_more_is_asked(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        assert wanted(90_000) == (3_000, 9_000)
-    assert "3,000 rows are wanted, not 6,000 (100 for each row" in caplog.text
-    assert wanted(300) == (100, 300)
-    assert wanted(90_000, multiple=100) == (6_000, 18_000)
+        assert wanted(90_000) == (4_500, 9_000)
+    assert "4,500 rows are wanted, not 6,000 (100 for each row" in caplog.text
+    assert wanted(300) == (150, 300)
+    assert wanted(90_000, multiple=100) == (6_000, 12_000)
     with caplog.at_level(logging.WARNING):
         assert wanted(9_000, multiple=100) == (6_000, 9_000)
-    assert "holds 9,000 sentences, 18,000 were to be retrieved" in caplog.text
+    assert "holds 9,000 sentences, 12,000 were to be retrieved" in caplog.text
 
 
 def test_nothing_is_said_where_a_bank_is_large_enough(caplog: pytest.LogCaptureFixture) -> None:

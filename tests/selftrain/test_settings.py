@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,3 +82,15 @@ def test_steps_and_measurements(settings: Finetuning, rows: int, steps: int, eve
 
 def test_steps_of_an_adaptation() -> None:
     assert Adaptation(epochs=2).steps(33) == 4
+
+
+def test_a_run_that_began_as_a_starter_has_its_rate(tmp_path: Path) -> None:
+    for name, base in (("one", "starter-small"), ("two", str(tmp_path / "one"))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").write_text(json.dumps({"settings": {"base": base}}))
+    assert Finetuning().for_base(str(tmp_path / "two")).learning_rate == 5e-4
+    assert Adaptation().for_base(str(tmp_path / "two")).learning_rate == 5e-4
+    (tmp_path / "one" / "run.json").write_text(
+        json.dumps({"settings": {"base": str(tmp_path / "two")}})
+    )
+    assert Finetuning().for_base(str(tmp_path / "two")).learning_rate == 1e-5

@@ -80,6 +80,12 @@ def test_the_training_set_is_no_test_set(tmp_path: Path) -> None:
         read(file, other, other)
 
 
+def test_the_training_set_is_no_validation_set(tmp_path: Path) -> None:
+    file = write(tmp_path / "train.jsonl", classed(30))
+    with pytest.raises(InputError, match=r"every text of the validation set is in the training"):
+        read(file, None, file)
+
+
 def test_shared_texts_are_said(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         read(classed(30), classed(30)[:2] + classed(12, seed=5))

@@ -77,11 +77,10 @@ def _train(steps: Steps, board: Board, task: Task, bank: Bank) -> None:
 
     size, longer = scale.sentences, dict(scale.training)
     enter(FINE, "fine", lambda _: (task.train, scale.base), TEACHING)
-    rate = {"learning_rate": 5e-4} if scale.base.startswith("starter") else {}
-    enter(ICP, "icp", lambda _: (task.train, adapted()), TEACHING | rate, adapted=size)
+    enter(ICP, "icp", lambda _: (task.train, adapted()), TEACHING, adapted=size)
     enter(ST, "st", lambda seed: (sure(seed), scale.base), longer, count=size)
     enter(
-        OURS, "st-agreed", lambda seed: (agreed(seed), scale.base), longer,
+        OURS, f"st-agreed-of-{steps.seeds}", lambda seed: (agreed(seed), scale.base), longer,
         count=size, teachers=steps.seeds,
     )  # fmt: skip
 

@@ -130,7 +130,7 @@ RECIPE = Recipe(
             training={
                 "seeds": 3, "best": 1, "epochs": 30, "student_epochs": 5, "labelled": 100,
             },
-            smaller="starter-small (3.5M parameters) for RoBERTa-large, a bank of millions instead "
+            smaller="starter-small (6.9M parameters) for RoBERTa-large, a bank of millions instead "
             "of billions, 3 trainings for 10 of which the best counts for 3, 30 epochs for 50, of "
             "students 5; the teacher labels 100 of the 1,000 sentences for each row, and of these "
             "10 are drawn in the draw's ratio of classes; ncbi-disease for CoNLL",

@@ -65,6 +65,8 @@ def run(steps: Steps) -> Result:
         _train(steps, board, task, near, random, own)
     few, many = "as many as the training set", f"{count:,}"
     notes += [
+        "Retrieved sentences are drawn in the training set's ratio of classes, fewer where a class "
+        "has too few; random ones without regard to classes, of which some have hardly any.",
         board.gain(f"{SA}, {many}", f"{RD}, {many}"),
         board.gain(f"{SA}, {few}", f"{RD}, {few}"),
         board.gain(f"{BOTH}, {many}", GT),

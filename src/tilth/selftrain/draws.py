@@ -138,7 +138,7 @@ def shares(sizes: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     if count >= total:
         return sizes
     exact = sizes * (count / total)  # (groups,)
-    whole = np.floor(exact).astype(np.int64)
+    whole: NDArray[np.int64] = np.floor(exact).astype(np.int64)
     left = count - int(whole.sum())
     whole[np.argsort(whole - exact, kind="stable")[:left]] += 1
     return whole

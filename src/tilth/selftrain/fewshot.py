@@ -24,6 +24,7 @@ from tilth.selftrain.fewshot_plan import (
 from tilth.selftrain.fewshot_study import CHECKPOINTS, Study
 from tilth.selftrain.fewshot_task import Task, make_task
 from tilth.selftrain.finetune import MEASURES
+from tilth.selftrain.labelled import bank_fingerprints
 from tilth.selftrain.settings import Finetuning
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def few_shot(
             **asdict(settings), "training": asdict(training),
         },
         fingerprints={
-            **task.fingerprints(), "bank": f"{bank.manifest.codec}/{len(bank)}",
+            **task.fingerprints(), **bank_fingerprints(bank, index=False),
             "base": _base(task, base, device),
         },
         parts=len(jobs),

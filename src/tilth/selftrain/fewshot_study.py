@@ -85,8 +85,9 @@ class Study:
         """Train; return the best weights, and how it went."""
         assert job.seed is not None  # a training has one
         training = replace(self.training, seed=self.training.seed + job.seed)
-        if job.system != FINE_TUNED and self.systems[job.system].epochs is not None:
-            training = replace(training, epochs=self.systems[job.system].epochs)
+        epochs = None if job.system == FINE_TUNED else self.systems[job.system].epochs
+        if epochs is not None:
+            training = replace(training, epochs=epochs)
         if training.evaluate_every is None:
             every = max(1, training.steps(len(rows))[0] // _MEASUREMENTS)
             training = replace(training, evaluate_every=every)
@@ -225,7 +226,7 @@ def _keys(found: pa.Table) -> NDArray[np.uint64]:
 
 def _rows_of(table: pa.Table, like: Rows) -> Rows:
     """Return labelled sentences as rows."""
-    texts = [(text,) for text in table[_TEXT].to_pylist()]
+    texts: list[tuple[str, ...]] = [(text,) for text in table[_TEXT].to_pylist()]
     lists = [np.array(row, np.float32) for row in table[_PROBABILITIES].to_pylist()]
     if like.tokens is not None:
         return Rows(like.kind, like.labels, texts, table[_TOKENS].to_pylist(), lists)

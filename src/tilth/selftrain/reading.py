@@ -107,7 +107,7 @@ def read_to_train(
     if validation is not None or own is not None:
         source = own if validation is None else validation
         assert source is not None
-        chosen = _read(source, columns, _TRAIN, tags=tags).rows(known)
+        chosen = _read(source, columns, _VALIDATION, tags=tags).rows(known)
     elif extra is not None:
         extra, chosen = divided(extra, seed)
     else:

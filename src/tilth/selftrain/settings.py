@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from tilth.errors import InputError
@@ -67,7 +69,7 @@ class Finetuning:
         """Return the settings with the learning rate that a base wants, where none is given."""
         if self.learning_rate is not None:
             return self
-        return replace(self, learning_rate=_STARTER_RATES.get(base, _PAPER_RATE))
+        return replace(self, learning_rate=_STARTER_RATES.get(began_as(base), _PAPER_RATE))
 
     def steps(self, rows: int) -> tuple[int, int]:
         """Return the steps of the whole training and those between two measurements."""
@@ -124,12 +126,25 @@ class Adaptation:
         """Return the settings with the learning rate that a base wants, where none is given."""
         if self.learning_rate is not None:
             return self
-        starter = base in ("starter", "starter-small")
+        starter = began_as(base) in ("starter", "starter-small")
         return replace(self, learning_rate=5e-4 if starter else _ADAPTING_RATE)
 
     def steps(self, rows: int) -> int:
         """Return the steps of the whole training."""
         return max(1, round(-(-rows // self.batch) * self.epochs))
+
+
+def began_as(base: str) -> str:
+    """Return what a base was made from: of a run of tilth's its own base, and so on."""
+    seen = set()
+    while base not in seen:
+        seen.add(base)
+        file = Path(base).expanduser() / "run.json"
+        if base in _STARTER_RATES or not file.is_file():
+            break
+        settings = json.loads(file.read_text(encoding="utf-8")).get("settings", {})
+        base = str(settings.get("base", base))
+    return base
 
 
 # Fields whose default is none may be none.

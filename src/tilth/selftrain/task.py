@@ -84,10 +84,11 @@ def read_task(
     tested = None
     if test is not None:
         tested = _read_test(test, columns, rows)
-        _refuse_same(test, tested, train, examples.sentences, "training")
+        refuse_same("test", test, tested.texts, "training", train, examples.texts)
         if validation is not None and chosen is not None:
-            texts = [text for (text,) in chosen.texts]
-            _refuse_same(test, tested, validation, texts, "validation")
+            refuse_same("test", test, tested.texts, "validation", validation, chosen.texts)
+    if validation is not None and chosen is not None:
+        refuse_same("validation", validation, chosen.texts, "training", train, examples.texts)
     return Task(examples, rows, chosen, tested)
 
 
@@ -108,19 +109,37 @@ def _origin(source: Source, row: int) -> str:
     return origin_of(source, row, "test")
 
 
-def _refuse_same(test: Source, rows: Rows, other: Source, texts: Sequence[str], name: str) -> None:
-    """Refuse a test set that is the training or validation set, warn where they share texts."""
-    known = set(texts)
-    shared = sum(text in known for (text,) in rows.texts)
-    if _place(test) == _place(other) is not None or shared == len(rows):
+def refuse_same(
+    name: str,
+    source: Source,
+    texts: Sequence[tuple[str, ...]],
+    other_name: str,
+    other: Source,
+    known: Sequence[tuple[str, ...]],
+) -> None:
+    """Refuse a set that is another one, warn where they share texts.
+
+    Args:
+        name: of the set, such as `test`.
+        source: where it lies.
+        texts: its rows' texts.
+        other_name: of the other set.
+        other: where that lies.
+        known: its rows' texts.
+
+    Raises:
+        InputError: both lie in one file, or all texts are in the other set.
+    """
+    shared = sum(map(set(known).__contains__, texts))
+    if _place(source) == _place(other) is not None or shared == len(texts):
         raise InputError(
-            f"{_named(test)}every text of the test set is in the {name} set ({_named(other)[:-2]})"
-            ": give texts that nothing was trained or chosen on"
+            f"{_named(source)}every text of the {name} set is in the {other_name} set "
+            f"({_named(other)[:-2]}): give texts that nothing else is done with"
         )
     if shared:
         log.warning(
-            "%s%s of %s texts of the test set are in the %s set too: scores on it flatter",
-            _named(test), f"{shared:,}", f"{len(rows):,}", name,
+            "%s%s of %s texts of the %s set are in the %s set too: scores on it flatter",
+            _named(source), f"{shared:,}", f"{len(texts):,}", name, other_name,
         )  # fmt: skip
 
 
