@@ -229,6 +229,8 @@ RECIPE = Recipe(
     scales={
         "starter": Scale(
             base="starter",
+            # Chosen on STSb's dev part (Pearson): rate 5e-4 68.6, 1e-3 69.7; margin 0.2 67.9, the
+            # default 0.4 68.6, each in 65 steps on co-translations; German as it stands 49.4.
             training={"epochs": 0.15, "learning_rate": 1e-3},
             smaller="the starter encoder (8M parameters, English) for a multilingual one, fewer "
             "and other pairs, a part of one pass over them",
