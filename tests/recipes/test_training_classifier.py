@@ -75,7 +75,7 @@ def test_student_baseline_and_teacher_are_measured(made: Made, tmp_path: Path, k
     assert results == trained.results
     tested = results["tested"]
     assert [one["name"] for one in tested["systems"]] == [
-        "retrieved", "labelled rows alone", "teacher",
+        "labelled and retrieved", "labelled rows alone", "teacher",
     ]  # fmt: skip
     assert (tested["on"], tested["n"]) == ("test", 45)
     rows = results["rows"]
@@ -123,7 +123,7 @@ def test_same_call_trains_nothing_again(
 
 def test_baseline_is_not_left_behind_in_steps(made: Made, tmp_path: Path) -> None:
     run = made.run(tmp_path / "run", rows=320)
-    trained = train(made, run)
+    trained = train(made, run, with_labelled=False)
     assert trained.results["baseline"]["epochs"] == 20  # 2 epochs of 10 steps, in steps of 1
     asked = json.loads((run / "classifier" / BASELINE / "run.json").read_text())["settings"]
     assert (asked["epochs"], asked["base"], asked["labels"]) == (
@@ -136,7 +136,9 @@ def test_without_baseline_there_is_no_gain(made: Made, tmp_path: Path) -> None:
     run = made.run(tmp_path / "run")
     trained = train(made, run, baseline=False)
     assert not (run / "classifier" / BASELINE).exists()
-    assert [line[0] for line in trained.table[1]] == ["retrieved", "teacher"]
+    assert [line[0] for line in trained.table[1]] == [
+        "labelled and retrieved", "teacher",
+    ]  # fmt: skip
     assert "gain in" not in (run / "classifier" / "report.html").read_text()
 
 
@@ -198,7 +200,7 @@ def test_probabilities_are_learned_from(made: Made, tmp_path: Path) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(student, "train_teacher", watch)
-        train(made, run, baseline=False)
+        train(made, run, baseline=False, with_labelled=False)
         train(made, run, baseline=False, loss="hard", out=tmp_path / "hard")
     assert seen[0].max() == pytest.approx(0.9)
     assert set(seen[1].ravel()) == {0.0, 1.0}
@@ -247,7 +249,7 @@ def test_run_begun_anew_has_no_old_gain(made: Made, tmp_path: Path) -> None:
     ("options", "said"),
     [
         ({"kind": "tags"}, "its rows have classes: use tilth train classifier"),
-        ({"labelled": "more.jsonl"}, "--with-labelled"),
+        ({"labelled": "more.jsonl"}, "a run has its labelled rows"),
         ({"bootstrap": -1}, "bootstrap is -1"),
         ({"loss": "mse"}, "loss 'mse' is unknown"),
         ({"training": {"epochs": 0}}, "epochs is 0"),
@@ -289,7 +291,7 @@ def test_what_did_not_help_has_a_hint(gain: float, with_labelled: bool) -> None:
     }
     hints = _hints(tested, with_labelled=with_labelled)
     assert bool(hints) == (gain <= 0)
-    assert all(("--with-labelled" in hint) != with_labelled for hint in hints)
+    assert all(("--retrieved-only" in hint) != with_labelled for hint in hints)
     assert _hints(None, with_labelled=False) == []
 
 
@@ -298,7 +300,7 @@ def test_wrong_places_are_refused(made: Made, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--out is missing"):
         train(made, file)
     with pytest.raises(InputError, match="is no run of tilth augment"):
-        train(made, file, out=tmp_path / "out", with_labelled=True)
+        train(made, file, out=tmp_path / "out", with_labelled=False)
     run = made.run(tmp_path / "run")
     with pytest.raises(InputError, match=r"holds .* itself"):
         train(made, run, out=tmp_path)

@@ -69,8 +69,8 @@ def test_one_table_says_what_was_gained(base: Path, tmp_path: Path, kind: str, w
 def test_options_reach_the_training(base: Path, tmp_path: Path) -> None:
     run = augmented(tmp_path, base)
     asked = ["train", "classifier", run, "-b", base, *SETTINGS, "--json", "--no-baseline"]
-    found = json.loads(tilth(*asked, "--with-labelled", "-o", tmp_path / "both").stdout)
-    assert found["with_labelled"]
+    found = json.loads(tilth(*asked, "--retrieved-only", "-o", tmp_path / "only").stdout)
+    assert not found["with_labelled"]
     assert found["baseline"] is None
     test = tmp_path / "other.jsonl"
     test.write_text("".join(f"{json.dumps(row)}\n" for row in ROWS["class"](12, seed=8)))

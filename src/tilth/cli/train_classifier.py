@@ -48,7 +48,10 @@ Test = Annotated[
 ]
 WithLabelled = Annotated[
     bool,
-    typer.Option("--with-labelled", help="Train on the labelled rows of an augment run too."),
+    typer.Option(
+        "--with-labelled/--retrieved-only",
+        help="Whether to train on the labelled rows of an augment run too.",
+    ),
 ]
 NoBaseline = Annotated[
     bool,
@@ -114,7 +117,7 @@ def classifier(
     base: Base = None,
     test: Test = None,
     labelled: Labelled = None,
-    with_labelled: WithLabelled = False,
+    with_labelled: WithLabelled = True,
     no_baseline: NoBaseline = False,
     validation: ValidationFile = None,
     text: Annotated[
@@ -172,7 +175,7 @@ def tagger(
     base: Base = None,
     test: Test = None,
     labelled: Labelled = None,
-    with_labelled: WithLabelled = False,
+    with_labelled: WithLabelled = True,
     no_baseline: NoBaseline = False,
     validation: ValidationFile = None,
     text: Annotated[str | None, typer.Option(help="The column of tokens.")] = None,

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilth.data.examples import TAGS, TOKENS, Examples
+import numpy as np
+import pyarrow as pa
+
+from tilth.bank.overlap import Sought
+from tilth.data.examples import TAGS, TOKENS, Examples, read_examples
 from tilth.data.labels import class_names
+from tilth.data.origin import origin_of
 from tilth.data.plain import plain_sentence
 from tilth.data.stored import folder_configs, load_folder
 from tilth.errors import InputError
@@ -87,11 +92,11 @@ class Augmented:
     def without(self, texts: Iterable[str]) -> Augmented:
         """Return it without the retrieved sentences that are among some texts.
 
-        Case and punctuation do not count.
+        Case and punctuation do not count, and near duplicates are left out as well.
         """
-        known = {plain_sentence(text) for text in texts}
-        left = [row for row, text in enumerate(plain_texts(self.rows, self.text))
-                if text not in known]  # fmt: skip
+        own = pa.array(_texts(self.rows, self.text), pa.large_string())
+        among = Sought("texts", list(texts)).among(own)
+        left = np.flatnonzero(~np.any([*among.values()], axis=0))
         return self if len(left) == len(self.rows) else replace(self, rows=self.rows.select(left))
 
 
@@ -141,6 +146,50 @@ def open_augmented(source: str) -> Augmented:
     )  # fmt: skip
 
 
+def refuse_other_labels(
+    kind: str, labels: Sequence[str], source: str, data: str, examples: Examples
+) -> None:
+    """Refuse a test set before anything is trained that could not be measured on afterwards.
+
+    Raises:
+        InputError: it holds labels of another kind than the run, or one that the run lacks.
+    """
+    found = examples.labels
+    assert found is not None  # they are asked for
+    if found.kind != kind:
+        holds = {"class": "one label a row", "multi": "a list of labels a row",
+                 "number": "fractions", "tags": "a tag for each token"}  # fmt: skip
+        raise InputError(
+            f"{origin_of(data, 0, 'test')}: the test set has {holds[found.kind]}, {source} "
+            f"{holds[kind]}: name another column of labels, or another file"
+        )
+    known = list(dict.fromkeys(labels))
+    for row, members in enumerate(found.members):
+        for name in (str(found.classes[member]) for member in members):
+            if name not in known:
+                raise InputError(
+                    f"{origin_of(data, row, 'test')}: label {name!r:.60} is none that "
+                    f"{source} knows ({', '.join(known[:8])}): rename or remove it, or name "
+                    "another column of labels"
+                )
+
+
+def columns_of_run(run: Augmented, file: str, columns: dict[str, Any]) -> Dataset:
+    """Return a labelled file with the columns that a run's sets have.
+
+    Args:
+        run: whose.
+        file: see `tilth.data.examples.read_examples`.
+        columns: of the file: text and label; None: usual names.
+    """
+    from datasets import Dataset
+
+    found = read_examples(file, split="validation", **columns)
+    assert found.labels is not None  # they are asked for
+    texts: list[Any] = [one for (one,) in found.texts] if found.tokens is None else found.tokens
+    return Dataset.from_dict({run.text: texts, run.label: found.labels.values})
+
+
 def shared(examples: Examples, texts: Iterable[str]) -> int:
     """Return how many rows of a set have all their texts among some plain ones."""
     known = set(texts)
@@ -149,9 +198,14 @@ def shared(examples: Examples, texts: Iterable[str]) -> int:
 
 def plain_texts(rows: Dataset, column: str) -> Iterable[str]:
     """Yield the text of each row, or its tokens joined, without case and punctuation."""
+    yield from map(plain_sentence, _texts(rows, column))
+
+
+def _texts(rows: Dataset, column: str) -> Iterable[str]:
+    """Yield the text of each row, or its tokens joined."""
     for batch in rows.select_columns([column]).with_format(None).iter(batch_size=_ROWS_AT_ONCE):
         for text in batch[column]:
-            yield plain_sentence(text if isinstance(text, str) else " ".join(text))
+            yield text if isinstance(text, str) else " ".join(text)
 
 
 def _named(folder: Path, rows: Dataset, usual: Iterable[str]) -> str:

@@ -6,27 +6,32 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tilth.data.examples import Examples, Source, read_examples
-from tilth.data.origin import origin_of
+from tilth.data.examples import Source, read_examples
 from tilth.data.plain import plain_sentence
 from tilth.errors import InputError
 from tilth.evaluate.resampling import RESAMPLES, check_resamples
 from tilth.models.classifier import Classifier, load_classifier
 from tilth.models.training import settings_of
-from tilth.recipes.augmented import Augmented, is_augmented, open_augmented, plain_texts, shared
+from tilth.recipes.augmented import (
+    Augmented,
+    columns_of_run,
+    is_augmented,
+    open_augmented,
+    plain_texts,
+    refuse_other_labels,
+    shared,
+)
 from tilth.recipes.comparing import System, compare_systems
 from tilth.report.augment import write_augment_report
 from tilth.report.classifier import write_classifier_report
-from tilth.report.tested import ALONE, STUDENT, TEACHER, TRAINED, figures_of, gain_lines
+from tilth.report.tested import ALONE, BOTH, STUDENT, TEACHER, TRAINED, figures_of, gain_lines
 from tilth.runs import refuse_inside
 from tilth.runs.files import write_whole
 from tilth.selftrain.settings import Finetuning
 from tilth.selftrain.student import train_classifier, train_tagger
-
-if TYPE_CHECKING:
-    from datasets import Dataset
+from tilth.selftrain.task import refuse_same
 
 RESULTS = "results.json"
 BASELINE = "baseline"  # the nested run of the labelled rows alone
@@ -98,7 +103,7 @@ def train_and_test(
     test: str | None = None,
     validation: str | None = None,
     labelled: str | None = None,
-    with_labelled: bool = False,
+    with_labelled: bool = True,
     baseline: bool = True,
     text: str | Sequence[str] | None = None,
     label: str | None = None,
@@ -123,7 +128,8 @@ def train_and_test(
         test: a labelled file; None: that of the run, or else its validation rows.
         validation: see `train_classifier`; None: that of the run.
         labelled: see there; not for a run.
-        with_labelled: train on the labelled rows of a run too.
+        with_labelled: train on the labelled rows of a run too. For few of them the paper does,
+            for many it found no difference.
         baseline: for a run, train on its labelled rows alone as well.
         text: the column of texts of every file given; None: as in the run, or a usual name.
         label: that of labels, likewise.
@@ -142,9 +148,9 @@ def train_and_test(
     check_resamples(bootstrap)
     run = is_augmented(source)
     if run and labelled is not None:
-        raise InputError("--labelled is for files: a run has its labelled rows, --with-labelled")
-    if with_labelled and not run:
-        raise InputError(f"--with-labelled: {source} is no run of tilth augment: use --labelled")
+        raise InputError("--labelled is for files: a run has its labelled rows")
+    if not with_labelled and not run:
+        raise InputError(f"--retrieved-only: {source} is no run of tilth augment: leave it out")
     if out is None:
         if not run:
             raise InputError("--out is missing: say in which folder the run is to be made")
@@ -180,14 +186,21 @@ def _train_on_file(
     columns: dict[str, Any] = {"text": text, "label": label}
     tested = None
     notes = []
+    learnt = [read_examples(one, **columns) for one in (source, labelled) if one is not None]
+    chosen = None
+    if validation is not None:
+        chosen = read_examples(validation, split="validation", **columns)
+        refuse_same("validation", validation, chosen.texts, "training", source, learnt[0].texts)
     if test is not None:
         examples = read_examples(test, split="test", **columns)
-        known = (
-            plain_sentence(one)
-            for given in (source, labelled)
-            if given is not None
-            for one in read_examples(given, **columns).sentences
-        )
+        refuse_same("test", test, examples.texts, "training", source, learnt[0].texts)
+        if chosen is not None:
+            assert validation is not None  # it was read
+            refuse_same("test", test, examples.texts, "validation", validation, chosen.texts)
+        found_labels = [one.labels for one in learnt if one.labels is not None]
+        names = [str(name) for one in found_labels for name in one.classes]
+        refuse_other_labels(found_labels[0].kind, names, source, test, examples)
+        known = (plain_sentence(one) for given in learnt for one in given.sentences)
         notes += _shared_note(shared(examples, known), len(examples), "training rows")
     model = how.train(source, out, validation=validation, labelled=labelled, **columns)
     if test is not None:
@@ -220,19 +233,21 @@ def _train_on_run(
     notes, retrieved = [], len(run.rows)
     if data is not None:
         examples = read_examples(data, split="test", **columns)
-        _refuse_other_labels(run, str(data), examples)
+        names = [name[2:] if run.kind == "tags" else name for name in run.labels]
+        refuse_other_labels(run.kind, names, str(run.folder), str(data), examples)
         known = plain_texts(run.labelled, run.text)
         notes += _shared_note(shared(examples, known), len(examples), "labelled rows")
         run = run.without(examples.sentences)
     chosen: Source | None = run.validation
     if validation is not None:
-        chosen = _columns_of_run(run, validation, columns)
+        chosen = columns_of_run(run, validation, columns)
+        run = run.without(read_examples(validation, split="validation", **columns).sentences)
     given: dict[str, Any] = {"labels": run.labels, "validation": chosen}
     student = how.train(
         run.rows, out, labelled=run.labelled if with_labelled else None, text=run.text,
         label=run.label, **given,
     )  # fmt: skip
-    systems = [System(STUDENT, student, how.base)]
+    systems = [System(BOTH if with_labelled else STUDENT, student, how.base)]
     longer = None
     if baseline:
         longer = _alone(
@@ -281,38 +296,6 @@ def _alone(settings: Finetuning, retrieved: int, labelled: int) -> dict[str, Any
     return {"epochs": epochs, "evaluate_every": min(every, own)}
 
 
-def _refuse_other_labels(run: Augmented, data: str, examples: Examples) -> None:
-    """Refuse a test set before anything is trained that could not be measured on afterwards."""
-    found = examples.labels
-    assert found is not None  # they are asked for
-    if found.kind != run.kind:
-        holds = {"class": "one label a row", "multi": "a list of labels a row",
-                 "number": "fractions", "tags": "a tag for each token"}  # fmt: skip
-        raise InputError(
-            f"{origin_of(data, 0, 'test')}: the test set has {holds[found.kind]}, {run.folder} "
-            f"{holds[run.kind]}: name another column of labels, or another file"
-        )
-    known = {name[2:] if run.kind == "tags" else name for name in run.labels}
-    for row, members in enumerate(found.members):
-        for name in (str(found.classes[member]) for member in members):
-            if name not in known:
-                raise InputError(
-                    f"{origin_of(data, row, 'test')}: label {name!r:.60} is none that "
-                    f"{run.folder} knows ({', '.join(run.labels[:8])}): rename or remove it, or "
-                    "name another column of labels"
-                )
-
-
-def _columns_of_run(run: Augmented, file: str, columns: dict[str, Any]) -> Dataset:
-    """Return a labelled file with the columns that a run's sets have."""
-    from datasets import Dataset
-
-    found = read_examples(file, split="validation", **columns)
-    assert found.labels is not None  # they are asked for
-    texts: list[Any] = [one for (one,) in found.texts] if found.tokens is None else found.tokens
-    return Dataset.from_dict({run.text: texts, run.label: found.labels.values})
-
-
 def _shared_note(count: int, rows: int, where: str) -> list[str]:
     if not count:
         return []
@@ -327,10 +310,10 @@ def _hints(tested: dict[str, Any] | None, *, with_labelled: bool) -> list[str]:
     key = next(iter(figures_of(tested["systems"][0]["scores"])))
     if gain[key]["value"] is None or gain[key]["value"] > 0:
         return []
-    first = "" if with_labelled else "--with-labelled here, or "
+    first = "" if with_labelled else "it without --retrieved-only, or "
     return [
         f"The retrieved sentences did not help: try {first}tilth augment with --query "
-        "per-sentence, --select random, a better --teacher, or a bank nearer to the task"
+        "per-sentence, --select confidence, a better --teacher, or a bank nearer to the task"
     ]
 
 

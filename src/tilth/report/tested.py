@@ -8,14 +8,15 @@ from typing import Any
 from tilth.report.figures import number
 
 # What systems are called in results.json and where people read it.
-STUDENT, ALONE, TEACHER, TRAINED = "retrieved", "labelled rows alone", "teacher", "trained"
+STUDENT, BOTH, ALONE = "retrieved", "labelled and retrieved", "labelled rows alone"
+TEACHER, TRAINED = "teacher", "trained"
 GAIN = "gain"
 _FIGURES = {
     "tags": {"f1": "span F1", "precision": "precision", "recall": "recall"},
     "multi": {"macro_f1": "macro F1", "micro_f1": "micro F1", "accuracy": "all labels right"},
     "class": {"accuracy": "accuracy", "macro_f1": "macro F1"},
 }
-_ORDER = (ALONE, STUDENT, TRAINED, TEACHER)
+_ORDER = (ALONE, STUDENT, BOTH, TRAINED, TEACHER)
 
 
 def figures_of(scores: Mapping[str, Any]) -> dict[str, str]:
