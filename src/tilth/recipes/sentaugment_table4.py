@@ -110,9 +110,11 @@ def _train(steps: Steps, board: Board, task: Task, near: Pool, random: Pool, own
         f"{SURE}, {many}", lambda seed: near.draw(task, size, "confidence", seed), settings,
         f"sure-{size}", count=size, by="confidence", teacher=scale.teacher,
     )  # fmt: skip
+    # The labelled rows are seen as often as in the lines that have no others.
     student(
-        f"{BOTH}, {many}", lambda seed: joined(near.draw(task, size, "random", seed), own),
-        settings, f"both-{size}", count=size, by="random", teacher=scale.teacher,
+        f"{BOTH}, {many}",
+        lambda seed: joined(joined(near.draw(task, size, "random", seed), own), own),
+        settings, f"both-{size}", count=size, by="random", teacher=scale.teacher, labelled=2,
     )  # fmt: skip
 
 
