@@ -136,7 +136,7 @@ def test_students_of_table_8_differ_in_their_labels_alone(
 
     monkeypatch.setattr(selftraining, "fit", watched)
     run("sentaugment-table8", data, tmp_path / "out")
-    hard, soft = seen[1], seen[3]
+    hard, soft = seen[0], seen[2]
     assert hard.texts == soft.texts
     assert set(np.unique(hard.targets)) == {0.0, 1.0}
     assert len(np.unique(soft.targets)) > 2

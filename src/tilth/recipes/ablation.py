@@ -122,7 +122,7 @@ def _students(steps: Steps, task: Task, pool: Pool, way: Way) -> Outcome:
 
     about = {
         "base": scale.base, "teacher": scale.teacher, "query": way.query, "share": way.share,
-        "count": scale.sentences, "hard": way.hard,
+        "count": scale.sentences, "hard": way.hard, "sentences": pool.rows.fingerprint(),
     }  # fmt: skip
     name = f"from-{way.step}{'-hard' if way.hard else ''}"
     return students(steps, name, task, make, dict(scale.training), about=about)

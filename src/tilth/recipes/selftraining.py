@@ -183,6 +183,12 @@ class Pool:
         return self.rows.select(found.kept)
 
 
+def digest(found: pa.Table) -> str:
+    """Return a hash of some sentences, in their order."""
+    texts = found["text"].combine_chunks().cast(pa.large_string())
+    return blake2b(text_hashes(texts).tobytes(), digest_size=8).hexdigest()
+
+
 def mean_pool(pools: Sequence[Pool]) -> Pool:
     """Return the sentences of several teachers' pools, which are the same, with their mean."""
     first, all_targets = pools[0], [pool.rows.targets for pool in pools]
@@ -211,7 +217,7 @@ def label_pool(steps: Steps, name: str, task: Task, found: pa.Table, teacher: Cl
         command="recipe label",
         settings={"sentences": len(found)},
         fingerprints={
-            "sentences": blake2b(text_hashes(texts).tobytes(), digest_size=8).hexdigest(),
+            "sentences": digest(found),
             "teacher": fingerprint_classifier(teacher),
         },
         parts=len(starts),
@@ -303,7 +309,14 @@ def _student(
         steps.at(f"{task.name}-{name}"),
         command="recipe train",
         settings={**settings, **about},
-        fingerprints={"test": task.test.fingerprint(), "train": task.train.fingerprint()},
+        fingerprints={
+            name: rows.fingerprint()
+            for name, rows in (
+                ("train", task.train),
+                ("validation", task.validation),
+                ("test", task.test),
+            )
+        },
         parts=1,
     )
     with run:

@@ -13,6 +13,7 @@ from tilth.recipes.selftraining import (
     Board,
     Pool,
     Task,
+    digest,
     label_pool,
     mean_pool,
     open_bank,
@@ -72,7 +73,7 @@ def _train(steps: Steps, board: Board, task: Task, bank: Bank) -> None:
         return str(folder)
 
     def enter(name: str, step: str, make: Any, training: dict[str, Any], **about: Any) -> None:
-        about |= {"base": scale.base, "query": scale.query}
+        about |= {"base": scale.base, "query": scale.query, "sentences": digest(found)}
         board.put(name, task.name, students(steps, step, task, make, training, about=about))
 
     size, longer = scale.sentences, dict(scale.training)

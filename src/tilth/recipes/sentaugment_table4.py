@@ -97,24 +97,29 @@ def _train(steps: Steps, board: Board, task: Task, near: Pool, random: Pool, own
         board.put(name, task.name, outcome)
 
     student(ALONE, lambda _: task.train, longer, "alone")
-    student(GT, lambda _: own, longer, "gt", teacher=scale.teacher)
+    # What is learnt enters each step: of other sentences or labels it is another.
+    learnt = {"teacher": scale.teacher, "own": own.fingerprint()}
+    drawn = {
+        name: {"sentences": pool.rows.fingerprint()} for name, pool in ((RD, random), (SA, near))
+    }
+    student(GT, lambda _: own, longer, "gt", **learnt)
     for size, words, training in ((len(own), few, longer), (scale.sentences, many, settings)):
         for name, pool, by in ((RD, random, "any"), (SA, near, "random")):
             student(
                 f"{name}, {words}",
                 lambda seed, pool=pool, by=by, size=size: pool.draw(task, size, by, seed),
-                training, f"{name[:2].lower()}-{size}", count=size, by=by, teacher=scale.teacher,
+                training, f"{name[:2].lower()}-{size}", count=size, by=by, **learnt, **drawn[name],
             )  # fmt: skip
     size = scale.sentences
     student(
         f"{SURE}, {many}", lambda seed: near.draw(task, size, "confidence", seed), settings,
-        f"sure-{size}", count=size, by="confidence", teacher=scale.teacher,
+        f"sure-{size}", count=size, by="confidence", **learnt, **drawn[SA],
     )  # fmt: skip
     # The labelled rows are seen as often as in the lines that have no others.
     student(
         f"{BOTH}, {many}",
         lambda seed: joined(joined(near.draw(task, size, "random", seed), own), own),
-        settings, f"both-{size}", count=size, by="random", teacher=scale.teacher, labelled=2,
+        settings, f"both-{size}", count=size, by="random", labelled=2, **learnt, **drawn[SA],
     )  # fmt: skip
 
 
