@@ -69,10 +69,10 @@ def test_a_stopped_command_goes_on(
 
 def test_what_is_printed(folder: Path, whole: dict[str, Any]) -> None:
     done = tilth(*asked(folder, folder / "whole"))
-    assert f"{whole['kept']:,} of 18,000 retrieved sentences kept" in done.stdout
+    assert f"{whole['kept']:,} of 12,000 retrieved sentences kept" in done.stdout
     for name in ("animal", "none", "water", "in training", "labelled as", "Teacher", "accuracy"):
         assert name in done.stdout
-    assert f"dropped, not drawn: {18_000 - whole['kept']:,}" in done.stderr
+    assert f"dropped, not drawn: {12_000 - whole['kept']:,}" in done.stderr
     assert f"next: tilth train classifier {folder / 'whole'}" in done.stderr
     assert (folder / "whole" / "report.html").is_file()
     again = tilth(*asked(folder, folder / "whole"), "--floor", 0.9, code=2)
