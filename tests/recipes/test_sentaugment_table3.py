@@ -83,7 +83,7 @@ def test_all_ways_stand_beside_the_published_ones(data: Path, tmp_path: Path) ->
     notes = "\n".join(table.notes)
     for words in (
         "2 draws of 2 rows of each class", "of 4 sentences", "12 validation rows", "of 2 epochs",
-        "Not in the data folder: sst2, insults.", "tiny models",
+        "Not in the data folder: sst2, insults.", "tiny models", "the 15 nearest sentences",
     ):  # fmt: skip
         assert words in notes
     # It goes on where it stopped, here at the end.
@@ -141,7 +141,9 @@ def test_the_scale_says_how_large(
     assert (asked["training"].epochs, asked["training"].learning_rate) == (2, 1e-3)
     papers, ours = asked["systems"][PAPERS], asked["systems"][OURS]
     assert papers == SelfTraining(epochs=1, labelled=10)
-    assert ours == SelfTraining(epochs=1, labelled=10, soft=True, teachers=1)
+    assert ours == SelfTraining(
+        query="per-sentence", top=15, epochs=1, soft=True, teachers=1, weight=10.0
+    )
     run(data, tmp_path / "more", seeds=4)
     assert outcomes.asked[-1]["settings"].seeds == 4
     assert outcomes.asked[-1]["systems"][OURS].teachers == 3

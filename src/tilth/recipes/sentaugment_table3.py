@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,12 @@ from tilth.selftrain.fewshot_plan import FINE_TUNED, FewShot, Outcome, SelfTrain
 from tilth.selftrain.settings import Finetuning
 
 TASKS = ("sst2", "trec", "insults", "ncbi-disease")
-PAPERS, OURS = "self-training, the paper's way", "self-training, three teachers, soft labels"
+PAPERS, OURS = "self-training, the paper's way", "self-training, our way"
+# Found on a draw of TREC, measured on rows of its training set. In a bank of millions the thousand
+# nearest sentences for each row are far off, and labelled rows are lost among wrong labels.
+_OUR_WAY: dict[str, Any] = {
+    "query": "per-sentence", "top": 15, "soft": True, "teachers": 3, "weight": 10.0,
+}  # fmt: skip
 _HEAD = ["SST-2", "SST-5", "CR", "IMP", "TREC", "NER", MEAN]
 
 
@@ -57,6 +62,7 @@ def run(steps: Steps) -> Result:
     columns = list(dict.fromkeys([*found, MEAN, *_HEAD]))
     notes = [_about(settings, training), *notes]
     notes += [_gains(found, name) for name in systems]
+    notes.append(_ours(systems[OURS]))
     notes.append(f"Unlike in the paper: {steps.scale.smaller}.")
     return Result(Table("SentAugment, Table 3", columns, [*rows, *PUBLISHED], notes))
 
@@ -67,11 +73,13 @@ def _settings(steps: Steps) -> tuple[FewShot, Finetuning, dict[str, SelfTraining
     if steps.seeds > 1:  # asked for
         given["seeds"] = steps.seeds
     chosen = {field.name: given.pop(field.name) for field in fields(FewShot) if field.name in given}
-    papers = {"epochs": given.pop("student_epochs", None), "labelled": given.pop("labelled", None)}
-    settings = FewShot(**chosen)
-    ours = {**papers, "soft": True, "teachers": min(3, settings.seeds)}
-    training = Finetuning(**{"epochs": TRAINING.epochs, **given})
-    return settings, training, {PAPERS: SelfTraining(**papers), OURS: SelfTraining(**ours)}
+    epochs, labelled = given.pop("student_epochs", None), given.pop("labelled", None)
+    settings, ours = FewShot(**chosen), SelfTraining(epochs=epochs, **_OUR_WAY)
+    systems = {
+        PAPERS: SelfTraining(epochs=epochs, labelled=labelled),
+        OURS: replace(ours, teachers=min(ours.teachers, settings.seeds)),
+    }
+    return settings, Finetuning(**{"epochs": TRAINING.epochs, **given}), systems
 
 
 def _cells(found: Mapping[str, Outcome], name: str) -> dict[str, Cell]:
@@ -99,6 +107,14 @@ def _interval(found: OverDraws) -> str:
     if found.low is None:
         return f"{found.mean:+.1f}"
     return f"{found.mean:+.1f} [{found.low:+.1f}, {found.high:+.1f}]"
+
+
+def _ours(way: SelfTraining) -> str:
+    return (
+        f"Our way: the {way.top} nearest sentences for each row instead of {SelfTraining().top:,}, "
+        f"with a query a row; the mean probabilities of the {way.teachers} best teachers; labelled "
+        f"rows weigh {way.weight:g}."
+    )
 
 
 def _about(settings: FewShot, training: Finetuning) -> str:
