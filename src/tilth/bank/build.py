@@ -295,8 +295,12 @@ def _is_finished(path: Path, manifest: Manifest) -> bool:
 
 
 def _remove_job(path: Path) -> None:
+    # Renamed first: killed while it is removed, a half of it would stand there as no run.
+    going = path / f"{TEMPORARY}{os.getpid()}-{ADDING}"
     with disk_errors(path):
-        shutil.rmtree(path / ADDING, ignore_errors=True)
+        if (path / ADDING).is_dir():
+            (path / ADDING).rename(going)
+        shutil.rmtree(going, ignore_errors=True)
 
 
 def _extend(
@@ -350,7 +354,10 @@ def _remove_strays(bank: Path, manifest: Manifest) -> None:
             if item.name not in named:
                 shutil.rmtree(item, ignore_errors=True)
         for item in bank.glob(f"{TEMPORARY}*"):
-            item.unlink(missing_ok=True)
+            if item.is_dir():
+                shutil.rmtree(item, ignore_errors=True)
+            else:
+                item.unlink(missing_ok=True)
 
 
 def _say(work: Work, what: str) -> None:
