@@ -50,7 +50,10 @@ def rows(count: int) -> Rows:
 
 def plain(classifier: Classifier, data: Rows, settings: Finetuning) -> None:
     """Train with a loop of ten lines."""
-    encoded, loss = encode(classifier, data), loss_of(classifier, settings, bfloat16=False)
+    encoded, loss = (
+        encode(classifier, data, bfloat16=False),
+        loss_of(classifier, settings, bfloat16=False),
+    )
     model, steps = classifier.model, settings.steps(len(data))[0]
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=settings.learning_rate or 0, weight_decay=0.0, fused=True

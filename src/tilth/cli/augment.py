@@ -93,7 +93,7 @@ def augment(
     ] = False,
     encoder: options.BankEncoder = None,
     text: Annotated[str | None, typer.Option(help="The column of texts or tokens.")] = None,
-    label: Annotated[str | None, typer.Option(help="The column of labels or tags.")] = None,
+    label: options.Label = None,
     epochs: Annotated[
         float | None,
         typer.Option(help="Passes of the teacher over TRAIN; default 3.", show_default=False),

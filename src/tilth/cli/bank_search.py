@@ -49,11 +49,8 @@ def search(
             show_default=False,
         ),
     ] = None,
-    text: Annotated[
-        str | None,
-        typer.Option(help="The task's column of texts, or two of pairs with a comma between."),
-    ] = None,
-    label: Annotated[str | None, typer.Option(help="The task's column of labels or tags.")] = None,
+    text: options.Text = None,
+    label: options.Label = None,
     clusters: Annotated[
         int | None, typer.Option(help="Clusters per label; default 8.", show_default=False)
     ] = None,
@@ -133,7 +130,7 @@ def search(
         raise InputError("--nprobe goes with --index: add it, or leave --nprobe out")
     wanted = Wanted(
         texts or (), queries, column, task, kind or "label-average",
-        text.split(",") if text else None, label, 8 if clusters is None else clusters, seed,
+        options.columns(text), label, 8 if clusters is None else clusters, seed,
     )  # fmt: skip
     opened = open_named(bank, encoder=encoder, device=device)
     filters = Filters(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 SHOWN_CLASSES = 30
 
+Measured = Literal["classify", "tag"]
+
 Classifier = Annotated[str, typer.Argument(help="The run of a training, a folder or a hub id.")]
 Data = Annotated[
     str,
@@ -23,12 +26,8 @@ Data = Annotated[
         "folder of them, or a hub data set.",
     ),
 ]  # fmt: skip
-Split = Annotated[str, typer.Option("--split", help="The split of a data set that has several.")]
 Against = Annotated[
     str | None, typer.Option("--against", help="Another model, measured on the same rows.")
-]
-Bootstrap = Annotated[
-    int, typer.Option("--bootstrap", help="Resamples of the 95% intervals and tests; 0: neither.")
 ]
 Wrong = Annotated[
     int, typer.Option("--wrong", min=0, help="Print so many of the most confidently wrong rows.")
@@ -40,74 +39,57 @@ Kept = Annotated[
 Seed = Annotated[int, typer.Option("--seed", help="Of the resamples.")]
 
 
-def classify(
-    model: Classifier,
-    data: Data,
-    against: Against = None,
-    text: Annotated[
-        str | None,
-        typer.Option("--text", help="The column of texts, or the two of pairs with a comma."),
-    ] = None,
-    label: Annotated[str | None, typer.Option("--label", help="The column of labels.")] = None,
-    split: Split = "test",
-    bootstrap: Bootstrap = 2000,
-    wrong: Wrong = 0,
-    out: Kept = None,
-    seed: Seed = 0,
-    device: options.Device = "auto",
-    precision: options.Precision = "auto",
-    overwrite: options.Overwrite = False,
-    quiet: options.Quiet = False,
-    json: options.Json = False,
-) -> None:
+def _command(described: str, *, measured: Measured) -> Callable[..., None]:
+    """Return `tilth evaluate classify` or `tag`: other figures, the same options."""
+
+    def command(
+        model: Classifier,
+        data: Data,
+        against: Against = None,
+        text: options.Text = None,
+        label: options.Label = None,
+        split: options.Split = "test",
+        bootstrap: options.Bootstrap = 2000,
+        wrong: Wrong = 0,
+        out: Kept = None,
+        seed: Seed = 0,
+        device: options.Device = "auto",
+        precision: options.Precision = "auto",
+        overwrite: options.Overwrite = False,
+        quiet: options.Quiet = False,
+        json: options.Json = False,
+    ) -> None:
+        from tilth.recipes.testing import run_test
+
+        tested = run_test(
+            measured, model, data, against=against, out=out, text=options.columns(text),
+            label=label, split=split, bootstrap=bootstrap, seed=seed, wrong=wrong, device=device,
+            precision=precision, overwrite=overwrite, quiet=quiet,
+        )  # fmt: skip
+        _show(measured, model, tested, out, json=json)
+
+    command.__doc__ = described
+    return command
+
+
+classify = _command(
     """Measure a classifier: accuracy, F1, each class, the confusion (--json), calibration.
 
     [dim]tilth evaluate classify runs/student --data test.jsonl --against runs/teacher[/dim]
-    """
-    from tilth.recipes.testing import run_test
-
-    columns = [name.strip() for name in text.split(",")] if text is not None else None
-    tested = run_test(
-        "classify", model, data, against=against, out=out, text=columns, label=label, split=split,
-        bootstrap=bootstrap, seed=seed, wrong=wrong, device=device, precision=precision,
-        overwrite=overwrite, quiet=quiet,
-    )  # fmt: skip
-    _show("classify", model, tested, out, json=json)
-
-
-def tag(
-    model: Classifier,
-    data: Data,
-    against: Against = None,
-    text: Annotated[str | None, typer.Option("--text", help="The column of tokens.")] = None,
-    label: Annotated[str | None, typer.Option("--label", help="The column of tags.")] = None,
-    split: Split = "test",
-    bootstrap: Bootstrap = 2000,
-    wrong: Wrong = 0,
-    out: Kept = None,
-    seed: Seed = 0,
-    device: options.Device = "auto",
-    precision: options.Precision = "auto",
-    overwrite: options.Overwrite = False,
-    quiet: options.Quiet = False,
-    json: options.Json = False,
-) -> None:
+    """,
+    measured="classify",
+)
+tag = _command(
     """Measure a tagger: F1 of whole entities as conlleval counts them, of each type, calibration.
 
     [dim]tilth evaluate tag runs/tagger --data test.jsonl[/dim]
-    """
-    from tilth.recipes.testing import run_test
-
-    tested = run_test(
-        "tag", model, data, against=against, out=out, text=text, label=label, split=split,
-        bootstrap=bootstrap, seed=seed, wrong=wrong, device=device, precision=precision,
-        overwrite=overwrite, quiet=quiet,
-    )  # fmt: skip
-    _show("tag", model, tested, out, json=json)
+    """,
+    measured="tag",
+)
 
 
 def _show(
-    measured: Literal["classify", "tag"],
+    measured: Measured,
     model: str,
     tested: Tested,
     out: Path | None,

@@ -73,3 +73,40 @@ BankEncoder = Annotated[
         help="The bank's encoder, where the name it was built with leads elsewhere now.",
     ),
 ]
+Text = Annotated[
+    str | None,
+    typer.Option(
+        "--text", help="The column of texts, the two of pairs with a comma, or that of tokens."
+    ),
+]
+Label = Annotated[
+    str | None,
+    typer.Option("--label", help="The column of labels, or of tags; default: a usual name."),
+]
+EncoderBase = Annotated[
+    str, typer.Option("--base", "-b", help="starter, an encoder's folder, or a hub id.")
+]
+PairEpochs = Annotated[float, typer.Option("--epochs", help="Passes over the pairs.")]
+EncoderRate = Annotated[
+    float | None,
+    typer.Option(
+        "--learning-rate",
+        help="Highest learning rate; default: 2e-5, for the starter encoder 5e-4.",
+    ),
+]
+Warmup = Annotated[
+    float, typer.Option("--warmup", help="Share of the steps in which the learning rate rises.")
+]
+WeightDecay = Annotated[float, typer.Option("--weight-decay", help="Of AdamW.")]
+MaxLength = Annotated[int | None, typer.Option("--max-length", help="Tokens read of a text.")]
+PairSeed = Annotated[
+    int, typer.Option("--seed", help="Same pairs, settings and seed, same weights.")
+]
+Bootstrap = Annotated[
+    int, typer.Option("--bootstrap", help="Resamples of the 95% intervals and tests; 0: neither.")
+]
+
+
+def columns(names: str | None) -> list[str] | None:
+    """Return the names of columns that an option gives with commas."""
+    return [name.strip() for name in names.split(",")] if names is not None else None

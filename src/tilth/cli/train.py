@@ -24,25 +24,17 @@ def encoder(
         ),
     ],
     out: options.Out,
-    base: Annotated[
-        str,
-        typer.Option("--base", "-b", help="starter, an encoder's folder, or a hub id."),
-    ] = "starter",
-    epochs: Annotated[float, typer.Option(help="Passes over the pairs.")] = _DEFAULT.epochs,
+    base: options.EncoderBase = "starter",
+    epochs: options.PairEpochs = _DEFAULT.epochs,
     batch: Annotated[int, typer.Option(help="Pairs in a step.")] = _DEFAULT.batch,
-    learning_rate: Annotated[
-        float | None,
-        typer.Option(help="Highest learning rate; default: 2e-5, for the starter encoder 5e-4."),
-    ] = _DEFAULT.learning_rate,
-    warmup: Annotated[
-        float, typer.Option(help="Share of the steps in which it rises.")
-    ] = _DEFAULT.warmup,
-    weight_decay: Annotated[float, typer.Option(help="Of AdamW.")] = _DEFAULT.weight_decay,
+    learning_rate: options.EncoderRate = _DEFAULT.learning_rate,
+    warmup: options.Warmup = _DEFAULT.warmup,
+    weight_decay: options.WeightDecay = _DEFAULT.weight_decay,
     evaluate_every: Annotated[
         int, typer.Option(help="Steps between checkpoints; the best on the validation part wins.")
     ] = _DEFAULT.evaluate_every,
     pooling: options.Pooling = None,
-    max_length: Annotated[int | None, typer.Option(help="Tokens read of a text.")] = None,
+    max_length: options.MaxLength = None,
     sts: Annotated[
         str | None,
         typer.Option(help="STS sets to measure base and result on (see tilth evaluate sts)."),
@@ -51,7 +43,7 @@ def encoder(
         bool,
         typer.Option("--drop-overlap", help="Leave out pairs that hold a sentence of these sets."),
     ] = False,
-    seed: Annotated[int, typer.Option(help="Same pairs, settings and seed, same weights.")] = 0,
+    seed: options.PairSeed = 0,
     device: options.Device = "auto",
     precision: options.TrainingPrecision = "auto",
     overwrite: options.Overwrite = False,
@@ -91,5 +83,6 @@ def encoder(
 
 
 app.command("triplet")(train_triplet.triplet)
-for command in (train_classifier.classifier, train_classifier.tagger, train_classifier.adapt):
-    app.command(command.__name__)(command)
+app.command("classifier")(train_classifier.classifier)
+app.command("tagger")(train_classifier.tagger)
+app.command("adapt")(train_classifier.adapt)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -59,9 +60,6 @@ NoBaseline = Annotated[
         "--no-baseline", help="Do not train on the labelled rows of an augment run alone."
     ),
 ]
-Bootstrap = Annotated[
-    int, typer.Option("--bootstrap", help="Resamples of the 95% intervals and tests; 0: neither.")
-]
 Labelled = Annotated[
     str | None, typer.Option(help="More labelled rows to train on, beside a teacher's.")
 ]
@@ -72,9 +70,6 @@ ValidationFile = Annotated[
         help="Labelled rows to choose the best weights with; default: those of an augment run, "
         "else a tenth of each label.",
     ),
-]
-Label = Annotated[
-    str | None, typer.Option("--label", help="The column of labels; default: a usual name.")
 ]
 Loss = Annotated[
     str,
@@ -92,8 +87,6 @@ LearningRate = Annotated[
         "starter-small 5e-4."
     ),
 ]
-Warmup = Annotated[float, typer.Option(help="Share of the steps in which it rises.")]
-WeightDecay = Annotated[float, typer.Option(help="Of AdamW.")]
 Dropout = Annotated[float, typer.Option(help="Of every part of the model.")]
 EvaluateEvery = Annotated[
     int | None,
@@ -105,121 +98,83 @@ EvaluateEvery = Annotated[
 LabelSmoothing = Annotated[
     float, typer.Option(help="Share of each label that is spread over all of them.")
 ]
-MaxLength = Annotated[int | None, typer.Option(help="Tokens read of a text.")]
 FirstSeed = Annotated[
     int, typer.Option("--seed", help="Same rows, settings and seed, same weights.")
 ]
 
 
-def classifier(
-    source: Source,
-    out: OutFolder = None,
-    base: Base = None,
-    test: Test = None,
-    labelled: Labelled = None,
-    with_labelled: WithLabelled = True,
-    no_baseline: NoBaseline = False,
-    validation: ValidationFile = None,
-    text: Annotated[
-        str | None,
-        typer.Option(help="The column of texts, or the two of pairs with a comma."),
-    ] = None,
-    label: Label = None,
-    loss: Loss = "kl",
-    seeds: Seeds = 1,
-    epochs: Epochs = _DEFAULT.epochs,
-    batch: Batch = _DEFAULT.batch,
-    learning_rate: LearningRate = _DEFAULT.learning_rate,
-    warmup: Warmup = _DEFAULT.warmup,
-    weight_decay: WeightDecay = _DEFAULT.weight_decay,
-    dropout: Dropout = _DEFAULT.dropout or 0.0,
-    evaluate_every: EvaluateEvery = _DEFAULT.evaluate_every,
-    label_smoothing: LabelSmoothing = _DEFAULT.label_smoothing,
-    max_length: MaxLength = _DEFAULT.max_length,
-    bootstrap: Bootstrap = 2000,
-    seed: FirstSeed = 0,
-    device: options.Device = "auto",
-    precision: options.TrainingPrecision = "auto",
-    overwrite: options.Overwrite = False,
-    quiet: options.Quiet = False,
-    json: options.Json = False,
-) -> None:
+def _command(described: str, *, tags: bool) -> Callable[..., None]:
+    """Return `tilth train classifier` or `tagger`: other models, the same options."""
+
+    def command(
+        source: Source,
+        out: OutFolder = None,
+        base: Base = None,
+        test: Test = None,
+        labelled: Labelled = None,
+        with_labelled: WithLabelled = True,
+        no_baseline: NoBaseline = False,
+        validation: ValidationFile = None,
+        text: options.Text = None,
+        label: options.Label = None,
+        loss: Loss = "kl",
+        seeds: Seeds = 1,
+        epochs: Epochs = _DEFAULT.epochs,
+        batch: Batch = _DEFAULT.batch,
+        learning_rate: LearningRate = _DEFAULT.learning_rate,
+        warmup: options.Warmup = _DEFAULT.warmup,
+        weight_decay: options.WeightDecay = _DEFAULT.weight_decay,
+        dropout: Dropout = _DEFAULT.dropout or 0.0,
+        evaluate_every: EvaluateEvery = _DEFAULT.evaluate_every,
+        label_smoothing: LabelSmoothing = _DEFAULT.label_smoothing,
+        max_length: options.MaxLength = _DEFAULT.max_length,
+        bootstrap: options.Bootstrap = 2000,
+        seed: FirstSeed = 0,
+        device: options.Device = "auto",
+        precision: options.TrainingPrecision = "auto",
+        overwrite: options.Overwrite = False,
+        quiet: options.Quiet = False,
+        json: options.Json = False,
+    ) -> None:
+        from tilth.recipes.training_classifier import train_and_test
+
+        trained = train_and_test(
+            source, out, tags=tags, base=base, test=test, validation=validation,
+            labelled=labelled, with_labelled=with_labelled, baseline=not no_baseline,
+            text=options.columns(text), label=label, loss=loss, seeds=seeds, bootstrap=bootstrap,
+            device=device, overwrite=overwrite, quiet=quiet,
+            training={
+                "epochs": epochs, "batch": batch, "learning_rate": learning_rate,
+                "warmup": warmup, "weight_decay": weight_decay, "dropout": dropout,
+                "evaluate_every": evaluate_every, "label_smoothing": label_smoothing,
+                "max_length": max_length, "precision": precision, "seed": seed,
+            },
+        )  # fmt: skip
+        _show("tagger" if tags else "classifier", trained, as_json=json)
+
+    command.__doc__ = described
+    return command
+
+
+classifier = _command(
     """Train a classifier of texts, or of pairs, from labels or a teacher's probabilities.
 
     Of a run of tilth augment: on what was retrieved, and to compare on the labelled rows alone.
 
     [dim]tilth train classifier runs/more[/dim]
     [dim]tilth train classifier reviews.csv --test test.csv --out runs/classifier[/dim]
-    """
-    columns = [name.strip() for name in text.split(",")] if text is not None else None
-    from tilth.recipes.training_classifier import train_and_test
-
-    trained = train_and_test(
-        source, out, base=base, test=test, validation=validation, labelled=labelled,
-        with_labelled=with_labelled, baseline=not no_baseline, text=columns, label=label,
-        loss=loss, seeds=seeds, bootstrap=bootstrap, device=device, overwrite=overwrite,
-        quiet=quiet,
-        training={
-            "epochs": epochs, "batch": batch, "learning_rate": learning_rate, "warmup": warmup,
-            "weight_decay": weight_decay, "dropout": dropout, "evaluate_every": evaluate_every,
-            "label_smoothing": label_smoothing, "max_length": max_length, "precision": precision,
-            "seed": seed,
-        },
-    )  # fmt: skip
-    _show("classifier", trained, as_json=json)
-
-
-def tagger(
-    source: Source,
-    out: OutFolder = None,
-    base: Base = None,
-    test: Test = None,
-    labelled: Labelled = None,
-    with_labelled: WithLabelled = True,
-    no_baseline: NoBaseline = False,
-    validation: ValidationFile = None,
-    text: Annotated[str | None, typer.Option(help="The column of tokens.")] = None,
-    label: Label = None,
-    loss: Loss = "kl",
-    seeds: Seeds = 1,
-    epochs: Epochs = _DEFAULT.epochs,
-    batch: Batch = _DEFAULT.batch,
-    learning_rate: LearningRate = _DEFAULT.learning_rate,
-    warmup: Warmup = _DEFAULT.warmup,
-    weight_decay: WeightDecay = _DEFAULT.weight_decay,
-    dropout: Dropout = _DEFAULT.dropout or 0.0,
-    evaluate_every: EvaluateEvery = _DEFAULT.evaluate_every,
-    label_smoothing: LabelSmoothing = _DEFAULT.label_smoothing,
-    max_length: MaxLength = _DEFAULT.max_length,
-    bootstrap: Bootstrap = 2000,
-    seed: FirstSeed = 0,
-    device: options.Device = "auto",
-    precision: options.TrainingPrecision = "auto",
-    overwrite: options.Overwrite = False,
-    quiet: options.Quiet = False,
-    json: options.Json = False,
-) -> None:
+    """,
+    tags=False,
+)
+tagger = _command(
     """Train a tagger of tokens, such as of names, from IOB2 tags or a teacher's probabilities.
 
     Of a run of tilth augment as tilth train classifier.
 
     [dim]tilth train tagger names.jsonl --test test.jsonl --out runs/tagger[/dim]
-    """
-    from tilth.recipes.training_classifier import train_and_test
-
-    trained = train_and_test(
-        source, out, tags=True, base=base, test=test, validation=validation, labelled=labelled,
-        with_labelled=with_labelled, baseline=not no_baseline, text=text, label=label,
-        loss=loss, seeds=seeds, bootstrap=bootstrap, device=device, overwrite=overwrite,
-        quiet=quiet,
-        training={
-            "epochs": epochs, "batch": batch, "learning_rate": learning_rate, "warmup": warmup,
-            "weight_decay": weight_decay, "dropout": dropout, "evaluate_every": evaluate_every,
-            "label_smoothing": label_smoothing, "max_length": max_length, "precision": precision,
-            "seed": seed,
-        },
-    )  # fmt: skip
-    _show("tagger", trained, as_json=json)
+    """,
+    tags=True,
+)
 
 
 def adapt(
@@ -238,8 +193,8 @@ def adapt(
         float | None,
         typer.Option(help="Highest learning rate; default: 1e-4, for the starters 5e-4."),
     ] = _ADAPTED.learning_rate,
-    warmup: Warmup = _ADAPTED.warmup,
-    weight_decay: WeightDecay = _ADAPTED.weight_decay,
+    warmup: options.Warmup = _ADAPTED.warmup,
+    weight_decay: options.WeightDecay = _ADAPTED.weight_decay,
     masked: Annotated[
         float, typer.Option(help="Share of the tokens that are to be guessed.")
     ] = _ADAPTED.masked,

@@ -22,10 +22,7 @@ def triplet(
         ),
     ],
     out: options.Out,
-    base: Annotated[
-        str,
-        typer.Option("--base", "-b", help="starter, an encoder's folder, or a hub id."),
-    ] = "starter",
+    base: options.EncoderBase = "starter",
     pivot: Annotated[
         str | None,
         typer.Option(
@@ -38,24 +35,19 @@ def triplet(
     margin: Annotated[
         float, typer.Option(help="By how much a partner is to be nearer than the negative.")
     ] = _DEFAULT.margin,
-    epochs: Annotated[float, typer.Option(help="Passes over the pairs.")] = _DEFAULT.epochs,
+    epochs: options.PairEpochs = _DEFAULT.epochs,
     batch: Annotated[
         int, typer.Option(help="Pairs in a step; negatives are looked for among these.")
     ] = _DEFAULT.batch,
-    learning_rate: Annotated[
-        float | None,
-        typer.Option(help="Highest learning rate; default: 2e-5, for the starter encoder 5e-4."),
-    ] = _DEFAULT.learning_rate,
-    warmup: Annotated[
-        float, typer.Option(help="Share of the steps in which it rises.")
-    ] = _DEFAULT.warmup,
-    weight_decay: Annotated[float, typer.Option(help="Of AdamW.")] = _DEFAULT.weight_decay,
+    learning_rate: options.EncoderRate = _DEFAULT.learning_rate,
+    warmup: options.Warmup = _DEFAULT.warmup,
+    weight_decay: options.WeightDecay = _DEFAULT.weight_decay,
     evaluate_every: Annotated[
         int, typer.Option(help="Steps between checkpoints; the best on held-out pairs wins.")
     ] = _DEFAULT.evaluate_every,
     pooling: options.Pooling = None,
-    max_length: Annotated[int | None, typer.Option(help="Tokens read of a text.")] = None,
-    seed: Annotated[int, typer.Option(help="Same pairs, settings and seed, same weights.")] = 0,
+    max_length: options.MaxLength = None,
+    seed: options.PairSeed = 0,
     device: options.Device = "auto",
     precision: options.TrainingPrecision = "auto",
     overwrite: options.Overwrite = False,

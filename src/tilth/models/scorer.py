@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tilth.errors import InputError, TilthError
+from tilth.models.alike import Encoded, batches, encode_texts, takes_types
+from tilth.models.architecture import longest_input
 from tilth.models.device import choose_device, choose_precision
 from tilth.models.encoder import fingerprint_encoder, load_encoder, quietly
 from tilth.models.lm import fingerprint_model
@@ -28,15 +30,11 @@ log = logging.getLogger(__name__)
 COSINE = "cosine:"
 _TOKENS = {"cpu": 4096, "cuda": 65_536}  # of a batch, padding counted
 _PAIRS_AT_ONCE = 16_384  # their token numbers are in memory
-_MULTIPLE = 8  # few shapes, so that few compiled products are kept
-_LONGEST = 512  # tokens of a pair, for a model that names no limit
 _CUT = "%d of %d pairs are longer than the %d tokens that the scorer reads: both texts were cut"
 _STRANGE = (
     "%d of %d pairs are mostly of characters that the scorer does not know: their meaning says "
     "little"
 )
-# Kinds whose first positions stand for padding.
-_SHIFTED = ("roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "longformer", "data2vec-text")
 
 
 class Steps(Protocol):
@@ -191,8 +189,7 @@ class CrossEncoder:
     def __init__(self, model: Any, tokenizer: Any, dtype: torch.dtype) -> None:
         self.model, self.tokenizer, self.dtype = model, tokenizer, dtype
         self.device = torch.device(model.device)
-        self.longest = _longest(model.config, tokenizer)
-        self.padding = {"input_ids": tokenizer.pad_token_id or 0, "token_type_ids": 0}
+        self.longest = longest_input(model.config, tokenizer)
 
     def scores(
         self, first: list[str], second: list[str], progress: Steps | None
@@ -207,12 +204,17 @@ class CrossEncoder:
         cut = strange = 0
         for start in range(0, len(order), _PAIRS_AT_ONCE):
             rows = order[start : start + _PAIRS_AT_ONCE]
-            inputs, too_long = self._tokens([first[i] for i in rows], [second[i] for i in rows])
-            cut += too_long
-            strange += self._strange(inputs)
-            lengths = np.array([len(ids) for ids in inputs["input_ids"]])
-            for some in self._batches(lengths):
-                found[[rows[i] for i in some]] = self._forward(inputs, lengths, some)
+            encoded = encode_texts(
+                self.tokenizer, [(first[i], second[i]) for i in rows], self.longest,
+                with_types=takes_types(self.model, self.tokenizer),
+            )  # fmt: skip
+            cut += encoded.cut
+            strange += self._strange(encoded)
+            for some, batch in batches(
+                encoded, longest=self.longest, padding=self.tokenizer.pad_token_id or 0,
+                device=self.device, batch_tokens=_TOKENS[self.device.type],
+            ):  # fmt: skip
+                found[[rows[i] for i in some]] = self._forward(batch)
                 if progress is not None:
                     progress.advance(len(some))
         if cut:
@@ -221,67 +223,23 @@ class CrossEncoder:
             log.warning(_STRANGE, strange, len(first))
         return 100 * found
 
-    def _tokens(self, first: list[str], second: list[str]) -> tuple[dict[str, Any], int]:
-        """Return the inputs of pairs, and how many were cut."""
-        inputs = dict(self.tokenizer(first, second, return_attention_mask=False, verbose=False))
-        ids = inputs["input_ids"]
-        long = [row for row in range(len(first)) if len(ids[row]) > self.longest]
-        if long:
-            shorter = self.tokenizer(
-                [first[row] for row in long], [second[row] for row in long],
-                return_attention_mask=False, truncation="longest_first", max_length=self.longest,
-            )  # fmt: skip
-            for name, values in shorter.items():
-                for row, value in zip(long, values, strict=True):
-                    inputs[name][row] = value
-        return inputs, len(long)
-
-    def _strange(self, inputs: dict[str, Any]) -> int:
+    def _strange(self, encoded: Encoded) -> int:
         """Count the pairs of which half of the tokens or more are the unknown one."""
         unknown = self.tokenizer.unk_token_id
         if unknown is None:
             return 0
         special = self.tokenizer.num_special_tokens_to_add(pair=True)
-        return sum(
-            2 * ids.count(unknown) >= max(len(ids) - special, 1) for ids in inputs["input_ids"]
-        )
-
-    def _batches(self, lengths: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-        """Yield the rows of each batch; a batch is of one padded length."""
-        padded = -(-lengths // _MULTIPLE) * _MULTIPLE
-        for width in np.unique(padded):
-            rows = np.flatnonzero(padded == width)
-            count = max(1, _TOKENS[self.device.type] // int(width))
-            for start in range(0, len(rows), count):
-                yield rows[start : start + count]
+        starts = np.cumsum(encoded.lengths) - encoded.lengths
+        count = np.add.reduceat(encoded.ids == unknown, starts, dtype=np.int64)  # (pairs,)
+        return int((2 * count >= np.maximum(encoded.lengths - special, 1)).sum())
 
     @torch.inference_mode()
-    def _forward(
-        self, inputs: dict[str, Any], lengths: NDArray[np.int64], rows: NDArray[np.int64]
-    ) -> NDArray[np.float32]:
-        """Return 0 to 1 for some pairs, (rows,)."""
-        # Not beyond what the model reads: its last position need be no multiple.
-        width = min(-(-int(lengths[rows].max()) // _MULTIPLE) * _MULTIPLE, self.longest)
-        batch: dict[str, Tensor] = {}
-        for name, values in inputs.items():
-            padded = np.full((len(rows), width), self.padding.get(name, 0))
-            for i, row in enumerate(rows):
-                padded[i, : lengths[row]] = values[row]
-            batch[name] = torch.from_numpy(padded).to(self.device)  # (rows, width)
-        mask = np.arange(width) < lengths[rows, None]  # (rows, width)
-        batch["attention_mask"] = torch.from_numpy(mask.astype(np.int64)).to(self.device)
+    def _forward(self, batch: dict[str, Tensor]) -> NDArray[np.float32]:
+        """Return 0 to 1 for the pairs of a batch, (pairs,)."""
         with _products(self.device, self.dtype):
             logits = self.model(**batch).logits
-        similarity = torch.sigmoid(logits.float().squeeze(-1))  # (rows,)
+        similarity = torch.sigmoid(logits.float().squeeze(-1))
         return similarity.cpu().numpy()
-
-
-def _longest(config: Any, tokenizer: Any) -> int:
-    """Return how many tokens of a pair the model reads."""
-    positions = getattr(config, "max_position_embeddings", None) or _LONGEST
-    if config.model_type in _SHIFTED:
-        positions -= (config.pad_token_id or 0) + 1
-    return int(min(positions, tokenizer.model_max_length))
 
 
 class Cosines:

@@ -42,7 +42,7 @@ SCALES = {
         teacher="starter-scorer",
         encoder="starter",
         sentences=5_000,
-        training={"epochs": 2.0, "batch": 32},
+        training={"epochs": 2.0, "batch": 32, "max_length": 64},
         smaller="other tasks, 5,000 sentences for each, a bank of millions instead of billions, "
         "and a student smaller than its teacher, which shows more of what sentences are worth; "
         "sentences are drawn from the nearest in the training set's ratio of classes",

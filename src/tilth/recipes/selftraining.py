@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -333,9 +333,9 @@ def _student(
         return run.read_part(0)
 
 
-def measure_trained(classifier: Classifier, task: Task) -> Outcome:
-    """Measure one classifier on the test set."""
-    return _outcome([_counted(task, classifier)])
+def measure_trained(classifiers: Iterable[Classifier], task: Task) -> Outcome:
+    """Measure classifiers on the test set."""
+    return _outcome([_counted(task, classifier) for classifier in classifiers])
 
 
 def _counted(task: Task, classifier: Classifier) -> pa.Table:

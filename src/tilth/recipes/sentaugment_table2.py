@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilth.bank import Bank
+from tilth.models.classifier import Classifier
 from tilth.recipes.selftraining import (
     MEAN,
     NEEDS,
@@ -16,6 +17,7 @@ from tilth.recipes.selftraining import (
     digest,
     label_pool,
     mean_pool,
+    measure_trained,
     open_bank,
     read_tasks,
     result,
@@ -55,10 +57,13 @@ def _train(steps: Steps, board: Board, task: Task, bank: Bank) -> None:
     found = retrieved(steps, task, bank, scale.sentences)
     texts = found["text"].to_pylist()
 
+    def fine_tuned(seed: int) -> Classifier:
+        """Return the base fine-tuned with a seed, which is the teacher of its sentences too."""
+        return teacher_of(steps, task, seed=seed, base=scale.base)
+
     def pool(seed: int) -> Pool:
         """Return the sentences that a seed's teacher labelled."""
-        teacher = teacher_of(steps, task, seed=seed, base=scale.base)
-        return label_pool(steps, f"{task.name}-near-self-{seed}", task, found, teacher)
+        return label_pool(steps, f"{task.name}-near-self-{seed}", task, found, fine_tuned(seed))
 
     def sure(seed: int) -> Rows:
         return pool(seed).draw(task, scale.sentences, "confidence", seed)
@@ -77,7 +82,7 @@ def _train(steps: Steps, board: Board, task: Task, bank: Bank) -> None:
         board.put(name, task.name, students(steps, step, task, make, training, about=about))
 
     size, longer = scale.sentences, dict(scale.training)
-    enter(FINE, "fine", lambda _: (task.train, scale.base), TEACHING)
+    board.put(FINE, task.name, measure_trained(map(fine_tuned, range(steps.seeds)), task))
     enter(ICP, "icp", lambda _: (task.train, adapted()), TEACHING, adapted=size)
     enter(ST, "st", lambda seed: (sure(seed), scale.base), longer, count=size)
     enter(

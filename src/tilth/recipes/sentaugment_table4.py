@@ -50,7 +50,7 @@ def run(steps: Steps) -> Result:
     count = steps.scale.sentences
     for task in tasks:
         teacher = teacher_of(steps, task)
-        board.put(TEACHER, task.name, measure_trained(teacher, task))
+        board.put(TEACHER, task.name, measure_trained([teacher], task))
         near = label_pool(
             steps, f"{task.name}-near", task, retrieved(steps, task, bank, count), teacher
         )

@@ -136,8 +136,8 @@ def _train(
     lm: MaskedLM, texts: Sequence[str], settings: Adaptation, folder: Path, *, quiet: bool
 ) -> pa.Table:
     """Train in place; return the mean loss up to each checkpoint."""
-    rows = _encoded(lm, texts, settings)
     bfloat16 = choose_precision(settings.precision, lm.model.device) is torch.bfloat16
+    rows = _encoded(lm, texts, settings, bfloat16=bfloat16)
     steps = settings.steps(len(rows))
     model: Any = lm.model
     if hasattr(model, "sparse_prediction"):  # ModernBERT's: logits of hidden tokens only
@@ -161,7 +161,9 @@ def _train(
     return pa.table({"step": list(losses), "loss": list(losses.values())})
 
 
-def _encoded(lm: MaskedLM, texts: Sequence[str], settings: Adaptation) -> EncodedRows:
+def _encoded(
+    lm: MaskedLM, texts: Sequence[str], settings: Adaptation, *, bfloat16: bool
+) -> EncodedRows:
     limit = min(settings.max_length, lm.max_length)
     ids = Gathered(np.int32)
     for chunk in _chunks(texts):
@@ -169,7 +171,7 @@ def _encoded(lm: MaskedLM, texts: Sequence[str], settings: Adaptation) -> Encode
         ids.add_flat(found.ids, found.lengths)
     nothing = np.empty((len(texts), 0), np.float32)  # the masks say what is wanted
     pad = int(lm.tokenizer.pad_token_id or 0)
-    return EncodedRows(ids.ragged(), None, None, nothing, None, pad, limit)
+    return EncodedRows(ids.ragged(), None, None, nothing, None, pad, limit, bfloat16)
 
 
 def _masked(lm: MaskedLM, rows: EncodedRows, settings: Adaptation) -> MaskedRows:

@@ -24,7 +24,9 @@ log = logging.getLogger(__name__)
 
 Batch = dict[str, torch.Tensor]
 TARGETS, WEIGHTS, PLACES = "targets", "weights", "places"
-_LENGTHS = 8  # padded lengths are multiples of it: few shapes, each of which is prepared once
+# Padded lengths are multiples of it in bfloat16: few shapes, each of which is prepared once. In
+# float32 a shape costs nothing, and padding does.
+_LENGTHS = 8
 _TEXTS_AT_ONCE = 10_000
 
 
@@ -89,6 +91,7 @@ class EncodedRows(Dataset[Batch]):
         weights: of the answers, 1 on average; None: all the same. # (answers,)
         pad: the id that fills up.
         limit: the most ids of a row.
+        bfloat16: whether they are for passes in bfloat16.
     """
 
     ids: Ragged
@@ -98,6 +101,7 @@ class EncodedRows(Dataset[Batch]):
     weights: NDArray[np.float32] | None
     pad: int
     limit: int
+    bfloat16: bool
 
     def __len__(self) -> int:
         """Return the pieces of work."""
@@ -106,7 +110,8 @@ class EncodedRows(Dataset[Batch]):
     def __getitem__(self, rows: Sequence[int]) -> Batch:
         """Return some rows as a batch."""
         lengths = [int(self.ids.starts[row + 1] - self.ids.starts[row]) for row in rows]
-        width = min(-(-max(lengths) // _LENGTHS) * _LENGTHS, max(self.limit, *lengths))
+        multiple = _LENGTHS if self.bfloat16 else 1
+        width = min(-(-max(lengths) // multiple) * multiple, max(self.limit, *lengths))
         ids = np.full((len(rows), width), self.pad, np.int64)
         mask = np.zeros((len(rows), width), np.int64)
         types = None if self.types is None else np.zeros((len(rows), width), np.int64)
@@ -157,7 +162,7 @@ class LikeLengths(Sampler[list[int]]):
             yield rows.tolist()
 
 
-def encode(classifier: Classifier, rows: Rows) -> EncodedRows:
+def encode(classifier: Classifier, rows: Rows, *, bfloat16: bool) -> EncodedRows:
     """Tokenise rows as a classifier reads them; texts that are too long are cut.
 
     Of rows of tokens that are too long, windows are made instead; each token is in one of them.
@@ -197,4 +202,5 @@ def encode(classifier: Classifier, rows: Rows) -> EncodedRows:
         None if weights is None else (weights / weights.mean()).astype(np.float32),
         int(tokenizer.pad_token_id or 0),
         limit,
+        bfloat16,
     )

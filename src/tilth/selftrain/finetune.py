@@ -123,7 +123,7 @@ def fit(
     if settings.learning_rate is None:
         settings = settings.for_base(classifier.name)
     bfloat16 = choose_precision(settings.precision, classifier.device) is torch.bfloat16
-    encoded = encode(classifier, train)
+    encoded = encode(classifier, train, bfloat16=bfloat16)
     measure = None
     if validation is not None and len(validation):
         measure = _measure(classifier, validation, bfloat16=bfloat16)
@@ -175,7 +175,7 @@ def _train(
 
 def _measure(classifier: Classifier, rows: Rows, *, bfloat16: bool) -> Measure:
     """Return a function that measures a classifier on rows, which are tokenised once."""
-    encoded = encode(classifier, rows)
+    encoded = encode(classifier, rows, bfloat16=bfloat16)
     order = np.argsort(encoded.ids.lengths, kind="stable")
     batches = [
         encoded[order[start : start + _VALIDATION_BATCH].tolist()]
