@@ -104,6 +104,18 @@ def test_tokens_with_tags() -> None:
     assert examples.labels.members == [(0, 1), (), (0,)]
 
 
+def test_some_rows() -> None:
+    some = read_examples(TOKENS).select([2, 1])
+    assert some.texts == [("New York",), ("It rained",)]
+    assert some.tokens == [["New", "York"], ["It", "rained"]]
+    assert some.labels is not None
+    assert some.labels.values == [TOKENS[2]["tags"], TOKENS[1]["tags"]]
+    assert (some.labels.classes, some.labels.members) == (["LOC"], [(0,), ()])
+    single = read_examples(SINGLE)
+    again = single.select(range(len(single)))
+    assert again == single
+
+
 def test_tags_of_other_schemes_and_as_numbers_with_names() -> None:
     rows = [{"words": ["a", "b", "c"], "ner_tags": ["S-PER", "B-ORG", "E-ORG"]}]
     labels = read_examples(rows).labels

@@ -372,3 +372,33 @@ def test_a_teacher_of_other_labels_or_with_settings_of_its_training_is_refused(
         made(bank, several_classes, tmp_path / "run", train=rows)
     with pytest.raises(InputError, match="is finished, it is not trained: leave seeds"):
         made(bank, teachers, tmp_path / "run", seeds=2)
+
+
+def test_seeds_are_checked_before_anything_is_searched(
+    bank: Bank, base: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="seeds is 0"):
+        made(bank, {"class": base}, tmp_path / "run", seeds=0)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_teacher_that_names_no_labels_means_them_by_number(
+    bank: Bank, base: str, tmp_path: Path
+) -> None:
+    teacher = new_classifier(base, kind="class", labels=["LABEL_0", "LABEL_1", "LABEL_2"], seed=3)
+    teacher.save(tmp_path / "teacher")
+    numbers = {"animal": 0, "none": 1, "water": 2}
+    rows = [{"text": row["text"], "label": numbers[row["label"]]} for row in classed(60)]
+    found = made(bank, {"class": str(tmp_path / "teacher")}, tmp_path / "run", train=rows)
+    assert found.results["labels"] == ["0", "1", "2"]
+
+
+def test_a_class_that_the_teacher_never_gives_is_told(
+    bank: Bank, base: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    teacher = new_classifier(base, kind="class", labels=LABELS["class"], seed=3)
+    with torch.no_grad():
+        teacher.model.get_submodule("classifier").bias[2] = -1e4
+    teacher.save(tmp_path / "teacher")
+    made(bank, {"class": str(tmp_path / "teacher")}, tmp_path / "run")
+    assert "'water': the teacher labels none of those that were found so" in caplog.text

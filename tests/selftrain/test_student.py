@@ -14,6 +14,7 @@ from tests.selftrain.labelled import classed, several, tagged
 from tests.tiny import save_encoder
 from tilth.errors import InputError
 from tilth.models.classifier import Classifier, load_classifier
+from tilth.selftrain.reading import Columns, read_to_train
 from tilth.selftrain.student import train_classifier, train_tagger
 
 QUICK: dict[str, Any] = {
@@ -54,6 +55,17 @@ def test_a_classifier_from_a_file_and_its_run(base: str, tmp_path: Path) -> None
     run = json.loads((out / "run.json").read_text())
     assert run["resolved"]["sources"] == {"train": str(path)}
     assert run["settings"]["loss"] == "kl"
+
+
+def test_probabilities_of_a_curated_set_are_learnt(tmp_path: Path) -> None:
+    rows = soft(30)
+    (tmp_path / "run.json").write_text("{}")
+    rows.remove_columns("probabilities").save_to_disk(tmp_path / "dataset")
+    rows.save_to_disk(tmp_path / "curated")
+    found, _ = read_to_train(
+        str(tmp_path), None, None, Columns(), tags=False, hard=False, labels=None, seed=0
+    )
+    assert 0 < np.asarray(found.targets).min() < np.asarray(found.targets).max() < 1
 
 
 def test_several_classes_and_pairs(base: str) -> None:

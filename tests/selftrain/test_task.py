@@ -3,13 +3,14 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.selftrain.labelled import classed, several, tagged
 from tests.tiny import write_lines
 from tilth.errors import InputError
+from tilth.models.classifier import Classifier
 from tilth.selftrain.reading import Columns
 from tilth.selftrain.task import Task, read_task
 
@@ -19,9 +20,11 @@ def write(path: Path, rows: list[dict[str, Any]]) -> str:
 
 
 def read(train: Any, test: Any = None, validation: Any = None, **columns: Any) -> Task:
-    labels = columns.pop("labels", None)
-    seed = columns.pop("seed", 0)
-    return read_task(train, test, validation, Columns(**columns), labels=labels, seed=seed)
+    labels, seed = columns.pop("labels", None), columns.pop("seed", 0)
+    teacher: Any = None
+    if labels is not None:
+        teacher = Classifier(cast("Any", None), cast("Any", None), "class", labels, "teacher", 64)
+    return read_task(train, test, validation, Columns(**columns), teacher=teacher, seed=seed)
 
 
 def test_the_sets_of_a_task() -> None:
@@ -29,7 +32,8 @@ def test_the_sets_of_a_task() -> None:
     assert task.validation is not None
     assert task.test is not None
     assert (len(task.rows), len(task.validation), len(task.test)) == (54, 6, 30)
-    assert len(task.examples) == 60
+    assert [texts for texts in task.examples.texts if texts in task.validation.texts] == []
+    assert len(task.examples) == 54  # queries are made of what is trained on
     assert task.left_out == {
         "test set": [row["text"] for row in classed(30, seed=9)],
         "validation set": [text for (text,) in task.validation.texts],
@@ -50,6 +54,15 @@ def test_columns_and_labels_are_taken() -> None:
                 text="said", label="is", labels=["water", "none", "animal", "other"])  # fmt: skip
     assert task.rows.labels == ["water", "none", "animal", "other"]
     assert task.rows.texts[0] != ("x",)
+
+
+def test_labels_without_names_are_numbers() -> None:
+    numbers = {"animal": 0, "none": 1, "water": 2}
+    rows = [{"text": row["text"], "label": numbers[row["label"]]} for row in classed(60)]
+    assert read(rows, labels=["LABEL_0", "LABEL_1", "LABEL_2"]).rows.labels == ["0", "1", "2"]
+    named = [{**row, "label": f"LABEL_{row['label']}"} for row in rows]
+    labels = ["LABEL_2", "LABEL_1", "LABEL_0"]
+    assert read(named, labels=labels).rows.labels == labels
 
 
 def test_pairs_are_refused(tmp_path: Path) -> None:

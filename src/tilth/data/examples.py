@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -69,6 +69,15 @@ class Examples:
         """Return the number of rows."""
         return len(self.texts)
 
+    def select(self, rows: Sequence[int]) -> Examples:
+        """Return some of the rows, in the order of their places; classes are those that occur."""
+        return replace(
+            self,
+            texts=[self.texts[row] for row in rows],
+            tokens=None if self.tokens is None else [self.tokens[row] for row in rows],
+            labels=None if self.labels is None else self.labels.select(rows),
+        )
+
 
 def read_examples(
     source: Source,
@@ -102,7 +111,7 @@ def read_examples(
         >>> examples.texts, examples.labels.classes
         ([('Rain.',), ('Two all.',)], ['sport', 'weather'])
     """
-    source = _curated(source)
+    source = curated_of(source)
     dataset, name = open_rows(source, split)
     if not len(dataset):
         raise InputError(f"{name}the set has no rows: give one with labelled texts")
@@ -135,7 +144,7 @@ def read_examples(
     return Examples(texts, tokens, labels, columns, label_column)
 
 
-def _curated(source: Source) -> Source:
+def curated_of(source: Source) -> Source:
     """Return the place of a run's curated set, as training takes it too."""
     if isinstance(source, str | Path):
         folder = Path(source).expanduser()

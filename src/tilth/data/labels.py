@@ -39,6 +39,17 @@ class Labels:
     classes: list[Class]
     members: list[tuple[int, ...]]
 
+    def select(self, rows: Sequence[int]) -> Labels:
+        """Return the labels of some rows."""
+        there = sorted({place for row in rows for place in self.members[row]})
+        now = {before: place for place, before in enumerate(there)}
+        return Labels(
+            self.kind,
+            [self.values[row] for row in rows],
+            [self.classes[place] for place in there],
+            [tuple(now[place] for place in self.members[row]) for row in rows],
+        )
+
 
 def read_labels(column: pa.ChunkedArray, feature: Any, name: str, where: Where) -> Labels:
     """Read a column with a label, or a list of labels, a row.

@@ -16,7 +16,6 @@ from tilth.errors import InputError
 if TYPE_CHECKING:
     from tilth.models.classifier import Classifier
 
-_UNNAMED = re.compile(r"LABEL_(\d+)")  # what transformers calls labels without names
 _TAG = re.compile(r"O|[BIESLU]-\S.*")
 _SHOWN = 8
 
@@ -94,17 +93,9 @@ def gold_of(classifier: Classifier, examples: Examples, where: Callable[[int], s
 
 
 def names_in(classifier: Classifier, examples: Examples) -> list[str]:
-    """Return a classifier's labels as the rows call them.
-
-    That is, as they are; but where a model names none (`LABEL_0`), and the rows do not say so
-    either, rows mean them by number.
-    """
+    """Return a classifier's labels as the rows call them; see `Classifier.labels_among`."""
     assert examples.labels is not None
-    numbers = [_UNNAMED.fullmatch(name) for name in classifier.labels]
-    known = {str(value) for value in examples.labels.classes} & set(classifier.labels)
-    if known or not all(numbers):
-        return classifier.labels
-    return [found[1] for found in numbers if found]
+    return classifier.labels_among(examples.labels.classes)
 
 
 def check_kind(classifier: Classifier, measured: Literal["classify", "tag"]) -> None:

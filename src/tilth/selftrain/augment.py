@@ -6,7 +6,7 @@ import json
 import logging
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -41,7 +41,7 @@ from tilth.selftrain.rows import Rows
 from tilth.selftrain.select import Selection, select
 from tilth.selftrain.settings import Finetuning
 from tilth.selftrain.task import Task, read_task
-from tilth.selftrain.teacher import train_teacher
+from tilth.selftrain.teacher import check_seeds, train_teacher
 from tilth.selftrain.words import learn_words
 
 if TYPE_CHECKING:
@@ -165,10 +165,9 @@ def augment_to_run(
     settings = settings_of(
         Finetuning, {"precision": asked.precision, "seed": asked.seed, **(training or {})}
     )
-    task = read_task(
-        train, test, validation, columns, seed=asked.seed,
-        labels=None if finished is None else finished.labels,
-    )  # fmt: skip
+    task = read_task(train, test, validation, columns, seed=asked.seed, teacher=finished)
+    if finished is not None:
+        finished = replace(finished, labels=task.rows.labels)
     if finished is not None and finished.kind != task.rows.kind:
         raise InputError(
             f"teacher {finished.name!r} gives {_GIVES[finished.kind]}, the training set has "
@@ -179,6 +178,7 @@ def augment_to_run(
             f"teacher {finished.name!r} is finished, it is not trained: leave seeds and settings "
             "of its training out, or give a base"
         )
+    check_seeds(seeds, task.validation)
     if isinstance(teacher, str) and finished is None and not (out / TEACHER / "run.json").exists():
         # A base that cannot be trained is refused before anything is searched.
         new_classifier(teacher, kind=task.rows.kind, labels=task.rows.labels, device="cpu")
@@ -270,6 +270,16 @@ def _complete(
             f"({'; '.join(f'{count:,}: {why}' for why, count in selection.counts().items())}): "
             "lower --floor, or train a better teacher"
         )
+    empty = [
+        repr(name) if name else "rows without any"
+        for name, got in zip(selection.classes, selection.got, strict=True)
+        if not got and selection.shortfall.get(name)
+    ]
+    if empty:
+        log.warning(
+            "no sentence is kept of %s: the teacher labels none of those that were found so; more "
+            "--candidates or --query per-sentence may find some", ", ".join(empty),
+        )  # fmt: skip
     scores = measure(classifier, task) if measure is not None else {}
     write_set(run, Labelled(task, hits, labels, given, selection), bank, scores)
 

@@ -135,7 +135,8 @@ class Study:
                 self._found.clear()
             parts = {"test": task.test, "validation": task.validation}
             self._found[key] = retrieve(
-                self.bank, task.some(places), kind=system.query, count=system.top * len(places),
+                self.bank, task.examples.select(places.tolist()), kind=system.query,
+                count=system.top * len(places),
                 without={name: [text for (text,) in rows.texts] for name, rows in parts.items()},
             )  # fmt: skip
         return self._found[key]

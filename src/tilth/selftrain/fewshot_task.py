@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tilth.data.examples import Examples, read_examples
+from tilth.data.examples import Examples
 from tilth.errors import InputError
 from tilth.selftrain.draws import draw, draw_validation
 from tilth.selftrain.rows import Rows, rows_of
@@ -43,16 +43,6 @@ class Task:
             self.train, settings.per_class, sentences=settings.sentences,
             seed=settings.seed + number, without={*self.validation.texts, *self.test.texts},
         )  # fmt: skip
-
-    def some(self, places: NDArray[np.int64]) -> Examples:
-        """Return some of the examples."""
-        assert self.examples.labels is not None  # they were asked for
-        values = self.examples.labels.values
-        if self.examples.tokens is not None:
-            tokens = self.examples.tokens
-            return read_examples([{"tokens": tokens[row], "tags": values[row]} for row in places])
-        texts = self.examples.texts
-        return read_examples([{"text": texts[row][0], "label": values[row]} for row in places])
 
 
 def make_task(examples: Examples, validation: Rows, test: Rows, settings: FewShot) -> Task:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilth.data.examples import Examples, Source, open_rows, read_examples
+from tilth.data.examples import Examples, Source, curated_of, open_rows, read_examples
 from tilth.data.labels import class_names
 from tilth.data.origin import origin_of
 from tilth.data.stored import folder_configs, load_folder
@@ -122,6 +122,7 @@ def read_to_train(
 
 
 def _read(source: Source, columns: Columns, split: str, *, tags: bool) -> _Read:
+    source = curated_of(source)
     where = partial(_origin, source, split)
     examples = read_examples(source, text=columns.text, label=columns.label, split=split)
     assert examples.labels is not None  # they are asked for

@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilth.data.examples import Examples, Source, read_examples
 from tilth.data.origin import origin_of
 from tilth.errors import InputError
 from tilth.selftrain.reading import Columns, read_to_train
 from tilth.selftrain.rows import Rows, rows_of
+
+if TYPE_CHECKING:
+    from tilth.models.classifier import Classifier
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +28,7 @@ class Task:
     """A task as its sets say it.
 
     Attributes:
-        examples: the whole training set, of which queries are made.
+        examples: the training set without validation rows, of which queries are made.
         rows: what the teacher is trained on.
         validation: what its best weights are chosen with; None: too few rows.
         test: what it is measured on; None: nothing.
@@ -53,7 +56,7 @@ def read_task(
     validation: Source | None,
     columns: Columns,
     *,
-    labels: Sequence[str] | None,
+    teacher: Classifier | None,
     seed: int,
 ) -> Task:
     """Read and check the sets of a task.
@@ -63,7 +66,7 @@ def read_task(
         test: a labelled set that is measured on; None: nothing is.
         validation: a labelled set that weights are chosen with; None: a tenth of `train`.
         columns: of all of them.
-        labels: those a teacher gives, in its order; None: those of `train`.
+        teacher: whose labels the rows get, in its order; None: those of `train`.
         seed: of the split.
 
     Raises:
@@ -79,7 +82,8 @@ def read_task(
     assert examples.labels is not None  # they are asked for
     rows, chosen = read_to_train(
         train, validation, None, columns, tags=examples.labels.kind == "tags", hard=False,
-        labels=labels, seed=seed,
+        labels=None if teacher is None else teacher.labels_among(examples.labels.classes),
+        seed=seed,
     )  # fmt: skip
     tested = None
     if test is not None:
@@ -89,6 +93,11 @@ def read_task(
             refuse_same("test", test, tested.texts, "validation", validation, chosen.texts)
     if validation is not None and chosen is not None:
         refuse_same("validation", validation, chosen.texts, "training", train, examples.texts)
+    if chosen is not None:
+        held = set(chosen.texts)
+        examples = examples.select([
+            row for row, texts in enumerate(examples.texts) if texts not in held
+        ])  # fmt: skip
     return Task(examples, rows, chosen, tested)
 
 

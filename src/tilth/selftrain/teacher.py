@@ -68,10 +68,7 @@ def train_teacher(
     """
     settings = settings.for_base(base)
     refuse_several(device)
-    if type(seeds) is not int or seeds < 1:
-        raise InputError(f"seeds is {seeds!r}: it is a whole number, at least 1")
-    if seeds > 1 and (validation is None or not len(validation)):
-        raise InputError("several seeds need validation rows, to choose the best: give some")
+    check_seeds(seeds, validation)
     several = [replace(settings, seed=settings.seed + place) for place in range(seeds)]
     first = _new(train, base, settings, device)
     if out is None:
@@ -97,6 +94,14 @@ def train_teacher(
         if run.missing() or not (run.path / MODEL / "config.json").is_file():
             _complete(run, train, validation, base, several, device, quiet=quiet)
     return load_classifier(str(run.path), device=device)
+
+
+def check_seeds(seeds: int, validation: Rows | None) -> None:
+    """Refuse a number of trainings that is none, or several without rows to choose with."""
+    if type(seeds) is not int or seeds < 1:
+        raise InputError(f"seeds is {seeds!r}: it is a whole number, at least 1")
+    if seeds > 1 and (validation is None or not len(validation)):
+        raise InputError("several seeds need validation rows, to choose the best: give some")
 
 
 def _new(rows: Rows, base: str, settings: Finetuning, device: str) -> Classifier:
