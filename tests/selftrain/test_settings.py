@@ -70,9 +70,11 @@ def test_the_starters_have_learning_rates_of_their_own() -> None:
     ("settings", "rows", "steps", "every"),
     [
         (Finetuning(), 1600, 300, 30),  # ten times
+        (Finetuning(), 300, 200, 19),  # of few rows more passes
+        (Finetuning(), 40, 60, 3),  # but 20 at most
         (Finetuning(epochs=50), 160, 500, 10),  # each epoch
         (Finetuning(epochs=0.5), 17, 1, 1),
-        (Finetuning(batch=4, evaluate_every=7), 17, 15, 7),
+        (Finetuning(batch=4, evaluate_every=7, epochs=3), 17, 15, 7),
         (Finetuning(batch=1000, epochs=1), 10, 1, 1),
     ],
 )

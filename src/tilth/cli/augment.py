@@ -96,7 +96,10 @@ def augment(
     label: options.Label = None,
     epochs: Annotated[
         float | None,
-        typer.Option(help="Passes of the teacher over TRAIN; default 3.", show_default=False),
+        typer.Option(
+            help="Passes of the teacher over TRAIN; default: 3, of few rows up to 20 for 200 steps.",
+            show_default=False,
+        ),
     ] = None,
     batch: Annotated[
         int | None, typer.Option(help="Rows in a step; default 16.", show_default=False)

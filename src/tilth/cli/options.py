@@ -86,6 +86,12 @@ Label = Annotated[
 EncoderBase = Annotated[
     str, typer.Option("--base", "-b", help="starter, an encoder's folder, or a hub id.")
 ]
+Epochs = Annotated[
+    float | None,
+    typer.Option(
+        "--epochs", help="Passes over the rows; default: 3, of few rows up to 20 for 200 steps."
+    ),
+]
 PairEpochs = Annotated[float, typer.Option("--epochs", help="Passes over the pairs.")]
 EncoderRate = Annotated[
     float | None,

@@ -78,7 +78,6 @@ Loss = Annotated[
 Seeds = Annotated[
     int, typer.Option(help="Trainings, each with its seed, of which the best is kept.")
 ]
-Epochs = Annotated[float, typer.Option(help="Passes over the rows.")]
 Batch = Annotated[int, typer.Option(help="Rows in a step.")]
 LearningRate = Annotated[
     float | None,
@@ -119,7 +118,7 @@ def _command(described: str, *, tags: bool) -> Callable[..., None]:
         label: options.Label = None,
         loss: Loss = "kl",
         seeds: Seeds = 1,
-        epochs: Epochs = _DEFAULT.epochs,
+        epochs: options.Epochs = _DEFAULT.epochs,
         batch: Batch = _DEFAULT.batch,
         learning_rate: LearningRate = _DEFAULT.learning_rate,
         warmup: options.Warmup = _DEFAULT.warmup,

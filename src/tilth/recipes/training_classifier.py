@@ -291,7 +291,7 @@ def _alone(settings: Finetuning, retrieved: int, labelled: int) -> dict[str, Any
     """
     steps, every = settings.steps(retrieved)
     passes = steps / -(-labelled // settings.batch)
-    epochs = round(max(settings.epochs, min(passes, _MOST_EPOCHS)), 2)
+    epochs = round(max(settings.passes(labelled), min(passes, _MOST_EPOCHS)), 2)
     own, _ = replace(settings, epochs=epochs).steps(labelled)
     return {"epochs": epochs, "evaluate_every": min(every, own)}
 

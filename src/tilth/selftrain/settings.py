@@ -18,6 +18,8 @@ _STARTER_RATES = {"starter": 3e-4, "starter-scorer": 1e-4, "starter-small": 5e-4
 # The rate of Gururangan et al. 2020 for the texts of a task; the paper names none.
 _ADAPTING_RATE = 1e-4
 _EVALUATIONS = 10
+# The paper's passes over a whole set. A few hundred rows would hardly move a base in as many.
+_EPOCHS, _STEPS, _MOST_EPOCHS = 3.0, 200, 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,8 @@ class Finetuning:
     """How a classifier or tagger is trained; the defaults are the SentAugment paper's.
 
     Attributes:
-        epochs: passes over the rows.
+        epochs: passes over the rows. None: the paper's 3; of few rows more, up to 20, so that there
+            are 200 steps.
         batch: rows in a step.
         learning_rate: the highest; AdamW, falling linearly to 0. None: the paper's 1e-5, but
             3e-4, 1e-4 and 5e-4 for starter, starter-scorer and starter-small.
@@ -43,7 +46,7 @@ class Finetuning:
         Du et al. 2021, section 3, "Fine-tuning the student model"; the warm-up is RoBERTa's.
     """
 
-    epochs: float = 3.0
+    epochs: float | None = None
     batch: int = 16
     learning_rate: float | None = None
     warmup: float = 0.06
@@ -71,10 +74,16 @@ class Finetuning:
             return self
         return replace(self, learning_rate=_STARTER_RATES.get(began_as(base), _PAPER_RATE))
 
+    def passes(self, rows: int) -> float:
+        """Return the passes over so many rows."""
+        if self.epochs is not None:
+            return self.epochs
+        return max(_EPOCHS, min(_STEPS / -(-rows // self.batch), _MOST_EPOCHS))
+
     def steps(self, rows: int) -> tuple[int, int]:
         """Return the steps of the whole training and those between two measurements."""
         epoch = -(-rows // self.batch)
-        steps = max(1, round(epoch * self.epochs))
+        steps = max(1, round(epoch * self.passes(rows)))
         every = self.evaluate_every or min(epoch, max(1, steps // _EVALUATIONS))
         return steps, every
 
@@ -147,15 +156,15 @@ def began_as(base: str) -> str:
     return base
 
 
-# Fields whose default is none may be none.
-_OPTIONAL = ("learning_rate", "dropout", "evaluate_every", "max_length")
+def _may_be_none(settings: Any, name: str) -> bool:
+    return name == "dropout" or type(settings).__dataclass_fields__[name].default is None
 
 
 def _check_fractions(settings: Any, bounds: Mapping[str, tuple[float, float | None, bool]]) -> None:
     """Check numbers against least, most (excluded), and whether the least is excluded too."""
     for name, (low, high, above) in bounds.items():
         value = getattr(settings, name)
-        if value is None and name in _OPTIONAL:
+        if value is None and _may_be_none(settings, name):
             continue
         right = isinstance(value, int | float) and math.isfinite(value)
         if not right or value < low or (above and value == low) or (high and value >= high):
@@ -167,7 +176,7 @@ def _check_fractions(settings: Any, bounds: Mapping[str, tuple[float, float | No
 def _check_whole(settings: Any, least: Mapping[str, int]) -> None:
     for name, low in least.items():
         value = getattr(settings, name)
-        if value is None and name in _OPTIONAL:
+        if value is None and _may_be_none(settings, name):
             continue
         if type(value) is not int or value < low:
             raise InputError(f"{name} is {value!r}: it is a whole number, at least {low}")
