@@ -97,7 +97,7 @@ def augment(
     epochs: Annotated[
         float | None,
         typer.Option(
-            help="Passes of the teacher over TRAIN; default: 3, of few rows up to 20 for 200 steps.",
+            help="Passes of the teacher over TRAIN; default: 3, of few rows up to 20.",
             show_default=False,
         ),
     ] = None,

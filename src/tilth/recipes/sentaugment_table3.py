@@ -144,13 +144,13 @@ RECIPE = Recipe(
             base="starter-small",
             encoder="starter",
             training={
-                "seeds": 2, "best": 1, "epochs": 30, "student_epochs": 5, "labelled": 100,
+                "seeds": 2, "best": 2, "epochs": 30, "student_epochs": 5, "labelled": 100,
                 "max_length": 64,
             },
             smaller="starter-small (6.9M parameters) for RoBERTa-large, a bank of millions instead "
-            "of billions, 2 trainings for 10 of which the best counts for 3, 30 epochs for 50, of "
-            "students 5; the teacher labels 100 of the 1,000 sentences for each row, and of these "
-            "10 are drawn in the draw's ratio of classes; ncbi-disease for CoNLL",
+            "of billions, the mean of 2 trainings for that of the best 3 of 10, 30 epochs for 50, "
+            "of students 5; the teacher labels 100 of the 1,000 sentences for each row, and of "
+            "these 10 are drawn in the draw's ratio of classes; ncbi-disease for CoNLL",
         ),
         "paper": Scale(
             base="FacebookAI/roberta-large",
