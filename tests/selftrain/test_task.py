@@ -3,14 +3,13 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from tests.selftrain.labelled import classed, several, tagged
 from tests.tiny import write_lines
 from tilth.errors import InputError
-from tilth.models.classifier import Classifier
 from tilth.selftrain.reading import Columns
 from tilth.selftrain.task import Task, read_task
 
@@ -20,11 +19,9 @@ def write(path: Path, rows: list[dict[str, Any]]) -> str:
 
 
 def read(train: Any, test: Any = None, validation: Any = None, **columns: Any) -> Task:
-    labels, seed = columns.pop("labels", None), columns.pop("seed", 0)
-    teacher: Any = None
-    if labels is not None:
-        teacher = Classifier(cast("Any", None), cast("Any", None), "class", labels, "teacher", 64)
-    return read_task(train, test, validation, Columns(**columns), teacher=teacher, seed=seed)
+    labels = columns.pop("labels", None)
+    seed = columns.pop("seed", 0)
+    return read_task(train, test, validation, Columns(**columns), labels=labels, seed=seed)
 
 
 def test_the_sets_of_a_task() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -17,6 +17,7 @@ Class: TypeAlias = "str | int"
 
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
 # IOB1, IOB2, BIOES and BILOU write no other tags.
+_UNNAMED = re.compile(r"LABEL_(\d+)")  # what transformers calls labels without names
 _TAG = re.compile(r"O|[BIESLU]-\S.*")
 
 
@@ -49,6 +50,22 @@ class Labels:
             [self.classes[place] for place in there],
             [tuple(now[place] for place in self.members[row]) for row in rows],
         )
+
+
+def labels_among(labels: Sequence[str], classes: Iterable[Class]) -> list[str]:
+    """Return the labels of a model as a set with some classes calls them.
+
+    That is, as they are; but where a model names none (`LABEL_0`), and the set does not say so
+    either, it means them by number.
+
+    Example:
+        >>> labels_among(["LABEL_0", "LABEL_1"], [0, 1])
+        ['0', '1']
+    """
+    numbers = [_UNNAMED.fullmatch(name) for name in labels]
+    if set(map(str, classes)) & set(labels) or not all(numbers):
+        return list(labels)
+    return [found[1] for found in numbers if found]
 
 
 def read_labels(column: pa.ChunkedArray, feature: Any, name: str, where: Where) -> Labels:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilth.data.examples import Examples, Source, read_examples
+from tilth.data.labels import labels_among
 from tilth.data.origin import origin_of
 from tilth.errors import InputError
 
@@ -93,9 +94,9 @@ def gold_of(classifier: Classifier, examples: Examples, where: Callable[[int], s
 
 
 def names_in(classifier: Classifier, examples: Examples) -> list[str]:
-    """Return a classifier's labels as the rows call them; see `Classifier.labels_among`."""
+    """Return a classifier's labels as the rows call them; see `labels_among`."""
     assert examples.labels is not None
-    return classifier.labels_among(examples.labels.classes)
+    return labels_among(classifier.labels, examples.labels.classes)
 
 
 def check_kind(classifier: Classifier, measured: Literal["classify", "tag"]) -> None:

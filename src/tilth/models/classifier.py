@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -36,7 +35,6 @@ __all__ = [
 Kind: TypeAlias = Literal["class", "multi", "tags"]
 STARTERS = {"starter": "encoder", "starter-small": "small", "starter-scorer": "scorer"}
 _WRITERS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
-_UNNAMED = re.compile(r"LABEL_(\d+)")  # what transformers calls labels without names
 _PROBLEMS = {"class": "single_label_classification", "multi": "multi_label_classification"}
 
 
@@ -67,17 +65,6 @@ class Classifier:
     def device(self) -> torch.device:
         """Where the weights are."""
         return torch.device(self.model.device)
-
-    def labels_among(self, classes: Iterable[Any]) -> list[str]:
-        """Return the labels as a set with some classes calls them.
-
-        That is, as they are; but where a model names none (`LABEL_0`), and the set does not say so
-        either, it means them by number.
-        """
-        numbers = [_UNNAMED.fullmatch(name) for name in self.labels]
-        if set(map(str, classes)) & set(self.labels) or not all(numbers):
-            return self.labels
-        return [found[1] for found in numbers if found]
 
     def save(self, folder: Path) -> None:
         """Save model and tokenizer as a transformers folder, weights as safetensors."""

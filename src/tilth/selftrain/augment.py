@@ -165,7 +165,14 @@ def augment_to_run(
     settings = settings_of(
         Finetuning, {"precision": asked.precision, "seed": asked.seed, **(training or {})}
     )
-    task = read_task(train, test, validation, columns, seed=asked.seed, teacher=finished)
+    task = read_task(
+        train,
+        test,
+        validation,
+        columns,
+        seed=asked.seed,
+        labels=None if finished is None else finished.labels,
+    )
     if finished is not None:
         finished = replace(finished, labels=task.rows.labels)
     if finished is not None and finished.kind != task.rows.kind:

@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilth.data.examples import Examples, Source, read_examples
+from tilth.data.labels import labels_among
 from tilth.data.origin import origin_of
 from tilth.errors import InputError
 from tilth.selftrain.reading import Columns, read_to_train
 from tilth.selftrain.rows import Rows, rows_of
-
-if TYPE_CHECKING:
-    from tilth.models.classifier import Classifier
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +54,7 @@ def read_task(
     validation: Source | None,
     columns: Columns,
     *,
-    teacher: Classifier | None,
+    labels: Sequence[str] | None,
     seed: int,
 ) -> Task:
     """Read and check the sets of a task.
@@ -66,7 +64,7 @@ def read_task(
         test: a labelled set that is measured on; None: nothing is.
         validation: a labelled set that weights are chosen with; None: a tenth of `train`.
         columns: of all of them.
-        teacher: whose labels the rows get, in its order; None: those of `train`.
+        labels: those a teacher gives, in its order; None: those of `train`.
         seed: of the split.
 
     Raises:
@@ -82,7 +80,7 @@ def read_task(
     assert examples.labels is not None  # they are asked for
     rows, chosen = read_to_train(
         train, validation, None, columns, tags=examples.labels.kind == "tags", hard=False,
-        labels=None if teacher is None else teacher.labels_among(examples.labels.classes),
+        labels=None if labels is None else labels_among(labels, examples.labels.classes),
         seed=seed,
     )  # fmt: skip
     tested = None
