@@ -16,9 +16,9 @@ Where: TypeAlias = Callable[[int], str]
 Class: TypeAlias = "str | int"
 
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
-# IOB1, IOB2, BIOES and BILOU write no other tags.
 _UNNAMED = re.compile(r"LABEL_(\d+)")  # what transformers calls labels without names
-_TAG = re.compile(r"O|[BIESLU]-\S.*")
+# IOB1, IOB2, BIOES and BILOU write no other tags.
+TAG = re.compile(r"O|[BIESLU]-\S.*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def read_tags(
             )
         found = [_label(tag, names, name, where, row) for tag in tags]
         for place, tag in enumerate(found):
-            if not isinstance(tag, str) or not _TAG.fullmatch(tag):
+            if not isinstance(tag, str) or not TAG.fullmatch(tag):
                 raise InputError(
                     f"{where(row)}: {name} holds {tag!r:.40} at token {place + 1} "
                     f"({words[place]!r:.40}), no IOB tag: write O, B-TYPE or I-TYPE"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,14 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilth.data.examples import Examples, Source, read_examples
-from tilth.data.labels import labels_among
+from tilth.data.labels import TAG, labels_among
 from tilth.data.origin import origin_of
 from tilth.errors import InputError
 
 if TYPE_CHECKING:
     from tilth.models.classifier import Classifier
 
-_TAG = re.compile(r"O|[BIESLU]-\S.*")
 _SHOWN = 8
 
 
@@ -115,7 +113,7 @@ def check_kind(classifier: Classifier, measured: Literal["classify", "tag"]) -> 
 
 
 def _check_tags(tagger: Classifier) -> None:
-    wrong = next((name for name in tagger.labels if not _TAG.fullmatch(name)), None)
+    wrong = next((name for name in tagger.labels if not TAG.fullmatch(name)), None)
     if wrong is not None:
         raise InputError(
             f"{tagger.name!r} gives {wrong!r:.40}, no IOB tag: name its labels O, B-TYPE or I-TYPE "

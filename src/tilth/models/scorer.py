@@ -201,12 +201,13 @@ class CrossEncoder:
             range(len(first)),
             key=lambda row: (len(first[row]) + len(second[row]), first[row], second[row]),
         )
+        with_types = takes_types(self.model, self.tokenizer)
         cut = strange = 0
         for start in range(0, len(order), _PAIRS_AT_ONCE):
             rows = order[start : start + _PAIRS_AT_ONCE]
             encoded = encode_texts(
                 self.tokenizer, [(first[i], second[i]) for i in rows], self.longest,
-                with_types=takes_types(self.model, self.tokenizer),
+                with_types=with_types,
             )  # fmt: skip
             cut += encoded.cut
             strange += self._strange(encoded)
@@ -229,8 +230,8 @@ class CrossEncoder:
         if unknown is None:
             return 0
         special = self.tokenizer.num_special_tokens_to_add(pair=True)
-        starts = np.cumsum(encoded.lengths) - encoded.lengths
-        count = np.add.reduceat(encoded.ids == unknown, starts, dtype=np.int64)  # (pairs,)
+        pairs = np.repeat(np.arange(len(encoded.lengths)), encoded.lengths)  # (tokens,)
+        count = np.bincount(pairs[encoded.ids == unknown], minlength=len(encoded.lengths))
         return int((2 * count >= np.maximum(encoded.lengths - special, 1)).sum())
 
     @torch.inference_mode()

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from tilth.bank.overlap import Sought
-from tilth.data.examples import TAGS, TOKENS, Examples, read_examples
+from tilth.data.examples import TAGS, TOKENS, Examples
 from tilth.data.labels import class_names
 from tilth.data.origin import origin_of
 from tilth.data.plain import plain_sentence
@@ -174,17 +174,10 @@ def refuse_other_labels(
                 )
 
 
-def columns_of_run(run: Augmented, file: str, columns: dict[str, Any]) -> Dataset:
-    """Return a labelled file with the columns that a run's sets have.
-
-    Args:
-        run: whose.
-        file: see `tilth.data.examples.read_examples`.
-        columns: of the file: text and label; None: usual names.
-    """
+def columns_of_run(run: Augmented, found: Examples) -> Dataset:
+    """Return a labelled set with the columns that a run's sets have."""
     from datasets import Dataset
 
-    found = read_examples(file, split="validation", **columns)
     assert found.labels is not None  # they are asked for
     texts: list[Any] = [one for (one,) in found.texts] if found.tokens is None else found.tokens
     return Dataset.from_dict({run.text: texts, run.label: found.labels.values})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from tilth.bank import Bank
@@ -63,6 +64,7 @@ def _train(steps: Steps, board: Board, task: Task, bank: Bank) -> None:
         """Return the base fine-tuned with a seed, which is the teacher of its sentences too."""
         return teacher_of(steps, task, seed=seed, base=scale.base)
 
+    @cache
     def pool(seed: int) -> Pool:
         """Return the sentences that a seed's teacher labelled."""
         return label_pool(steps, f"{task.name}-near-self-{seed}", task, found, fine_tuned(seed))
@@ -75,7 +77,7 @@ def _train(steps: Steps, board: Board, task: Task, bank: Bank) -> None:
         together = mean_pool([pool(each) for each in range(steps.seeds)])
         drawn = together.draw(task, scale.sentences, "random", seed)
         folder = steps.at(f"{task.name}-taught-by-{steps.seeds}-{seed}")
-        settings = Finetuning(seed=seed, **scale.training).for_base(scale.base)
+        settings = Finetuning(seed=seed, **scale.training)
         train_teacher(
             drawn, task.validation, scale.base, settings, out=folder, device=steps.device,
             quiet=steps.quiet,

@@ -186,7 +186,9 @@ def _train_on_file(
     columns: dict[str, Any] = {"text": text, "label": label}
     tested = None
     notes = []
-    learnt = [read_examples(one, **columns) for one in (source, labelled) if one is not None]
+    learnt = []
+    if validation is not None or test is not None:  # else there is nothing to hold them against
+        learnt = [read_examples(one, **columns) for one in (source, labelled) if one is not None]
     chosen = None
     if validation is not None:
         chosen = read_examples(validation, split="validation", **columns)
@@ -240,8 +242,9 @@ def _train_on_run(
         run = run.without(examples.sentences)
     chosen: Source | None = run.validation
     if validation is not None:
-        chosen = columns_of_run(run, validation, columns)
-        run = run.without(read_examples(validation, split="validation", **columns).sentences)
+        examples = read_examples(validation, split="validation", **columns)
+        chosen = columns_of_run(run, examples)
+        run = run.without(examples.sentences)
     given: dict[str, Any] = {"labels": run.labels, "validation": chosen}
     student = how.train(
         run.rows, out, labelled=run.labelled if with_labelled else None, text=run.text,

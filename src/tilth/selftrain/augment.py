@@ -166,15 +166,9 @@ def augment_to_run(
         Finetuning, {"precision": asked.precision, "seed": asked.seed, **(training or {})}
     )
     task = read_task(
-        train,
-        test,
-        validation,
-        columns,
-        seed=asked.seed,
+        train, test, validation, columns, seed=asked.seed,
         labels=None if finished is None else finished.labels,
-    )
-    if finished is not None:
-        finished = replace(finished, labels=task.rows.labels)
+    )  # fmt: skip
     if finished is not None and finished.kind != task.rows.kind:
         raise InputError(
             f"teacher {finished.name!r} gives {_GIVES[finished.kind]}, the training set has "
@@ -186,6 +180,8 @@ def augment_to_run(
             "of its training out, or give a base"
         )
     check_seeds(seeds, task.validation)
+    if finished is not None:
+        finished = replace(finished, labels=task.rows.labels)
     if isinstance(teacher, str) and finished is None and not (out / TEACHER / "run.json").exists():
         # A base that cannot be trained is refused before anything is searched.
         new_classifier(teacher, kind=task.rows.kind, labels=task.rows.labels, device="cpu")
@@ -277,15 +273,11 @@ def _complete(
             f"({'; '.join(f'{count:,}: {why}' for why, count in selection.counts().items())}): "
             "lower --floor, or train a better teacher"
         )
-    empty = [
-        repr(name) if name else "rows without any"
-        for name, got in zip(selection.classes, selection.got, strict=True)
-        if not got and selection.shortfall.get(name)
-    ]
-    if empty:
+    if selection.empty:
+        names = ", ".join(repr(name) if name else "rows without any" for name in selection.empty)
         log.warning(
             "no sentence is kept of %s: the teacher labels none of those that were found so; more "
-            "--candidates or --query per-sentence may find some", ", ".join(empty),
+            "--candidates or --query per-sentence may find some", names,
         )  # fmt: skip
     scores = measure(classifier, task) if measure is not None else {}
     write_set(run, Labelled(task, hits, labels, given, selection), bank, scores)

@@ -71,6 +71,12 @@ class Selection:
         missing = zip(self.classes, (self.wanted - self.got).tolist(), strict=True)
         return {name: count for name, count in missing if count > 0}
 
+    @property
+    def empty(self) -> list[str]:
+        """The classes that were asked for and of which no row is kept."""
+        kept = dict(zip(self.classes, self.got.tolist(), strict=True))
+        return [name for name in self.shortfall if not kept[name]]
+
     def counts(self) -> dict[str, int]:
         """How many rows there are of each reason to drop them."""
         numbers = np.bincount(self.reason, minlength=len(self.reasons)).tolist()

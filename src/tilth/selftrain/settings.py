@@ -157,7 +157,7 @@ def began_as(base: str) -> str:
 
 
 def _may_be_none(settings: Any, name: str) -> bool:
-    return name == "dropout" or type(settings).__dataclass_fields__[name].default is None
+    return "None" in type(settings).__dataclass_fields__[name].type  # as it is written
 
 
 def _check_fractions(settings: Any, bounds: Mapping[str, tuple[float, float | None, bool]]) -> None:
