@@ -7,8 +7,8 @@ import torch
 
 from tests.tiny import tiny_lm
 from tilth.errors import InputError
+from tilth.models import device, load_lm
 from tilth.models import lm as module
-from tilth.models import load_lm
 from tilth.models.device import choose_device, choose_precision
 from tilth.models.lm import fingerprint_model
 
@@ -92,8 +92,13 @@ def test_devices_and_precisions_that_are_not_there() -> None:
 
 def test_automatic_precision_follows_the_hardware(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = torch.device("cpu")
-    for amx, avx512 in ((True, False), (False, True), (False, False)):
+    for amx, avx512, maker, expected in (
+        (True, True, "GenuineIntel", torch.bfloat16),
+        (False, True, "GenuineIntel", torch.float32),  # has the instructions, but slow ones
+        (False, True, "AuthenticAMD", torch.bfloat16),
+        (False, False, "AuthenticAMD", torch.float32),
+    ):
         monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda amx=amx: amx)
         monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda avx512=avx512: avx512)
-        expected = torch.bfloat16 if amx or avx512 else torch.float32
+        monkeypatch.setattr(device, "_processor", lambda maker=maker: f"vendor_id: {maker}")
         assert choose_precision("auto", cpu) == expected

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import platform
+from functools import cache
+from pathlib import Path
+
 import torch
 
 from tilth.errors import InputError
@@ -36,7 +40,7 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
     """Return the data type a name stands for.
 
     `auto` is bfloat16 where the hardware multiplies it faster than float32 (GPUs since Ampere,
-    CPUs with AMX tiles or AVX512-BF16), else float32.
+    CPUs with AMX tiles, AMD's with AVX512-BF16), else float32.
 
     Raises:
         InputError: the name is unknown, or float16 is asked for on a CPU.
@@ -54,4 +58,14 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
 def _fast_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return bool(torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported())
+    if torch.cpu._is_amx_tile_supported():
+        return True
+    # Intel's processors without AMX have these instructions too, at 0.6 of float32's speed.
+    return bool(torch.cpu._is_avx512_bf16_supported() and "AMD" in _processor())
+
+
+@cache
+def _processor() -> str:
+    """Return what the system says of the processor, its maker among it."""
+    linux = Path("/proc/cpuinfo")
+    return linux.read_text(encoding="utf-8") if linux.is_file() else platform.processor()
