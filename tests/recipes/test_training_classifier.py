@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from datasets import Dataset, Features, List, Value
 
 from tests.report.augmented_run import ROWS, write_run
 from tests.tiny import save_encoder
 from tilth.errors import InputError
+from tilth.recipes import training_classifier
 from tilth.recipes.augmented import open_augmented
 from tilth.recipes.training_classifier import BASELINE, _hints, train_and_test
 from tilth.report.augmented import gather_augmented
@@ -185,6 +187,55 @@ def test_labelled_rows_are_added_when_asked(made: Made, tmp_path: Path) -> None:
     ]
     assert prints[0] != prints[1]
     assert "and 18 labelled rows" in (both / "report.html").read_text()
+
+
+def test_labelled_rows_are_a_quarter_and_know_what_the_teacher_says(
+    made: Made, tmp_path: Path
+) -> None:
+    from tilth.selftrain import student
+
+    run = made.run(tmp_path / "run", rows=108)
+    soft = open_augmented(str(run)).labelled.to_pandas()
+    soft["probabilities"] = [[0.7 if place == label else 0.15 for place in range(3)]
+                             for label in soft["label"]]  # fmt: skip
+    seen = []
+    real = student.train_teacher
+
+    def watch(rows: Any, *rest: Any, **more: Any) -> Any:
+        seen.append((100 * rows.targets.max(axis=1)).round().astype(int))
+        return real(rows, *rest, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(student, "train_teacher", watch)
+        patch.setattr(training_classifier, "open_augmented", lambda _: with_own(run, soft))
+        trained = train(made, run)
+        train(made, run, loss="hard", baseline=False, out=tmp_path / "hard")
+        train(made, run, labelled_share=0.0, baseline=False, out=tmp_path / "once")
+    both, alone, hard, once = seen
+    assert set(both) == {70, 90}  # retrieved ones have 0.9
+    assert (both == 70).sum() == 2 * 18
+    assert trained.results["rows"]["times"] == 2
+    assert "18 labelled rows, 2 times each," in (trained.out / "report.html").read_text()
+    assert alone.tolist() == [100] * 18  # the baseline knows no teacher
+    assert (set(hard), len(hard)) == ({100}, 108 + 2 * 18)
+    assert (once == 70).sum() == 18
+
+
+def with_own(run: Path, labelled: Any) -> Any:
+    """Return a run whose labelled rows have a teacher's probabilities."""
+    opened = open_augmented(str(run))
+    features = Features({**opened.labelled.features, "probabilities": List(Value("float32"))})
+    own = Dataset.from_pandas(labelled, features=features, preserve_index=False)
+    return replace(opened, labelled=own)
+
+
+def test_share_of_no_labelled_rows_is_refused(made: Made, tmp_path: Path) -> None:
+    run, file = made.run(tmp_path / "run"), Path(made.test("class"))
+    said = "--labelled-share: there are no labelled rows beside"
+    with pytest.raises(InputError, match=said):
+        train(made, run, with_labelled=False, labelled_share=0.2)
+    with pytest.raises(InputError, match=said):
+        train(made, file, out=tmp_path / "out", labelled_share=0.2)
 
 
 def test_probabilities_are_learned_from(made: Made, tmp_path: Path) -> None:

@@ -126,6 +126,23 @@ def test_the_set_is_what_the_teacher_says_of_what_was_retrieved(
     }
 
 
+@pytest.mark.parametrize("kind", ["class", "multi", "tags"])
+def test_labelled_rows_lie_half_way_between_label_and_teacher(
+    bank: Bank, teachers: dict[str, str], tmp_path: Path, kind: str
+) -> None:
+    own = rows_of(made(bank, teachers, tmp_path / "run", kind, count=30), "labelled")
+    teacher, size = load_classifier(teachers[kind]), len(LABELS[kind])
+    label = "tags" if kind == "tags" else "label"
+    said: Any = (
+        teacher.tag_probabilities([row["tokens"] for row in own])
+        if kind == "tags" else teacher.probabilities([row["text"] for row in own])
+    )  # fmt: skip
+    for row, given in zip(own, said, strict=True):
+        labels = np.eye(size)[row[label]]
+        labels = labels.sum(axis=0) if kind == "multi" else labels
+        np.testing.assert_allclose(row["probabilities"], (labels + given) / 2, atol=1e-5)
+
+
 def test_by_default_a_draw_of_each_class_is_kept(
     bank: Bank, teachers: dict[str, str], tmp_path: Path
 ) -> None:

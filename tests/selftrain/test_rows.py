@@ -27,6 +27,29 @@ def write(path: Path, rows: list[dict[str, Any]]) -> str:
     return str(path)
 
 
+def test_labelled_rows_make_up_their_share() -> None:
+    more = [{"text": f"retrieved {place}", "label": "xy"[place % 2]} for place in range(40)]
+    own = [{"text": f"own {place}", "label": "xy"[place % 2]} for place in range(5)]
+    chosen = [{"text": "chosen", "label": "x"}]
+    for share, times in ((0, 1), (1 / 3, 4), (0.5, 8), (0.05, 1), (0.9, 16)):
+        rows, _ = read(more, chosen, labelled=own, labelled_share=share)
+        assert len(rows) == 40 + 5 * times
+        assert rows.texts[40:] == [(row["text"],) for row in own] * times
+    with pytest.raises(InputError, match=r"labelled-share is 1.0: .* at least 0 and below 1"):
+        read(more, chosen, labelled=own, labelled_share=1.0)
+
+
+def test_hard_labels_are_those_of_labelled_rows_too() -> None:
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["x", "y"]),
+                         "probabilities": Sequence(Value("float32"))})  # fmt: skip
+    own = Dataset.from_dict(
+        {"text": ["own", "else"], "label": [0, 1], "probabilities": [[0.8, 0.2], [0.3, 0.7]]},
+        features=features,
+    )
+    rows, _ = read([{"text": "more", "label": "x"}], own, labelled=own, hard=True)
+    np.testing.assert_array_equal(rows.targets, [[1, 0], [1, 0], [0, 1]])
+
+
 def test_labels_become_probabilities() -> None:
     rows = as_rows([{"text": "a", "label": 10}, {"text": "b", "label": 2}])
     assert (rows.kind, rows.labels) == ("class", ["2", "10"])

@@ -54,6 +54,14 @@ WithLabelled = Annotated[
         help="Whether to train on the labelled rows of an augment run too.",
     ),
 ]
+LabelledShare = Annotated[
+    float | None,
+    typer.Option(
+        help="The part of all rows that labelled rows are: each is repeated to make it up, 16 "
+        "times at most. Default: a quarter for an augment run, else each row once.",
+        show_default=False,
+    ),
+]
 NoBaseline = Annotated[
     bool,
     typer.Option(
@@ -112,6 +120,7 @@ def _command(described: str, *, tags: bool) -> Callable[..., None]:
         test: Test = None,
         labelled: Labelled = None,
         with_labelled: WithLabelled = True,
+        labelled_share: LabelledShare = None,
         no_baseline: NoBaseline = False,
         validation: ValidationFile = None,
         text: options.Text = None,
@@ -139,9 +148,9 @@ def _command(described: str, *, tags: bool) -> Callable[..., None]:
 
         trained = train_and_test(
             source, out, tags=tags, base=base, test=test, validation=validation,
-            labelled=labelled, with_labelled=with_labelled, baseline=not no_baseline,
-            text=options.columns(text), label=label, loss=loss, seeds=seeds, bootstrap=bootstrap,
-            device=device, overwrite=overwrite, quiet=quiet,
+            labelled=labelled, with_labelled=with_labelled, labelled_share=labelled_share,
+            baseline=not no_baseline, text=options.columns(text), label=label, loss=loss,
+            seeds=seeds, bootstrap=bootstrap, device=device, overwrite=overwrite, quiet=quiet,
             training={
                 "epochs": epochs, "batch": batch, "learning_rate": learning_rate,
                 "warmup": warmup, "weight_decay": weight_decay, "dropout": dropout,

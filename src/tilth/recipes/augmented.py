@@ -38,7 +38,8 @@ class Augmented:
         settings: what it was asked.
         start: names this very run; a run begun anew has another.
         rows: retrieved and labelled by the teacher.
-        labelled: the ground truth that the teacher learned from.
+        labelled: the ground truth that the teacher learned from, with probabilities half way
+            between label and teacher.
         validation: the ground truth that chose the teacher's weights; None: there was none.
         text: the column of texts or tokens.
         label: the column of labels or tags.
@@ -54,6 +55,11 @@ class Augmented:
     text: str
     label: str
     labels: list[str]
+
+    @property
+    def truth(self) -> Dataset:
+        """The labelled rows with nothing but their labels, without what the teacher says."""
+        return self.labelled.select_columns([self.text, self.label])
 
     @property
     def kind(self) -> Kind:

@@ -29,6 +29,7 @@ from tilth.report.classifier import write_classifier_report
 from tilth.report.tested import ALONE, BOTH, STUDENT, TEACHER, TRAINED, figures_of, gain_lines
 from tilth.runs import refuse_inside
 from tilth.runs.files import write_whole
+from tilth.selftrain.reading import labelled_times
 from tilth.selftrain.settings import Finetuning
 from tilth.selftrain.student import train_classifier, train_tagger
 from tilth.selftrain.task import refuse_same
@@ -36,6 +37,7 @@ from tilth.selftrain.task import refuse_same
 RESULTS = "results.json"
 BASELINE = "baseline"  # the nested run of the labelled rows alone
 _MOST_EPOCHS = 50.0  # of the labelled rows alone; the paper's few-shot trainings
+_SHARE = 0.25  # of the labelled rows among retrieved ones, which are further from the task
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class _How:
     tags: bool
     base: str
     loss: str
+    labelled_share: float
     seeds: int
     device: str
     overwrite: bool
@@ -104,6 +107,7 @@ def train_and_test(
     validation: str | None = None,
     labelled: str | None = None,
     with_labelled: bool = True,
+    labelled_share: float | None = None,
     baseline: bool = True,
     text: str | Sequence[str] | None = None,
     label: str | None = None,
@@ -130,6 +134,7 @@ def train_and_test(
         labelled: see there; not for a run.
         with_labelled: train on the labelled rows of a run too. For few of them the paper does,
             for many it found no difference.
+        labelled_share: see `train_classifier`; None: a quarter for a run, else 0.
         baseline: for a run, train on its labelled rows alone as well.
         text: the column of texts of every file given; None: as in the run, or a usual name.
         label: that of labels, likewise.
@@ -151,14 +156,18 @@ def train_and_test(
         raise InputError("--labelled is for files: a run has its labelled rows")
     if not with_labelled and not run:
         raise InputError(f"--retrieved-only: {source} is no run of tilth augment: leave it out")
+    if labelled_share is not None and not (with_labelled if run else labelled is not None):
+        raise InputError("--labelled-share: there are no labelled rows beside others: leave it out")
+    if labelled_share is None:
+        labelled_share = _SHARE if run and with_labelled else 0.0
     if out is None:
         if not run:
             raise InputError("--out is missing: say in which folder the run is to be made")
         out = Path(source).expanduser() / "classifier"
     refuse_inside(out, source, test, validation, labelled)
     how = _How(
-        tags, base or ("starter-small" if run else "starter"), loss, seeds, device, overwrite,
-        quiet, bootstrap, dict(training or {}),
+        tags, base or ("starter-small" if run else "starter"), loss, labelled_share, seeds, device,
+        overwrite, quiet, bootstrap, dict(training or {}),
     )  # fmt: skip
     _ = how.settings  # what is wrong is said before anything is read
     if run:
@@ -204,7 +213,10 @@ def _train_on_file(
         refuse_other_labels(found_labels[0].kind, names, source, test, examples)
         known = (plain_sentence(one) for given in learnt for one in given.sentences)
         notes += _shared_note(shared(examples, known), len(examples), "training rows")
-    model = how.train(source, out, validation=validation, labelled=labelled, **columns)
+    model = how.train(
+        source, out, validation=validation, labelled=labelled, labelled_share=how.labelled_share,
+        **columns,
+    )  # fmt: skip
     if test is not None:
         found = how.compare([System(TRAINED, model, how.base)], test, **columns)
         tested = {"on": "test", "data": test, **found}
@@ -246,18 +258,20 @@ def _train_on_run(
         chosen = columns_of_run(run, examples)
         run = run.without(examples.sentences)
     given: dict[str, Any] = {"labels": run.labels, "validation": chosen}
+    labelled, times = None, 0
+    if with_labelled:
+        labelled = run.truth if how.loss == "hard" else run.labelled
+        times = labelled_times(how.labelled_share, len(run.rows), len(labelled))
     student = how.train(
-        run.rows, out, labelled=run.labelled if with_labelled else None, text=run.text,
+        run.rows, out, labelled=labelled, labelled_share=how.labelled_share, text=run.text,
         label=run.label, **given,
     )  # fmt: skip
     systems = [System(BOTH if with_labelled else STUDENT, student, how.base)]
     longer = None
     if baseline:
-        longer = _alone(
-            how.settings, len(run.rows) + with_labelled * len(run.labelled), len(run.labelled)
-        )
+        longer = _alone(how.settings, len(run.rows) + times * len(run.labelled), len(run.labelled))
         alone = how.train(
-            run.labelled, out / BASELINE, text=run.text, label=run.label, **given, **longer
+            run.truth, out / BASELINE, text=run.text, label=run.label, **given, **longer
         )
         systems.append(System(ALONE, alone, how.base))
     teacher = load_classifier(run.teacher, device=how.device)
@@ -279,7 +293,7 @@ def _train_on_run(
         "baseline": longer,
         "rows": {
             "retrieved": len(run.rows), "left out": retrieved - len(run.rows),
-            "labelled": len(run.labelled), "validation": len(run.validation or ()),
+            "labelled": len(run.labelled), "times": times, "validation": len(run.validation or ()),
         },
     }  # fmt: skip
     trained = _finish(out, about, tested, notes)

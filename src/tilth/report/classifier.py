@@ -119,7 +119,10 @@ def _claim(asked: Mapping[str, Any], results: Mapping[str, Any]) -> str:
     words = f"The base {settings['base']} with {count_of(len(classes), 'output')}"
     if rows is None:
         return f"{words}, trained on labelled rows."
-    more = f" and {count_of(rows['labelled'], 'labelled row')}" if results["with_labelled"] else ""
+    more = ""
+    if results["with_labelled"]:
+        more = f" and {count_of(rows['labelled'], 'labelled row')}"
+        more += f", {rows['times']} times each," * (rows["times"] > 1)
     left = f"; {rows['left out']:,} that stand in the test set were left out" * (
         rows["left out"] > 0
     )

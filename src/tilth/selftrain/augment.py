@@ -30,6 +30,7 @@ from tilth.selftrain.augmentation import Augmentation, Wanted, wanted_of
 from tilth.selftrain.dataset import RESULTS, Labelled, write_set
 from tilth.selftrain.labelled import (
     bank_fingerprints,
+    halfway,
     label_to_run,
     read_columns,
     read_labels,
@@ -280,7 +281,8 @@ def _complete(
             "--candidates or --query per-sentence may find some", names,
         )  # fmt: skip
     scores = measure(classifier, task) if measure is not None else {}
-    write_set(run, Labelled(task, hits, labels, given, selection), bank, scores)
+    own = halfway(task.rows, classifier, precision=asked.precision)
+    write_set(run, Labelled(task, hits, labels, given, selection, own), bank, scores)
 
 
 def _select(

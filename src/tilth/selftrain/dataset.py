@@ -47,6 +47,7 @@ class Labelled:
         labels: that of the teacher's labels.
         given: the teacher's probabilities; (sentences, labels), for tags of each (tokens, tags).
         selection: which sentences are kept.
+        own: the training set with targets half way between its labels and what the teacher says.
     """
 
     task: Task
@@ -54,6 +55,7 @@ class Labelled:
     labels: Run
     given: Any
     selection: Selection
+    own: Rows
 
     @property
     def rows(self) -> Rows:
@@ -75,7 +77,8 @@ def write_set(run: Run, made: Labelled, bank: Bank, scores: Mapping[str, Any]) -
     features = {
         "default": _features(kind, names, ("probabilities", "confidence", *_FOUND)),
         DROPPED: _features(kind, names, ("confidence", *_FOUND[:2], "drop_reason")),
-        **dict.fromkeys((LABELLED, VALIDATION), _features(kind, names, ())),
+        LABELLED: _features(kind, names, ("probabilities",)),
+        VALIDATION: _features(kind, names, ()),
     }
     with DatasetWriter(run.path / DATASET, features) as writer:
         start = 0
@@ -86,9 +89,10 @@ def write_set(run: Run, made: Labelled, bank: Bank, scores: Mapping[str, Any]) -
             writer.write(table.filter(kept).select(list(features["default"])))
             dropped = table.filter(pc.invert(kept))
             writer.write(dropped.select(list(features[DROPPED])), config=DROPPED)
-        for config, rows in ((LABELLED, made.rows), (VALIDATION, made.task.validation)):
-            if rows is not None:
-                writer.write(_ground_truth(rows), config=config)
+        own = _ground_truth(made.rows).append_column("probabilities", _lists(made.own))
+        writer.write(own, config=LABELLED)
+        if made.task.validation is not None:
+            writer.write(_ground_truth(made.task.validation), config=VALIDATION)
         writer.write_card(_card(run, made, bank, results))
     run.write_file(RESULTS, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
 
@@ -158,6 +162,15 @@ def _ground_truth(rows: Rows) -> pa.Table:
         columns[TOKENS] = rows.tokens
     columns[_label_column(rows.kind)] = _likeliest(rows.targets, rows.kind)
     return pa.table(columns)
+
+
+def _lists(rows: Rows) -> pa.Array:
+    """Return targets as a list a row, for tags a list for each token."""
+    numbers = pa.list_(pa.float32())
+    return pa.array(
+        [target.tolist() for target in rows.targets],
+        pa.list_(numbers) if rows.kind == "tags" else numbers,
+    )
 
 
 def _label_column(kind: Kind) -> str:
@@ -232,7 +245,8 @@ def _card(run: Run, made: Labelled, bank: Bank, results: Mapping[str, Any]) -> C
                 f"{columns} as the teacher says; its `probabilities` of {named}, in this order; "
                 "`confidence`; `similarity` (cosine) to the nearest `query`; `source` and line of "
                 "its `document` there, `id` in the bank. The configs `labelled` and `validation` "
-                "hold the rows by people that the teacher was trained and chosen with.",
+                "hold the rows by people that the teacher was trained and chosen with; "
+                "`probabilities` of the former lie half way between label and teacher.",
             ),
             ("Sources", _sources(results["sources"])),
             ("Never retrieved", _left_out(results["left_out"])),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tilth.data.examples import Examples
     from tilth.models.classifier import Classifier
     from tilth.models.scorer import Steps
+    from tilth.selftrain.rows import Rows
 
 log = logging.getLogger(__name__)
 
@@ -194,6 +195,30 @@ def label_hits(
     if classifier.kind == "tags":
         return classifier.tag_probabilities(table[TOKENS].to_pylist(), **how)
     return classifier.probabilities(table["text"].to_pylist(), **how)
+
+
+def halfway(rows: Rows, classifier: Classifier, *, precision: str = "auto") -> Rows:
+    """Return labelled rows with targets half way between their labels and a teacher's answers.
+
+    A student learns more of them so: a label says nothing of what else a text might be.
+
+    Args:
+        rows: with the teacher's labels, in its order.
+        classifier: the teacher.
+        precision: see `tilth.models.labelling.probabilities`.
+    """
+    if isinstance(rows.targets, list):
+        assert rows.tokens is not None  # tags have tokens
+        said = classifier.tag_probabilities(rows.tokens, precision=precision)
+        pairs = zip(rows.targets, said, strict=True)
+        return replace(rows, targets=[_mean(label, given) for label, given in pairs])
+    given = classifier.probabilities(rows.texts, precision=precision)
+    return replace(rows, targets=_mean(rows.targets, given))
+
+
+def _mean(one: NDArray[np.float32], two: NDArray[np.float32]) -> NDArray[np.float32]:
+    mean: NDArray[np.float32] = (one + two) / np.float32(2)
+    return mean
 
 
 def read_columns(run: Run, names: Sequence[str]) -> pa.Table:

@@ -21,6 +21,7 @@ from tilth.selftrain.rows import (
     Where,
     divided,
     joined,
+    repeated,
     rows_of,
     usual_labels,
     without_repeats,
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TRAIN, _VALIDATION = "train", "validation"
+# Three passes are some fifty over the labelled rows then, as many as the paper's few-shot ones.
+_MOST_TIMES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ def read_to_train(
     hard: bool,
     labels: Sequence[str] | None,
     seed: int,
+    labelled_share: float = 0.0,
 ) -> tuple[Rows, Rows | None]:
     """Read what a classifier is to be trained on, and what its best weights are chosen with.
 
@@ -91,6 +95,7 @@ def read_to_train(
         labels: the labels, in the order of probabilities. None: those that occur, or those that
             the label column of a set with probabilities names.
         seed: of the split.
+        labelled_share: see `tilth.selftrain.student.train_classifier`.
 
     Raises:
         InputError: a set is wrong, has labels of another kind, or there is one label only.
@@ -99,9 +104,9 @@ def read_to_train(
     more = None if labelled is None else _read(labelled, columns, _TRAIN, tags=tags)
     known = _labels([first, *([more] if more else [])], labels)
     rows = _once(first.rows(known), train)
-    if hard:
-        rows = rows.hard()
     extra = None if more is None else _once(more.rows(known), labelled)
+    if hard:
+        rows, extra = rows.hard(), None if extra is None else extra.hard()
     chosen = None
     own = _own_validation(train) if validation is None else None
     if validation is not None or own is not None:
@@ -113,12 +118,27 @@ def read_to_train(
     else:
         rows, chosen = divided(rows, seed)
     if extra is not None:
-        rows = joined(rows, extra)
+        times = labelled_times(labelled_share, len(rows), len(extra))
+        rows = joined(rows, repeated(extra, times))
     _refuse_one_label(rows, train)
     if len(chosen):
         return rows, chosen
     log.warning("no label has five rows: none are kept to choose with, the last weights are kept")
     return rows, None
+
+
+def labelled_times(share: float, rows: int, labelled: int) -> int:
+    """Return how often each labelled row stands among other rows to make up a share of all.
+
+    Raises:
+        InputError: it is no share.
+    """
+    if not 0 <= share < 1:
+        raise InputError(f"labelled-share is {share}: it must be at least 0 and below 1")
+    if not labelled:
+        return 1
+    wanted = round(share / (1 - share) * rows / labelled)
+    return max(1, min(wanted, _MOST_TIMES))
 
 
 def _read(source: Source, columns: Columns, split: str, *, tags: bool) -> _Read:

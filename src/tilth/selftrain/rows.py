@@ -182,6 +182,11 @@ def joined(first: Rows, second: Rows) -> Rows:
     return Rows(first.kind, first.labels, first.texts + second.texts, tokens, targets)
 
 
+def repeated(rows: Rows, times: int) -> Rows:
+    """Return the rows so many times."""
+    return rows if times == 1 else rows.select(np.tile(np.arange(len(rows)), times))
+
+
 def without_repeats(rows: Rows) -> tuple[Rows, int]:
     """Keep rows of the same text and targets once; count the texts that have several targets."""
     first: dict[Any, bytes] = {}

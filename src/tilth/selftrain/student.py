@@ -31,6 +31,7 @@ def train_classifier(
     label: str | None = None,
     labels: Sequence[str] | None = None,
     loss: str = "kl",
+    labelled_share: float = 0.0,
     seeds: int = 1,
     device: str = "auto",
     overwrite: bool = False,
@@ -57,6 +58,8 @@ def train_classifier(
         label: the column of labels; None: a usual name.
         labels: the classes, in the order of the outputs; None: those of the label column.
         loss: of probabilities: `kl` takes them as they are, `hard` the likeliest label alone.
+        labelled_share: the part of all rows that `labelled` is, 0 to below 1: its rows are
+            repeated to make it up, 16 times at most. 0: they stand there once.
         seeds: how many trainings, of which the best by validation is kept.
         device: `auto`, `cpu`, `cuda` or `cuda:0`; one GPU.
         overwrite: begin the run anew.
@@ -76,8 +79,8 @@ def train_classifier(
         is ours.
     """
     return _train(
-        train, base, out, validation, labelled, Columns(text, label), labels, loss, seeds, device,
-        training, tags=False, overwrite=overwrite, quiet=quiet,
+        train, base, out, validation, labelled, Columns(text, label), labels, loss, labelled_share,
+        seeds, device, training, tags=False, overwrite=overwrite, quiet=quiet,
     )  # fmt: skip
 
 
@@ -92,6 +95,7 @@ def train_tagger(
     label: str | None = None,
     labels: Sequence[str] | None = None,
     loss: str = "kl",
+    labelled_share: float = 0.0,
     seeds: int = 1,
     device: str = "auto",
     overwrite: bool = False,
@@ -113,6 +117,7 @@ def train_tagger(
         label: the column of tags; None: `tags`, `ner_tags` or `labels`.
         labels: the tags, in the order of the outputs; None: O, then B- and I- of each type.
         loss: see `train_classifier`.
+        labelled_share: see there.
         seeds: see there.
         device: see there.
         overwrite: see there.
@@ -124,8 +129,8 @@ def train_tagger(
         TilthError: as there.
     """
     return _train(
-        train, base, out, validation, labelled, Columns(text, label), labels, loss, seeds, device,
-        training, tags=True, overwrite=overwrite, quiet=quiet,
+        train, base, out, validation, labelled, Columns(text, label), labels, loss, labelled_share,
+        seeds, device, training, tags=True, overwrite=overwrite, quiet=quiet,
     )  # fmt: skip
 
 
@@ -138,6 +143,7 @@ def _train(
     columns: Columns,
     labels: Sequence[str] | None,
     loss: str,
+    labelled_share: float,
     seeds: int,
     device: str,
     training: dict[str, Any],
@@ -155,11 +161,12 @@ def _train(
         refuse_inside(Path(out), base, *names.values())
     rows, chosen = read_to_train(
         train, validation, labelled, columns, tags=tags, hard=loss == "hard", labels=labels,
-        seed=settings.seed,
+        seed=settings.seed, labelled_share=labelled_share,
     )  # fmt: skip
     return train_teacher(
-        rows, chosen, base, settings, seeds=seeds, out=out, asked={"loss": loss}, sources=names,
-        device=device, quiet=quiet, overwrite=overwrite,
+        rows, chosen, base, settings, seeds=seeds, out=out,
+        asked={"loss": loss, "labelled_share": labelled_share}, sources=names, device=device,
+        quiet=quiet, overwrite=overwrite,
     )  # fmt: skip
 
 
