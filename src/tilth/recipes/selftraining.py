@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from tilth.recipes.table import Cell, Row, Table, over_seeds
 from tilth.runs import Run
 from tilth.selftrain.finetune import fit
 from tilth.selftrain.retrieve import retrieve
-from tilth.selftrain.rows import Rows, Targets, rows_of
+from tilth.selftrain.rows import Rows, rows_of
 from tilth.selftrain.select import class_ratio, select
 from tilth.selftrain.settings import Finetuning
 from tilth.selftrain.teacher import train_teacher
@@ -187,17 +187,6 @@ def digest(found: pa.Table) -> str:
     """Return a hash of some sentences, in their order."""
     texts = found["text"].combine_chunks().cast(pa.large_string())
     return blake2b(text_hashes(texts).tobytes(), digest_size=8).hexdigest()
-
-
-def mean_pool(pools: Sequence[Pool]) -> Pool:
-    """Return the sentences of several teachers' pools, which are the same, with their mean."""
-    first, all_targets = pools[0], [pool.rows.targets for pool in pools]
-    targets: Targets
-    if isinstance(first.rows.targets, list):
-        targets = [np.mean(each, axis=0) for each in zip(*all_targets, strict=True)]
-    else:
-        targets = np.mean(all_targets, axis=0)
-    return replace(first, rows=replace(first.rows, targets=targets))
 
 
 def label_pool(steps: Steps, name: str, task: Task, found: pa.Table, teacher: Classifier) -> Pool:
