@@ -93,7 +93,7 @@ class Trainings:
         self.rows.append(rows)
         self.settings.append(settings)
         score = self._scores[(len(self.rows) - 1) % len(self._scores)]
-        return Curve([1], [0.5], [score], [0.5])
+        return Curve([1], [0.5], [score], [0.5], [True])
 
 
 def test_a_plan_has_each_part_after_what_it_needs() -> None:

@@ -73,7 +73,7 @@ def test_what_can_be_learned_is_learned(
 
 
 def test_the_best_weights_are_kept_in_memory_and_on_disk(base: str, tmp_path: Path) -> None:
-    rows, held_out = as_rows(classed(160)), as_rows(classed(60, seed=9))
+    rows, held_out = as_rows(classed(160)), as_rows(classed(120, seed=9))
     # A high learning rate overshoots: the last step is not the best one.
     more = {"learning_rate": 0.05, "evaluate_every": 3}
     one, curve = trained(base, rows, held_out, **more)
@@ -85,6 +85,22 @@ def test_the_best_weights_are_kept_in_memory_and_on_disk(base: str, tmp_path: Pa
     with torch.no_grad():
         logits = one.model(**{k: batch[k] for k in ("input_ids", "attention_mask")}).logits.numpy()
     assert score_of(held_out, logits) == pytest.approx(curve.best[1])
+
+
+def test_few_validation_rows_are_shown_but_choose_nothing(base: str, tmp_path: Path) -> None:
+    rows, held_out = as_rows(classed(160)), as_rows(classed(120, seed=9))
+    few = held_out.select(np.arange(99))
+    more = {"learning_rate": 0.05, "evaluate_every": 3}
+    _, chosen = trained(base, rows, held_out, **more)
+    one, curve = trained(base, rows, few, **more)
+    two, again = trained(base, rows, few, tmp_path, **more)
+    assert_same(one, two)
+    assert curve == again
+    assert chosen.best[0] < curve.step[-1] == curve.best[0]
+    assert len(curve.score) == len(chosen.score)
+    assert np.isfinite(curve.score).all()
+    last, _ = trained(base, rows, None, **more)
+    assert_same(one, last)
 
 
 def test_without_validation_the_last_weights_are_kept(base: str, tmp_path: Path) -> None:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 MEASURES = {"class": "accuracy", "multi": "macro F1", "tags": "span F1"}
 _VALIDATION_BATCH = 64
+# Fewer validation rows cannot tell weights of one training apart: chance would choose early ones.
+_ENOUGH = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,29 +53,26 @@ class Curve:
         loss: mean since the one before.
         score: on the validation rows, x 100; nan without any.
         validation_loss: there.
+        kept: whether these weights are those that were kept.
     """
 
     step: list[int]
     loss: list[float]
     score: list[float]
     validation_loss: list[float]
+    kept: list[bool]
 
     @property
     def best(self) -> tuple[int, float]:
         """The step whose weights were kept, and their score."""
-        place = self._best_place()
+        place = self.kept.index(True)
         return self.step[place], self.score[place]
 
     @property
     def choice(self) -> float:
         """What the best of several trainings has most of; nan without validation rows."""
-        place = self._best_place()
+        place = self.kept.index(True)
         return choice(self.score[place], self.validation_loss[place])
-
-    def _best_place(self) -> int:
-        """Return the first place with the highest score, of equal ones the lowest loss."""
-        chosen = list(map(choice, self.score, self.validation_loss))
-        return int(np.argmax(chosen)) if np.isfinite(chosen).any() else len(chosen) - 1
 
     def table(self) -> pa.Table:
         """Return it as columns."""
@@ -83,6 +82,7 @@ class Curve:
                 "loss": self.loss,
                 "score": self.score,
                 "validation_loss": self.validation_loss,
+                "kept": self.kept,
             }
         )
 
@@ -100,12 +100,12 @@ def fit(
 
     Now and then it is measured on the validation rows (accuracy, for several classes a row macro
     F1, for tags F1 over spans), and the best weights are kept; of equally good ones those with
-    the lower loss.
+    the lower loss. Of fewer than 100 rows the score is shown, and the last weights are kept.
 
     Args:
         classifier: what `new_classifier` or `load_classifier` gives.
         train: rows to learn from, with the classifier's labels.
-        validation: rows to choose with; None: the last weights are kept.
+        validation: rows to choose with; None or few: the last weights are kept.
         settings: how; what makes the classifier (dropout, max_length) is not read here.
         folder: for checkpoints: the same call goes on from the last. None: none are written.
         quiet: no progress.
@@ -124,22 +124,23 @@ def fit(
         settings = settings.for_base(classifier.name)
     bfloat16 = choose_precision(settings.precision, classifier.device) is torch.bfloat16
     encoded = encode(classifier, train, bfloat16=bfloat16)
-    measure = None
+    measure, enough = None, False
     if validation is not None and len(validation):
         measure = _measure(classifier, validation, bfloat16=bfloat16)
+        enough = len(validation) >= _ENOUGH
     if folder is not None:
         history = _train(
-            classifier, encoded, measure, settings, folder, keep=True, bfloat16=bfloat16,
-            quiet=quiet,
+            classifier, encoded, measure, settings, folder, keep=True, choose=enough,
+            bfloat16=bfloat16, quiet=quiet,
         )  # fmt: skip
     else:
         with tempfile.TemporaryDirectory(prefix="tilth-") as temporary:
             history = _train(
-                classifier, encoded, measure, settings, Path(temporary), keep=False,
+                classifier, encoded, measure, settings, Path(temporary), keep=False, choose=enough,
                 bfloat16=bfloat16, quiet=quiet,
             )  # fmt: skip
     classifier.model.train(mode=False)
-    curve = _curve(history)
+    curve = _curve(history, choose=enough)
     if not all_finite(classifier.model) or not np.isfinite(curve.loss).all():
         raise TilthError("training gave weights that are no numbers: lower --learning-rate")
     return curve
@@ -153,6 +154,7 @@ def _train(
     folder: Path,
     *,
     keep: bool,
+    choose: bool,
     bfloat16: bool,
     quiet: bool,
 ) -> list[dict[str, Any]]:
@@ -166,7 +168,7 @@ def _train(
         tuner = make_tuner(
             classifier.model, train, LikeLengths(train.ids.lengths, settings.batch, settings.seed),
             loss_of(classifier, settings, bfloat16=bfloat16), measure, settings, folder, keep=keep,
-            steps=steps, every=every, progress=progress,
+            choose=choose, steps=steps, every=every, progress=progress,
         )  # fmt: skip
         history = trained(tuner, folder, steps, settings.batch)
         tuner.restore_best()
@@ -223,7 +225,7 @@ def score_of(rows: Rows, outputs: NDArray[np.float32]) -> float:
     return accuracy(rows.targets.argmax(axis=1), outputs.argmax(axis=1))
 
 
-def _curve(history: list[dict[str, Any]]) -> Curve:
+def _curve(history: list[dict[str, Any]], *, choose: bool) -> Curve:
     losses = {entry["step"]: float(entry["loss"]) for entry in history if "loss" in entry}
     steps = sorted(losses)
     columns = (
@@ -233,4 +235,11 @@ def _curve(history: list[dict[str, Any]]) -> Curve:
             for name in (SCORE, LOSS)
         ),
     )
-    return Curve(steps, *([column.get(step, math.nan) for step in steps] for column in columns))
+    loss, score, validation_loss = (
+        [column.get(step, math.nan) for step in steps] for column in columns
+    )
+    chosen = list(map(choice, score, validation_loss))
+    kept = int(np.argmax(chosen)) if choose and np.isfinite(chosen).any() else len(steps) - 1
+    return Curve(
+        steps, loss, score, validation_loss, [place == kept for place in range(len(steps))]
+    )

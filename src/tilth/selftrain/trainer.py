@@ -43,6 +43,7 @@ class Tuner(Trainer):
         measure: gives score and loss of the model as it is; None: it is not measured.
         sampler: gives the batches of an epoch.
         in_memory: keep the best weights in memory; else the checkpoints hold them.
+        choose: whether the best weights are those that score best; else the last.
         options: of `Trainer`.
     """
 
@@ -53,11 +54,12 @@ class Tuner(Trainer):
         sampler: Sampler[Any],
         *,
         in_memory: bool,
+        choose: bool,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         self._loss, self._measure, self._sampler = loss, measure, sampler
-        self._in_memory = in_memory
+        self._in_memory, self._choose = in_memory, choose
         self._best: tuple[float, Batch] | None = None
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:  # noqa: ARG002
@@ -77,7 +79,8 @@ class Tuner(Trainer):
         """Measure, log score and loss, and remember the weights if they are the best."""
         assert self._measure is not None
         score, loss = self._measure()
-        metrics = {SCORE: score, LOSS: loss, CHOICE: choice(score, loss)}
+        chosen = choice(score, loss) if self._choose else float(self.state.global_step)
+        metrics = {SCORE: score, LOSS: loss, CHOICE: chosen}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(
             self.args, self.state, self.control, metrics
@@ -131,6 +134,7 @@ def make_tuner(
     steps: int,
     every: int,
     progress: Steps,
+    choose: bool = False,
 ) -> Tuner:
     """Return a trainer that leaves the best weights in the model.
 
@@ -146,6 +150,7 @@ def make_tuner(
         steps: of the whole training.
         every: steps between two measurements and checkpoints.
         progress: advanced by one each step.
+        choose: whether the best weights are those that score best; else the last.
     """
     strategy = "steps" if measure is not None else "no"
     arguments = TrainingArguments(
@@ -179,6 +184,7 @@ def make_tuner(
         measure,
         sampler,
         in_memory=not keep,
+        choose=choose,
         model=model,
         args=arguments,
         train_dataset=train,
