@@ -67,20 +67,23 @@ def _train(steps: Steps, board: Board, task: Task, bank: Bank) -> None:
         """Return the base fine-tuned with a seed, which is the teacher of its sentences too."""
         return teacher_of(steps, task, seed=seed, base=scale.base)
 
-    @cache
-    def pool(seed: int) -> Pool:
-        """Return the sentences that a seed's teacher labelled."""
-        return label_pool(steps, f"{task.name}-near-self-{seed}", task, found, fine_tuned(seed))
-
     def sure(seed: int) -> Rows:
-        return pool(seed).draw(task, scale.sentences, "confidence", seed)
+        """Return the sentences that a seed's teacher labelled and is surest of."""
+        name = f"{task.name}-near-self-{seed}"
+        pool = label_pool(steps, name, task, found, fine_tuned(seed))
+        return pool.draw(task, scale.sentences, "confidence", seed)
 
-    better = teacher_of(steps, task)
-    near = label_pool(steps, f"{task.name}-near-{Path(scale.teacher).name}", task, found, better)
-    own = repeated(halfway(task.train, better), _PASSES)
+    @cache
+    def better() -> tuple[Pool, Rows]:
+        """Return the sentences and the labelled rows as a teacher of another base sees them."""
+        teacher = teacher_of(steps, task)
+        name = f"{task.name}-near-{Path(scale.teacher).name}"
+        near = label_pool(steps, name, task, found, teacher)
+        return near, repeated(halfway(task.train, teacher), _PASSES)
 
     def both(seed: int) -> Rows:
         """Return drawn sentences, and the labelled rows half way between label and teacher."""
+        near, own = better()
         return joined(near.draw(task, scale.sentences, "random", seed), own)
 
     def adapted() -> str:

@@ -21,6 +21,7 @@ from tilth.runs import Progress
 from tilth.selftrain.encoded import EncodedRows, LikeLengths, encode
 from tilth.selftrain.scores import accuracy, macro_f1, span_f1
 from tilth.selftrain.trainer import (
+    CHOICE,
     LOSS,
     SCORE,
     Measure,
@@ -140,7 +141,7 @@ def fit(
                 bfloat16=bfloat16, quiet=quiet,
             )  # fmt: skip
     classifier.model.train(mode=False)
-    curve = _curve(history, choose=enough)
+    curve = _curve(history)
     if not all_finite(classifier.model) or not np.isfinite(curve.loss).all():
         raise TilthError("training gave weights that are no numbers: lower --learning-rate")
     return curve
@@ -225,21 +226,20 @@ def score_of(rows: Rows, outputs: NDArray[np.float32]) -> float:
     return accuracy(rows.targets.argmax(axis=1), outputs.argmax(axis=1))
 
 
-def _curve(history: list[dict[str, Any]], *, choose: bool) -> Curve:
+def _curve(history: list[dict[str, Any]]) -> Curve:
     losses = {entry["step"]: float(entry["loss"]) for entry in history if "loss" in entry}
     steps = sorted(losses)
     columns = (
         losses,
         *(
             {entry["step"]: float(entry[name]) for entry in history if name in entry}
-            for name in (SCORE, LOSS)
+            for name in (SCORE, LOSS, CHOICE)
         ),
     )
-    loss, score, validation_loss = (
+    loss, score, validation_loss, chosen = (
         [column.get(step, math.nan) for step in steps] for column in columns
     )
-    chosen = list(map(choice, score, validation_loss))
-    kept = int(np.argmax(chosen)) if choose and np.isfinite(chosen).any() else len(steps) - 1
+    kept = int(np.nanargmax(chosen)) if np.isfinite(chosen).any() else len(steps) - 1
     return Curve(
         steps, loss, score, validation_loss, [place == kept for place in range(len(steps))]
     )
