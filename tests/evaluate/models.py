@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from tilth.models.classifier import Classifier
+
 
 @dataclass
 class Fake:
@@ -28,6 +30,8 @@ class Fake:
     def tag_probabilities(self, tokens: Sequence[Any], **options: Any) -> list[np.ndarray]:
         self.asked.append(options)
         return [np.stack([self._row(token) for token in row]).astype(np.float32) for row in tokens]
+
+    answers = Classifier.answers
 
     def _row(self, text: str) -> np.ndarray:
         digest = blake2b(f"{self.seed}{text}".encode(), digest_size=8).digest()

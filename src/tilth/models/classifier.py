@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -36,6 +36,18 @@ Kind: TypeAlias = Literal["class", "multi", "tags"]
 STARTERS = {"starter": "encoder", "starter-small": "small", "starter-scorer": "scorer"}
 _WRITERS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 _PROBLEMS = {"class": "single_label_classification", "multi": "multi_label_classification"}
+
+
+class Readable(Protocol):
+    """Rows that a classifier or a tagger reads, as sets and what is read of them are."""
+
+    @property
+    def texts(self) -> Sequence[tuple[str, ...]]:
+        """Each row's texts, one or two."""
+
+    @property
+    def tokens(self) -> Sequence[Sequence[str]] | None:
+        """Each row's tokens, where it has any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +110,20 @@ class Classifier:
         from tilth.models.labelling import tag_probabilities
 
         return tag_probabilities(self, tokens, **options)
+
+    def answers(self, rows: Readable, **options: Any) -> Any:
+        """Return the probabilities of each row: of a tagger its tokens' tags, else its classes.
+
+        Args:
+            rows: with tokens, for a tagger, or texts.
+            options: see `tilth.models.labelling.probabilities`.
+
+        Returns:
+            (rows, labels); of a tagger for each row (tokens, tags).
+        """
+        if self.kind == "tags":
+            return self.tag_probabilities(rows.tokens or [], **options)
+        return self.probabilities(rows.texts, **options)
 
 
 def load_classifier(name: str, *, device: str = "auto") -> Classifier:

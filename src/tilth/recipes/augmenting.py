@@ -94,16 +94,14 @@ def _scores(
     """Return how well a teacher does on rows; see `classify_scores` and `tag_scores`."""
     how: dict[str, Any] = {"bootstrap": bootstrap, "seed": asked.seed}
     with Progress(len(rows), quiet=quiet, what="rows") as progress:
-        label: dict[str, Any] = {"precision": asked.precision, "progress": progress}
-        if rows.tokens is not None:
-            given = classifier.tag_probabilities(rows.tokens, **label)
-            gold, _ = best_tags(list(rows.targets), rows.labels)
-            said, sure = best_tags(given, classifier.labels)
-            return tag_scores(gold, said, sure=sure, **how)
-        probabilities = classifier.probabilities(rows.texts, **label)
+        given = classifier.answers(rows, precision=asked.precision, progress=progress)
+    if rows.tokens is not None:
+        gold, _ = best_tags(list(rows.targets), rows.labels)
+        said, sure = best_tags(given, classifier.labels)
+        return tag_scores(gold, said, sure=sure, **how)
     kind = kind_of(classifier)
     right = answered(np.asarray(rows.targets), kind)
-    return classify_scores(right, probabilities, classifier.labels, kind=kind, **how)
+    return classify_scores(right, given, classifier.labels, kind=kind, **how)
 
 
 def teacher_lines(results: Mapping[str, Any]) -> list[tuple[str, ...]]:

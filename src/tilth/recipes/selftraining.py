@@ -27,6 +27,7 @@ from tilth.recipes.steps import Result, Steps
 from tilth.recipes.table import Cell, Row, Table, over_seeds
 from tilth.runs import Run
 from tilth.selftrain.finetune import fit
+from tilth.selftrain.labelled import label_hits
 from tilth.selftrain.retrieve import retrieve
 from tilth.selftrain.rows import Rows, rows_of
 from tilth.selftrain.select import class_ratio, select
@@ -214,19 +215,15 @@ def label_pool(steps: Steps, name: str, task: Task, found: pa.Table, teacher: Cl
     with run:
         for part in run.missing():
             some = found.slice(starts[part], _LABELLED_AT_ONCE)
-            run.write_part(part, _labelled(some, teacher))
+            run.write_part(part, _table(label_hits(teacher, some)))
         table = pa.concat_tables(run.read_part(part) for part in range(run.parts))
     similarity = pc.fill_null(found["similarity"], 0.0).to_numpy().astype(np.float32)
     return Pool(_rows(task, found, table), similarity, text_hashes(texts))
 
 
-def _labelled(some: pa.Table, teacher: Classifier) -> pa.Table:
-    """Return the probabilities of some sentences, flat, with their number of values each."""
-    if teacher.kind == "tags":
-        each = teacher.tag_probabilities(some["tokens"].to_pylist())
-    else:
-        each = list(teacher.probabilities(some["text"].to_pylist()))
-    kept = pa.array([one.astype(np.float32).ravel() for one in each], pa.list_(pa.float32()))
+def _table(given: Sequence[NDArray[np.float32]]) -> pa.Table:
+    """Return probabilities as a table, those of a sentence in one list."""
+    kept = pa.array([one.astype(np.float32).ravel() for one in given], pa.list_(pa.float32()))
     return pa.table({"probabilities": kept})
 
 
@@ -330,16 +327,15 @@ def measure_trained(classifiers: Iterable[Classifier], task: Task) -> Outcome:
 def _counted(task: Task, classifier: Classifier) -> pa.Table:
     """Return right, answered and wanted spans of each test row."""
     test = task.test
+    answers = classifier.answers(test)
     if isinstance(test.targets, list):
-        assert test.tokens is not None  # tags have tokens
         gold, _ = best_tags(test.targets, test.labels)
-        said, _ = best_tags(classifier.tag_probabilities(test.tokens), classifier.labels)
+        said, _ = best_tags(answers, classifier.labels)
         kinds = types_of([*gold, *said])
         counts = span_counts(gold, said, kinds)[:, : 3 * len(kinds)]
         counts = counts.reshape(len(gold), 3, len(kinds)).sum(axis=2)  # (rows, 3)
     else:
-        answers = answered(classifier.probabilities(test.texts), "class")
-        right = answers == test.targets.argmax(axis=1)
+        right = answered(answers, "class") == test.targets.argmax(axis=1)
         counts = np.stack([right, np.ones_like(right), np.ones_like(right)], axis=1)  # (rows, 3)
     names = ("right", "answered", "wanted")
     return pa.table({name: counts[:, place].astype(np.int64) for place, name in enumerate(names)})

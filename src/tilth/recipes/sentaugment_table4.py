@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from tilth.models.classifier import Classifier
 from tilth.recipes.selftraining import (
     MEAN,
     NEEDS,
@@ -61,7 +61,8 @@ def run(steps: Steps) -> Result:
             random_sentences(bank, count, without=task.without, seed=0),
             teacher,
         )
-        own = _own(task, teacher)
+        # The labelled sentences with the teacher's probabilities, as the others have.
+        own = replace(task.train, targets=teacher.answers(task.train))
         _train(steps, board, task, near, random, own)
     few, many = "as many as the training set", f"{count:,}"
     notes += [
@@ -74,12 +75,6 @@ def run(steps: Steps) -> Result:
         board.gain(f"{SA}, {many}", f"{SURE}, {many}"),
     ]
     return result(steps, "SentAugment, Table 4", board, PUBLISHED, notes)
-
-
-def _own(task: Task, teacher: Classifier) -> Rows:
-    """Return the labelled sentences with the teacher's probabilities, as the others have."""
-    targets = teacher.probabilities(task.train.texts)
-    return Rows(task.train.kind, task.train.labels, task.train.texts, None, targets)
 
 
 def _train(steps: Steps, board: Board, task: Task, near: Pool, random: Pool, own: Rows) -> None:

@@ -153,12 +153,7 @@ def _answers(
         kept = run.read_part(part)["probabilities"].to_pylist()
         rows = [np.array(row, np.float32) for row in kept]
         return rows if model.kind == "tags" else np.stack(rows)
-    how: dict[str, Any] = {"precision": precision, "progress": progress}
-    found: Any
-    if model.kind == "tags":
-        found = model.tag_probabilities(examples.tokens or [], **how)
-    else:
-        found = model.probabilities(examples.texts, **how)
+    found = model.answers(examples, precision=precision, progress=progress)
     if run is not None:
         run.write_part(part, _table(model, examples, found))
     return found

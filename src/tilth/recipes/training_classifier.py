@@ -29,7 +29,7 @@ from tilth.report.classifier import write_classifier_report
 from tilth.report.tested import ALONE, BOTH, STUDENT, TEACHER, TRAINED, figures_of, gain_lines
 from tilth.runs import refuse_inside
 from tilth.runs.files import write_whole
-from tilth.selftrain.reading import labelled_times
+from tilth.selftrain.reading import check_share, labelled_times
 from tilth.selftrain.settings import Finetuning
 from tilth.selftrain.student import train_classifier, train_tagger
 from tilth.selftrain.task import refuse_same
@@ -160,6 +160,7 @@ def train_and_test(
         raise InputError("--labelled-share: there are no labelled rows beside others: leave it out")
     if labelled_share is None:
         labelled_share = _SHARE if run and with_labelled else 0.0
+    check_share(labelled_share)
     if out is None:
         if not run:
             raise InputError("--out is missing: say in which folder the run is to be made")

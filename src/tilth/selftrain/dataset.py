@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from tilth.data import Card, DatasetWriter
 from tilth.runs import Run
 from tilth.selftrain.confidence import members_of
-from tilth.selftrain.labelled import TOKENS, read_columns, results_of
+from tilth.selftrain.labelled import TOKENS, as_lists, read_columns, results_of
 from tilth.selftrain.rows import Rows
 from tilth.selftrain.select import Selection
 from tilth.selftrain.task import Task
@@ -89,7 +89,7 @@ def write_set(run: Run, made: Labelled, bank: Bank, scores: Mapping[str, Any]) -
             writer.write(table.filter(kept).select(list(features["default"])))
             dropped = table.filter(pc.invert(kept))
             writer.write(dropped.select(list(features[DROPPED])), config=DROPPED)
-        own = _ground_truth(made.rows).append_column("probabilities", _lists(made.own))
+        own = _ground_truth(made.rows).append_column("probabilities", as_lists(made.own.targets))
         writer.write(own, config=LABELLED)
         if made.task.validation is not None:
             writer.write(_ground_truth(made.task.validation), config=VALIDATION)
@@ -162,15 +162,6 @@ def _ground_truth(rows: Rows) -> pa.Table:
         columns[TOKENS] = rows.tokens
     columns[_label_column(rows.kind)] = _likeliest(rows.targets, rows.kind)
     return pa.table(columns)
-
-
-def _lists(rows: Rows) -> pa.Array:
-    """Return targets as a list a row, for tags a list for each token."""
-    numbers = pa.list_(pa.float32())
-    return pa.array(
-        [target.tolist() for target in rows.targets],
-        pa.list_(numbers) if rows.kind == "tags" else numbers,
-    )
 
 
 def _label_column(kind: Kind) -> str:

@@ -18,6 +18,7 @@ from tilth.models.classifier import Classifier, load_classifier, new_classifier
 from tilth.selftrain.draws import highest
 from tilth.selftrain.fewshot_plan import FINE_TUNED, FewShot, Job, SelfTraining
 from tilth.selftrain.finetune import Curve, fit, score_of
+from tilth.selftrain.labelled import as_lists
 from tilth.selftrain.retrieve import retrieve
 from tilth.selftrain.rows import Rows, Targets, joined
 from tilth.selftrain.select import class_ratio, select
@@ -120,11 +121,8 @@ class Study:
         table = found.take(pa.array(chosen))
         if tokens is not None:
             table = table.append_column(_TOKENS, pa.array([tokens[row] for row in chosen]))
-        lists = [given[row].tolist() for row in chosen]
-        kind = pa.list_(pa.float32())
-        return table.append_column(
-            _PROBABILITIES, pa.array(lists, pa.list_(kind) if tokens is not None else kind)
-        )
+        kept = [given[row] for row in chosen] if isinstance(given, list) else given[chosen]
+        return table.append_column(_PROBABILITIES, as_lists(kept))
 
     def _retrieve(self, job: Job, places: NDArray[np.int64]) -> pa.Table:
         """Return the sentences of the bank that are nearest to a draw."""
@@ -201,11 +199,10 @@ class Study:
 
 def _answers(classifiers: Sequence[Classifier], rows: Rows) -> Targets:
     """Return the mean probabilities that classifiers give the labels of rows, or of tokens."""
+    answers = [one.answers(rows) for one in classifiers]
     if rows.tokens is not None:
-        tags = [one.tag_probabilities(rows.tokens) for one in classifiers]
-        return [np.mean(each, axis=0) for each in zip(*tags, strict=True)]
-    classes = [one.probabilities(rows.texts) for one in classifiers]
-    mean: NDArray[np.float32] = np.mean(classes, axis=0)
+        return [np.mean(each, axis=0) for each in zip(*answers, strict=True)]
+    mean: NDArray[np.float32] = np.mean(answers, axis=0)
     return mean
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tilth.data.examples import Examples
     from tilth.models.classifier import Classifier
     from tilth.models.scorer import Steps
-    from tilth.selftrain.rows import Rows
+    from tilth.selftrain.rows import Rows, Targets
 
 log = logging.getLogger(__name__)
 
@@ -207,12 +207,10 @@ def halfway(rows: Rows, classifier: Classifier, *, precision: str = "auto") -> R
         classifier: the teacher.
         precision: see `tilth.models.labelling.probabilities`.
     """
+    given = classifier.answers(rows, precision=precision)
     if isinstance(rows.targets, list):
-        assert rows.tokens is not None  # tags have tokens
-        said = classifier.tag_probabilities(rows.tokens, precision=precision)
-        pairs = zip(rows.targets, said, strict=True)
-        return replace(rows, targets=[_mean(label, given) for label, given in pairs])
-    given = classifier.probabilities(rows.texts, precision=precision)
+        pairs = zip(rows.targets, given, strict=True)
+        return replace(rows, targets=[_mean(label, said) for label, said in pairs])
     return replace(rows, targets=_mean(rows.targets, given))
 
 
@@ -237,14 +235,23 @@ def read_labels(run: Run) -> Any:
 
 def _labels(table: pa.Table, given: Any) -> pa.Table:
     """Return probabilities as a table."""
-    numbers = pa.list_(pa.float32())
+    lists = as_lists(given)
     if TOKENS not in table.column_names:
-        flat = np.ascontiguousarray(given, np.float32)  # (sentences, labels)
-        starts = np.arange(len(flat) + 1, dtype=np.int32) * flat.shape[1]
-        lists = pa.ListArray.from_arrays(starts, pa.array(flat.ravel()))
         return pa.table({PROBABILITIES: lists})
-    lists = pa.array([row.tolist() for row in given], pa.list_(numbers))
     return pa.table({TOKENS: table[TOKENS], PROBABILITIES: lists})
+
+
+def as_lists(given: Targets) -> pa.Array:
+    """Return probabilities as a list for each row, of tags for each of its tokens.
+
+    Args:
+        given: (rows, labels); of tags for each row (tokens, tags).
+    """
+    if isinstance(given, list):
+        return pa.array([row.tolist() for row in given], pa.list_(pa.list_(pa.float32())))
+    flat = np.ascontiguousarray(given, np.float32)
+    starts = np.arange(len(flat) + 1, dtype=np.int32) * flat.shape[1]
+    return pa.ListArray.from_arrays(starts, pa.array(flat.ravel()))
 
 
 def _read(column: pa.ChunkedArray) -> NDArray[np.float32] | list[NDArray[np.float32]]:

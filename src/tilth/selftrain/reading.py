@@ -100,6 +100,7 @@ def read_to_train(
     Raises:
         InputError: a set is wrong, has labels of another kind, or there is one label only.
     """
+    check_share(labelled_share)
     first = _read(train, columns, _TRAIN, tags=tags)
     more = None if labelled is None else _read(labelled, columns, _TRAIN, tags=tags)
     known = _labels([first, *([more] if more else [])], labels)
@@ -127,14 +128,14 @@ def read_to_train(
     return rows, None
 
 
-def labelled_times(share: float, rows: int, labelled: int) -> int:
-    """Return how often each labelled row stands among other rows to make up a share of all.
-
-    Raises:
-        InputError: it is no share.
-    """
+def check_share(share: float) -> None:
+    """Refuse a share of labelled rows that is none, or all."""
     if not 0 <= share < 1:
         raise InputError(f"labelled-share is {share}: it must be at least 0 and below 1")
+
+
+def labelled_times(share: float, rows: int, labelled: int) -> int:
+    """Return how often each labelled row stands among other rows to make up a share of all."""
     if not labelled:
         return 1
     wanted = round(share / (1 - share) * rows / labelled)
