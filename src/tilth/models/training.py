@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -116,8 +117,18 @@ def load_best(trainer: Trainer, checkpoint: Path) -> list[dict[str, Any]]:
 
 def last_checkpoint(folder: Path) -> Path | None:
     """Return the last whole checkpoint in a folder; its state is written last."""
-    whole = [path.parent for path in folder.glob("checkpoint-*/trainer_state.json")]
+    states = folder.glob("checkpoint-*/trainer_state.json")
+    whole = [path.parent for path in states if _is_whole(path)]
     return max(whole, key=lambda path: int(path.name.partition("-")[2]), default=None)
+
+
+def _is_whole(state: Path) -> bool:
+    """Tell whether a state was written to its end; a stop may have come in between."""
+    try:
+        json.loads(state.read_bytes())
+    except ValueError:
+        return False
+    return True
 
 
 def all_finite(model: torch.nn.Module) -> bool:
