@@ -19,6 +19,7 @@ from tilth.evaluate.gold import check_kind, names_in, read_gold
 from tilth.evaluate.resampling import RESAMPLES, check_resamples
 from tilth.models.classifier import Classifier, fingerprint_classifier, load_classifier
 from tilth.runs import Progress, Run, refuse_inside
+from tilth.selftrain.labelled import as_lists
 
 Measured = Literal["classify", "tag"]
 
@@ -162,9 +163,9 @@ def _answers(
 def _table(model: Classifier, examples: Examples, found: Any) -> pa.Table:
     """Return each row with what is right, what was answered and how sure the model is."""
     assert examples.labels is not None
-    depth = pa.list_(pa.float32())
+    inputs: Any
     if model.kind == "tags":
-        inputs, depth = examples.tokens, pa.list_(depth)
+        inputs = examples.tokens
         said: list[Any] = [[model.labels[n] for n in row.argmax(1).tolist()] for row in found]
         gold = examples.labels.values
     else:
@@ -175,10 +176,9 @@ def _table(model: Classifier, examples: Examples, found: Any) -> pa.Table:
             [str(value) for value in row] if kind == "multi" else str(row)
             for row in examples.labels.values
         ]
-    kept = [row.tolist() for row in found]
     return pa.table(
         {"texts" if model.kind != "tags" else "tokens": inputs, "gold": gold, "predicted": said,
-         "probabilities": pa.array(kept, depth)}
+         "probabilities": as_lists(found)}
     )  # fmt: skip
 
 
