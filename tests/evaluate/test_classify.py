@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn import metrics
 
 import tilth
-from tests.evaluate.models import Fake
+from tests.tiny.classifiers import Fake
 from tilth.errors import InputError, TilthError
 from tilth.evaluate.classify import (
     aligned,

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset
 
-from tests.evaluate.fake import benchmark, jsonl, pairs_of, semeval, sick, write
+from tests.tiny.sts import benchmark, jsonl, pairs_of, semeval, sick, write
 from tilth.errors import InputError, TilthError
 from tilth.evaluate import pairs as pairs_module
 from tilth.evaluate.sets import StsSet, read_sets

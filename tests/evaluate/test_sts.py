@@ -7,7 +7,7 @@ import pytest
 from datasets import Dataset
 from scipy import stats
 
-from tests.evaluate.fake import HashEncoder, jsonl, pairs_of
+from tests.tiny.sts import HashEncoder, jsonl, pairs_of
 from tilth.errors import InputError, TilthError
 from tilth.evaluate.sets import read_sets
 from tilth.evaluate.sts import evaluate_sts, measure_sets, most_wrong

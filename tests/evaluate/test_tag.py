@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilth
-from tests.evaluate.models import Fake
+from tests.tiny.classifiers import Fake
 from tilth.errors import InputError, TilthError
 from tilth.evaluate.spans import spans
 from tilth.evaluate.tag import (

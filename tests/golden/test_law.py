@@ -11,8 +11,8 @@ import torch
 from scipy import stats
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from tests.jobs import pair_jobs, run_jobs
 from tests.tiny import KINDS, tiny_lm
+from tests.tiny.jobs import pair_jobs, run_jobs
 from tilth.generation.debias import candidates, draw, law, penalty
 from tilth.generation.decode import Engine, uniforms
 from tilth.generation.jobs import Job, Sampling, job_key

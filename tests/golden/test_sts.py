@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tests.evaluate.fake import HashEncoder, Pair, jsonl, pairs_of, semeval
+from tests.tiny.sts import HashEncoder, Pair, jsonl, pairs_of, semeval
 from tilth.evaluate.sts import evaluate_sts
 
 SUBSETS = {"MSRpar": pairs_of(14), "OnWN": pairs_of(25, begin=50), "SMTnews": pairs_of(9, begin=99)}

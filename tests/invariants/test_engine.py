@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.jobs import pair_jobs, run_jobs
 from tests.tiny import KINDS, tiny_lm
+from tests.tiny.jobs import pair_jobs, run_jobs
 from tilth.errors import InputError, TilthError
 from tilth.generation import decode
 from tilth.generation.decode import (

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.paraphrase.writers import POSITIONS, writer
 from tests.tiny import tiny_lm
+from tests.tiny.writers import POSITIONS, writer
 from tilth.errors import InputError
 from tilth.models import load_seq2seq
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from datasets import ClassLabel, Dataset, Features, Value, load_dataset
 
-from tests.paraphrase.fake import fake_rewriter
+from tests.tiny.rewriter import fake_rewriter
 from tilth.errors import InputError, TilthError
 from tilth.paraphrase.dataset import Asked, paraphrase_set
 from tilth.runs import RunMismatch

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.paraphrase.writers import FAMILIES, POSITIONS, writer
 from tests.tiny import salads
+from tests.tiny.writers import FAMILIES, POSITIONS, writer
 from tilth.errors import InputError
 from tilth.models.seq2seq import Seq2Seq
 from tilth.paraphrase import beams

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.paraphrase.fake import fake_model, fake_rewriter, fake_scorer
+from tests.tiny.rewriter import fake_model, fake_rewriter, fake_scorer
 from tilth.errors import InputError
 from tilth.paraphrase.answers import EMPTY, NOTHING, TOO_LONG
 from tilth.paraphrase.rewrite import COPYING, Rewriter

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.paraphrase.fake import fake_scorer
-from tests.paraphrase.writers import writer
 from tests.tiny import salads, write_lines
+from tests.tiny.rewriter import fake_scorer
+from tests.tiny.writers import writer
 from tilth.data import load_folder
 from tilth.errors import InputError, TilthError
 from tilth.models.seq2seq import Seq2Seq

@@ -11,8 +11,8 @@ import pytest
 import torch
 from datasets import Dataset, DatasetDict
 
-from tests.paraphrase.tiny_bart import bart_tokenizer, corpus, save_bart
 from tests.tiny import save_encoder
+from tests.tiny.bart import bart_tokenizer, corpus, save_bart
 from tilth.errors import InputError, TilthError
 from tilth.models.seq2seq import Seq2Seq, load_seq2seq
 from tilth.paraphrase.pairs import Collator, LikeLengths, byte_lengths, read_corpus, without_long

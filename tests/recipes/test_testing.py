@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tests.evaluate.models import Fake
+from tests.tiny.classifiers import Fake
 from tilth.errors import InputError
 from tilth.evaluate.classify import classify_scores, compare_classify_scores
 from tilth.evaluate.tag import best_tags, compare_tag_scores, tag_scores

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.report.fake import SENTENCES, pair_rows, single_rows, write_curated, write_run
+from tests.tiny.rows import SENTENCES, pair_rows, single_rows, write_curated, write_run
 from tilth.errors import InputError, TilthError
 from tilth.report import gather, health_of_run
 

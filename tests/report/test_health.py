@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from tests.report.fake import SENTENCES, pair_rows, single_rows, table
+from tests.tiny.rows import SENTENCES, pair_rows, single_rows, table
 from tilth.report.figures import distinct, health_table, label_order, percent
 from tilth.report.health import Tally, health
 from tilth.report.symptoms import Limits

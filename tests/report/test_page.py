@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.fake import SENTENCES, pair_rows, single_rows, table, write_curated, write_run
+from tests.tiny.rows import SENTENCES, pair_rows, single_rows, table, write_curated, write_run
 from tilth.errors import InputError, TilthError
 from tilth.report import Report, gather, health, render, write_report
 from tilth.report.page import duration, shown_text

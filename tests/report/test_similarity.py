@@ -4,7 +4,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tests.report.fake import SENTENCES
+from tests.tiny.rows import SENTENCES
 from tilth.report.similarity import EncoderSimilarity, word_overlap
 
 

@@ -1,0 +1,33 @@
+"""Tiny models, banks, rows and runs that tests share, built in code."""
+
+from tests.tiny.models import (
+    KINDS,
+    WORDS,
+    graded_pairs,
+    salads,
+    save_encoder,
+    small_parts,
+    tiny_bank,
+    tiny_lm,
+    tiny_model,
+    tiny_static,
+    tiny_tokenizer,
+    word_tokenizer,
+    write_lines,
+)
+
+__all__ = [
+    "KINDS",
+    "WORDS",
+    "graded_pairs",
+    "salads",
+    "save_encoder",
+    "small_parts",
+    "tiny_bank",
+    "tiny_lm",
+    "tiny_model",
+    "tiny_static",
+    "tiny_tokenizer",
+    "word_tokenizer",
+    "write_lines",
+]
