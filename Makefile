@@ -4,16 +4,21 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: quickstart test test-all check fix bench clean
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
+
+.PHONY: quickstart test test-all coverage check fix bench clean
 
 quickstart: $(READY)  ## labelled sentence pairs by the starter model, and a report to look at
 	$(BIN)/tilth quickstart --out runs/quickstart
 
 test: $(READY)  ## the default tests: offline, no GPU, a few minutes
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 test-all: $(READY)  ## also those that take minutes
-	$(BIN)/python -m pytest -m ""
+	$(PYTEST) -m ""
+
+coverage: $(READY)  ## the default tests; lines and branches that none of them reaches
+	$(PYTEST) --cov --cov-report=term
 
 check: $(READY)  ## lint, format, types
 	$(BIN)/ruff check .
