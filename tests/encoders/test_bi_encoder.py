@@ -226,17 +226,17 @@ def test_fewer_steps_than_between_checkpoints(base: str, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ({"epochs": 0}, "epochs is 0: it must be above 0"),
-        ({"batch": 0}, "batch is 0: it must be at least 1"),
-        ({"learning_rate": -1.0}, "learning_rate is -1.0: it must be above 0"),
-        ({"warmup": 1.0}, "warmup is 1.0: it must be at least 0 and below 1"),
+        ({"epochs": 0}, "epochs is 0: give a number above 0"),
+        ({"batch": 0}, "batch is 0: give a whole number from 1"),
+        ({"learning_rate": -1.0}, "learning_rate is -1.0: give a number above 0"),
+        ({"warmup": 1.0}, "warmup is 1.0: give a number from 0 to below 1"),
         ({"evaluate_every": 0}, "evaluate_every is 0"),
         ({"weight_decay": -0.1}, "weight_decay is -0.1"),
         ({"rate": 1}, "no setting 'rate': there are epochs, batch"),
-        ({"precision": "float16"}, "precision 'float16' is unknown to training: use auto"),
+        ({"precision": "float16"}, "precision 'float16' is unknown: use auto, float32 or bfloat16"),
         ({"epochs": float("nan")}, "epochs is nan"),
         ({"learning_rate": float("inf")}, "learning_rate is inf"),
-        ({"seed": -1}, "seed is -1: it must be at least 0 and below 4294967296"),
+        ({"seed": -1}, "seed is -1: give a whole number from 0 to 4,294,967,295"),
         ({"device": "cuda:1"}, "set CUDA_VISIBLE_DEVICES=1"),
     ],
 )

@@ -170,11 +170,11 @@ def test_a_finished_run_is_not_trained_again_and_not_mixed_up(
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ({"margin": 0.0}, "margin is 0.0: it must be above 0 and below 2"),
+        ({"margin": 0.0}, "margin is 0.0: give a number above 0, below 2"),
         ({"margin": 2.0}, "margin is 2.0"),
-        ({"dimension": 0}, "dimension is 0: it must be at least 1"),
-        ({"batch": 1}, "batch is 1: it must be at least 2"),
-        ({"epochs": 0}, "epochs is 0: it must be above 0"),
+        ({"dimension": 0}, "dimension is 0: give a whole number from 1"),
+        ({"batch": 1}, "batch is 1: give a whole number from 2"),
+        ({"epochs": 0}, "epochs is 0: give a number above 0"),
         ({"decay": 1}, "no setting 'decay': there are epochs, batch"),
         ({"device": "cuda:1"}, "set CUDA_VISIBLE_DEVICES=1"),
     ],

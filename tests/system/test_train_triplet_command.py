@@ -91,7 +91,7 @@ def test_a_killed_training_goes_on_with_the_same_command(
     ("arguments", "said"),
     [
         (["no.jsonl", "-o", "OUT"], "no.jsonl"),
-        (["PAIRS", "-o", "OUT", "--margin", "0"], "margin is 0.0: it must be above 0"),
+        (["PAIRS", "-o", "OUT", "--margin", "0"], "margin is 0.0: give a number above 0"),
         (["PAIRS", "-o", "OUT", "--pivot", "fr"], "no source has a column 'fr'"),
         (["PAIRS", "-o", "OUT", "-b", "./none"], "no model folder './none'"),
         (["PAIRS", "-o", "FOLDER"], "choose another --out"),

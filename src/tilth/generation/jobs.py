@@ -5,7 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
+
+from tilth.limits import SHARE, Number, check_fields, whole
+
+DECAY = Number(0, 1e9)
+TEMPERATURE = Number(1e-3, 1e3)
+TOP_K = whole(0, 1_000_000_000)
+TOP_P = Number(1e-9, 1)
+NEW_TOKENS = whole(1, 32_767)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +30,16 @@ class Sampling:
         max_new_tokens: a text not closed by then is dropped.
     """
 
-    decay: float = 100.0
-    floor: float = 0.01
-    temperature: float = 1.0
-    top_k: int = 5
-    top_p: float = 0.9
-    max_new_tokens: int = 40
+    decay: Annotated[float, DECAY] = 100.0
+    floor: Annotated[float, SHARE] = 0.01
+    temperature: Annotated[float, TEMPERATURE] = 1.0
+    top_k: Annotated[int, TOP_K] = 5
+    top_p: Annotated[float, TOP_P] = 0.9
+    max_new_tokens: Annotated[int, NEW_TOKENS] = 40
+
+    def __post_init__(self) -> None:
+        """Check every value at the door."""
+        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from tilth.errors import InputError
 from tilth.generation.jobs import Sampling
 from tilth.generation.task import Label, Task
+from tilth.limits import PARTS, SEED, check_fields, whole
+
+PER_INPUT = whole(1, 1000)
+MAX_TRIES = whole(1, 32_767)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,46 +28,24 @@ class Settings:
         part_size: inputs decoded and written as one closed unit.
     """
 
-    per_input: int = 2
-    max_tries: int = 5
+    per_input: Annotated[int, PER_INPUT] = 2
+    max_tries: Annotated[int, MAX_TRIES] = 5
     sampling: Sampling = field(default_factory=Sampling)
-    seed: int = 0
-    part_size: int = 256
+    seed: Annotated[int, SEED] = 0
+    part_size: Annotated[int, PARTS] = 256
 
     def __post_init__(self) -> None:
         """Check every value at the door."""
-        sampling = self.sampling
-        for name, value, low, high in (
-            ("per-input", self.per_input, 1, 1000),
-            ("max-tries", self.max_tries, self.per_input, 32767),
-            ("part-size", self.part_size, 1, 1_000_000),
-            ("seed", self.seed, -(2**63), 2**63 - 1),
-            ("top-k", sampling.top_k, 0, 10**9),
-            ("max-new-tokens", sampling.max_new_tokens, 1, 32767),
-        ):
-            if type(value) is not int:
-                raise InputError(f"{name} is {value!r}: it is a whole number")
-            hint = " (it cannot be below per-input)" if name == "max-tries" else ""
-            _check_range(name, value, low, high, hint)
-        for name, share, least, most in (
-            ("decay", sampling.decay, 0, 1e9),
-            ("floor", sampling.floor, 0, 1),
-            ("top-p", sampling.top_p, 1e-9, 1),
-            ("temperature", sampling.temperature, 1e-3, 1e3),
-        ):
-            if isinstance(share, bool) or not isinstance(share, (int, float)):
-                raise InputError(f"{name} is {share!r}: it is a number")
-            _check_range(name, share, least, most)
+        check_fields(self)
+        if self.max_tries < self.per_input:
+            raise InputError(
+                f"max_tries is {self.max_tries}: it cannot be below per_input, {self.per_input}"
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as they stand in run.json."""
         flat = asdict(self)
         return {**flat.pop("sampling"), **flat}
-
-
-def _check_range(name: str, value: float, low: float, high: float, hint: str = "") -> None:
-    if math.isnan(value) or not low <= value <= high:
-        raise InputError(f"{name} is {value}: it lies between {low} and {high}{hint}")
 
 
 @dataclass(frozen=True, slots=True)

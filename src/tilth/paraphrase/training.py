@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from tilth.errors import InputError
+from tilth.limits import (
+    BATCH,
+    LEARNING_RATE,
+    SEED,
+    STEPS,
+    TRAINING_PRECISION,
+    Choice,
+    check_fields,
+    whole,
+)
 
-_PRECISIONS = ("auto", "float32", "bfloat16")
-_SCHEDULES = ("constant", "linear")
+SCHEDULE = Choice(("constant", "linear"))
+MAX_EPOCHS = whole(1, 10_000)
+REWRITER_TOKENS = whole(8, 1_000_000)
 _PAPER_RATE = 1e-5  # the best of 5e-6, 1e-5 and 2e-5 there
 _STARTER_RATE = 3e-4  # the starter is a tenth of BART-base and hardly moves at 1e-5
 
@@ -38,43 +49,25 @@ class RewriterTraining:
         Ogasa, Kajiwara and Arase, section 4.2.
     """
 
-    max_epochs: int = 50
-    patience: int = 5
-    batch: int = 128
-    rows: int | None = None
-    learning_rate: float | None = None
-    schedule: str = "constant"
-    max_length: int | None = None
-    save_every: int = 1000
-    precision: str = "auto"
-    seed: int = 0
+    max_epochs: Annotated[int, MAX_EPOCHS] = 50
+    patience: Annotated[int, MAX_EPOCHS] = 5
+    batch: Annotated[int, BATCH] = 128
+    rows: Annotated[int | None, BATCH] = None
+    learning_rate: Annotated[float | None, LEARNING_RATE] = None
+    schedule: Annotated[str, SCHEDULE] = "constant"
+    max_length: Annotated[int | None, REWRITER_TOKENS] = None
+    save_every: Annotated[int, STEPS] = 1000
+    precision: Annotated[str, TRAINING_PRECISION] = "auto"
+    seed: Annotated[int, SEED] = 0
 
     def __post_init__(self) -> None:
         """Check every value at the door."""
-        for name, least in (
-            ("max_epochs", 1), ("patience", 1), ("batch", 1), ("rows", 1), ("max_length", 8),
-            ("save_every", 1), ("seed", 0),
-        ):  # fmt: skip
-            value = getattr(self, name)
-            if value is None and name in ("rows", "max_length"):
-                continue
-            if type(value) is not int or value < least:
-                raise InputError(f"{name} is {value!r}: it is a whole number, at least {least}")
-        if self.seed >= 2**32:
-            raise InputError(f"seed is {self.seed}: it must be below {2**32}")
+        check_fields(self)
         if self.rows is not None and self.batch % self.rows:
             raise InputError(
                 f"rows is {self.rows}: a batch of {self.batch} does not divide into passes of as "
                 "many"
             )
-        rate = self.learning_rate
-        if rate is not None and not (math.isfinite(rate) and rate > 0):
-            raise InputError(f"learning_rate is {rate}: it must be above 0")
-        for name, known in (("schedule", _SCHEDULES), ("precision", _PRECISIONS)):
-            if getattr(self, name) not in known:
-                raise InputError(
-                    f"{name} {getattr(self, name)!r} is unknown to training: use {', '.join(known)}"
-                )
 
     def for_base(self, base: str) -> RewriterTraining:
         """Return the settings with the learning rate that a base wants, where none is given."""

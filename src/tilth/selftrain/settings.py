@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from tilth.errors import InputError
+from tilth.limits import (
+    BATCH,
+    EPOCHS,
+    LEARNING_RATE,
+    PART_SHARE,
+    SEED,
+    STEPS,
+    TOKENS,
+    TRAINING_PRECISION,
+    WEIGHT_DECAY,
+    Number,
+    check_fields,
+)
 
-_PRECISIONS = ("auto", "float32", "bfloat16")
+MASKED = Number(0, 1, above=True, below=True)
 _PAPER_RATE = 1e-5
 # Small models hardly move at the paper's rate.
 _STARTER_RATES = {"starter": 3e-4, "starter-scorer": 1e-4, "starter-small": 5e-4}
@@ -46,27 +56,21 @@ class Finetuning:
         Du et al. 2021, section 3, "Fine-tuning the student model"; the warm-up is RoBERTa's.
     """
 
-    epochs: float | None = None
-    batch: int = 16
-    learning_rate: float | None = None
-    warmup: float = 0.06
-    weight_decay: float = 0.0
-    dropout: float | None = 0.1
-    evaluate_every: int | None = None
-    label_smoothing: float = 0.0
-    max_length: int | None = None
-    precision: str = "auto"
-    seed: int = 0
+    epochs: Annotated[float | None, EPOCHS] = None
+    batch: Annotated[int, BATCH] = 16
+    learning_rate: Annotated[float | None, LEARNING_RATE] = None
+    warmup: Annotated[float, PART_SHARE] = 0.06
+    weight_decay: Annotated[float, WEIGHT_DECAY] = 0.0
+    dropout: Annotated[float | None, PART_SHARE] = 0.1
+    evaluate_every: Annotated[int | None, STEPS] = None
+    label_smoothing: Annotated[float, PART_SHARE] = 0.0
+    max_length: Annotated[int | None, TOKENS] = None
+    precision: Annotated[str, TRAINING_PRECISION] = "auto"
+    seed: Annotated[int, SEED] = 0
 
     def __post_init__(self) -> None:
         """Check every value at the door."""
-        _check_fractions(self, {
-            "epochs": (0, None, True), "learning_rate": (0, None, True), "warmup": (0, 1, False),
-            "weight_decay": (0, None, False), "dropout": (0, 1, False),
-            "label_smoothing": (0, 1, False),
-        })  # fmt: skip
-        _check_whole(self, {"batch": 1, "evaluate_every": 1, "max_length": 4, "seed": 0})
-        _check_precision(self.precision)
+        check_fields(self)
 
     def for_base(self, base: str) -> Finetuning:
         """Return the settings with the learning rate that a base wants, where none is given."""
@@ -111,25 +115,20 @@ class Adaptation:
         rest as of Gururangan et al. 2020, appendix B.
     """
 
-    epochs: float = 1.0
-    batch: int = 32
-    learning_rate: float | None = None
-    warmup: float = 0.06
-    weight_decay: float = 0.01
-    masked: float = 0.15
-    max_length: int = 128
-    save_every: int = 500
-    precision: str = "auto"
-    seed: int = 0
+    epochs: Annotated[float, EPOCHS] = 1.0
+    batch: Annotated[int, BATCH] = 32
+    learning_rate: Annotated[float | None, LEARNING_RATE] = None
+    warmup: Annotated[float, PART_SHARE] = 0.06
+    weight_decay: Annotated[float, WEIGHT_DECAY] = 0.01
+    masked: Annotated[float, MASKED] = 0.15
+    max_length: Annotated[int, TOKENS] = 128
+    save_every: Annotated[int, STEPS] = 500
+    precision: Annotated[str, TRAINING_PRECISION] = "auto"
+    seed: Annotated[int, SEED] = 0
 
     def __post_init__(self) -> None:
         """Check every value at the door."""
-        _check_fractions(self, {
-            "epochs": (0, None, True), "learning_rate": (0, None, True), "warmup": (0, 1, False),
-            "weight_decay": (0, None, False), "masked": (0, 1, True),
-        })  # fmt: skip
-        _check_whole(self, {"batch": 1, "max_length": 4, "save_every": 1, "seed": 0})
-        _check_precision(self.precision)
+        check_fields(self)
 
     def for_base(self, base: str) -> Adaptation:
         """Return the settings with the learning rate that a base wants, where none is given."""
@@ -154,38 +153,3 @@ def began_as(base: str) -> str:
         settings = json.loads(file.read_text(encoding="utf-8")).get("settings", {})
         base = str(settings.get("base", base))
     return base
-
-
-def _may_be_none(settings: Any, name: str) -> bool:
-    return "None" in type(settings).__dataclass_fields__[name].type  # as it is written
-
-
-def _check_fractions(settings: Any, bounds: Mapping[str, tuple[float, float | None, bool]]) -> None:
-    """Check numbers against least, most (excluded), and whether the least is excluded too."""
-    for name, (low, high, above) in bounds.items():
-        value = getattr(settings, name)
-        if value is None and _may_be_none(settings, name):
-            continue
-        right = isinstance(value, int | float) and math.isfinite(value)
-        if not right or value < low or (above and value == low) or (high and value >= high):
-            least = f"above {low}" if above else f"at least {low}"
-            most = f" and below {high}" if high is not None else ""
-            raise InputError(f"{name} is {value!r}: it must be {least}{most}")
-
-
-def _check_whole(settings: Any, least: Mapping[str, int]) -> None:
-    for name, low in least.items():
-        value = getattr(settings, name)
-        if value is None and _may_be_none(settings, name):
-            continue
-        if type(value) is not int or value < low:
-            raise InputError(f"{name} is {value!r}: it is a whole number, at least {low}")
-    if settings.seed >= 2**32:
-        raise InputError(f"seed is {settings.seed}: it must be below {2**32}")
-
-
-def _check_precision(precision: str) -> None:
-    if precision not in _PRECISIONS:
-        raise InputError(
-            f"precision {precision!r} is unknown to training: use {', '.join(_PRECISIONS)}"
-        )

@@ -1,0 +1,140 @@
+"""The values that a setting may take: declared once, checked for functions and options alike.
+
+A settings dataclass annotates its fields, `batch: Annotated[int, BATCH] = 16`, and calls
+`check_fields(self)` in `__post_init__`. A function checks a parameter with
+`SEED.check("seed", seed)`. An option of the command line is made of the same limit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from types import NoneType
+from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
+
+from tilth.errors import InputError
+
+_SHOWN_BITS = 128  # longer numbers are not written out in a message
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """The numbers from `low` to `high`; neither infinity nor NaN is one.
+
+    Attributes:
+        low: the smallest.
+        high: the largest.
+        whole: whether fractions are refused.
+        above: whether `low` itself is refused.
+        below: whether `high` itself is refused.
+    """
+
+    low: float
+    high: float
+    whole: bool = False
+    above: bool = False
+    below: bool = False
+
+    def check(self, name: str, value: object) -> None:
+        """Raise InputError if a value lies outside."""
+        right = (
+            isinstance(value, int if self.whole else (int, float))
+            and not isinstance(value, bool)
+            and self.low <= value <= self.high
+            and not (self.above and value == self.low)
+            and not (self.below and value == self.high)
+        )
+        if not right:
+            kind = "a whole number" if self.whole else "a number"
+            raise InputError(f"{name} is {_shown(value)}: give {kind} {self}")
+
+    def __str__(self) -> str:
+        """Return the range in words."""
+        least = f"above {_plain(self.low)}, " if self.above else f"from {_plain(self.low)} "
+        if self.below:
+            return f"{least}{'' if self.above else 'to '}below {_plain(self.high)}"
+        return f"{least}{'at most' if self.above else 'to'} {_plain(self.high)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of some names."""
+
+    names: tuple[str, ...]
+
+    def check(self, name: str, value: object) -> None:
+        """Raise InputError if a value is none of them."""
+        if value not in self.names:
+            raise InputError(f"{name} {_shown(value)} is unknown: use {self}")
+
+    def __str__(self) -> str:
+        """Return the names as a list in words."""
+        *others, last = self.names
+        return f"{', '.join(others)} or {last}" if others else last
+
+
+Limit: TypeAlias = Number | Choice
+
+
+def whole(low: int, high: int) -> Number:
+    """Return the whole numbers from `low` to `high`."""
+    return Number(low, high, whole=True)
+
+
+def check_fields(settings: Any) -> None:
+    """Check every annotated field of a settings dataclass.
+
+    Raises:
+        InputError: a value lies outside its limit; None is right where the type says so.
+    """
+    for name, (limit, optional) in _limits_of(type(settings)).items():
+        value = getattr(settings, name)
+        if value is not None or not optional:
+            limit.check(name, value)
+
+
+@cache
+def _limits_of(kind: type) -> dict[str, tuple[Limit, bool]]:
+    """Return the limit of each annotated field, and whether the field may be None."""
+    found: dict[str, tuple[Limit, bool]] = {}
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        if get_origin(hint) is Annotated:
+            inner, *extras = get_args(hint)
+            for extra in extras:
+                if isinstance(extra, Number | Choice):
+                    found[name] = extra, NoneType in get_args(inner)
+    return found
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, int) and value.bit_length() > _SHOWN_BITS:
+        return f"a number of {value.bit_length():,} bits"
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _plain(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
+SEED = whole(0, 2**32 - 1)
+PRECISION = Choice(("auto", "float32", "bfloat16", "float16"))
+TRAINING_PRECISION = Choice(("auto", "float32", "bfloat16"))
+POOLING = Choice(("mean", "cls", "max"))
+SHARE = Number(0, 1)
+PART_SHARE = Number(0, 1, below=True)  # a part that leaves some
+SIMILARITY = Number(-1, 1)  # a cosine
+RESAMPLES = whole(0, 100_000)
+ROWS = whole(1, 100_000_000)  # rows or texts to make
+PARTS = whole(1, 1_000_000)  # rows of a part
+SHOWN = whole(0, 1_000_000)  # rows to print
+CORES = whole(1, 1024)  # processes or threads
+
+# Training
+TRAININGS = whole(1, 100)
+EPOCHS = Number(0, 10_000, above=True)
+BATCH = whole(1, 65_536)
+LEARNING_RATE = Number(0, 1, above=True)
+WEIGHT_DECAY = Number(0, 10)
+STEPS = whole(1, 1_000_000_000)  # between measurements or checkpoints
+TOKENS = whole(4, 1_000_000)  # read of a text
