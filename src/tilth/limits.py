@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from types import NoneType
-from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Annotated, TypeAlias, get_args, get_origin, get_type_hints
 
 from tilth.errors import InputError
 
@@ -81,7 +81,7 @@ def whole(low: int, high: int) -> Number:
     return Number(low, high, whole=True)
 
 
-def check_fields(settings: Any) -> None:
+def check_fields(settings: object) -> None:
     """Check every annotated field of a settings dataclass.
 
     Raises:
