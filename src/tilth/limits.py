@@ -8,7 +8,6 @@ A settings dataclass annotates its fields, `batch: Annotated[int, BATCH] = 16`, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from types import NoneType
 from typing import Annotated, TypeAlias, get_args, get_origin, get_type_hints
 
@@ -93,7 +92,6 @@ def check_fields(settings: object) -> None:
             limit.check(name, value)
 
 
-@cache
 def _limits_of(kind: type) -> dict[str, tuple[Limit, bool]]:
     """Return the limit of each annotated field, and whether the field may be None."""
     found: dict[str, tuple[Limit, bool]] = {}
