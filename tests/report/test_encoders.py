@@ -43,7 +43,8 @@ PAIR = {
 
 def source(folder: Path, **given: Any) -> str:
     file = folder / "encoders.html"
-    asked = {"title": "Encoders", "facts": [], "bars": BARS, "interval": "95% interval"}
+    asked = {"title": "Encoders", "facts": [], "bars": BARS, "metric": "Spearman",
+             "interval": "95% interval"}  # fmt: skip
     write_encoder_report(file, **(asked | given))
     return file.read_text(encoding="utf-8")
 
@@ -206,7 +207,7 @@ def test_page_shows_what_it_is_given(tmp_path: Path) -> None:
     shown = page(
         tmp_path,
         facts=[("command", "tilth recipe run dino-sts"), ("smaller", "3 seeds, not 5")],
-        curves=[Curve("x2, seed 0", [50, 100], [60.5, 62.25], best=100)],
+        curves=[Curve("x2, seed 0", [50, 100], [60.5, 62.25], best=100, metric="Spearman")],
         wrong={"mean-pooled": [PAIR]},
         notes=["SICK-R is its test set."],
     )
@@ -220,8 +221,20 @@ def test_page_shows_what_it_is_given(tmp_path: Path) -> None:
     assert all(link["href"].lstrip("#") in ids for link in shown.all("a"))
 
 
+def test_figures_and_curves_carry_the_names_of_what_was_measured(tmp_path: Path) -> None:
+    curve = Curve("seed 0", [1, 2], [2.0, 3.0], best=2, metric="reciprocal rank")
+    html = source(tmp_path, metric="Pearson", curves=[curve])
+    assert "Spearman" not in html
+    for words in ("a Pearson correlation times 100", "stsb: Pearson correlation times 100",
+                  "Validation reciprocal rank \u00d7 100 by step",
+                  "seed 0: validation reciprocal rank times 100"):  # fmt: skip
+        assert words in html
+
+
 def test_nothing_is_loaded(tmp_path: Path) -> None:
-    html = source(tmp_path, curves=[Curve("c", [1], [2.0], best=1)], wrong={"a": [PAIR]})
+    html = source(
+        tmp_path, curves=[Curve("c", [1], [2.0], best=1, metric="Spearman")], wrong={"a": [PAIR]}
+    )
     assert "http://" not in html
     assert "https://" not in html
     assert "<script" not in html
@@ -264,7 +277,10 @@ def test_interval_is_named_only_where_there_is_one(tmp_path: Path) -> None:
 
 
 def test_text_alternatives(tmp_path: Path) -> None:
-    shown = page(tmp_path, curves=[Curve("x2, seed 0", [50, 100], [60.5, 62.25], best=100)])
+    shown = page(
+        tmp_path,
+        curves=[Curve("x2, seed 0", [50, 100], [60.5, 62.25], best=100, metric="Spearman")],
+    )
     pictures = [svg for svg in shown.all("svg") if svg.get("class") == "chart"]
     assert len(pictures) == 3
     assert all(svg["role"] == "img" for svg in pictures)
@@ -286,7 +302,10 @@ def test_wrong_pairs_are_in_two_lists_the_worst_first(tmp_path: Path) -> None:
 
 
 def test_many_pairs_and_curves_unfold(tmp_path: Path) -> None:
-    curves = [Curve(f"seed {i}", [1, 2], [i, i + 1.0], best=2) for i in range(SHOWN_CURVES + 3)]
+    curves = [
+        Curve(f"seed {i}", [1, 2], [i, i + 1.0], best=2, metric="Spearman")
+        for i in range(SHOWN_CURVES + 3)
+    ]
     shown = page(tmp_path, curves=curves, wrong={"a": [PAIR] * (SHOWN_PAIRS + 5)})
     assert shown.shows("The other 3 trainings")
     assert shown.shows("The other 5")
@@ -306,9 +325,9 @@ def test_no_nan_is_shown(tmp_path: Path) -> None:
         tmp_path,
         bars=[Bar("stsb", "a", NAN, NAN, NAN), Bar("stsb", "b", -math.inf), Bar("x", "a", 1.0)],
         curves=[
-            Curve("broken", [1, 2], [NAN, NAN], best=2),
-            Curve("empty", [], [], best=0),
-            Curve("good", [1, 2], [NAN, 5.0], best=2),
+            Curve("broken", [1, 2], [NAN, NAN], best=2, metric="Spearman"),
+            Curve("empty", [], [], best=0, metric="Spearman"),
+            Curve("good", [1, 2], [NAN, 5.0], best=2, metric="Spearman"),
         ],
         wrong={"a": [PAIR | {"gold": NAN, "cosine": NAN}]},
     )
@@ -322,7 +341,7 @@ def test_everything_is_escaped(tmp_path: Path) -> None:
         tmp_path,
         facts=[("x", "x")],
         bars=[Bar("x", "x", 1.0, 0.5, 2.0), Bar("x", "x", 1.0, published=True)],
-        curves=[Curve("x", [1], [1.0], best=1)],
+        curves=[Curve("x", [1], [1.0], best=1, metric="Spearman")],
         wrong={"x": [PAIR]},
         notes=["x"],
     )
@@ -332,7 +351,7 @@ def test_everything_is_escaped(tmp_path: Path) -> None:
         facts=[(EVIL, EVIL)],
         bars=[Bar(EVIL, EVIL, 1.0, 0.5, 2.0), Bar(EVIL, EVIL, 1.0, published=True)],
         interval=EVIL,
-        curves=[Curve(EVIL, [1], [1.0], best=1)],
+        curves=[Curve(EVIL, [1], [1.0], best=1, metric="Spearman")],
         wrong={EVIL: [PAIR | {"set": EVIL, "text_a": EVIL, "text_b": EVIL}]},
         notes=[EVIL],
     )
@@ -346,7 +365,10 @@ def test_everything_is_escaped(tmp_path: Path) -> None:
     ("given", "said"),
     [
         ({"bars": [*BARS, Bar("stsb", "mean-pooled", 1.0)]}, "two figures on 'stsb'"),
-        ({"curves": [Curve("c", [1, 2], [1.0], best=1)]}, "2 steps and 1 values"),
+        (
+            {"curves": [Curve("c", [1, 2], [1.0], best=1, metric="Spearman")]},
+            "2 steps and 1 values",
+        ),
         ({"wrong": {"a": [{"set": "stsb"}]}}, "no text_a, text_b, gold"),
         ({"wrong": {"a": [PAIR | {"gold_rank": NAN}]}}, "no gold_rank;"),
     ],

@@ -125,6 +125,7 @@ def run_recipe(
                 title=result.table.title,
                 facts=facts,
                 bars=result.bars,
+                metric=result.metric,
                 interval=result.interval,
                 curves=result.curves,
                 wrong=result.wrong,

@@ -193,7 +193,7 @@ class Board:
         interval = "bootstrap 95% over test pairs"
         if self.steps.seeds > 1:
             interval = f"mean ± deviation over {self.steps.seeds} seeds if trained, else {interval}"
-        return Result(table, bars(table), interval, self.curves, self.wrong)
+        return Result(table, bars(table), "Spearman", interval, self.curves, self.wrong)
 
     def _spread(self) -> str:
         if self.steps.seeds > 1:

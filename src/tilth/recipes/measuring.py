@@ -205,6 +205,7 @@ def run_evaluation(
                 title=f"{name} on STS",
                 facts=[("encoder", name), ("data", data), ("protocol", protocol)],
                 bars=bars_of(name, scores),
+                metric="Spearman",
                 interval="bootstrap 95%",
                 wrong={name: evaluation.wrong},
                 notes=remarks(scores),
@@ -259,4 +260,4 @@ def curve_of(run: Path, name: str) -> Curve:
 
     rows = pq.read_table(run / "parts" / "part-00000.parquet").to_pydict()
     best = int(np.argmax(rows["spearman"]))
-    return Curve(name, rows["step"], rows["spearman"], rows["step"][best])
+    return Curve(name, rows["step"], rows["spearman"], rows["step"][best], "Spearman")

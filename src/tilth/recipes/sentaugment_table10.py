@@ -29,6 +29,7 @@ _HEAD = [*(COLUMNS[name] for name in YEARS), AVERAGE, COLUMNS[BENCHMARK]]
 READY = "starter-static"  # made for similarity, with another encoder as teacher
 # A base that knows one language is not trained on another: what shares a translation stands for it.
 ENGLISH_ONLY, PIVOT = ("starter",), "de"
+METRIC = "reciprocal rank"  # of the partners of held-out texts
 
 
 def _published(name: str, *values: float | None) -> Row:
@@ -70,7 +71,7 @@ def run(steps: Steps) -> Result:
         trained = open_encoder(str(folder), device=steps.device)
         board.add(f"{base} encoder, triplets", trained, f"measure-{folder.name}")
         found = learned(folder)
-        curves.append(Curve(f"seed {seed}", found.step, found.reciprocal_rank, found.best))
+        curves.append(Curve(f"seed {seed}", found.step, found.reciprocal_rank, found.best, METRIC))
     table = Table(
         "SentAugment, Table 10",
         [*_HEAD[:-2], AVERAGE, MEASURED, _HEAD[-1]],
@@ -78,7 +79,7 @@ def run(steps: Steps) -> Result:
         [*board.notes(), *_pair_notes(steps, pairs)],
     )
     return Result(
-        table, bars(table), "the deviation over seeds, where there are several", curves,
+        table, bars(table), "Pearson", "the deviation over seeds, where there are several", curves,
         board.wrong,
     )  # fmt: skip
 

@@ -132,6 +132,7 @@ class Result:
     Attributes:
         table: our figures, or sentences, beside the published ones.
         bars: the figures for the page; neither these nor maps: there is no page.
+        metric: what the bars' values are; see `tilth.report.encoders.METRICS`.
         interval: what the bars' whiskers are.
         curves: of the trainings.
         wrong: encoder -> most wrong pairs.
@@ -140,6 +141,7 @@ class Result:
 
     table: Table | Listing
     bars: Sequence[Bar] = ()
+    metric: str = ""
     interval: str = ""
     curves: Sequence[Curve] = ()
     wrong: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)

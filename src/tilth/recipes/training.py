@@ -177,6 +177,7 @@ def _write_page(
             ("kept", f"step {result.best}, validation Spearman {result.validation:.1f}"),
         ],
         bars=bars,
+        metric="Spearman",
         interval="bootstrap 95%",
         curves=[curve],
         wrong={AFTER: wrong} if wrong else {},

@@ -24,6 +24,13 @@ BAR_WIDTH = 33  # pixels that a bar with its figure needs
 LEAST_WIDTH = 220  # pixels of a chart
 PAIR_KEYS = ("set", "text_a", "text_b", "gold", "cosine", "gold_rank", "cosine_rank")
 RANKS = ("gold_rank", "cosine_rank")
+# What a figure of each name says of an encoder's cosines.
+METRICS = {
+    "Spearman": "how far an encoder's cosines put the pairs of a set in the order people did. 100 "
+    "is the same order, 0 none of it, below 0 the reverse.",
+    "Pearson": "how near an encoder's cosines lie to a straight line of people's scores of the "
+    "pairs of a set. 100 is on a rising line, 0 no line at all, -100 on a falling one.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +40,7 @@ class Bar:
     Attributes:
         set: name of the set, or "mean".
         name: name of the encoder.
-        value: Spearman correlation times 100, -100 to 100.
+        value: correlation times 100, -100 to 100; the page is told which.
         low: lower end of the interval, which `write_encoder_report` is told the meaning of.
         high: upper end of the interval.
         published: a paper's figure; never mixed with those measured here.
@@ -54,14 +61,16 @@ class Curve:
     Attributes:
         name: name of the training, as in "x2, seed 1".
         steps: when it was validated.
-        values: validation Spearman times 100 at each of the steps.
+        values: what was validated, times 100, at each of the steps.
         best: the step whose weights were kept.
+        metric: what the values are, as in "Spearman correlation".
     """
 
     name: str
     steps: Sequence[int]
     values: Sequence[float]
     best: int
+    metric: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +98,7 @@ def write_encoder_report(
     title: str,
     facts: Sequence[tuple[str, str]],
     bars: Sequence[Bar],
+    metric: str,
     interval: str,
     curves: Sequence[Curve] = (),
     wrong: Mapping[str, Sequence[Mapping[str, Any]]] = {},
@@ -101,6 +111,7 @@ def write_encoder_report(
         title: what was compared.
         facts: name and value: the command, the data, what is smaller than in the paper.
         bars: the figures; sets and encoders are shown in the order of their first bar.
+        metric: what the values of the bars are, one of `METRICS`.
         interval: what `low` and `high` of the bars are, as in "95% bootstrap interval".
         curves: the trainings.
         wrong: encoder -> pairs with `set`, `text_a`, `text_b`, `gold`, `cosine`, and `gold_rank`
@@ -118,6 +129,7 @@ def write_encoder_report(
         ...     title="Encoders from generated pairs",
         ...     facts=[("command", "tilth recipe run dino-sts")],
         ...     bars=[Bar("stsb", "mean-pooled", 47.3, low=44.2, high=50.1)],
+        ...     metric="Spearman",
         ...     interval="95% bootstrap interval",
         ... )  # doctest: +SKIP
     """
@@ -129,8 +141,11 @@ def write_encoder_report(
         sets=_names(bar.set for bar in bars),
         encoders=[encoder for encoder in encoders if not encoder.published],
         published=[encoder for encoder in encoders if encoder.published],
+        metric=metric,
+        meaning=METRICS[metric],
+        learnt=" and ".join(_names(curve.metric for curve in curves)),
         interval=interval if any(map(_interval_text, bars)) else "",
-        charts=_set_charts(bars, encoders),
+        charts=_set_charts(bars, encoders, metric),
         behind=behind,
         curves=rows,
         wrong=[_wrong_pairs(name, pairs) for name, pairs in wrong.items()],
@@ -177,14 +192,16 @@ def _encoders(bars: Sequence[Bar]) -> list[EncoderRow]:
     ]
 
 
-def _set_charts(bars: Sequence[Bar], encoders: Sequence[EncoderRow]) -> list[tuple[str, Markup]]:
+def _set_charts(
+    bars: Sequence[Bar], encoders: Sequence[EncoderRow], metric: str
+) -> list[tuple[str, Markup]]:
     """Return one chart per set, all on one scale, every encoder in the same place."""
     scale = scale_over((v for bar in bars for v in (bar.value, bar.low, bar.high)), zero=True)
     charts = []
     for name in _names(bar.set for bar in bars):
         columns = [_column(encoder, encoder.bars.get(name)) for encoder in encoders]
         text = "; ".join(f"{column.key} {column.text}" for column in columns)
-        title = f"{name}: Spearman correlation times 100 of each encoder"
+        title = f"{name}: {metric} correlation times 100 of each encoder"
         charts.append((name, bar_chart(columns, scale, title=title, text=text)))
     return charts
 
@@ -240,7 +257,7 @@ def _curve_rows(curves: Sequence[Curve]) -> tuple[Markup, list[ChartRow]]:
             last=last,
             best=one.best,
             behind="all",
-            title=f"{one.name}: validation Spearman correlation times 100 by step",
+            title=f"{one.name}: validation {one.metric} times 100 by step",
             text=text,
         )
         note = f"kept, step {one.best:,}"
