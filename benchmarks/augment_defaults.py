@@ -1,0 +1,396 @@
+"""Decides the defaults of `tilth augment` and of training on its rows, on held-out rows of train.
+
+    python benchmarks/augment_defaults.py --data DIR --out DIR [--seeds 3] [--test]
+
+DIR holds classify/sst2, classify/trec and classify/insults, and bank/ with raw text. Of the rows of
+train and dev, 1,500 are held out and measured on; each seed draws 300 of the others to learn from,
+trains a teacher (starter-scorer) on them, lets it label sentences of a bank, and trains a student
+(starter-small) on some of these in each way. Each training is kept in a file of --out: the same
+command goes on where it stopped. Test sets are read with --test only, which measures the default
+and the labelled rows alone on them: to be called once, after the defaults are set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import itertools
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import stats
+
+from tilth.bank import Bank
+from tilth.data.examples import Examples, read_examples
+from tilth.data.keys import text_hashes
+from tilth.models.classifier import Classifier, new_classifier
+from tilth.runs import Progress
+from tilth.selftrain.augmentation import Augmentation
+from tilth.selftrain.encoded import LikeLengths, encode
+from tilth.selftrain.finetune import fit
+from tilth.selftrain.labelled import halfway, label_hits
+from tilth.selftrain.reading import labelled_times
+from tilth.selftrain.retrieve import retrieve
+from tilth.selftrain.rows import Rows, joined, repeated, rows_of
+from tilth.selftrain.select import class_ratio, select
+from tilth.selftrain.settings import Finetuning
+from tilth.selftrain.trainer import choice, loss_of, make_tuner, own_random, trained
+
+TASKS = ("sst2", "trec", "insults")
+STUDENT, TEACHER = "starter-small", "starter-scorer"
+HELD, LABELLED, WANTED, CANDIDATES = 1_500, 300, 3_000, 6_000
+TOKENS = 64
+CHARACTERS = 2_500_000  # of each file of raw text
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a student is trained.
+
+    Attributes:
+        share: of the labelled rows among all; None: these alone.
+        blended: whether labelled rows have targets half way between label and teacher.
+        by: how sentences are selected.
+        epochs: passes; None: as many steps as with retrieved sentences (950 steps at most).
+    """
+
+    share: float | None = 0.25
+    blended: bool = True
+    by: str = "random"
+    epochs: float | None = 3.0
+
+
+DEFAULT = Way()
+ALONE = Way(share=None, blended=False, epochs=None)
+WAYS = {
+    "default": DEFAULT,
+    "alone": ALONE,
+    "share 0": replace(DEFAULT, share=0.0),
+    "share .5": replace(DEFAULT, share=0.5),
+    "gold labels": replace(DEFAULT, blended=False),
+    "confidence": replace(DEFAULT, by="confidence"),
+    "share .5, gold labels": replace(DEFAULT, share=0.5, blended=False),
+    "alone, 3 passes": replace(ALONE, epochs=3.0),
+    "alone, 10 passes": replace(ALONE, epochs=10.0),
+    "alone, 20 passes": replace(ALONE, epochs=20.0),
+}
+# What is compared, in the order in which it is trained: the way, and what it is held against.
+PAIRS = [
+    ("default", "alone"), ("share 0", "default"), ("share .5", "default"),
+    ("gold labels", "default"), ("confidence", "default"),
+    ("share .5, gold labels", "share .5"), ("alone, 3 passes", "alone, 10 passes"),
+    ("alone, 20 passes", "alone, 10 passes"), ("alone", "alone, 20 passes"),
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What one seed learns from, and what it is measured on."""
+
+    labelled: Rows
+    blended: Rows
+    retrieved: Rows
+    keys: NDArray[np.uint64]
+    held: Rows
+
+    def rows(self, way: Way, seed: int) -> Rows:
+        """Return what a student learns from."""
+        own = self.blended if way.blended else self.labelled
+        if way.share is None:
+            return own
+        ratio = class_ratio(own.targets, kind="class", labels=own.labels)
+        found = select(
+            self.retrieved.targets, kind="class", labels=own.labels, ratio=ratio, count=WANTED,
+            by=way.by, keys=self.keys, seed=seed,
+        )  # fmt: skip
+        some = self.retrieved.select(found.kept)
+        return joined(some, repeated(own, labelled_times(way.share, len(some), len(own))))
+
+
+def open_bank(data: Path, out: Path) -> Bank:
+    """Build a bank of the beginning of each file of raw text, or open it."""
+    folder = out / "bank"
+    with tempfile.TemporaryDirectory() as texts:
+        for file in sorted((data / "bank").glob("*.txt.gz")):
+            with gzip.open(file, "rt", encoding="utf-8") as lines:
+                text = "".join(itertools.islice(_until(lines, CHARACTERS), 10**9))
+            (Path(texts) / file.name.removesuffix(".gz")).write_text(text, encoding="utf-8")
+        if not (folder / "bank.json").is_file():
+            return Bank.build(folder, [texts])
+    return Bank.open(folder, device="cpu")
+
+
+def _until(lines: Iterator[str], characters: int) -> Iterator[str]:
+    for line in lines:
+        characters -= len(line)
+        if characters < 0:
+            return
+        yield line
+
+
+def read_pool(folder: Path) -> Examples:
+    """Return the rows of train and dev, each text once, in an order by chance."""
+    both = [read_examples(folder / f"{part}.jsonl.gz") for part in ("train", "dev")]
+    found = {
+        text: str(label)
+        for examples in both
+        for (text,), label in zip(examples.texts, examples.labels.values, strict=True)  # type: ignore[union-attr]
+    }
+    order = np.random.default_rng(0).permutation(len(found))
+    rows = list(found.items())
+    return read_examples([{"text": rows[at][0], "label": rows[at][1]} for at in order])
+
+
+def draw(task: str, seed: int, bank: Bank, data: Path, out: Path) -> Drawn:
+    """Draw labelled rows, train a teacher on them, and let it label sentences of the bank."""
+    pool = rows_of(read_pool(data / "classify" / task))
+    held = pool.select(np.arange(HELD))
+    rng = np.random.default_rng((1, seed))
+    places = np.sort(HELD + rng.permutation(len(pool) - HELD)[:LABELLED])
+    labelled = pool.select(places)
+    names = np.array(pool.labels)
+    examples = read_examples([
+        {"text": text, "label": str(names[target.argmax()])}
+        for (text,), target in zip(labelled.texts, labelled.targets, strict=True)
+    ])  # fmt: skip
+    file = out / f"{task}-{seed}-teacher.npz"
+    found = retrieve(
+        bank, examples, kind=Augmentation().query, count=CANDIDATES,
+        without={"held out": [text for (text,) in held.texts]},
+    )  # fmt: skip
+    if not file.is_file():
+        settings = Finetuning(seed=seed, max_length=TOKENS).for_base(TEACHER)
+        teacher = _new(TEACHER, labelled, settings)
+        fit(teacher, labelled, None, settings, quiet=True)
+        right = teacher.answers(held).argmax(1) == np.asarray(held.targets).argmax(1)
+        own = halfway(labelled, teacher)
+        _save(file, given=label_hits(teacher, found), own=own.targets, right=right[None])
+    with np.load(file) as kept:
+        texts: list[tuple[str, ...]] = [(text,) for text in found["text"].to_pylist()]
+        retrieved = Rows("class", pool.labels, texts, None, kept["given"])
+        blended = replace(labelled, targets=kept["own"])
+    keys = text_hashes(found["text"].combine_chunks())
+    return Drawn(labelled, blended, retrieved, keys, held)
+
+
+def _new(base: str, rows: Rows, settings: Finetuning) -> Classifier:
+    return new_classifier(
+        base, kind=rows.kind, labels=rows.labels, seed=settings.seed, dropout=settings.dropout,
+        max_length=settings.max_length, device="cpu",
+    )  # fmt: skip
+
+
+def train(file: Path, drawn: Drawn, way: Way, seed: int) -> None:
+    """Train a student, and keep its answers to the held-out rows at each of ten measurements."""
+    rows = drawn.rows(way, seed)
+    settings = Finetuning(seed=seed, max_length=TOKENS, epochs=way.epochs).for_base(STUDENT)
+    if way.epochs is None:
+        steps, _ = replace(settings, epochs=3.0).steps(len(drawn.rows(DEFAULT, seed)))
+        settings = replace(settings, epochs=min(steps / -(-len(rows) // settings.batch), 50.0))
+    classifier = _new(STUDENT, rows, settings)
+    gold = np.asarray(drawn.held.targets).argmax(axis=1)
+    probability = []  # of the right label, at each measurement: (rows,)
+    right = []
+
+    def measure() -> tuple[float, float]:
+        classifier.model.train(mode=False)
+        given = classifier.answers(drawn.held)
+        right.append(given.argmax(axis=1) == gold)
+        probability.append(given[np.arange(len(gold)), gold])
+        return float(right[-1].mean()), 0.0
+
+    steps, _ = settings.steps(len(rows))
+    encoded = encode(classifier, rows, bfloat16=False)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        own_random(seed),
+        Progress(steps, quiet=True, what="steps") as progress,
+    ):
+        tuner = make_tuner(
+            classifier.model, encoded, LikeLengths(encoded.ids.lengths, settings.batch, seed),
+            loss_of(classifier, settings, bfloat16=False), measure, settings, Path(folder),
+            keep=False, steps=steps, every=-(-steps // 10), progress=progress,
+        )  # fmt: skip
+        trained(tuner, Path(folder), steps, settings.batch)
+    if way in (DEFAULT, ALONE):
+        classifier.model.train(mode=False)
+        classifier.save(file.with_suffix(""))
+    _save(file, right=np.stack(right), probability=np.stack(probability))
+
+
+def _save(file: Path, **arrays: NDArray[np.generic]) -> None:
+    unfinished = file.with_name("unfinished.npz")
+    np.savez_compressed(unfinished, **arrays)  # type: ignore[arg-type]
+    unfinished.rename(file)
+
+
+def interval(differences: NDArray[np.float64]) -> tuple[float, float]:
+    """Return a mean over tasks and half the width of its 95% interval, of trainings by Student's t.
+
+    Args:
+        differences: of two ways, each task's seeds. # (tasks, seeds)
+    """
+    tasks, seeds = differences.shape
+    if seeds < 2:
+        return float(differences.mean()), np.nan
+    variance = differences.var(axis=1, ddof=1).mean()
+    half = stats.t.ppf(0.975, tasks * (seeds - 1)) * np.sqrt(variance / (tasks * seeds))
+    return float(differences.mean()), float(half)
+
+
+def print_ways(out: Path, seeds: int) -> None:
+    """Print what each way is worth, x 100, and how far it is above what it is held against."""
+
+    def scores(name: str) -> NDArray[np.float64]:
+        found = [[_scores(out, task, seed, name) for seed in range(seeds)] for task in TASKS]
+        return np.array(found)  # (tasks, seeds)
+
+    print(f"\n{'way':24} {' '.join(f'{task:>8}' for task in TASKS)}     mean")
+    for name in WAYS:
+        own = np.nanmean(scores(name), axis=1) if np.isfinite(scores(name)).any() else []
+        if len(own):
+            each = " ".join(f"{one:8.1f}" for one in own)
+            print(f"{name:24} {each} {np.mean(own):8.1f}")
+    print("\ndifference of held-out accuracy, 95% over trainings (Student's t)")
+    for name, against in PAIRS:
+        difference = scores(name) - scores(against)
+        done = np.isfinite(difference).all(axis=0)
+        if done.any():
+            mean, half = interval(difference[:, done])
+            each = " ".join(f"{one:+8.1f}" for one in difference[:, done].mean(axis=1))
+            ends = f"{mean:+.1f} ({mean - half:+.1f} to {mean + half:+.1f})"
+            print(f"{name + ' less ' + against:42} {each}   {ends}, {done.sum()} seeds")
+
+
+def _scores(out: Path, task: str, seed: int, name: str) -> float:
+    file = out / f"{task}-{seed}-{_slug(name)}.npz"
+    if not file.is_file():
+        return np.nan
+    with np.load(file) as kept:
+        return float(100 * kept["right"][-1].mean())
+
+
+def _slug(name: str) -> str:
+    return name.replace(" ", "-").replace(",", "").replace(".", "")
+
+
+def print_choices(out: Path, seeds: int, draws: int = 300) -> None:
+    """Print what choosing weights by some validation rows gains over the last weights.
+
+    Validation rows are drawn of the held-out ones, many times; what is chosen is measured on the
+    others. Chosen is the measurement within a training, or the last weights of one seed of all.
+    """
+    print("\nchosen by validation rows, less the last weights (less the mean seed): mean of tasks")
+    for name in ("alone, 10 passes", "alone", "default"):
+        for count in (30, 50, 100, 200, 400):
+            steps = np.full((len(TASKS), seeds), np.nan)
+            chosen_seed = np.full((len(TASKS), 1), np.nan)
+            for at, task in enumerate(TASKS):
+                files = [out / f"{task}-{seed}-{_slug(name)}.npz" for seed in range(seeds)]
+                if not all(file.is_file() for file in files):
+                    continue
+                kept = [np.load(file) for file in files]
+                right = [one["right"] for one in kept]  # each (measurements, rows)
+                loss = [-np.log(np.maximum(one["probability"], 1e-9)) for one in kept]
+                for seed in range(seeds):
+                    steps[at, seed] = _gain(right[seed], loss[seed], count, draws, last=True)
+                last = np.stack([one[-1] for one in right])  # (seeds, rows)
+                losses = np.stack([one[-1] for one in loss])
+                chosen_seed[at] = _gain(last, losses, count, draws, last=False)
+            if np.isfinite(steps).all():
+                mean, half = interval(steps)
+                print(f"{name:20} {count:4} rows: step {mean:+.2f} ({mean - half:+.2f} to "
+                      f"{mean + half:+.2f}), seed {chosen_seed.mean():+.2f}")  # fmt: skip
+
+
+def _gain(
+    right: NDArray[np.bool_], loss: NDArray[np.float64], count: int, draws: int, *, last: bool
+) -> float:
+    """Return the mean gain of the candidate that drawn rows choose, x 100, on the other rows.
+
+    Args:
+        right: of each candidate's answers. # (candidates, rows)
+        loss: likewise. # (candidates, rows)
+        count: rows to choose with.
+        draws: how often they are drawn.
+        last: whether the gain is over the last candidate; else over their mean.
+    """
+    rng = np.random.default_rng(0)
+    gains = []
+    for _ in range(draws):
+        order = rng.permutation(right.shape[1])
+        some, others = order[:count], order[count:]
+        scores = 100 * right[:, some].mean(axis=1)
+        losses = loss[:, some].mean(axis=1)
+        best = int(np.argmax([choice(one, two) for one, two in zip(scores, losses, strict=True)]))
+        found = 100 * right[:, others].mean(axis=1)
+        gains.append(found[best] - (found[-1] if last else found.mean()))
+    return float(np.mean(gains))
+
+
+def print_test(data: Path, out: Path, seeds: int) -> None:
+    """Print the test accuracy of the default and of the labelled rows alone."""
+    from tilth.models.classifier import load_classifier
+
+    print("\naccuracy x 100 on the test sets, and the gain with 95% over trainings")
+    found = np.zeros((2, len(TASKS), seeds))
+    for at, task in enumerate(TASKS):
+        for seed in range(seeds):
+            for place, name in enumerate(("default", "alone")):
+                classifier = load_classifier(str(out / f"{task}-{seed}-{name}"), device="cpu")
+                test = rows_of(
+                    read_examples(data / "classify" / task / "test.jsonl.gz"), classifier.labels
+                )
+                short = replace(classifier, max_length=TOKENS)
+                right = short.answers(test).argmax(1) == np.asarray(test.targets).argmax(1)
+                found[place, at, seed] = 100 * right.mean()
+    for place, name in enumerate(("default", "alone")):
+        own = found[place]
+        print(f"{name:24} " + " ".join(f"{one:8.1f}" for one in own.mean(1)), f"{own.mean():8.1f}")
+    mean, half = interval(found[0] - found[1])
+    each = " ".join(f"{one:+8.1f}" for one in (found[0] - found[1]).mean(axis=1))
+    print(f"{'gain':24} {each} {mean:+8.1f} ({mean - half:+.1f} to {mean + half:+.1f})")
+
+
+def main() -> int:
+    """Train what is missing, and print."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--print", action="store_true", help="train nothing more")
+    parser.add_argument("--test", action="store_true")
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    asked.out.mkdir(parents=True, exist_ok=True)
+    if not asked.print and not asked.test:
+        _train_all(asked.data, asked.out, asked.seeds)
+    print_ways(asked.out, asked.seeds)
+    print_choices(asked.out, asked.seeds)
+    if asked.test:
+        print_test(asked.data, asked.out, asked.seeds)
+    return 0
+
+
+def _train_all(data: Path, out: Path, seeds: int) -> None:
+    bank = open_bank(data, out)
+    print(f"bank: {len(bank):,} sentences", flush=True)
+    for seed, task in itertools.product(range(seeds), TASKS):
+        drawn: Callable[[], Drawn] | Drawn = lambda: draw(task, seed, bank, data, out)  # noqa: B023, E731
+        for name, way in WAYS.items():
+            file = out / f"{task}-{seed}-{_slug(name)}.npz"
+            if file.is_file():
+                continue
+            drawn = drawn() if callable(drawn) else drawn
+            train(file, drawn, way, seed)
+            print(f"{task} {seed} {name}: {_scores(out, task, seed, name):.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
