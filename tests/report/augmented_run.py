@@ -53,7 +53,7 @@ def write_run(
     }  # fmt: skip
     run = Run.open(
         folder, command="augment", settings=asked, fingerprints={}, parts=1, overwrite=overwrite,
-        nested=["hits"],
+        outputs=["hits", "dataset", "results.json"],
     )  # fmt: skip
     found = make(rows + dropped, seed=1)
     for number, row in enumerate(found):

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
 import resource
-import shutil
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,8 @@ import pyarrow as pa
 import pytest
 
 from tilth.errors import InputError, TilthError
+from tilth.files import TEMPORARY, write_whole
 from tilth.runs import Progress, Run, RunLocked, RunMismatch, complete
-from tilth.runs.files import TEMPORARY, write_whole
-from tilth.runs.folder import _OWNED
 
 
 def table(index: int, rows: int = 3) -> pa.Table:
@@ -82,19 +83,6 @@ def test_every_difference_is_named(tmp_path: Path) -> None:
         )
 
 
-def test_overwrite_removes_the_run_and_nothing_else(tmp_path: Path) -> None:
-    with open_run(tmp_path) as run:
-        run.write_part(0, table(0))
-        run.write_file("report.html", "old")
-    (tmp_path / "notes.txt").write_text("mine")
-    again = open_run(tmp_path, settings={"decay": 1}, overwrite=True)
-    assert again.done() == []
-    assert again.settings == {"decay": 1}
-    assert sorted(p.name for p in tmp_path.iterdir()) == [
-        ".tilth-lock", "notes.txt", "parts", "run.json",
-    ]  # fmt: skip
-
-
 def test_a_folder_of_other_things_is_refused_even_with_overwrite(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     for overwrite in (False, True):
@@ -158,54 +146,77 @@ def test_what_another_process_chose_between_open_and_with_holds(tmp_path: Path) 
         assert first.resolve("rows", lambda: 8) == 256
 
 
-def test_overwrite_removes_a_nested_run_where_it_is_asked_to(tmp_path: Path) -> None:
-    open_run(tmp_path)
-    with open_run(tmp_path / "x1") as inner:
-        inner.write_part(0, table(0))
-        with pytest.raises(RunLocked):
-            open_run(tmp_path, overwrite=True, nested=["x1"])
-    open_run(tmp_path, nested=["x1"])
-    open_run(tmp_path, overwrite=True)
-    assert inner.done() == [0]
-    (tmp_path / "x1" / "notes.txt").write_text("mine")
-    open_run(tmp_path, overwrite=True, nested=["x1"])
-    assert [p.name for p in (tmp_path / "x1").iterdir()] == ["notes.txt"]
-    open_run(tmp_path, overwrite=True, nested=["x1"])
-    assert (tmp_path / "x1" / "notes.txt").read_text() == "mine"
-    shutil.rmtree(tmp_path / "x1")
-    open_run(tmp_path / "x1")
-    open_run(tmp_path, overwrite=True, nested=["x1"])
-    assert not (tmp_path / "x1").exists()
-
-
 def test_a_refused_folder_keeps_its_nested_run(tmp_path: Path) -> None:
     open_run(tmp_path / "x1")
     (tmp_path / "notes.txt").write_text("mine")
     before = content(tmp_path)
     with pytest.raises(InputError, match="is no run"):
-        open_run(tmp_path, overwrite=True, nested=["x1"])
+        open_run(tmp_path, overwrite=True)
     assert content(tmp_path) == before
 
 
 def test_leftovers_of_a_killed_writer_go(tmp_path: Path) -> None:
     open_run(tmp_path)
-    stale = tmp_path / "parts" / f"{TEMPORARY}123-part-00000.parquet"
-    stale.write_bytes(b"half")
-    started = tmp_path / f"{TEMPORARY}123-run.json"
-    started.write_bytes(b"{")
+    stale = [folder / f"{TEMPORARY}0123abcd" for folder in (tmp_path, tmp_path / "parts")]
     mine = [tmp_path / "sub" / ".tmp-1-x", tmp_path / ".tmp-notes", tmp_path / "parts" / ".tmp-x"]
     mine[0].parent.mkdir()
-    for path in mine:
+    for path in (*stale, *mine):
         path.write_text("mine")
     with open_run(tmp_path):
-        assert not stale.exists()
-        assert not started.exists()
+        assert not any(path.exists() for path in stale)
     assert [path.read_text() for path in mine] == ["mine"] * 3
+
+
+def test_a_file_that_is_being_written_is_no_leftover(tmp_path: Path) -> None:
+    """A report is written without the run's lock, maybe on another host."""
+    open_run(tmp_path)
+
+    def write(file: Any) -> None:
+        with open_run(tmp_path):
+            file.write(b"whole")
+
+    write_whole(tmp_path / "report.html", write)
+    assert (tmp_path / "report.html").read_bytes() == b"whole"
+
+
+def test_two_threads_write_one_file(tmp_path: Path) -> None:
+    path, together = tmp_path / "file", threading.Barrier(2, timeout=20)
+
+    def write(content: bytes) -> None:
+        def halves(file: Any) -> None:
+            file.write(content)
+            file.flush()
+            together.wait()
+            file.write(content)
+
+        write_whole(path, halves)
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(write, (b"aaaa", b"bbbb")))
+    assert path.read_bytes() in (b"a" * 8, b"b" * 8)
+    assert [item.name for item in tmp_path.iterdir()] == ["file"]
+
+
+def test_files_have_the_usual_permissions(tmp_path: Path) -> None:
+    (tmp_path / "plain").touch()
+    write_whole(tmp_path / "whole", lambda file: file.write(b"x"))
+    assert (tmp_path / "whole").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_file_system_without_locks_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(TilthError, match="the file system has no file locks: choose another"):
+        open_run(tmp_path)
 
 
 def test_a_start_that_was_killed_is_done_again(tmp_path: Path) -> None:
     (tmp_path / ".tilth-lock").touch()
-    (tmp_path / f"{TEMPORARY}123-run.json").write_bytes(b"{")
+    (tmp_path / f"{TEMPORARY}0123abcd").write_bytes(b"{")
     with open_run(tmp_path):
         assert sorted(p.name for p in tmp_path.iterdir()) == [".tilth-lock", "parts", "run.json"]
 
@@ -236,15 +247,12 @@ def test_a_run_json_of_another_tool_leaves_the_folder_as_it_was(tmp_path: Path) 
     assert content(tmp_path) == before
 
 
-def test_a_writer_killed_while_it_makes_or_empties_the_folder_does_no_harm(tmp_path: Path) -> None:
-    """run.json is there before anything else and replaced after everything else is removed."""
+def test_a_writer_killed_while_it_makes_the_folder_does_no_harm(tmp_path: Path) -> None:
+    """run.json is there before anything else."""
     open_run(tmp_path)
     (tmp_path / "parts").rmdir()
     with open_run(tmp_path) as run:
         run.write_part(0, table(0))
-    assert "run.json" not in _OWNED
-    shutil.rmtree(tmp_path / "parts")
-    assert open_run(tmp_path, settings={"decay": 1}, overwrite=True).missing() == [0, 1, 2, 3]
 
 
 def test_a_damaged_part_is_moved_aside_and_made_again(

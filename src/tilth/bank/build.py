@@ -23,6 +23,7 @@ from tilth.bank.codes import Format, check_format, fit_codec
 from tilth.bank.documents import Source, find_sources
 from tilth.bank.duplicates import find_duplicates
 from tilth.bank.encode import STARTER, TextEncoder
+from tilth.bank.index import FOLDER
 from tilth.bank.parts import ADDING, Work, make_known, make_parts, remove_damaged
 from tilth.bank.shards import make_shards, sample_vectors
 from tilth.bank.store import (
@@ -36,9 +37,10 @@ from tilth.bank.store import (
 )
 from tilth.bank.workers import end_processes
 from tilth.errors import InputError, TilthError
+from tilth.files import TEMPORARY, disk_errors, write_whole
 from tilth.runs import Run, RunMismatch
 from tilth.runs.asked import read_run_json, versions
-from tilth.runs.files import TEMPORARY, disk_errors, write_whole
+from tilth.runs.earlier import ASIDE
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -114,8 +116,8 @@ def build_bank(
         },
         fingerprints={"encoder": text_encoder.fingerprint},
         parts=0,
+        outputs=(MANIFEST, CODEC, SHARDS, ADDING, FOLDER),
         overwrite=overwrite or _is_empty(path),
-        nested=(ADDING,),
     )
     with run:
         if (path / MANIFEST).exists():
@@ -239,6 +241,7 @@ def _job(path: Path, settings: dict[str, Any], *, overwrite: bool) -> Iterator[R
             settings=settings,
             fingerprints={},
             parts=0,
+            outputs=("duplicates", "known"),
             overwrite=overwrite,
         )
     except RunMismatch as error:
@@ -255,7 +258,10 @@ def _job(path: Path, settings: dict[str, Any], *, overwrite: bool) -> Iterator[R
 
 def _is_empty(path: Path) -> bool:
     """Say whether a building in the folder was stopped before it had made anything."""
-    if not (path / "run.json").exists() or (path / MANIFEST).exists():
+    if (
+        any((path / name).exists() for name in (MANIFEST, ASIDE))
+        or not (path / "run.json").exists()
+    ):
         return False
     return not any((path / ADDING / "parts").glob("*.parquet"))
 

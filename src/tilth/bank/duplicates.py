@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tilth.bank.likeness import NEAR, SIMILARITY, likenesses
 from tilth.data.plain import plain
 from tilth.errors import InputError, TilthError
-from tilth.runs.files import disk_errors
+from tilth.files import disk_errors
 
 EXACT_DUPLICATE = "exact duplicate"
 NEAR_DUPLICATE = "near duplicate"

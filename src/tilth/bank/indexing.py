@@ -36,8 +36,8 @@ from tilth.bank.index import (
 from tilth.bank.search import Ids
 from tilth.bank.store import OpenShard, checksum, open_shards
 from tilth.errors import InputError, TilthError
+from tilth.files import TEMPORARY, disk_errors, sync_folder, write_whole
 from tilth.runs import Progress, RunLocked
-from tilth.runs.files import TEMPORARY, disk_errors, sync_folder, write_whole
 
 if TYPE_CHECKING:
     from tilth.bank.bank import Bank

@@ -19,8 +19,8 @@ from tilth.bank.store import SHARDS, SOURCE, TEXT, TEXT_FILE, Manifest, read_tex
 from tilth.bank.text import keyed_sentences, sentences_of
 from tilth.bank.workers import in_processes
 from tilth.errors import TilthError
+from tilth.files import disk_errors, write_whole
 from tilth.runs import Progress
-from tilth.runs.files import disk_errors, write_whole
 
 ADDING = "adding"
 _GZ_RATIO = 3

@@ -28,8 +28,8 @@ from tilth.bank.store import (
     write_shard,
 )
 from tilth.bank.workers import in_processes
+from tilth.files import disk_errors
 from tilth.runs import Progress
-from tilth.runs.files import disk_errors
 
 _ENCODED_AT_ONCE = 1 << 15
 # Sentences that the codec is fitted on; means and variances are sharp with far fewer.

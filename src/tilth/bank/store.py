@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from tilth.bank.codes import Codec, Codes, Format
 from tilth.errors import InputError, TilthError
-from tilth.runs.files import TEMPORARY, disk_errors, sync_folder, write_whole
+from tilth.files import TEMPORARY, disk_errors, sync_folder, write_whole
 
 MANIFEST = "bank.json"
 CODEC = "codec.safetensors"

@@ -121,6 +121,7 @@ def train(
             "base": fingerprint_encoder(encoder),
         },
         parts=1,
+        outputs=(MODEL, CHECKPOINTS),
         overwrite=overwrite,
     )
     device = str(encoder.device)

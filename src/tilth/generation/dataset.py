@@ -136,14 +136,12 @@ def run_generate(
     quiet: bool = False,
 ) -> Dataset:
     """Do what an order asks in a run folder, or what is left of it, and load the finished set."""
-    nested: Sequence[str] = ("x1",)  # of an earlier run that wrote its first texts itself
     if order.from_x1 is not None:
         refuse_foreign(out)
-        nested = ()  # made here, before the run that reads them
         firsts = _first_texts(order, out / "x1", overwrite=overwrite, rows=rows, quiet=quiet)
         order = order.with_inputs(firsts)
     items = order.items()
-    _make(order, items, out, overwrite=overwrite, rows=rows, quiet=quiet, nested=nested)
+    _make(order, items, out, overwrite=overwrite, rows=rows, quiet=quiet)
     return load_rows(out)
 
 
@@ -166,7 +164,6 @@ def _make(
     overwrite: bool,
     rows: int | None,
     quiet: bool,
-    nested: Sequence[str] = (),
 ) -> None:
     """Make the missing parts of a run and its finished data set."""
     task, lm, settings = order.task, order.lm, order.settings
@@ -177,8 +174,8 @@ def _make(
         settings={**settings.to_dict(), "task": task.to_dict(), "rows": rows, **_model_facts(lm)},
         fingerprints={"inputs": _fingerprint(items), "model": lm.fingerprint},
         parts=parts,
+        outputs=("dataset",),
         overwrite=overwrite,
-        nested=nested,
     )
     with run, Progress(len(items), quiet=quiet) as progress:
         sampler: Sampler | None = None

@@ -120,6 +120,7 @@ def make_corpus(
         settings=settings,
         fingerprints=fingerprints,
         parts=len(candidates.parts),
+        outputs=("dataset", "results.json"),
         overwrite=overwrite,
     )
     with run:

@@ -176,6 +176,7 @@ def run_paraphrase(
             "scorer": rewriter.scorer.fingerprint,
         },
         parts=-(-len(rows) // asked.part_size),
+        outputs=("dataset",),
         overwrite=overwrite,
     )  # fmt: skip
     with run, Progress(len(rows), quiet=quiet, what="rows") as progress:

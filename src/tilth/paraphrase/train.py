@@ -101,6 +101,7 @@ def train_rewriter(
             "base": seq2seq.fingerprint,
         },
         parts=1,
+        outputs=(MODEL, CHECKPOINTS, "results.json"),
         overwrite=overwrite,
     )
     with run:

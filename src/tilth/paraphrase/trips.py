@@ -128,6 +128,7 @@ def make_candidates(
             "backward": back.fingerprint, "scorer": rater.fingerprint,
         },
         parts=-(-len(rows) // part_size),
+        outputs=("dataset", "results.json"),
         overwrite=overwrite,
     )  # fmt: skip
     with run, Progress(len(rows), quiet=quiet, what="sentences") as progress:

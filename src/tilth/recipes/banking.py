@@ -14,9 +14,9 @@ from tilth.bank.documents import find_sources, read_blocks
 from tilth.bank.store import read_manifest
 from tilth.bank.text import sentences_of
 from tilth.errors import InputError, TilthError
+from tilth.files import TEMPORARY, disk_errors
 from tilth.recipes.word_names import is_words, open_words
 from tilth.runs import refuse_inside
-from tilth.runs.files import TEMPORARY, disk_errors
 
 if TYPE_CHECKING:
     from tilth.bank.encode import TextEncoder

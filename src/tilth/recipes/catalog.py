@@ -106,6 +106,7 @@ def run_recipe(
         settings={"scale": scale, "data": str(data), "seeds": seeds, "drop_overlap": drop_overlap},
         fingerprints={},
         parts=0,
+        outputs=("results.json", "results.md"),
         overwrite=True,
     )
     with run:

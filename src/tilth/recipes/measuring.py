@@ -189,6 +189,7 @@ def run_evaluation(
                 **{sts.name: sts.identity for sts in found},
             },
             parts=0,
+            outputs=("results.json",),
             overwrite=overwrite,
         )  # fmt: skip
     measured = measure_sets(

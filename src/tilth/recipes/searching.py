@@ -222,6 +222,7 @@ def search_to_run(
             **of_index,
         },
         parts=0,
+        outputs=("dataset", _RESULTS),
         overwrite=overwrite,
     )
     with run:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from tilth.bank import Bank, Rules
 from tilth.errors import InputError
+from tilth.files import write_whole
 from tilth.recipes.ablation import HEAD, SCALES, STEPS, Way, compare
 from tilth.recipes.banking import build_named
 from tilth.recipes.selftraining import NEEDS, SOURCE, open_bank
 from tilth.recipes.steps import Recipe, Result, Steps
 from tilth.recipes.table import published
-from tilth.runs.files import write_whole
 
 WORDS, USIF, STATIC, TRANSFORMER = (
     "average of word vectors", "uSIF of word vectors", "static encoder", "transformer encoder"

@@ -116,6 +116,7 @@ def run_test(
                 **{f"model {one}": fingerprint_classifier(m) for one, m in enumerate(models, 1)},
             },
             parts=len(models),
+            outputs=("results.json",),
             overwrite=overwrite,
         )  # fmt: skip
     holding: AbstractContextManager[Any] = nullcontext() if run is None else run

@@ -12,6 +12,7 @@ from tilth.data.examples import Source, read_examples
 from tilth.data.plain import plain_sentence
 from tilth.errors import InputError
 from tilth.evaluate.resampling import RESAMPLES, check_resamples
+from tilth.files import write_whole
 from tilth.models.classifier import Classifier, load_classifier
 from tilth.models.training import settings_of
 from tilth.recipes.augmented import (
@@ -28,7 +29,6 @@ from tilth.report.augment import write_augment_report
 from tilth.report.classifier import write_classifier_report
 from tilth.report.tested import ALONE, BOTH, STUDENT, TEACHER, TRAINED, figures_of, gain_lines
 from tilth.runs import refuse_inside
-from tilth.runs.files import write_whole
 from tilth.selftrain.reading import check_share, labelled_times
 from tilth.selftrain.settings import Finetuning
 from tilth.selftrain.student import train_classifier, train_tagger

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilth.files import write_whole
 from tilth.report.augmented import Gathered, gather_augmented
 from tilth.report.charts import ChartRow, balance_rows, count_of, drop_rows
 from tilth.report.figures import percent
@@ -25,7 +26,6 @@ from tilth.report.tested import (
     sureness,
     tested_on,
 )
-from tilth.runs.files import write_whole
 
 OPEN_GROUPS = 6  # with more classes, the sentences of each unfold
 _UNIT_AXIS = axis([(0.0, "0"), (0.25, "0.25"), (0.5, "0.5"), (0.75, "0.75"), (1.0, "1")])

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from markupsafe import Markup
 
 from tilth.errors import InputError
+from tilth.files import write_whole
 from tilth.report.bars import Column, all_curves, bar_chart, curve_chart, scale_over
 from tilth.report.charts import ChartRow, count_of
 from tilth.report.figures import number, percent
@@ -27,7 +28,6 @@ from tilth.report.tested import (
     systems_of,
     tested_on,
 )
-from tilth.runs.files import write_whole
 
 COMMANDS = ("train classifier", "train tagger")
 MOST_CONFUSED = 20  # classes; more make no table that can be read

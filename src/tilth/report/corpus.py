@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from tilth.data import load_folder
 from tilth.errors import InputError
+from tilth.files import write_whole
 from tilth.paraphrase.tags import (
     CELLS,
     MEANINGS,
@@ -28,7 +29,6 @@ from tilth.report.gather import flat_settings
 from tilth.report.heatmap import heat_map
 from tilth.report.page import SHOWN_LABELS, template
 from tilth.runs.asked import read_run_json
-from tilth.runs.files import write_whole
 
 SHOWN_PAIRS = 3  # of each corner cell
 _CORNERS = tuple(

@@ -10,11 +10,11 @@ from typing import Any, BinaryIO
 from markupsafe import Markup
 
 from tilth.errors import InputError
+from tilth.files import write_whole
 from tilth.report.bars import Column, all_curves, bar_chart, curve_chart, finite, scale_over
 from tilth.report.charts import ChartRow
 from tilth.report.figures import number
 from tilth.report.page import template
-from tilth.runs.files import write_whole
 
 COLOURS = 8  # the style sheet's; with more encoders they come again, told apart by their key
 SHOWN_CURVES = 12  # the rest unfolds

@@ -10,10 +10,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tilth.files import write_whole
 from tilth.paraphrase.tags import Cell
 from tilth.report.heatmap import heat_map
 from tilth.report.page import template
-from tilth.runs.files import write_whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilth.files import write_whole
 from tilth.paraphrase.keep import BINS
 from tilth.paraphrase.tags import Cell
 from tilth.report.charts import count_of, drop_rows
@@ -17,7 +18,6 @@ from tilth.report.heatmap import heat_map
 from tilth.report.obtained import DROPPED, RewriteExample, RewriteSummary
 from tilth.report.page import SHOWN_LABELS, duration, template
 from tilth.report.rewrites import Gathered, gather_rewrites, rewrite_summary
-from tilth.runs.files import write_whole
 
 __all__ = ["RewriteSummary", "render_rewrites", "rewrite_summary", "write_rewrite_report"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,6 +13,12 @@ from tilth.errors import InputError, TilthError
 
 Json: TypeAlias = Any
 COMPARED = ("command", "settings", "fingerprints", "parts")
+_KINDS: dict[str, type] = {
+    "command": str, "settings": dict, "fingerprints": dict, "parts": int, "resolved": dict,
+    "versions": dict, "outputs": list,
+}  # fmt: skip
+# Runs of earlier versions do not list what they have made.
+_OPTIONAL: dict[str, Json] = {"outputs": [], "versions": {}}
 _PACKAGES = ("tilth", "torch", "transformers", "datasets", "pyarrow", "numpy")
 
 
@@ -28,12 +34,34 @@ def read_run_json(path: Path) -> dict[str, Json]:
         found = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{path}: no run.json: name a run folder") from None
-    except (OSError, ValueError) as error:
-        raise TilthError(f"{file}: cannot be read ({error}): --overwrite starts anew") from error
-    needed = (*COMPARED, "resolved")
-    if not isinstance(found, dict) or any(name not in found for name in needed):
-        raise TilthError(f"{file}: is not what tilth wrote: --overwrite starts anew")
-    return found
+    except (OSError, ValueError, RecursionError) as error:
+        reason = "nested too deep" if isinstance(error, RecursionError) else error
+        raise TilthError(f"{file}: cannot be read ({reason}): --overwrite starts anew") from error
+    wrong = "no object" if not isinstance(found, dict) else _wrong(found)
+    if wrong:
+        raise TilthError(f"{file}: is not what tilth wrote ({wrong}): --overwrite starts anew")
+    checked: dict[str, Json] = found
+    return checked
+
+
+def _wrong(found: Mapping[str, Json]) -> str | None:
+    """Return what is wrong with the fields of a run.json."""
+    for name, kind in _KINDS.items():
+        value = found.get(name, _OPTIONAL.get(name))
+        if not isinstance(value, kind) or isinstance(value, bool):
+            return f"{name} is {_short(value)}"
+    if found["parts"] < 0:
+        return f"parts is {found['parts']}"
+    for name in found.get("outputs", ()):
+        # A run removes what it lists: its own files, by name, and nothing outside its folder.
+        if not isinstance(name, str) or name[:1] in ("", ".") or Path(name).name != name:
+            return f"outputs holds {_short(name)}"
+    return None
+
+
+def outputs_of(found: Mapping[str, Json], default: Sequence[str]) -> list[str]:
+    """Return what a run has made: what run.json lists, or `default` of an earlier version's."""
+    return list(found.get("outputs", default))
 
 
 def differences(found: Mapping[str, Json], asked: Mapping[str, Json]) -> list[str]:

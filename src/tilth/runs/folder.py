@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import logging
 import os
 import re
 import secrets
-import shutil
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
@@ -22,23 +20,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tilth.errors import InputError, TilthError
-from tilth.runs.asked import COMPARED, Json, differences, plain, read_run_json, versions
-from tilth.runs.files import TEMPORARY, disk_errors, write_whole
+from tilth.files import disk_errors, is_temporary, remove_leftovers, try_lock, write_whole
+from tilth.runs.asked import (
+    COMPARED,
+    Json,
+    differences,
+    outputs_of,
+    plain,
+    read_run_json,
+    versions,
+)
+from tilth.runs.earlier import ASIDE, discard, recover, restore, set_aside
 
 log = logging.getLogger(__name__)
 
 _PART = re.compile(r"part-(\d{5,})\.parquet")
-# All that `--overwrite` may remove beside run.json, which it replaces; the rest is the user's.
-_OWNED = (
-    "parts", "dataset", "curated", "model", "checkpoints", "results.json", "results.md",
-    "report.html", "bank.json", "codec.safetensors", "shards", "adding", "index",
-    "encoder",
-)  # fmt: skip
 _LOCK = ".tilth-lock"
-_STALE = re.compile(rf"{re.escape(TEMPORARY)}\d+-.+")
-# What a folder may hold that is no run yet: our lock, the nested run of first texts, and what a
-# process that was killed while it wrote run.json left.
-_BEFORE_START = re.compile(rf"{re.escape(_LOCK)}|x1|{re.escape(TEMPORARY)}\d+-run\.json")
 
 
 class RunMismatch(InputError):  # noqa: N818 - named for what it is
@@ -60,6 +57,7 @@ class Run:
     def __init__(self, path: Path, asked: dict[str, Json]) -> None:
         self.path, self._asked = path, asked
         self._lock: BinaryIO | None = None
+        self._replaces: bytes | None = None  # run.json of the run that this one overwrites
 
     @classmethod
     def open(
@@ -70,8 +68,8 @@ class Run:
         settings: Mapping[str, Json],
         fingerprints: Mapping[str, str],
         parts: int,
+        outputs: Sequence[str] = (),
         overwrite: bool = False,
-        nested: Sequence[str] = (),
     ) -> Run:
         """Make a run folder, or return to one with the same settings.
 
@@ -81,12 +79,16 @@ class Run:
             settings: everything asked for that changes rows; JSON values.
             fingerprints: name -> hash, of inputs and models.
             parts: how many parts the finished run has.
-            overwrite: remove an earlier run in this folder first, never other files.
-            nested: names of runs inside this folder that `overwrite` removes as well.
+            outputs: names of the files and folders that the run makes in its folder, beside
+                `parts` and `report.html`; run.json lists them.
+            overwrite: replace an earlier run in this folder. What its run.json lists is set aside
+                when this run is entered, and nothing else; it is removed with the first part, or
+                when the `with` block ends without an error. It is put back if the block ends
+                with an `InputError`, or before anything was made.
 
         Raises:
             RunMismatch: the folder holds another run; every difference is named.
-            RunLocked: another process writes in it, or in a nested run that would be removed.
+            RunLocked: another process writes in it.
             InputError: the folder holds something else.
             TilthError: the folder cannot be written.
         """
@@ -96,6 +98,7 @@ class Run:
             "settings": plain(settings),
             "fingerprints": dict(fingerprints),
             "parts": parts,
+            "outputs": ["parts", "report.html", *outputs],
         }
         with disk_errors(path):
             path.mkdir(parents=True, exist_ok=True)
@@ -107,24 +110,32 @@ class Run:
                 raise PermissionError(13, "Permission denied", str(path))
         run = cls(path, asked)
         with run._locked():  # two that start together must not both make it
-            run._open(overwrite, nested)
+            run._open(overwrite)
         return run
 
-    def _open(self, overwrite: bool, nested: Sequence[str]) -> None:
-        is_run = (self.path / "run.json").exists()
-        if is_run and not overwrite:
-            found = read_run_json(self.path)
-            self._compare(found)
-            self._asked = found
-            self._make_parts_folder()
-            return
+    def _open(self, overwrite: bool) -> None:
         refuse_foreign(self.path)  # again: it may have been filled before we had the lock
+        file = self.path / "run.json"
+        if not file.exists():
+            self._begin()
+            return
+        with disk_errors(self.path):
+            recover(self.path)
         if overwrite:
-            for name in nested:
-                _remove_run(self.path / name)
-        if is_run:
             self._refuse_other_command()
-            self._remove_owned()
+            self._replaces = file.read_bytes()
+            return
+        found = read_run_json(self.path)
+        if self._is_aside() and differences(found, self._asked):
+            before = read_run_json(self.path / ASIDE)
+            if not differences(before, self._asked):
+                self._restore()
+                found = before
+        self._compare(found)
+        self._asked = found
+        self._make_parts_folder()
+
+    def _begin(self) -> None:
         self._asked["versions"] = versions()
         self._asked["created"] = datetime.now(timezone.utc).isoformat(timespec="seconds")
         # A run begun anew within the same second is another run too.
@@ -135,7 +146,7 @@ class Run:
         self._make_parts_folder()
 
     def _refuse_other_command(self) -> None:
-        """Refuse to remove the run of another command: it may be what this one reads."""
+        """Refuse to replace the run of another command: it may be what this one reads."""
         try:
             command = read_run_json(self.path).get("command")
         except TilthError:  # damaged, and to be begun anew
@@ -145,6 +156,60 @@ class Run:
                 f"{self.path}: holds a run of `tilth {command}`: choose another --out, or remove "
                 "the folder"
             )
+
+    def _replace(self) -> None:
+        """Set the earlier run aside and begin this one in its place."""
+        file = self.path / "run.json"
+        if not file.exists() or file.read_bytes() != self._replaces:
+            raise self._changed()
+        with disk_errors(self.path), ExitStack() as held:
+            if self._is_aside():  # it has not been replaced yet by the run that now stands here
+                self._restore()
+            names = self._outputs()
+            for name in names:
+                if (self.path / name / _LOCK).is_file():  # a run of its own
+                    held.enter_context(Run(self.path / name, {})._locked())
+            set_aside(self.path, names)
+            self._begin()
+        self._replaces = None
+
+    def _outputs(self) -> list[str]:
+        """Return what the run in the folder may have made."""
+        try:
+            return outputs_of(read_run_json(self.path), self._asked["outputs"])
+        except TilthError:  # damaged: of the same command, as far as anybody knows
+            return list(self._asked["outputs"])
+
+    def _is_aside(self) -> bool:
+        return (self.path / ASIDE).is_dir()
+
+    def _restore(self) -> None:
+        with disk_errors(self.path):
+            restore(self.path, self._outputs())
+
+    def _settle(self, error: BaseException | None) -> None:
+        """Remove the run that was set aside, or put it back."""
+        if not self._is_aside():
+            return
+        if error is None:
+            self._discard()
+        elif isinstance(error, InputError) or not self._has_made_any():
+            self._restore()
+            log.info("%s: the earlier run is back in its place", self.path)
+        else:
+            log.warning(
+                "%s: the earlier run is kept in %s until this one has its first part: go on "
+                "without --overwrite", self.path, ASIDE,
+            )  # fmt: skip
+
+    def _has_made_any(self) -> bool:
+        made = [self.path / name for name in self._asked["outputs"] if name != "parts"]
+        parts = self.path / "parts"
+        return any(item.exists() for item in made) or (parts.is_dir() and any(parts.iterdir()))
+
+    def _discard(self) -> None:
+        with disk_errors(self.path):
+            discard(self.path)
 
     def _make_parts_folder(self) -> None:
         with disk_errors(self.path):
@@ -171,20 +236,14 @@ class Run:
         found = read_run_json(self.path) if (self.path / "run.json").exists() else {}
         same = (*COMPARED, "created", "start")
         if any(found.get(name) != self._asked.get(name) for name in same):
-            raise RunMismatch(
-                f"{self.path}: another process has begun another run here meanwhile: wait for it, "
-                "or choose another --out"
-            )
+            raise self._changed()
         self._asked = found
 
-    def _remove_owned(self) -> None:
-        with disk_errors(self.path):
-            for name in _OWNED:
-                item = self.path / name
-                if item.is_dir() and not item.is_symlink():
-                    shutil.rmtree(item)
-                else:
-                    item.unlink(missing_ok=True)
+    def _changed(self) -> RunMismatch:
+        return RunMismatch(
+            f"{self.path}: another process has begun another run here meanwhile: wait for it, "
+            "or choose another --out"
+        )
 
     def _save(self) -> None:
         text = json.dumps(self._asked, indent=2, ensure_ascii=False) + "\n"
@@ -222,8 +281,13 @@ class Run:
         """
         self._take()
         try:
-            self._check_unchanged()
-            self._clean()
+            if self._replaces is None:
+                self._check_unchanged()
+            else:
+                self._replace()
+            with disk_errors(self.path):
+                remove_leftovers(self.path)
+                remove_leftovers(self.path / "parts")
         except BaseException:
             self._release()
             raise
@@ -235,8 +299,11 @@ class Run:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Release the folder."""
-        self._release()
+        """Release the folder; settle what becomes of a run that this one overwrites."""
+        try:
+            self._settle(error)
+        finally:
+            self._release()
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -250,15 +317,18 @@ class Run:
     def _take(self) -> None:
         with disk_errors(self.path):
             lock = open(self.path / _LOCK, "a+b")  # noqa: SIM115 - closed by _release()
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            try:
+                free = try_lock(lock)
+            except OSError:
+                lock.close()
+                raise
+        if not free:
             lock.seek(0)
             holder = lock.read().decode(errors="replace").strip() or "another process"
             lock.close()
             raise RunLocked(
                 f"{self.path}: {holder} is writing here: wait for it, or choose another --out"
-            ) from None
+            )
         lock.truncate(0)
         lock.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
         lock.flush()
@@ -269,14 +339,6 @@ class Run:
             self._lock.truncate(0)
             self._lock.close()
             self._lock = None
-
-    def _clean(self) -> None:
-        """Remove the temporary files of killed writers from the two folders a run writes."""
-        with disk_errors(self.path):
-            for folder in (self.path, self.path / "parts"):
-                for item in folder.glob(f"{TEMPORARY}*"):
-                    if _STALE.fullmatch(item.name) and item.is_file():
-                        item.unlink(missing_ok=True)
 
     def part_path(self, index: int) -> Path:
         """Return where a part lies."""
@@ -293,6 +355,7 @@ class Run:
             self.part_path(index),
             lambda file: pq.write_table(table, file, compression="zstd", write_page_checksum=True),
         )
+        self._discard()
 
     def read_part(self, index: int) -> pa.Table:
         """Return a part's rows.
@@ -376,7 +439,13 @@ def refuse_foreign(path: Path) -> None:
     with disk_errors(path):
         if (path / "run.json").exists() or not path.exists():
             return
-        others = [item.name for item in path.iterdir() if not _BEFORE_START.fullmatch(item.name)]
+        # The lock, the run of first texts, which is made before the run that reads them, and what
+        # a process that was killed while it wrote run.json left, make no foreign folder.
+        others = [
+            item.name
+            for item in path.iterdir()
+            if item.name not in (_LOCK, "x1") and not is_temporary(item.name)
+        ]
     if others:
         raise InputError(
             f"{path}: the folder holds {min(others)!r} and is no run: choose another --out"
@@ -398,21 +467,3 @@ def refuse_inside(out: Path, *inputs: str | None) -> None:
             and place in (path.resolve(), *path.resolve().parents)
         ):
             raise InputError(f"{out} holds {name} itself: choose another --out")
-
-
-def _remove_run(path: Path) -> None:
-    """Remove a run, but not while it is written, and not what else its folder holds.
-
-    Raises:
-        RunLocked: another process writes in it.
-    """
-    if not (path / "run.json").is_file():
-        return
-    run = Run(path, {})
-    with run._locked(), disk_errors(path):
-        run._remove_owned()
-        run._clean()
-        (path / "run.json").unlink(missing_ok=True)
-        (path / _LOCK).unlink()
-        if not any(path.iterdir()):
-            path.rmdir()

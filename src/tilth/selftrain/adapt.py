@@ -89,6 +89,7 @@ def adapt(
         settings={"base": base, **asdict(asked)},
         fingerprints={"texts": _fingerprint(read), "base": lm.fingerprint},
         parts=1,
+        outputs=(MODEL, CHECKPOINTS),
         overwrite=overwrite,
     )
     with run:

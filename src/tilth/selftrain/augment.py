@@ -27,7 +27,7 @@ from tilth.models.classifier import (
 from tilth.models.training import settings_of
 from tilth.runs import Run, refuse_inside
 from tilth.selftrain.augmentation import Augmentation, Wanted, wanted_of
-from tilth.selftrain.dataset import RESULTS, Labelled, write_set
+from tilth.selftrain.dataset import DATASET, RESULTS, Labelled, write_set
 from tilth.selftrain.labelled import (
     bank_fingerprints,
     halfway,
@@ -203,8 +203,8 @@ def augment_to_run(
             **({} if finished is None else {"teacher": fingerprint_classifier(finished)}),
         },
         parts=0,
+        outputs=(TEACHER, HITS, LABELS, DATASET, RESULTS),
         overwrite=overwrite,
-        nested=(TEACHER, HITS, LABELS),
     )  # fmt: skip
 
     def loaded() -> Classifier:

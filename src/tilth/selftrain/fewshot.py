@@ -101,6 +101,7 @@ def few_shot(
             "base": _base(task, base, device),
         },
         parts=len(jobs),
+        outputs=(CHECKPOINTS, RESULTS),
         overwrite=overwrite,
     )  # fmt: skip
     with run:

@@ -82,6 +82,7 @@ def retrieve_to_run(
             "texts to leave out": _hash(dict(without)),
         },
         parts=-(-count // PART),
+        outputs=(_RESULTS,),
         overwrite=overwrite,
     )  # fmt: skip
     with run:

@@ -86,6 +86,7 @@ def train_teacher(
             "base": fingerprint_classifier(first),
         },
         parts=seeds,
+        outputs=(MODEL, CHECKPOINTS, RESULTS),
         overwrite=overwrite,
     )  # fmt: skip
     del first

@@ -1,0 +1,117 @@
+"""Files that are there whole or not at all, locks, and errors of the disk in one line."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from tilth.errors import TilthError
+
+TEMPORARY = ".tmp-"
+_TEMPORARY = re.compile(rf"{re.escape(TEMPORARY)}[0-9a-f]{{8}}")
+_NO_LOCKS = "the file system has no file locks: choose another --out on a disk that has them"
+_MENDS = {
+    errno.ENOSPC: "the disk is full: free some space and run the same command again",
+    errno.EDQUOT: "the disk quota is used up: free some space and run the same command again",
+    errno.EFBIG: "the file would be larger than allowed: raise the limit on file sizes",
+    errno.EROFS: "the file system is read-only: choose another --out",
+    errno.EACCES: "no permission to write: choose another --out or change the permissions",
+    errno.EPERM: "no permission to write: choose another --out or change the permissions",
+    errno.ENOTDIR: "a part of the path is a file: choose another --out",
+    errno.EEXIST: "a file stands where a folder is needed: choose another --out",
+    errno.ENAMETOOLONG: "the name is too long: choose a shorter --out",
+    errno.ELOOP: "symbolic links lead in a circle: choose another --out",
+    **dict.fromkeys((errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP), _NO_LOCKS),
+}
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn errors of the operating system into one line that names the path and the mend."""
+    try:
+        yield
+    except OSError as error:
+        mend = _MENDS.get(error.errno or 0, error.strerror or str(error))
+        raise TilthError(f"{error.filename or path}: {mend}") from error
+
+
+def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Write a file under a temporary name, sync it, rename it, sync its folder.
+
+    Raises:
+        TilthError: the disk is full, or the folder cannot be written.
+    """
+    with disk_errors(path):
+        temporary, file = create_locked(lambda name: path.with_name(name))
+        try:
+            with file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+                os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+
+
+def create_locked(place: Callable[[str], Path]) -> tuple[Path, BinaryIO]:
+    """Create a file of a new temporary name and lock it, so that nobody takes it for a leftover.
+
+    Args:
+        place: gives the file's path for a temporary name; called again with another name if the
+            file is removed before it is locked.
+    """
+    while True:
+        path = place(f"{TEMPORARY}{secrets.token_hex(4)}")
+        file = open(path, "xb")  # noqa: SIM115 - closed by the caller
+        with suppress(OSError):  # without locks, what is left over is never removed
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file.fileno()).st_nlink:
+            return path, file
+        file.close()
+
+
+def try_lock(file: BinaryIO) -> bool:
+    """Lock an open file until it is closed, if no other process holds it.
+
+    Raises:
+        OSError: the file system has no locks.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return False
+        raise
+    return True
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the temporary files of killed writers from a folder; those being written stay."""
+    for path in folder.glob(f"{TEMPORARY}*"):
+        if is_temporary(path.name) and path.is_file():
+            with suppress(OSError), open(path, "rb") as file:
+                if try_lock(file):
+                    path.unlink()
+
+
+def is_temporary(name: str) -> bool:
+    """Say whether a file name is one that `write_whole` gives while it writes."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename in a folder lasting."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
