@@ -15,7 +15,7 @@ from tests.tiny import WORDS, salads, save_encoder, tiny_static, write_lines
 from tilth.errors import InputError
 from tilth.recipes import ablation, catalog, selftraining
 from tilth.recipes.catalog import RECIPES, run_recipe
-from tilth.recipes.selftraining import Outcome, gain
+from tilth.recipes.selftraining import Outcome, gain, gain_note
 from tilth.recipes.steps import Scale
 from tilth.recipes.table import Table
 
@@ -180,17 +180,27 @@ def test_parts_of_the_bank_lie_in_one_another(
     assert len(found["trec-near-label-average"]) == round(tiny.sentences * selftraining.SPARE)
 
 
-def test_a_gain_has_the_right_sign_and_an_interval_around_it() -> None:
-    def outcome(share: float) -> Outcome:
-        right = (np.arange(400) < 400 * share).astype(np.int64)
-        one = np.stack([right, np.ones_like(right), np.ones_like(right)], axis=1)
-        return Outcome([100 * share] * 2, np.stack([one, one]))
+def outcome(share: float, trainings: int = 2) -> Outcome:
+    right = (np.arange(400) < 400 * share).astype(np.int64)
+    one = np.stack([right, np.ones_like(right), np.ones_like(right)], axis=1)
+    return Outcome([100 * share] * trainings, np.stack([one] * trainings))
 
+
+def test_a_gain_has_the_right_sign_and_an_interval_around_it() -> None:
     better, worse = {"a": outcome(0.9), "b": outcome(0.8)}, {"a": outcome(0.7), "b": outcome(0.8)}
-    value, low, high = gain(better, worse)
-    assert value == pytest.approx(10)
-    assert 0 < low < 10 < high
-    assert gain(worse, better)[0] == pytest.approx(-10)
+    found = gain(better, worse)
+    assert found.value == pytest.approx(10)
+    assert found.low is not None
+    assert found.high is not None
+    assert 0 < found.low < 10 < found.high
+    assert gain(worse, better).value == pytest.approx(-10)
+
+
+def test_a_note_says_that_one_training_does_not_tell_how_trainings_vary() -> None:
+    several = gain_note("A", "B", gain({"a": outcome(0.9)}, {"a": outcome(0.8)}))
+    assert "one training" not in several
+    alone = gain_note("A", "B", gain({"a": outcome(0.9, 1)}, {"a": outcome(0.8, 1)}))
+    assert alone.endswith(", test rows; one training].")
 
 
 @pytest.mark.usefixtures("tiny")

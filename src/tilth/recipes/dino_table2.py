@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scipy.stats import t as student
-
+from tilth.metrics.intervals import of_difference
 from tilth.recipes.dino import (
     NEEDS,
     SCALES,
@@ -93,19 +92,15 @@ def verdicts(board: Board, variants: list[str]) -> list[str]:
     lines = []
     for name in others:
         cell = board.cell(name, names)
-        gain = best.value - cell.value
-        if best.deviation is None or cell.deviation is None:
-            lines.append(f"{full} against {name}: {gain:+.1f} on all measured sets, one seed.")
+        gain = of_difference(best.runs or [best.value], cell.runs or [cell.value])
+        said = f"{full} against {name}: {gain.value:+.1f} on all measured sets, "
+        if gain.low is None:
+            lines.append(f"{said}one seed.")
             continue
-        # The standard error of the difference of two means over the same number of trainings,
-        # times the 97.5% point of Student's t.
-        seeds = board.steps.seeds
-        error = ((best.deviation**2 + cell.deviation**2) / seeds) ** 0.5
-        margin = error * float(student.ppf(0.975, 2 * seeds - 2))
-        sure = "more" if abs(gain) > margin else "no more"
+        sure = "more" if gain.excludes_zero else "no more"
         lines.append(
-            f"{full} against {name}: {gain:+.1f} on all measured sets, {sure} than training "
-            f"seeds alone would bring about (95%: {margin:.1f}); the generated data are one draw."
+            f"{said}{sure} than training seeds alone would bring about (95%: {gain.low:+.1f} to "
+            f"{gain.high:+.1f}); the generated data are one draw."
         )
     return lines
 

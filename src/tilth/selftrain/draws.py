@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from tilth.data.keys import keyed, text_hashes
 from tilth.errors import InputError
+from tilth.metrics.intervals import of_mean
 from tilth.selftrain.rows import strata
 
 if TYPE_CHECKING:
@@ -188,14 +188,9 @@ class OverDraws:
 
 def over_draws(values: Sequence[float]) -> OverDraws:
     """Return mean, deviation and interval of figures of draws."""
-    count, mean = len(values), float(np.mean(values))
-    if count == 1:
-        return OverDraws(mean, None, None, None, tuple(values))
-    from scipy.stats import t
-
-    deviation = float(np.std(values, ddof=1))
-    half = float(t.ppf(0.975, count - 1)) * deviation / math.sqrt(count)
-    return OverDraws(mean, deviation, mean - half, mean + half, tuple(values))
+    found = of_mean(values)
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return OverDraws(found.value, deviation, found.low, found.high, tuple(values))
 
 
 def gain(before: Sequence[float], after: Sequence[float]) -> OverDraws:
