@@ -71,7 +71,9 @@ def test_as_a_loop_finds_them(sought: list[str], texts: list[str]) -> None:
     assert among(sought, texts) == brute_force(sought, texts)
 
 
-def test_many_with_one_key() -> None:
+@pytest.mark.parametrize("pairs_at_once", [1, 1000, 1 << 20])
+def test_many_with_one_key(pairs_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilth.bank.overlap._PAIRS_AT_ONCE", pairs_at_once)
     sought = [f"Page {number} of the very same old book" for number in range(300)]
     texts = [*salads(50), *(f"Page {number} of the very same old book" for number in range(900))]
     assert among(sought, texts)[50:] == ["exact"] * 300 + ["near"] * 600

@@ -286,6 +286,18 @@ def test_likeness_is_jaccard(texts: list[str]) -> None:
     assert likenesses(plains, one, two) == pytest.approx(expected)
 
 
+def test_likeness_of_more_pairs_than_a_block_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilth.bank.likeness._OWNER_BITS", 4)
+    generator = np.random.default_rng(0)
+    texts = [" ".join(generator.choice(["old", "mill", "sold"], 4)) for _ in range(100)]
+    one, two = generator.integers(0, 100, (2, 1000))
+    sets = [members(text) for text in texts]
+    expected = [
+        len(sets[a] & sets[b]) / len(sets[a] | sets[b]) for a, b in zip(one, two, strict=True)
+    ]
+    assert likenesses(pa.array(texts), one, two) == pytest.approx(expected)
+
+
 def test_near_keys_agree_as_often_as_the_arithmetic_says() -> None:
     generator = np.random.default_rng(0)
     words = np.array([f"w{chr(97 + a)}{chr(97 + b)}" for a in range(26) for b in range(26)])

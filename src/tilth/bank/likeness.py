@@ -25,7 +25,8 @@ BANDS = 6
 _ROWS = 4
 NEAR = tuple(f"near_{band}" for band in range(BANDS))
 _MEMBERS_AT_ONCE = 1 << 16
-_TEXT_BITS = 24
+# A member is compared as one number: which text or pair of a block it belongs to, then its hash.
+_OWNER_BITS = 18
 # Multiply-shift hashing (Dietzfelbinger et al. 1997): the high half of member * odd + addend.
 _FACTORS = keyed(0, "min hash factor", np.arange(BANDS * _ROWS, dtype=np.uint64)) | np.uint64(1)
 _ADDENDS = keyed(0, "min hash addend", np.arange(BANDS * _ROWS, dtype=np.uint64))
@@ -80,25 +81,43 @@ def likenesses(
 ) -> NDArray[np.float64]:
     """Return how alike the plain texts of some pairs are, from 0 to 1.
 
-    Members are compared by 40 bits of their hashes: two different members of a pair of texts of 20
-    words pass for one in one pair of a billion.
+    Members are compared by 46 bits of their hashes: two different members of a pair of texts of 20
+    words pass for one in one pair of tens of billions. Memory does not grow with the pairs.
 
     Args:
-        texts: plain, at most 16 million.
+        texts: plain.
         one: places of the first texts of the pairs. # (pairs,)
         two: and of the second. # (pairs,)
     """
+    found = np.empty(len(one))
+    at_once = 1 << (_OWNER_BITS - 1)  # pairs, of twice as many texts at most
+    for start in range(0, len(one), at_once):
+        some = slice(start, start + at_once)
+        used = np.zeros(len(texts), np.bool_)
+        used[one[some]] = used[two[some]] = True
+        places = np.cumsum(used) - 1
+        few = texts.filter(pa.array(used))
+        found[some] = _likenesses(few, places[one[some]], places[two[some]])
+    return found  # (pairs,)
+
+
+def _likenesses(
+    texts: pa.Array, one: NDArray[np.int64], two: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return what `likenesses` does, of at most 2^_OWNER_BITS texts and pairs."""
+    assert max(len(texts), len(one)) <= 1 << _OWNER_BITS
+    hash_bits = np.uint64(64 - _OWNER_BITS)
     members, starts = members_of(texts)
-    members >>= np.uint64(_TEXT_BITS)
-    members |= np.repeat(np.arange(len(texts), dtype=np.uint64), np.diff(starts)) << np.uint64(40)
+    members >>= np.uint64(_OWNER_BITS)
+    members |= np.repeat(np.arange(len(texts), dtype=np.uint64), np.diff(starts)) << hash_bits
     members.sort()
     members = members[np.append(True, members[1:] != members[:-1])]
-    places = (members >> np.uint64(40)).astype(np.int64)
+    places = (members >> hash_bits).astype(np.int64)
     starts = np.searchsorted(places, np.arange(len(texts) + 1))
     sizes = np.diff(starts)
     pairs = np.concatenate([_of_pairs(members, starts, side) for side in (one, two)])
     pairs.sort()
-    same = pairs[1:][pairs[1:] == pairs[:-1]] >> np.uint64(40)
+    same = pairs[1:][pairs[1:] == pairs[:-1]] >> hash_bits
     common = np.bincount(same.astype(np.int64), minlength=len(one))
     return common / (sizes[one] + sizes[two] - common)  # (pairs,)
 
@@ -107,11 +126,14 @@ def _of_pairs(
     members: NDArray[np.uint64], starts: NDArray[np.int64], side: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
     """Return the members of one side of pairs, marked with the pair in place of the text."""
+    hash_bits = np.uint64(64 - _OWNER_BITS)
     counts = starts[side + 1] - starts[side]
-    pair = np.repeat(np.arange(len(side)), counts)
-    within = np.arange(len(pair)) - (np.cumsum(counts) - counts)[pair]
-    found = members[starts[side][pair] + within] & np.uint64((1 << 40) - 1)
-    marked: NDArray[np.uint64] = found | (pair.astype(np.uint64) << np.uint64(40))
+    pair = np.repeat(np.arange(len(side), dtype=np.uint64), counts)
+    within = np.arange(len(pair)) - np.repeat(np.cumsum(counts) - counts, counts)
+    found = members[np.repeat(starts[side], counts) + within]
+    marked: NDArray[np.uint64] = (found & ((np.uint64(1) << hash_bits) - np.uint64(1))) | (
+        pair << hash_bits
+    )
     return marked
 
 

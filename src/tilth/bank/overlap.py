@@ -19,6 +19,7 @@ from tilth.errors import InputError
 
 # Words of a sentence out of a longer text that is looked for by itself.
 _WORDS = 5
+_PAIRS_AT_ONCE = 1 << 20
 
 
 class Sought:
@@ -78,15 +79,22 @@ class Sought:
             return nearly
         keys, owners = self._keys
         asked = near_keys_of_plain(texts)  # (texts, bands)
-        begin, end = (np.searchsorted(keys, asked.ravel(), side) for side in ("left", "right"))
-        counts = end - begin
-        text = np.repeat(np.arange(asked.size) // asked.shape[1], counts)
-        if not len(text):
-            return nearly
-        within = np.arange(len(text)) - np.repeat(np.cumsum(counts) - counts, counts)
-        own = owners[np.repeat(begin, counts) + within]
-        pairs = np.unique(np.stack([text, own], axis=1), axis=0)  # (pairs, 2)
+        begin, end = (np.searchsorted(keys, asked, side) for side in ("left", "right"))
+        counts = end - begin  # (texts, bands)
         both = pa.chunked_array([texts, self._plain]).combine_chunks()
-        alike = likenesses(both, pairs[:, 0], pairs[:, 1] + len(texts)) >= SIMILARITY
-        nearly[pairs[alike, 0]] = True
+        # Texts with one boilerplate share keys with each other: their pairs never are all there.
+        totals = np.cumsum(counts.sum(axis=1))
+        start = 0
+        while start < len(texts):
+            before = totals[start - 1] if start else 0
+            stop = int(np.searchsorted(totals, before + _PAIRS_AT_ONCE, "right"))
+            some = slice(start, max(stop, start + 1))
+            many = counts[some].ravel()
+            text = np.repeat(np.arange(start, some.stop), counts[some].sum(axis=1))
+            within = np.arange(len(text)) - np.repeat(np.cumsum(many) - many, many)
+            own = owners[np.repeat(begin[some].ravel(), many) + within]
+            pairs = np.unique(np.stack([text, own], axis=1), axis=0)  # (pairs, 2)
+            alike = likenesses(both, pairs[:, 0], pairs[:, 1] + len(texts)) >= SIMILARITY
+            nearly[pairs[alike, 0]] = True
+            start = some.stop
         return nearly
