@@ -171,6 +171,42 @@ def test_sources_by_name_pattern_and_folder(bank: Bank) -> None:
         bank.search(QUERY, k=3, sources=["four.txt"])
 
 
+@pytest.mark.parametrize("queries", [2, 40])
+def test_least_similarity_loses_nothing_where_codes_are_coarse(
+    tmp_path: Path, queries: int
+) -> None:
+    """64 bytes hold a fraction of 1,024 dimensions: similarities of codes lie 0.5 too low."""
+    texts = salads(600)
+    bank = tiny_bank(
+        tmp_path, texts, encoder=tiny_static(dimension=1024), format="compact", near=False
+    )
+    asked = texts[:queries]
+    every, near = bank.search(asked, k=50), bank.search(asked, k=50, min_similarity=0.7)
+    np.testing.assert_array_equal(near.counts, (every.similarity >= 0.7).sum(axis=1))
+    assert (near.counts >= 1).all()
+    kept = np.where(every.similarity >= 0.7, every.ids, -1)
+    np.testing.assert_array_equal(near.ids, kept)
+
+
+def test_texts_of_candidates_are_compared_and_encoded_some_at_a_time(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory does not grow with queries times k."""
+    without = {"test": TEXTS[:300]}
+    asked = salads(12, seed=8)
+    before = bank.search(asked, k=30, without=without)
+    monkeypatch.setattr(module, "_COMPARED_AT_ONCE", 7)
+    monkeypatch.setattr(module, "_ENCODED_AT_ONCE", 10)
+    taken: list[int] = []
+    rows = bank.rows
+    monkeypatch.setattr(bank, "rows", lambda ids: taken.append(len(ids)) or rows(ids))
+    after = bank.search(asked, k=30, without=without)
+    assert 7 <= max(taken) <= 10
+    assert after.removed == before.removed
+    np.testing.assert_array_equal(after.ids, before.ids)
+    np.testing.assert_allclose(after.similarity, before.similarity, atol=1e-6)
+
+
 def test_sentences_left_out_exact_and_near(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MORE", 0)
     best = bank.search(QUERY, k=60)

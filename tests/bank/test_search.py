@@ -137,20 +137,6 @@ def test_only_chosen_sentences_are_looked_at(form: str, queries: int) -> None:
             check(found, exact, best, mask)
 
 
-@pytest.mark.parametrize("queries", [1, 70])
-@pytest.mark.parametrize("form", FORMATS)
-def test_nothing_above_the_least_similarity_is_lost(form: str, queries: int) -> None:
-    codec, codes, asked = made(form)
-    true = asked[:queries] @ vectors(ROWS + 70, DIMENSION, seed=3)[:ROWS].T
-    least = float(np.quantile(true, 0.98))
-    found = find(cut(codes, SIZES), codec, asked[:queries], ROWS, threads=2, least=least)
-    for query in range(queries):
-        assert set(np.flatnonzero(true[query] >= least)) <= set(found.ids[query].tolist())
-    kept = (found.ids >= 0).sum()
-    assert kept < 0.5 * found.ids.size  # the floor did something
-    assert found.similarities[found.ids >= 0].min() >= least - search._TOLERANCE[form] - 1e-5
-
-
 @settings(deadline=None, max_examples=60)
 @given(
     form=st.sampled_from(FORMATS),
@@ -300,22 +286,6 @@ def test_normally_the_sample_is_right(
         passes.clear()
         check(find(cut(codes, others), codec, asked[:1], best, threads=2), exact[:1], best)
         assert passes == ["all"]
-
-
-@pytest.mark.parametrize("form", FORMATS)
-def test_a_least_similarity_that_few_reach_is_no_second_pass(
-    form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sample(monkeypatch, 8, 8)
-    passes = watch(monkeypatch)
-    codec, codes, asked = made(form)
-    true = asked[:3] @ codec.decode(codes).T
-    least = float(np.sort(true, axis=1)[:, -6].min())
-    found = find(cut(codes, [ROWS]), codec, asked[:3], 200, threads=2, least=least)
-    for query in range(3):
-        assert set(np.flatnonzero(true[query] >= least)) <= set(found.ids[query].tolist())
-    assert (found.ids < 0).any()
-    assert passes == ["sample", "all"]
 
 
 def test_rescoring_has_the_similarities_of_all_bits() -> None:

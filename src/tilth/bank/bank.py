@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +44,9 @@ if TYPE_CHECKING:
 OVERSAMPLE = {"int8": 1.2, "compact": 4.0}
 # Lets small numbers wanted have some to choose from, too.
 _MORE = 32
+# Candidates whose vectors, or texts, are in memory at a time.
 _ENCODED_AT_ONCE = 200_000
+_COMPARED_AT_ONCE = 100_000
 
 
 class Bank:
@@ -248,7 +251,8 @@ class Bank:
         Args:
             queries: task queries, vectors (queries, dimension), or texts.
             k: hits wanted of each query.
-            min_similarity: hits have at least this cosine; a query may have fewer than k then.
+            min_similarity: hits have at least this cosine; a query may have fewer than k then. The
+                hits are those of a search without it, less the ones that are less similar.
             sources: only sentences of these: names, with `*` for any characters, or folders.
             without: name -> sentences that no hit may be, such as a test set's: equal ones after
                 normalisation and near duplicates are left out, and counted in `Hits.removed`.
@@ -281,7 +285,7 @@ class Bank:
             nprobe, times = self.index.nprobe(nprobe), max(times, self.index.oversample)
         times = times if oversample is None else oversample
         wanted, best = k, int(np.ceil(k * times)) + _MORE
-        scope: dict[str, Any] = {"threads": threads, "least": min_similarity, "chosen": chosen}
+        scope: dict[str, Any] = {"threads": threads, "chosen": chosen}
         while True:
             best = min(best, len(self))
             if nprobe is None:
@@ -340,15 +344,17 @@ class Bank:
         if self.manifest.format == "int8":
             return rescore(self._shards, self.codec, vectors, ids, threads=threads)
         similarities = np.full(ids.shape, -np.inf, np.float32)
-        at_once = max(1, _ENCODED_AT_ONCE // ids.shape[1])
-        for start in range(0, len(ids), at_once):
-            some = ids[start : start + at_once]
-            distinct, places = np.unique(some, return_inverse=True)
+        columns = range(0, ids.shape[1], _ENCODED_AT_ONCE)
+        at_once = max(1, _ENCODED_AT_ONCE // max(ids.shape[1], 1))
+        for start, first in itertools.product(range(0, len(ids), at_once), columns):
+            block = slice(start, start + at_once), slice(first, first + _ENCODED_AT_ONCE)
+            distinct, places = np.unique(ids[block], return_inverse=True)
             there = distinct >= 0
             again = np.zeros((len(distinct), self.manifest.dimension), np.float32)
             again[there] = self.text_encoder.encode(self.rows(distinct[there])[TEXT])
-            for row, own in enumerate(places.reshape(some.shape)):
-                similarities[start + row] = again[own] @ vectors[start + row]
+            found = similarities[block]
+            for row, own in enumerate(places.reshape(found.shape)):
+                found[row] = again[own] @ vectors[start + row]
         similarities[ids < 0] = -np.inf
         return similarities
 
@@ -359,20 +365,24 @@ class Bank:
 
         Those count that are nearer than the last of the k hits that are left, of any query.
         """
-        removed: dict[str, NDArray[np.int64]] = {}
+        removed: dict[str, list[Ids]] = {}
         if not sought:
             return {}
         before = similarities.copy()
         distinct = np.unique(ids[ids >= 0])
-        texts = self.rows(distinct)[TEXT].combine_chunks()
-        for item in sought:
-            for reason, mask in item.among(texts).items():
-                removed[reason] = distinct[mask]
-                similarities[np.isin(ids, distinct[mask])] = -np.inf
+        for start in range(0, max(len(distinct), 1), _COMPARED_AT_ONCE):
+            some = distinct[start : start + _COMPARED_AT_ONCE]
+            texts = self.texts(some)
+            for item in sought:
+                for reason, mask in item.among(texts).items():
+                    removed.setdefault(reason, []).append(some[mask])
+        gone = {reason: np.concatenate(parts) for reason, parts in removed.items()}
+        for numbers in gone.values():
+            similarities[np.isin(ids, numbers)] = -np.inf
         last = -np.sort(-similarities, axis=1)[:, k - 1 : k]  # (queries, 1), or none of so many
         nearer = before > last if last.size else np.isfinite(before)
         counted = np.unique(ids[nearer])
-        return {reason: int(np.isin(gone, counted).sum()) for reason, gone in removed.items()}
+        return {reason: int(np.isin(numbers, counted).sum()) for reason, numbers in gone.items()}
 
     def sources(self) -> dict[str, int]:
         """Count the sentences of each source; reads a number for every sentence."""

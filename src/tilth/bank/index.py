@@ -139,7 +139,6 @@ class Index:
         *,
         nprobe: int,
         threads: int,
-        least: float | None = None,
         chosen: Chosen | None = None,
     ) -> Ids:
         """Return candidates of each query: the best of the cells looked at.
@@ -155,8 +154,7 @@ class Index:
             best: candidates that each may have.
             nprobe: cells that each looks at.
             threads: how many work; the answer does not depend on it.
-            least: see `tilth.bank.search.find`.
-            chosen: see there.
+            chosen: see `tilth.bank.search.find`.
 
         Returns:
             -1 behind the last of each part, # (queries, candidates)
@@ -169,9 +167,7 @@ class Index:
                 "%s: %s sentences were added after the index was made and are scanned: make it "
                 "again to have them in it", self.path, f"{new:,}",
             )  # fmt: skip
-            scanned = find(
-                rest, codec, queries, min(best, new), threads=threads, least=least, chosen=chosen
-            )
+            scanned = find(rest, codec, queries, min(best, new), threads=threads, chosen=chosen)
             parts.append(scanned.ids)
         return np.concatenate(parts, axis=1)
 

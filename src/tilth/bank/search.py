@@ -32,8 +32,6 @@ _PRODUCTS_AT_ONCE = 1 << 21
 _BUFFERS = 1 << 30
 # One sentence of so many is looked at first, in pieces of so many rows.
 _SAMPLED, _PIECE = 64, 32
-# How far a similarity from the codes may lie below the true one.
-_TOLERANCE = {"int8": 0.01, "compact": 0.1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,6 @@ def find(
     best: int,
     *,
     threads: int,
-    least: float | None = None,
     chosen: Chosen | None = None,
 ) -> Found:
     """Return the best sentences of each query by their codes.
@@ -67,13 +64,11 @@ def find(
         queries: L2-normalised. # (queries, dimension)
         best: how many of each, at least 1.
         threads: how many scan.
-        least: a similarity below which nothing is needed.
         chosen: which sentences are looked at.
     """
     at_once = max(1, _BUFFERS // (2 * best * 12 * threads))
     parts = [
-        _find(shards, codec, codec.queries(queries[start : start + at_once]), best, threads, least,
-              chosen)
+        _find(shards, codec, codec.queries(queries[start : start + at_once]), best, threads, chosen)
         for start in range(0, len(queries), at_once)
     ]  # fmt: skip
     return Found(
@@ -119,18 +114,14 @@ def _find(
     queries: CodedQueries,
     best: int,
     threads: int,
-    least: float | None,
     chosen: Chosen | None,
 ) -> Found:
     many = len(queries.values)
-    floors = np.full(many, -np.inf, np.float32)
-    if least is not None:
-        floors[:] = (least - _TOLERANCE[codec.format] - queries.offsets) / queries.steps
     few = many <= _FEW[codec.format]
     rows_at_once = _ROWS_AT_ONCE if few else max(TILE, _PRODUCTS_AT_ONCE // many // TILE * TILE)
     blocks = list(_blocks(shards, rows_at_once, chosen))
     work = _scan if few else _multiply
-    gathered = work(blocks, codec, queries, best, threads, floors)
+    gathered = work(blocks, codec, queries, best, threads)
     ids = np.full((many, best), -1, np.int64)
     similarities = np.full((many, best), -np.inf, np.float32)
     for query in range(many):
@@ -197,13 +188,23 @@ def _coded(block: _Block) -> tuple[NDArray[np.uint8], Floats]:
     return codes, scales
 
 
+def _floors(queries: int, padding: int) -> Floats:
+    """Return what values must reach to be kept: all do, but none of the queries that fill up.
+
+    Threads share the floors and raise them without a lock. Where two write at once, the lower value
+    may stay; some more values are kept then, and the best are the same.
+    """
+    floors = np.full(queries + padding, -np.inf, np.float32)
+    floors[queries:] = np.inf
+    return floors
+
+
 def _scan(
     blocks: Sequence[_Block],
     codec: Codec,
     queries: CodedQueries,
     best: int,
     threads: int,
-    floors: Floats,
 ) -> list[_Best]:
     """Gather with compiled sums.
 
@@ -212,7 +213,7 @@ def _scan(
     """
     odd = len(queries.values) % 2  # queries go in pairs; the one that fills up finds nothing
     values = np.pad(queries.values, ((0, odd), (0, 0)))
-    floors = np.append(floors, np.full(odd, np.inf)).astype(np.float32)
+    floors = _floors(len(queries.values), odd)
     pass_over = partial(_pass, blocks, codec, values, threads)
     rows = sum(map(len, blocks))
     step = _PIECE * _SAMPLED
@@ -268,7 +269,6 @@ def _multiply(
     queries: CodedQueries,
     best: int,
     threads: int,
-    floors: Floats,
 ) -> list[_Best]:
     """Gather with matrix products of all queries at once; threads share the rows of a product."""
     from tilth.bank.products import Products  # torch, which a scan does without
@@ -276,9 +276,7 @@ def _multiply(
     products = Products(codec, queries)
     # Little room, often cleared: floors rise soon, and fewer values are ever kept.
     gathered = [_Best.empty(len(queries.values), 2 * best + 16) for _ in range(threads)]
-    # Values are counted in the products' own steps here.
-    floors = floors * queries.steps / products.steps
-    floors = np.append(floors, np.full(products.padding, np.inf)).astype(np.float32)
+    floors = _floors(len(queries.values), products.padding)
     # The levels of compact codes lie between integers: their products are of doubled values.
     half = np.float32(1 if codec.format == "int8" else 0.5)
 
