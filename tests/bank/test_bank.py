@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -175,16 +176,17 @@ def test_sources_by_name_pattern_and_folder(bank: Bank) -> None:
 def test_least_similarity_loses_nothing_where_codes_are_coarse(
     tmp_path: Path, queries: int
 ) -> None:
-    """64 bytes hold a fraction of 1,024 dimensions: similarities of codes lie 0.5 too low."""
-    texts = salads(600)
-    bank = tiny_bank(
-        tmp_path, texts, encoder=tiny_static(dimension=1024), format="compact", near=False
-    )
-    asked = texts[:queries]
-    every, near = bank.search(asked, k=50), bank.search(asked, k=50, min_similarity=0.7)
-    np.testing.assert_array_equal(near.counts, (every.similarity >= 0.7).sum(axis=1))
+    """64 bytes hold a quarter of 1,024 dimensions: similarities of codes lie far too low."""
+    words = ["".join(letters) for letters in product("bdfgkpt", "aeiou", "lmnrst", "aeiou")]
+    rng = np.random.default_rng(0)
+    texts = [f"{' '.join(rng.choice(words, 6))} end." for _ in range(1500)]
+    encoder = tiny_static(dimension=1024, words=words)
+    bank = tiny_bank(tmp_path, texts, encoder=encoder, format="compact", near=False)
+    asked = bank[:queries]
+    every, near = bank.search(asked, k=50), bank.search(asked, k=50, min_similarity=0.9)
+    np.testing.assert_array_equal(near.counts, (every.similarity >= 0.9).sum(axis=1))
     assert (near.counts >= 1).all()
-    kept = np.where(every.similarity >= 0.7, every.ids, -1)
+    kept = np.where(every.similarity >= 0.9, every.ids, -1)
     np.testing.assert_array_equal(near.ids, kept)
 
 

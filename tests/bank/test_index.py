@@ -116,6 +116,23 @@ def test_compact_banks_are_encoded_again(tmp_path: Path) -> None:
     np.testing.assert_allclose(found.similarity, exact.similarity, atol=1e-6)
 
 
+@pytest.mark.parametrize("form", ["int8", "compact"])
+def test_a_source_of_which_no_sentence_was_kept_has_no_hits(tmp_path: Path, form: str) -> None:
+    raw = [
+        write_lines(tmp_path / "all.txt", salads(60)),
+        write_lines(tmp_path / "no.txt", ["Why?"]),
+    ]
+    encoder = tiny_static()
+    bank = Bank.build(tmp_path / "bank", raw, encoder=encoder, format=form, workers=1, quiet=True)  # type: ignore[arg-type]
+    make(bank, centroids=1)
+    for index_too in (False, True):
+        hits = bank.search(
+            ["old man"], k=3, sources=[str(raw[1])], index=index_too, without={"test": ["old man"]}
+        )
+        assert hits.counts.tolist() == [0]
+        assert hits.removed == {"test, exact": 0, "test, near": 0}
+
+
 def test_everybody_gets_k_hits_and_none_is_minus_one(bank: Bank) -> None:
     make(bank)
     hits = bank.search(asked(bank), 700, index=True, nprobe=1, threads=1)  # far more than a cell

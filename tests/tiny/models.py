@@ -110,9 +110,9 @@ def tiny_lm(kind: str = "gpt2", *, seed: int = 0, positions: int = 256) -> LM:
     return LM(f"tiny-{kind}", model, tokenizer, fingerprint_model(model, tokenizer))
 
 
-def word_tokenizer() -> PreTrainedTokenizerFast:
-    """Return a lower-casing tokenizer of whole words, with [CLS] and [SEP]."""
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+def word_tokenizer(known: Sequence[str] | None = None) -> PreTrainedTokenizerFast:
+    """Return a lower-casing tokenizer of whole words, by default `WORDS`, with [CLS] and [SEP]."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(known or WORDS)]
     tokenizer = Tokenizer(
         models.WordLevel({word: n for n, word in enumerate(words)}, unk_token="[UNK]")
     )
@@ -164,12 +164,14 @@ def graded_pairs(count: int, *, seed: int = 0) -> dict[str, list[Any]]:
     return rows
 
 
-def tiny_static(*, dimension: int = 16, seed: int = 0) -> SentenceTransformer:
-    """Return a static encoder of `WORDS`; a text without any of them has the zero vector."""
+def tiny_static(
+    *, dimension: int = 16, seed: int = 0, words: Sequence[str] | None = None
+) -> SentenceTransformer:
+    """Return a static encoder of words, by default `WORDS`; others have the zero vector."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
-    tokenizer = word_tokenizer()._tokenizer
+    tokenizer = word_tokenizer(words)._tokenizer
     rows = np.random.default_rng(seed).normal(size=(tokenizer.get_vocab_size(), dimension))
     rows[:5] = 0  # [UNK] and its like
     module = StaticEmbedding(tokenizer, embedding_weights=rows.astype(np.float32))
