@@ -117,18 +117,21 @@ def _plain(value: float) -> str:
 
 SEED = whole(0, 2**32 - 1)
 PRECISION = Choice(("auto", "float32", "bfloat16", "float16"))
-TRAINING_PRECISION = Choice(("auto", "float32", "bfloat16"))
-POOLING = Choice(("mean", "cls", "max"))
 SHARE = Number(0, 1)
 PART_SHARE = Number(0, 1, below=True)  # a part that leaves some
 SIMILARITY = Number(-1, 1)  # a cosine
-RESAMPLES = whole(0, 100_000)
-ROWS = whole(1, 100_000_000)  # rows or texts to make
+BOOTSTRAP = whole(0, 100_000)
+ROWS = whole(1, 100_000_000)  # to choose, or to draw
+TEXTS = whole(1, 10_000_000)  # to write with a model
 PARTS = whole(1, 1_000_000)  # rows of a part
+PROTOCOL = Choice(("all", "mean"))  # of sets with subsets
+SCALE = Choice(("starter", "paper"))  # of a recipe
 SHOWN = whole(0, 1_000_000)  # rows to print
 CORES = whole(1, 1024)  # processes or threads
 
 # Training
+TRAINING_PRECISION = Choice(("auto", "float32", "bfloat16"))
+POOLING = Choice(("mean", "cls", "max"))
 TRAININGS = whole(1, 100)
 EPOCHS = Number(0, 10_000, above=True)
 BATCH = whole(1, 65_536)
@@ -136,3 +139,33 @@ LEARNING_RATE = Number(0, 1, above=True)
 WEIGHT_DECAY = Number(0, 10)
 STEPS = whole(1, 1_000_000_000)  # between measurements or checkpoints
 TOKENS = whole(4, 1_000_000)  # read of a text
+
+# Curated sets
+MOST_SAMPLED_PAIRS = whole(0, 10_000)
+PER_LABEL = whole(1, 1_000_000)
+NEAR_DUPLICATES = Number(0, 1, above=True)
+
+# Paraphrases
+MEANING = Number(70, 100)
+WORDING = Number(0, 45)
+METRIC = Choice(("bleu", "chrf"))
+BEAMS = whole(1, 256)
+TRIES = whole(1, 100)
+HELD_OUT_ROWS = whole(0, 100_000_000)
+
+# Banks
+FORMAT = Choice(("int8", "compact"))
+QUERY = Choice(("all-average", "label-average", "per-sentence", "clusters"))
+CLUSTERS = whole(1, 100_000)
+CHARS = whole(1, 4000)
+WORDS = whole(1, 1000)
+SHARD_MEGABYTES = whole(1, 4096)
+OVERSAMPLE = Number(1, 1_000_000)
+CELLS = whole(1, 2**24)
+PER_CENTROID = whole(39, 256)  # FAISS's guideline
+DIMENSIONS = whole(1, 65_536)
+
+# Augmented sets
+MULTIPLE = Number(0, 1_000_000, above=True)
+SELECT = Choice(("random", "confidence", "margin", "similarity", "all"))
+LOSS = Choice(("kl", "hard"))

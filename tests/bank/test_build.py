@@ -459,9 +459,9 @@ def test_folders_that_are_something_else(tmp_path: Path) -> None:
 def test_wrong_arguments_leave_no_folder(tmp_path: Path) -> None:
     a, _, _ = three(tmp_path)
     for options, message in (
-        ({"format": "int4"}, "format 'int4' is unknown: use one of int8, compact"),
-        ({"shard_megabytes": 0}, "shard_megabytes is 0: give 1 or more"),
-        ({"workers": 0}, "workers is 0: give 1 or more"),
+        ({"format": "int4"}, "format 'int4' is unknown: use int8 or compact"),
+        ({"shard_megabytes": 0}, "shard_megabytes is 0: give a whole number from 1"),
+        ({"workers": 0}, "workers is 0: give a whole number from 1"),
         ({"encoder": str(tmp_path / "nowhere")}, "nowhere"),
     ):
         with pytest.raises(InputError, match=message):
@@ -473,7 +473,7 @@ def test_wrong_arguments_leave_no_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "bank").exists()
     make(tmp_path / "bank", [a])
     for options in ({"workers": -1}, {"shard_megabytes": 0}):
-        with pytest.raises(InputError, match="give 1 or more"):
+        with pytest.raises(InputError, match="give a whole number from 1"):
             add(tmp_path / "bank", [a], **options)
     with pytest.raises(InputError, match="was built with another encoder"):
         add(tmp_path / "bank", [tmp_path / "b.txt"], encoder=tiny_static(seed=1))

@@ -233,5 +233,5 @@ def test_damaged_codecs_and_unknown_formats(tmp_path: Path) -> None:
     path.write_bytes(fit_codec("int8", vectors(9, 25)).save()[:-9])
     with pytest.raises(TilthError, match=r"codec\.safetensors: cannot be read"):
         Codec.load(path, "int8", 0, 0)
-    with pytest.raises(InputError, match="format 'int4' is unknown: use one of int8, compact"):
+    with pytest.raises(InputError, match="format 'int4' is unknown: use int8 or compact"):
         fit_codec("int4", vectors(9, 25))  # type: ignore[arg-type]

@@ -10,9 +10,10 @@ from datasets import Dataset
 from numpy.typing import NDArray
 
 from tests.tiny import save_encoder
-from tilth.bank.query import KINDS, Queries, task_queries
+from tilth.bank.query import Queries, task_queries
 from tilth.data.examples import read_examples
 from tilth.errors import InputError, TilthError
+from tilth.limits import QUERY
 from tilth.models.encoder import load_encoder
 
 # Words with directions of their own; what is not here has no vector.
@@ -241,7 +242,7 @@ def test_sentences_without_a_vector_are_left_out_with_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     rows = [*ROWS, {"text": "zzz", "label": "sport"}, {"text": "zzz", "label": "weather"}]
-    for kind in KINDS:
+    for kind in QUERY.names:
         with caplog.at_level(logging.WARNING):
             found = queries(rows, kind=kind)
         assert "2 of 7 sentences have no vector" in caplog.text
@@ -270,8 +271,8 @@ def test_vectors_that_cancel_out_have_no_mean() -> None:
 @pytest.mark.parametrize(
     ("options", "rows", "said"),
     [
-        ({"kind": "mean"}, ROWS, f"kind 'mean' is unknown: use one of {', '.join(KINDS)}"),
-        ({"clusters": 0}, ROWS, "clusters is 0: give 1 or more"),
+        ({"kind": "mean"}, ROWS, f"kind 'mean' is unknown: use {QUERY}"),
+        ({"clusters": 0}, ROWS, "clusters is 0: give a whole number from 1"),
         ({}, [{"text": "rain", "label": 0.5}], "label holds fractions such as 0.5, no classes"),
         ({}, [{"text": "rain", "label": []}], "no label in any row"),
         ({}, [{"tokens": ["rain"], "tags": ["O"]}], "no tag but O"),

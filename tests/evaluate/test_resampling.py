@@ -87,7 +87,7 @@ def test_seed_resamples_and_order_of_rows() -> None:
     none = measure(kinds, FIGURES, resamples=0, seed=0)["accuracy"]
     assert (none["low"], none["high"]) == (None, None)
     with pytest.raises(InputError, match="bootstrap is -1"):
-        check_resamples(-1)
+        check_resamples(-1, 0)
 
 
 def test_memory_does_not_change_what_is_drawn_by_row(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,7 @@ def test_batch_and_options_of_a_sentence_transformer(folder: Path) -> None:
 def test_seed_and_bootstrap(folder: Path) -> None:
     once = evaluate_sts(HashEncoder(), folder)
     assert evaluate_sts(HashEncoder(), folder) == once
-    other = evaluate_sts(HashEncoder(), folder, seed=-1)
+    other = evaluate_sts(HashEncoder(), folder, seed=1)
     fewer = evaluate_sts(HashEncoder(), folder, bootstrap=50)
     none = evaluate_sts(HashEncoder(), folder, bootstrap=0)
     for name in ("sts12", "mean"):

@@ -115,7 +115,7 @@ def test_bad_inputs_are_named_by_their_place(llama: LM, inputs: Any, message: st
 
 @pytest.mark.parametrize("rows", [0, -2, 1.5, True])
 def test_rows_are_a_whole_number_from_one_on(llama: LM, rows: Any) -> None:
-    with pytest.raises(InputError, match=f"rows is {rows}: it is a whole number from 1 on"):
+    with pytest.raises(InputError, match=f"rows is {rows}: give a whole number from 1"):
         tilth.generate("sts-x2", llama, inputs=TEXTS, rows=rows)
 
 
@@ -128,7 +128,7 @@ def test_texts_for_an_input_are_not_asked_of_a_task_without_inputs(llama: LM) ->
 
 @pytest.mark.parametrize("count", [0, 2.5, True])
 def test_a_count_is_a_whole_number(llama: LM, count: Any) -> None:
-    with pytest.raises(InputError, match=f"count is {count}: it is a whole number, 1 or more"):
+    with pytest.raises(InputError, match=f"count is {count}: give a whole number from 1"):
         tilth.generate("intents", llama, count=count)
 
 

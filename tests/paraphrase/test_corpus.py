@@ -379,9 +379,9 @@ def test_wording_by_another_metric(pairs: Dataset, tmp_path: Path, scorer: Lengt
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"size": 0}, "size is 0: it is a whole number, at least 1"),
+        ({"size": 0}, "size is 0: give a whole number from 1"),
         ({"size": 2.5}, r"size is 2\.5"),
-        ({"validation": -1}, "validation is -1: it is a whole number, at least 0"),
+        ({"validation": -1}, "validation is -1: give a whole number from 0"),
         ({"test": -1}, "test is -1"),
         ({"part_size": 0}, "part_size is 0"),
         ({"metric": "ter"}, "metric 'ter' is unknown: use bleu or chrf"),

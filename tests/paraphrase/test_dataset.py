@@ -11,7 +11,8 @@ from datasets import ClassLabel, Dataset, Features, Value, load_dataset
 
 from tests.tiny.rewriter import fake_rewriter
 from tilth.errors import InputError, TilthError
-from tilth.paraphrase.dataset import Asked, paraphrase_set
+from tilth.paraphrase.dataset import paraphrase_set
+from tilth.paraphrase.settings import Asked
 from tilth.runs import RunMismatch
 
 
@@ -178,7 +179,7 @@ def test_other_settings_on_the_same_folder_are_refused(
         ([{"original": "Hi."}], {"columns": ["original"]}, "'original' is in the way"),
         ([{"tokens": ["Hi"], "tags": ["O"]}], {}, "holds tokens"),
         ([{"text": "Hi."}], {"columns": ["text", "text"]}, "named twice"),
-        ([{"text": "Hi."}], {"part_size": 0}, "part-size is 0"),
+        ([{"text": "Hi."}], {"part_size": 0}, "part_size is 0"),
         ([{"text": "Hi."}], {"wording": 70}, "wording 70"),
     ],
 )

@@ -127,7 +127,7 @@ def test_the_model_is_left_as_it_was() -> None:
         ({"beams": 0}, "beams is 0"),
         ({"beams": 2, "returned": 3}, "returned is 3"),
         ({"top_k": 5}, "go together"),
-        ({"top_k": 0, "temperature": 1.0}, "top-k is 0"),
+        ({"top_k": 0, "temperature": 1.0}, "top_k is 0"),
         ({"top_k": 5, "temperature": float("nan")}, "temperature is nan"),
         ({"shortest": 2.0, "longest": 1.0}, "cannot be above longest"),
     ],

@@ -247,7 +247,7 @@ def test_word_files_keep_their_names_apart(tmp_path: Path) -> None:
     [
         ({"name": "dino-table9"}, "no recipe 'dino-table9': there are dino-table1"),
         ({"scale": "huge"}, "scale 'huge' is unknown: use starter or paper"),
-        ({"seeds": 0}, "seeds is 0: at least one"),
+        ({"seeds": 0}, "seeds is 0: give a whole number from 1"),
         ({"data": Path("no/where")}, "no such folder: `tilth recipe show` says what --data needs"),
     ],
 )

@@ -58,16 +58,16 @@ def test_the_ratio_is_the_training_sets_or_even() -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"query": "label"}, "query 'label' is unknown: use one of all-average"),
-        ({"select": "best"}, "select 'best' is unknown: use one of confidence"),
+        ({"query": "label"}, "query 'label' is unknown: use all-average"),
+        ({"select": "best"}, "select 'best' is unknown: use random, confidence"),
         ({"count": 3, "multiple": 2}, "multiple and count say both"),
-        ({"count": 0}, "count is 0: give a number above 0"),
+        ({"count": 0}, "count is 0: give a whole number from 1"),
         ({"multiple": -1.0}, "multiple is -1.0"),
         ({"per_class": 0}, "per_class is 0"),
         ({"candidates": 0}, "candidates is 0"),
         ({"clusters": 0}, "clusters is 0"),
-        ({"floor": 1.5}, "floor is 1.5: give a confidence from 0 to 1"),
-        ({"min_similarity": 2.0}, "a cosine lies between -1 and 1"),
+        ({"floor": 1.5}, "floor is 1.5: give a number from 0 to 1"),
+        ({"min_similarity": 2.0}, "min_similarity is 2.0: give a number from -1 to 1"),
     ],
 )
 def test_wrong_values_are_refused(asked: dict[str, Any], said: str) -> None:

@@ -35,7 +35,7 @@ def test_labelled_rows_make_up_their_share() -> None:
         rows, _ = read(more, chosen, labelled=own, labelled_share=share)
         assert len(rows) == 40 + 5 * times
         assert rows.texts[40:] == [(row["text"],) for row in own] * times
-    with pytest.raises(InputError, match=r"labelled-share is 1.0: .* at least 0 and below 1"):
+    with pytest.raises(InputError, match=r"labelled_share is 1.0: give a number from 0 to below 1"):
         read(more, chosen, labelled=own, labelled_share=1.0)
 
 

@@ -194,7 +194,7 @@ def test_small_sets_are_multiplied_more(rows: int, multiple: int) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"by": "best"}, "selection 'best' is unknown: use one of confidence, margin"),
+        ({"by": "best"}, "selection 'best' is unknown: use random, confidence"),
         ({"by": "similarity"}, "the rows have none"),
         ({"of_tokens": "most"}, "of_tokens 'most'"),
         ({"floor": 1.5}, "floor is 1.5"),

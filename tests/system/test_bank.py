@@ -358,7 +358,7 @@ def test_a_run_holds_all_hits_and_is_made_once(
         (["the dog", "-k", "201"], "k is 201, the bank holds 200"),
         (["the dog", "-k", "0"], "k is 0"),
         (["the dog", "--source", "three.txt"], "no source 'three.txt'"),
-        (["the dog", "--min-similarity", "2"], "a cosine lies between"),
+        (["the dog", "--min-similarity", "2"], "min-similarity is 2.0: give a number from -1 to 1"),
         (["the dog", "--oversample", "0.5"], "oversample is 0.5"),
         (["the dog", "--without", "none.jsonl"], "none.jsonl"),
         (["the dog", "--encoder", "./none"], "no model folder './none'"),

@@ -14,6 +14,7 @@ from tilth.bank.codes import Floats
 from tilth.bank.query import Queries
 from tilth.bank.store import SOURCE, OpenShard
 from tilth.errors import InputError
+from tilth.limits import OVERSAMPLE, SIMILARITY
 
 if TYPE_CHECKING:
     from tilth.bank.bank import Bank
@@ -87,10 +88,10 @@ def check_numbers(
         raise InputError(f"k is {k}: ask for at least 1 hit")
     if k > sentences:
         raise InputError(f"k is {k:,}, the bank holds {sentences:,} sentences: ask for fewer")
-    if min_similarity is not None and not -1 <= min_similarity <= 1:
-        raise InputError(f"min_similarity is {min_similarity}: a cosine lies between -1 and 1")
-    if oversample is not None and oversample < 1:
-        raise InputError(f"oversample is {oversample}: give 1 or more")
+    if min_similarity is not None:
+        SIMILARITY.check("min_similarity", min_similarity)
+    if oversample is not None:
+        OVERSAMPLE.check("oversample", oversample)
 
 
 def choose(bank: Bank, sources: Sequence[str] | None) -> Choice | None:

@@ -33,6 +33,7 @@ from tilth.bank.store import (
     read_manifest,
 )
 from tilth.errors import InputError
+from tilth.limits import CORES
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -271,8 +272,8 @@ class Bank:
         """
         vectors, names = query_vectors(self, queries)
         check_numbers(len(self), k, min_similarity, oversample)
-        if threads is not None and threads < 1:
-            raise InputError(f"threads is {threads}: give 1 or more")
+        if threads is not None:
+            CORES.check("threads", threads)
         threads = threads or os.cpu_count() or 1
         chosen = choose(self, sources)
         sought = [Sought(name, texts, near=near) for name, texts in _named(without).items()]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilth.bank.bank import Bank
 from tilth.bank.cleaning import Rules
-from tilth.bank.codes import Format, check_format, fit_codec
+from tilth.bank.codes import Format, fit_codec
 from tilth.bank.documents import Source, find_sources
 from tilth.bank.duplicates import find_duplicates
 from tilth.bank.encode import STARTER, TextEncoder
@@ -38,6 +38,7 @@ from tilth.bank.store import (
 from tilth.bank.workers import end_processes
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, disk_errors, write_whole
+from tilth.limits import CORES, FORMAT, SEED, SHARD_MEGABYTES
 from tilth.runs import Run, RunMismatch
 from tilth.runs.asked import read_run_json, versions
 from tilth.runs.earlier import ASIDE
@@ -97,8 +98,8 @@ def build_bank(
         TilthError: the disk is full, or a file is damaged.
     """
     path, rules = Path(path), Rules() if rules is None else rules
-    check_format(format)
-    _check_counts(shard_megabytes, workers)
+    FORMAT.check("format", format)
+    _check_counts(shard_megabytes, workers, seed)
     found = find_sources(sources, column=column, split=split)
     text_encoder = TextEncoder.load(encoder, device=device)
     run = Run.open(
@@ -225,10 +226,11 @@ def add_to_bank(
     return Bank.open(path, encoder=encoder, device=device)
 
 
-def _check_counts(shard_megabytes: int, workers: int | None) -> None:
-    for name, value in (("shard_megabytes", shard_megabytes), ("workers", workers)):
-        if value is not None and value < 1:
-            raise InputError(f"{name} is {value}: give 1 or more")
+def _check_counts(shard_megabytes: int, workers: int | None, seed: int = 0) -> None:
+    SHARD_MEGABYTES.check("shard_megabytes", shard_megabytes)
+    if workers is not None:
+        CORES.check("workers", workers)
+    SEED.check("seed", seed)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import re
 import unicodedata
 from dataclasses import dataclass, fields
 from itertools import pairwise
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
@@ -21,8 +22,7 @@ from numpy.typing import NDArray
 from tilth.bank.languages import check_known, other_language
 from tilth.data.plain import plain
 from tilth.errors import InputError
-
-_MOST_CHARS = 4000
+from tilth.limits import CHARS, SHARE, WORDS, check_fields
 
 _ENTITY = re.compile("&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 _SPACES = "\\t\\x0b\\x0c\\r\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000"
@@ -68,27 +68,22 @@ class Rules:
             Also whose abbreviations the segmenter knows.
     """
 
-    min_chars: int = 10
-    max_chars: int = 500
-    min_words: int = 3
-    min_letters: float = 0.5
-    max_symbols: float = 0.2
+    min_chars: Annotated[int, CHARS] = 10
+    max_chars: Annotated[int, CHARS] = 500
+    min_words: Annotated[int, WORDS] = 3
+    min_letters: Annotated[float, SHARE] = 0.5
+    max_symbols: Annotated[float, SHARE] = 0.2
     markup: bool = True
     language: str | None = "en"
 
     def __post_init__(self) -> None:
         if self.language is not None:
             check_known(self.language)
-        if not 1 <= self.min_chars <= self.max_chars <= _MOST_CHARS:
+        check_fields(self)
+        if self.min_chars > self.max_chars:
             raise InputError(
-                f"min_chars {self.min_chars}, max_chars {self.max_chars}: give 1 or more, the first"
-                f" not above the second, the second at most {_MOST_CHARS:,}"
+                f"min_chars is {self.min_chars}: it cannot be above max_chars, {self.max_chars}"
             )
-        if self.min_words < 1:
-            raise InputError(f"min_words {self.min_words}: give 1 or more")
-        for name in ("min_letters", "max_symbols"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"{name} {getattr(self, name)}: give a share from 0 to 1")
 
     def settings(self) -> dict[str, int | float | str | None]:
         """Return all options by name, for a manifest."""

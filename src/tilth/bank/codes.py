@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
-from tilth.errors import InputError, TilthError
+from tilth.errors import TilthError
+from tilth.limits import FORMAT, SEED
 
 Floats = NDArray[np.float32]
 Format = Literal["int8", "compact"]
@@ -215,12 +216,6 @@ class Codec:
             raise TilthError(f"{path}: cannot be read ({error}): restore it from a copy") from error
 
 
-def check_format(format: str) -> None:  # noqa: A002
-    """Refuse a format that there is not."""
-    if format not in FORMATS:
-        raise InputError(f"format {format!r} is unknown: use one of {', '.join(FORMATS)}")
-
-
 def fit_codec(format: Format, sample: Floats, *, seed: int = 0) -> Codec:  # noqa: A002
     """Choose how vectors become bytes.
 
@@ -237,7 +232,8 @@ def fit_codec(format: Format, sample: Floats, *, seed: int = 0) -> Codec:  # noq
         Random turns before scalar quantisation: Gao and Long 2024, arXiv:2405.12497; bits by
         variance: reverse water-filling (Cover and Thomas, 2nd edition, section 10.3.3).
     """
-    check_format(format)
+    FORMAT.check("format", format)
+    SEED.check("seed", seed)
     dimension = sample.shape[1]
     mean = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
     generator = np.random.default_rng(seed)

@@ -37,6 +37,7 @@ from tilth.bank.search import Ids
 from tilth.bank.store import OpenShard, checksum, open_shards
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, disk_errors, sync_folder, write_whole
+from tilth.limits import CORES, PER_CENTROID, SEED
 from tilth.runs import Progress, RunLocked
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ log = logging.getLogger(__name__)
 # The original's menu, SQ4 and SQ8, in FAISS's words; PQ with a number of bytes is taken as well.
 CODES = {"SQ4": "SQ4", "SQ8": "SQ8", "fp16": "SQfp16"}
 # k-means wants so many training sentences a centroid (FAISS's guideline), at least and at most.
-_LEAST, _MOST = 39, 256
+_LEAST = int(PER_CENTROID.low)
 _PQ_CENTROIDS = 256
 _ROWS_AT_ONCE = 1 << 16
 # Lists grow by doubling while sentences are added.
@@ -103,6 +104,9 @@ def make_index(
         "centroids": centroids, "codes": codes, "pca": pca, "nprobe": nprobe,
         "per_centroid": per_centroid, "seed": seed,
     }  # fmt: skip
+    SEED.check("seed", seed)
+    if threads is not None:
+        CORES.check("threads", threads)
     plan = _plan(bank, centroids, codes, pca, nprobe, per_centroid)
     threads = threads or os.cpu_count() or 1
     folder = bank.path / FOLDER
@@ -224,8 +228,7 @@ def _plan(
     per_centroid: int,
 ) -> _Plan:
     many, dimension = len(bank), bank.manifest.dimension
-    if not _LEAST <= per_centroid <= _MOST:
-        raise InputError(f"per_centroid is {per_centroid}: give {_LEAST} to {_MOST}")
+    PER_CENTROID.check("per_centroid", per_centroid)
     if centroids is None:
         most = max(1, many // _LEAST)
         centroids = min(2 ** round(np.log2(4 * np.sqrt(many))), 2 ** int(np.log2(most)))

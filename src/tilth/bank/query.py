@@ -16,8 +16,7 @@ from tilth.bank.embedded import Embedded, Encoder, embed
 from tilth.data.examples import Examples, Source, read_examples
 from tilth.data.keys import keyed, text_hashes
 from tilth.errors import InputError
-
-KINDS = ("all-average", "label-average", "per-sentence", "clusters")
+from tilth.limits import CLUSTERS, QUERY, SEED
 
 _ALL = "all"
 _NAME_CHARS = 80
@@ -34,7 +33,7 @@ class Queries:
         labels: the label or entity type each stands for; None where there is no one.
         sentences: how many each averages; equal ones count as often as they occur.
         rows: which rows of the set these are from, ascending.
-        kind: one of `KINDS`.
+        kind: one of `limits.QUERY`.
         texts: the distinct sentences of the set, by the alphabet.
     """
 
@@ -106,10 +105,9 @@ def task_queries(
         >>> queries.names, queries.vectors.tolist()
         (['sport', 'weather'], [[0.0, 1.0], [1.0, 0.0]])
     """
-    if kind not in KINDS:
-        raise InputError(f"kind {kind!r} is unknown: use one of {', '.join(KINDS)}")
-    if clusters < 1:
-        raise InputError(f"clusters is {clusters}: give 1 or more")
+    QUERY.check("kind", kind)
+    CLUSTERS.check("clusters", clusters)
+    SEED.check("seed", seed)
     examples = _examples(train_set, text, label, need_label=kind == "label-average")
     try:
         if kind == "per-sentence":

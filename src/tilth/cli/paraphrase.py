@@ -118,8 +118,9 @@ def rewrite(
     [dim]tilth paraphrase pairs.csv --meaning 95 --wording 20 --check --out runs/checked[/dim]
     """
     from tilth.errors import InputError
-    from tilth.paraphrase.dataset import Asked, run_paraphrase
-    from tilth.paraphrase.rewrite import TRIES, load_paraphraser
+    from tilth.paraphrase.dataset import run_paraphrase
+    from tilth.paraphrase.rewrite import load_paraphraser
+    from tilth.paraphrase.settings import TRIES, Asked
     from tilth.report.paraphrase import rewrite_summary, write_rewrite_report
 
     if tries is not None and not check:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from numbers import Integral, Real
 
 from tilth.data.labelled import Labelled
 from tilth.errors import InputError
+from tilth.limits import MOST_SAMPLED_PAIRS, NEAR_DUPLICATES, PART_SHARE, PER_LABEL, SEED, SHARE
 
 log = logging.getLogger(__name__)
 
@@ -24,26 +24,16 @@ def check_settings(
     seed: int,
 ) -> None:
     """Check what can be checked of the settings without the rows."""
-    if smoothing is not None and not (_is_real(smoothing) and 0 <= smoothing <= 1):
-        raise InputError(f"smoothing is {smoothing!r}: it is a number from 0 to 1")
-    if sampled_pairs is not None and not (_is_whole(sampled_pairs) and sampled_pairs >= 0):
-        raise InputError(f"sampled-pairs is {sampled_pairs!r}: it is a whole number from 0")
-    if not (_is_whole(per_label) and per_label >= 1):
-        raise InputError(f"per-label is {per_label!r}: it is a whole number from 1")
-    if not (_is_real(validation) and 0 <= validation < 1):
-        raise InputError(f"validation is {validation!r}: it is a share from 0 to below 1")
-    if near_duplicates is not None and not (_is_real(near_duplicates) and 0 < near_duplicates <= 1):
-        raise InputError(f"near-duplicates is {near_duplicates!r}: it is above 0 and at most 1")
-    if not (_is_whole(seed) and -(2**63) <= seed < 2**63):
-        raise InputError(f"seed is {seed!r}: it is a whole number of at most 64 bits")
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def _is_real(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
+    for name, value, limit in (
+        ("smoothing", smoothing, SHARE),
+        ("sampled_pairs", sampled_pairs, MOST_SAMPLED_PAIRS),
+        ("near_duplicates", near_duplicates, NEAR_DUPLICATES),
+    ):
+        if value is not None:
+            limit.check(name, value)
+    PER_LABEL.check("per_label", per_label)
+    PART_SHARE.check("validation", validation)
+    SEED.check("seed", seed)
 
 
 def applied_smoothing(rows: Labelled, asked: float | None) -> float:

@@ -70,7 +70,7 @@ def evaluate_classifier(
             does not have; the message names file and line.
         TilthError: the classifier gives no numbers.
     """
-    check_resamples(bootstrap)
+    check_resamples(bootstrap, seed)
     check_kind(classifier, "classify")
     examples, gold = read_gold(classifier, data, text=text, label=label, split=split)
     return classify_scores(
@@ -121,7 +121,7 @@ def classify_scores(
         >>> found["accuracy"]["value"], found["confusion"]
         (75.0, [[1, 0], [1, 2]])
     """
-    check_resamples(bootstrap)
+    check_resamples(bootstrap, seed)
     _check(gold, probabilities, labels, kind)
     answers = answered(probabilities, kind)
     kinds = _kinds(kind, len(labels), gold, answers)
@@ -164,7 +164,7 @@ def compare_classify_scores(
         (95%, paired bootstrap), p (two-sided: McNemar for accuracy, approximate randomisation
         for F1); mcnemar: rows that only first, only second gets right, and p.
     """
-    check_resamples(bootstrap)
+    check_resamples(bootstrap, seed)
     for probabilities in (first, second):
         _check(gold, probabilities, labels, kind)
     answers = answered(first, kind), answered(second, kind)

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from tilth.errors import InputError
 from tilth.evaluate.tally import Numbers, Tally, percent, tally
+from tilth.limits import BOOTSTRAP, SEED
 
 Figures: TypeAlias = Mapping[str, Callable[[Tally], Numbers]]
 Found: TypeAlias = dict[str, dict[str, float | None]]
@@ -40,14 +40,14 @@ class Kinds:
     counts: Sequence[Numbers]
 
 
-def check_resamples(resamples: int) -> None:
+def check_resamples(resamples: int, seed: int) -> None:
     """Check what needs neither model nor data.
 
     Raises:
-        InputError: there are fewer than none.
+        InputError: a number is out of its limits.
     """
-    if resamples < 0:
-        raise InputError(f"bootstrap is {resamples}: give 0 or more resamples")
+    BOOTSTRAP.check("bootstrap", resamples)
+    SEED.check("seed", seed)
 
 
 def alike(*parts: NDArray[Any]) -> tuple[NDArray[np.int64], list[NDArray[Any]]]:

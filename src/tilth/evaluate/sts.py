@@ -23,14 +23,15 @@ from tilth.evaluate.correlation import (
 )
 from tilth.evaluate.cosines import BATCH, DECIMALS, Encoder, pair_cosines
 from tilth.evaluate.overlap import find_overlap, untouched
+from tilth.evaluate.resampling import check_resamples
 from tilth.evaluate.sets import StsSet, asked_sets, read_sets
+from tilth.limits import PROTOCOL
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 log = logging.getLogger(__name__)
 
-PROTOCOLS = ("all", "mean")
 _FEWEST_PAIRS = 3
 # SemEval's sets, made of subsets; copies on the hub do not say which pair is of which.
 _DIVIDED = ("sts12", "sts13", "sts14", "sts15", "sts16")
@@ -93,7 +94,7 @@ def evaluate_sts(
         Protocols: Schick and Schütze 2021, arXiv:2104.07540, section 4 (`all`) and Table 5
         (`mean`). Cosine alone, where the original's evaluator took the best of four similarities.
     """
-    check_options(protocol, drop_overlap, training, bootstrap)
+    check_options(protocol, drop_overlap, training, bootstrap, seed)
     measured = measure_sets(
         encoder, read_sets(data, sets), protocol=protocol, training=training,
         drop_overlap=drop_overlap, batch=batch,
@@ -235,18 +236,18 @@ def most_wrong(measured: Sequence[Measured], count: int) -> list[dict[str, Any]]
     return high[: (count + 1) // 2] + low[: count // 2]
 
 
-def check_options(protocol: str, drop_overlap: bool, training: object, bootstrap: int = 0) -> None:
+def check_options(
+    protocol: str, drop_overlap: bool, training: object, bootstrap: int = 0, seed: int = 0
+) -> None:
     """Check what needs neither encoder nor data.
 
     Raises:
         InputError: one of them is wrong, or two do not go together.
     """
-    if protocol not in PROTOCOLS:
-        raise InputError(f"protocol {protocol!r} is unknown: use {' or '.join(PROTOCOLS)}")
+    PROTOCOL.check("protocol", protocol)
     if drop_overlap and training is None:
         raise InputError("drop_overlap needs the training rows: give them as training")
-    if bootstrap < 0:
-        raise InputError(f"bootstrap is {bootstrap}: give 0 or more resamples")
+    check_resamples(bootstrap, seed)
 
 
 def _groups(sts: StsSet, protocol: str) -> dict[str, NDArray[np.intp]]:

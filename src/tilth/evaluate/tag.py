@@ -69,7 +69,7 @@ def evaluate_tagger(
             tagger does not have; the message names file and line.
         TilthError: the tagger gives no numbers.
     """
-    check_resamples(bootstrap)
+    check_resamples(bootstrap, seed)
     check_kind(tagger, "tag")
     examples, gold = read_gold(tagger, data, text=text, label=label, split=split)
     tags, sure = best_tags(
@@ -111,7 +111,7 @@ def tag_scores(
         >>> found["f1"]["value"], found["accuracy"]["value"]
         (50.0, 75.0)
     """
-    check_resamples(bootstrap)
+    check_resamples(bootstrap, seed)
     _check(gold, predicted)
     types = types_of([*gold, *predicted])
     times, parts = alike(span_counts(gold, predicted, types))
@@ -149,7 +149,7 @@ def compare_tag_scores(
         f1, precision, recall, accuracy: value (first less second), low, high (95%, paired
         bootstrap of sentences), p (two-sided, approximate randomisation).
     """
-    check_resamples(bootstrap)
+    check_resamples(bootstrap, seed)
     for tags in (first, second):
         _check(gold, tags)
     types = types_of([*gold, *first, *second])

@@ -19,6 +19,7 @@ from tilth.generation.settings import Item, Settings, items_from_nothing
 from tilth.generation.spent import with_usage
 from tilth.generation.task import Task, load_task
 from tilth.generation.tries import make_part
+from tilth.limits import BATCH
 from tilth.models import LM
 from tilth.runs import Progress, Run, complete, refuse_foreign
 
@@ -88,8 +89,8 @@ def generate(
     Reference:
         Schick and Schütze 2021, "Generating Datasets with Pretrained Language Models".
     """
-    if rows is not None and (type(rows) is not int or rows < 1):
-        raise InputError(f"rows is {rows!r}: it is a whole number from 1 on")
+    if rows is not None:
+        BATCH.check("rows", rows)
     sampling = Sampling(decay, floor, temperature, top_k, top_p, max_new_tokens)
     settings = Settings(per_input, max_tries, sampling, seed, part_size)
     order = Order(

@@ -10,6 +10,7 @@ from tilth.data import text_id
 from tilth.errors import InputError
 from tilth.generation.settings import Item, Settings, items_from_inputs, items_from_nothing
 from tilth.generation.task import Task, first_text_task
+from tilth.limits import TEXTS
 from tilth.models import LM
 
 if TYPE_CHECKING:
@@ -48,15 +49,15 @@ class Order:
                 raise InputError("there are no inputs: give at least one text")
             if self.from_x1 is not None:
                 first_text_task(self.task)
-                _check_count("from-x1", self.from_x1)
+                TEXTS.check("from_x1", self.from_x1)
         else:
             if self.inputs is not None or self.from_x1 is not None:
                 raise InputError(
                     f"task {name!r} writes single texts without an input: give a count instead"
                 )
             if self.count is None:
-                raise InputError(f"task {name!r} writes single texts: say how many with count")
-            _check_count("count", self.count)
+                raise InputError(f"task {name!r} writes single texts: name how many, count")
+            TEXTS.check("count", self.count)
             if self.settings.per_input not in (1, Settings().per_input):
                 raise InputError(
                     f"task {name!r} writes single texts without an input: leave per-input away, "
@@ -79,8 +80,3 @@ class Order:
     def with_inputs(self, texts: Sequence[str]) -> Order:
         """Return the order with its first texts given."""
         return replace(self, inputs=texts, from_x1=None)
-
-
-def _check_count(name: str, count: int) -> None:
-    if type(count) is not int or count < 1:
-        raise InputError(f"{name} is {count!r}: it is a whole number, 1 or more")

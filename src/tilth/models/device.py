@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from tilth.errors import InputError
+from tilth.limits import PRECISION
 
 PRECISIONS = {
     "float32": torch.float32,
@@ -45,11 +46,9 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
     Raises:
         InputError: the name is unknown, or float16 is asked for on a CPU.
     """
+    PRECISION.check("precision", name)
     if name == "auto":
         return torch.bfloat16 if _fast_bfloat16(device) else torch.float32
-    if name not in PRECISIONS:
-        known = ", ".join(("auto", *PRECISIONS))
-        raise InputError(f"precision {name!r} is unknown: use one of {known}")
     if name == "float16" and device.type == "cpu":
         raise InputError("precision float16 is too slow on a CPU: use float32 or bfloat16")
     return PRECISIONS[name]

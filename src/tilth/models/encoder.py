@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tilth.errors import InputError
+from tilth.limits import POOLING
 from tilth.models.device import choose_device
 from tilth.models.fingerprint import sampled_values
 from tilth.models.source import Source, find_source, hub_answers, not_reached
@@ -19,7 +20,6 @@ from tilth.models.source import Source, find_source, hub_answers, not_reached
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-POOLINGS = ("mean", "cls", "max")
 _STARTERS = {"starter": "encoder", "starter-static": "static", "starter-scorer": "scorer"}
 # The end of an architecture's name when the model writes instead of reading.
 _WRITERS = ("ForCausalLM", "LMHeadModel")
@@ -51,8 +51,8 @@ def load_encoder(
         InputError: there is no such model, it is no encoder, or it is saved without pooling and
             none is given.
     """
-    if pooling is not None and pooling not in POOLINGS:
-        raise InputError(f"pooling {pooling!r} is unknown: use one of {', '.join(POOLINGS)}")
+    if pooling is not None:
+        POOLING.check("pooling", pooling)
     place = choose_device(device)
     source = _source(name)
     local = source.on_hub and not hub_answers()
@@ -162,7 +162,7 @@ def _set_pooling(encoder: SentenceTransformer, name: str, pooling: str | None) -
         if Pooling not in kinds and kinds[-1] is Transformer:
             raise InputError(
                 f"encoder {name!r} is saved without pooling, its texts have no one vector: say "
-                f"which, --pooling {' or '.join(POOLINGS)}"
+                f"which, --pooling {POOLING}"
             )
         return
     transformer: Any = encoder[kinds.index(Transformer)]

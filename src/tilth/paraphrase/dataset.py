@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,8 @@ from tilth.data import Card, DatasetWriter, fingerprint, load_folder
 from tilth.data.examples import open_rows
 from tilth.errors import InputError, TilthError
 from tilth.paraphrase.columns import text_columns
-from tilth.paraphrase.rewrite import BEAMS, TRIES, check_settings
 from tilth.paraphrase.rows import DROP_REASON, ORIGIN, Rows, measured
+from tilth.paraphrase.settings import BEAMS, TRIES, Asked
 from tilth.paraphrase.tags import asked_cell
 from tilth.runs import Progress, Run, complete, refuse_inside
 
@@ -29,45 +29,6 @@ if TYPE_CHECKING:
     from tilth.paraphrase.rewrite import Rewriter
 
 COMMAND = "paraphrase"
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What rewrites of a set are asked for, checked once.
-
-    Attributes:
-        meaning: 70 to 100.
-        wording: 0 to 45.
-        n: rewrites of each row.
-        steer: whether copying is made to cost, so that the wording comes near.
-        check: whether what comes out is measured, and searched for again outside the asked cell.
-        tries: decodings of a sentence at most, with `check`.
-        beams: width of the search.
-        seed: of what is sampled.
-        originals: whether the rows as they were stand in the set too.
-        part_size: rows rewritten and written as one closed unit.
-    """
-
-    meaning: float = 95.0
-    wording: float = 5.0
-    n: int = 1
-    steer: bool = True
-    check: bool = False
-    tries: int = TRIES
-    beams: int = BEAMS
-    seed: int = 0
-    originals: bool = False
-    part_size: int = 256
-
-    def __post_init__(self) -> None:
-        """Check every value at the door."""
-        asked_cell(self.meaning, self.wording)
-        check_settings(self.n, self.tries, self.beams)
-        for name, value, low, high in (
-            ("seed", self.seed, -(2**31), 2**31), ("part-size", self.part_size, 1, 1_000_000)
-        ):  # fmt: skip
-            if type(value) is not int or not low <= value <= high:
-                raise InputError(f"{name} is {value!r}: it is a whole number, {low} to {high}")
 
 
 def paraphrase_set(

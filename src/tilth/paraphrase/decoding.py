@@ -11,18 +11,20 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
 from tilth.errors import InputError
+from tilth.limits import BEAMS, Number, check_fields, whole
 from tilth.models.seq2seq import Seq2Seq
 from tilth.paraphrase.copying import Copying, word_begins
 
 # Source lengths are padded to multiples of it: each new shape costs the CPU's kernels some
 # milliseconds.
 _MULTIPLE = 8
+_TOP_K, _TIMES = whole(1, 1_000_000), Number(0, 1000, above=True)
 # Of caches and scores over the vocabulary. Fixed, not of the free memory: the batches, and with
 # them what is sampled, must not depend on the machine's load.
 _BYTES = 768 * 2**20
@@ -64,31 +66,23 @@ class Search:
             text is searched for once with each cost. Nothing: once, at no cost.
     """
 
-    beams: int = 5
-    top_k: int | None = None
-    temperature: float | None = None
-    returned: int = 1
-    shortest: float | None = None
-    longest: float | None = None
+    beams: Annotated[int, BEAMS] = 5
+    top_k: Annotated[int | None, _TOP_K] = None
+    temperature: Annotated[float | None, _TIMES] = None
+    returned: Annotated[int, BEAMS] = 1
+    shortest: Annotated[float | None, _TIMES] = None
+    longest: Annotated[float | None, _TIMES] = None
     copying: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         """Check every value at the door."""
-        for name, value in (("beams", self.beams), ("returned", self.returned)):
-            if type(value) is not int or not 1 <= value <= 1000:
-                raise InputError(f"{name} is {value!r}: it is a whole number from 1 to 1000")
+        check_fields(self)
         if self.returned > self.beams:
             raise InputError(
                 f"returned is {self.returned}: a search with {self.beams} beams has at most so many"
             )
         if (self.top_k is None) != (self.temperature is None):
             raise InputError("top-k and temperature go together: give both to sample, or none")
-        if self.top_k is not None and (type(self.top_k) is not int or self.top_k < 1):
-            raise InputError(f"top-k is {self.top_k!r}: it is a whole number from 1 on")
-        for field in ("temperature", "shortest", "longest"):
-            number = getattr(self, field)
-            if number is not None and not (_is_number(number) and 0 < number <= 1000):
-                raise InputError(f"{field} is {number!r}: it lies above 0, at most 1000")
         if (self.shortest or 0) > (self.longest or math.inf):
             raise InputError(f"shortest is {self.shortest}: it cannot be above longest")
 
@@ -96,10 +90,6 @@ class Search:
     def samples(self) -> bool:
         """Whether tokens are drawn."""
         return self.top_k is not None
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 @torch.inference_mode()

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, overload
 
+from tilth import limits
 from tilth.data.plain import plain_sentence
 from tilth.errors import InputError
 from tilth.models import load_scorer, load_seq2seq
@@ -22,6 +23,7 @@ from tilth.paraphrase.answers import (
     sentences_of,
 )
 from tilth.paraphrase.decoding import Search, decode
+from tilth.paraphrase.settings import BEAMS, TRIES
 from tilth.paraphrase.similarity import meaning as meanings_of
 from tilth.paraphrase.similarity import wording as wordings_of
 from tilth.paraphrase.tags import TAGS, Cell, asked_cell
@@ -30,12 +32,10 @@ if TYPE_CHECKING:
     from tilth.models.scorer import Scorer
     from tilth.models.seq2seq import Seq2Seq
 
-BEAMS = 5  # of the published sample code; the paper's own figures are of 20
 # Costs of copying that one search tries side by side, each with some of the beams.
 COPYING = (0.0, 0.6, 1.2, 2.4, 4.8)
 SHORTEST, LONGEST = 0.75, 1.5  # times the input's tokens, section 4.2
-TRIES = 5
-MOST_TRIES, MOST_BEAMS = 100, 256
+_MOST_TRIES = int(limits.TRIES.high)
 LEAST_MEANING = 50.0  # below it an output is no rewrite of its sentence
 _BROKEN = re.compile("[\x00-\x08\x0e-\x1f\ufffd]")  # characters of which a part is missing
 # Tries after the first draw; a little warmer each time, so that they differ.
@@ -176,7 +176,7 @@ class Rewriter:
             )
             chosen = [sentences[place] for place in places]
             asked = [_without_marks(sentence, marks) for sentence in chosen]
-            outputs = decode(model, asked, search, seed=seed * MOST_TRIES + number)
+            outputs = decode(model, asked, search, seed=seed * _MOST_TRIES + number)
             kept = [_others(s, found) for s, found in zip(chosen, outputs, strict=True)]
             measured = self._measured(chosen, kept, cell)
             if not (steer or tries):  # the search's own order counts, not the nearest
@@ -247,10 +247,9 @@ def check_settings(n: int, tries: int, beams: int) -> None:
     Raises:
         InputError: one is out of range.
     """
-    for name, value, most in (("n", n, MOST_BEAMS), ("tries", tries, MOST_TRIES),
-                              ("beams", beams, MOST_BEAMS)):  # fmt: skip
-        if type(value) is not int or not 1 <= value <= most:
-            raise InputError(f"{name} is {value!r}: it is a whole number from 1 to {most}")
+    limits.BEAMS.check("n", n)
+    limits.TRIES.check("tries", tries)
+    limits.BEAMS.check("beams", beams)
 
 
 def check_texts(texts: Sequence[str]) -> None:

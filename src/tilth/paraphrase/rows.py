@@ -11,7 +11,7 @@ from tilth.data import text_id
 
 if TYPE_CHECKING:
     from tilth.paraphrase.answers import Rewrite
-    from tilth.paraphrase.dataset import Asked
+    from tilth.paraphrase.settings import Asked
 
 DROP_REASON = "drop_reason"
 _NO_TEXT, _FEWER = "no text", "fewer rewrites than asked for"

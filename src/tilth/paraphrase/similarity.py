@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilth.errors import InputError
+from tilth.limits import METRIC
 
 if TYPE_CHECKING:
     from tilth.models.scorer import Scorer, Steps
 
-METRICS = ("bleu", "chrf")
 FEWEST_WORDS = 4  # Ogasa et al., footnote 12
 _ORDERS = 4  # BLEU's
 _SYMBOLS = re.compile(r"[^\w\s,.]|_")
@@ -121,8 +121,7 @@ def wording(
     Reference:
         Ogasa, Kajiwara and Arase, section 3.1.
     """
-    if metric not in METRICS:
-        raise InputError(f"metric {metric!r} is unknown: use one of {', '.join(METRICS)}")
+    METRIC.check("metric", metric)
     one, two = _sides(first, second)
     measure = _bleu() if metric == "bleu" else _chrf()
     known: dict[tuple[str, str], float] = {}

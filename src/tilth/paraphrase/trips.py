@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tilth.data import Card, DatasetWriter, fingerprint, load_folder, read_texts, text_id
 from tilth.errors import InputError, TilthError
+from tilth.limits import PARTS, SEED
 from tilth.models import load_scorer
 from tilth.paraphrase.decoding import Search, is_too_long
 from tilth.paraphrase.roundtrip import SETTINGS, Candidate, load_translators, round_trip
@@ -100,10 +101,8 @@ def make_candidates(
         Ogasa, Kajiwara and Arase, sections 3.1, 3.2 and 4.1.
     """
     out = Path(out)
-    if type(part_size) is not int or not 1 <= part_size <= 1_000_000:
-        raise InputError(f"part-size is {part_size!r}: it is a whole number, 1 to 1,000,000")
-    if type(seed) is not int or not -(2**31) <= seed <= 2**31:
-        raise InputError(f"seed is {seed!r}: it is a whole number, -2,147,483,648 to 2,147,483,648")
+    PARTS.check("part_size", part_size)
+    SEED.check("seed", seed)
     Search(beams)
     if isinstance(source, (str, Path)):
         refuse_inside(out, str(source))

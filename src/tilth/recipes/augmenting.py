@@ -68,7 +68,7 @@ def augment_and_measure(
         InputError: see there.
         TilthError: see there.
     """
-    check_resamples(bootstrap)
+    check_resamples(bootstrap, asked.seed)
 
     def measure(classifier: Classifier, task: Task) -> dict[str, Any]:
         sets = {"test": task.test, "validation": task.validation}

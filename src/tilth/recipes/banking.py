@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from tilth.bank import Bank, Rules, add_to_bank, build_bank
-from tilth.bank.codes import Format, check_format
+from tilth.bank.codes import Format
 from tilth.bank.documents import find_sources, read_blocks
 from tilth.bank.store import read_manifest
 from tilth.bank.text import sentences_of
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, disk_errors
+from tilth.limits import FORMAT, SEED
 from tilth.recipes.word_names import is_words, open_words
 from tilth.runs import refuse_inside
 
@@ -54,7 +55,8 @@ def build_named(
         InputError: a source, a setting or the encoder is wrong, or `path` holds a source.
         TilthError: the disk is full, or a file is damaged.
     """
-    check_format(format)
+    FORMAT.check("format", format)
+    SEED.check("seed", seed)
     refuse_inside(path, *sources)
     from tilth.bank.encode import TextEncoder  # torch: `tilth bank info` does without
 

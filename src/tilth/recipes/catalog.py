@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilth.errors import InputError
+from tilth.limits import SCALE
 from tilth.recipes import (
     dino_table1,
     dino_table2,
@@ -23,7 +24,7 @@ from tilth.recipes import (
     sentaugment_table9,
     sentaugment_table10,
 )
-from tilth.recipes.steps import SCALES, Recipe, Steps
+from tilth.recipes.steps import Recipe, Steps
 from tilth.report.encoders import write_encoder_report
 from tilth.report.maps import write_map_report
 from tilth.runs import Run, refuse_foreign
@@ -88,8 +89,7 @@ def run_recipe(
         TilthError: a step failed.
     """
     recipe = find_recipe(name)
-    if scale not in SCALES:
-        raise InputError(f"scale {scale!r} is unknown: use {' or '.join(SCALES)}")
+    SCALE.check("scale", scale)
     steps = Steps(out / scale, data, recipe.scales[scale], seeds, drop_overlap, say, quiet, device)
     folder = steps.folder / (f"{name}-drop-overlap" if drop_overlap else name)
     refuse_foreign(folder)

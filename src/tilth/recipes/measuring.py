@@ -167,7 +167,7 @@ def run_evaluation(
         TilthError: the encoder gives no numbers.
     """
     source = training if training is not None else pairs_of(name)
-    check_options(protocol, drop_overlap, source, bootstrap)
+    check_options(protocol, drop_overlap, source, bootstrap, seed)
     if out is not None:
         refuse_inside(out, name, data, training)
     found = read_sets(data, sets)

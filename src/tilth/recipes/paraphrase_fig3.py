@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from tilth.paraphrase.dataset import Asked, run_paraphrase
+from tilth.paraphrase.dataset import run_paraphrase
 from tilth.paraphrase.rewrite import load_paraphraser
+from tilth.paraphrase.settings import Asked
 from tilth.paraphrase.tags import asked_cell
 from tilth.recipes.rewriting import NEEDS, PART, SCALES, SOURCE, Pairs, round_trips, sentences
 from tilth.recipes.steps import Recipe, Result, Steps

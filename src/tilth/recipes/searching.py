@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from tilth.bank import Bank, Hits, Queries, task_queries
-from tilth.bank.query import KINDS
 from tilth.data import Card, DatasetWriter
 from tilth.data.examples import Examples, read_examples
 from tilth.data.readers import read_texts
 from tilth.errors import InputError
+from tilth.limits import CLUSTERS, QUERY, SEED
 from tilth.runs import Run, refuse_inside
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Wanted:
         queries: a file, folder or data set of them.
         column: of the texts in `queries`.
         task: a labelled set.
-        kind: of the task's queries; see `tilth.bank.query.KINDS`.
+        kind: of the task's queries; see `tilth.limits.QUERY`.
         text: the task's column of texts, or two of pairs.
         label: its column of labels or tags.
         clusters: per label.
@@ -61,8 +61,9 @@ class Wanted:
         if sum(given) != 1:
             what = "no query is given" if not any(given) else "queries are given in several ways"
             raise InputError(f"{what}: give texts, or --queries FILE, or --task TRAIN")
-        if self.kind not in KINDS:
-            raise InputError(f"kind {self.kind!r} is unknown: use one of {', '.join(KINDS)}")
+        QUERY.check("kind", self.kind)
+        CLUSTERS.check("clusters", self.clusters)
+        SEED.check("seed", self.seed)
 
     def settings(self) -> dict[str, Any]:
         """Return what changes hits, but not what the texts are."""

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tilth.errors import InputError
+from tilth.limits import TRAININGS
 from tilth.recipes.table import Listing, Table
 from tilth.report.encoders import Bar, Curve
 from tilth.report.maps import PlaneMap
-
-SCALES = ("starter", "paper")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +107,7 @@ class Steps:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        if self.seeds < 1:
-            raise InputError(f"seeds is {self.seeds}: at least one training is needed")
+        TRAININGS.check("seeds", self.seeds)
         if not self.data.is_dir():
             raise InputError(
                 f"{self.data}: no such folder: `tilth recipe show` says what --data needs"

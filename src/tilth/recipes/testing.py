@@ -92,7 +92,7 @@ def run_test(
         InputError: an argument, a model or the data is wrong.
         TilthError: a model gives no numbers, or the folder cannot be written.
     """
-    check_resamples(bootstrap)
+    check_resamples(bootstrap, seed)
     names = [name] if against is None else [name, against]
     if out is not None:
         refuse_inside(out, data, *names)

@@ -13,6 +13,7 @@ from tilth.data.plain import plain_sentence
 from tilth.errors import InputError
 from tilth.evaluate.resampling import RESAMPLES, check_resamples
 from tilth.files import write_whole
+from tilth.limits import LOSS, PART_SHARE, TRAININGS
 from tilth.models.classifier import Classifier, load_classifier
 from tilth.models.training import settings_of
 from tilth.recipes.augmented import (
@@ -29,7 +30,7 @@ from tilth.report.augment import write_augment_report
 from tilth.report.classifier import write_classifier_report
 from tilth.report.tested import ALONE, BOTH, STUDENT, TEACHER, TRAINED, figures_of, gain_lines
 from tilth.runs import refuse_inside
-from tilth.selftrain.reading import check_share, labelled_times
+from tilth.selftrain.reading import labelled_times
 from tilth.selftrain.settings import Finetuning
 from tilth.selftrain.student import train_classifier, train_tagger
 from tilth.selftrain.task import refuse_same
@@ -150,7 +151,6 @@ def train_and_test(
         InputError: something given is wrong.
         TilthError: training failed.
     """
-    check_resamples(bootstrap)
     run = is_augmented(source)
     if run and labelled is not None:
         raise InputError("--labelled is for files: a run has its labelled rows")
@@ -160,7 +160,9 @@ def train_and_test(
         raise InputError("--labelled-share: there are no labelled rows beside others: leave it out")
     if labelled_share is None:
         labelled_share = _SHARE if run and with_labelled else 0.0
-    check_share(labelled_share)
+    PART_SHARE.check("labelled_share", labelled_share)
+    TRAININGS.check("seeds", seeds)
+    LOSS.check("loss", loss)
     if out is None:
         if not run:
             raise InputError("--out is missing: say in which folder the run is to be made")
@@ -170,7 +172,7 @@ def train_and_test(
         tags, base or ("starter-small" if run else "starter"), loss, labelled_share, seeds, device,
         overwrite, quiet, bootstrap, dict(training or {}),
     )  # fmt: skip
-    _ = how.settings  # what is wrong is said before anything is read
+    check_resamples(bootstrap, how.settings.seed)  # before anything is read
     if run:
         return _train_on_run(
             open_augmented(source), out, how, test=test, validation=validation, text=text,

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import get_args
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tilth.bank.query import KINDS
 from tilth.errors import InputError
+from tilth.limits import (
+    CLUSTERS,
+    MULTIPLE,
+    QUERY,
+    ROWS,
+    SEED,
+    SELECT,
+    SHARE,
+    SIMILARITY,
+    TRAINING_PRECISION,
+    check_fields,
+)
 from tilth.selftrain.retrieve import Filters
 from tilth.selftrain.rows import Rows
-from tilth.selftrain.select import By, class_ratio, multiple_of
+from tilth.selftrain.select import class_ratio, multiple_of
 
 log = logging.getLogger(__name__)
 
@@ -52,44 +63,29 @@ class Augmentation:
         Du et al. 2020, arXiv:2010.02194, section 2.
     """
 
-    query: str = "label-average"
-    clusters: int = 8
-    multiple: float | None = None
-    count: int | None = None
-    per_class: int | None = None
-    candidates: int | None = None
-    select: str = "random"
-    floor: float = 0.0
-    min_similarity: float | None = None
+    query: Annotated[str, QUERY] = "label-average"
+    clusters: Annotated[int, CLUSTERS] = 8
+    multiple: Annotated[float | None, MULTIPLE] = None
+    count: Annotated[int | None, ROWS] = None
+    per_class: Annotated[int | None, ROWS] = None
+    candidates: Annotated[int | None, ROWS] = None
+    select: Annotated[str, SELECT] = "random"
+    floor: Annotated[float, SHARE] = 0.0
+    min_similarity: Annotated[float | None, SIMILARITY] = None
     sources: tuple[str, ...] | None = None
     near: bool = True
     index: bool = False
-    precision: str = "auto"
-    seed: int = 0
+    precision: Annotated[str, TRAINING_PRECISION] = "auto"
+    seed: Annotated[int, SEED] = 0
 
     def __post_init__(self) -> None:
         """Check every value at the door."""
-        if self.query not in KINDS:
-            raise InputError(f"query {self.query!r} is unknown: use one of {', '.join(KINDS)}")
+        check_fields(self)
         given = [
             name for name in ("multiple", "count", "per_class") if getattr(self, name) is not None
         ]
         if len(given) > 1:
             raise InputError(f"{' and '.join(given)} say both how many rows are wanted: give one")
-        for name in (*given, "candidates", "clusters"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise InputError(f"{name} is {value}: give a number above 0")
-        if not 0 <= self.floor <= 1:
-            raise InputError(f"floor is {self.floor}: give a confidence from 0 to 1")
-        if self.min_similarity is not None and not -1 <= self.min_similarity <= 1:
-            raise InputError(
-                f"min_similarity is {self.min_similarity}: a cosine lies between -1 and 1"
-            )
-        if self.select not in get_args(By):
-            raise InputError(
-                f"select {self.select!r} is unknown: use one of {', '.join(get_args(By))}"
-            )
 
     @property
     def filters(self) -> Filters:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Annotated, Any
 
 import numpy as np
 
-from tilth.bank.query import KINDS
-from tilth.errors import InputError
+from tilth.limits import (
+    EPOCHS,
+    PART_SHARE,
+    QUERY,
+    ROWS,
+    SEED,
+    SELECT,
+    TRAININGS,
+    Number,
+    check_fields,
+)
 from tilth.selftrain.draws import OverDraws, best_of, gain, over_draws
-from tilth.selftrain.select import By
 
 FINE_TUNED = "fine-tuned"
+_WEIGHT = Number(0, 1_000_000, above=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +39,17 @@ class FewShot:
         seed: of the draws.
     """
 
-    draws: int = 5
-    per_class: int = 20
-    sentences: int = 200
-    validation: int = 200
-    seeds: int = 10
-    best: int = 3
-    seed: int = 0
+    draws: Annotated[int, TRAININGS] = 5
+    per_class: Annotated[int, ROWS] = 20
+    sentences: Annotated[int, ROWS] = 200
+    validation: Annotated[int, ROWS] = 200
+    seeds: Annotated[int, TRAININGS] = 10
+    best: Annotated[int, TRAININGS] = 3
+    seed: Annotated[int, SEED] = 0
 
     def __post_init__(self) -> None:
         """Check every value at the door."""
-        _check_counts(self, "draws", "per_class", "sentences", "validation", "seeds", "best")
+        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,43 +76,21 @@ class SelfTraining:
         the teacher's.
     """
 
-    query: str = "label-average"
-    top: int = 1000
-    labelled: int | None = None
-    multiple: int = 10
-    select: str = "random"
-    floor: float = 0.0
+    query: Annotated[str, QUERY] = "label-average"
+    top: Annotated[int, ROWS] = 1000
+    labelled: Annotated[int | None, ROWS] = None
+    multiple: Annotated[int, ROWS] = 10
+    select: Annotated[str, SELECT] = "random"
+    floor: Annotated[float, PART_SHARE] = 0.0
     soft: bool = False
-    teachers: int = 1
-    rounds: int = 1
-    epochs: float | None = None
-    weight: float = 1.0
+    teachers: Annotated[int, TRAININGS] = 1
+    rounds: Annotated[int, TRAININGS] = 1
+    epochs: Annotated[float | None, EPOCHS] = None
+    weight: Annotated[float, _WEIGHT] = 1.0
 
     def __post_init__(self) -> None:
         """Check every value at the door."""
-        _check_counts(self, "top", "multiple", "teachers", "rounds")
-        if self.labelled is not None:
-            _check_counts(self, "labelled")
-        _check_name("query", self.query, KINDS)
-        _check_name("select", self.select, get_args(By))
-        if not 0 <= self.floor < 1:
-            raise InputError(f"floor is {self.floor!r}: it must be at least 0 and below 1")
-        for name in ("weight", "epochs"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise InputError(f"{name} is {value!r}: it must be above 0")
-
-
-def _check_name(what: str, name: str, known: Sequence[str]) -> None:
-    if name not in known:
-        raise InputError(f"{what} {name!r} is unknown: use one of {', '.join(known)}")
-
-
-def _check_counts(settings: Any, *names: str) -> None:
-    for name in names:
-        value = getattr(settings, name)
-        if type(value) is not int or value < 1:
-            raise InputError(f"{name} is {value!r}: it is a whole number, at least 1")
+        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from tilth.data.labels import class_names
 from tilth.data.origin import origin_of
 from tilth.data.stored import folder_configs, load_folder
 from tilth.errors import InputError
+from tilth.limits import PART_SHARE
 from tilth.selftrain.rows import (
     Rows,
     Where,
@@ -100,7 +101,7 @@ def read_to_train(
     Raises:
         InputError: a set is wrong, has labels of another kind, or there is one label only.
     """
-    check_share(labelled_share)
+    PART_SHARE.check("labelled_share", labelled_share)
     first = _read(train, columns, _TRAIN, tags=tags)
     more = None if labelled is None else _read(labelled, columns, _TRAIN, tags=tags)
     known = _labels([first, *([more] if more else [])], labels)
@@ -126,12 +127,6 @@ def read_to_train(
         return rows, chosen
     log.warning("no label has five rows: none are kept to choose with, the last weights are kept")
     return rows, None
-
-
-def check_share(share: float) -> None:
-    """Refuse a share of labelled rows that is none, or all."""
-    if not 0 <= share < 1:
-        raise InputError(f"labelled-share is {share}: it must be at least 0 and below 1")
 
 
 def labelled_times(share: float, rows: int, labelled: int) -> int:

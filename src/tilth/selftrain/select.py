@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilth.data.keys import keyed
 from tilth.errors import InputError
+from tilth.limits import SELECT
 from tilth.selftrain.confidence import (
     Probabilities,
     classes_of,
@@ -203,8 +204,7 @@ def multiple_of(rows: int) -> int:
 def _check(
     by: str, of_tokens: str, floor: float, band: tuple[float, float] | None, count: int | None
 ) -> None:
-    if by not in get_args(By):
-        raise InputError(f"selection {by!r} is unknown: use one of {', '.join(get_args(By))}")
+    SELECT.check("selection", by)
     if of_tokens not in ("mean", "least"):
         raise InputError(f"of_tokens {of_tokens!r} is unknown: use mean or least")
     if not 0 <= floor <= 1:

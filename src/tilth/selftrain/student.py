@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilth.data.examples import Source
-from tilth.errors import InputError
+from tilth.limits import LOSS
 from tilth.models.training import settings_of
 from tilth.runs import refuse_inside
 from tilth.selftrain.reading import Columns, read_to_train
@@ -16,8 +16,6 @@ from tilth.selftrain.teacher import train_teacher
 
 if TYPE_CHECKING:
     from tilth.models.classifier import Classifier
-
-LOSSES = ("kl", "hard")
 
 
 def train_classifier(
@@ -152,8 +150,7 @@ def _train(
     overwrite: bool,
     quiet: bool,
 ) -> Classifier:
-    if loss not in LOSSES:
-        raise InputError(f"loss {loss!r} is unknown: use {' or '.join(LOSSES)}")
+    LOSS.check("loss", loss)
     settings = settings_of(Finetuning, training).for_base(base)
     sources = {"train": train, "validation": validation, "labelled": labelled}
     names = {key: _name(one) for key, one in sources.items() if isinstance(one, str | Path)}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilth.errors import InputError
+from tilth.limits import TRAININGS
 from tilth.models.classifier import (
     Classifier,
     fingerprint_classifier,
@@ -99,8 +100,7 @@ def train_teacher(
 
 def check_seeds(seeds: int, validation: Rows | None) -> None:
     """Refuse a number of trainings that is none, or several without rows to choose with."""
-    if type(seeds) is not int or seeds < 1:
-        raise InputError(f"seeds is {seeds!r}: it is a whole number, at least 1")
+    TRAININGS.check("seeds", seeds)
     if seeds > 1 and (validation is None or not len(validation)):
         raise InputError("several seeds need validation rows, to choose the best: give some")
 
