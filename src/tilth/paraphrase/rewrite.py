@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # Costs of copying that one search tries side by side, each with some of the beams.
 COPYING = (0.0, 0.6, 1.2, 2.4, 4.8)
 SHORTEST, LONGEST = 0.75, 1.5  # times the input's tokens, section 4.2
-_MOST_TRIES = int(limits.TRIES.high)
+MOST_TRIES = int(limits.TRIES.high)
 LEAST_MEANING = 50.0  # below it an output is no rewrite of its sentence
 _BROKEN = re.compile("[\x00-\x08\x0e-\x1f\ufffd]")  # characters of which a part is missing
 # Tries after the first draw; a little warmer each time, so that they differ.
@@ -176,7 +176,7 @@ class Rewriter:
             )
             chosen = [sentences[place] for place in places]
             asked = [_without_marks(sentence, marks) for sentence in chosen]
-            outputs = decode(model, asked, search, seed=seed * _MOST_TRIES + number)
+            outputs = decode(model, asked, search, seed=seed * MOST_TRIES + number)
             kept = [_others(s, found) for s, found in zip(chosen, outputs, strict=True)]
             measured = self._measured(chosen, kept, cell)
             if not (steer or tries):  # the search's own order counts, not the nearest
