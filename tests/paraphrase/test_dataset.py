@@ -180,7 +180,7 @@ def test_other_settings_on_the_same_folder_are_refused(
         ([{"tokens": ["Hi"], "tags": ["O"]}], {}, "holds tokens"),
         ([{"text": "Hi."}], {"columns": ["text", "text"]}, "named twice"),
         ([{"text": "Hi."}], {"part_size": 0}, "part_size is 0"),
-        ([{"text": "Hi."}], {"wording": 70}, "wording 70"),
+        ([{"text": "Hi."}], {"wording": 70}, "wording is 70"),
     ],
 )
 def test_what_is_wrong_is_said_before_work_begins(
