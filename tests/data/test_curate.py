@@ -187,6 +187,19 @@ def test_smoothing_uses_the_mean_of_distinct_labels_and_spares_sampled_pairs() -
     assert curated.train.features["label"] == Value("float64")
 
 
+def test_smoothing_leaves_the_labels_of_dropped_rows_out_of_the_mean() -> None:
+    rows = [("x", "p", 0.0), ("x", "q", 1.0), ("x", "x", 5.0)]
+    curated = curate_rows(pairs(rows), sampled_pairs=0, validation=0)
+    assert list(curated.train["label"]) == [0.1, 0.9]
+    assert list(curated.dropped["label"]) == [5.0]
+
+
+def test_labels_whose_mean_is_no_number_are_refused() -> None:
+    rows = [("x", "p", 1.5e308), ("x", "q", 1.6e308)]
+    with pytest.raises(InputError, match="labels are too large to be smoothed: scale them"):
+        curate_rows(pairs(rows), sampled_pairs=0)
+
+
 def test_dropped_rows_keep_their_labels() -> None:
     dropped = curate_rows(pairs([("x", "x", 1.0), ("x", "p", 0.0)])).dropped
     assert dropped.to_list() == [

@@ -66,6 +66,12 @@ def test_numbers_as_yaml_labels_are_their_text(tmp_path: Path) -> None:
     assert not task.is_pair
 
 
+@pytest.mark.parametrize("name", ["1_0", "inf", "-Infinity", "nan", "9" * 400, "1e400", "١"])
+def test_what_a_column_of_numbers_cannot_hold_is_a_name(name: str) -> None:
+    labels = {name: {"instruction": '"'}, "0": {"instruction": '"'}}
+    assert not load_task({"task_name": "x", "labels": labels}).is_numeric
+
+
 def test_yaml_may_merge_what_labels_have_in_common(tmp_path: Path) -> None:
     (tmp_path / "t.yaml").write_text(
         "task_name: t\nlabels:\n"
@@ -129,6 +135,10 @@ def test_labels_may_counter_each_other() -> None:
             "label 'other': unknown field 'counter_label'",
         ),
         (changed(["labels", ""], {"instruction": '"'}), "a label's name is printable text"),
+        (
+            {"task_name": "x", "labels": {name: {"instruction": '"'} for name in ("1", "1.0")}},
+            "two of the labels 1, 1.0 are the same number",
+        ),
     ],
 )
 def test_a_broken_rule_is_named_with_its_label(spec: Any, message: str, tmp_path: Path) -> None:

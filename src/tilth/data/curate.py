@@ -130,7 +130,7 @@ def curate_rows(
     if not kept.any():
         why = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
         raise InputError(f"no row is left of {len(rows)} ({why}): give a set with other rows")
-    labels = None if rows.numbers is None else smooth(rows.numbers, smoothing)
+    labels = None if rows.numbers is None else smooth(rows.numbers, kept, smoothing)
     table = rows.table if labels is None or not smoothing else rows.with_labels(labels)
     pairs = _sample(rows, kept, sampled_pairs, seed)
     added = _sampled_rows(rows, table, kept, pairs, seed)
@@ -160,16 +160,26 @@ def curate_rows(
     )
 
 
-def smooth(labels: NDArray[np.float64], smoothing: float) -> NDArray[np.float64]:
-    """Draw labels towards the mean of the distinct ones: y * (1 - e) + e * mean.
+def smooth(
+    labels: NDArray[np.float64], kept: NDArray[np.bool_], smoothing: float
+) -> NDArray[np.float64]:
+    """Draw labels towards the mean of the distinct ones that are kept: y * (1 - e) + e * mean.
 
     Args:
         labels: # (rows,)
+        kept: which rows are; the others' labels count for nothing. # (rows,)
         smoothing: e, 0 to 1.
+
+    Raises:
+        InputError: the mean is beyond the numbers of 64 bits.
     """
     if not smoothing:
         return labels
-    smoothed: NDArray[np.float64] = labels * (1 - smoothing) + smoothing * np.unique(labels).mean()
+    with np.errstate(over="ignore"):
+        mean = np.unique(labels[kept]).mean()
+    if not np.isfinite(mean):
+        raise InputError("labels are too large to be smoothed: scale them, or set smoothing to 0")
+    smoothed: NDArray[np.float64] = labels * (1 - smoothing) + smoothing * mean
     return smoothed  # (rows,)
 
 

@@ -181,13 +181,19 @@ def _missing(name: str, where: Where, row: int) -> InputError:
     return InputError(f"{where(row)}: no {name}: fill it in or remove the row")
 
 
+def as_number(label: str) -> float | None:
+    """Return a label that is written as a finite number, such as "0.5"; None: it is a name."""
+    number = float(label) if _NUMBER.fullmatch(label) else math.inf
+    return number if math.isfinite(number) else None
+
+
 def _numbers(values: list[Any]) -> list[float] | None:
     """Return labels as numbers if all are, also such as stand in csv as text."""
     if all(isinstance(value, int | float) for value in values):
         return [float(value) for value in values]
-    if all(isinstance(value, str) and _NUMBER.fullmatch(value) for value in values):
-        return [float(value) for value in values]
-    return None
+    found = [as_number(value) if isinstance(value, str) else None for value in values]
+    numbers = [number for number in found if number is not None]
+    return numbers if len(numbers) == len(found) else None
 
 
 def _with_classes(

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from tilth.data.labels import as_number
 from tilth.errors import InputError
 
 INPUT = "<X1>"
@@ -66,7 +67,7 @@ class Task:
     @property
     def is_numeric(self) -> bool:
         """Whether every label is a number, as for similarity scores."""
-        return all(_is_number(label.name) for label in self.labels)
+        return all(as_number(label.name) is not None for label in self.labels)
 
     def prompts(self, label: Label, text: str | None) -> tuple[str, ...]:
         """Return the label's own prompt, then its counter labels'."""
@@ -208,6 +209,9 @@ def _check(spec: Any, where: str) -> Task:
     known = [str(label) for label in labels]
     if len(set(known)) < len(known):
         raise InputError(f"{where}: two labels have the same name")
+    numbers = [as_number(label) for label in known]
+    if None not in numbers and len(set(numbers)) < len(numbers):
+        raise InputError(f"{where}: two of the labels {', '.join(known)} are the same number")
     checked = tuple(
         _check_label(f"{where}: label {str(label)!r}", str(label), entry, known)
         for label, entry in labels.items()
@@ -256,10 +260,3 @@ def _check_label(where: str, name: str, entry: Any, known: list[str]) -> Label:
     if len(set(counters)) < len(counters):
         raise InputError(f"{where}: a counter label is named twice")
     return Label(name, instruction, tuple(counters))
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return float(text) == float(text)  # not NaN
-    except ValueError:
-        return False
