@@ -400,6 +400,8 @@ def test_a_class_without_a_name_is_named() -> None:
         ("smoothing", True),
         ("sampled_pairs", -1),
         ("sampled_pairs", 1.5),
+        ("sampled_pairs", 2**31),
+        ("per_label", 10**400),
         ("per_label", 0),
         ("per_label", None),
         ("validation", 1),

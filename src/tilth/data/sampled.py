@@ -50,6 +50,7 @@ def draw_pairs(
     refused = np.unique(
         np.concatenate([one * width + two, two * width + one, firsts * width + firsts])
     )
+    count = min(count, len(ring))
     drawn = np.full((count, len(firsts)), -1, np.int64)
     for number in range(count):
         start = keyed(seed, f"sampled pair {number}", hashes[firsts])
