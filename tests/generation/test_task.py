@@ -66,7 +66,7 @@ def test_numbers_as_yaml_labels_are_their_text(tmp_path: Path) -> None:
     assert not task.is_pair
 
 
-@pytest.mark.parametrize("name", ["1_0", "inf", "-Infinity", "nan", "9" * 400, "1e400", "١"])
+@pytest.mark.parametrize("name", ["1_0", "inf", "-Infinity", "nan", "9" * 400, "1e400"])
 def test_what_a_column_of_numbers_cannot_hold_is_a_name(name: str) -> None:
     labels = {name: {"instruction": '"'}, "0": {"instruction": '"'}}
     assert not load_task({"task_name": "x", "labels": labels}).is_numeric
