@@ -22,7 +22,7 @@ BELOW: dict[str, set[str]] = {
     "models": set(),
     "generation": {"models", "data", "runs"},
     "encoders": {"models", "data", "runs"},
-    "evaluate": {"models", "data", "runs"},
+    "evaluate": {"models", "metrics", "data", "runs"},
     "bank": {"models", "data", "runs"},
     "paraphrase": {"models", "data", "runs"},
     "selftrain": {"bank", "encoders", "models", "metrics", "data", "runs"},

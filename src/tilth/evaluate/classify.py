@@ -23,6 +23,7 @@ from tilth.evaluate.resampling import (
     mcnemar,
     measure,
 )
+from tilth.metrics.answers import likely
 
 if TYPE_CHECKING:
     from tilth.models.classifier import Classifier
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 Kind: TypeAlias = Literal["class", "multi"]
 Probabilities: TypeAlias = NDArray[np.floating[Any]]
 
-THRESHOLD = 0.5  # of the probability from which a row has a label, where it may have several
 _FIGURES: dict[Kind, Figures] = {
     "class": {"accuracy": tally.accuracy, "macro_f1": tally.macro_f1},
     "multi": {
@@ -179,7 +179,7 @@ def compare_classify_scores(
 def answered(probabilities: Probabilities, kind: Kind) -> NDArray[np.int64]:
     """Return the answers: places of labels, (rows,); for `multi` 0 or 1, (rows, labels)."""
     if kind == "multi":
-        return (probabilities >= THRESHOLD).astype(np.int64)
+        return likely(probabilities).astype(np.int64)
     return np.asarray(probabilities.argmax(1))
 
 

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from tilth.metrics.answers import likely
+
 if TYPE_CHECKING:
     from tilth.models.classifier import Kind
 
 Probabilities: TypeAlias = "NDArray[np.float32] | Sequence[NDArray[np.float32]]"
 
 NONE = ""  # the name of the class of rows without any
-_LIKELY = 0.5
 
 
 def classes_of(kind: Kind, labels: Sequence[str]) -> list[str]:
@@ -58,7 +59,7 @@ def members_of(
         found[np.arange(len(found)), np.asarray(probabilities).argmax(axis=1)] = True
         return found
     if kind == "multi":
-        found[:, :-1] = np.asarray(probabilities) > _LIKELY
+        found[:, :-1] = likely(np.asarray(probabilities))
     else:
         types = np.array([len(classes) - 1 if tag == "O" else classes.index(tag[2:])
                           for tag in labels])  # (tags,)  # fmt: skip

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tilth.data import Card, DatasetWriter
+from tilth.metrics.answers import likely
 from tilth.runs import Run
 from tilth.selftrain.confidence import members_of
 from tilth.selftrain.labelled import TOKENS, as_lists, read_columns, results_of
@@ -31,7 +32,6 @@ DATASET = "dataset"
 LABELLED, VALIDATION, DROPPED = "labelled", "validation", "dropped"
 # What the class of rows that have none is called in results.json and the card.
 NO_CLASS = "(none)"
-_LIKELY = 0.5
 _CLASSES_SHOWN = 200
 _SOURCES_SHOWN = 50
 _FOUND = ("similarity", "query", "source", "document", "id")
@@ -176,7 +176,7 @@ def _likeliest(given: Any, kind: Kind) -> pa.Array:
         return pa.array(places, pa.int64())
     lists: list[list[int]]
     if kind == "multi":
-        lists = [np.flatnonzero(row > _LIKELY).tolist() for row in given]
+        lists = [np.flatnonzero(likely(row)).tolist() for row in given]
     else:
         lists = [row.argmax(axis=1).tolist() for row in given]
     return pa.array(lists, pa.list_(pa.int64()))

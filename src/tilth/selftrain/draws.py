@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tilth.data.keys import keyed, text_hashes
 from tilth.errors import InputError
+from tilth.metrics.answers import likely
 from tilth.metrics.intervals import of_mean
 from tilth.selftrain.rows import strata
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from tilth.selftrain.rows import Rows
 
 Texts = Collection[tuple[str, ...]]
-_LIKELY = 0.5
 
 
 def draw(
@@ -53,7 +53,7 @@ def draw(
     order = _drawn_order(rows, f"few-shot/{seed}", without)
     if isinstance(rows.targets, list):
         return np.sort(_in_shares(strata(rows), order, sentences))
-    has = rows.targets[order] > _LIKELY  # (rows, labels)
+    has = likely(rows.targets[order])  # (rows, labels)
     if rows.kind == "class":
         has = rows.targets[order].argmax(axis=1)[:, None] == np.arange(len(rows.labels))
     chosen = []

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from tilth.errors import InputError, TilthError
+from tilth.metrics.answers import likely
 from tilth.models.device import choose_precision
 from tilth.models.encoder import quietly
 from tilth.models.training import all_finite
@@ -222,7 +223,7 @@ def score_of(rows: Rows, outputs: NDArray[np.float32]) -> float:
         true = [names[target.argmax(axis=1)].tolist() for target in rows.targets]
         return span_f1(true, said)
     if rows.kind == "multi":
-        return macro_f1(rows.targets > 0.5, outputs > 0)
+        return macro_f1(likely(rows.targets), outputs > 0)
     return accuracy(rows.targets.argmax(axis=1), outputs.argmax(axis=1))
 
 

@@ -17,6 +17,7 @@ from tilth.data.origin import origin_of
 from tilth.data.stored import folder_configs, load_folder
 from tilth.errors import InputError
 from tilth.limits import PART_SHARE
+from tilth.metrics.answers import likely
 from tilth.selftrain.rows import (
     Rows,
     Where,
@@ -229,5 +230,5 @@ def _refuse_one_label(rows: Rows, source: Source) -> None:
         outside = [place for place, label in enumerate(rows.labels) if label == "O"]
         if all(np.isin(target.argmax(axis=1), outside).all() for target in rows.targets):
             raise InputError(f"{name}no token has a tag but O: there is nothing to learn")
-    elif not (np.asarray(rows.targets) > 0.5).any():
+    elif not likely(np.asarray(rows.targets)).any():
         raise InputError(f"{name}no row has a label: there is nothing to learn")

@@ -14,6 +14,7 @@ from tilth.data.keys import group_ids, keyed, text_hashes
 from tilth.data.labels import Labels
 from tilth.data.split import validation_rows
 from tilth.errors import InputError
+from tilth.metrics.answers import likely
 
 if TYPE_CHECKING:
     from tilth.data.examples import Examples
@@ -23,7 +24,6 @@ OUTSIDE = "O"
 Where: TypeAlias = Callable[[int], str]
 Targets: TypeAlias = "NDArray[np.float32] | list[NDArray[np.float32]]"
 _SHARE = 0.1
-_LIKELY = 0.5  # a text of any number of classes has those above it
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Rows:
         if isinstance(self.targets, list):
             return replace(self, targets=[_likeliest(row) for row in self.targets])
         if self.kind == "multi":
-            return replace(self, targets=(self.targets > _LIKELY).astype(np.float32))
+            return replace(self, targets=likely(self.targets).astype(np.float32))
         return replace(self, targets=_likeliest(self.targets))
 
     def fingerprint(self) -> str:
@@ -236,4 +236,4 @@ def strata(rows: Rows) -> NDArray[np.int64]:
     if rows.kind == "class":
         places: NDArray[np.int64] = rows.targets.argmax(axis=1)
         return places
-    return group_ids(*(rows.targets > _LIKELY).T.astype(np.int64))
+    return group_ids(*likely(rows.targets).T.astype(np.int64))
