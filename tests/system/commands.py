@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +16,7 @@ from contextlib import contextmanager
 import torch
 from typer.testing import CliRunner
 
-from tilth.cli.main import app
+from tilth.cli.main import app, main
 
 COLUMNS = {"COLUMNS": "200"}  # as wide as a table of any command
 
@@ -86,18 +88,51 @@ def environment() -> dict[str, str]:
 
 
 def stopped(*arguments: object, when: Callable[[], bool], stop: signal.Signals, code: int) -> str:
-    """Run a command until something holds, send it a signal; return what it says."""
-    started = subprocess.Popen(
-        command(*arguments), env=environment(),
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    deadline = time.monotonic() + 120
-    while not when():
-        assert started.poll() is None, started.stderr
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-    os.kill(started.pid, stop)
-    _, said = started.communicate(timeout=120)
-    assert started.returncode == code, said
+    """Run a command until something holds, send it a signal; return what it says.
+
+    The command is a fork of a process that has imported everything: a real process, which a
+    signal meets at its work and not at its imports.
+    """
+    with tempfile.NamedTemporaryFile("r", suffix=".stderr") as errors:
+        words = [str(argument) for argument in arguments]
+        started = _FORKS.Process(target=_run, args=(words, os.getcwd(), errors.name))
+        started.start()
+        deadline = time.monotonic() + 120
+        while not when():
+            assert started.is_alive(), errors.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        assert started.pid is not None
+        os.kill(started.pid, stop)
+        started.join(120)
+        said = errors.read()
+    assert started.exitcode == code, said
     assert "Traceback" not in said
     return said
+
+
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(
+    [
+        "tests.system.commands",
+        "tilth.recipes.augmenting",
+        "tilth.generation.dataset",
+        "tilth.paraphrase.dataset",
+        "tilth.encoders.bi_encoder",
+        "tilth.encoders.triplet",
+        "transformers.trainer",
+        "transformers.models.bart.modeling_bart",
+        "transformers.models.bert.modeling_bert",
+        "transformers.models.llama.modeling_llama",
+    ]
+)
+
+
+def _run(words: list[str], folder: str, errors: str) -> None:
+    """Be the process of a command."""
+    for handle, path in ((1, os.devnull), (2, errors)):
+        os.dup2(os.open(path, os.O_WRONLY), handle)
+    os.environ.update(COLUMNS)
+    os.chdir(folder)
+    sys.argv = ["tilth", *words]
+    main()
