@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from tests.report.augmented_run import ROWS, write_run
 from tests.report.test_page import EVIL, Page
-from tilth.cli.main import app
+from tests.system.commands import tilth
 from tilth.errors import InputError
 from tilth.report import write_report
 from tilth.report.augment import augment_lines, write_augment_report
@@ -207,15 +206,13 @@ def test_report_command_writes_this_page(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     assert write_report(folder) == folder / "report.html"
     write_student(folder, "classifier")
-    done = CliRunner().invoke(app, ["report", str(folder)])
-    assert done.exit_code == 0, done.output
+    done = tilth("report", folder)
     assert "60 of 69 sentences kept" in done.stdout
     assert "+1.5 to +6.5" in done.stdout
     assert "What it gained" in (folder / "report.html").read_text(encoding="utf-8")
-    found = json.loads(CliRunner().invoke(app, ["report", str(folder), "--json"]).stdout)
+    found = json.loads(tilth("report", folder, "--json").stdout)
     assert found["trained"]["classifier"]["notes"] == ["Take care."]
-    done = CliRunner().invoke(app, ["report", str(folder), "--encoder", "starter"])
-    assert done.exit_code == 2
+    tilth("report", folder, "--encoder", "starter", code=2)
 
 
 def test_what_is_no_finished_run_is_refused(tmp_path: Path) -> None:

@@ -7,10 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner
 
 from tests.report.test_page import EVIL, Page
-from tilth.cli.main import app
+from tests.system.commands import tilth
 from tilth.errors import InputError
 from tilth.report import write_report
 from tilth.report.classifier import MOST_CONFUSED, write_classifier_report
@@ -169,14 +168,12 @@ def test_report_command_writes_this_page(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", results())
     elsewhere = write_report(folder, out=tmp_path / "page.html")
     assert not (folder / "report.html").exists()
-    done = CliRunner().invoke(app, ["report", str(folder)])
-    assert done.exit_code == 0, done.output
+    done = tilth("report", folder)
     assert elsewhere.read_bytes() == (folder / "report.html").read_bytes()
     assert "+2.0 to +18.0" in done.stdout
     assert "Take care." in done.stderr
     assert "kept: seed 1, step 20, validation accuracy 61.0" in done.stderr
-    said = CliRunner().invoke(app, ["report", str(folder), "--json"]).stdout
-    assert json.loads(said) == results()
+    assert json.loads(tilth("report", folder, "--json").stdout) == results()
 
 
 def test_what_is_no_finished_training_is_refused(tmp_path: Path) -> None:

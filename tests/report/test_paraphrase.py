@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner
 
 from tests.report.test_page import EVIL, Page
-from tilth.cli.main import app
+from tests.system.commands import tilth
 from tilth.errors import InputError
 from tilth.paraphrase.tags import Cell
 from tilth.report import write_report
@@ -277,11 +276,10 @@ def test_report_command_writes_this_page(tmp_path: Path) -> None:
     elsewhere = write_report(folder, out=tmp_path / "page.html")
     assert elsewhere.read_bytes() == (folder / "report.html").read_bytes()
     (folder / "report.html").unlink()
-    done = CliRunner().invoke(app, ["report", str(folder), "--json"])
-    assert done.exit_code == 0, done.output
+    done = tilth("report", folder, "--json")
     assert json.loads(done.stdout) == rewrite_summary(folder).to_dict()
     assert "report of rewrites" in (folder / "report.html").read_text(encoding="utf-8")
-    done = CliRunner().invoke(app, ["report", str(folder)])
+    done = tilth("report", folder)
     assert "inside the asked cell" in done.stdout
 
 
@@ -296,7 +294,6 @@ def test_what_is_no_rewrite_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="name a generate run"):
         write_report(tmp_path / "other")
     folder = write_run(tmp_path / "run", ROWS)
-    done = CliRunner().invoke(app, ["report", str(folder), "--encoder", "starter"])
-    assert done.exit_code == 2
+    done = tilth("report", folder, "--encoder", "starter", code=2)
     assert "--encoder counts for generate runs only" in done.stderr
     assert not (folder / "report.html").exists()

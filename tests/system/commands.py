@@ -21,14 +21,19 @@ from tilth.cli.main import app, main
 COLUMNS = {"COLUMNS": "200"}  # as wide as a table of any command
 
 
-def tilth(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run a command in this process, which spares it the imports; check its exit code."""
+def tilth(
+    *arguments: object, code: int = 0, traceback: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in this process, which spares it the imports; check its exit code.
+
+    Args:
+        traceback: whether it shows one, which no error but those under `--debug` does.
+    """
     words = [str(argument) for argument in arguments]
     with _own_state():
         done = CliRunner().invoke(app, words, env=COLUMNS, catch_exceptions=False)
-    return _checked(
-        subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr), code
-    )
+    found = subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
+    return _checked(found, code, traceback)
 
 
 def error_of(*arguments: object, code: int = 2) -> str:
@@ -66,25 +71,18 @@ def _own_state() -> Iterator[None]:
 def real_tilth(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
     """Run a command in a process of its own."""
     done = subprocess.run(
-        command(*arguments), capture_output=True, text=True, env=environment(), check=False
-    )
+        [sys.executable, "-m", "tilth", *map(str, arguments)],
+        capture_output=True, text=True, env={**os.environ, **COLUMNS}, check=False,
+    )  # fmt: skip
     return _checked(done, code)
 
 
-def _checked(done: subprocess.CompletedProcess[str], code: int) -> subprocess.CompletedProcess[str]:
+def _checked(
+    done: subprocess.CompletedProcess[str], code: int, traceback: bool = False
+) -> subprocess.CompletedProcess[str]:
     assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
+    assert ("Traceback" in done.stderr) == traceback
     return done
-
-
-def command(*arguments: object) -> list[str]:
-    """Return the words that start a command in a process of its own."""
-    return [sys.executable, "-m", "tilth", *map(str, arguments)]
-
-
-def environment() -> dict[str, str]:
-    """Return what such a process finds in its environment."""
-    return {**os.environ, **COLUMNS}
 
 
 def stopped(*arguments: object, when: Callable[[], bool], stop: signal.Signals, code: int) -> str:
@@ -95,7 +93,8 @@ def stopped(*arguments: object, when: Callable[[], bool], stop: signal.Signals, 
     """
     with tempfile.NamedTemporaryFile("r", suffix=".stderr") as errors:
         words = [str(argument) for argument in arguments]
-        started = _FORKS.Process(target=_run, args=(words, os.getcwd(), errors.name))
+        given = (words, os.getcwd(), {**os.environ, **COLUMNS}, errors.name)
+        started = _FORKS.Process(target=_run, args=given)
         started.start()
         deadline = time.monotonic() + 120
         while not when():
@@ -128,11 +127,12 @@ _FORKS.set_forkserver_preload(
 )
 
 
-def _run(words: list[str], folder: str, errors: str) -> None:
+def _run(words: list[str], folder: str, environment: dict[str, str], errors: str) -> None:
     """Be the process of a command."""
     for handle, path in ((1, os.devnull), (2, errors)):
         os.dup2(os.open(path, os.O_WRONLY), handle)
-    os.environ.update(COLUMNS)
+    os.environ.clear()
+    os.environ.update(environment)
     os.chdir(folder)
     sys.argv = ["tilth", *words]
     main()

@@ -1,5 +1,4 @@
-"""`tilth augment`, in this process: what it refuses, and that its options and defaults are those
-of Python."""
+"""`tilth augment`: what it refuses, and that its options and defaults are those of Python."""
 
 from __future__ import annotations
 
@@ -10,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from tests.selftrain.labelled import classed
+from tests.system.commands import tilth
 from tests.tiny import salads, tiny_bank, tiny_static, write_lines
 from tilth.cli import augment as command
-from tilth.cli.main import app
 from tilth.recipes import augmenting
 from tilth.selftrain.augmentation import Augmentation
 
@@ -32,9 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def failure(*arguments: object) -> str:
     """Return the one line that a command ends with."""
-    found = CliRunner().invoke(app, ["augment", *map(str, arguments)])
-    assert found.exit_code == 2, found.output
-    (line,) = found.stderr.splitlines()
+    (line,) = tilth("augment", *arguments, code=2).stderr.splitlines()
     return line
 
 
@@ -89,7 +85,7 @@ def test_every_option_arrives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         "--label l --epochs 5 --batch 6 --learning-rate 0.1 --bootstrap 7 --seed 8 --device cpu "
         "--precision float32 --overwrite --quiet"
     )
-    CliRunner().invoke(app, words.split())
+    tilth(*words.split(), code=130)
     assert seen == {
         "train": "t.jsonl", "bank": Path("b"), "out": Path("o"), "test": "e", "validation": "v",
         "teacher": "x", "seeds": 2, "text": "c", "label": "l", "encoder": "n", "bootstrap": 7,

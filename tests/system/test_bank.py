@@ -1,4 +1,4 @@
-"""`tilth bank`, in this process: what it prints, what it refuses, what its options do."""
+"""`tilth bank`, what it prints, what it refuses, what its options do."""
 
 from __future__ import annotations
 
@@ -13,16 +13,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import Result
 from datasets import load_dataset
-from typer.testing import CliRunner
 
+from tests.system.commands import error_of, tilth
 from tests.tiny import WORDS, salads, tiny_static, write_lines
 from tilth.bank import Bank, Rules, build_bank
 from tilth.bank.indexing import make_index
 from tilth.cli import bank as bank_commands
 from tilth.cli import bank_search
-from tilth.cli.main import app
 
 TEXTS = salads(200)
 TRAIN = [
@@ -31,19 +29,6 @@ TRAIN = [
     {"text": "the boat on the river in the rain", "label": "water"},
     {"text": TEXTS[3], "label": "water"},
 ]
-
-
-def tilth(*arguments: object, code: int = 0) -> Result:
-    found = CliRunner().invoke(app, [str(word) for word in arguments])
-    assert found.exit_code == code, found.output
-    return found
-
-
-def failure(*arguments: object, code: int = 2) -> str:
-    """Return the one line that a command ends with."""
-    lines = tilth(*arguments, code=code).stderr.splitlines()
-    (line,) = [line for line in lines if line.startswith("error: ")]
-    return line
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -116,7 +101,7 @@ def test_build_says_what_was_kept_and_dropped(encoder: Path, tmp_path: Path) -> 
     assert found["dropped"] == {"another language": 1, "exact duplicate": 1, "too short": 1}
     assert found["sources"] == {str(raw): 30}
     assert "seconds" not in found
-    line = failure(*asked, "--min-words", 4)
+    line = error_of(*asked, "--min-words", 4)
     assert "rules is" in line
     assert "--overwrite" in line
     tilth(*asked, "--min-words", 4, "--overwrite")
@@ -164,8 +149,8 @@ def test_format_column_split_seed_and_shards_reach_the_bank(encoder: Path, tmp_p
     raw = write_rows(tmp_path / "raw.jsonl", rows)
     out = tmp_path / "bank"
     asked = ["bank", "build", raw, "-o", out, "-e", encoder, "--workers", 1, "-q"]
-    assert "which column" in failure(*asked)
-    assert "format 'int4' is unknown" in failure(*asked, "--column", "body", "--format", "int4")
+    assert "which column" in error_of(*asked)
+    assert "format 'int4' is unknown" in error_of(*asked, "--column", "body", "--format", "int4")
     tilth(
         *asked, "--column", "body", "--format", "compact", "--seed", 3, "--shard-megabytes", 1,
         "--overwrite",
@@ -190,7 +175,7 @@ def test_add_keeps_what_is_new(encoder: Path, tmp_path: Path) -> None:
     assert info["additions"] == 1
     assert list(info["sources"].values()) == [50, 20]
     other = ["--column", "body", "--encoder", tmp_path / "none", "-q"]
-    assert "no model folder" in failure("bank", "add", out, more, *other)
+    assert "no model folder" in error_of("bank", "add", out, more, *other)
 
 
 def test_info_is_read_by_people_and_programs(bank: Path, encoder: Path) -> None:
@@ -217,10 +202,10 @@ def test_check_names_every_damaged_file(bank: Path, tmp_path: Path) -> None:
     text.unlink()
     said = tilth("bank", "check", copy, code=1)
     assert {line.split(":")[0] for line in said.stdout.splitlines()} == {str(codes), str(text)}
-    assert "2 of" in failure("bank", "check", copy, code=1)
+    assert "2 of" in error_of("bank", "check", copy, code=1)
     damaged = json.loads(tilth("bank", "check", copy, "--json", code=1).stdout)["damaged"]
     assert len(damaged) == 2
-    assert str(text) in failure("bank", "search", copy, "the dog", code=1)
+    assert str(text) in error_of("bank", "search", copy, "the dog", code=1)
 
 
 def test_hits_go_through_pipes_line_by_line(bank: Path) -> None:
@@ -255,9 +240,9 @@ def test_queries_come_from_files_too(bank: Path, tmp_path: Path) -> None:
     rows = write_rows(tmp_path / "q.jsonl", [{"id": "1", "body": TEXTS[5]}])
     (hit,) = hits(bank, "--queries", rows, "--column", "body", "-k", 1)
     assert hit["text"] == TEXTS[5]
-    assert "which column" in failure("bank", "search", bank, "--queries", rows)
+    assert "which column" in error_of("bank", "search", bank, "--queries", rows)
     empty = write_lines(tmp_path / "empty.txt", [])
-    assert "holds no text" in failure("bank", "search", bank, "--queries", empty)
+    assert "holds no text" in error_of("bank", "search", bank, "--queries", empty)
 
 
 def test_a_task_asks_in_four_ways(bank: Path, train: Path, tmp_path: Path) -> None:
@@ -340,12 +325,12 @@ def test_a_run_holds_all_hits_and_is_made_once(
         patch.setattr(Bank, "search", lambda *_, **__: pytest.fail("searched again"))
         again = tilth(*asked, "--json")
     assert [query["hits"] for query in json.loads(again.stdout)["queries"]] == [150, 150]
-    refused = failure(*asked, "--no-near")
+    refused = error_of(*asked, "--no-near")
     assert "near is true in the folder" in refused
     write_rows(train.parent / "train.jsonl", [*TRAIN, {"text": "a cat", "label": "animals"}])
-    assert "the queries are not the same" in failure(*asked)
+    assert "the queries are not the same" in error_of(*asked)
     write_rows(train.parent / "train.jsonl", TRAIN)
-    assert "choose another --out" in failure(*asked[:-1], bank, "--overwrite")
+    assert "choose another --out" in error_of(*asked[:-1], bank, "--overwrite")
 
 
 @pytest.mark.parametrize(
@@ -382,21 +367,21 @@ def test_wrong_searches_are_one_line(
     if "WIDER" in arguments:
         tiny_static(dimension=24).save(str(places["WIDER"]))
     words = [places.get(word, word) for word in arguments]
-    assert said in failure("bank", "search", bank, *words)
+    assert said in error_of("bank", "search", bank, *words)
 
 
 def test_what_is_no_bank_is_said(tmp_path: Path, encoder: Path) -> None:
     for name in ("search", "info", "check", "add"):
         rest = {"search": ["x"], "add": ["x.txt"]}.get(name, [])
-        assert "bank.json" in failure("bank", name, tmp_path / "none", *rest)
+        assert "bank.json" in error_of("bank", name, tmp_path / "none", *rest)
     begun = tmp_path / "begun"
     begun.mkdir()
     (begun / "run.json").write_text("{}")
-    assert "not finished" in failure("bank", "search", begun, "x")
+    assert "not finished" in error_of("bank", "search", begun, "x")
     raw = write_lines(tmp_path / "raw.txt", TEXTS[:5])
     inside = ["bank", "build", raw, "-o", tmp_path, "-e", encoder, "--overwrite"]
-    assert "choose another --out" in failure(*inside)
-    assert "none.txt" in failure("bank", "build", tmp_path / "none.txt", "-o", tmp_path / "b")
+    assert "choose another --out" in error_of(*inside)
+    assert "none.txt" in error_of("bank", "build", tmp_path / "none.txt", "-o", tmp_path / "b")
 
 
 def test_an_index_is_made_asked_and_checked(encoder: Path, tmp_path: Path) -> None:
@@ -405,7 +390,7 @@ def test_an_index_is_made_asked_and_checked(encoder: Path, tmp_path: Path) -> No
     raw = write_lines(tmp_path / "raw.txt", salads(2_000, seed=5))
     build_bank(out, raw, encoder=str(encoder), workers=1, quiet=True)
     text = Bank.open(out)[11]
-    assert "has no index" in failure("bank", "search", out, text, "--index")
+    assert "has no index" in error_of("bank", "search", out, text, "--index")
     assert json.loads(tilth("bank", "info", out, "--json").stdout)["index"] is None
     asked = ["--centroids", 16, "--codes", "SQ4", "--pca", 8, "--nprobe", 4, "--seed", 1, "-q"]
     made = json.loads(tilth("bank", "index", out, *asked, "--json").stdout)
@@ -418,10 +403,10 @@ def test_an_index_is_made_asked_and_checked(encoder: Path, tmp_path: Path) -> No
     scanned = hits(out, text, "-k", 20)
     assert [hit["id"] for hit in found] == [hit["id"] for hit in scanned]
     assert found != hits(out, text, "--index", "--nprobe", 1, "-k", 20)
-    assert "--nprobe goes with --index" in failure("bank", "search", out, text, "--nprobe", 2)
+    assert "--nprobe goes with --index" in error_of("bank", "search", out, text, "--nprobe", 2)
     kept = ["bank", "search", out, text, "-k", 5, "-o", tmp_path / "run"]
     tilth(*kept)
-    assert "index is false in the folder" in failure(*kept, "--index")
+    assert "index is false in the folder" in error_of(*kept, "--index")
     (file,) = (out / "index").glob("*.faiss")
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
@@ -449,6 +434,6 @@ def test_word_vectors_build_and_search(kind: str, tmp_path: Path) -> None:
     assert (out / "encoder").is_dir() == fitted
     if fitted:
         shutil.rmtree(out / "encoder")
-        assert "is missing" in failure("bank", "search", out, "the dog", code=1)
+        assert "is missing" in error_of("bank", "search", out, "the dog", code=1)
         tilth(*asked)
         assert hits(out, TEXTS[4], "-k", 1)[0]["text"] == TEXTS[4]

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.models.openai_server import OpenAIServer, written
+from tests.system.commands import stopped, tilth
 from tilth.generation.order import Order
 from tilth.generation.plan import make_plan
 from tilth.generation.settings import Settings
@@ -45,21 +44,14 @@ def inputs(tmp_path: Path) -> Path:
     return path
 
 
-def command(name: str, inputs: Path, out: Path, *more: str) -> list[str]:
-    asked = ["generate", "sts-x2", "-i", inputs, "-m", name, "-o", out, "--part-size", 4, *more]
-    return [sys.executable, "-m", "tilth", *map(str, asked)]
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    monkeypatch.setenv("NO_PROXY", "*")
 
 
-def environment() -> dict[str, str]:
-    quiet = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "COLUMNS": "200", "NO_PROXY": "*"}
-    return {**os.environ, **quiet, "OPENAI_API_KEY": SECRET}
-
-
-def tilth(arguments: list[str], code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(arguments, capture_output=True, text=True, env=environment(), check=False)
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done
+def command(name: str, inputs: Path, out: Path) -> list[object]:
+    return ["generate", "sts-x2", "-i", inputs, "-m", name, "-o", out, "--part-size", 4]
 
 
 def asked_of(server: OpenAIServer) -> int:
@@ -73,29 +65,31 @@ def rows(out: Path, config: str = "data") -> list[dict[str, Any]]:
 
 def test_killed_and_taken_up_again(server: OpenAIServer, inputs: Path, tmp_path: Path) -> None:
     calm, killed = tmp_path / "calm", tmp_path / "killed"
-    done = tilth(command(server.name(), inputs, calm))
+    done = tilth(*command(server.name(), inputs, calm))
     assert done.stderr.count("self-debiasing is off") == 1
     asked = asked_of(server)
     assert asked >= len(TEXTS) * 3
 
-    # The kill comes from the server, in the middle of the third part.
-    process = subprocess.Popen(
-        command(server.name(), inputs, killed), stderr=subprocess.DEVNULL, env=environment()
-    )
-    parts = killed / "parts"
+    # The kill comes while the server answers, in the middle of the third part.
+    parts, half, dead = killed / "parts", threading.Event(), threading.Event()
 
-    def kill_when_half(prompt: str, seed: int, index: int) -> str:
-        if process.returncode is None and len(list(parts.glob("part-*"))) >= 2:
-            process.send_signal(signal.SIGKILL)
+    def wait_when_half(prompt: str, seed: int, index: int) -> str:
+        if len(list(parts.glob("part-*"))) >= 2:
+            half.set()
+            dead.wait(60)
         return answer(prompt, seed, index)
 
-    server.answer = kill_when_half
-    assert process.wait(timeout=120) == -signal.SIGKILL
+    server.answer = wait_when_half
+    stopped(
+        *command(server.name(), inputs, killed), when=half.is_set, stop=signal.SIGKILL,
+        code=-signal.SIGKILL,
+    )  # fmt: skip
+    dead.set()
     server.answer = answer
     standing = {part.name: part.stat().st_mtime_ns for part in parts.glob("part-*.parquet")}
     assert 2 <= len(standing) < 4
 
-    tilth(command(server.name(), inputs, killed))
+    tilth(*command(server.name(), inputs, killed))
     assert {name: (parts / name).stat().st_mtime_ns for name in standing} == standing
     assert rows(killed) == rows(calm)
     assert rows(killed, "dropped") == rows(calm, "dropped")
@@ -123,21 +117,22 @@ def test_control_c_ends_promptly(server: OpenAIServer, inputs: Path, tmp_path: P
 
     done = threading.Event()
     server.answer = never
-    process = subprocess.Popen(
-        command(server.name(), inputs, tmp_path / "run"),
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(),
-    )
+    arrived = 0.0
+
+    def met() -> bool:
+        nonlocal arrived
+        arrived = time.monotonic()
+        return asked.is_set()
+
     try:
-        assert asked.wait(120)
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=15)
+        said = stopped(
+            *command(server.name(), inputs, tmp_path / "run"), when=met, stop=signal.SIGINT,
+            code=130,
+        )  # fmt: skip
+        assert time.monotonic() - arrived < 15
     finally:
         done.set()
-    assert process.returncode == 130
     assert "the same command goes on from there" in said
-    assert "Traceback" not in said
 
 
 def test_plan_counts_requests(server: OpenAIServer) -> None:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from tests.report.augmented_run import ROWS, write_run
-from tests.system.commands import stopped
+from tests.system.commands import stopped, tilth
 from tests.tiny import save_encoder
-from tilth.cli.main import app
 from tilth.selftrain.student import train_classifier, train_tagger
 
 SETTINGS = [
@@ -25,13 +22,6 @@ SETTINGS = [
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_encoder(tmp_path_factory.mktemp("base") / "bert")
-
-
-def tilth(*arguments: object, code: int = 0) -> Any:
-    """Run a command in this process, which spares it the imports."""
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert done.exit_code == code, done.output
-    return done
 
 
 def augmented(folder: Path, base: Path, kind: str = "class", rows: int = 60) -> Path:
