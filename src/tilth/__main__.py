@@ -1,5 +1,18 @@
-"""Lets `python -m tilth` run the command line."""
+"""Starts the command line: `tilth`, `python -m tilth`."""
 
-from tilth.cli.main import main
+import sys
 
-main()
+
+def main() -> None:
+    """Run the command line; Ctrl-C while it is still loaded ends it in one line, too."""
+    try:
+        from tilth.cli.main import main as run
+
+        run()
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped: nothing was begun\n")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

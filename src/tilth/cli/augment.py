@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tilth.cli import options
-from tilth.cli.screen import note, print_json, print_table
+from tilth.cli.screen import print_json, print_table, say
 
 if TYPE_CHECKING:
     from tilth.selftrain.augment import Augmented
@@ -159,20 +159,20 @@ def _show(made: Augmented) -> None:
         ],
     )  # fmt: skip
     if len(classes) > _SHOWN_CLASSES:
-        note(f"{len(classes) - _SHOWN_CLASSES:,} more classes: see {made.path / 'results.json'}")
+        say(f"{len(classes) - _SHOWN_CLASSES:,} more classes: see {made.path / 'results.json'}")
     if scores := teacher_lines(results):
         print_table("Teacher", ("on", "rows", "figure", "value", "95%"), scores, texts=3)
     for reason, many in results["drops"].items():
-        note(f"dropped, {reason}: {many:,}")
+        say(f"dropped, {reason}: {many:,}")
     for reason, many in results["left_out"].items():
         if many:
-            note(f"never retrieved, {reason}: {many:,}")
+            say(f"never retrieved, {reason}: {many:,}")
     missing = sum(results["shortfall"].values())
     if missing:
         few = sorted(results["shortfall"].items(), key=lambda one: -one[1])[:5]
         named = ", ".join(f"{name} {count:,}" for name, count in few)
-        note(f"too few sentences of some classes, {missing:,} rows are missing: {named}")
-    note(f"data set: {made.path / 'dataset'}")
-    note(f"report: {made.path / 'report.html'}")
+        say(f"too few sentences of some classes, {missing:,} rows are missing: {named}")
+    say(f"data set: {made.path / 'dataset'}")
+    say(f"report: {made.path / 'report.html'}")
     trained = "tagger" if results["kind"] == "tags" else "classifier"
-    note(f"next: tilth train {trained} {made.path}")
+    say(f"next: tilth train {trained} {made.path}")

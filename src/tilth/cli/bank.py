@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from tilth.cli import bank_search, options
-from tilth.cli.screen import note, print_json, print_table
+from tilth.cli.screen import print_json, print_table, say
 from tilth.errors import TilthError
 
 app = typer.Typer(no_args_is_help=True, help="Keep raw sentences by the million, and search them.")
@@ -97,9 +97,9 @@ def build(
         overwrite=overwrite, quiet=quiet,
     )  # fmt: skip
     if was_built and not overwrite:
-        note(f"{out}: was built before, with the same settings: nothing to do")
+        say(f"{out}: was built before, with the same settings: nothing to do")
     _print_made(out, time.monotonic() - begun if fresh else None, json=json)
-    note(f'next: tilth bank search {out} "a sentence"')
+    say(f'next: tilth bank search {out} "a sentence"')
 
 
 @app.command("add")
@@ -133,7 +133,7 @@ def add(
         quiet=quiet,
     )  # fmt: skip
     _print_made(bank, None, json=json)
-    note(f"{describe_bank(bank)['sentences'] - before:,} sentences were added")
+    say(f"{describe_bank(bank)['sentences'] - before:,} sentences were added")
 
 
 @app.command("info")
@@ -170,7 +170,7 @@ def info(bank: options.Bank, json: options.Json = False) -> None:
         [(name, "" if count is None else f"{count:,}") for name, count in some],
     )
     if len(some) < len(sources):
-        note(f"{len(sources) - len(some):,} more sources: --json names all")
+        say(f"{len(sources) - len(some):,} more sources: --json names all")
 
 
 @app.command("index")
@@ -228,7 +228,7 @@ def index(
             for row in about.recall
         ],
     )
-    note(f'searches look at {about.nprobe} cells: tilth bank search {bank} "a sentence" --index')
+    say(f'searches look at {about.nprobe} cells: tilth bank search {bank} "a sentence" --index')
 
 
 @app.command("check")

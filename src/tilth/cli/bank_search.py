@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tilth.cli import options
-from tilth.cli.screen import note, print_json, print_table
+from tilth.cli.screen import print_json, print_table, say
 from tilth.errors import InputError
 
 if TYPE_CHECKING:
@@ -139,11 +139,11 @@ def search(
     )  # fmt: skip
     if out is not None:
         found = find_all(
-            opened, wanted, filters, out, threads=threads, overwrite=overwrite, say=note
+            opened, wanted, filters, out, threads=threads, overwrite=overwrite, say=say
         )
         _print_kept(found, out, json=json)
         return
-    searched = find(opened, wanted, filters, threads=threads, say=note)
+    searched = find(opened, wanted, filters, threads=threads, say=say)
     if json:
         print_json({"bank": str(bank), "encoder": opened.manifest.encoder, **searched.to_dict()})
     elif sys.stdout.isatty():
@@ -183,9 +183,9 @@ def _show(searched: Searched) -> None:
             table.add_row(*map(Text, cells))
         console.print(table)
         if told["hits"] > len(rows):
-            note(f"{told['hits'] - len(rows):,} more: a pipe, --json or --out RUN has them all")
+            say(f"{told['hits'] - len(rows):,} more: a pipe, --json or --out RUN has them all")
     if (more := len(searched.hits) - _SHOWN_QUERIES) > 0:
-        note(f"{more:,} more queries: a pipe, --json or --out RUN has them all")
+        say(f"{more:,} more queries: a pipe, --json or --out RUN has them all")
 
 
 def _print_lines(searched: Searched) -> None:
@@ -217,11 +217,11 @@ def _print_kept(found: Mapping[str, Any], out: Path, *, json: bool) -> None:
             ],
         )
         if len(some) < len(found["queries"]):
-            note(f"{len(found['queries']) - len(some):,} more queries: see {out / 'results.json'}")
+            say(f"{len(found['queries']) - len(some):,} more queries: see {out / 'results.json'}")
     _say_removed(found["removed"])
-    note(f"data set: {out / 'dataset'}")
+    say(f"data set: {out / 'dataset'}")
 
 
 def _say_removed(removed: Mapping[str, int]) -> None:
     for reason, count in removed.items():
-        note(f"left out, {reason}: {count:,}")
+        say(f"left out, {reason}: {count:,}")

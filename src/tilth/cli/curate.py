@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tilth.cli import options
-from tilth.cli.screen import note, print_json, print_table
+from tilth.cli.screen import print_json, print_table, say
 
 
 def curate(
@@ -58,4 +58,4 @@ def curate(
         print_json(counts)
         return
     print_table("Rows", ("", "rows"), [(name, str(count)) for name, count in counts.items()])
-    note(f"data set: {folder}")
+    say(f"data set: {folder}")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tilth.cli import evaluate_classify, options
-from tilth.cli.screen import note, print_json, print_table
+from tilth.cli.screen import print_json, print_table, say
 
 app = typer.Typer(no_args_is_help=True, help="Measure encoders, classifiers and taggers.")
 app.command("classify")(evaluate_classify.classify)
@@ -104,9 +104,9 @@ def sts(
             ],
         )
     for line in remarks(found.scores):
-        note(line)
+        say(line)
     if out is not None:
-        note(f"report: {out / 'report.html'}")
+        say(f"report: {out / 'report.html'}")
 
 
 def _line(name: str, score: dict[str, Any]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from tilth.cli import options
-from tilth.cli.screen import note, print_json, print_table
+from tilth.cli.screen import print_json, print_table, say
 
 if TYPE_CHECKING:
     from tilth.recipes.testing import Tested
@@ -110,12 +110,12 @@ def _show(
         [_class_line(name, by_class[name]) for name in by_class if name in set(worst)],
     )
     if len(by_class) > len(worst):
-        note(f"{len(worst)} of {len(by_class)} are shown, the lowest F1: --json has all")
+        say(f"{len(worst)} of {len(by_class)} are shown, the lowest F1: --json has all")
     if tested.wrong:
         _print_wrong(measured, tested.wrong)
-    note(f"calibration error {scores['calibration']['error']:.3f}: how far probabilities are off")
+    say(f"calibration error {scores['calibration']['error']:.3f}: how far probabilities are off")
     if out is not None:
-        note(f"results: {out / 'results.json'}")
+        say(f"results: {out / 'results.json'}")
 
 
 def _print_figures(model: str, tested: Tested) -> None:

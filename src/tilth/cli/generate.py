@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tilth.cli import options
-from tilth.cli.screen import note, print_json, print_table
+from tilth.cli.screen import print_json, print_table, say
 from tilth.generation.jobs import Sampling
 from tilth.generation.settings import Settings
 from tilth.generation.task import load_task, shipped_tasks
@@ -141,6 +141,6 @@ def print_health(out: Path, *, as_json: bool) -> None:
         [[line[place] for place in chosen] for line in lines],
     )
     for warning in health.warnings:
-        note(f"warning: {warning}")
-    note(f"data set: {out / 'dataset'}")
-    note(f"report:   {out / 'report.html'}")
+        say(f"warning: {warning}")
+    say(f"data set: {out / 'dataset'}")
+    say(f"report:   {out / 'report.html'}")

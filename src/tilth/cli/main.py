@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import traceback
+from collections.abc import Sequence
+from io import TextIOWrapper
+from itertools import takewhile
 from typing import Annotated, Any
 
 import typer
@@ -23,28 +25,49 @@ from tilth.cli import (
     report,
     train,
 )
-from tilth.cli.screen import errors_to
-from tilth.errors import TilthError
-
-INTERRUPTED = 130  # what shells answer after Ctrl-C
+from tilth.cli.ending import end
+from tilth.cli.screen import escaped
+from tilth.errors import InputError
 
 
 class _Commands(typer.core.TyperGroup):
-    """Ends every command alike: one line for what is foreseen, no traceback."""
+    """Ends every command alike: one line for what goes wrong, no traceback."""
 
-    def invoke(self, ctx: Any) -> Any:
+    def main(self, args: Sequence[str] | None = None, *_: Any, **options: Any) -> Any:
+        words = sys.argv[1:] if args is None else list(args)
         try:
-            return super().invoke(ctx)
-        except TilthError as error:
-            _say(f"error: {error}")
-            code: int = error.exit_code
-            reason: BaseException = error
-        except KeyboardInterrupt as error:
-            _say("stopped: finished parts are kept, the same command goes on from there")
-            code, reason = INTERRUPTED, error
-        if ctx.params.get("debug"):
-            traceback.print_exception(reason)
-        raise typer.Exit(code)
+            _check_words(words)
+            with self.make_context("tilth", words.copy(), **_context(options)) as context:
+                self.invoke(context)
+            sys.stdout.flush()
+            code = 0
+        except BaseException as error:
+            code = end(error, debug="--debug" in takewhile(_is_option, words))
+        sys.exit(code)
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-")
+
+
+def _context(options: dict[str, Any]) -> dict[str, Any]:
+    """Return what is for the context, of what typer gives a group's main."""
+    return {name: value for name, value in options.items() if name in ("color", "obj")}
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """Refuse arguments that no file or setting of tilth's can hold."""
+    for word in words:
+        if "\0" in word or (not word.isascii() and _has_halves(word)):
+            raise InputError(f"{word}: is not UTF-8: rename the file, or give another text")
+
+
+def _has_halves(word: str) -> bool:
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 app = typer.Typer(
@@ -83,13 +106,19 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    logging.basicConfig(
-        level=logging.INFO if debug else logging.WARNING, format="%(levelname)s: %(message)s"
-    )
+    logging.basicConfig(level=logging.INFO if debug else logging.WARNING)
     for handler in logging.getLogger().handlers:
         handler.addFilter(_Once())
+        handler.setFormatter(_OneLine("%(levelname)s: %(message)s"))
     for noisy in ("transformers", "datasets", "huggingface_hub", "httpx", "httpx2", "openai"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
+
+
+class _OneLine(logging.Formatter):
+    """Shows a message on one line, without what steers a terminal."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        return escaped(super().formatMessage(record))
 
 
 class _Once(logging.Filter):
@@ -106,21 +135,12 @@ class _Once(logging.Filter):
         return new
 
 
-def _say(line: str) -> None:
-    errors_to().print(line, markup=False, highlight=False, soft_wrap=True)
-
-
 def main() -> None:
     """Run the command line."""
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TQDM_DISABLE", "1")  # tilth shows its own progress
-    try:
-        app()
-    except BrokenPipeError:  # the reader of a pipe went away
-        sys.stderr.close()
-        sys.exit(1)
-
-
-if __name__ == "__main__":
-    main()
+    for stream in (sys.stdout, sys.stderr):  # what they cannot show is escaped
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    app()

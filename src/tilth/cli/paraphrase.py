@@ -8,7 +8,7 @@ import typer
 import typer.core
 
 from tilth.cli import options, paraphrase_candidates, paraphrase_corpus, paraphrase_train
-from tilth.cli.screen import note, print_json, print_table
+from tilth.cli.screen import print_json, print_table, say
 
 _REWRITE = "rewrite"
 _ASKED, _SEARCH, _RUN = "What is asked for", "Search", "Running"
@@ -138,8 +138,8 @@ def rewrite(
         print_json(summary.to_dict())
         return
     print_table("Asked and obtained", ("", "asked", "obtained"), summary.lines())
-    note(f"data set: {out / 'dataset'}")
-    note(f"report:   {out / 'report.html'}")
+    say(f"data set: {out / 'dataset'}")
+    say(f"report:   {out / 'report.html'}")
 
 
 app.command("candidates")(paraphrase_candidates.candidates)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tilth.cli import options
-from tilth.cli.screen import note, print_json, print_table
+from tilth.cli.screen import print_json, print_table, say
 
 _TRANSLATORS = "Translators and search"
 
@@ -85,4 +85,4 @@ def candidates(
         print_json({**counts.to_dict(), "dataset": str(out / "dataset")})
         return
     print_table("Round trips", ("", "value"), counts.lines())
-    note(f"data set: {out / 'dataset'}")
+    say(f"data set: {out / 'dataset'}")

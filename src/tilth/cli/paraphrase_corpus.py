@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tilth.cli import options
-from tilth.cli.screen import note, print_json, print_table
+from tilth.cli.screen import print_json, print_table, say
 
 
 def corpus(
@@ -71,6 +71,6 @@ def corpus(
     rows += [(f"drawn: {name}", count) for name, count in found["drawn"].items()]
     print_table("Pairs", ("", "pairs"), [(name, f"{count:,}") for name, count in rows])
     for line in found["notes"]:
-        note(line)
-    note(f"data set: {out / 'dataset'}")
-    note(f"report:   {out / 'report.html'}")
+        say(line)
+    say(f"data set: {out / 'dataset'}")
+    say(f"report:   {out / 'report.html'}")

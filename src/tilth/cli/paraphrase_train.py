@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tilth.cli import options
-from tilth.cli.screen import note, print_json
+from tilth.cli.screen import print_json, say
 from tilth.paraphrase.training import RewriterTraining
 
 _DEFAULT = RewriterTraining()
@@ -88,8 +88,8 @@ def train(
         print_json(found)
         return
     best = found["best"]
-    note(
+    say(
         f"rewriter: {out / 'model'} (epoch {best['epoch']} of {found['epochs']}, validation loss "
         f"{best['validation_loss']:.3f})"
     )
-    note(f"report:   {out / 'report.html'}")
+    say(f"report:   {out / 'report.html'}")

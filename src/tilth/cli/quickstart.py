@@ -9,7 +9,7 @@ import typer
 
 from tilth.cli import options
 from tilth.cli.generate import print_health
-from tilth.cli.screen import note
+from tilth.cli.screen import say
 
 
 def quickstart(
@@ -26,8 +26,8 @@ def quickstart(
     """
     from tilth.recipes.quickstart import run_quickstart
 
-    note("Writing sentence pairs of similarity 1, 0.5 and 0 with the starter model.")
+    say("Writing sentence pairs of similarity 1, 0.5 and 0 with the starter model.")
     run_quickstart(out, seed=seed, overwrite=overwrite, quiet=quiet)
     print_health(out, as_json=False)
-    note(f"Open {out / 'report.html'} in a browser. Then try your own sentences, one a line:")
-    note("  tilth generate sts-x2 --inputs sentences.txt --out runs/mine")
+    say(f"Open {out / 'report.html'} in a browser. Then try your own sentences, one a line:")
+    say("  tilth generate sts-x2 --inputs sentences.txt --out runs/mine")

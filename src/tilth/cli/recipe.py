@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tilth.cli import options
-from tilth.cli.screen import note, print_json, print_table
+from tilth.cli.screen import print_json, print_table, say
 
 app = typer.Typer(no_args_is_help=True, help="Make a paper's table again, beside its figures.")
 
@@ -75,7 +75,7 @@ def run(
 
     table, folder = run_recipe(
         name, scale=scale, data=data, out=out, seeds=seeds, drop_overlap=drop_overlap,
-        device=device, say=(lambda _: None) if quiet else (lambda step: note(f"step: {step}")),
+        device=device, say=(lambda _: None) if quiet else (lambda step: say(f"step: {step}")),
         quiet=quiet,
     )  # fmt: skip
     if json:
@@ -83,6 +83,6 @@ def run(
         return
     print_table(table.title, table.head, table.lines(), texts=table.texts)
     for line in table.notes:
-        note(line)
+        say(line)
     pages = [str(page) for page in (folder / "results.md", folder / "report.html") if page.exists()]
-    note(f"results: {', '.join(pages)}")
+    say(f"results: {', '.join(pages)}")

@@ -9,7 +9,7 @@ import typer
 
 from tilth.cli import options
 from tilth.cli.generate import print_health
-from tilth.cli.screen import note, print_json, print_table
+from tilth.cli.screen import print_json, print_table, say
 from tilth.cli.trained import print_trained
 
 _GENERATE = "generate"
@@ -49,7 +49,7 @@ def report(
     else:
         _print_training(run, as_json=json)
     if not json:
-        note(f"report:   {page}")
+        say(f"report:   {page}")
 
 
 def _print_rewrites(run: Path, *, as_json: bool) -> None:
@@ -75,7 +75,7 @@ def _print_augmented(run: Path, *, as_json: bool) -> None:
         f"{gathered.kept:,} of {gathered.retrieved:,} sentences kept", head, augment_lines(gathered)
     )
     for name, results in gathered.students.items():
-        note(f"{name}:")
+        say(f"{name}:")
         print_trained(results)
 
 

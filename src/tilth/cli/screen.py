@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -11,20 +12,26 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+# Not shown as they are: control characters, with them the escape sequences of terminals, ends of
+# lines, halves of characters, and what turns the direction of writing.
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
-def errors_to() -> Console:
-    """Return the console for messages (made anew, so that redirections are seen)."""
-    return Console(stderr=True)
+
+def escaped(text: str) -> str:
+    """Return a text on one line, in which nothing steers a terminal."""
+    return _UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
-def note(line: str) -> None:
+def say(line: str) -> None:
     """Print a message for the reader, not for a pipe."""
-    errors_to().print(line, markup=False, highlight=False, soft_wrap=True)
+    # Made anew, so that redirections are seen.
+    Console(stderr=True).print(escaped(line), markup=False, highlight=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
     """Print a result for a program."""
-    json.dump(value, sys.stdout, indent=2, ensure_ascii=False)
+    is_utf8 = sys.stdout.encoding.lower().replace("-", "") == "utf8"
+    json.dump(value, sys.stdout, indent=2, ensure_ascii=not is_utf8)
     sys.stdout.write("\n")
 
 
@@ -36,5 +43,6 @@ def print_table(
     for place, name in enumerate(head):
         table.add_column(name, justify="left" if place < texts else "right", overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))  # as they are: square brackets are no markup
+        cells = ("\n".join(map(escaped, cell.split("\n"))) for cell in row)
+        table.add_row(*map(Text, cells))  # as they are: square brackets are no markup
     Console().print(table)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tilth.cli import options, train_classifier, train_triplet
-from tilth.cli.screen import note, print_json, print_table
+from tilth.cli.screen import print_json, print_table, say
 from tilth.encoders.settings import Training
 
 _DEFAULT = Training()
@@ -77,9 +77,9 @@ def encoder(
     if result.table is not None:
         print_table(result.table.title, ("", *result.table.columns), result.table.lines())
     for line in result.notes:
-        note(line)
-    note(f"encoder: {out / 'model'} (step {result.best}, validation {result.validation:.1f})")
-    note(f"report: {out / 'report.html'}")
+        say(line)
+    say(f"encoder: {out / 'model'} (step {result.best}, validation {result.validation:.1f})")
+    say(f"report: {out / 'report.html'}")
 
 
 app.command("triplet")(train_triplet.triplet)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tilth.cli import options
-from tilth.cli.screen import note, print_json
+from tilth.cli.screen import print_json, say
 from tilth.cli.trained import print_trained
 from tilth.selftrain.settings import Adaptation, Finetuning
 
@@ -233,8 +233,8 @@ def adapt(
     if json:
         print_json({"model": str(out / "model"), **found})
         return
-    note(f"base: {out / 'model'} (loss {found['first']:.2f} at first, {found['last']:.2f} at last)")
-    note(f"train with it: tilth train classifier FILE --base {out} --out RUN")
+    say(f"base: {out / 'model'} (loss {found['first']:.2f} at first, {found['last']:.2f} at last)")
+    say(f"train with it: tilth train classifier FILE --base {out} --out RUN")
 
 
 def _show(what: str, trained: Trained, *, as_json: bool) -> None:
@@ -243,5 +243,5 @@ def _show(what: str, trained: Trained, *, as_json: bool) -> None:
         print_json({"model": str(model), **trained.results})
         return
     print_trained(trained.results)
-    note(f"{what}: {model}")
-    note(f"report: {trained.out / 'report.html'}")
+    say(f"{what}: {model}")
+    say(f"report: {trained.out / 'report.html'}")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tilth.cli import options
-from tilth.cli.screen import note, print_json
+from tilth.cli.screen import print_json, say
 from tilth.encoders.settings import TripletTraining
 
 _DEFAULT = TripletTraining()
@@ -87,8 +87,8 @@ def triplet(
     if json:
         print_json(found.to_dict())
         return
-    note(
+    say(
         f"encoder: {out / 'model'} (step {found.best}, reciprocal rank "
         f"{found.reciprocal_rank[found.step.index(found.best)]:.1f})"
     )
-    note(f"measure it: tilth evaluate sts {out} --data FOLDER")
+    say(f"measure it: tilth evaluate sts {out} --data FOLDER")

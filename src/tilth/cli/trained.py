@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tilth.cli.screen import note, print_table
+from tilth.cli.screen import print_table, say
 
 
 def print_trained(results: Mapping[str, Any]) -> None:
@@ -23,8 +23,8 @@ def print_trained(results: Mapping[str, Any]) -> None:
             ],
         )
     for line in results.get("notes", []):
-        note(line)
+        say(line)
     best = results["best"]
     score = "no validation rows" if best["score"] is None else f"{best['score']:.1f}"
     seed = f"seed {best['seed']}, " if len(results["seeds"]) > 1 else ""
-    note(f"kept: {seed}step {best['step']}, validation {results['measure']} {score}")
+    say(f"kept: {seed}step {best['step']}, validation {results['measure']} {score}")
