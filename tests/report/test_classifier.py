@@ -180,9 +180,10 @@ def test_what_is_no_finished_training_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not finished"):
         write_classifier_report(write_run(tmp_path / "begun", None))
     write_run(tmp_path / "broken", None)
-    (tmp_path / "broken" / "results.json").write_text("{")
-    with pytest.raises(InputError, match="cannot be read"):
-        write_classifier_report(tmp_path / "broken")
+    for damaged in ("{", "[]", "[" * 10**5, '{"measure": null}'):
+        (tmp_path / "broken" / "results.json").write_text(damaged)
+        with pytest.raises(InputError, match="is damaged"):
+            write_classifier_report(tmp_path / "broken")
     Run.open(tmp_path / "other", command="train encoder", settings={}, fingerprints={}, parts=1)
     with pytest.raises(InputError, match="holds a run of `tilth train encoder`"):
         write_classifier_report(tmp_path / "other")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -283,6 +284,39 @@ def test_a_finished_run_is_read(
         made(bank, teachers, tmp_path / "run", floor=0.5)
     with pytest.raises(RunMismatch, match="training set"):
         made(bank, teachers, tmp_path / "run", train=classed(63))
+
+
+def test_what_was_removed_of_a_finished_run_is_made_anew(
+    bank: Bank, teachers: dict[str, str], tmp_path: Path
+) -> None:
+    first = made(bank, teachers, tmp_path / "run")
+    rows = rows_of(first)
+    for damage in ("results.json", "dataset", "hits/results.json"):
+        path = tmp_path / "run" / damage
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.write_text("[")
+            (tmp_path / "run" / "results.json").unlink(missing_ok=True)
+        again = made(bank, teachers, tmp_path / "run")
+        assert again.results == first.results
+        assert rows_of(again) == rows
+
+
+def test_a_refused_call_leaves_a_finished_run_as_it_was(
+    bank: Bank, base: str, teachers: dict[str, str], tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    rows = rows_of(made(bank, teachers, out))
+    wrong: list[dict[str, Any]] = [
+        {"teacher": str(tmp_path / "nope")}, {"min_similarity": 1.0}, {"sources": ("nope",)},
+        {"floor": 1.0}, {"train": [{"text": "a", "label": 0.5}]},
+    ]  # fmt: skip
+    for given in wrong:
+        with pytest.raises(InputError):
+            made(bank, teachers, out, overwrite=True, **given)
+        assert list(load_folder(out)) == rows
+    assert made(bank, teachers, out).results["kept"] == len(rows)
 
 
 def test_overwriting_begins_every_step_anew(

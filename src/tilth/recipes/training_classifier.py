@@ -27,7 +27,7 @@ from tilth.recipes.augmented import (
 )
 from tilth.recipes.comparing import System, compare_systems
 from tilth.report.augment import write_augment_report
-from tilth.report.classifier import write_classifier_report
+from tilth.report.classifier import training_results, write_classifier_report
 from tilth.report.tested import ALONE, BOTH, STUDENT, TEACHER, TRAINED, figures_of, gain_lines
 from tilth.runs import refuse_inside
 from tilth.selftrain.reading import labelled_times
@@ -342,7 +342,7 @@ def _finish(
 ) -> Trained:
     """Write what was found beside what training left in results.json, and the page."""
     file = out / RESULTS
-    kept = json.loads(file.read_text(encoding="utf-8"))
+    kept = training_results(out)
     results = {
         **{name: kept[name] for name in ("measure", "best", "seeds")}, **about, "tested": tested,
         "notes": notes,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from tilth.data.stored import folder_configs
 from tilth.errors import InputError
 from tilth.report.parts import part_files, read_run_json, read_tables
 from tilth.report.retrieved import LABELS, SHOWN, TEXTS, Group, Tally
+from tilth.runs.asked import read_results
 
 COMMAND = "augment"
 SHOWN_QUERIES = 12
@@ -93,7 +93,7 @@ def gather_augmented(run_folder: str | Path) -> Gathered:
     queries, in_all = _queries(folder / "hits", tally, notices)
     tally.finish()
     return Gathered(
-        asked, _json(folder / "results.json"), list(tally.found.values()), tally.labelled,
+        asked, read_results(folder) or {}, list(tally.found.values()), tally.labelled,
         tally.retrieved, tally.kept, _ordered(tally.drops), _ordered(tally.sources),
         (tally.similar, tally.similar_all), queries, in_all, "O" in labels, tally.plain,
         _students(folder, asked), notices,
@@ -160,15 +160,7 @@ def _students(folder: Path, asked: Mapping[str, Any]) -> dict[str, dict[str, Any
     """Return the results of trainings inside the run's folder that learned from this very run."""
     found = {}
     for file in sorted(folder.glob("*/results.json")):
-        results = _json(file)
+        results = read_results(file.parent) or {}
         if results.get("tested") and results.get("start") == asked.get("start", ""):
             found[file.parent.name] = results
     return found
-
-
-def _json(file: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from tilth.report.tested import (
     systems_of,
     tested_on,
 )
+from tilth.runs.asked import read_results
 
 COMMANDS = ("train classifier", "train tagger")
 MOST_CONFUSED = 20  # classes; more make no table that can be read
@@ -59,17 +59,14 @@ def training_results(folder: Path) -> dict[str, Any]:
     """Return the results.json of a training.
 
     Raises:
-        InputError: it is not there, the training is not finished.
+        InputError: it is not there, or damaged.
     """
-    file = folder / "results.json"
-    try:
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    found = read_results(folder, {"measure": str, "best": dict, "seeds": list})
+    if found is None:
         raise InputError(
-            f"{folder}: the training is not finished: the same command goes on where it stopped"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{file}: cannot be read ({error}): run the same command again") from error
+            f"{folder}: the training is not finished, or its results.json is damaged: the same "
+            "command goes on where it stopped"
+        )
     return found
 
 

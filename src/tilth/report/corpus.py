@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +27,7 @@ from tilth.report.figures import number
 from tilth.report.gather import flat_settings
 from tilth.report.heatmap import heat_map
 from tilth.report.page import SHOWN_LABELS, template
-from tilth.runs.asked import read_run_json
+from tilth.runs.asked import read_results, read_run_json
 
 SHOWN_PAIRS = 3  # of each corner cell
 _CORNERS = tuple(
@@ -158,12 +157,9 @@ def _read(folder: Path, command: str) -> tuple[dict[str, Any], dict[str, Any]]:
     asked = read_run_json(folder)
     if asked["command"] != command:
         raise InputError(f"{folder}: holds a run of `tilth {asked['command']}`, not of {command}")
-    try:
-        found = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{folder}: no readable results.json: run `tilth {command}` to its end"
-        ) from error
+    found = read_results(folder)
+    if found is None:
+        raise InputError(f"{folder}: no readable results.json: run `tilth {command}` to its end")
     return asked, found
 
 

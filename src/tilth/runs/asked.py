@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from tilth.errors import InputError, TilthError
 
 Json: TypeAlias = Any
+RESULTS = "results.json"
 COMPARED = ("command", "settings", "fingerprints", "parts")
 _KINDS: dict[str, type] = {
     "command": str, "settings": dict, "fingerprints": dict, "parts": int, "resolved": dict,
@@ -42,6 +43,23 @@ def read_run_json(path: Path) -> dict[str, Json]:
         raise TilthError(f"{file}: is not what tilth wrote ({wrong}): --overwrite starts anew")
     checked: dict[str, Json] = found
     return checked
+
+
+def read_results(folder: Path, kinds: Mapping[str, type] = {}) -> dict[str, Json] | None:
+    """Return what a folder's results.json holds; None: it is missing or damaged.
+
+    Args:
+        folder: of a run.
+        kinds: name -> type of what it must hold.
+    """
+    try:
+        found = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    right = isinstance(found, dict) and all(
+        isinstance(found.get(name), kind) for name, kind in kinds.items()
+    )
+    return found if right else None
 
 
 def _wrong(found: Mapping[str, Json]) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import tempfile
 from collections.abc import Callable, Mapping
@@ -26,8 +25,9 @@ from tilth.models.classifier import (
 )
 from tilth.models.training import settings_of
 from tilth.runs import Run, refuse_inside
+from tilth.runs.asked import RESULTS, read_results
 from tilth.selftrain.augmentation import Augmentation, Wanted, wanted_of
-from tilth.selftrain.dataset import DATASET, RESULTS, Labelled, write_set
+from tilth.selftrain.dataset import DATASET, Labelled, is_written, write_set
 from tilth.selftrain.labelled import (
     bank_fingerprints,
     halfway,
@@ -183,7 +183,11 @@ def augment_to_run(
     check_seeds(seeds, task.validation)
     if finished is not None:
         finished = replace(finished, labels=task.rows.labels)
-    if isinstance(teacher, str) and finished is None and not (out / TEACHER / "run.json").exists():
+    if (
+        isinstance(teacher, str)
+        and finished is None
+        and (overwrite or not (out / TEACHER / "run.json").exists())
+    ):
         # A base that cannot be trained is refused before anything is searched.
         new_classifier(teacher, kind=task.rows.kind, labels=task.rows.labels, device="cpu")
     wanted = wanted_of(asked, task.rows, len(bank))
@@ -218,9 +222,9 @@ def augment_to_run(
         )  # fmt: skip
 
     with run:
-        if not (run.path / RESULTS).is_file():
-            _complete(run, bank, task, wanted, asked, loaded, measure, quiet=quiet)
-        results = json.loads((run.path / RESULTS).read_text(encoding="utf-8"))
+        results = read_results(run.path)
+        if results is None or not is_written(run.path):
+            results = _complete(run, bank, task, wanted, asked, loaded, measure, quiet=quiet)
     return Augmented(run.path, task, results, loaded)
 
 
@@ -246,8 +250,11 @@ def _complete(
     measure: Measure | None,
     *,
     quiet: bool,
-) -> None:
-    """Do what is missing of a run; searching comes first, for it fails early if it fails."""
+) -> dict[str, Any]:
+    """Do what is missing of a run, and return its results.
+
+    Searching comes first, for it fails early if it fails.
+    """
     hits = retrieve_to_run(
         run.path / HITS, bank, task.examples, kind=asked.query, count=wanted.candidates,
         without=task.left_out, filters=asked.filters, clusters=asked.clusters, seed=asked.seed,
@@ -282,7 +289,7 @@ def _complete(
         )  # fmt: skip
     scores = measure(classifier, task) if measure is not None else {}
     own = halfway(task.rows, classifier, precision=asked.precision)
-    write_set(run, Labelled(task, hits, labels, given, selection, own), bank, scores)
+    return write_set(run, Labelled(task, hits, labels, given, selection, own), bank, scores)
 
 
 def _select(

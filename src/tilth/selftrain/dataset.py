@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,8 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tilth.data import Card, DatasetWriter
+from tilth.data.stored import folder_configs
 from tilth.metrics.answers import likely
 from tilth.runs import Run
+from tilth.runs.asked import RESULTS
 from tilth.selftrain.confidence import members_of
 from tilth.selftrain.labelled import TOKENS, as_lists, read_columns, results_of
 from tilth.selftrain.rows import Rows
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
     from tilth.bank import Bank
     from tilth.models.classifier import Kind
 
-RESULTS = "results.json"
 DATASET = "dataset"
 LABELLED, VALIDATION, DROPPED = "labelled", "validation", "dropped"
 # What the class of rows that have none is called in results.json and the card.
@@ -63,8 +65,8 @@ class Labelled:
         return self.task.rows
 
 
-def write_set(run: Run, made: Labelled, bank: Bank, scores: Mapping[str, Any]) -> None:
-    """Write the data set and then results.json, by which a run is known to be done.
+def write_set(run: Run, made: Labelled, bank: Bank, scores: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the data set and then results.json, by which a run is known to be done; return it.
 
     Args:
         run: to be finished.
@@ -95,6 +97,13 @@ def write_set(run: Run, made: Labelled, bank: Bank, scores: Mapping[str, Any]) -
             writer.write(_ground_truth(made.task.validation), config=VALIDATION)
         writer.write_card(_card(run, made, bank, results))
     run.write_file(RESULTS, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    return results
+
+
+def is_written(folder: Path) -> bool:
+    """Say whether a run's folder holds the data set with the files that its card names."""
+    configs = folder_configs(folder / DATASET)
+    return {"default", LABELLED} <= configs.keys()
 
 
 def counts_of(made: Labelled) -> dict[str, Any]:

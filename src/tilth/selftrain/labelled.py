@@ -14,7 +14,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tilth.errors import InputError
 from tilth.runs import Progress, Run, complete
+from tilth.runs.asked import RESULTS, read_results
 from tilth.selftrain.retrieve import Filters, Retrieved, find, queries_of
 from tilth.selftrain.words import Words
 
@@ -30,7 +32,7 @@ log = logging.getLogger(__name__)
 # Sentences of a part: some seconds of labelling, which is what a stopped run loses.
 PART = 4096
 TOKENS, PROBABILITIES = "tokens", "probabilities"
-_RESULTS = "results.json"
+_ABOUT = {"sentences": int, "left_out": dict, "queries": list}  # what results.json holds
 _MANY = 3e9  # comparisons of a query with a sentence that take some seconds
 
 
@@ -82,11 +84,11 @@ def retrieve_to_run(
             "texts to leave out": _hash(dict(without)),
         },
         parts=-(-count // PART),
-        outputs=(_RESULTS,),
+        outputs=(RESULTS,),
         overwrite=overwrite,
     )  # fmt: skip
     with run:
-        if run.missing() or not (run.path / _RESULTS).is_file():
+        if run.missing() or read_results(run.path, _ABOUT) is None:
             queries = queries_of(bank, examples, kind=kind, clusters=clusters, seed=seed)
             silent = quiet or filters.index or len(queries) * len(bank) < _MANY
             found = find(bank, queries, count=count, without=without, filters=filters, quiet=silent)
@@ -103,12 +105,18 @@ def _write_hits(run: Run, found: Retrieved) -> None:
     for index in run.missing():
         run.write_part(index, found.table.slice(index * PART, PART).combine_chunks())
     about = {"sentences": len(found), "left_out": found.removed, "queries": found.queries}
-    run.write_file(_RESULTS, json.dumps(about, indent=1, ensure_ascii=False) + "\n")
+    run.write_file(RESULTS, json.dumps(about, indent=1, ensure_ascii=False) + "\n")
 
 
 def results_of(run: Run) -> dict[str, Any]:
-    """Return what a finished run's results.json holds."""
-    found: dict[str, Any] = json.loads((run.path / _RESULTS).read_text(encoding="utf-8"))
+    """Return what a finished run's results.json holds.
+
+    Raises:
+        InputError: it is missing or damaged.
+    """
+    found = read_results(run.path, _ABOUT)
+    if found is None:
+        raise InputError(f"{run.path}: results.json is missing: the same command writes it anew")
     return found
 
 

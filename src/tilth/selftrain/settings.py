@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -20,6 +19,7 @@ from tilth.limits import (
     Number,
     check_fields,
 )
+from tilth.runs.asked import read_run_json
 
 MASKED = Number(0, 1, above=True, below=True)
 _PAPER_RATE = 1e-5
@@ -150,6 +150,5 @@ def began_as(base: str) -> str:
         file = Path(base).expanduser() / "run.json"
         if base in _STARTER_RATES or not file.is_file():
             break
-        settings = json.loads(file.read_text(encoding="utf-8")).get("settings", {})
-        base = str(settings.get("base", base))
+        base = str(read_run_json(file.parent)["settings"].get("base", base))
     return base

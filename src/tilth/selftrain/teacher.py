@@ -20,13 +20,15 @@ from tilth.models.classifier import (
 )
 from tilth.models.training import refuse_several
 from tilth.runs import Run
+from tilth.runs.asked import RESULTS, read_results
 from tilth.selftrain.finetune import MEASURES, Curve, fit
 
 if TYPE_CHECKING:
     from tilth.selftrain.rows import Rows
     from tilth.selftrain.settings import Finetuning
 
-MODEL, CHECKPOINTS, RESULTS = "model", "checkpoints", "results.json"
+MODEL, CHECKPOINTS = "model", "checkpoints"
+HELD = {"measure": str, "best": dict, "seeds": list}  # in results.json
 COMMANDS = {"class": "train classifier", "multi": "train classifier", "tags": "train tagger"}
 
 
@@ -95,6 +97,8 @@ def train_teacher(
         run.resolve("sources", lambda: dict(sources or {}))
         if run.missing() or not (run.path / MODEL / "config.json").is_file():
             _complete(run, train, validation, base, several, device, quiet=quiet)
+        elif read_results(run.path, HELD) is None:
+            _write_results(run, several, train.kind)
     return load_classifier(str(run.path), device=device)
 
 
@@ -173,7 +177,7 @@ def _complete(
     best = _best(run)
     if not weights(best).is_dir():  # the model of a finished run was removed
         train_seed(best)
-    run.write_file(RESULTS, json.dumps(_results(run, several, train.kind), indent=2) + "\n")
+    _write_results(run, several, train.kind)
     shutil.rmtree(run.path / MODEL, ignore_errors=True)
     weights(best).rename(run.path / MODEL)
     shutil.rmtree(folder, ignore_errors=True)
@@ -189,27 +193,16 @@ def _best(run: Run) -> int:
     return max(curves, key=lambda place: (curves[place].choice, -place))
 
 
-def _results(run: Run, several: list[Finetuning], kind: str) -> dict[str, Any]:
+def _write_results(run: Run, several: list[Finetuning], kind: str) -> None:
+    """Write results.json: measure, the best seed, every seed."""
     found = []
     for place, curve in _curves(run).items():
         step, score = curve.best
         found.append({"seed": several[place].seed, "step": step, "score": _plain(score)})
     best = _best(run)
-    return {"measure": MEASURES[kind], "best": found[best], "seeds": found}
+    results = {"measure": MEASURES[kind], "best": found[best], "seeds": found}
+    run.write_file(RESULTS, json.dumps(results, indent=2) + "\n")
 
 
 def _plain(score: float) -> float | None:
     return score if math.isfinite(score) else None
-
-
-def results_of(out: str | Path) -> dict[str, Any]:
-    """Return what a finished run's results.json says: measure, the best seed, every seed.
-
-    Raises:
-        InputError: there is none.
-    """
-    file = Path(out) / RESULTS
-    if not file.is_file():
-        raise InputError(f"{out}: no {RESULTS}: name the run of a finished training")
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return found
