@@ -110,8 +110,8 @@ def test_what_is_wrong_is_one_line(reviews: Path, tmp_path: Path) -> None:
     encoder = save_encoder(tmp_path / "bert")
     for arguments, message in (
         (["--column", "txt"], "no column 'txt'"),
-        (["--meaning", 60], "meaning 60"),
-        (["--wording", 50], "wording 50"),
+        (["--meaning", 60], "meaning is 60"),
+        (["--wording", 50], "wording is 50"),
         (["--tries", 3], "--tries counts with --check only"),
         (["--model", starter_path("lm")], "no encoder-decoder"),
         (["--model", encoder], "no encoder-decoder"),
