@@ -5,19 +5,23 @@ import json
 import logging
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, write_whole
 from tilth.runs import Progress, Run, RunLocked, RunMismatch, complete
+from tilth.runs.asked import versions
 
 
 def table(index: int, rows: int = 3) -> pa.Table:
@@ -311,6 +315,93 @@ def test_values_changed_without_breaking_the_format_are_found(tmp_path: Path) ->
         assert run.missing() == [0, 1, 2, 3]
 
 
+def swap(run: Run) -> None:
+    first, second = run.part_path(0), run.part_path(1)
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
+
+
+def rewrite(change: Callable[[pa.Table], pa.Table]) -> Callable[[Run], None]:
+    """Write a part again, all its metadata kept."""
+
+    def alter(run: Run) -> None:
+        pq.write_table(change(pq.read_table(run.part_path(1))), run.part_path(1))
+
+    return alter
+
+
+def replace(run: Run) -> None:
+    """Put the part of a run with other settings in the place."""
+    with open_run(run.path / "other", settings={"decay": 1}) as other:
+        other.write_part(1, table(1))
+    shutil.copy(other.part_path(1), run.part_path(1))
+
+
+@pytest.mark.parametrize(
+    ("alter", "altered"),
+    [
+        (swap, [0, 1]),
+        (replace, [1]),
+        (rewrite(lambda part: part.slice(0, 0)), [1]),
+        (rewrite(lambda part: part.slice(1)), [1]),
+        (rewrite(lambda part: part.drop_columns(["text"])), [1]),
+        (rewrite(lambda part: part.replace_schema_metadata(None)), [1]),
+    ],
+)
+def test_an_altered_part_is_moved_aside_and_made_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, alter: Callable[[Run], None],
+    altered: list[int],
+) -> None:  # fmt: skip
+    with open_run(tmp_path) as run:
+        complete(run, lambda index, _: table(index), progress=Progress(4, quiet=True))
+        alter(run)
+        assert run.missing() == altered
+        assert "it is not what this run wrote there): moved to part-00001.damaged" in caplog.text
+        shutil.copy(run.part_path(1).with_suffix(".damaged"), run.part_path(1))
+        with pytest.raises(TilthError, match=r"is damaged, moved to part-00001\.damaged"):
+            run.read_part(1)
+        complete(run, lambda index, _: table(index), progress=Progress(4, quiet=True))
+        assert [run.read_part(index) for index in range(4)] == [table(index) for index in range(4)]
+
+
+def test_a_part_of_any_columns_is_known_again(tmp_path: Path) -> None:
+    part = pa.table(
+        {
+            "lists": pa.array([["a"], None], pa.list_(pa.string())),
+            "structs": pa.array([{"x": 1}, None]),
+            "nothing": pa.nulls(2),
+            "class": pa.array(["a", "b"]).dictionary_encode(),
+            "large": pa.array(["a", "b"], pa.large_string()),
+            "half": pa.array([1.0, 2.0], pa.float32()),
+        }
+    ).replace_schema_metadata({"huggingface": "{}"})
+    with open_run(tmp_path) as run:
+        run.write_part(0, part)
+        assert run.done() == [0]
+        assert run.read_part(0).to_pylist() == part.to_pylist()
+        assert run.read_part(0).schema.metadata == {b"huggingface": b"{}"}
+
+
+def test_a_run_of_an_earlier_version_opens_and_goes_on(tmp_path: Path) -> None:
+    """It lists no outputs, and its parts do not say whose they are."""
+    asked = {
+        "command": "generate", "settings": {"decay": 100, "seed": 0},
+        "fingerprints": {"inputs": "abc", "model": "def"}, "parts": 4,
+        "versions": versions(), "created": "2026-01-01T00:00:00+00:00", "start": "0123456789abcdef",
+        "resolved": {"rows": 8},
+    }  # fmt: skip
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "run.json").write_text(json.dumps(asked))
+    pq.write_table(table(2), tmp_path / "parts" / "part-00002.parquet")
+    with open_run(tmp_path) as run:
+        assert run.missing() == [0, 1, 3]
+        assert run.resolve("rows", lambda: 256) == 8
+        complete(run, lambda index, _: table(index), progress=Progress(4, quiet=True))
+        assert [run.read_part(index) for index in range(4)] == [table(index) for index in range(4)]
+    assert open_run(tmp_path).missing() == []
+
+
 def test_what_is_no_damage_moves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_run(tmp_path) as run:
         run.write_part(0, table(0))
@@ -359,6 +450,7 @@ def test_a_full_disk_is_one_line_and_leaves_whole_parts(tmp_path: Path) -> None:
 import os, resource, signal, sys
 from pathlib import Path
 import pyarrow as pa
+import pyarrow.parquet as pq
 from tests.runs.test_folder import open_run, table
 from tilth.errors import TilthError
 from tilth.runs import Progress, complete

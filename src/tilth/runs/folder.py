@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
+from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -36,6 +37,7 @@ log = logging.getLogger(__name__)
 
 _PART = re.compile(r"part-(\d{5,})\.parquet")
 _LOCK = ".tilth-lock"
+_ABOUT = b"tilth"  # a key of a part's Parquet metadata
 
 
 class RunMismatch(InputError):  # noqa: N818 - named for what it is
@@ -351,22 +353,37 @@ class Run:
             TilthError: the disk is full, or the folder cannot be written.
         """
         self._must_be_locked()
+        about = self._about(index, table.column_names, table.num_rows)
+        marked = table.replace_schema_metadata({**(table.schema.metadata or {}), _ABOUT: about})
         write_whole(
             self.part_path(index),
-            lambda file: pq.write_table(table, file, compression="zstd", write_page_checksum=True),
+            lambda file: pq.write_table(marked, file, compression="zstd", write_page_checksum=True),
         )
         self._discard()
+
+    def _about(self, index: int, columns: Sequence[str], rows: int) -> bytes:
+        """Return what a part says of itself: which part of which run it is, and what it holds."""
+        asked = json.dumps([self._asked[name] for name in COMPARED], sort_keys=True)
+        about = {
+            "part": index,
+            "run": blake2b(asked.encode(), digest_size=8).hexdigest(),
+            "columns": columns,
+            "rows": rows,
+        }
+        return json.dumps(about).encode()
 
     def read_part(self, index: int) -> pa.Table:
         """Return a part's rows.
 
         Raises:
-            TilthError: the disk has damaged it; it is moved aside and counts as missing.
+            TilthError: the disk has damaged it, or it is another part than the run wrote; it is
+                moved aside and counts as missing.
         """
         path = self.part_path(index)
         with disk_errors(path):
             try:
-                return pq.read_table(path, page_checksum_verification=True)
+                self._check_part(index)
+                table = pq.read_table(path, page_checksum_verification=True)
             except (pa.ArrowException, OSError) as error:
                 if not _is_damage(error):
                     raise
@@ -374,23 +391,27 @@ class Run:
                 raise TilthError(
                     f"{path}: is damaged, moved to {aside.name}: run the same command again"
                 ) from error
+        metadata = {k: v for k, v in (table.schema.metadata or {}).items() if k != _ABOUT}
+        return table.replace_schema_metadata(metadata or None)
 
     def done(self) -> list[int]:
         """Return the numbers of the parts that are there and readable.
 
-        A part that the disk has damaged is moved aside with a warning and will be made again.
+        A part that is damaged, or none that this run wrote there, is moved aside with a warning
+        and will be made again.
         """
         found = []
         for path in sorted((self.path / "parts").glob("part-*.parquet")):
             match = _PART.fullmatch(path.name)
-            if match and int(match[1]) < self.parts and self._readable(path):
+            if match and int(match[1]) < self.parts and self._readable(int(match[1])):
                 found.append(int(match[1]))
         return found
 
-    def _readable(self, path: Path) -> bool:
+    def _readable(self, index: int) -> bool:
+        path = self.part_path(index)
         with disk_errors(path):
             try:
-                pq.read_metadata(path)
+                self._check_part(index)
             except (pa.ArrowException, OSError) as error:
                 if not _is_damage(error):
                     raise
@@ -398,6 +419,19 @@ class Run:
                 log.warning("%s cannot be read (%s): moved to %s", path, error, aside.name)
                 return False
         return True
+
+    def _check_part(self, index: int) -> None:
+        """Check that a part is whole, as far as its footer says, and the one that was written.
+
+        Raises:
+            pyarrow.ArrowInvalid: it is damaged, emptied, or of another place or run.
+        """
+        found = pq.read_metadata(self.part_path(index))
+        about = (found.metadata or {}).get(_ABOUT)
+        if about is None and "outputs" not in self._asked:
+            return  # earlier versions left parts unmarked, and did not list outputs
+        if about != self._about(index, found.schema.to_arrow_schema().names, found.num_rows):
+            raise pa.ArrowInvalid("it is not what this run wrote there")
 
     def missing(self) -> list[int]:
         """Return the numbers of the parts still to be made."""
