@@ -6,28 +6,28 @@ import glob
 import os
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tilth.data.card import Card
-from tilth.data.leftovers import is_alive
-from tilth.errors import InputError, TilthError
+from tilth.errors import InputError
+from tilth.files import TEMPORARY, create_locked, disk_errors, sync_folder, try_lock
 
 if TYPE_CHECKING:
     from datasets import Features
 
 # Fewer rows make files that are slow to read, more make memory grow.
 _ROWS_AT_ONCE = 20_000
-_OWNED = {"README.md", "data"}
-_TEMPORARY = re.compile(r"\.tmp-(\d+)-(old-)?")
+_CARD = "README.md"
+_OWNED = {_CARD, "data"}
+_TEMPORARY = re.compile(rf"{re.escape(TEMPORARY)}[0-9a-f]+-(old-)?")
 
 
 class DatasetWriter:
@@ -57,16 +57,17 @@ class DatasetWriter:
     def __init__(self, folder: str | Path, features: dict[str, Features] | None = None) -> None:
         self.folder = Path(folder)
         self._features = features or {}
-        self._making = self.folder.with_name(f".tmp-{os.getpid()}-{self.folder.name}")
+        self._making: Path | None = None
+        self._card_file: BinaryIO | None = None  # its lock says that the writer is alive
         self._files: dict[tuple[str, str], _ParquetFile] = {}
         self._card: Card | None = None
 
     def write(self, table: pa.Table, *, split: str = "train", config: str = "default") -> None:
         """Append rows to a split of a config."""
         key = (config, split)
-        with _disk_errors(self.folder):
+        with disk_errors(self.folder):
             if key not in self._files:
-                path = self._making / _place(config, split)
+                path = self._hidden() / _place(config, split)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self._files[key] = _ParquetFile(path, self._schema(config, table))
             self._files[key].write(table)
@@ -90,22 +91,41 @@ class DatasetWriter:
                     f"{self.folder}: holds {others[0]!r}, which is no part of a data set: "
                     "move it away"
                 )
-        with _disk_errors(self.folder):
+        with disk_errors(self.folder):
             self.folder.parent.mkdir(parents=True, exist_ok=True)
             self._clear_up()
-            self._making.mkdir()
+            card, self._card_file = create_locked(self._make_hidden)
+            self._making = card.parent
         return self
+
+    def _make_hidden(self, name: str) -> Path:
+        """Make the hidden folder; return where its card goes."""
+        folder = self.folder.with_name(f"{name}-{self.folder.name}")
+        folder.mkdir()
+        return folder / _CARD
+
+    def _hidden(self) -> Path:
+        if self._making is None:
+            raise RuntimeError("a data set is written inside its `with` block only")
+        return self._making
 
     def _clear_up(self) -> None:
         """Remove what killed writers left; put back a set one was just about to replace."""
-        for stale in self.folder.parent.glob(f".tmp-*-{glob.escape(self.folder.name)}"):
+        replaced = []
+        for stale in self.folder.parent.glob(f"{TEMPORARY}*-{glob.escape(self.folder.name)}"):
             match = _TEMPORARY.fullmatch(stale.name.removesuffix(self.folder.name))
-            if match is None or is_alive(int(match[1])):
-                continue
-            if match[2] and not self.folder.exists():
-                stale.rename(self.folder)
-            else:
+            if match is not None and match[1]:
+                replaced.append(stale)
+            elif match is not None:
+                with suppress(FileNotFoundError), open(stale / _CARD, "rb") as card:
+                    if not try_lock(card):
+                        return  # another writer of this set is alive, and may be replacing it
+                    shutil.rmtree(stale)
+        for stale in replaced:
+            if self.folder.exists():
                 shutil.rmtree(stale)
+            else:
+                stale.rename(self.folder)
 
     def __exit__(
         self,
@@ -115,13 +135,15 @@ class DatasetWriter:
     ) -> None:
         """Put the set in its place, or after an error leave what was there."""
         try:
-            with _disk_errors(self.folder):
+            with disk_errors(self.folder):
                 for file in self._files.values():
                     file.close(write=kind is None)
                 if kind is None:
                     self._finish()
         finally:
-            shutil.rmtree(self._making, ignore_errors=True)
+            shutil.rmtree(self._hidden(), ignore_errors=True)
+            if self._card_file is not None:
+                self._card_file.close()
 
     def _finish(self) -> None:
         card = self._card or _plain_card(self.folder.name, self._rows())
@@ -132,32 +154,31 @@ class DatasetWriter:
             if self._files[config, split].rows or config not in filled:
                 configs.setdefault(config, {})[split] = _place(config, split)
         text = replace(card, configs=configs, content=self._content()).render()
-        with open(self._making / "README.md", "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        old = self.folder.with_name(f".tmp-{os.getpid()}-old-{self.folder.name}")
+        making = self._hidden()
+        assert self._card_file is not None
+        self._card_file.write(text.encode())
+        self._card_file.flush()
+        os.fsync(self._card_file.fileno())
+        old = making.with_name(
+            f"{making.name.removesuffix(self.folder.name)}old-{self.folder.name}"
+        )
         if self.folder.is_dir():
             self.folder.rename(old)
         try:
-            self._making.rename(self.folder)
+            making.rename(self.folder)
         except OSError:
             if old.is_dir():
                 old.rename(self.folder)
             raise
         shutil.rmtree(old, ignore_errors=True)
-        handle = os.open(self.folder.parent, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync_folder(self.folder.parent)
 
     def _content(self) -> str:
         """Return a hash of all files."""
         hashed = blake2b(digest_size=16)
         for config, split in sorted(self._files):
             hashed.update(f"{_place(config, split)}\n".encode())
-            with open(self._making / _place(config, split), "rb") as file:
+            with open(self._hidden() / _place(config, split), "rb") as file:
                 while block := file.read(1 << 20):
                     hashed.update(block)
         return hashed.hexdigest()
@@ -226,14 +247,3 @@ def _plain_card(name: str, rows: dict[str, int]) -> Card:
         settings={},
         counts={split: {"": count} for split, count in rows.items()},
     )
-
-
-@contextmanager
-def _disk_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise TilthError(
-            f"{error.filename or path}: {reason}: free space or choose another folder"
-        ) from error

@@ -82,7 +82,7 @@ class Run:
             fingerprints: name -> hash, of inputs and models.
             parts: how many parts the finished run has.
             outputs: names of the files and folders that the run makes in its folder, beside
-                `parts` and `report.html`; run.json lists them.
+                `parts`, `report.html` and `curated`; run.json lists them.
             overwrite: replace an earlier run in this folder. What its run.json lists is set aside
                 when this run is entered, and nothing else; it is removed with the first part, or
                 when the `with` block ends without an error. It is put back if the block ends
@@ -100,7 +100,7 @@ class Run:
             "settings": plain(settings),
             "fingerprints": dict(fingerprints),
             "parts": parts,
-            "outputs": ["parts", "report.html", *outputs],
+            "outputs": ["parts", "report.html", "curated", *outputs],
         }
         with disk_errors(path):
             path.mkdir(parents=True, exist_ok=True)
