@@ -146,7 +146,7 @@ def test_an_interrupted_training_goes_on_and_ends_the_same(
         with pytest.raises(KeyboardInterrupt):
             train_triplet(pairs, base, tmp_path / "cut", **QUICK)
     assert not (tmp_path / "cut" / "model").exists()
-    with pytest.raises(InputError, match="holds no trained encoder"):
+    with pytest.raises(InputError, match="holds no trained model"):
         load_encoder(str(tmp_path / "cut"))
     assert are_same(train_triplet(pairs, base, tmp_path / "cut", **QUICK), whole)
     assert curve(tmp_path / "whole") == curve(tmp_path / "cut")

@@ -20,8 +20,7 @@ from transformers import (
 
 from tests.tiny import save_encoder, tiny_lm, word_tokenizer
 from tilth.errors import InputError
-from tilth.models import classifier as module
-from tilth.models import load_encoder
+from tilth.models import load_encoder, source
 from tilth.models.classifier import (
     Classifier,
     fingerprint_classifier,
@@ -220,7 +219,7 @@ def test_pickled_weights_are_not_read(base: str, tmp_path: Path) -> None:
 
 
 def test_a_hub_name_without_a_network_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "hub_answers", lambda: False)
+    monkeypatch.setattr(source, "hub_answers", lambda: False)
     for load in (load_classifier, made):
         with pytest.raises(InputError, match="'owner/name': no such folder here, not in the hub's"):
             load("owner/name")

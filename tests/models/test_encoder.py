@@ -11,8 +11,7 @@ from sentence_transformers import SentenceTransformer
 from tests.tiny import save_encoder, tiny_lm
 from tilth.encoders.words import word_vectors
 from tilth.errors import InputError
-from tilth.models import encoder as module
-from tilth.models import load_encoder
+from tilth.models import load_encoder, source
 from tilth.models.encoder import fingerprint_encoder
 
 TEXTS = ["a man reads", "the old dog sleeps near the river"]
@@ -120,25 +119,9 @@ def test_word_vectors_load_again_but_code_in_a_folder_is_not_run(tmp_path: Path)
         load_encoder(str(folder))
 
 
-def test_a_config_that_names_foreign_code_is_not_trusted(tmp_path: Path) -> None:
-    vectors = tmp_path / "vectors.txt"
-    vectors.write_text("a 1 0\nman 0 4\n")
-    folder = tmp_path / "saved"
-    word_vectors(vectors).save(str(folder))
-    assert module._is_ours(folder)
-    config = folder / "config.json"
-    config.write_text(json.dumps({"auto_map": {"AutoModel": "elsewhere--mod.M"}}))
-    assert not module._is_ours(folder)
-
-
-def test_a_folder_of_known_classes_needs_no_trust(plain: Path, tmp_path: Path) -> None:
-    load_encoder(str(plain)).save(str(tmp_path))
-    assert not module._is_ours(tmp_path)
-
-
 def test_the_run_of_a_training_is_its_encoder(plain: Path, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
-    with pytest.raises(InputError, match="holds no trained encoder"):
+    with pytest.raises(InputError, match="holds no trained model"):
         load_encoder(str(tmp_path))
     encoder = load_encoder(str(plain))
     encoder.save(str(tmp_path / "model"))
@@ -169,7 +152,7 @@ def test_max_length_cuts_and_has_limits(plain: Path) -> None:
 
 
 def test_a_hub_name_without_a_network_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "hub_answers", lambda: False)
+    monkeypatch.setattr(source, "hub_answers", lambda: False)
     with pytest.raises(InputError, match=r"'owner/name': no such folder here, not in the hub's"):
         load_encoder("owner/name")
 

@@ -7,8 +7,7 @@ import torch
 
 from tests.tiny import tiny_lm
 from tilth.errors import InputError
-from tilth.models import device, load_lm
-from tilth.models import lm as module
+from tilth.models import device, load_lm, source
 from tilth.models.device import choose_device, choose_precision
 from tilth.models.lm import fingerprint_model
 
@@ -43,13 +42,13 @@ def test_the_fingerprint_changes_with_a_weight_and_with_the_vocabulary(folder: P
 def test_a_path_that_is_not_there_is_not_looked_up_on_the_hub(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "hub_answers", lambda: pytest.fail("asked the hub"))
+    monkeypatch.setattr(source, "hub_answers", lambda: pytest.fail("asked the hub"))
     with pytest.raises(InputError, match="no model folder"):
         load_lm(name)
 
 
 def test_a_hub_name_without_a_network_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "hub_answers", lambda: False)
+    monkeypatch.setattr(source, "hub_answers", lambda: False)
     with pytest.raises(InputError, match=r"'owner/name': no such folder here, not in the hub's"):
         load_lm("owner/name")
 

@@ -17,7 +17,8 @@ from tilth.encoders.pairs import LABEL, TEXT_A, TEXT_B, Pairs
 from tilth.encoders.settings import Training
 from tilth.errors import InputError, TilthError
 from tilth.models.device import choose_device, choose_precision
-from tilth.models.encoder import fingerprint_encoder, load_encoder, quietly
+from tilth.models.encoder import fingerprint_encoder, load_encoder
+from tilth.models.source import quietly
 from tilth.runs import Progress, Run
 
 if TYPE_CHECKING:

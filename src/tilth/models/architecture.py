@@ -19,6 +19,22 @@ _SHIFTED = (
     "roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "longformer", "data2vec-text", "mpnet",
 )  # fmt: skip
 
+# The end of an architecture's name when the model writes instead of reading.
+_WRITERS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+
+
+def kinds_of(config: Any) -> str:
+    """Return the architectures that a model was saved as, to be named in a message."""
+    return ", ".join(map(str, getattr(config, "architectures", None) or [config.model_type]))
+
+
+def writes(config: Any) -> bool:
+    """Tell whether a model writes instead of reading."""
+    kinds = getattr(config, "architectures", None) or []
+    return bool(
+        getattr(config, "is_decoder", False) or any(str(kind).endswith(_WRITERS) for kind in kinds)
+    )
+
 
 def set_dropout(config: Any, dropout: float) -> None:
     """Set every dropout of a model that is still to be made."""

@@ -13,11 +13,10 @@ import torch
 from numpy.typing import NDArray
 
 from tilth.errors import InputError
-from tilth.models.architecture import draw_output, longest_input, set_dropout
+from tilth.models.architecture import draw_output, kinds_of, longest_input, set_dropout, writes
 from tilth.models.device import choose_device
-from tilth.models.encoder import quietly
 from tilth.models.fingerprint import sampled_values
-from tilth.models.source import Source, find_source, hub_answers, not_reached
+from tilth.models.source import Files, open_files, quietly
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -34,7 +33,6 @@ __all__ = [
 
 Kind: TypeAlias = Literal["class", "multi", "tags"]
 STARTERS = {"starter": "encoder", "starter-small": "small", "starter-scorer": "scorer"}
-_WRITERS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 _PROBLEMS = {"class": "single_label_classification", "multi": "multi_label_classification"}
 
 
@@ -137,20 +135,19 @@ def load_classifier(name: str, *, device: str = "auto") -> Classifier:
         InputError: there is no such model, or its weights hold no classifying head.
     """
     place = choose_device(device)
-    source = _source(name)
-    config, tokenizer, local = _config(source, name)
+    files, config, tokenizer = _open(name)
     kinds = [str(kind) for kind in getattr(config, "architectures", None) or []]
     heads = [kind for kind in kinds if kind.endswith("ForTokenClassification")]
     if not heads and not any(kind.endswith("ForSequenceClassification") for kind in kinds):
         raise InputError(
-            f"model {name!r} has no classifying head ({', '.join(kinds) or config.model_type}): "
+            f"model {name!r} has no classifying head ({kinds_of(config)}): "
             f"train one, tilth train classifier --base {name}"
         )
     is_tagger = bool(heads)
-    model, missing = _model(source, name, config, is_tagger=is_tagger, local=local)
-    if missing:
+    model, drawn = files.model(_head(is_tagger=is_tagger), tokenizer, config=config, new_head=True)
+    if drawn:
         raise InputError(
-            f"model {name!r} has no trained head ({missing[0]} is not in its weights): "
+            f"model {name!r} has no trained head ({drawn[0]} is not in its weights): "
             f"train one, tilth train classifier --base {name}"
         )
     multi = config.problem_type == _PROBLEMS["multi"]
@@ -196,9 +193,12 @@ def new_classifier(
     if dropout is not None and not 0 <= dropout < 1:
         raise InputError(f"dropout is {dropout}: give a fraction from 0 to below 1, such as 0.1")
     place = choose_device(device)
-    source = _source(base)
-    config, tokenizer, local = _config(source, base)
-    _refuse_writers(config, base)
+    files, config, tokenizer = _open(base)
+    if writes(config):
+        raise InputError(
+            f"base {base!r} is a language model that writes ({kinds_of(config)}): give an encoder, "
+            "such as a masked language model"
+        )
     config.id2label = dict(enumerate(labels))
     config.label2id = {label: number for number, label in enumerate(labels)}
     config.problem_type = _PROBLEMS.get(kind)
@@ -207,8 +207,9 @@ def new_classifier(
     longest = _reading(config, tokenizer, base, max_length)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model, missing = _model(source, base, config, is_tagger=kind == "tags", local=local)
-        fresh = frozenset(missing) | draw_output(model)
+        head = _head(is_tagger=kind == "tags")
+        model, drawn = files.model(head, tokenizer, config=config, new_head=True)
+        fresh = frozenset(drawn) | draw_output(model)
     model = model.to(place).eval()
     return Classifier(model, tokenizer, kind, list(labels), base, longest, fresh)
 
@@ -230,67 +231,19 @@ def fingerprint_classifier(classifier: Classifier) -> str:
     return digest.hexdigest()
 
 
-def _source(name: str) -> Source:
-    folder = Path(name).expanduser()
-    if (folder / "run.json").is_file():
-        if not (folder / "model" / "config.json").is_file():
-            raise InputError(
-                f"{name}: the run holds no trained model: name the run of a finished `tilth train`"
-            )
-        return find_source(str(folder / "model"), starters={})
-    return find_source(name, starters=STARTERS)
-
-
-def _config(source: Source, name: str) -> tuple[Any, Any, bool]:
-    """Return a model's config and tokenizer, and whether only the hub's cache can be read."""
-    from transformers import AutoConfig, AutoTokenizer
-
-    local = source.on_hub and not hub_answers()
-    try:
-        with quietly():
-            config = AutoConfig.from_pretrained(source.name, local_files_only=local)
-            tokenizer = AutoTokenizer.from_pretrained(source.name, local_files_only=local)
-    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
-        raise _not_loaded(name, error, local) from error
+def _open(name: str) -> tuple[Files, Any, Any]:
+    """Return a model's files, its config and its tokenizer."""
+    files = open_files(name, what="a classifier", starters=STARTERS, trained_by="tilth train")
+    config, tokenizer = files.config(), files.tokenizer()
     if tokenizer.pad_token_id is None:
         raise InputError(f"model {name!r}: its tokenizer has no padding token: set pad_token")
-    return config, tokenizer, local
+    return files, config, tokenizer
 
 
-def _model(
-    source: Source, name: str, config: Any, *, is_tagger: bool, local: bool
-) -> tuple[Any, list[str]]:
-    """Return a model with its head, and the names of the weights that its files lack."""
+def _head(*, is_tagger: bool) -> Any:
     from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
-    kind: Any = AutoModelForTokenClassification if is_tagger else AutoModelForSequenceClassification
-    try:
-        with quietly():
-            model, found = kind.from_pretrained(
-                source.name, config=config, dtype=torch.float32, use_safetensors=True,
-                local_files_only=local, output_loading_info=True, ignore_mismatched_sizes=True,
-            )  # fmt: skip
-    except (OSError, ValueError, KeyError, TypeError, ImportError, RuntimeError) as error:
-        raise _not_loaded(name, error, local) from error
-    lacking = {*found["missing_keys"], *(str(key[0]) for key in found["mismatched_keys"])}
-    return model, sorted(lacking)
-
-
-def _not_loaded(name: str, error: Exception, local: bool) -> InputError:
-    if local:
-        return not_reached(name)
-    reason = " ".join(str(error).split())[:300]
-    return InputError(f"model {name!r} does not load as a classifier: {reason}")
-
-
-def _refuse_writers(config: Any, name: str) -> None:
-    kinds = [str(kind) for kind in getattr(config, "architectures", None) or []]
-    if getattr(config, "is_decoder", False) or any(kind.endswith(_WRITERS) for kind in kinds):
-        raise InputError(
-            f"base {name!r} is a language model that writes "
-            f"({', '.join(kinds) or config.model_type}): give an encoder, such as a masked "
-            "language model"
-        )
+    return AutoModelForTokenClassification if is_tagger else AutoModelForSequenceClassification
 
 
 def _check_labels(kind: Kind, labels: Sequence[str]) -> None:

@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+import re
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tilth.errors import InputError
 from tilth.limits import POOLING
+from tilth.models.architecture import kinds_of, writes
 from tilth.models.device import choose_device
 from tilth.models.fingerprint import sampled_values
-from tilth.models.source import Source, find_source, hub_answers, not_reached
+from tilth.models.source import Files, open_files
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 _STARTERS = {"starter": "encoder", "starter-static": "static", "starter-scorer": "scorer"}
-# The end of an architecture's name when the model writes instead of reading.
-_WRITERS = ("ForCausalLM", "LMHeadModel")
+# Modules of tilth's, and where their classes are: no import of this folder leads to them.
+_OURS = {"tilth.encoders.words.WordVectors": "tilth.encoders.words:WordVectors"}
+_MODULE = re.compile(
+    r"sentence_transformers\.(models|(base|sentence_transformer)\.modules)(\.[a-z_]+)?\."
+    r"(Transformer|Pooling|Dense|Normalize|LayerNorm|Dropout|StaticEmbedding|WeightedLayerPooling)"
+)
+_WITH_WEIGHTS = (".Dense", ".LayerNorm", ".StaticEmbedding", ".WeightedLayerPooling")
+_ACTIVATION = re.compile(
+    r"torch\.nn\.(modules\.(activation|linear)\.)?"
+    r"(Identity|Tanh|ReLU|GELU|SiLU|Sigmoid|LeakyReLU|ELU|Mish)"
+)
 # How sentences' vectors come from such a model when it was trained to give them.
 _WRITERS_POOLINGS = ("lasttoken", "weightedmean")
 
@@ -54,98 +64,130 @@ def load_encoder(
     if pooling is not None:
         POOLING.check("pooling", pooling)
     place = choose_device(device)
-    source = _source(name)
-    local = source.on_hub and not hub_answers()
-    try:
-        encoder = _load(source, str(place), local)
-    except (OSError, ValueError, KeyError, ImportError, AttributeError, RuntimeError) as error:
-        if local:
-            raise not_reached(name) from error
-        reason = " ".join(str(error).split())[:300]
-        raise InputError(f"encoder {name!r} does not load: {reason}") from error
+    folder = Path(name).expanduser()
+    is_saved = (folder / "run.json").is_file() or (folder / "modules.json").is_file()
+    files = open_files(
+        name, what="a sentence encoder", starters=_STARTERS,
+        marker="modules.json" if is_saved else "config.json", trained_by="tilth train encoder",
+    )  # fmt: skip
+    encoder = _load(files, str(place))
     _set_pooling(encoder, name, pooling)
     if max_length is not None:
         _set_max_length(encoder, name, max_length)
     return encoder.eval()
 
 
-def _source(name: str) -> Source:
-    folder = Path(name).expanduser()
-    if (folder / "run.json").is_file():
-        if not (folder / "model" / "modules.json").is_file():
-            raise InputError(
-                f"{name}: the run holds no trained encoder: name the run of a finished "
-                "`tilth train encoder`"
-            )
-        return Source(str(folder / "model"), on_hub=False)
-    saved = folder / "modules.json"
-    return find_source(
-        name, starters=_STARTERS, marker="modules.json" if saved.is_file() else "config.json"
-    )
-
-
-def _load(source: Source, device: str, local: bool) -> SentenceTransformer:
+def _load(files: Files, device: str) -> SentenceTransformer:
     from sentence_transformers import SentenceTransformer
 
-    with quietly():
-        # Training and cosines are in float32 however the weights were saved.
-        encoder = SentenceTransformer(
-            source.name,
-            device=device,
-            local_files_only=local,
-            trust_remote_code=not source.on_hub and _is_ours(Path(source.name)),
-            model_kwargs={"dtype": torch.float32, "use_safetensors": True},
-        )
-    _refuse_writers(encoder)
+    with files.reading():
+        modules = _checked_modules(files)
+        if any(module["type"] in _OURS for module in modules):
+            # sentence-transformers loads other classes than its own only with trust in any code.
+            encoder = SentenceTransformer(
+                modules=[_module(files, module) for module in modules], device=device
+            )
+        else:
+            encoder = SentenceTransformer(
+                files.source.name,
+                device=device,
+                # Training and cosines are in float32 however the weights were saved.
+                model_kwargs={
+                    "dtype": torch.float32, "use_safetensors": True,
+                    "ignore_mismatched_sizes": True,  # they are refused below
+                },
+                **files.options,
+            )  # fmt: skip
+        _check_files(encoder, files, modules)
+        _refuse_writers(encoder)
     return encoder.float()  # static models keep the precision they are saved in
 
 
-def _is_ours(folder: Path) -> bool:
-    """Tell whether a folder needs classes of tilth's and names no code of its own.
+def _checked_modules(files: Files) -> list[dict[str, str]]:
+    """Return what modules.json lists, none for a plain transformers model.
 
-    sentence-transformers asks for trust wherever a module's class is not its own; these are
-    installed here. Anything that could lead to other code is not trusted.
+    A module's class and an activation are names that sentence-transformers imports and calls, so
+    only known ones are accepted.
+
+    Raises:
+        ValueError: a name is not known, or weights are pickled.
     """
-    saved = folder / "modules.json"
-    if not saved.is_file() or any(folder.rglob("*.py")):
-        return False
-    kinds = [str(module.get("type")) for module in json.loads(saved.read_text(encoding="utf-8"))]
-    known = [kind.startswith(("sentence_transformers.", "tilth.encoders.")) for kind in kinds]
-    return (
-        all(known)
-        and any(kind.startswith("tilth.encoders.") for kind in kinds)
-        and not any("auto_map" in file.read_text("utf-8") for file in folder.rglob("*.json"))
+    modules = _read_json(files, "modules.json")
+    if modules is None:
+        return []
+    for module in modules:
+        kind, folder = module["type"], module["path"]
+        if ".." in Path(folder).parts or Path(folder).is_absolute():
+            raise ValueError(f"modules.json names a path outside the model, {folder!r}")
+        if kind not in _OURS and not _MODULE.fullmatch(kind):
+            raise ValueError(f"modules.json names the class {kind!r}: tilth loads no such module")
+        if kind.endswith(_WITH_WEIGHTS) and _file(files, "model.safetensors", folder) is None:
+            raise ValueError(
+                f"module {folder!r} has no model.safetensors (pickled weights are not read)"
+            )
+        if kind.endswith(".Dense"):
+            activation = (_read_json(files, "config.json", folder) or {}).get("activation_function")
+            if activation is not None and not _ACTIVATION.fullmatch(activation):
+                raise ValueError(
+                    f"module {folder!r} names the activation function {activation!r}: tilth "
+                    "loads no such function"
+                )
+    return list(modules)
+
+
+def _module(files: Files, module: dict[str, str]) -> Any:
+    """Load one module of a model that has modules of tilth's."""
+    kind = resolve_name(_OURS.get(module["type"], module["type"]))
+    return kind.load(files.source.name, subfolder=module["path"], **files.options)
+
+
+def _file(files: Files, name: str, folder: str = "") -> str | None:
+    from sentence_transformers.util import load_file_path
+
+    local = files.options["local_files_only"]
+    path: str | None = load_file_path(
+        files.source.name, name, subfolder=folder, local_files_only=local
     )
+    return path
 
 
-@contextmanager
-def quietly() -> Iterator[None]:
-    """Keep transformers quiet: no bars, no word about a head that an encoder does without."""
-    from transformers.utils import logging
+def _read_json(files: Files, name: str, folder: str = "") -> Any:
+    path = _file(files, name, folder)
+    return None if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
 
-    before = logging.get_verbosity()
-    bar = logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)
-        if bar:
-            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+def _check_files(encoder: SentenceTransformer, files: Files, modules: list[dict[str, str]]) -> None:
+    """Refuse an encoder whose weights are not all saved, or whose tokenizer is another model's."""
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding, Transformer
+
+    for number, module in enumerate(encoder):
+        if isinstance(module, StaticEmbedding):
+            files.check_vocabulary(module.tokenizer.get_vocab(), module.embedding.weight)
+        elif isinstance(module, Transformer):
+            model = module.auto_model
+            # On the meta device no weight is read: only the names and shapes are compared.
+            _, found = type(model).from_pretrained(
+                files.source.name, config=model.config, device_map="meta", use_safetensors=True,
+                subfolder=modules[number]["path"] if modules else "", output_loading_info=True,
+                ignore_mismatched_sizes=True, **{**files.options, "local_files_only": True},
+            )  # fmt: skip
+            found["missing_keys"] = {key for key in found["missing_keys"] if "pooler." not in key}
+            files.check_weights(model, found, new_head=False)
+            files.check_vocabulary(
+                module.tokenizer.get_vocab(), model.get_input_embeddings().weight
+            )
 
 
 def _refuse_writers(encoder: SentenceTransformer) -> None:
     """Refuse a language model, unless its pooling says that it was made an encoder."""
-    config: Any = getattr(getattr(encoder[0], "auto_model", None), "config", None)
-    kinds = getattr(config, "architectures", None) or []
-    if not getattr(config, "is_decoder", False) and not any(k.endswith(_WRITERS) for k in kinds):
+    model: Any = getattr(encoder[0], "auto_model", None)
+    if model is None or not writes(model.config) or type(model).__name__.endswith("EncoderModel"):
         return
     pooled = {getattr(module, "pooling_mode", None) for module in encoder}
     if not pooled & set(_WRITERS_POOLINGS):
         raise ValueError(
-            f"it is a language model that writes ({', '.join(kinds) or config.model_type}): give "
-            "an encoder, such as a masked language model"
+            f"it is a language model that writes ({kinds_of(model.config)}): give an encoder, such "
+            "as a masked language model"
         )
 
 

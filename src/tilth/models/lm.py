@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tilth.errors import InputError
 from tilth.models.device import choose_device, choose_precision
 from tilth.models.fingerprint import sampled_values
-from tilth.models.source import find_source, hub_answers, not_reached
+from tilth.models.source import open_files
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -63,28 +62,14 @@ def load_lm(name: str, *, device: str = "auto", precision: str = "auto") -> LM |
 
         return load_endpoint(name)
     place = choose_device(device)
-    model, tokenizer = _load(name, place, choose_precision(precision, place))
+    dtype = choose_precision(precision, place)
+    from transformers import AutoModelForCausalLM
+
+    files = open_files(name, what="a causal language model", starters={"starter": "lm"})
+    tokenizer = files.tokenizer()
+    model, _ = files.model(AutoModelForCausalLM, tokenizer, dtype=dtype)
+    model = model.to(place).eval()
     return LM(name, model, tokenizer, fingerprint_model(model, tokenizer))
-
-
-def _load(name: str, device: torch.device, dtype: torch.dtype) -> tuple[Any, Any]:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    source = find_source(name, starters={"starter": "lm"})
-    local = source.on_hub and not hub_answers()
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source.name, local_files_only=local)
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            source.name, dtype=dtype, use_safetensors=True, local_files_only=local
-        )
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        if local:
-            raise not_reached(name) from error
-        reason = " ".join(str(error).split())[:300]
-        raise InputError(
-            f"model {name!r} does not load as a causal language model: {reason}"
-        ) from error
-    return model.to(device).eval(), tokenizer
 
 
 def fingerprint_model(model: Any, tokenizer: Any) -> str:

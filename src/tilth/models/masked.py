@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from tilth.errors import InputError
+from tilth.models.architecture import kinds_of
 from tilth.models.classifier import STARTERS, longest_input
 from tilth.models.device import choose_device
-from tilth.models.encoder import quietly
 from tilth.models.lm import fingerprint_model
-from tilth.models.source import Source, find_source, hub_answers, not_reached
+from tilth.models.source import open_files, quietly
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -62,49 +62,25 @@ def load_masked(name: str, *, seed: int = 0, device: str = "auto") -> MaskedLM:
     Raises:
         InputError: there is no such model, it cannot guess hidden tokens, or it has no mask.
     """
-    from transformers import AutoModelForMaskedLM, AutoTokenizer
+    from transformers import AutoModelForMaskedLM
 
     place = choose_device(device)
-    source = _source(name)
-    local = source.on_hub and not hub_answers()
-    try:
-        with quietly(), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            tokenizer = AutoTokenizer.from_pretrained(source.name, local_files_only=local)
-            model, found = AutoModelForMaskedLM.from_pretrained(
-                source.name, dtype=torch.float32, use_safetensors=True, local_files_only=local,
-                output_loading_info=True,
-            )  # fmt: skip
-    except (OSError, ValueError, KeyError, TypeError, ImportError, RuntimeError) as error:
-        if local:
-            raise not_reached(name) from error
-        reason = " ".join(str(error).split())[:300]
+    files = open_files(
+        name, what="a masked language model", starters=STARTERS, trained_by="tilth train"
+    )
+    tokenizer = files.tokenizer()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model, drawn = files.model(AutoModelForMaskedLM, tokenizer, new_head=True)
+    if tokenizer.mask_token_id is None:
+        raise InputError(f"base {name!r} has no mask token: give a masked language model")
+    if getattr(model.config, "is_decoder", False):
         raise InputError(
-            f"base {name!r} does not load as a masked language model: {reason}"
-        ) from error
-    _check(model, tokenizer, sorted(found["missing_keys"]), name)
+            f"base {name!r} is a language model that writes ({kinds_of(model.config)}): give a "
+            "masked language model"
+        )
+    if drawn:
+        log.warning("base %r has no head that guesses hidden tokens: a fresh one is trained", name)
     longest = longest_input(model.config, tokenizer)
     print_of = fingerprint_model(model, tokenizer)
     return MaskedLM(model.to(place).eval(), tokenizer, name, longest, print_of)
-
-
-def _source(name: str) -> Source:
-    folder = Path(name).expanduser()
-    if (folder / "run.json").is_file():
-        return find_source(str(folder / "model"), starters={})
-    return find_source(name, starters=STARTERS)
-
-
-def _check(model: Any, tokenizer: Any, missing: list[str], name: str) -> None:
-    """Refuse a model that was trained for something else, or that has no mask."""
-    if tokenizer.mask_token_id is None:
-        raise InputError(f"base {name!r} has no mask token: give a masked language model")
-    body = [key for key in missing if key.startswith(f"{model.base_model_prefix}.")]
-    kinds = getattr(model.config, "architectures", None) or []
-    if body or getattr(model.config, "is_decoder", False):
-        raise InputError(
-            f"base {name!r} ({', '.join(kinds) or model.config.model_type}) is no encoder that "
-            "guesses hidden tokens: give a masked language model"
-        )
-    if missing:
-        log.warning("base %r has no head that guesses hidden tokens: a fresh one is trained", name)

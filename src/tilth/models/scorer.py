@@ -18,9 +18,9 @@ from tilth.errors import InputError, TilthError
 from tilth.models.alike import Encoded, batches, encode_texts, takes_types
 from tilth.models.architecture import longest_input
 from tilth.models.device import choose_device, choose_precision
-from tilth.models.encoder import fingerprint_encoder, load_encoder, quietly
+from tilth.models.encoder import fingerprint_encoder, load_encoder
 from tilth.models.lm import fingerprint_model
-from tilth.models.source import find_source, hub_answers, not_reached, starter_path
+from tilth.models.source import open_files, starter_path
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -131,26 +131,15 @@ def _digest(*parts: object) -> str:
 
 def _load(name: str) -> tuple[Any, Any]:
     """Return a model whose weights hold its head, and its tokenizer."""
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+    from transformers import AutoModelForSequenceClassification
 
-    source = find_source(name, starters={"starter": "scorer"})
-    local = source.on_hub and not hub_answers()
-    try:
-        with quietly():
-            tokenizer = AutoTokenizer.from_pretrained(source.name, local_files_only=local)
-            model, found = AutoModelForSequenceClassification.from_pretrained(
-                source.name, dtype=torch.float32, use_safetensors=True, local_files_only=local,
-                output_loading_info=True,
-            )  # fmt: skip
-    except (OSError, ValueError, KeyError, TypeError, ImportError, RuntimeError) as error:
-        if local:
-            raise not_reached(name) from error
-        reason = " ".join(str(error).split())[:300]
-        raise InputError(f"scorer {name!r} does not load as a cross-encoder: {reason}") from error
-    if found["missing_keys"]:
+    files = open_files(name, what="a cross-encoder", starters={"starter": "scorer"})
+    tokenizer = files.tokenizer()
+    model, drawn = files.model(AutoModelForSequenceClassification, tokenizer, new_head=True)
+    if drawn:
         raise InputError(
-            f"scorer {name!r} has no trained head ({sorted(found['missing_keys'])[0]} is not in "
-            f"its weights): give a cross-encoder of similarity, or {COSINE}{name} for an encoder"
+            f"scorer {name!r} has no trained head ({drawn[0]} is not in its weights): give a "
+            f"cross-encoder of similarity, or {COSINE}{name} for an encoder"
         )
     if model.config.num_labels != 1:
         raise InputError(

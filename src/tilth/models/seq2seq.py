@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tilth.errors import InputError
 from tilth.models.device import choose_device, choose_precision
-from tilth.models.encoder import quietly
 from tilth.models.lm import fingerprint_model
-from tilth.models.source import Source, find_source, hub_answers, not_reached
+from tilth.models.source import open_files
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -81,45 +79,22 @@ def load_seq2seq(
     """
     place = choose_device(device)
     dtype = choose_precision(precision, place)
-    model, tokenizer = _load(name, dtype)
-    model = model.to(place).eval()
-    return Seq2Seq(name, model, tokenizer, place, str(model.dtype).removeprefix("torch."), prefix)
+    from transformers import AutoModelForSeq2SeqLM
 
-
-def _load(name: str, dtype: torch.dtype) -> tuple[Any, Any]:
-    from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
-
-    source = _source(name)
-    local = source.on_hub and not hub_answers()
-    try:
-        config = AutoConfig.from_pretrained(source.name, local_files_only=local)
-        if not getattr(config, "is_encoder_decoder", False):
-            raise InputError(
-                f"model {name!r} is no encoder-decoder ({config.model_type}): give a model such "
-                "as facebook/bart-base, or a translation model"
-            )
-        with quietly():
-            tokenizer = AutoTokenizer.from_pretrained(source.name, local_files_only=local)
-            model: Any = AutoModelForSeq2SeqLM.from_pretrained(
-                source.name, dtype=dtype, use_safetensors=True, local_files_only=local
-            )
-    except (OSError, ValueError, KeyError, ImportError, AttributeError, RuntimeError) as error:
-        if local:
-            raise not_reached(name) from error
-        reason = " ".join(str(error).split())[:300]
-        raise InputError(f"model {name!r} does not load as an encoder-decoder: {reason}") from error
+    files = open_files(
+        name, what="an encoder-decoder", starters={"starter": "seq2seq"},
+        trained_by="tilth paraphrase train",
+    )  # fmt: skip
+    config = files.config()
+    if not getattr(config, "is_encoder_decoder", False):
+        raise InputError(
+            f"model {name!r} is no encoder-decoder ({config.model_type}): give a model such as "
+            "facebook/bart-base, or a translation model"
+        )
+    tokenizer = files.tokenizer()
     if tokenizer.pad_token_id is None:
         raise InputError(f"model {name!r}: its tokenizer has no padding token: set pad_token")
-    return model, tokenizer
-
-
-def _source(name: str) -> Source:
-    folder = Path(name).expanduser()
-    if (folder / "run.json").is_file():
-        if not (folder / "model" / "config.json").is_file():
-            raise InputError(
-                f"{name}: the run holds no trained model: name the run of a finished "
-                "`tilth paraphrase train`"
-            )
-        return Source(str(folder / "model"), on_hub=False)
-    return find_source(name, starters={"starter": "seq2seq"})
+    model: Any
+    model, _ = files.model(AutoModelForSeq2SeqLM, tokenizer, config=config, dtype=dtype)
+    model = model.to(place).eval()
+    return Seq2Seq(name, model, tokenizer, place, str(model.dtype).removeprefix("torch."), prefix)

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from tilth.data import fingerprint
 from tilth.errors import InputError, TilthError
 from tilth.models.device import choose_precision
-from tilth.models.encoder import quietly
 from tilth.models.seq2seq import load_seq2seq
+from tilth.models.source import quietly
 from tilth.paraphrase.pairs import (
     COLUMNS,
     Collator,

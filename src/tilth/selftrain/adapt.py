@@ -19,8 +19,8 @@ from tilth.data import read_texts
 from tilth.errors import InputError, TilthError
 from tilth.models.alike import encode_texts
 from tilth.models.device import choose_precision
-from tilth.models.encoder import quietly
 from tilth.models.masked import MaskedLM, load_masked
+from tilth.models.source import quietly
 from tilth.models.training import (
     all_finite,
     refuse_several,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tilth.errors import InputError, TilthError
 from tilth.metrics.answers import likely
 from tilth.models.device import choose_precision
-from tilth.models.encoder import quietly
+from tilth.models.source import quietly
 from tilth.models.training import all_finite
 from tilth.runs import Progress
 from tilth.selftrain.encoded import EncodedRows, LikeLengths, encode

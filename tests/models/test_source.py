@@ -1,0 +1,308 @@
+"""What a model's folder can do to its reader: nothing but load, or be refused in one line."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense, Router
+from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification
+
+import tilth
+from tests.tiny.models import save_encoder, tiny_lm, tiny_static, word_tokenizer
+from tests.tiny.writers import writer
+from tilth.encoders.usif import usif
+from tilth.errors import InputError
+from tilth.models import load_encoder, load_lm, load_scorer, load_seq2seq
+from tilth.models.classifier import load_classifier, new_classifier
+from tilth.models.masked import load_masked
+
+SIZES: dict[str, Any] = {
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
+    "max_position_embeddings": 32, "pad_token_id": 0,
+}  # fmt: skip
+
+
+def save(kind: str, folder: Path) -> Path:
+    """Save the tiny model that a loader reads."""
+    config = BertConfig(vocab_size=len(word_tokenizer()), **SIZES)
+    if kind == "seq2seq":
+        made = writer()
+        model, tokenizer = made.model, made.tokenizer
+    elif kind == "lm":
+        lm = tiny_lm("gpt2")
+        model, tokenizer = lm.model, lm.tokenizer
+    elif kind in ("encoder", "base"):
+        return save_encoder(folder)
+    elif kind == "masked":
+        model, tokenizer = BertForMaskedLM(config), word_tokenizer()
+    else:
+        config.num_labels = 1 if kind == "scorer" else 3
+        model, tokenizer = BertForSequenceClassification(config), word_tokenizer()
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+LOADERS: dict[str, Callable[[str], Any]] = {
+    "lm": load_lm,
+    "seq2seq": load_seq2seq,
+    "encoder": load_encoder,
+    "masked": load_masked,
+    "scorer": load_scorer,
+    "classifier": load_classifier,
+    "base": lambda name: new_classifier(name, kind="class", labels=["a", "b"]),
+}
+every_loader = pytest.mark.parametrize("kind", list(LOADERS))
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    parent = tmp_path_factory.mktemp("models")
+    return {kind: save(kind, parent / kind) for kind in LOADERS}
+
+
+@pytest.fixture
+def copy(folders: dict[str, Path], tmp_path: Path) -> Callable[[str], Path]:
+    return lambda kind: Path(shutil.copytree(folders[kind], tmp_path / kind))
+
+
+@pytest.fixture
+def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a file that code of a folder makes when it runs; whoever asks is told yes."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/evil.py").write_text(
+        f"from pathlib import Path\nPath({str(tmp_path / 'ran')!r}).touch()\n"
+        "from transformers import BertConfig, BertModel\n"
+        "class EvilConfig(BertConfig):\n    model_type = 'evil'\n"
+        "class EvilModel(BertModel):\n    config_class = EvilConfig\n"
+    )
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
+    return tmp_path / "ran"
+
+
+def change(path: Path, **values: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+def answer(kind: str, folder: Path) -> str:
+    """Load a model; return the error, if there is one."""
+    try:
+        LOADERS[kind](str(folder))
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def refused(kind: str, folder: Path, said: str) -> None:
+    error = answer(kind, folder)
+    assert re.search(said, error), error
+    assert "\n" not in error
+    assert "trust_remote_code" not in error
+
+
+@pytest.mark.parametrize("where", ["here", "elsewhere"])
+@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
+@every_loader
+def test_code_that_a_folder_names_never_runs(
+    copy: Callable[[str], Path], marker: Path, kind: str, file: str, where: str
+) -> None:
+    folder = copy(kind)
+    evil = "evil"
+    shutil.copy(marker.parent / "other/evil.py", folder)
+    if where == "elsewhere":
+        (folder / "evil.py").unlink()
+        evil = f"{marker.parent / 'other'}--evil"
+    autos = (
+        "AutoConfig", "AutoModel", "AutoModelForCausalLM", "AutoModelForMaskedLM",
+        "AutoModelForSeq2SeqLM", "AutoModelForSequenceClassification",
+    )  # fmt: skip
+    names: dict[str, Any] = dict.fromkeys(autos, f"{evil}.EvilModel")
+    names |= {"AutoConfig": f"{evil}.EvilConfig", "AutoTokenizer": [f"{evil}.EvilConfig", None]}
+    if file == "config.json":
+        change(folder / file, auto_map=names, model_type="evil")
+    else:
+        change(folder / file, auto_map=names, tokenizer_class="EvilTokenizer")
+    (folder / file).write_text((folder / file).read_text().replace("auto_map", "auto\\u005fmap"))
+    error = answer(kind, folder)
+    assert "\n" not in error
+    assert "trust_remote_code" not in error
+    assert not marker.exists()
+
+
+def saved_usif(folder: Path) -> Path:
+    vectors = folder / "vectors.txt"
+    folder.mkdir()
+    vectors.write_text("a 1 0\nman 0 4\n")
+    usif(vectors, sentences=["a a a man"], components=1, walk=1).save(str(folder / "saved"))
+    return folder / "saved"
+
+
+def test_modules_of_tilth_load_without_trust_in_anything_else(tmp_path: Path) -> None:
+    folder = saved_usif(tmp_path / "usif")
+    loaded = load_encoder(str(folder))
+    assert loaded.encode(["man"]).shape == (1, 2)
+    assert not loaded.trust_remote_code
+
+
+@pytest.mark.parametrize("ours", [True, False])
+@pytest.mark.parametrize("name", ["os.abort", "evil.run", "torch.nn.modules.module.Module"])
+def test_an_activation_is_one_of_a_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, ours: bool
+) -> None:
+    monkeypatch.setattr("os.abort", lambda: pytest.fail("called"))
+    if ours:
+        folder = saved_usif(tmp_path / "usif")
+    else:
+        folder = tmp_path / "dense"
+        modules = [*load_encoder(str(save_encoder(tmp_path / "bert"))), Dense(32, 8)]
+        SentenceTransformer(modules=modules).save(str(folder))
+    assert load_encoder(str(folder))
+    (config,) = folder.glob("*_Dense/config.json")
+    change(config, activation_function=name)
+    refused("encoder", folder, f"activation function '{name}': tilth loads no such")
+
+
+@pytest.mark.parametrize("beside_ours", [True, False])
+def test_a_router_and_its_class_references_are_refused(
+    tmp_path: Path, marker: Path, beside_ours: bool
+) -> None:
+    if beside_ours:
+        folder = saved_usif(tmp_path / "usif")
+        modules = json.loads((folder / "modules.json").read_text())
+        kind = f"{Router.__module__}.Router"
+        modules[1] = {**modules[1], "type": kind}
+        (folder / "modules.json").write_text(json.dumps(modules))
+        router = folder / modules[1]["path"] / "router_config.json"
+        router.write_text(
+            json.dumps({"types": {"one": "evil.EvilModel"}, "structure": {}, "parameters": {}})
+        )
+        shutil.copy(marker.parent / "other/evil.py", folder)
+        shutil.copy(marker.parent / "other/evil.py", router.parent)
+    else:
+        folder = tmp_path / "routed"
+        encoder = tiny_static()
+        SentenceTransformer(modules=[Router.for_query_document([encoder[0]], [encoder[0]])]).save(
+            str(folder)
+        )
+    refused("encoder", folder, r"names the class '\S+Router': tilth loads no such module")
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["evil.EvilModel", "sentence_transformers.util.misc.import_from_string",
+     "sentence_transformers.models.os.system", "tilth.encoders.words.json", "os.system"],
+)  # fmt: skip
+def test_a_module_is_one_of_a_list(tmp_path: Path, marker: Path, kind: str) -> None:
+    tiny_static().save(str(tmp_path / "static"))
+    shutil.copy(marker.parent / "other/evil.py", tmp_path / "static")
+    modules = json.loads((tmp_path / "static/modules.json").read_text())
+    modules[0]["type"] = kind
+    (tmp_path / "static/modules.json").write_text(json.dumps(modules))
+    refused("encoder", tmp_path / "static", f"names the class '{kind}'")
+    assert not marker.exists()
+
+
+def test_no_module_is_loaded_from_pickled_weights(tmp_path: Path) -> None:
+    tiny_static().save(str(tmp_path))
+    weights = load_file(tmp_path / "model.safetensors")
+    torch.save(weights, tmp_path / "pytorch_model.bin")
+    assert load_encoder(str(tmp_path))
+    (tmp_path / "model.safetensors").unlink()
+    refused("encoder", tmp_path, "no model.safetensors .pickled weights are not read")
+
+
+def test_one_file_reads_models() -> None:
+    """Whatever reads a model gives `Files.options`, so that nothing asks to run code."""
+    found = set()
+    for file in Path(tilth.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("from_pretrained"):
+                assert "options" in ast.unparse(node), f"{file}:{node.lineno}"
+                found.add(file.name)
+    assert found == {"source.py", "encoder.py"}
+
+
+@pytest.mark.parametrize("size", [0, 7, 200, 0.5])
+@every_loader
+def test_truncated_weights_are_one_line(
+    copy: Callable[[str], Path], kind: str, size: float
+) -> None:
+    path = copy(kind) / "model.safetensors"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * size) if 0 < size < 1 else int(size)])
+    refused(kind, path.parent, "does not load as an? ")
+
+
+@every_loader
+def test_weights_that_are_missing_or_of_another_shape_are_not_drawn(
+    copy: Callable[[str], Path], kind: str
+) -> None:
+    path = copy(kind) / "model.safetensors"
+    whole = load_file(path)
+    inner = next(name for name in sorted(whole) if whole[name].ndim == 2 and ".0." in name)
+    for weights, said in (
+        ({}, "its weights hold no "),
+        ({name: whole[name] for name in whole if name != inner}, "its weights hold no "),
+        ({**whole, inner: torch.zeros(3, 5)}, r"has the shape \(3, 5\), its config.json says \("),
+    ):
+        save_file(weights, path, metadata={"format": "pt"})
+        refused(kind, path.parent, said)
+
+
+@every_loader
+def test_a_head_of_another_shape_is_drawn_only_for_a_training(
+    copy: Callable[[str], Path], kind: str
+) -> None:
+    if kind not in ("classifier", "scorer"):
+        pytest.skip("it has no head that a training replaces")
+    path = copy(kind) / "model.safetensors"
+    weights = load_file(path)
+    save_file(
+        {**weights, "classifier.weight": torch.zeros(7, 32), "classifier.bias": torch.zeros(7)},
+        path, metadata={"format": "pt"},
+    )  # fmt: skip
+    refused(kind, path.parent, "has no trained head")
+    assert LOADERS["base"](str(path.parent)).labels == ["a", "b"]
+
+
+@every_loader
+def test_a_tokenizer_of_a_larger_model_is_refused(copy: Callable[[str], Path], kind: str) -> None:
+    folder = copy(kind)
+    tokenizer = (
+        tiny_lm().tokenizer if kind == "lm" else writer().tokenizer if kind == "seq2seq"
+        else word_tokenizer()
+    )  # fmt: skip
+    tokenizer.add_tokens(["another", "word"])
+    tokenizer.save_pretrained(folder)
+    refused(kind, folder, r"its tokenizer has token ids up to \d+, the model embeddings for \d+")
+
+
+def test_a_static_encoder_with_another_tokenizer_is_refused(tmp_path: Path) -> None:
+    tiny_static().save(str(tmp_path))
+    tokenizer = word_tokenizer()._tokenizer
+    tokenizer.add_tokens(["another"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    refused("encoder", tmp_path, "its tokenizer has token ids up to")
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "tokenizer_config.json"])
+@pytest.mark.parametrize("text", ["{", "null", "[]", "[" * 100_000, '{"model_type": 3}', "\x00"])
+@every_loader
+def test_damaged_json_is_one_line(
+    copy: Callable[[str], Path], kind: str, file: str, text: str
+) -> None:
+    folder = copy(kind)
+    (folder / file).write_text(text)
+    assert "\n" not in answer(kind, folder)
