@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -16,10 +17,11 @@ from tilth.generation.decode import (
     Engine,
     TokenMarks,
     check_model,
-    free_memory,
     max_positions,
 )
 from tilth.generation.jobs import Job, Outcome, Sampling, job_key
+from tilth.generation.keyvalues import KeyValues
+from tilth.generation.prompts import PromptStore
 from tilth.generation.task import load_task
 from tilth.models.lm import LM
 
@@ -253,16 +255,57 @@ def test_local_attention_that_does_not_say_so_is_refused(llama: LM, dtype: torch
         check_model(lm)
 
 
-def test_free_memory_is_what_machine_and_container_leave(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_row_that_gives_no_number_harms_no_other(
+    llama: LM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decode, "_CGROUP", tmp_path)
-    monkeypatch.setattr(decode, "_MEMINFO", tmp_path / "meminfo")
-    cpu = torch.device("cpu")
-    assert free_memory(cpu) == 4 << 30
-    (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable: 7000 kB\n")
-    assert free_memory(cpu) == 7000 * 1024
-    (tmp_path / "memory.current").write_text("1000\n")
-    for limit, left in (("max", 7000 * 1024), ("5000", 4000), ("500", 0)):
-        (tmp_path / "memory.max").write_text(limit + "\n")
-        assert free_memory(cpu) == left
+    jobs = list(pair_jobs(TEXTS))
+    clean = texts_of(run_jobs(Engine(llama, Sampling(), rows=12), jobs))
+    steps = 0
+    step = KeyValues.step
+
+    def once_broken(self: KeyValues, ids: Any, positions: Any, end: int) -> Any:
+        nonlocal steps
+        logits = step(self, ids, positions, end)
+        if self.width > 40 and len(ids) > 1:  # rows being decoded, not prompts
+            steps += 1
+            if steps == 5:
+                logits[0] = torch.nan
+                for layer in self._layers:
+                    layer.keys[0, :, positions[0]] = layer.values[0, :, positions[0]] = torch.nan
+        return logits
+
+    monkeypatch.setattr(KeyValues, "step", once_broken)
+    broken = texts_of(run_jobs(Engine(llama, Sampling(), rows=12), jobs))
+    different = {key: broken[key] for key in clean if broken[key] != clean[key]}
+    assert steps >= 5
+    assert [reason for _, reason in different.values()] == ["not-a-number"]
+
+
+def test_after_an_out_of_memory_the_failed_rows_are_freed_before_others_are_made(
+    llama: LM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+    alive: list[bool] = []
+
+    class Failing(KeyValues):
+        def step(self, *arguments: Any) -> Any:
+            if not made:
+                made.append(weakref.ref(self))
+                raise torch.OutOfMemoryError
+            return super().step(*arguments)
+
+    drop = PromptStore.drop_memory
+
+    def looked(self: PromptStore) -> None:
+        alive.append(made[0]() is not None)
+        drop(self)
+
+    engine = Engine(llama, Sampling(), rows=12)
+    monkeypatch.setattr(decode, "KeyValues", Failing)
+    monkeypatch.setattr(PromptStore, "drop_memory", looked)
+    gc.disable()
+    try:
+        run_jobs(engine, pair_jobs(TEXTS[:2]))
+    finally:
+        gc.enable()
+    assert alive == [False]

@@ -300,6 +300,10 @@ def _build(bank: Bank, plan: _Plan, seed: int, quiet: bool) -> Any:
 
 def _say_cost(bank: Bank, plan: _Plan, code_size: int) -> None:
     """Say what memory and time are needed; warn if memory will not do."""
+    import torch
+
+    from tilth.models.device import free_memory
+
     vectors = bank.manifest.dimension * (1 if plan.pca is None else 2)
     needed = int(_GROWTH * len(bank) * (code_size + 8)) + 4 * plan.sample * vectors
     rows, cells = 8192, min(plan.centroids, 1024)
@@ -316,8 +320,8 @@ def _say_cost(bank: Bank, plan: _Plan, code_size: int) -> None:
         bank.path, plan.factory, f"{len(bank):,}", needed / 1e9,
         _duration(each * plan.sample * ITERATIONS), _duration(each * len(bank)),
     )  # fmt: skip
-    free = _free_memory()
-    if free is not None and needed > free:
+    free = free_memory(torch.device("cpu"))
+    if needed > free:
         log.warning(
             "%s: the index needs about %.1f GB of memory, %.1f GB are free: take SQ4, a smaller "
             "pca or fewer centroids", bank.path, needed / 1e9, free / 1e9,
@@ -329,15 +333,6 @@ def _duration(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} s"
-
-
-def _free_memory() -> int | None:
-    """Return the bytes that can be had, where Linux says so."""
-    try:
-        found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
-    except OSError:
-        return None
-    return int(found[1]) * 1024 if found else None
 
 
 def _spread(many: int, count: int, seed: int) -> Ids:

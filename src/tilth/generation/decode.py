@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -23,6 +22,7 @@ from tilth.generation.debias import draw, law
 from tilth.generation.jobs import Job, Outcome, Sampling, split_output
 from tilth.generation.keyvalues import KeyValues, bytes_per_token, takes
 from tilth.generation.prompts import Prompt, PromptStore
+from tilth.models.device import free_memory
 from tilth.models.lm import LM
 
 Then = Callable[[Outcome], "Job | None"]
@@ -32,8 +32,6 @@ _MOST_ROWS = {"cpu": 384, "cuda": 2048}
 _FREE = -1
 # Within its window, local attention (Mistral, GPT-Neo, Llama 4) is plain causal attention.
 _LIMITS = ("max_position_embeddings", "sliding_window", "window_size", "attention_chunk_size")
-_CGROUP = Path("/sys/fs/cgroup")
-_MEMINFO = Path("/proc/meminfo")
 _CHECKED_TOKENS = 64
 
 
@@ -70,11 +68,16 @@ class Engine:
             batch = _Batch(self.lm, self.sampling, self._marks, self._store, self.rows, queue)
             try:
                 batch.run(then)
-                self.row_tokens += batch.row_tokens
             except (torch.OutOfMemoryError, RuntimeError) as error:
                 if not _out_of_memory(error):
                     raise
-                self._halve(queue, batch)
+                # What was being decoded starts anew, nothing else is lost.
+                queue.extendleft(reversed(batch.unfinished()))
+            else:
+                self.row_tokens += batch.row_tokens
+                continue
+            del batch  # here nothing refers to its memory any more, the error's traceback neither
+            self._halve(queue)
 
     def _queue(self, jobs: Iterable[Job], then: Then) -> deque[Job]:
         """Order jobs by length, longest first, an input's jobs together; refuse the too long."""
@@ -94,9 +97,8 @@ class Engine:
                 fitting.append(job)
         return deque(sorted(fitting, key=lambda job: (-longest[job.item], job.item)))
 
-    def _halve(self, queue: deque[Job], batch: _Batch) -> None:
-        """Go on with half the rows: what was being decoded starts anew, nothing else is lost."""
-        queue.extendleft(reversed(batch.unfinished()))
+    def _halve(self, queue: deque[Job]) -> None:
+        """Go on with half the rows."""
         self._store.drop_memory()
         if self.lm.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -105,7 +107,7 @@ class Engine:
             raise TilthError(
                 f"out of memory with {self.rows} rows on {self.lm.device}: use a smaller model, "
                 "--precision bfloat16, or shorter inputs"
-            ) from None
+            )
         self.rows = max(self.rows // 2, most)
 
 
@@ -284,6 +286,8 @@ class _Batch:
             count,
             float(self.floored[main]) / count,
         )
+        if broken:
+            self.memory.clear_rows(self._tensor(self.members[main]))
         self.owner[self.members[main]] = _FREE
         self.position[self.members[main]] = 0
         self.job[main] = None
@@ -370,32 +374,6 @@ def choose_rows(lm: LM, *, prompt_tokens: int, max_new_tokens: int) -> int:
     # prompts waiting for their groups take about as much again
     rows = free_memory(lm.device) // 2 // (2 * per_row)
     return max(8, min(rows, _MOST_ROWS[lm.device.type]) // 8 * 8)
-
-
-def free_memory(device: torch.device) -> int:
-    """Return the free bytes of a device's memory."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    return min(_available(), _container_left())
-
-
-def _available() -> int:
-    """Return what the machine has left, 4 GiB where it does not say (no Linux)."""
-    try:
-        lines = _MEMINFO.read_text(encoding="ascii").splitlines()
-    except OSError:
-        lines = []
-    available = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
-    return int(next(available, 4 << 20)) * 1024
-
-
-def _container_left() -> int:
-    """Return what a container may still take, very much where it has no limit."""
-    try:
-        most = int((_CGROUP / "memory.max").read_text(encoding="ascii"))  # or the word max
-        return max(0, most - int((_CGROUP / "memory.current").read_text(encoding="ascii")))
-    except (OSError, ValueError):
-        return 2**62
 
 
 def _out_of_memory(error: BaseException) -> bool:

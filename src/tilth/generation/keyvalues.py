@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import weakref
 from typing import Any
 
 import torch
@@ -19,7 +20,8 @@ class _Layer(CacheLayerMixin):
 
     def __init__(self, owner: KeyValues) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.owner = owner
+        # No cycle of references: the memory is free as soon as its owner is.
+        self.owner: KeyValues = weakref.proxy(owner)
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         rows, width = self.owner.rows, self.owner.width
@@ -113,6 +115,13 @@ class KeyValues:
                 mine.lazy_initialization(theirs.keys, theirs.values)
             mine.keys[rows, :, :length] = theirs.keys[source_rows, :, :length]
             mine.values[rows, :, :length] = theirs.values[source_rows, :, :length]
+
+    def clear_rows(self, rows: Tensor) -> None:
+        """Set rows to zero: a masked NaN would still be one in every text that follows it."""
+        for layer in self._layers:
+            if layer.is_initialized:
+                layer.keys[rows] = 0
+                layer.values[rows] = 0
 
     def _mask(self, hidden: Tensor) -> Tensor:
         dtype = self._model.dtype

@@ -6,6 +6,7 @@ import platform
 from functools import cache
 from pathlib import Path
 
+import psutil
 import torch
 
 from tilth.errors import InputError
@@ -16,6 +17,8 @@ PRECISIONS = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
+
+_CGROUP = Path("/sys/fs/cgroup")
 
 
 def choose_device(name: str) -> torch.device:
@@ -52,6 +55,22 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
     if name == "float16" and device.type == "cpu":
         raise InputError("precision float16 is too slow on a CPU: use float32 or bfloat16")
     return PRECISIONS[name]
+
+
+def free_memory(device: torch.device) -> int:
+    """Return the free bytes of a device's memory; of a CPU what machine and container leave."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return min(int(psutil.virtual_memory().available), _container_left())
+
+
+def _container_left() -> int:
+    """Return what a container may still take, very much where it has no limit."""
+    try:
+        most = int((_CGROUP / "memory.max").read_text(encoding="ascii"))  # or the word max
+        return max(0, most - int((_CGROUP / "memory.current").read_text(encoding="ascii")))
+    except (OSError, ValueError):
+        return 2**62
 
 
 def _fast_bfloat16(device: torch.device) -> bool:

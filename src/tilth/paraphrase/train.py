@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from tilth.data import fingerprint
 from tilth.errors import InputError, TilthError
-from tilth.models.device import choose_precision
+from tilth.models.device import choose_precision, free_memory
 from tilth.models.seq2seq import load_seq2seq
 from tilth.models.source import quietly
 from tilth.paraphrase.pairs import (
@@ -211,12 +210,10 @@ def rows_that_fit(seq2seq: Seq2Seq, tokens: int, batch: int) -> int:
         batch: pairs in a step.
     """
     config: Any = seq2seq.model.config
-    if seq2seq.device.type == "cuda":
-        free = torch.cuda.mem_get_info(seq2seq.device)[0]
-    else:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     # Weights' gradients and AdamW's two averages come on top of the weights.
-    free -= 3 * _FLOATS * sum(weight.numel() for weight in seq2seq.model.parameters())
+    free = free_memory(seq2seq.device) - 3 * _FLOATS * sum(
+        weight.numel() for weight in seq2seq.model.parameters()
+    )
     layers = int(getattr(config, "num_hidden_layers", 6)) * 2
     width = int(getattr(config, "hidden_size", 768))
     heads = int(getattr(config, "num_attention_heads", 12))
