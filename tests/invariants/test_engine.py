@@ -258,7 +258,7 @@ def test_local_attention_that_does_not_say_so_is_refused(llama: LM, dtype: torch
 def test_a_row_that_gives_no_number_harms_no_other(
     llama: LM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jobs = list(pair_jobs(TEXTS))
+    jobs = list(pair_jobs([f"a dog number {n} runs" for n in range(10, 30)]))
     clean = texts_of(run_jobs(Engine(llama, Sampling(), rows=12), jobs))
     steps = 0
     step = KeyValues.step
