@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tilth.errors import InputError
+from tilth.errors import InputError, TilthError
 from tilth.selftrain.settings import Adaptation, Finetuning
 
 
@@ -87,12 +87,18 @@ def test_steps_of_an_adaptation() -> None:
 
 
 def test_a_run_that_began_as_a_starter_has_its_rate(tmp_path: Path) -> None:
-    for name, base in (("one", "starter-small"), ("two", str(tmp_path / "one"))):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "run.json").write_text(json.dumps({"settings": {"base": base}}))
+    def begun(name: str, base: str) -> None:
+        held: dict[str, object] = {"command": "train classifier", "settings": {"base": base},
+                                   "fingerprints": {}, "parts": 1, "resolved": {}}  # fmt: skip
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / "run.json").write_text(json.dumps(held))
+
+    begun("one", "starter-small")
+    begun("two", str(tmp_path / "one"))
     assert Finetuning().for_base(str(tmp_path / "two")).learning_rate == 5e-4
     assert Adaptation().for_base(str(tmp_path / "two")).learning_rate == 5e-4
-    (tmp_path / "one" / "run.json").write_text(
-        json.dumps({"settings": {"base": str(tmp_path / "two")}})
-    )
+    begun("one", str(tmp_path / "two"))
     assert Finetuning().for_base(str(tmp_path / "two")).learning_rate == 1e-5
+    (tmp_path / "one" / "run.json").write_text("[")
+    with pytest.raises(TilthError, match=r"run.json: cannot be read"):
+        Finetuning().for_base(str(tmp_path / "two"))

@@ -116,6 +116,17 @@ def test_a_model_that_went_missing_is_made_again(base: str, tmp_path: Path) -> N
     assert are_same(train(base, tmp_path, seeds=2), trained)
 
 
+def test_results_that_went_missing_are_written_again(base: str, tmp_path: Path) -> None:
+    train(base, tmp_path, seeds=2)
+    written = (tmp_path / "results.json").read_text()
+    for damaged in ("[", None):
+        (tmp_path / "results.json").unlink()
+        if damaged:
+            (tmp_path / "results.json").write_text(damaged)
+        train(base, tmp_path, seeds=2)
+        assert (tmp_path / "results.json").read_text() == written
+
+
 def test_a_run_stopped_before_its_model_was_moved(
     base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,7 +136,7 @@ def test_a_run_stopped_before_its_model_was_moved(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("tilth.selftrain.teacher._results", stop)
+        patch.setattr("tilth.selftrain.teacher._write_results", stop)
         with pytest.raises(KeyboardInterrupt):
             train(base, tmp_path / "cut")
     with monkeypatch.context() as patch:
