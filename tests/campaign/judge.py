@@ -1,0 +1,227 @@
+"""Runs a command on bad input in this process, and says what is wrong with how it ended."""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import re
+import resource
+import shlex
+import shutil
+import signal
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from tilth.cli.main import app
+
+SECONDS = float(os.environ.get("CAMPAIGN_SECONDS", "60"))
+MEMORY = 6 << 30  # bytes a case may take beyond what is in use at its start
+MARK = "code-was-run"  # a file of this name: code of a folder ran
+_ESCAPES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+class Hang(BaseException):
+    """A case took too long."""
+
+
+def _raise_hang(*_: object) -> None:
+    raise Hang
+
+
+@contextmanager
+def bounded() -> Iterator[None]:
+    """End what takes too long or too much memory; a signal also ends a wait for a pipe."""
+    before = signal.signal(signal.SIGUSR1, _raise_hang)
+    main = threading.main_thread().ident or 0
+    timer = threading.Timer(SECONDS, signal.pthread_kill, (main, signal.SIGUSR1))
+    timer.daemon = True
+    faulthandler.dump_traceback_later(4 * SECONDS, exit=True, file=sys.__stderr__)
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    room = pages * resource.getpagesize() + MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (room, limits[1]))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+        faulthandler.cancel_dump_traceback_later()
+        signal.signal(signal.SIGUSR1, before)
+
+
+def contents(folder: Path) -> dict[str, tuple[Any, ...]]:
+    """Return size and time of change of all that lies in a folder; locks do not count."""
+    found = {}
+    for place, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = os.path.join(place, name)
+            about = os.lstat(path)
+            is_folder = name in folders
+            if name != ".tilth-lock":
+                found[os.path.relpath(path, folder)] = (
+                    (is_folder,) if is_folder else (about.st_size, about.st_mtime_ns, about.st_ino)
+                )
+    return found
+
+
+class Campaign:
+    """Counts cases and keeps what went wrong.
+
+    Args:
+        world: the folder that nothing may change.
+        folder: an own folder for the outputs of cases, and the working directory.
+    """
+
+    def __init__(self, world: Path, folder: Path) -> None:
+        self.world, self.folder = world, folder
+        self.before = contents(world)
+        self.counts: Counter[str] = Counter()
+        self.failures: list[str] = []
+        self._number = 0
+        (folder / "cwd").mkdir(parents=True)
+
+    def fresh(self, name: str = "out") -> Path:
+        """Return a path in a new folder."""
+        self._number += 1
+        folder = self.folder / f"{self._number}"
+        folder.mkdir()
+        return folder / name
+
+    def copy(self, what: Path) -> Path:
+        """Return a copy of a folder of the world."""
+        place = self.fresh(what.name)
+        shutil.copytree(what, place, symlinks=True)
+        return place
+
+    def run(
+        self,
+        words: Sequence[str],
+        *,
+        names: Sequence[str] = (),
+        kept: Path | None = None,
+        out: Path | None = None,
+        may_work: bool = True,
+        what: str = "",
+    ) -> int | None:
+        """Run a command; note what is wrong with how it ends, and return its exit code.
+
+        Args:
+            words: the command line.
+            names: the error line holds one of these; empty: any line.
+            kept: a folder that stays as it is where the command fails.
+            out: the only place that may be written.
+            may_work: whether exit code 0 is right.
+            what: said of the case where its line does not say it.
+        """
+        was = contents(kept) if kept is not None else None
+        began = time.monotonic()
+        result, trace = self._invoke(words)
+        code = None if trace else result.exit_code
+        wrong: list[tuple[str, str]] = []
+        if trace:
+            wrong.append(("hang" if "Hang" in trace else "traceback", trace))
+        elif code not in (0, 1, 2):
+            wrong.append(("exit code", str(code)))
+        elif code == 0 and not may_work:
+            wrong.append(("wrongly accepted", ""))
+        elif code != 0 and (said := _wrong_line(result.stderr, names)):
+            wrong.append(said)
+        if code != 0 and was is not None and (lost := _differences(was, contents(kept or out))):
+            wrong.append(("data lost", lost))
+        wrong += self._outside()
+        self.counts["cases"] += 1
+        self.counts["refused" if code in (1, 2) else "worked" if code == 0 else "broken"] += 1
+        for kind, how in wrong:
+            self.counts[kind] += 1
+            line = shlex.join(words).replace(str(self.world), "WORLD")
+            self.failures.append(
+                f"{kind}: tilth {ascii(line)[1:-1][:400]} {what}: {how} "
+                f"({time.monotonic() - began:.0f} s)"
+            )
+        return code
+
+    def _invoke(self, words: Sequence[str]) -> tuple[Any, str]:
+        root = logging.getLogger()
+        handlers = {handler: list(handler.filters) for handler in root.handlers}
+        here = Path.cwd()
+        os.chdir(self.folder / "cwd")
+        trace, result = "", None
+        try:
+            with warnings.catch_warnings(), bounded():
+                warnings.simplefilter("ignore")
+                result = CliRunner().invoke(app, list(words), input="y\n" * 20)
+            if result.exception is not None and not isinstance(result.exception, SystemExit):
+                trace = _where(result.exception)
+        except BaseException as error:  # noqa: BLE001 - what escapes is what is looked for
+            trace = _where(error)
+        finally:
+            os.chdir(here)
+            for handler in set(root.handlers) - set(handlers):
+                if type(handler) is logging.StreamHandler:
+                    root.removeHandler(handler)
+            for handler, filters in handlers.items():
+                handler.filters[:] = filters
+        return result, trace
+
+    def _outside(self) -> Iterator[tuple[str, str]]:
+        """Yield what was written where nothing may be written, and whether code was run."""
+        now = contents(self.world)
+        if now != self.before:
+            yield "written outside --out", _differences(self.before, now)
+            self.before = now
+        strays = list((self.folder / "cwd").iterdir())
+        for stray in strays:
+            yield "written outside --out", stray.name
+            shutil.rmtree(stray) if stray.is_dir() else stray.unlink()
+        mark = self.folder / MARK
+        if mark.exists():
+            yield "code run", ""
+            mark.unlink()
+
+
+def _where(error: BaseException) -> str:
+    """Return an error's name and the last line of tilth that it passed."""
+    if isinstance(error, SystemExit) and error.__context__ is not None:
+        error = error.__context__
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if "tilth/" in one.filename]
+    place = f"{frames[-1].filename.split('tilth/')[-1]}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}: {str(error)[:160]!r} at {place}"
+
+
+def _wrong_line(stderr: str, names: Sequence[str]) -> tuple[str, str] | None:
+    """Say what is wrong with what a failed command prints: one line that names the place."""
+    if "internal error" in stderr:
+        return "traceback", stderr.strip()[-300:]
+    if "Traceback (most recent" in stderr:
+        return "traceback", stderr.strip()[-300:]
+    lines = stderr.rstrip("\n").split("\n")
+    at = [number for number, line in enumerate(lines) if line.startswith("error: ")]
+    usage = any(line.startswith("Usage:") for line in lines)
+    if not usage and (len(at) != 1 or at[0] != len(lines) - 1):
+        return "not one line", repr(stderr[-300:])
+    said = " ".join(lines) if usage else lines[-1]
+    if _ESCAPES.search(said) or len(said) > 3000:
+        return "raw characters", repr(said[:300])
+    flat = re.sub(r"[\s│]+", "", said).lower()
+    if names and not any(re.sub(r"\s+", "", name).lower() in flat for name in names):
+        return "names nothing", repr(said[:300])
+    return None
+
+
+def _differences(before: dict[str, Any], now: dict[str, Any]) -> str:
+    changed = [
+        name for name in sorted({*before, *now}) if before.get(name) != now.get(name)
+    ]
+    return ", ".join(changed[:5])
