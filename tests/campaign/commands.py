@@ -16,7 +16,8 @@ from tilth.cli.main import app
 # A right line of each command on the files of world.py; --out is added where there is one.
 LINES = {
     "quickstart": "",
-    "generate": "{w}/task.json --count 2 -m {w}/lm --per-input 1 --max-tries 2 --max-new-tokens 6 --rows 8",
+    "generate": "{w}/task.json --count 2 -m {w}/lm --per-input 1 --max-tries 2 "
+    "--max-new-tokens 6 --rows 8",
     "curate": "{w}/graded.jsonl",
     "report": "{w}/runs/generate",
     "augment": "{w}/labelled.jsonl --bank {w}/bank --teacher {w}/encoder --test {w}/test.jsonl "
@@ -26,8 +27,8 @@ LINES = {
     "paraphrase corpus": "{w}/scored.jsonl --size 30 --validation 8 --test 8",
     "paraphrase train": "{w}/corpus --base {w}/rewriter --max-epochs 1 --batch 16 --rows 16 "
     "--device cpu",
-    "paraphrase rewrite": "{w}/labelled.jsonl --column text -m {w}/runs/paraphrase-train --scorer {w}/scorer "
-    "--beams 2 --device cpu",
+    "paraphrase rewrite": "{w}/labelled.jsonl --column text -m {w}/runs/paraphrase-train "
+    "--scorer {w}/scorer --beams 2 --device cpu",
     "bank search": "{w}/bank 'A dog runs near the river.' -k 3",
     "bank build": "{w}/sentences.txt -e {w}/static --workers 1 --min-words 1",
     "bank add": "{w}/copied {w}/more.txt --workers 1",

@@ -21,11 +21,13 @@ COUNTS = ("cases", "refused", "worked", "traceback", "hang", "wrongly accepted",
 def _whole(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
     folder = tmp_path_factory.mktemp("campaign")
     import os
+
     if os.environ.get("CAMPAIGN_WORLD"):
         world = Path(os.environ["CAMPAIGN_WORLD"])
     else:
         world = make_world(folder / "world")
-    if not (world / "bad").exists(): make_files(world / "bad", folder / MARK)
+    if not (world / "bad").exists():
+        make_files(world / "bad", folder / MARK)
     return Campaign(world, folder / "cases")
 
 

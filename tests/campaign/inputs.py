@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import os
 import pickle
-import shutil
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.campaign.judge import MARK
-
 DEEP = 900
 ROW = '{"text": "a dog runs", "label": "animal"}\n'
 PAIR = '{"text_a": "a dog runs", "text_b": "a cat runs", "label": %s}\n'
+
+LABEL = '{"text": "a", "label": %s}\n'
+NAMED = '{"task_name": "a", "labels": %s}'
+ONE = '{instruction: "\\""}'
 
 
 class RunsCode:
@@ -53,11 +54,11 @@ def files() -> dict[str, bytes]:
     good = parquet(pa.table({"text": ["a dog", "a cat"] * 50, "label": ["a", "b"] * 50}))
     zipped = gzip.compress((ROW * 500).encode())
     rows: dict[str, str] = {
-        "deep.jsonl": '{"text": "a", "label": %s}\n' % nested(),
-        "deep.json": '{"task_name": "a", "labels": %s}' % nested(),
-        "deeper.jsonl": '{"text": "a", "label": %s}\n' % nested(200_000),
-        "long-number.jsonl": '{"text": "a", "label": %s}\n' % ("9" * 5000),
-        "long-number.json": '{"task_name": "a", "labels": %s}' % ("9" * 5000),
+        "deep.jsonl": LABEL % nested(),
+        "deep.json": NAMED % nested(),
+        "deeper.jsonl": LABEL % nested(200_000),
+        "long-number.jsonl": LABEL % ("9" * 5000),
+        "long-number.json": NAMED % ("9" * 5000),
         "nan-label.jsonl": (PAIR % "NaN") * 4,
         "infinite-label.jsonl": (PAIR % "1e999") * 4,
         "same-key-twice.jsonl": '{"text": "a", "text": "b", "label": 1}\n',
@@ -117,13 +118,13 @@ def files() -> dict[str, bytes]:
 
 TASKS = {
     "aliases": "a: &a [x, x, x, x, x, x, x, x, x]\n"
-    + "\n".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a, b in zip("abcdefghi", "bcdefghij", strict=True))
-    + '\ntask_name: t\nlabels: {x: {instruction: "\\"", counter_labels: *j}}\n',
-    "aliases-in-a-label": "task_name: t\nlabels:\n  x: &l0 {instruction: '\"', counter_labels: []}\n"
+    + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in pairwise("abcdefghij"))
+    + 'task_name: t\nlabels: {x: {instruction: "\\"", counter_labels: *j}}\n',
+    "aliases-aside": f"task_name: t\nlabels: {{x: {ONE}}}\n"
     + "more: &m0 [1, 1]\n" + "".join(f"m{n}: &m{n} [*m{n - 1}, *m{n - 1}]\n" for n in range(1, 40)),
     "itself": "task_name: t\nlabels: &a {x: *a}\n",
-    "date-name": 'task_name: 2020-13-45\nlabels: {x: {instruction: "\\""}}\n',
-    "date-label": 'task_name: t\nlabels: {2020-13-45: {instruction: "\\""}}\n',
+    "date-name": f'task_name: 2020-13-45\nlabels: {{x: {ONE}}}\n',
+    "date-label": f'task_name: t\nlabels: {{2020-13-45: {ONE}}}\n',
     "tag-int": "task_name: !!int abc\nlabels: {}\n",
     "tag-bool": "task_name: !!bool maybe\nlabels: {}\n",
     "tag-python": "task_name: !!python/object/apply:os.system ['touch MARK']\nlabels: {}\n",
@@ -134,19 +135,19 @@ TASKS = {
     "long-number": f"task_name: {'9' * 5000}\nlabels: {{}}\n",
     "long-number-label": f'task_name: t\nlabels: {{{"9" * 5000}: {{instruction: "\\""}}}}\n',
     "deep": f"task_name: t\nlabels: {nested(5000)}\n",
-    "surrogate": 'task_name: t\nlabels: {"\\ud800": {instruction: "\\""}}\n',
-    "escape": 'task_name: t\nlabels: {"\\e[31m": {instruction: "\\""}}\n',
+    "surrogate": f'task_name: t\nlabels: {{"\\ud800": {ONE}}}\n',
+    "escape": f'task_name: t\nlabels: {{"\\e[31m": {ONE}}}\n',
     "sequence-key": "task_name: t\nlabels: {? [a, b] : c}\n",
     "merge": "task_name: t\nlabels: {<<: [1, 2]}\n",
     "two-documents": "task_name: t\n---\ntask_name: u\n",
-    "numbers-alike": 'task_name: t\nlabels: {"1": {instruction: "\\""}, "1.0": {instruction: "\\""}}\n',
-    "numbers-alike-zero": 'task_name: t\nlabels: {"1": {instruction: "\\""}, "01": {instruction: "\\""}}\n',
-    "number-with-line": 'task_name: t\nlabels: {"1_0": {instruction: "\\""}, "2": {instruction: "\\""}}\n',
-    "infinite": 'task_name: t\nlabels: {"inf": {instruction: "\\""}, "1": {instruction: "\\""}}\n',
-    "no-name": 'labels: {x: {instruction: "\\""}}\n',
+    "numbers-alike": f'task_name: t\nlabels: {{"1": {ONE}, "1.0": {ONE}}}\n',
+    "numbers-alike-zero": f'task_name: t\nlabels: {{"1": {ONE}, "01": {ONE}}}\n',
+    "number-with-line": f'task_name: t\nlabels: {{"1_0": {ONE}, "2": {ONE}}}\n',
+    "infinite": f'task_name: t\nlabels: {{"inf": {ONE}, "1": {ONE}}}\n',
+    "no-name": f'labels: {{x: {ONE}}}\n',
     "long-name": f'task_name: {"n" * 5000}\nlabels: {{x: {{instruction: "\\""}}}}\n',
-    "path-name": 'task_name: ../../x\nlabels: {x: {instruction: "\\""}}\n',
-    "empty-name": 'task_name: ""\nlabels: {x: {instruction: "\\""}}\n',
+    "path-name": f'task_name: ../../x\nlabels: {{x: {ONE}}}\n',
+    "empty-name": f'task_name: ""\nlabels: {{x: {ONE}}}\n',
     "list": "- a\n- b\n",
     "number": "3\n",
     "anchors-open": "task_name: *nope\n",
@@ -168,7 +169,7 @@ def make_files(folder: Path, mark: Path) -> dict[str, Path]:
     return found
 
 
-def _write(path: Path, data: bytes = ROW.encode()) -> Path:
+def write(path: Path, data: bytes = ROW.encode()) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     return path
@@ -185,7 +186,7 @@ def _loop(folder: Path, _: Path) -> Path:
 
 
 def _not_utf8(folder: Path, _: Path) -> Path:
-    return _write(folder / os.fsdecode(b"name-\xff.jsonl"), ROW[:-5].encode())
+    return write(folder / os.fsdecode(b"name-\xff.jsonl"), ROW[:-5].encode())
 
 
 def _folder(*names: str) -> Callable[[Path, Path], Path]:
@@ -198,9 +199,9 @@ def _folder(*names: str) -> Callable[[Path, Path], Path]:
             elif name == "pipe.txt":
                 os.mkfifo(place / name)
             elif name.endswith(".pkl"):
-                _write(place / name, pickle.dumps(RunsCode(mark)))
+                write(place / name, pickle.dumps(RunsCode(mark)))
             else:
-                _write(place / name, b"{" if name.endswith("json") else b"\xff\xfe")
+                write(place / name, b"{" if name.endswith("json") else b"\xff\xfe")
         return place
 
     return make
@@ -219,10 +220,10 @@ _ODD: dict[str, Callable[[Path, Path], Path]] = {
     "long name": lambda folder, _: folder / ("n" * 300 + ".jsonl"),
     "long path": lambda folder, _: folder.joinpath(*["n" * 200] * 30),
     "not UTF-8": _not_utf8,
-    "line feed": lambda folder, _: _write(folder / "line\nerror: feed.jsonl", b"{\n"),
-    "escape": lambda folder, _: _write(folder / "\x1b[31mred\x1b]0;title\x07.jsonl", b"{\n"),
-    "glob": lambda folder, _: _write(folder / "[ab]*?.jsonl", b"{\n"),
-    "markup": lambda folder, _: _write(folder / "[red]a[/red][/].jsonl", b"{\n"),
+    "line feed": lambda folder, _: write(folder / "line\nerror: feed.jsonl", b"{\n"),
+    "escape": lambda folder, _: write(folder / "\x1b[31mred\x1b]0;title\x07.jsonl", b"{\n"),
+    "glob": lambda folder, _: write(folder / "[ab]*?.jsonl", b"{\n"),
+    "markup": lambda folder, _: write(folder / "[red]a[/red][/].jsonl", b"{\n"),
     "folder": _folder(),
     "folder of binary": _folder("a.txt", "b.jsonl"),
     "folder of itself": _folder("itself"),
@@ -260,162 +261,12 @@ def _link(path: Path, to: Path) -> Path:
 
 
 def _script(folder: Path, mark: Path) -> Path:
-    _write(folder / "scripted.py", f"open({str(mark)!r}, 'w')\n".encode())
-    _write(folder / "train.jsonl", b'{"x": 1}\n')
+    write(folder / "scripted.py", f"open({str(mark)!r}, 'w')\n".encode())
+    write(folder / "train.jsonl", b'{"x": 1}\n')
     return folder
 
 
 def _card(folder: Path, files: str) -> Path:
     text = f"---\nconfigs:\n- config_name: default\n  data_files: {files}\n---\n"
-    _write(folder / "README.md", text.encode())
+    write(folder / "README.md", text.encode())
     return folder
-
-
-def _config(**changes: Any) -> Callable[[Path, Path], None]:
-    """Return a change of a model folder's config.json."""
-
-    def change(folder: Path, mark: Path) -> None:
-        for path in folder.rglob("config.json"):
-            path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-        if "auto_map" in changes:
-            (folder / "evil.py").write_text(_EVIL.format(mark=str(mark)))
-
-    return change
-
-
-_EVIL = """open({mark!r}, "w").close()
-from transformers import PretrainedConfig, PreTrainedModel
-class EvilConfig(PretrainedConfig):
-    model_type = "evil"
-class EvilModel(PreTrainedModel):
-    config_class = EvilConfig
-"""
-_AUTO = {
-    name: f"evil.Evil{'Config' if name == 'AutoConfig' else 'Model'}"
-    for name in ("AutoConfig", "AutoModel", "AutoModelForCausalLM", "AutoModelForMaskedLM",
-                 "AutoModelForSeq2SeqLM", "AutoModelForSequenceClassification", "AutoTokenizer")
-}  # fmt: skip
-
-
-def _escaped(folder: Path, mark: Path) -> None:
-    _config(auto_map=_AUTO, model_type="evil")(folder, mark)
-    for path in folder.rglob("config.json"):
-        path.write_text(path.read_text().replace("auto_map", "auto\\u005fmap"))
-
-
-def _weights(change: Callable[[Path], Any]) -> Callable[[Path, Path], None]:
-    def apply(folder: Path, _: Path) -> None:
-        for path in folder.rglob("*.safetensors"):
-            change(path)
-
-    return apply
-
-
-def _other_shape(path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    save_file(
-        {name: value.repeat(2, *[1] * (value.ndim - 1)) if value.ndim else value
-         for name, value in load_file(path).items()}, path, {"format": "pt"},
-    )  # fmt: skip
-
-
-def _not_finite(path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    save_file({n: v * float("nan") for n, v in load_file(path).items()}, path, {"format": "pt"})
-
-
-def _no_tensors(path: Path) -> None:
-    from safetensors.torch import save_file
-
-    save_file({}, path, {"format": "pt"})
-
-
-def _pickled(folder: Path, mark: Path) -> None:
-    for path in list(folder.rglob("*.safetensors")):
-        data = pickle.dumps(RunsCode(mark))
-        (path.parent / "pytorch_model.bin").write_bytes(data)
-        path.unlink()
-
-
-def _each(pattern: str, change: Callable[[Path], Any]) -> Callable[[Path, Path], None]:
-    def apply(folder: Path, _: Path) -> None:
-        for path in list(folder.rglob(pattern)):
-            change(path)
-
-    return apply
-
-
-def _foreign_tokenizer(path: Path) -> None:
-    """Give every word a number that the model does not have."""
-    found = json.loads(path.read_text())
-    vocabulary = found["model"].get("vocab")
-    if isinstance(vocabulary, dict):
-        found["model"]["vocab"] = {
-            word: n if n < 5 else n + 50_000 for word, n in vocabulary.items()
-        }
-    path.write_text(json.dumps(found))
-
-
-def _modules(kind: str, **config: Any) -> Callable[[Path, Path], None]:
-    """Return a change that adds a module of sentence-transformers with such a config."""
-
-    def change(folder: Path, mark: Path) -> None:
-        path = folder / "modules.json"
-        found = json.loads(path.read_text()) if path.exists() else [
-            {"idx": 0, "name": "0", "path": "",
-             "type": "sentence_transformers.models.Transformer"},
-            {"idx": 1, "name": "1", "path": "1_Pooling",
-             "type": "sentence_transformers.models.Pooling"},
-        ]  # fmt: skip
-        _write(folder / "1_Pooling" / "config.json", b'{"word_embedding_dimension": 32}')
-        found.append({"idx": len(found), "name": "9", "path": "9_Evil", "type": kind})
-        path.write_text(json.dumps(found))
-        (folder / "evil.py").write_text(_EVIL.format(mark=str(mark)))
-        for name in ("config.json", "router_config.json"):
-            _write(folder / "9_Evil" / name, json.dumps(config).encode())
-
-    return change
-
-
-_DENSE = {"in_features": 32, "out_features": 32, "bias": False}
-_ST = "sentence_transformers.models"
-# How a good model folder is made a bad one.
-MODELS: dict[str, Callable[[Path, Path], None]] = {
-    "emptied": lambda folder, _: (shutil.rmtree(folder), folder.mkdir())[0],
-    "no config": _each("config.json", Path.unlink),
-    "config is no JSON": _each("config.json", lambda path: path.write_text("{")),
-    "config is a list": _each("config.json", lambda path: path.write_text("[]")),
-    "config is empty": _each("config.json", lambda path: path.write_text("{}")),
-    "config is deep": _each("config.json", lambda path: path.write_text(nested())),
-    "config is not UTF-8": _each("config.json", lambda path: path.write_bytes(b"\xff\xfe{")),
-    "another architecture": _config(model_type="resnet", architectures=["ResNetModel"]),
-    "unknown architecture": _config(model_type="no-such", architectures=["NoSuch"]),
-    "architecture is null": _config(model_type=None, architectures=None),
-    "odd sizes": _config(hidden_size=-1, d_model=-1, n_embd=-1, vocab_size=None),
-    "huge sizes": _config(hidden_size=2**40, d_model=2**40, n_embd=2**40, vocab_size=2**40),
-    "labels are odd": _config(id2label={"x": 1}, label2id=3, num_labels=2**40, problem_type="x"),
-    "remote code": _config(auto_map=_AUTO, model_type="evil"),
-    "remote code, known type": _config(auto_map=_AUTO),
-    "remote code, escaped": _escaped,
-    "truncated weights": _weights(lambda path: os.truncate(path, path.stat().st_size // 2)),
-    "empty weights": _weights(lambda path: os.truncate(path, 0)),
-    "no tensors": _weights(_no_tensors),
-    "weights of another shape": _weights(_other_shape),
-    "weights are not finite": _weights(_not_finite),
-    "weights are a pipe": _weights(lambda path: (path.unlink(), os.mkfifo(path))),
-    "pickled weights": _pickled,
-    "no tokenizer": _each("tokenizer*", Path.unlink),
-    "tokenizer is no JSON": _each("tokenizer.json", lambda path: path.write_text("{")),
-    "tokenizer is of another model": _each("tokenizer.json", _foreign_tokenizer),
-    "tokenizer is remote code": _each("tokenizer_config.json", lambda path: path.write_text(
-        '{"tokenizer_class": "EvilTokenizer", "auto_map": {"AutoTokenizer": "evil.EvilConfig"}}')),
-    "module is remote code": _modules("evil.EvilModel"),
-    "module is any class": _modules("pathlib.Path"),
-    "module beside ours": _modules("tilth.encoders.usif.NoSuch"),
-    "router": _modules(f"{_ST}.Router", types={"x": "evil.EvilModel"}, structure={"q": ["x"]}),
-    "activation": _modules(f"{_ST}.Dense", **_DENSE, activation_function="os.abort"),
-    "activation of a file": _modules(f"{_ST}.Dense", **_DENSE, activation_function="evil.EvilModel"),
-    "run.json is no JSON": lambda folder, _: _write(folder / "run.json", b"{") and None,
-}  # fmt: skip

@@ -164,7 +164,7 @@ class Campaign:
                 result = CliRunner().invoke(app, list(words), input="y\n" * 20)
             if result.exception is not None and not isinstance(result.exception, SystemExit):
                 trace = _where(result.exception)
-        except BaseException as error:  # noqa: BLE001 - what escapes is what is looked for
+        except BaseException as error:
             trace = _where(error)
         finally:
             os.chdir(here)
@@ -221,7 +221,5 @@ def _wrong_line(stderr: str, names: Sequence[str]) -> tuple[str, str] | None:
 
 
 def _differences(before: dict[str, Any], now: dict[str, Any]) -> str:
-    changed = [
-        name for name in sorted({*before, *now}) if before.get(name) != now.get(name)
-    ]
+    changed = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     return ", ".join(changed[:5])

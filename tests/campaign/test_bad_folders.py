@@ -117,8 +117,8 @@ def paths_in(value: Any, depth: int = 3) -> Iterator[tuple[Any, ...]]:
         yield from ((0, *rest) for rest in paths_in(value[0], depth - 1))
 
 
-_ODD_JSON = ["null", "-1", '"x"', "[]", "{}", str(2**70), "1e400", '["\\ud800"]', nested(400), "0.5",
-             '{"a": {"b": [null]}}', "true", '"/etc/hostname"', '"../../x"']  # fmt: skip
+_ODD_JSON = ["null", "-1", '"x"', "[]", "{}", str(2**70), "1e400", '["\\ud800"]', nested(400),
+             "0.5", '{"a": {"b": [null]}}', "true", '"/etc/hostname"', '"../../x"']  # fmt: skip
 
 
 def edited(text: str, path: tuple[Any, ...], number: int) -> str:
@@ -199,7 +199,7 @@ def test_altered_parts(campaign: Campaign, command: Command) -> None:
     parts = sorted(run.glob("parts/part-*.parquet"))
     if not parts or not (run / "dataset").exists():
         return
-    alike = [one for one in campaign.world.glob("runs/*/parts/part-00000.parquet")]
+    alike = list(campaign.world.glob("runs/*/parts/part-00000.parquet"))
     for what, table in (
         ("emptied", pq.read_table(parts[0]).slice(0, 0)),
         ("halved", pq.read_table(parts[0]).slice(0, pq.read_metadata(parts[0]).num_rows // 2)),

@@ -30,9 +30,10 @@ drawn = settings(
                            HealthCheck.data_too_large],
 )  # fmt: skip
 EACH = [pytest.param(command, id=command.slug) for command in commands()]
+COLUMNS = ["text", "label", "text_a", "text_b", "labels", "tokens", "tags", "probabilities"]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    lambda one: st.lists(one, max_size=4) | st.dictionaries(st.text(max_size=8), one, max_size=4),
     max_leaves=12,
 )  # fmt: skip
 
@@ -114,9 +115,7 @@ def _run_task(campaign: Campaign, text: str) -> None:
     rows=st.lists(
         st.fixed_dictionaries(
             {},
-            optional={name: JSON for name in (
-                "text", "label", "text_a", "text_b", "labels", "tokens", "tags", "probabilities"
-            )},
+            optional=dict.fromkeys(COLUMNS, JSON),
         ) | JSON,
         min_size=1, max_size=5,
     )
@@ -160,6 +159,10 @@ def test_drawn_run_json(campaign: Campaign, command: Command, data: st.DataObjec
     shutil.rmtree(copy.parent)
 
 
+def _head(status: str, header: str = "X: y", body: bytes = b"") -> bytes:
+    return f"HTTP/1.1 {status}\r\n{header}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
 def _text(body: str) -> bytes:
     data = body.encode("utf-8", "surrogatepass")
     return (b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
@@ -167,7 +170,11 @@ def _text(body: str) -> bytes:
 
 
 def _reply(choice: str, usage: str = "{}") -> bytes:
-    return _text('{"choices": [%s], "usage": %s}' % (choice, usage))
+    return _text(f'{{"choices": [{choice}], "usage": {usage}}}')
+
+
+def _used(usage: str) -> bytes:
+    return _reply('{"index": 0, "text": "a"}', usage)
 
 
 def _drip(sock: socket.socket) -> None:
@@ -199,13 +206,13 @@ ANSWERS: dict[str, bytes | Callable[[socket.socket], None]] = {
     "half": _text('{"choices": ')[:-4],
     "wrong length": b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n{}",
     "gzip that is none": _HEAD + b"Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}",
-    "redirect to itself": b"HTTP/1.1 307 T\r\nLocation: /v1/completions\r\nContent-Length: 0\r\n\r\n",
-    "redirect to a file": b"HTTP/1.1 302 F\r\nLocation: file:///etc/hostname\r\nContent-Length: 0\r\n\r\n",
+    "redirect to itself": _head("307 T", "Location: /v1/completions"),
+    "redirect to a file": _head("302 F", "Location: file:///etc/hostname"),
     "not UTF-8": _HEAD + b"Content-Length: 2\r\n\r\n\xff\xfe",
-    "escape": b'HTTP/1.1 400 B\r\nContent-Length: 33\r\n\r\n{"error":{"message":"\x1b[31mred\\n\\n"}}',
-    "error that is a list": b"HTTP/1.1 400 B\r\nContent-Length: 13\r\n\r\n{\"error\":[1]}",
-    "later for ever": b"HTTP/1.1 429 T\r\nRetry-After: 1e308\r\nContent-Length: 0\r\n\r\n",
-    "later in vain": b"HTTP/1.1 503 T\r\nRetry-After: Thu, 99 Foo 99999 00:00:00\r\nContent-Length: 0\r\n\r\n",
+    "escape": _head("400 B", body=b'{"error":{"message":"\x1b[31mred\\n\\n"}}'),
+    "error that is a list": _head("400 B", body=b'{"error":[1]}'),
+    "later for ever": _head("429 T", "Retry-After: 1e308"),
+    "later in vain": _head("503 T", "Retry-After: Thu, 99 Foo 99999 00:00:00"),
     "deep": _text(nested(20_000)),
     "list": _text("[]"), "null": _text("null"), "number": _text("1e999"),
     "no choices": _text('{"choices": []}'), "null choice": _reply("null"),
@@ -216,10 +223,10 @@ ANSWERS: dict[str, bytes | Callable[[socket.socket], None]] = {
     "surrogate": _reply('{"index": 0, "text": "\\ud800", "finish_reason": "stop"}'),
     "huge text": _reply('{"index": 0, "finish_reason": "stop", "text": "%s"}' % ("a " * 400_000)),
     "long number": _reply('{"index": %s, "text": "a"}' % ("9" * 5000)),
-    "infinite usage": _reply('{"index": 0, "text": "a"}', '{"prompt_tokens": Infinity}'),
-    "negative usage": _reply('{"index": 0, "text": "a"}', '{"prompt_tokens": -5, "completion_tokens": -1}'),
-    "huge usage": _reply('{"index": 0, "text": "a"}', '{"prompt_tokens": 1180591620717411303424}'),
-    "odd usage": _reply('{"index": 0, "text": "a"}', '{"prompt_tokens": "x", "completion_tokens": []}'),
+    "infinite usage": _used('{"prompt_tokens": Infinity}'),
+    "negative usage": _used('{"prompt_tokens": -5, "completion_tokens": -1}'),
+    "huge usage": _used('{"prompt_tokens": 1180591620717411303424}'),
+    "odd usage": _used('{"prompt_tokens": "x", "completion_tokens": []}'),
 }  # fmt: skip
 
 
@@ -260,8 +267,9 @@ def test_bad_server(campaign: Campaign, scheme: str, monkeypatch: pytest.MonkeyP
         words = ["generate", str(campaign.world / "task.json"), "--count", "1", "-m", model]
         campaign.run([*words, "--out", str(campaign.fresh())], what=what)
         server.socket.close()
-    for address in ("http://", "http:///v1#m", "ftp://x/v1#m", "http://[::1/v1#m", "http://x:99999/v1#m",
-                    "http://127.0.0.1:1/v1#m", "http://a b/v1#m", "http://127.0.0.1:1/v1", "#", ""):  # fmt: skip
+    for address in ("http://", "http:///v1#m", "ftp://x/v1#m", "http://[::1/v1#m", "#", "",
+                    "http://x:99999/v1#m", "http://127.0.0.1:1/v1#m", "http://127.0.0.1:1/v1",
+                    "http://a b/v1#m"):  # fmt: skip
         words = ["generate", str(campaign.world / "task.json"), "--count", "1", "-m"]
         campaign.run([*words, f"{scheme}:{address}", "--out", str(campaign.fresh())],
                      names=[scheme], may_work=False)  # fmt: skip

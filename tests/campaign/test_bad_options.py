@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.campaign.bad_models import MODELS
 from tests.campaign.commands import CHANGES_ITS_INPUT, NO_RUN, Command, Option, commands
-from tests.campaign.inputs import MODELS
 from tests.campaign.judge import MARK, Campaign
 
 NUMBERS = ("-1", "0", "2147483648", "9223372036854775808", "1e308", "nan", "inf", "abc", "")
@@ -25,7 +25,7 @@ EACH = [
     pytest.param(command, option, id=f"{command.slug}-{option.name}")
     for command in commands()
     for option in command.options
-    if option.kind is not bool
+    if option.kind is not bool and option.written != "--out"
 ]
 
 
@@ -91,9 +91,7 @@ def test_bad_value(campaign: Campaign, command: Command, option: Option) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("command", "option"), [one for one in EACH if one.values[1].is_model]
-)
+@pytest.mark.parametrize(("command", "option"), [one for one in EACH if one.values[1].is_model])
 def test_bad_model(campaign: Campaign, command: Command, option: Option) -> None:
     place = Place(campaign, command)
     for what, change in MODELS.items():
@@ -108,7 +106,9 @@ def good_model(world: Path, command: Command, option: Option) -> Path:
     if option.written is None:
         return Path(words[len(command.name.split())])
     kinds = {"--against": "runs/train-classifier/model", "--scorer": "scorer"}
-    default = "static" if command.name.startswith("bank") or command.name == "augment" else "encoder"
+    default = (
+        "static" if command.name.startswith("bank") or command.name == "augment" else "encoder"
+    )
     at = words.index(option.written) if option.written in words else None
     if option.written == "--against" and command.name == "evaluate tag":
         return world / "runs/train-tagger/model"
