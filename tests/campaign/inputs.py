@@ -117,9 +117,8 @@ def files() -> dict[str, bytes]:
 
 
 TASKS = {
-    "aliases": "a: &a [x, x, x, x, x, x, x, x, x]\n"
-    + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in pairwise("abcdefghij"))
-    + 'task_name: t\nlabels: {x: {instruction: "\\"", counter_labels: *j}}\n',
+    "aliases": 'task_name: t\nlabels: {x: {instruction: "\\"", counter_labels: [&a [x, x], '
+    + ", ".join(f"&{b} [{', '.join([f'*{a}'] * 9)}]" for a, b in pairwise("abcdefghij")) + "]}}\n",
     "aliases-aside": f"task_name: t\nlabels: {{x: {ONE}}}\n"
     + "more: &m0 [1, 1]\n" + "".join(f"m{n}: &m{n} [*m{n - 1}, *m{n - 1}]\n" for n in range(1, 40)),
     "itself": "task_name: t\nlabels: &a {x: *a}\n",

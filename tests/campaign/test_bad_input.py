@@ -272,7 +272,7 @@ def test_bad_server(campaign: Campaign, scheme: str, monkeypatch: pytest.MonkeyP
                     "http://a b/v1#m"):  # fmt: skip
         words = ["generate", str(campaign.world / "task.json"), "--count", "1", "-m"]
         campaign.run([*words, f"{scheme}:{address}", "--out", str(campaign.fresh())],
-                     names=[scheme], may_work=False)  # fmt: skip
+                     names=[scheme, "endpoint"], may_work=False)  # fmt: skip
 
 
 def test_the_lines_name_every_command() -> None:
