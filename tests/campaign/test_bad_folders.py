@@ -72,9 +72,10 @@ def test_bad_out(campaign: Campaign, command: Command) -> None:
     for what, make in OUTS.items():
         for more in ((), ("--overwrite",)):
             out = make(campaign.fresh())
+            own = campaign.folder in out.parents and out.parent.is_dir()
             words = [*command.line(campaign.world, out=out), *more]
-            campaign.run(words, kept=out.parent if out.parent.is_dir() else None, may_work=False,
-                         what=what, names=[str(out)[:150], "--out"])  # fmt: skip
+            campaign.run(words, kept=out.parent if own else None, may_work=False, what=what,
+                         names=[str(out)[:150], "--out"])  # fmt: skip
     for other in ("curate", "generate", "paraphrase-corpus", "bank-build", "train-encoder"):
         if other != command.slug:
             out = campaign.copy(campaign.world / "runs" / other)
