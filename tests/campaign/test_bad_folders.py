@@ -75,7 +75,7 @@ def test_bad_out(campaign: Campaign, command: Command) -> None:
             own = campaign.folder in out.parents and out.parent.is_dir()
             words = [*command.line(campaign.world, out=out), *more]
             campaign.run(words, kept=out.parent if own else None, may_work=False, what=what,
-                         names=[str(out)[:150], "--out"])  # fmt: skip
+                         names=[str(out.parent)[:150], "--out"])  # fmt: skip
     for other in ("curate", "generate", "paraphrase-corpus", "bank-build", "train-encoder"):
         if other != command.slug:
             out = campaign.copy(campaign.world / "runs" / other)
