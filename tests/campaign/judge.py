@@ -25,6 +25,7 @@ from typer.testing import CliRunner
 
 from tilth.cli.main import app
 
+log = logging.getLogger("campaign")
 SECONDS = float(os.environ.get("CAMPAIGN_SECONDS", "60"))
 MEMORY = 6 << 30  # bytes a case may take beyond what is in use at its start
 MARK = "code-was-run"  # a file of this name: code of a folder ran
@@ -143,14 +144,17 @@ class Campaign:
         wrong += self._outside()
         self.counts["cases"] += 1
         self.counts["refused" if code in (1, 2) else "worked" if code == 0 else "broken"] += 1
+        line = shlex.join(words).replace(str(self.world), "WORLD")
+        seconds = time.monotonic() - began
         for kind, how in wrong:
-            self.counts[kind] += 1
-            line = shlex.join(words).replace(str(self.world), "WORLD")
-            self.failures.append(
-                f"{kind}: tilth {ascii(line)[1:-1][:400]} {what}: {how} "
-                f"({time.monotonic() - began:.0f} s)"
-            )
+            self.fail(kind, f"tilth {ascii(line)[1:-1][:400]} {what}: {how} ({seconds:.0f} s)")
         return code
+
+    def fail(self, kind: str, how: str) -> None:
+        """Note what went wrong; `--log-file` shows it at once."""
+        self.counts[kind] += 1
+        self.failures.append(f"{kind}: {how}")
+        log.error(self.failures[-1])
 
     def _invoke(self, words: Sequence[str]) -> tuple[Any, str]:
         root = logging.getLogger()

@@ -105,7 +105,7 @@ def test_out_holds_the_input(campaign: Campaign, command: Command) -> None:
     first = campaign.run([*line, "--out", str(place / "out")])
     again = campaign.run([*line, "--out", str(place / "out")])
     if first != again:
-        campaign.failures.append(f"--out inside the input: {command.name}: {first}, then {again}")
+        campaign.fail("refused later", f"{command.name} --out in its input: {first}, then {again}")
 
 
 def paths_in(value: Any, depth: int = 3) -> Iterator[tuple[Any, ...]]:
@@ -211,8 +211,7 @@ def test_altered_parts(campaign: Campaign, command: Command) -> None:
         pq.write_table(table, copy / "parts" / parts[0].name)
         code = campaign.run(command.line(campaign.world, out=copy), what=what)
         if code == 0 and _hash(copy / "dataset") != _hash(run / "dataset"):
-            campaign.counts["wrongly accepted"] += 1
-            campaign.failures.append(f"wrongly accepted: {command.name}: a part {what}")
+            campaign.fail("wrongly accepted", f"{command.name}: a part {what}")
 
 
 def _hash(folder: Path) -> str:
