@@ -10,7 +10,6 @@ import resource
 import shlex
 import shutil
 import signal
-import sys
 import threading
 import time
 import traceback
@@ -19,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from typer.testing import CliRunner
 
@@ -41,13 +40,16 @@ def _raise_hang(*_: object) -> None:
 
 
 @contextmanager
-def bounded() -> Iterator[None]:
-    """End what takes too long or too much memory; a signal also ends a wait for a pipe."""
-    before = signal.signal(signal.SIGUSR1, _raise_hang)
+def bounded(stacks: TextIO) -> Iterator[None]:
+    """End what takes too long or too much memory; a signal also ends a wait for a pipe.
+
+    What no signal ends takes the process down; where it stood is written to `stacks`.
+    """
+    signal.signal(signal.SIGUSR1, _raise_hang)
     main = threading.main_thread().ident or 0
     timer = threading.Timer(SECONDS, signal.pthread_kill, (main, signal.SIGUSR1))
     timer.daemon = True
-    faulthandler.dump_traceback_later(4 * SECONDS, exit=True, file=sys.__stderr__)
+    faulthandler.dump_traceback_later(4 * SECONDS, exit=True, file=stacks)
     limits = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     room = pages * resource.getpagesize() + MEMORY
@@ -59,7 +61,7 @@ def bounded() -> Iterator[None]:
         timer.cancel()
         resource.setrlimit(resource.RLIMIT_AS, limits)
         faulthandler.cancel_dump_traceback_later()
-        signal.signal(signal.SIGUSR1, before)
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # the timer may ring a moment late
 
 
 def contents(folder: Path) -> dict[str, tuple[Any, ...]]:
@@ -92,6 +94,7 @@ class Campaign:
         self.failures: list[str] = []
         self._number = 0
         (folder / "cwd").mkdir(parents=True)
+        self._stacks = (folder / "stacks.txt").open("w")
 
     def fresh(self, name: str = "out") -> Path:
         """Return a path in a new folder."""
@@ -163,7 +166,7 @@ class Campaign:
         os.chdir(self.folder / "cwd")
         trace, result = "", None
         try:
-            with warnings.catch_warnings(), bounded():
+            with warnings.catch_warnings(), bounded(self._stacks):
                 warnings.simplefilter("ignore")
                 result = CliRunner().invoke(app, list(words), input="y\n" * 20)
             if result.exception is not None and not isinstance(result.exception, SystemExit):
