@@ -16,7 +16,7 @@ from tilth.cli.main import app
 # A right line of each command on the files of world.py; --out is added where there is one.
 LINES = {
     "quickstart": "",
-    "generate": "{w}/task.json --count 2 -m {w}/lm --per-input 1 --max-tries 2 "
+    "generate": "{w}/task.json --count 2 --model {w}/lm --per-input 1 --max-tries 2 "
     "--max-new-tokens 6 --rows 8",
     "curate": "{w}/graded.jsonl",
     "report": "{w}/runs/generate",
@@ -27,26 +27,27 @@ LINES = {
     "paraphrase corpus": "{w}/scored.jsonl --size 30 --validation 8 --test 8",
     "paraphrase train": "{w}/corpus --base {w}/rewriter --max-epochs 1 --batch 16 --rows 16 "
     "--device cpu",
-    "paraphrase rewrite": "{w}/labelled.jsonl --column text -m {w}/runs/paraphrase-train "
+    "paraphrase rewrite": "{w}/labelled.jsonl --column text --model {w}/runs/paraphrase-train "
     "--scorer {w}/scorer --beams 2 --device cpu",
     "bank search": "{w}/bank 'A dog runs near the river.' -k 3",
-    "bank build": "{w}/sentences.txt -e {w}/static --workers 1 --min-words 1",
+    "bank build": "{w}/sentences.txt --encoder {w}/static --workers 1 --min-words 1",
     "bank add": "{w}/copied {w}/more.txt --workers 1",
     "bank info": "{w}/bank",
     "bank index": "{w}/copied --centroids 2 --threads 1",
     "bank check": "{w}/bank",
-    "train encoder": "{w}/graded.jsonl -b {w}/encoder --batch 16 --device cpu",
-    "train triplet": "{w}/parallel.jsonl -b {w}/encoder --batch 16 --dimension 8 --device cpu",
-    "train classifier": "{w}/labelled.jsonl -b {w}/encoder --epochs 1 --test {w}/test.jsonl "
+    "train encoder": "{w}/graded.jsonl --base {w}/encoder --batch 16 --device cpu",
+    "train triplet": "{w}/parallel.jsonl --base {w}/encoder --batch 16 --dimension 8 --device cpu",
+    "train classifier": "{w}/labelled.jsonl --base {w}/encoder --epochs 1 --test {w}/test.jsonl "
     "--bootstrap 10 --device cpu",
-    "train tagger": "{w}/tagged.jsonl -b {w}/encoder --epochs 1 --device cpu",
-    "train adapt": "{w}/sentences.txt -b {w}/masked --batch 16 --max-length 16 --device cpu",
-    "evaluate classify": "{w}/runs/train-classifier -d {w}/test.jsonl --bootstrap 10 --device cpu",
-    "evaluate tag": "{w}/runs/train-tagger -d {w}/tagged.jsonl --bootstrap 10 --device cpu",
-    "evaluate sts": "{w}/encoder -d {w}/graded.jsonl --bootstrap 10 --device cpu",
+    "train tagger": "{w}/tagged.jsonl --base {w}/encoder --epochs 1 --device cpu",
+    "train adapt": "{w}/sentences.txt --base {w}/masked --batch 16 --max-length 16 --device cpu",
+    "evaluate classify": "{w}/runs/train-classifier --data {w}/test.jsonl --bootstrap 10 "
+    "--device cpu",
+    "evaluate tag": "{w}/runs/train-tagger --data {w}/tagged.jsonl --bootstrap 10 --device cpu",
+    "evaluate sts": "{w}/encoder --data {w}/graded.jsonl --bootstrap 10 --device cpu",
     "recipe list": "",
     "recipe show": "dino-table1",
-    "recipe run": "dino-table1 -d {w}/empty",
+    "recipe run": "dino-table1 --data {w}/empty",
 }
 # What an option needs beside it to be looked at.
 BESIDE = {

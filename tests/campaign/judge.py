@@ -115,7 +115,6 @@ class Campaign:
         *,
         names: Sequence[str] = (),
         kept: Path | None = None,
-        out: Path | None = None,
         may_work: bool = True,
         what: str = "",
     ) -> int | None:
@@ -125,7 +124,6 @@ class Campaign:
             words: the command line.
             names: the error line holds one of these; empty: any line.
             kept: a folder that stays as it is where the command fails.
-            out: the only place that may be written.
             may_work: whether exit code 0 is right.
             what: said of the case where its line does not say it.
         """
@@ -142,8 +140,11 @@ class Campaign:
             wrong.append(("wrongly accepted", ""))
         elif code != 0 and (said := _wrong_line(result.stderr, names)):
             wrong.append(said)
-        if code != 0 and was is not None and (lost := _differences(was, contents(kept or out))):
-            wrong.append(("data lost", lost))
+        # Work that failed after its first part has replaced what it was to replace.
+        begun = code == 1 and kept is not None and any(kept.glob("parts/part-*"))
+        if code != 0 and was is not None and kept is not None and not begun:
+            lost = _differences(was, contents(kept))
+            wrong += [("data lost", lost)] if lost else []
         wrong += self._outside()
         self.counts["cases"] += 1
         self.counts["refused" if code in (1, 2) else "worked" if code == 0 else "broken"] += 1
