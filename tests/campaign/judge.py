@@ -49,7 +49,7 @@ def bounded(stacks: TextIO) -> Iterator[None]:
     main = threading.main_thread().ident or 0
     timer = threading.Timer(SECONDS, signal.pthread_kill, (main, signal.SIGUSR1))
     timer.daemon = True
-    faulthandler.dump_traceback_later(4 * SECONDS, exit=True, file=stacks)
+    faulthandler.dump_traceback_later(10 * SECONDS, exit=True, file=stacks)
     limits = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     room = pages * resource.getpagesize() + MEMORY
