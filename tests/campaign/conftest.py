@@ -18,7 +18,7 @@ COUNTS = ("cases", "refused", "worked", "traceback", "hang", "wrongly accepted",
 
 
 @pytest.fixture(scope="session")
-def _whole(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
+def _whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
     folder = tmp_path_factory.mktemp("campaign")
     import os
 
@@ -28,15 +28,19 @@ def _whole(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
         world = make_world(folder / "world")
     if not (world / "bad").exists():
         make_files(world / "bad", folder / MARK)
-    return Campaign(world, folder / "cases")
+    campaign = Campaign(world, folder / "cases")
+    yield campaign
+    campaign.stacks.close()
 
 
 @pytest.fixture(scope="session")
-def _small(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
+def _small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
     folder = tmp_path_factory.mktemp("campaign")
     make_sets(folder / "world")
     make_files(folder / "world" / "bad", folder / MARK)
-    return Campaign(folder / "world", folder / "cases")
+    campaign = Campaign(folder / "world", folder / "cases")
+    yield campaign
+    campaign.stacks.close()
 
 
 @pytest.fixture

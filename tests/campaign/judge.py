@@ -19,10 +19,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
+from unittest import mock
 
 from typer.testing import CliRunner
 
-from tilth.cli.main import app
+from tilth.cli import ending, main
 
 log = logging.getLogger("campaign")
 SECONDS = float(os.environ.get("CAMPAIGN_SECONDS", "60"))
@@ -94,7 +95,7 @@ class Campaign:
         self.failures: list[str] = []
         self._number = 0
         (folder / "cwd").mkdir(parents=True)
-        self._stacks = (folder / "stacks.txt").open("w")
+        self.stacks = (folder / "stacks.txt").open("w")
 
     def fresh(self, name: str = "out") -> Path:
         """Return a path in a new folder."""
@@ -166,12 +167,24 @@ class Campaign:
         here = Path.cwd()
         os.chdir(self.folder / "cwd")
         trace, result = "", None
+        ended: list[BaseException] = []
+
+        def end(error: BaseException, *, debug: bool) -> int:
+            ended.append(error)
+            return ending.end(error, debug=debug)
+
         try:
-            with warnings.catch_warnings(), bounded(self._stacks):
+            with (
+                warnings.catch_warnings(),
+                bounded(self.stacks),
+                mock.patch.object(main, "end", end),
+            ):
                 warnings.simplefilter("ignore")
-                result = CliRunner().invoke(app, list(words), input="y\n" * 20)
+                result = CliRunner().invoke(main.app, list(words), input="y\n" * 20)
             if result.exception is not None and not isinstance(result.exception, SystemExit):
                 trace = _where(result.exception)
+            elif "internal error" in result.stderr or any(isinstance(e, Hang) for e in ended):
+                trace = _where(ended[-1])
         except BaseException as error:
             trace = _where(error)
         finally:
@@ -201,8 +214,6 @@ class Campaign:
 
 def _where(error: BaseException) -> str:
     """Return an error's name and the last line of tilth that it passed."""
-    if isinstance(error, SystemExit) and error.__context__ is not None:
-        error = error.__context__
     frames = [one for one in traceback.extract_tb(error.__traceback__) if "tilth/" in one.filename]
     place = f"{frames[-1].filename.split('tilth/')[-1]}:{frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}: {str(error)[:160]!r} at {place}"
@@ -210,8 +221,8 @@ def _where(error: BaseException) -> str:
 
 def _wrong_line(stderr: str, names: Sequence[str]) -> tuple[str, str] | None:
     """Say what is wrong with what a failed command prints: one line that names the place."""
-    if "internal error" in stderr:
-        return "traceback", stderr.strip()[-300:]
+    if "error: not enough memory" in stderr:
+        return "memory", ""
     if "Traceback (most recent" in stderr:
         return "traceback", stderr.strip()[-300:]
     lines = stderr.rstrip("\n").split("\n")
