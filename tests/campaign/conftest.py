@@ -20,14 +20,8 @@ COUNTS = ("cases", "refused", "worked", "traceback", "hang", "wrongly accepted",
 @pytest.fixture(scope="session")
 def _whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
     folder = tmp_path_factory.mktemp("campaign")
-    import os
-
-    if os.environ.get("CAMPAIGN_WORLD"):
-        world = Path(os.environ["CAMPAIGN_WORLD"])
-    else:
-        world = make_world(folder / "world")
-    if not (world / "bad").exists():
-        make_files(world / "bad", folder / MARK)
+    world = make_world(folder / "world")
+    make_files(world / "bad", folder / MARK)
     campaign = Campaign(world, folder / "cases")
     yield campaign
     campaign.stacks.close()
