@@ -93,7 +93,7 @@ def test_labels_may_counter_each_other() -> None:
     ("spec", "message"),
     [
         ([], "a task spec is an object with task_name and labels"),
-        (changed(["task_name"], "a b"), "task_name is 'a b': use letters, digits"),
+        (changed(["task_name"], "a b"), "task_name is 'a b': use up to 500 letters, digits"),
         (changed(["task_name"], None), "task_name is None"),
         (changed(["extra"], 1), "unknown field 'extra'"),
         (changed(["labels"], {}), "labels is missing or empty"),
@@ -160,6 +160,30 @@ def test_a_broken_rule_is_named_with_its_label(spec: Any, message: str, tmp_path
         ("t.yaml", b"task_name: [x\nlabels: {", "t.yaml:2: not YAML"),
         ("t.yaml", b"labels: {yes: {}}\ntask_name: x", "label True is no text: write it in quot"),
         ("t.json", b'{"task_name": "\xff"}', "t.json: not UTF-8 at byte 15"),
+        ("t.yaml", b"task_name: 2020-13-45", "t.yaml: labels is missing"),
+        ("t.yaml", b"task_name: !!timestamp nope", "t.yaml: a value cannot be read"),
+        ("t.yaml", b"task_name: !!int abc", "t.yaml: a value cannot be read: invalid literal"),
+        ("t.yaml", b"task_name: !!bool maybe", "t.yaml: a value cannot be read: 'maybe'"),
+        ("t.yaml", b"task_name: !!bool {a: b}", "t.yaml:1: not YAML: expected a scalar"),
+        ("t.yaml", b"task_name: " + b"9" * 5000, "a value cannot be read: Exceeds the limit"),
+        ("t.json", b'{"task_name": %s}' % (b"9" * 5000), "value cannot be read: Exceeds the limit"),
+        ("t.yaml", b"task_name: 0x" + b"f" * 9000, "t.yaml: task_name is 0xffff"),
+        (
+            "t.yaml",
+            b"task_name: t\nlabels: {0x%s: {}}" % (b"f" * 9000),
+            "0xf... is longer than 200",
+        ),
+        ("t.yaml", b"task_name: t\nlabels: {%s: {}}" % (b"n" * 900), "n... is longer than 500"),
+        ("t.yaml", b"task_name: " + b"n" * 501, "task_name is 'nnn"),
+        ("t.yaml", b"labels: " + b"[" * 5000, "t.yaml: nested too deep"),
+        ("t.json", b'{"labels": ' + b"[" * 500_000, "t.json: nested too deep"),
+        ("t.yaml", b"task_name: t\nlabels: {.inf: {}}", "label inf is no text: write it in"),
+        ("t.json", b'{"task_name": "t", "labels": {"\\ud800": {}}}', "name is printable text"),
+        (
+            "t.json",
+            b'{"task_name": "t", "labels": {"a": {"instruction": "\\udc00 \\""}}}',
+            "label 'a': the instruction holds half a character",
+        ),
     ],
 )
 def test_a_broken_file_is_named_with_its_line(
@@ -168,6 +192,60 @@ def test_a_broken_file_is_named_with_its_line(
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=message.replace("(", r"\(")):
         load_task(tmp_path / name)
+
+
+BOMB = "".join(
+    f"{letter}: &{letter} [{', '.join([f'*{before}'] * 9)}]\n"
+    for before, letter in zip("abcdefghijk", "bcdefghijkl", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("task_name: *l\nlabels: {}\n", "unknown field 'a'"),
+        ("counter_labels: *l\nlabels: *l\n", "unknown field 'a'"),
+    ],
+)
+def test_aliases_that_would_unfold_for_ever_are_not_unfolded(
+    tmp_path: Path, content: str, message: str
+) -> None:
+    (tmp_path / "t.yaml").write_text("a: &a [x]\n" + BOMB + content)
+    with pytest.raises(InputError, match=message):
+        load_task(tmp_path / "t.yaml")
+
+
+@pytest.mark.parametrize("place", ["task_name", "counter_labels", "instruction", "label"])
+def test_no_value_of_a_task_is_unfolded(tmp_path: Path, place: str) -> None:
+    bomb: list[Any] = ["x"]
+    for _ in range(40):
+        bomb = [bomb] * 9
+    spec = copy.deepcopy(PAIR)
+    if place == "task_name":
+        spec["task_name"] = bomb
+    elif place == "label":
+        spec["labels"]["same"] = bomb
+    else:
+        spec["labels"]["same"][place] = [bomb] if place == "counter_labels" else bomb
+    with pytest.raises(InputError) as error:
+        load_task(spec)
+    assert len(str(error.value)) < 200
+
+
+@pytest.mark.parametrize(
+    "name", ["\u0645\u06cc\u200c\u062e", "\U0001f468\u200d\U0001f469\u200d\U0001f467"]
+)
+def test_labels_may_hold_the_joiners_of_persian_and_of_emoji(name: str) -> None:
+    task = load_task({"task_name": "x", "labels": {name: {"instruction": '"'}}})
+    assert [label.name for label in task.labels] == [name]
+
+
+def test_dates_are_names(tmp_path: Path) -> None:
+    (tmp_path / "t.yaml").write_text(
+        "task_name: 2020-01-31\nlabels: {2020-02-30: {instruction: '\"'}}"
+    )
+    task = load_task(tmp_path / "t.yaml")
+    assert (task.name, task.labels[0].name) == ("2020-01-31", "2020-02-30")
 
 
 def test_an_unknown_task_lists_those_there_are() -> None:

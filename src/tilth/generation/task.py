@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -17,6 +18,9 @@ from tilth.errors import InputError
 
 INPUT = "<X1>"
 _NAME = re.compile(r"[A-Za-z0-9\-_.]+")
+_LONGEST_NAME = 500
+_HALF = re.compile("[\ud800-\udfff]")
+_JOINERS = re.compile("[\u200c\u200d]")  # of Persian words and of emoji
 _SHIPPED = files("tilth.generation").joinpath("tasks")
 
 
@@ -160,6 +164,11 @@ def _read(path: Path) -> Any:
         line = f":{mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "not YAML"
         raise InputError(f"{path}{line}: not YAML: {problem}") from None
+    except RecursionError:
+        raise InputError(f"{path}: nested too deep: a spec has four levels") from None
+    except Exception as error:  # whatever a tag or a number makes of its text
+        said = " ".join(str(error).split())
+        raise InputError(f"{path}: a value cannot be read: {said:.200}") from None
 
 
 class _KeyTwiceError(Exception):
@@ -168,6 +177,12 @@ class _KeyTwiceError(Exception):
 
 class _UniqueKeys(yaml.SafeLoader):
     """Refuses a key that stands twice in one mapping, of which YAML would keep the last."""
+
+    # A name such as 2020-01-31 is text, no date.
+    yaml_implicit_resolvers = {  # noqa: RUF012
+        first: [(tag, form) for tag, form in forms if tag != "tag:yaml.org,2002:timestamp"]
+        for first, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
@@ -194,27 +209,25 @@ def _check(spec: Any, where: str) -> Task:
     """Turn a spec into a task, naming the label and the rule that is broken."""
     if not isinstance(spec, Mapping):
         raise InputError(f"{where}: a task spec is an object with task_name and labels")
-    unknown = sorted(set(map(str, spec)) - {"task_name", "labels"})
-    if unknown:
-        raise InputError(f"{where}: unknown field {unknown[0]!r}: use task_name and labels")
+    _check_fields(where, spec, ("task_name", "labels"))
     name = spec.get("task_name")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InputError(f"{where}: task_name is {name!r}: use letters, digits, '-', '_', '.' only")
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
+        raise InputError(
+            f"{where}: task_name is {_shown(name)[:80]}: use up to {_LONGEST_NAME} letters, "
+            "digits, '-', '_', '.' only"
+        )
     labels = spec.get("labels")
     if not isinstance(labels, Mapping) or not labels:
         raise InputError(f"{where}: labels is missing or empty: give at least one label")
-    for label in labels:
-        if isinstance(label, bool) or label is None:
-            raise InputError(f"{where}: label {label!r} is no text: write it in quotation marks")
-    known = [str(label) for label in labels]
+    known = [_name(f"{where}: label", label) for label in labels]
     if len(set(known)) < len(known):
         raise InputError(f"{where}: two labels have the same name")
     numbers = [as_number(label) for label in known]
     if None not in numbers and len(set(numbers)) < len(numbers):
         raise InputError(f"{where}: two of the labels {', '.join(known)} are the same number")
     checked = tuple(
-        _check_label(f"{where}: label {str(label)!r}", str(label), entry, known)
-        for label, entry in labels.items()
+        _check_label(f"{where}: label {label!r}", label, entry, known)
+        for label, entry in zip(known, labels.values(), strict=True)
     )
     kinds = {label.name: INPUT in label.instruction for label in checked}
     if len(set(kinds.values())) > 1:
@@ -227,18 +240,19 @@ def _check(spec: Any, where: str) -> Task:
 
 
 def _check_label(where: str, name: str, entry: Any, known: list[str]) -> Label:
-    if not name or not name.isprintable():
+    if not name or not _JOINERS.sub("", name).isprintable():
         raise InputError(f"{where}: a label's name is printable text")
     if not isinstance(entry, Mapping):
         raise InputError(f"{where}: must be an object with instruction and counter_labels")
-    unknown = sorted(set(map(str, entry)) - {"instruction", "counter_labels"})
-    if unknown:
-        raise InputError(
-            f"{where}: unknown field {unknown[0]!r}: use instruction and counter_labels"
-        )
+    _check_fields(where, entry, ("instruction", "counter_labels"))
     instruction = entry.get("instruction")
     if not isinstance(instruction, str):
         raise InputError(f"{where}: instruction is missing or no text")
+    if _HALF.search(instruction):
+        raise InputError(
+            f"{where}: the instruction holds half a character (a lone surrogate): write the "
+            "character itself"
+        )
     if not instruction.endswith('"'):
         raise InputError(
             f"{where}: the instruction must end with an opening quotation mark, "
@@ -249,7 +263,7 @@ def _check_label(where: str, name: str, entry: Any, known: list[str]) -> Label:
     counters = entry.get("counter_labels") or []
     if not isinstance(counters, list):
         raise InputError(f"{where}: counter_labels must be a list of label names")
-    counters = [str(counter) for counter in counters]
+    counters = [_name(f"{where}: counter label", counter) for counter in counters]
     for counter in counters:
         if counter == name:
             raise InputError(f"{where}: a label cannot counter itself")
@@ -260,3 +274,31 @@ def _check_label(where: str, name: str, entry: Any, known: list[str]) -> Label:
     if len(set(counters)) < len(counters):
         raise InputError(f"{where}: a counter label is named twice")
     return Label(name, instruction, tuple(counters))
+
+
+def _check_fields(where: str, entry: Mapping[Any, Any], known: Sequence[str]) -> None:
+    unknown = [field for field in entry if field not in known]
+    if unknown:
+        raise InputError(f"{where}: unknown field {_shown(unknown[0])}: use {' and '.join(known)}")
+
+
+def _name(where: str, value: Any) -> str:
+    """Return a label's name: a text, or a number as it is written."""
+    is_name = isinstance(value, (str, int, float)) and not isinstance(value, bool)
+    if not is_name or (isinstance(value, float) and not math.isfinite(value)):
+        raise InputError(f"{where} {_shown(value)} is no text: write it in quotation marks")
+    shown = _shown(value)
+    if len(shown) > _LONGEST_NAME:
+        raise InputError(f"{where} {shown[:40]}... is longer than {_LONGEST_NAME} characters")
+    return str(value)
+
+
+def _shown(value: Any) -> str:
+    """Return what a message shows of a value.
+
+    Of a list or an object, which aliases can make endless, that is its kind alone.
+    """
+    if isinstance(value, (list, tuple, dict, set)):
+        return f"a {type(value).__name__}"
+    # Python writes no number of more than some thousand digits in decimal.
+    return hex(value) if isinstance(value, int) and abs(value) >= 10**1000 else repr(value)
