@@ -170,8 +170,8 @@ def test_a_broken_rule_is_named_with_its_label(spec: Any, message: str, tmp_path
         ("t.yaml", b"task_name: 0x" + b"f" * 9000, "t.yaml: task_name is 0xffff"),
         (
             "t.yaml",
-            b"task_name: t\nlabels: {0x%s: {}}" % (b"f" * 9000),
-            "0xf... is longer than 200",
+            b"task_name: t\nlabels: {0x%s: {}}" % (b"f" * 900),
+            "f... is longer than 500",
         ),
         ("t.yaml", b"task_name: t\nlabels: {%s: {}}" % (b"n" * 900), "n... is longer than 500"),
         ("t.yaml", b"task_name: " + b"n" * 501, "task_name is 'nnn"),
@@ -232,9 +232,7 @@ def test_no_value_of_a_task_is_unfolded(tmp_path: Path, place: str) -> None:
     assert len(str(error.value)) < 200
 
 
-@pytest.mark.parametrize(
-    "name", ["\u0645\u06cc\u200c\u062e", "\U0001f468\u200d\U0001f469\u200d\U0001f467"]
-)
+@pytest.mark.parametrize("name", ["\u0645\u06cc\u200c\u062e", "\U0001f468\u200d\U0001f469"])
 def test_labels_may_hold_the_joiners_of_persian_and_of_emoji(name: str) -> None:
     task = load_task({"task_name": "x", "labels": {name: {"instruction": '"'}}})
     assert [label.name for label in task.labels] == [name]
