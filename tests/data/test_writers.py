@@ -106,6 +106,17 @@ def test_a_set_that_was_about_to_be_replaced_is_put_back(tmp_path: Path) -> None
     assert [item.name for item in tmp_path.iterdir()] == ["set"]
 
 
+def test_what_a_link_leads_to_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "set").symlink_to(tmp_path / "far")
+    for text in ("old", "new"):
+        with DatasetWriter(tmp_path / "set") as writer:
+            writer.write(table(text))
+    assert (tmp_path / "set").is_symlink()
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["far", "set"]
+    assert pq.read_table(tmp_path / "far" / "data" / "train.parquet")["text"].to_pylist() == ["new"]
+
+
 def test_foreign_files_are_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(InputError, match=r"holds 'thesis.tex', which is no part of a data set"):

@@ -10,7 +10,7 @@ import pytest
 from datasets import Dataset, load_dataset
 
 from tilth.data import DatasetWriter, load_folder, read_rows
-from tilth.errors import InputError
+from tilth.errors import InputError, TilthError
 from tilth.recipes.curating import curate_folder
 
 
@@ -135,9 +135,21 @@ def test_foreign_files_are_never_removed(file: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("out", ["", "dataset"])
 def test_the_source_is_never_replaced(run: Path, out: str) -> None:
-    with pytest.raises(InputError, match="holds the source itself"):
+    with pytest.raises(InputError, match=r"holds .* itself: choose another"):
         curate_folder(str(run), run / out, overwrite=True)
     assert len(read_rows(run)) == 240
+
+
+def test_a_place_among_the_files_that_are_read_is_refused(file: Path) -> None:
+    with pytest.raises(InputError, match=r"lies in .*, which is read: choose another --out"):
+        curate_folder(str(file.parent), file.parent / "out")
+
+
+def test_a_link_to_itself_as_out_is_one_line(file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.symlink_to(out)
+    with pytest.raises(TilthError, match="out: is no folder: choose another --out"):
+        curate_folder(str(file), out)
 
 
 def test_another_run_is_never_replaced(file: Path, run: Path) -> None:

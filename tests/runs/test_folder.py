@@ -20,7 +20,7 @@ import pytest
 
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, write_whole
-from tilth.runs import Progress, Run, RunLocked, RunMismatch, complete
+from tilth.runs import Progress, Run, RunLocked, RunMismatch, complete, refuse_inside
 from tilth.runs.asked import versions
 
 
@@ -93,6 +93,37 @@ def test_a_folder_of_other_things_is_refused_even_with_overwrite(tmp_path: Path)
         with pytest.raises(InputError, match=r"holds 'thesis.tex' and is no run"):
             open_run(tmp_path, overwrite=overwrite)
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
+
+
+def test_a_run_may_neither_hold_what_is_read_nor_lie_in_it(tmp_path: Path) -> None:
+    texts, model, file = tmp_path / "texts", tmp_path / "model", tmp_path / "texts" / "a.txt"
+    for folder in (texts, model):
+        folder.mkdir()
+    file.touch()
+    for out, source in ((texts, texts), (tmp_path, file), (texts, file)):
+        for how in ({"named": [str(source)]}, {"named": [str(tmp_path / "x"), None, str(source)]}):
+            with pytest.raises(InputError, match=f"{out} holds {source} itself"):
+                refuse_inside(out, **how)
+        with pytest.raises(InputError, match=f"{out} holds {source} itself"):
+            refuse_inside(out, None, str(source))
+    with pytest.raises(InputError, match=r"out lies in .*texts, which is read: choose another"):
+        refuse_inside(texts / "a" / "out", str(texts))
+    refuse_inside(model / "out", str(texts), named=[str(model)])
+    (texts / "run.json").touch()  # of a run the data set alone is read
+    refuse_inside(texts / "out", str(texts))
+
+
+def test_a_link_to_itself_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "link")
+    refuse_inside(tmp_path / "link", str(tmp_path / "link"))
+    with pytest.raises(TilthError, match=r"a file stands where a folder is needed|in a circle"):
+        open_run(tmp_path / "link")
+
+
+def test_a_name_that_is_too_long_is_one_line(tmp_path: Path) -> None:
+    refuse_inside(tmp_path / ("x" * 300), "y" * 300)
+    with pytest.raises(TilthError, match="the name is too long: choose a shorter --out"):
+        open_run(tmp_path / ("x" * 300))
 
 
 def test_a_fact_is_chosen_once(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def build_bank(
         },
         fingerprints={"encoder": text_encoder.fingerprint},
         parts=0,
-        outputs=(MANIFEST, CODEC, SHARDS, ADDING, FOLDER),
+        outputs=(MANIFEST, CODEC, SHARDS, ADDING, FOLDER, "encoder"),
         overwrite=overwrite or _is_empty(path),
     )
     with run:

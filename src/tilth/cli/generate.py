@@ -98,7 +98,9 @@ def generate(
     from tilth.generation.dataset import run_generate
     from tilth.generation.order import Order
     from tilth.models import load_lm
+    from tilth.runs import refuse_inside
 
+    refuse_inside(out, inputs)
     texts = None
     if inputs is not None:
         texts = list(read_texts(inputs, column=column, split=split)["text"])

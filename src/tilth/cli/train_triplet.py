@@ -61,7 +61,7 @@ def triplet(
     from tilth.encoders.triplet import learned, train_triplet
     from tilth.runs import refuse_inside
 
-    refuse_inside(out, *sources, base)
+    refuse_inside(out, *sources, named=[base])
     train_triplet(
         sources,
         base,

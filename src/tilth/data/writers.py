@@ -55,7 +55,7 @@ class DatasetWriter:
     """
 
     def __init__(self, folder: str | Path, features: dict[str, Features] | None = None) -> None:
-        self.folder = Path(folder)
+        self.folder = Path(os.path.realpath(folder))  # of a link, what it leads to is replaced
         self._features = features or {}
         self._making: Path | None = None
         self._card_file: BinaryIO | None = None  # its lock says that the writer is alive
@@ -84,6 +84,8 @@ class DatasetWriter:
 
     def __enter__(self) -> DatasetWriter:
         """Begin the hidden folder; clear away what a killed writer left."""
+        if os.path.lexists(self.folder) and not self.folder.is_dir():
+            raise InputError(f"{self.folder}: is no folder: choose another --out")
         if self.folder.is_dir():
             others = sorted(p.name for p in self.folder.iterdir() if not _is_own(p))
             if others:

@@ -87,7 +87,8 @@ def train_rewriter(
     if out is None:
         raise InputError("no run folder is given: say with out where the model goes")
     refuse_several(device)
-    refuse_inside(Path(out), *(str(one) for one in (corpus, base) if isinstance(one, (str, Path))))
+    named = [str(one) if isinstance(one, (str, Path)) else None for one in (corpus, base)]
+    refuse_inside(Path(out), named[0], named=named[1:])
     parts = read_corpus(corpus)
     seq2seq = load_seq2seq(base, device=device, precision="float32")
     run = Run.open(

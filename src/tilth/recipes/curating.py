@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from tilth.data.drops import REASONS
 from tilth.data.sampled import SAMPLED
 from tilth.data.sources import Hub, Stored, locate
 from tilth.errors import InputError
+from tilth.runs import refuse_inside
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -58,8 +60,9 @@ def curate_folder(
         InputError: a setting, the source or the folder is wrong.
         TilthError: the disk is full, or the folder cannot be written.
     """
-    folder = _place(source, out)
-    _check_place(source, folder, overwrite=overwrite)
+    found = locate(source)
+    folder = _place(source, found) if out is None else out
+    _check_place(source, found, folder, overwrite=overwrite)
     asked: dict[str, Any] = {
         "smoothing": smoothing,
         "sampled_pairs": sampled_pairs,
@@ -88,11 +91,8 @@ def curate_folder(
     return folder, curated.counts
 
 
-def _place(source: str, out: Path | None) -> Path:
-    """Return where the set goes."""
-    found = locate(source)
-    if out is not None:
-        return out
+def _place(source: str, found: list[Path] | Stored | Hub) -> Path:
+    """Return where the set goes by default."""
     if isinstance(found, Hub):
         raise InputError(f"{source} is a data set of the hub: say with --out where the result goes")
     path = Path(source)
@@ -100,19 +100,22 @@ def _place(source: str, out: Path | None) -> Path:
         of_run = path.name == "dataset" and (path.parent / "run.json").is_file()
         return (path.parent if of_run else path) / "curated"
     # Beside plain files, not among them: there the next reading would take it for one of them.
-    resolved = path.resolve()
+    resolved = Path(os.path.realpath(path))
     return (
         path.parent / f"{resolved.name.split('.')[0] if path.is_file() else resolved.name}-curated"
     )
 
 
-def _check_place(source: str, folder: Path, *, overwrite: bool) -> None:
+def _check_place(
+    source: str, found: list[Path] | Stored | Hub, folder: Path, *, overwrite: bool
+) -> None:
     """Refuse a folder that holds the source or what is not ours to replace."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: choose another --out")
-    path, place = Path(source).resolve(), folder.resolve()
-    if path.exists() and place in (path, path / "dataset", path / "data", *path.parents):
-        raise InputError(f"{folder} holds the source itself: choose another --out")
+    if isinstance(found, Stored):  # its own files alone are read
+        refuse_inside(folder, named=(str(found.path / "data"), str(found.path), source))
+    elif isinstance(found, list):
+        refuse_inside(folder, source)
     if (folder / "run.json").exists():
         raise InputError(f"{folder} holds a run: choose another --out")
     if overwrite or not folder.is_dir() or not any(folder.iterdir()) or _is_curated(folder):

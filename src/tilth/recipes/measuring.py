@@ -169,7 +169,7 @@ def run_evaluation(
     source = training if training is not None else pairs_of(name)
     check_options(protocol, drop_overlap, source, bootstrap, seed)
     if out is not None:
-        refuse_inside(out, name, data, training)
+        refuse_inside(out, training, named=(name, data))
     found = read_sets(data, sets)
     check_sets(found, protocol)
     encoder = open_encoder(name, found, pooling=pooling, device=device)

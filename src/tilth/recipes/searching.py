@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -192,7 +193,7 @@ def search_to_run(
         InputError: a query or a filter is wrong, or `out` holds something else.
         TilthError: a file of the bank is damaged, or the disk is full.
     """
-    if bank.path.resolve() in out.resolve().parents:
+    if Path(os.path.realpath(bank.path)) in Path(os.path.realpath(out)).parents:
         raise InputError(f"{out}: lies in the bank's own folder: choose another --out")
     refuse_inside(out, str(bank.path), wanted.queries, wanted.task, *filters.without)
     read, excluded = _read(wanted), _excluded(filters)

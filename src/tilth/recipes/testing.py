@@ -95,7 +95,7 @@ def run_test(
     check_resamples(bootstrap, seed)
     names = [name] if against is None else [name, against]
     if out is not None:
-        refuse_inside(out, data, *names)
+        refuse_inside(out, data, named=names)
     models = [load_classifier(one, device=device) for one in names]
     gold = []
     for model in models:

@@ -84,7 +84,7 @@ def train_and_measure(
     """
     if drop_overlap and sts is None:
         raise InputError("drop-overlap needs the sets: say with --sts where they lie")
-    refuse_inside(out, source, base, sts)
+    refuse_inside(out, source, named=(base, sts))
     found = read_sets(sts) if sts is not None else []
     check_sets(found, "all")
     parts = read_pairs(source, seed=training.get("seed", 0))

@@ -486,18 +486,24 @@ def refuse_foreign(path: Path) -> None:
         )
 
 
-def refuse_inside(out: Path, *inputs: str | None) -> None:
-    """Refuse a run folder that is, or holds, what is read: --overwrite would remove it.
+def refuse_inside(out: Path, *sources: str | None, named: Sequence[str | None] = ()) -> None:
+    """Refuse a run folder that holds what is read, or that would be read as a part of it.
+
+    Args:
+        out: the run folder.
+        sources: read as a whole, every file of a folder: `out` may not lie in one, unless it is
+            a run, of which the data set alone is read.
+        named: models and folders of which files are read by name: `out` may lie in one.
 
     Raises:
         InputError: it does.
     """
-    place = out.resolve()
-    for name in inputs:
-        path = Path(name).expanduser() if name is not None else None
-        if (
-            path is not None
-            and path.exists()
-            and place in (path.resolve(), *path.resolve().parents)
-        ):
+    place = Path(os.path.realpath(out))  # of a link to itself, too
+    for name in (*sources, *named):
+        path = Path(os.path.realpath(os.path.expanduser(name))) if name is not None else None
+        if path is None or not os.path.exists(path):
+            continue
+        if place in (path, *path.parents):
             raise InputError(f"{out} holds {name} itself: choose another --out")
+        if path in place.parents and name in sources and not os.path.exists(path / "run.json"):
+            raise InputError(f"{out} lies in {name}, which is read: choose another --out")

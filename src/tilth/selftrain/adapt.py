@@ -80,7 +80,7 @@ def adapt(
         raise InputError("no run folder is given: say with out where the model goes")
     refuse_several(device)
     named = isinstance(texts, str | Path)
-    refuse_inside(Path(out), base, *([str(texts)] if named else []))
+    refuse_inside(Path(out), str(texts) if named else None, named=[base])
     read = _texts(texts, column)
     lm = load_masked(base, seed=asked.seed, device=device)
     run = Run.open(

@@ -155,7 +155,7 @@ def _train(
     sources = {"train": train, "validation": validation, "labelled": labelled}
     names = {key: _name(one) for key, one in sources.items() if isinstance(one, str | Path)}
     if out is not None:
-        refuse_inside(Path(out), base, *names.values())
+        refuse_inside(Path(out), *names.values(), named=[base])
     rows, chosen = read_to_train(
         train, validation, labelled, columns, tags=tags, hard=loss == "hard", labels=labels,
         seed=settings.seed, labelled_share=labelled_share,
