@@ -652,6 +652,18 @@ def test_a_full_disk_is_said_and_the_same_command_goes_on(tmp_path: Path, parts:
     assert content(bank.path) == content(make(tmp_path / "calm", sources).path)
 
 
+def test_a_full_disk_is_no_reason_to_read_all_parts_again(
+    tmp_path: Path, parts: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise TilthError("the disk is full")
+
+    monkeypatch.setattr(build, "find_duplicates", full)
+    monkeypatch.setattr(build, "remove_damaged", lambda paths: pytest.fail("parts are read"))
+    with pytest.raises(TilthError, match="the disk is full"):
+        make(tmp_path / "bank", three(tmp_path))
+
+
 def test_progress_is_shown_unless_quiet(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,7 +13,12 @@ from hypothesis import strategies as st
 
 from tilth.bank import duplicates
 from tilth.bank.documents import Block
-from tilth.bank.duplicates import EXACT_DUPLICATE, NEAR_DUPLICATE, find_duplicates
+from tilth.bank.duplicates import (
+    EXACT_DUPLICATE,
+    NEAR_DUPLICATE,
+    DamagedPart,
+    find_duplicates,
+)
 from tilth.bank.likeness import NEAR, SIMILARITY, likenesses, near_keys
 from tilth.bank.text import SCHEMA, Rules, sentences_of
 from tilth.data.plain import exact_keys, plain
@@ -168,7 +174,7 @@ def test_no_parts_and_parts_without_rows(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_parquet(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"no")
-    with pytest.raises(InputError, match=r"a\.parquet: no readable Parquet"):
+    with pytest.raises(DamagedPart, match=r"a\.parquet: no readable Parquet"):
         find_duplicates([tmp_path / "a.parquet"], folder=tmp_path / "out")
 
 
@@ -192,8 +198,35 @@ def test_options_are_checked_at_the_door(tmp_path: Path, options: dict, said: st
 def test_what_the_engine_cannot_do_is_one_line(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", ["One of it."])
     pq.write_table(pq.read_table(path).drop_columns(["exact"]), path)
-    with pytest.raises(TilthError, match=r"out: .*exact"):
+    with pytest.raises(DamagedPart, match=r"out: .*exact"):
         find_duplicates([path], folder=tmp_path / "out")
+    assert not (tmp_path / "out" / "spill").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "wanted"),
+    [
+        (RuntimeError, "Query interrupted", KeyboardInterrupt),
+        (duckdb.InterruptException, "INTERRUPT Error: Interrupted!", KeyboardInterrupt),
+        (duckdb.TransactionException, "Failed to commit: Could not write file", TilthError),
+        (duckdb.OutOfMemoryException, "Out of Memory Error: failed to pin block", TilthError),
+        (duckdb.InvalidInputException, "ZSTD Decompression failure", DamagedPart),
+    ],
+)
+def test_what_stops_the_engine(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[Exception],
+    said: str,
+    wanted: type[BaseException],
+) -> None:
+    def stop(*_: object) -> None:
+        raise kind(said)
+
+    monkeypatch.setattr(duplicates, "_mark_exact", stop)
+    with pytest.raises(wanted) as caught:
+        drops(tmp_path, ["One of it."])
+    assert caught.type is wanted
     assert not (tmp_path / "out" / "spill").exists()
 
 

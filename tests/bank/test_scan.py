@@ -6,10 +6,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba.core.dispatcher import Dispatcher
+from numba.core.extending import _Intrinsic  # type: ignore[attr-defined]
 
 from tilth.bank import scan
 from tilth.bank.codes import LANES
 from tilth.bank.scan import TILE, gather, rescore_int8
+
+
+def test_cached_functions_use_compiled_code_of_their_own_file_alone() -> None:
+    """Numba compiles a cached function again when its file changes, and looks at no other file."""
+    compiled = [item for item in vars(scan).values() if isinstance(item, Dispatcher | _Intrinsic)]
+    assert len(compiled) == 9
+    assert {item.__module__ for item in compiled} == {scan.__name__}
+
 
 Kept = tuple[np.ndarray, np.ndarray, np.ndarray]
 

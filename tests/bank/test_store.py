@@ -20,6 +20,7 @@ from tilth.bank.store import (
     TEXT_FILE,
     Manifest,
     Shard,
+    _put_array,
     disk_use,
     open_shards,
     read_manifest,
@@ -28,6 +29,7 @@ from tilth.bank.store import (
     write_shard,
 )  # fmt: skip
 from tilth.errors import InputError, TilthError
+from tilth.files import disk_errors
 
 MANIFESTS = Manifest(
     "starter", "0f" * 8, 4, "compact", {"min_chars": 3}, False, 16, 32, "cc", ("ä.txt",),
@@ -216,6 +218,21 @@ def test_a_shard_is_there_whole_or_not_at_all(
         with pytest.raises(TilthError, match="the disk is full"):
             write_shard(tmp_path, "0000-00001", "of this", table, codes)
     assert [item.name for item in tmp_path.iterdir()] == ["0000-00000"]
+
+
+def test_arrays_are_those_of_numpy_and_a_full_disk_has_its_number(tmp_path: Path) -> None:
+    """`np.save` says of a full disk only "400000 requested and 0 written"."""
+    array = np.arange(100_000, dtype=np.float32).reshape(-1, 2)
+    with open(tmp_path / "a.npy", "wb") as file:
+        _put_array(file, array)
+    np.save(tmp_path / "b.npy", array)
+    assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
+    with (
+        pytest.raises(TilthError, match="the disk is full"),
+        disk_errors(tmp_path),
+        open("/dev/full", "wb", buffering=0) as full,
+    ):
+        _put_array(full, array)
 
 
 def full_disk(handle: int) -> None:

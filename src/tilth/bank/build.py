@@ -21,7 +21,7 @@ from tilth.bank.bank import Bank
 from tilth.bank.cleaning import Rules
 from tilth.bank.codes import Format, fit_codec
 from tilth.bank.documents import Source, find_sources
-from tilth.bank.duplicates import find_duplicates
+from tilth.bank.duplicates import DamagedPart, find_duplicates
 from tilth.bank.encode import STARTER, TextEncoder
 from tilth.bank.index import FOLDER
 from tilth.bank.parts import ADDING, Work, make_known, make_parts, remove_damaged
@@ -36,7 +36,7 @@ from tilth.bank.store import (
     write_manifest,
 )
 from tilth.bank.workers import end_processes
-from tilth.errors import InputError, TilthError
+from tilth.errors import InputError
 from tilth.files import TEMPORARY, disk_errors, write_whole
 from tilth.limits import CORES, FORMAT, SEED, SHARD_MEGABYTES
 from tilth.runs import Run, RunMismatch
@@ -325,7 +325,7 @@ def _extend(
             paths, known=known, known_texts=None if bank is None else bank.texts, near=work.near,
             folder=work.bank / ADDING / "duplicates", threads=work.workers,
         )  # fmt: skip
-    except TilthError:
+    except DamagedPart:
         remove_damaged(paths)
         raise
     if bank is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -26,11 +27,17 @@ REASONS = ("", EXACT_DUPLICATE, NEAR_DUPLICATE)
 _EXACT, _NEAR = 1, 2
 _MARKS = "duplicates.u8"
 _SPILL = "spill"
+# DuckDB's words where its own files cannot be written.
+_CANNOT_WRITE = re.compile(r"(?i)could not write|no space left")
 _SIZE = re.compile(r"[1-9]\d*(\.\d+)? ?[KMGT]i?B")
 _ROWS_AT_ONCE = 100_000
 # Sentences that share a key without being alike, such as boilerplate with varying halves, are not
 # compared each with each: a group has at most so many first sentences that others are held against.
 _LEADERS = 4
+
+
+class DamagedPart(TilthError):  # noqa: N818 - named for what it is
+    """A part cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +96,8 @@ def find_duplicates(
         threads: how many of the machine DuckDB may use.
 
     Raises:
-        InputError: a file is no Parquet file, or an option is wrong.
+        DamagedPart: a file is no Parquet file.
+        InputError: an option is wrong.
         TilthError: the disk is full.
     """
     if not _SIZE.fullmatch(memory):
@@ -117,8 +125,20 @@ def find_duplicates(
                 _mark_exact(engine, marks, new)
                 for key in NEAR if near else ():
                     _mark_near(engine, key, marks, new, known_texts)
+    except duckdb.InterruptException as error:
+        raise KeyboardInterrupt from error
+    except RuntimeError as error:  # also so, by the moment
+        if "interrupted" in str(error).lower():
+            raise KeyboardInterrupt from error
+        raise
     except duckdb.Error as error:
-        raise TilthError(f"{folder}: {str(error).splitlines()[0]}") from error
+        line = str(error).splitlines()[0]
+        if isinstance(error, duckdb.OutOfMemoryException) or _CANNOT_WRITE.search(line):
+            raise TilthError(
+                f"{folder}: no disk space or memory is left to look for duplicates ({line}): free "
+                "some and run the same command again"
+            ) from error
+        raise DamagedPart(f"{folder}: {line}: run the same command again") from error
     finally:
         shutil.rmtree(spill, ignore_errors=True)
     counts = np.bincount(marks, minlength=len(REASONS)).tolist()
@@ -136,13 +156,15 @@ def _rows_of(file: Path) -> int:
         return int(pq.read_metadata(file).num_rows)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
-        raise InputError(f"{file}: no readable Parquet ({reason}): make it again") from error
+        raise DamagedPart(f"{file}: no readable Parquet ({reason}): make it again") from error
 
 
 def _new_marks(path: Path, rows: int) -> NDArray[np.uint8]:
     if not rows:
         return np.zeros(0, np.uint8)
-    return np.memmap(path, np.uint8, "w+", shape=(rows,))
+    with open(path, "wb") as file:
+        os.posix_fallocate(file.fileno(), 0, rows)  # or a full disk ends the process
+    return np.memmap(path, np.uint8, "r+", shape=(rows,))
 
 
 def _engine(spill: Path, memory: str, threads: int) -> duckdb.DuckDBPyConnection:

@@ -26,6 +26,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from tilth.bank.codes import Codec, Codes, Format
@@ -168,11 +169,11 @@ def write_shard(folder: Path, name: str, made_of: str, table: pa.Table, codes: C
     temporary, final = folder / f"{TEMPORARY}{os.getpid()}-{name}", folder / name
     writers: dict[str, Callable[[BinaryIO], Any]] = {
         TEXT_FILE: lambda file: _put_arrow(file, table),
-        "codes.npy": lambda file: np.save(file, codes.codes),
-        "scales.npy": lambda file: np.save(file, codes.scales),
+        "codes.npy": lambda file: _put_array(file, codes.codes),
+        "scales.npy": lambda file: _put_array(file, codes.scales),
     }
     if (fine := codes.fine) is not None:
-        writers["fine.npy"] = lambda file: np.save(file, fine)
+        writers["fine.npy"] = lambda file: _put_array(file, fine)
     with disk_errors(final):
         try:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -363,3 +364,10 @@ def disk_use(manifest: Manifest) -> Mapping[str, int]:
 def _put_arrow(file: BinaryIO, table: pa.Table) -> None:
     with pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)
+
+
+def _put_array(file: BinaryIO, array: NDArray[Any]) -> None:
+    """Write what `np.save` writes; that says of a full disk only how many bytes were written."""
+    array = np.ascontiguousarray(array)
+    npy.write_array_header_1_0(file, npy.header_data_from_array_1_0(array))
+    file.write(array.data)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilth.bank import lanes
+from tilth.bank import scan
 from tilth.bank.codes import LANES
 
 BITS = (8, 4, 2)
@@ -16,17 +16,17 @@ BITS = (8, 4, 2)
 
 @numba.njit
 def _of_bytes(codes: Any, one: Any, two: Any) -> Any:
-    return lanes.two_sums_of_bytes(codes, one, two)
+    return scan.two_sums_of_bytes(codes, one, two)
 
 
 @numba.njit
 def _of_fours(codes: Any, one: Any, two: Any) -> Any:
-    return lanes.two_sums_of_fours(codes, one, two)
+    return scan.two_sums_of_fours(codes, one, two)
 
 
 @numba.njit
 def _of_twos(codes: Any, one: Any, two: Any) -> Any:
-    return lanes.two_sums_of_twos(codes, one, two)
+    return scan.two_sums_of_twos(codes, one, two)
 
 
 SUMS = {8: _of_bytes, 4: _of_fours, 2: _of_twos}
