@@ -17,7 +17,7 @@ import gzip
 import itertools
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -379,14 +379,15 @@ def main() -> int:
 def _train_all(data: Path, out: Path, seeds: int) -> None:
     bank = open_bank(data, out)
     print(f"bank: {len(bank):,} sentences", flush=True)
-    for seed, task in itertools.product(range(seeds), TASKS):
-        drawn: Callable[[], Drawn] | Drawn = lambda: draw(task, seed, bank, data, out)  # noqa: B023, E731
-        for name, way in WAYS.items():
+    for seed in range(seeds):
+        drawn: dict[str, Drawn] = {}
+        for (name, way), task in itertools.product(WAYS.items(), TASKS):
             file = out / f"{task}-{seed}-{_slug(name)}.npz"
             if file.is_file():
                 continue
-            drawn = drawn() if callable(drawn) else drawn
-            train(file, drawn, way, seed, measurements=10 if name == FOLLOWED else 1)
+            if task not in drawn:
+                drawn[task] = draw(task, seed, bank, data, out)
+            train(file, drawn[task], way, seed, measurements=10 if name == FOLLOWED else 1)
             print(f"{task} {seed} {name}: {_scores(out, task, seed, name):.1f}", flush=True)
 
 

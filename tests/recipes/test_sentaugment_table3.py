@@ -13,6 +13,7 @@ from tests.tiny import salads, save_encoder, tiny_static, write_lines
 from tilth.errors import InputError
 from tilth.recipes import catalog, sentaugment_table3
 from tilth.recipes.catalog import RECIPES, run_recipe
+from tilth.recipes.selftraining import MEAN, PAPERS_MEAN
 from tilth.recipes.steps import Scale
 from tilth.recipes.table import Table
 from tilth.selftrain.draws import gain, over_draws
@@ -68,15 +69,15 @@ def test_all_ways_stand_beside_the_published_ones(data: Path, tmp_path: Path) ->
     said: list[str] = []
     table = run(data, tmp_path / "out", say=said.append)
     assert said == ["bank", "trec-few-shot", "ncbi-disease-few-shot"]
-    assert table.columns[:3] == ["trec", "ncbi-disease", "mean"]
+    assert table.columns[:3] == ["TREC", "ncbi-disease", MEAN]
     ours = [row for row in table.rows if not row.published]
     assert [row.name for row in ours] == [FINE_TUNED, PAPERS, OURS]
     for row in ours:
-        assert set(row.cells) == {"trec", "ncbi-disease", "mean"}
+        assert set(row.cells) == {"TREC", "ncbi-disease", MEAN}
         for cell in row.cells.values():
             assert len(cell.runs) == 2
             assert 0 <= cell.value <= 100
-    assert [row.cells["mean"].value for row in table.rows if row.published] == [72.0, 75.5]
+    assert [row.cells[PAPERS_MEAN].value for row in table.rows if row.published] == [72.0, 75.5]
     assert [str(row.cells["NER"]) for row in table.rows if row.published] == [
         "49.0 ±1.7", "58.4 ±1.4"
     ]  # fmt: skip
@@ -120,10 +121,10 @@ def test_figures_are_of_draws_and_gains_are_paired(
     Outcomes(monkeypatch, each)
     table = run(data, tmp_path / "out")
     lines = {row.name: row.cells for row in table.rows}
-    assert lines[FINE_TUNED]["trec"].value == 70.0
-    assert lines[FINE_TUNED]["mean"].runs == (50.0, 50.0)
-    assert lines[FINE_TUNED]["mean"].deviation == 0.0
-    assert lines[OURS]["mean"].runs == (53.0, 53.0)
+    assert lines[FINE_TUNED]["TREC"].value == 70.0
+    assert lines[FINE_TUNED][MEAN].runs == (50.0, 50.0)
+    assert lines[FINE_TUNED][MEAN].deviation == 0.0
+    assert lines[OURS][MEAN].runs == (53.0, 53.0)
     note = next(note for note in table.notes if note.startswith(OURS.capitalize()))
     assert "trec +4.0 [-8.7, +16.7]" in note  # t of one degree of freedom: 12.7
     assert "mean of the tasks +3.0 [+3.0, +3.0]" in note

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,20 @@ import pytest
 
 from tests.tiny import WORDS, salads, save_encoder, tiny_static, write_lines
 from tilth.errors import InputError
-from tilth.recipes import ablation, catalog, selftraining
+from tilth.recipes import ablation, catalog, selftraining, sentaugment_table4
 from tilth.recipes.catalog import RECIPES, run_recipe
-from tilth.recipes.selftraining import Outcome, gain, gain_note
-from tilth.recipes.steps import Scale
+from tilth.recipes.selftraining import (
+    Outcome,
+    gain,
+    gain_note,
+    read_tasks,
+    students,
+    weights_of,
+)
+from tilth.recipes.sentaugment_table4 import BALANCED, SA
+from tilth.recipes.steps import Scale, Steps
 from tilth.recipes.table import Table
+from tilth.runs import RunMismatch
 
 TABLES = [f"sentaugment-table{number}" for number in (2, 4, 5, 7, 8)]
 
@@ -85,12 +95,13 @@ def run(name: str, data: Path, out: Path, **more: Any) -> Table:
 @pytest.mark.parametrize("name", TABLES)
 def test_every_line_is_measured_on_every_task(name: str, data: Path, tmp_path: Path) -> None:
     table = run(name, data, tmp_path / "out")
-    tasks = ["trec"] if name == "sentaugment-table4" else ["trec", "ncbi-disease"]
-    assert [column for column in table.columns if column in (*tasks, "mean")] == [*tasks, "mean"]
+    tasks = ["TREC"] if name == "sentaugment-table4" else ["TREC", "ncbi-disease"]
+    assert table.columns[: len(tasks) + 1] == [*tasks, selftraining.MEAN]
     ours = [row for row in table.rows if not row.published]
     assert len(ours) >= 2
     for row in ours:
         assert set(tasks) <= set(row.cells)
+        assert selftraining.PAPERS_MEAN not in row.cells  # theirs is over other tasks
         for task in tasks:
             assert 0 <= row.cells[task].value <= 100
     assert [row.name for row in table.rows if row.published]
@@ -161,6 +172,77 @@ def test_nothing_retrieved_stands_in_the_test_set(
     run("sentaugment-table4", data, tmp_path / "out")
     assert seen
     assert not {text.lower() for text in tests} & {text.lower() for text in seen}
+
+
+def test_random_sentences_are_drawn_for_each_seed_and_once_in_the_ratio_of_classes(
+    tiny: Scale, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learnt: dict[str, list[Any]] = {}
+
+    def only_made(_: Any, name: str, __: Any, make: Any, *___: Any, **____: Any) -> Outcome:
+        learnt[name] = [make(seed)[0] for seed in (0, 1)]
+        return outcome(0.5)
+
+    monkeypatch.setattr(sentaugment_table4, "students", only_made)
+    table = run("sentaugment-table4", data, tmp_path / "out", seeds=2)
+    size = tiny.sentences
+    for step in (f"rd-{size}", f"rb-{size}"):
+        first, second = (set(rows.texts) for rows in learnt[step])
+        assert len(first & second) < len(first) / 2
+    assert len(learnt[f"rd-{size}"][0]) == size
+    for step in (f"rb-{size}", f"sa-{size}"):
+        counts = [np.bincount(rows.targets.argmax(axis=1), minlength=2) for rows in learnt[step]]
+        assert np.max(counts) <= size / 2
+    assert any(BALANCED in note and SA in note for note in table.notes)
+
+
+def steps_of(scale: Scale, data: Path, folder: Path) -> Steps:
+    return Steps(folder, data, scale, quiet=True, device="cpu")
+
+
+def test_scores_of_other_weights_are_not_taken_for_those_of_a_base(
+    tiny: Scale, data: Path, tmp_path: Path
+) -> None:
+    steps = steps_of(tiny, data, tmp_path / "out")
+    (task,), _ = read_tasks(steps, ["trec"])
+
+    def measure() -> Outcome:
+        return students(
+            steps, "alone", task, lambda _: (task.train, tiny.base), tiny.training,
+            about=lambda _: {}, weights=weights_of(task, tiny.base),
+        )  # fmt: skip
+
+    first = measure()
+    assert measure().scores == first.scores
+    shutil.rmtree(tiny.base)
+    save_encoder(Path(tiny.base), seed=5)
+    with pytest.raises(RunMismatch, match="weights of"):
+        measure()
+
+
+def test_training_rows_that_are_in_the_test_set_are_left_out(
+    tiny: Scale, data: Path, tmp_path: Path
+) -> None:
+    folder = data / "classify/trec"
+    steps = steps_of(tiny, data, tmp_path / "out")
+    (clean,), notes = read_tasks(steps, ["trec"])
+    assert (clean.shared, notes) == (0, [])
+    tests = [json.loads(line) for line in (folder / "test.jsonl").read_text().splitlines()]
+    taken = [json.dumps({**row, "text": f"{row['text'].upper()}!"}) for row in tests[:3]]
+    for part, lines in (("train", taken[:2]), ("dev", taken[2:])):
+        with open(folder / f"{part}.jsonl", "a") as file:
+            file.writelines(f"{line}\n" for line in lines)
+    (task,), notes = read_tasks(steps, ["trec"])
+    assert task.train.fingerprint() == clean.train.fingerprint()
+    assert len(task.examples) == len(clean.examples)
+    assert task.validation.fingerprint() == clean.validation.fingerprint()
+    assert notes == ["Training and validation rows left out that are in the test set: trec 3."]
+
+
+def test_teachers_take_the_batch_of_the_scale() -> None:
+    scales = [scale for name in TABLES for scale in RECIPES[name].scales.items()]
+    batches = {(name, selftraining.teaching(scale)["batch"]) for name, scale in scales}
+    assert batches == {("starter", 32), ("paper", 16)}  # the paper has 16
 
 
 def test_parts_of_the_bank_lie_in_one_another(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from tilth.recipes.selftraining import (
-    MEAN,
+    FIXED,
     NEEDS,
+    PAPERS_MEAN,
     SOURCE,
+    SPARE,
     Board,
     Pool,
     Task,
@@ -20,6 +23,7 @@ from tilth.recipes.selftraining import (
     retrieved,
     students,
     teacher_of,
+    weights_of,
 )
 from tilth.recipes.steps import Recipe, Result, Scale, Steps
 from tilth.recipes.table import published
@@ -28,9 +32,10 @@ from tilth.selftrain.rows import Rows, joined
 
 TEACHER, ALONE = "teacher", "student, labelled rows alone"
 GT, RD, SA = "GT: labelled sentences", "RD: random sentences", "SA: retrieved sentences"
+BALANCED = "RB: random sentences, in the ratio of classes of SA"
 SURE = "SA, the most confident (the paper's cut)"
 BOTH = "SA and GT"
-_HEAD = ["SST-2", "SST-5", "CR", "IMP", "TREC", MEAN]
+_HEAD = ["SST-2", "SST-5", "CR", "IMP", "TREC", PAPERS_MEAN]
 PUBLISHED = [
     published("RoBERTa-large", _HEAD, [96.5, 57.8, 94.8, 84.6, 97.8, 86.3]),
     published("RoBERTa-small", _HEAD, [92.0, 49.0, 88.7, 83.8, 96.4, 82.0]),
@@ -54,20 +59,28 @@ def run(steps: Steps) -> Result:
         near = label_pool(
             steps, f"{task.name}-near", task, retrieved(steps, task, bank, count), teacher
         )
-        random = label_pool(
-            steps,
-            f"{task.name}-random",
-            task,
-            random_sentences(bank, count, without=task.without, seed=0),
-            teacher,
-        )
+        random = [
+            label_pool(
+                steps,
+                f"{task.name}-random-{seed}",
+                task,
+                random_sentences(bank, round(count * SPARE), without=task.without, seed=seed),
+                teacher,
+            )
+            for seed in range(steps.seeds)
+        ]
         # The labelled sentences with the teacher's probabilities, as the others have.
         own = replace(task.train, targets=teacher.answers(task.train))
         _train(steps, board, task, near, random, own)
     few, many = "as many as the training set", f"{count:,}"
     notes += [
-        "Retrieved sentences are drawn in the training set's ratio of classes, fewer where a class "
-        "has too few; random ones without regard to classes, of which some have hardly any.",
+        "SA and RB are drawn in the training set's ratio of classes, fewer where a class has too "
+        f"few, of {SPARE:g} labelled sentences for each drawn one; RD without regard to classes. "
+        "Each training has random sentences of its own.",
+        f"Lines of no more sentences than the training set has are passed over twice as often. "
+        f"{FIXED}",
+        board.gain(f"{SA}, {many}", f"{BALANCED}, {many}"),
+        board.gain(f"{SA}, {few}", f"{BALANCED}, {few}"),
         board.gain(f"{SA}, {many}", f"{RD}, {many}"),
         board.gain(f"{SA}, {few}", f"{RD}, {few}"),
         board.gain(f"{BOTH}, {many}", GT),
@@ -77,44 +90,55 @@ def run(steps: Steps) -> Result:
     return result(steps, "SentAugment, Table 4", board, PUBLISHED, notes)
 
 
-def _train(steps: Steps, board: Board, task: Task, near: Pool, random: Pool, own: Rows) -> None:
+def _train(
+    steps: Steps, board: Board, task: Task, near: Pool, random: Sequence[Pool], own: Rows
+) -> None:
     scale = steps.scale
     settings: dict[str, Any] = dict(scale.training)
     # A small set is passed over more often, that it is not behind by learning less.
     longer = settings | {"epochs": 2.0 * settings["epochs"]}
     few, many = "as many as the training set", f"{scale.sentences:,}"
 
-    def student(name: str, rows: Any, training: dict[str, Any], step: str, **about: Any) -> None:
+    weights = weights_of(task, scale.base)
+
+    def student(
+        name: str, rows: Any, training: dict[str, Any], step: str,
+        pools: Sequence[Pool] | None = None, **about: Any,
+    ) -> None:  # fmt: skip
+        def of(seed: int) -> dict[str, Any]:
+            return {} if pools is None else {"sentences": pools[seed].rows.fingerprint()}
+
         outcome = students(
             steps, step, task, lambda seed: (rows(seed), scale.base), training,
-            about={"base": scale.base, **about},
+            about=lambda seed: {"base": scale.base, **about, **of(seed)}, weights=weights,
         )  # fmt: skip
         board.put(name, task.name, outcome)
 
     student(ALONE, lambda _: task.train, longer, "alone")
     # What is learnt enters each step: of other sentences or labels it is another.
-    learnt = {"teacher": scale.teacher, "own": own.fingerprint()}
-    drawn = {
-        name: {"sentences": pool.rows.fingerprint()} for name, pool in ((RD, random), (SA, near))
-    }
+    learnt: dict[str, Any] = {"teacher": scale.teacher, "own": own.fingerprint()}
+    same = [near] * steps.seeds
     student(GT, lambda _: own, longer, "gt", **learnt)
     for size, words, training in ((len(own), few, longer), (scale.sentences, many, settings)):
-        for name, pool, by in ((RD, random, "any"), (SA, near, "random")):
+        for name, pools, by, step in (
+            (RD, random, "any", "rd"), (BALANCED, random, "random", "rb"),
+            (SA, same, "random", "sa"),
+        ):  # fmt: skip
             student(
                 f"{name}, {words}",
-                lambda seed, pool=pool, by=by, size=size: pool.draw(task, size, by, seed),
-                training, f"{name[:2].lower()}-{size}", count=size, by=by, **learnt, **drawn[name],
+                lambda seed, pools=pools, by=by, size=size: pools[seed].draw(task, size, by, seed),
+                training, f"{step}-{size}", pools, count=size, by=by, **learnt,
             )  # fmt: skip
     size = scale.sentences
     student(
         f"{SURE}, {many}", lambda seed: near.draw(task, size, "confidence", seed), settings,
-        f"sure-{size}", count=size, by="confidence", **learnt, **drawn[SA],
+        f"sure-{size}", same, count=size, by="confidence", **learnt,
     )  # fmt: skip
     # The labelled rows are seen as often as in the lines that have no others.
     student(
         f"{BOTH}, {many}",
         lambda seed: joined(joined(near.draw(task, size, "random", seed), own), own),
-        settings, f"both-{size}", count=size, by="random", labelled=2, **learnt, **drawn[SA],
+        settings, f"both-{size}", same, count=size, by="random", labelled=2, **learnt,
     )  # fmt: skip
 
 
