@@ -3,7 +3,9 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
+import re
 import resource
+from hashlib import blake2b
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset
 
-from tilth.bank.documents import Block, Source, find_sources, read_blocks
+from tilth.bank.documents import Block, Source, find_sources, is_known, read_blocks
 from tilth.errors import InputError
 
 
@@ -105,10 +107,33 @@ def test_fingerprints_follow_name_and_content(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("One.")
     (tmp_path / "x" / "a.txt").write_text("One.")
     same = one(tmp_path / "a.txt").fingerprint
-    assert len(same) == 16
+    assert re.fullmatch("sha256:[0-9a-f]{32}", same)
     assert same == one(tmp_path / "x" / "a.txt").fingerprint
     (tmp_path / "a.txt").write_text("Two.")
     assert same != one(tmp_path / "a.txt").fingerprint
+
+
+def test_an_edit_anywhere_is_seen(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("It rains.\n" * 100_000)
+    before = one(path).fingerprint
+    with open(path, "r+") as file:
+        file.seek(300_000)
+        file.write("It snows.")
+    assert one(path).fingerprint != before
+
+
+def test_old_fingerprints_are_compared_by_their_samples(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("One.\n")
+    source = one(path)
+    # What earlier versions made: blake2b of "a.txt/5/" and of three samples of the same 5 bytes.
+    old = blake2b(b"a.txt/5/One.\ne.\nOne.\n", digest_size=8).hexdigest()
+    assert is_known(source, {old})
+    assert is_known(source, {"sha256:00", source.fingerprint})
+    assert not is_known(source, {"sha256:00", "00" * 8})
+    path.write_text("Two.\n")
+    assert not is_known(one(path), {old, source.fingerprint})
 
 
 def test_a_file_named_twice_is_refused(tmp_path: Path) -> None:

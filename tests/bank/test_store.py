@@ -30,6 +30,7 @@ from tilth.bank.store import (
 )  # fmt: skip
 from tilth.errors import InputError, TilthError
 from tilth.files import disk_errors
+from tilth.runs import Run
 
 MANIFESTS = Manifest(
     "starter", "0f" * 8, 4, "compact", {"min_chars": 3}, False, 16, 32, "cc", ("ä.txt",),
@@ -77,6 +78,13 @@ def test_manifests_without_a_field(missing: str, tmp_path: Path) -> None:
         read_manifest(tmp_path)
 
 
+def test_the_run_of_another_command_is_no_unfinished_bank(tmp_path: Path) -> None:
+    with Run.open(tmp_path / "run", command="generate", settings={}, fingerprints={}, parts=1):
+        pass
+    with pytest.raises(InputError, match=r"is the run of `tilth generate`: name the folder of a"):
+        read_manifest(tmp_path / "run")
+
+
 def test_no_bank_a_later_one_and_one_that_is_not_finished(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(InputError, match=r"holds no bank\.json: name the folder of a bank"):
@@ -84,9 +92,11 @@ def test_no_bank_a_later_one_and_one_that_is_not_finished(tmp_path: Path) -> Non
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match=r"file: .*name the folder of a bank"):
         Bank.open(tmp_path / "file")
-    (tmp_path / "run.json").write_text("{}")
+    asked = {"settings": {}, "fingerprints": {}, "parts": 0}
+    with Run.open(tmp_path / "begun", command="bank build", **asked):
+        pass
     with pytest.raises(InputError, match=r"not finished: run the same `tilth bank build` again"):
-        Bank.open(tmp_path)
+        Bank.open(tmp_path / "begun")
     write_manifest(tmp_path, MANIFESTS)
     text = (tmp_path / MANIFEST).read_text().replace('"version": 1,', '"version": 2,')
     (tmp_path / MANIFEST).write_text(text)

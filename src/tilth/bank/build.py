@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from tilth.bank.bank import Bank
 from tilth.bank.cleaning import Rules
 from tilth.bank.codes import Format, fit_codec
-from tilth.bank.documents import Source, find_sources
+from tilth.bank.documents import Source, find_sources, is_known
 from tilth.bank.duplicates import DamagedPart, find_duplicates
 from tilth.bank.encode import STARTER, TextEncoder
 from tilth.bank.index import FOLDER
@@ -28,6 +28,7 @@ from tilth.bank.parts import ADDING, Work, make_known, make_parts, remove_damage
 from tilth.bank.shards import make_shards, sample_vectors
 from tilth.bank.store import (
     CODEC,
+    ENCODER,
     MANIFEST,
     SHARDS,
     Manifest,
@@ -117,7 +118,7 @@ def build_bank(
         },
         fingerprints={"encoder": text_encoder.fingerprint},
         parts=0,
-        outputs=(MANIFEST, CODEC, SHARDS, ADDING, FOLDER, "encoder"),
+        outputs=(MANIFEST, CODEC, SHARDS, ADDING, FOLDER, ENCODER),
         overwrite=overwrite or _is_empty(path),
     )
     with run:
@@ -202,18 +203,18 @@ def add_to_bank(
         "split": split,
         "shard_megabytes": shard_megabytes,
     }
-    overwrite = overwrite or _is_finished(path, manifest)
+    overwrite = overwrite or _is_finished(path, manifest) or not _has_parts(path)
     with _job(path, settings, overwrite=overwrite) as job:
         bank = Bank.open(path, encoder=encoder, device=device)  # another may have added meanwhile
         manifest = bank.manifest
         if job.resolve("job", lambda: manifest.jobs) == manifest.jobs:
             there = set(manifest.sources.values())
-            new = [item for item in found if item.fingerprint not in there]
-            if len(new) < len(found):
-                passed = next(item.name for item in found if item.fingerprint in there)
+            known = [item for item in found if is_known(item, there)]
+            new = [item for item in found if item not in known]
+            if known:
                 log.warning(
                     "%s: %d of %d sources are in the bank already, as they are now, such as %s: "
-                    "passed over", path, len(found) - len(new), len(found), passed,
+                    "passed over", path, len(known), len(found), known[0].name,
                 )  # fmt: skip
             rules = Rules(**manifest.rules)
             work = Work(
@@ -265,14 +266,19 @@ def _is_empty(path: Path) -> bool:
         or not (path / "run.json").exists()
     ):
         return False
-    return not any((path / ADDING / "parts").glob("*.parquet"))
+    return not _has_parts(path)
+
+
+def _has_parts(path: Path) -> bool:
+    """Say whether the job in a bank's folder has done anything that is worth keeping."""
+    return any((path / ADDING / "parts").glob("*.parquet"))
 
 
 def _check_sources(path: Path, sources: Sequence[Source]) -> None:
-    """Refuse a finished bank that was built of others; warn of those that have changed.
+    """Refuse a finished bank that was built of others.
 
     Raises:
-        RunMismatch: it was.
+        RunMismatch: it was, or some have changed since.
     """
     manifest = read_manifest(path)
     names = tuple(source.name for source in sources)
@@ -281,13 +287,14 @@ def _check_sources(path: Path, sources: Sequence[Source]) -> None:
             f"{path}: holds a bank built of {_some(manifest.built)}, {_some(names)} asked: "
             "`tilth bank add` adds to it, --overwrite builds anew, or choose another --out"
         )
-    changed = [item.name for item in sources if manifest.sources.get(item.name) != item.fingerprint]
+    changed = [
+        item.name for item in sources if not is_known(item, {manifest.sources.get(item.name, "")})
+    ]
     if changed:
-        log.warning(
-            "%s: %s changed since it was built: `tilth bank add` takes in what is new, "
-            "--overwrite builds anew", path, f"{_some(changed)} has" if changed[1:] == [] else
-            f"{_some(changed)} have",
-        )  # fmt: skip
+        raise RunMismatch(
+            f"{path}: {_some(changed)} changed since the bank was built: `tilth bank add` takes in "
+            "what is new, --overwrite builds anew, or choose another --out"
+        )
 
 
 def _some(names: Sequence[str]) -> str:

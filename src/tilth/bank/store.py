@@ -4,6 +4,7 @@
       bank.json            the manifest: encoder, format, shards with sizes and checksums, counts
       codec.safetensors    how vectors become bytes
       shards/NAME/         text.arrow, codes.npy, scales.npy and, of int8, fine.npy
+      encoder/             only where it was fitted on the bank's own sentences
       run.json, adding/    the job that makes or extends the bank; adding/ goes when it is done
 
 Only what the manifest names belongs to the bank, and the manifest is replaced as a whole: whenever
@@ -32,9 +33,12 @@ from numpy.typing import NDArray
 from tilth.bank.codes import Codec, Codes, Format
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, disk_errors, sync_folder, write_whole
+from tilth.runs.asked import read_run_json
 
 MANIFEST = "bank.json"
 CODEC = "codec.safetensors"
+# An encoder that was fitted on the bank's own sentences.
+ENCODER = "encoder"
 SHARDS = "shards"
 VERSION = 1
 
@@ -136,12 +140,12 @@ def read_manifest(bank: Path) -> Manifest:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
-        unfinished = (bank / "run.json").is_file()
-        mend = (
-            "its building is not finished: run the same `tilth bank build` again"
-            if unfinished
-            else "name the folder of a bank (tilth bank build SOURCE --out BANK makes one)"
-        )
+        command = read_run_json(bank)["command"] if (bank / "run.json").is_file() else None
+        mend = "name the folder of a bank (tilth bank build SOURCE --out BANK makes one)"
+        if command == "bank build":
+            mend = "its building is not finished: run the same `tilth bank build` again"
+        elif command is not None:
+            mend = f"it is the run of `tilth {command}`: {mend}"
         raise InputError(f"{bank}: holds no {MANIFEST}: {mend}") from None
     except (OSError, ValueError) as error:
         raise TilthError(f"{file}: cannot be read ({error}): restore it from a copy") from error

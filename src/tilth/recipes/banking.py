@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tilth.bank import Bank, Rules, add_to_bank, build_bank
 from tilth.bank.codes import Format
 from tilth.bank.documents import find_sources, read_blocks
-from tilth.bank.store import read_manifest
+from tilth.bank.store import ENCODER, read_manifest
 from tilth.bank.text import sentences_of
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, disk_errors
@@ -22,8 +22,6 @@ from tilth.runs import refuse_inside
 if TYPE_CHECKING:
     from tilth.bank.encode import TextEncoder
 
-# Where a bank keeps an encoder that was fitted on its own sentences.
-ENCODER = "encoder"
 # What such an encoder is fitted on: the beginnings of so many sources, evenly chosen.
 _FITTED_SOURCES = 256
 _FITTED_BYTES = 1 << 19
