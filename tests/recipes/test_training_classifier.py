@@ -169,10 +169,11 @@ def test_retrieved_test_sentences_are_left_out(made: Made, tmp_path: Path) -> No
 
 
 def test_labelled_rows_in_the_test_set_are_said(made: Made, tmp_path: Path) -> None:
-    test = write_lines(tmp_path / "test.jsonl", ROWS["class"](18, seed=2)[:4])
+    rows = [*ROWS["class"](18, seed=2)[:4], *ROWS["class"](6, seed=77)]
+    test = write_lines(tmp_path / "test.jsonl", rows)
     trained = train(made, made.run(tmp_path / "run"), test=str(test), baseline=False)
     assert trained.notes == [
-        "4 of the 4 test rows stand among the labelled rows too: the figures flatter"
+        "4 of the 10 test rows stand among the labelled rows too: the figures flatter"
     ]
 
 
@@ -263,7 +264,7 @@ def test_another_validation_file_chooses(made: Made, tmp_path: Path) -> None:
     file = write_lines(tmp_path / "validation.jsonl", ROWS["class"](12, seed=7))
     run = made.run(tmp_path / "run", test=None)
     trained = train(made, run, validation=str(file), baseline=False)
-    assert trained.results["tested"]["n"] == 12
+    assert trained.results["tested"]["n"] == trained.results["rows"]["validation"] == 12
 
 
 @pytest.mark.parametrize("test", [True, False])
@@ -316,6 +317,31 @@ def test_wrong_calls_are_refused_before_training(
     with pytest.raises(InputError, match=said):
         train(made, run, **options)
     assert not (run / "classifier" / "model").exists()
+
+
+def test_sets_that_the_run_learnt_from_are_refused_before_training(
+    made: Made, tmp_path: Path
+) -> None:
+    run = made.run(tmp_path / "run")
+    opened = open_augmented(str(run))
+    assert opened.validation is not None
+    files = {}
+    for name, rows in (("labelled", opened.labelled), ("validation", opened.validation)):
+        pairs = [
+            {"text": text, "label": opened.labels[label]}
+            for text, label in zip(rows["text"], rows["label"], strict=True)
+        ]
+        files[name] = str(write_lines(tmp_path / f"{name}.jsonl", pairs))
+    for given, said in (
+        ({"test": files["labelled"]}, "test set is in the labelled set"),
+        ({"test": files["validation"]}, "test set is in the validation set"),
+        ({"validation": files["labelled"]}, "validation set is in the labelled set"),
+        ({"test": files["validation"], "validation": files["validation"]},
+         "test set is in the validation set"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=said):
+            train(made, run, **given)
+    assert not (run / "classifier").exists()
 
 
 def test_wrong_test_labels_are_refused_before_training(made: Made, tmp_path: Path) -> None:

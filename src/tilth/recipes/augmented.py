@@ -100,7 +100,7 @@ class Augmented:
 
         Case and punctuation do not count, and near duplicates are left out as well.
         """
-        own = pa.array(_texts(self.rows, self.text), pa.large_string())
+        own = pa.array(texts_of(self.rows, self.text), pa.large_string())
         among = Sought("texts", list(texts)).among(own)
         left = np.flatnonzero(~np.any([*among.values()], axis=0))
         return self if len(left) == len(self.rows) else replace(self, rows=self.rows.select(left))
@@ -197,10 +197,10 @@ def shared(examples: Examples, texts: Iterable[str]) -> int:
 
 def plain_texts(rows: Dataset, column: str) -> Iterable[str]:
     """Yield the text of each row, or its tokens joined, without case and punctuation."""
-    yield from map(plain_sentence, _texts(rows, column))
+    yield from map(plain_sentence, texts_of(rows, column))
 
 
-def _texts(rows: Dataset, column: str) -> Iterable[str]:
+def texts_of(rows: Dataset, column: str) -> Iterable[str]:
     """Yield the text of each row, or its tokens joined."""
     for batch in rows.select_columns([column]).with_format(None).iter(batch_size=_ROWS_AT_ONCE):
         for text in batch[column]:

@@ -24,6 +24,7 @@ from tilth.recipes.augmented import (
     plain_texts,
     refuse_other_labels,
     shared,
+    texts_of,
 )
 from tilth.recipes.comparing import System, compare_systems
 from tilth.report.augment import write_augment_report
@@ -248,17 +249,26 @@ def _train_on_run(
     }
     data = test if test is not None else run.test
     notes, retrieved = [], len(run.rows)
+    own: list[tuple[str, str, list[tuple[str, ...]]]] = [
+        (name, str(run.folder), [(one,) for one in texts_of(rows, run.text)])
+        for name, rows in (("labelled", run.labelled), ("validation", run.validation))
+        if rows is not None and (name == "labelled" or validation is None)
+    ]
+    chosen = run.validation
+    if validation is not None:
+        given_rows = read_examples(validation, split="validation", **columns)
+        refuse_same("validation", validation, given_rows.texts, *own[0])
+        own.append(("validation", validation, given_rows.texts))
+        chosen = columns_of_run(run, given_rows)
+        run = run.without(given_rows.sentences)
     if data is not None:
         examples = read_examples(data, split="test", **columns)
         names = [name[2:] if run.kind == "tags" else name for name in run.labels]
         refuse_other_labels(run.kind, names, str(run.folder), str(data), examples)
+        for one in own:
+            refuse_same("test", data, examples.texts, *one)
         known = plain_texts(run.labelled, run.text)
         notes += _shared_note(shared(examples, known), len(examples), "labelled rows")
-        run = run.without(examples.sentences)
-    chosen: Source | None = run.validation
-    if validation is not None:
-        examples = read_examples(validation, split="validation", **columns)
-        chosen = columns_of_run(run, examples)
         run = run.without(examples.sentences)
     given: dict[str, Any] = {"labels": run.labels, "validation": chosen}
     labelled, times = None, 0
@@ -296,7 +306,8 @@ def _train_on_run(
         "baseline": longer,
         "rows": {
             "retrieved": len(run.rows), "left out": retrieved - len(run.rows),
-            "labelled": len(run.labelled), "times": times, "validation": len(run.validation or ()),
+            "labelled": len(run.labelled), "times": times,
+            "validation": 0 if chosen is None else len(chosen),
         },
     }  # fmt: skip
     trained = _finish(out, about, tested, notes)
