@@ -119,10 +119,13 @@ def _modules(kind: str, **config: Any) -> Callable[[Path, Path], None]:
 
 
 _DENSE = {"in_features": 32, "out_features": 32, "bias": False}
-# What may be read all the same: nothing wrong is used, or nothing shows it.
+# What may be read all the same: nothing wrong is used, or nothing shows it. Modules are those of
+# sentence-transformers: other models have none.
 HARMLESS = {
     "remote code, known type", "tokenizer is remote code", "labels are odd",
     "weights are not finite", "tokenizer is of another model", "run.json is no JSON",
+    "module is remote code", "module is any class", "module beside ours", "router", "activation",
+    "activation of a file",
 }  # fmt: skip
 # How a good model folder is made a bad one.
 MODELS: dict[str, Callable[[Path, Path], None]] = {

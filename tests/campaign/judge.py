@@ -10,6 +10,7 @@ import resource
 import shlex
 import shutil
 import signal
+import stat
 import threading
 import time
 import traceback
@@ -24,6 +25,7 @@ from unittest import mock
 from typer.testing import CliRunner
 
 from tilth.cli import ending, main
+from tilth.runs.earlier import ASIDE
 
 log = logging.getLogger("campaign")
 SECONDS = float(os.environ.get("CAMPAIGN_SECONDS", "60"))
@@ -65,19 +67,32 @@ def bounded(stacks: TextIO) -> Iterator[None]:
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # the timer may ring a moment late
 
 
-def contents(folder: Path) -> dict[str, tuple[Any, ...]]:
-    """Return size and time of change of all that lies in a folder; locks do not count."""
-    found = {}
+def contents(folder: Path, *, read: bool = False) -> dict[str, tuple[Any, ...]]:
+    """Return what lies in a folder, but locks: sizes and times of change, or what files hold."""
+    found: dict[str, tuple[Any, ...]] = {}
     for place, folders, files in os.walk(folder):
         for name in (*folders, *files):
             path = os.path.join(place, name)
             about = os.lstat(path)
-            is_folder = name in folders
+            held: tuple[Any, ...] = (about.st_size, about.st_mtime_ns, about.st_ino)
+            if name in folders or not stat.S_ISREG(about.st_mode):
+                held = (about.st_mode,)
+            elif read:
+                held = (Path(path).read_bytes(),)
             if name != ".tilth-lock":
-                found[os.path.relpath(path, folder)] = (
-                    (is_folder,) if is_folder else (about.st_size, about.st_mtime_ns, about.st_ino)
-                )
+                found[os.path.relpath(path, folder)] = held
     return found
+
+
+def lost(before: dict[str, Any], now: dict[str, Any], code: int | None) -> str:
+    """Say what a command that failed has changed: what it refuses stays as it is in every detail,
+    what failed later may have begun anew beside what was there.
+    """
+    if code == 2:
+        return _differences(before, now)
+    places = ("", f"{ASIDE}/")
+    gone = [name for name in before if before[name] not in [now.get(p + name) for p in places]]
+    return ", ".join(gone[:5])
 
 
 class Campaign:
@@ -128,7 +143,7 @@ class Campaign:
             may_work: whether exit code 0 is right.
             what: said of the case where its line does not say it.
         """
-        was = contents(kept) if kept is not None else None
+        was = contents(kept, read=True) if kept is not None else {}
         began = time.monotonic()
         result, trace = self._invoke(words)
         code = None if trace else result.exit_code
@@ -143,9 +158,9 @@ class Campaign:
             wrong.append(said)
         # Work that failed after its first part has replaced what it was to replace.
         begun = code == 1 and kept is not None and any(kept.glob("parts/part-*"))
-        if code != 0 and was is not None and kept is not None and not begun:
-            lost = _differences(was, contents(kept))
-            wrong += [("data lost", lost)] if lost else []
+        if code != 0 and kept is not None and not begun:
+            changed = lost(was, contents(kept, read=True), code)
+            wrong += [("data lost", changed)] if changed else []
         wrong += self._outside()
         self.counts["cases"] += 1
         self.counts["refused" if code in (1, 2) else "worked" if code == 0 else "broken"] += 1
