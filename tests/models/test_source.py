@@ -289,6 +289,14 @@ def test_a_tokenizer_of_a_larger_model_is_refused(copy: Callable[[str], Path], k
     refused(kind, folder, r"its tokenizer has token ids up to \d+, the model embeddings for \d+")
 
 
+@every_loader
+def test_a_model_without_its_tokenizer_is_refused(copy: Callable[[str], Path], kind: str) -> None:
+    folder = copy(kind)
+    for path in folder.glob("tokenizer*"):
+        path.unlink()
+    refused(kind, folder, "has no tokenizer|does not load")
+
+
 def test_a_static_encoder_with_another_tokenizer_is_refused(tmp_path: Path) -> None:
     tiny_static().save(str(tmp_path))
     tokenizer = word_tokenizer()._tokenizer

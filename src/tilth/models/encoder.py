@@ -162,7 +162,7 @@ def _check_files(encoder: SentenceTransformer, files: Files, modules: list[dict[
 
     for number, module in enumerate(encoder):
         if isinstance(module, StaticEmbedding):
-            files.check_vocabulary(module.tokenizer.get_vocab(), module.embedding.weight)
+            files.check_tokenizer(module.tokenizer, module.embedding.weight)
         elif isinstance(module, Transformer):
             model = module.auto_model
             # On the meta device no weight is read: only the names and shapes are compared.
@@ -173,9 +173,7 @@ def _check_files(encoder: SentenceTransformer, files: Files, modules: list[dict[
             )  # fmt: skip
             found["missing_keys"] = {key for key in found["missing_keys"] if "pooler." not in key}
             files.check_weights(model, found, new_head=False)
-            files.check_vocabulary(
-                module.tokenizer.get_vocab(), model.get_input_embeddings().weight
-            )
+            files.check_tokenizer(module.tokenizer, model.get_input_embeddings().weight)
 
 
 def _refuse_writers(encoder: SentenceTransformer) -> None:

@@ -166,7 +166,7 @@ class Files:
                 output_loading_info=True, ignore_mismatched_sizes=True, **given, **self.options,
             )  # fmt: skip
         drawn = self.check_weights(model, found, new_head=new_head)
-        self.check_vocabulary(tokenizer.get_vocab(), model.get_input_embeddings().weight)
+        self.check_tokenizer(tokenizer, model.get_input_embeddings().weight)
         return model, drawn
 
     def check_weights(self, model: Any, found: Mapping[str, Any], *, new_head: bool) -> list[str]:
@@ -194,13 +194,19 @@ class Files:
             )
         return sorted({*lacking, *shapes})
 
-    def check_vocabulary(self, vocabulary: Mapping[str, int], embeddings: torch.Tensor) -> None:
-        """Refuse a tokenizer with tokens that the model has no embedding of.
+    def check_tokenizer(self, tokenizer: Any, embeddings: torch.Tensor) -> None:
+        """Refuse a tokenizer without words, or with tokens that the model has no embedding of.
 
         Args:
-            vocabulary: the tokenizer's tokens and their ids.
+            tokenizer: of transformers, which makes one of special tokens alone where a folder has
+                none, or of tokenizers.
             embeddings: of the model. # (tokens, width)
         """
+        vocabulary = tokenizer.get_vocab()
+        if set(vocabulary) <= set(getattr(tokenizer, "all_special_tokens", ())):
+            raise InputError(
+                f"model {self.name!r} has no tokenizer: save the model's own beside its weights"
+            )
         largest = max(vocabulary.values(), default=0)
         if largest >= len(embeddings):
             raise InputError(
