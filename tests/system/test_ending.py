@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 import sys
 
 import pytest
 
-from tests.system.commands import command, environment, tilth
+from tests.system.commands import COLUMNS, tilth
 from tilth.cli.ending import end
 from tilth.errors import InputError, TilthError
 
@@ -20,6 +21,7 @@ def _raised(error: BaseException, cause: BaseException | None = None) -> BaseExc
         return raised
 
 
+RECIPE_LIST = [sys.executable, "-m", "tilth", "recipe", "list"]
 STOPPED = "stopped: finished parts are kept, the same command goes on from there"
 
 
@@ -84,8 +86,8 @@ def test_a_group_without_a_command_shows_its_help() -> None:
 def test_a_full_standard_output_is_one_line() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            command("recipe", "list"), stdout=full, stderr=subprocess.PIPE, text=True, check=False,
-            env=environment(),
+            RECIPE_LIST, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+            env={**os.environ, **COLUMNS},
         )  # fmt: skip
     (line,) = done.stderr.splitlines()
     assert (done.returncode, line[:57]) == (
@@ -110,8 +112,8 @@ def test_ctrl_c_is_one_line_at_once() -> None:
 
 def test_what_is_not_utf_8_is_escaped() -> None:
     done = subprocess.run(
-        command("recipe", "list"), capture_output=True, check=False,
-        env={**environment(), "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
+        RECIPE_LIST, capture_output=True, check=False,
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, b"")
     assert rb"Sch\xfctze" in done.stdout

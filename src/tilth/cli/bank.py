@@ -10,10 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from tilth.cli import bank_search, options
+from tilth.cli.checks import App
 from tilth.cli.screen import print_json, print_table, say
 from tilth.errors import TilthError
 
-app = typer.Typer(no_args_is_help=True, help="Keep raw sentences by the million, and search them.")
+app = App(no_args_is_help=True, help="Keep raw sentences by the million, and search them.")
 
 app.command("search")(bank_search.search)
 

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from tilth.cli import evaluate_classify, options
+from tilth.cli.checks import App
 from tilth.cli.screen import print_json, print_table, say
 
-app = typer.Typer(no_args_is_help=True, help="Measure encoders, classifiers and taggers.")
+app = App(no_args_is_help=True, help="Measure encoders, classifiers and taggers.")
 app.command("classify")(evaluate_classify.classify)
 app.command("tag")(evaluate_classify.tag)
 

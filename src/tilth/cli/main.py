@@ -25,6 +25,7 @@ from tilth.cli import (
     report,
     train,
 )
+from tilth.cli.checks import App
 from tilth.cli.ending import end
 from tilth.cli.screen import escaped
 from tilth.errors import InputError
@@ -70,7 +71,7 @@ def _has_halves(word: str) -> bool:
     return False
 
 
-app = typer.Typer(
+app = App(
     cls=_Commands,
     no_args_is_help=True,
     add_completion=False,

@@ -8,6 +8,7 @@ import typer
 import typer.core
 
 from tilth.cli import options, paraphrase_candidates, paraphrase_corpus, paraphrase_train
+from tilth.cli.checks import App
 from tilth.cli.screen import print_json, print_table, say
 
 _REWRITE = "rewrite"
@@ -23,7 +24,7 @@ class _Default(typer.core.TyperGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(
+app = App(
     cls=_Default,
     no_args_is_help=True,
     help=(

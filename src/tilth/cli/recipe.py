@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from tilth.cli import options
+from tilth.cli.checks import App
 from tilth.cli.screen import print_json, print_table, say
 
-app = typer.Typer(no_args_is_help=True, help="Make a paper's table again, beside its figures.")
+app = App(no_args_is_help=True, help="Make a paper's table again, beside its figures.")
 
 _Name = Annotated[str, typer.Argument(help="A recipe's name; tilth recipe list shows them.")]
 

@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 
 from tilth.cli import options, train_classifier, train_triplet
+from tilth.cli.checks import App
 from tilth.cli.screen import print_json, print_table, say
 from tilth.encoders.settings import Training
 
 _DEFAULT = Training()
-app = typer.Typer(no_args_is_help=True, help="Train encoders with generated or own data.")
+app = App(no_args_is_help=True, help="Train encoders with generated or own data.")
 
 
 @app.command("encoder")

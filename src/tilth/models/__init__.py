@@ -1,15 +1,15 @@
 """Names to loaded models: starter, hub id, folder, OpenAI-compatible endpoint."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tilth.models.encoder import load_encoder
-from tilth.models.lm import LM, load_lm
-from tilth.models.scorer import Scorer, load_scorer
-from tilth.models.seq2seq import Seq2Seq, load_seq2seq
-from tilth.models.source import starter_path
-
 if TYPE_CHECKING:
+    from tilth.models.encoder import load_encoder
     from tilth.models.endpoint import Endpoint
+    from tilth.models.lm import LM, load_lm
+    from tilth.models.scorer import Scorer, load_scorer
+    from tilth.models.seq2seq import Seq2Seq, load_seq2seq
+    from tilth.models.source import starter_path
 
 __all__ = [
     "LM",
@@ -22,12 +22,21 @@ __all__ = [
     "load_seq2seq",
     "starter_path",
 ]
+_HOMES = {
+    "LM": "lm",
+    "Endpoint": "endpoint",
+    "Scorer": "scorer",
+    "Seq2Seq": "seq2seq",
+    "load_encoder": "encoder",
+    "load_lm": "lm",
+    "load_scorer": "scorer",
+    "load_seq2seq": "seq2seq",
+    "starter_path": "source",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Import the endpoint's client only when it is asked for."""
-    if name == "Endpoint":
-        from tilth.models.endpoint import Endpoint
-
-        return Endpoint
-    raise AttributeError(name)
+    """Import a name when it is asked for: names of models are checked without torch."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,6 +1,13 @@
 """The run folder of a long job, what is done in it, and how work on it goes on."""
 
-from tilth.runs.folder import Run, RunLocked, RunMismatch, refuse_foreign, refuse_inside
+from tilth.runs.folder import (
+    Run,
+    RunLocked,
+    RunMismatch,
+    check_place,
+    refuse_foreign,
+    refuse_inside,
+)
 from tilth.runs.progress import Progress
 from tilth.runs.work import Executor, ThisProcess, Work, complete
 
@@ -12,6 +19,7 @@ __all__ = [
     "RunMismatch",
     "ThisProcess",
     "Work",
+    "check_place",
     "complete",
     "refuse_foreign",
     "refuse_inside",

@@ -486,6 +486,29 @@ def refuse_foreign(path: Path) -> None:
         )
 
 
+def check_place(path: Path, *, is_run: bool = True) -> None:
+    """Refuse a path where no folder can be made, or no run; nothing is made.
+
+    Args:
+        path: the folder.
+        is_run: whether it is to be a run's.
+
+    Raises:
+        InputError: a file is in the way, or the folder holds something else.
+        TilthError: the path cannot be written, or its run.json is damaged.
+    """
+    with disk_errors(path):
+        if path.is_symlink() and not path.exists():
+            raise InputError(f"{path} is a link that leads nowhere: choose another --out")
+        nearest = next(place for place in (path, *path.absolute().parents) if place.exists())
+        if not nearest.is_dir():
+            raise InputError(f"{nearest} is a file: choose another --out")
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "Permission denied", str(nearest))
+        if is_run:
+            refuse_foreign(path)
+
+
 def refuse_inside(out: Path, *sources: str | None, named: Sequence[str | None] = ()) -> None:
     """Refuse a run folder that holds what is read, or that would be read as a part of it.
 

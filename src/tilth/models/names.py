@@ -1,0 +1,67 @@
+"""Names of models, checked before anything is loaded: whether such a folder or file is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tilth.errors import InputError
+from tilth.models.source import find_source
+
+# Of each kind of model, the names of the shipped ones and their folders in tilth-starter.
+LMS = {"starter": "lm"}
+SEQ2SEQS = {"starter": "seq2seq"}
+SCORERS = {"starter": "scorer"}
+ENCODERS = {"starter": "encoder", "starter-static": "static", "starter-scorer": "scorer"}
+CLASSIFIERS = {"starter": "encoder", "starter-small": "small", "starter-scorer": "scorer"}
+ENDPOINTS = ("openai:", "openai-chat:")
+COSINE = "cosine:"
+WORDS = ("words", "words-idf", "words-sif", "usif")  # before a colon and a file of word vectors
+
+
+def check_lm(name: str) -> None:
+    """Check the name of a language model that writes.
+
+    Raises:
+        InputError: there is no such model here, as of every function of this module.
+    """
+    if not name.startswith(ENDPOINTS):
+        find_source(name, starters=LMS)
+
+
+def check_seq2seq(name: str) -> None:
+    """Check the name of an encoder-decoder."""
+    _check(name, SEQ2SEQS)
+
+
+def check_scorer(name: str) -> None:
+    """Check the name of a scorer of meaning."""
+    if name.startswith(COSINE):
+        check_encoder(name.removeprefix(COSINE))
+    else:
+        find_source(name, starters=SCORERS)
+
+
+def check_encoder(name: str) -> None:
+    """Check the name of a sentence encoder, or of word vectors."""
+    kind, colon, file = name.partition(":")
+    if colon and kind in WORDS:
+        if not Path(file).expanduser().is_file():
+            raise InputError(f"{name}: no such file {file!r}: check the path")
+        return
+    saved = Path(name).expanduser() / "modules.json"
+    _check(name, ENCODERS, marker="modules.json" if saved.is_file() else "config.json")
+
+
+def check_classifier(name: str) -> None:
+    """Check the name of a classifier or tagger, or of a base of one."""
+    _check(name, CLASSIFIERS)
+
+
+def _check(name: str, starters: dict[str, str], marker: str = "config.json") -> None:
+    run = Path(name).expanduser()
+    if not (run / "run.json").is_file():
+        find_source(name, starters=starters, marker=marker)
+    elif not any((run / "model" / file).is_file() for file in ("modules.json", "config.json")):
+        raise InputError(
+            f"{name}: the run holds no trained model: name the run of a finished training"
+        )

@@ -1,0 +1,169 @@
+"""Arguments are checked before a command begins, and before anything heavy is imported."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from tilth.cli.checks import Command, limit_of
+from tilth.cli.main import app
+from tilth.limits import Number
+
+HEAVY = ("torch", "transformers", "datasets", "sklearn", "scipy", "numba")
+# Of each command, words that it takes but for what is wrong. FILE, BANK and DIR are there.
+WHOLE = {
+    "quickstart": "",
+    "generate": "sts-x2 --inputs FILE --out OUT",
+    "curate": "FILE --out OUT",
+    "report": "RUN",
+    "paraphrase": "FILE --out OUT",
+    "paraphrase candidates": "FILE --out OUT",
+    "paraphrase corpus": "FILE --out OUT",
+    "paraphrase train": "FILE --out OUT",
+    "bank build": "FILE --out OUT",
+    "bank add": "BANK FILE",
+    "bank search": "BANK text",
+    "bank info": "BANK",
+    "bank check": "BANK",
+    "bank index": "BANK",
+    "augment": "FILE --bank BANK --out OUT",
+    "train encoder": "FILE --out OUT",
+    "train triplet": "FILE --out OUT",
+    "train classifier": "FILE --out OUT",
+    "train tagger": "FILE --out OUT",
+    "train adapt": "FILE --out OUT",
+    "evaluate sts": "starter --data FILE",
+    "evaluate classify": "starter --data FILE",
+    "evaluate tag": "starter --data FILE",
+    "recipe show": "dino-table1",
+    "recipe run": "dino-table1 --data DIR --out OUT",
+}
+HUGE = (str(2**80), "nan", "inf", "1e308")  # whole numbers refuse the last three as no number
+
+
+def leaves(group: Any, path: str = "") -> Iterator[tuple[str, Command]]:
+    for name, one in group.commands.items():
+        where = f"{path} {name}".strip()
+        if isinstance(one, Command):
+            yield where, one
+        else:
+            yield from leaves(one, where)
+
+
+LEAVES = dict(leaves(typer.main.get_command(app)))
+
+
+def wrong() -> Iterator[tuple[str, str]]:
+    """Yield commands with one wrong word, and what is said."""
+    huge = cycle(HUGE)
+    for name, words in WHOLE.items():
+        whole = f"{name} {words}".split()
+        for place, word in enumerate(whole):
+            if word in ("FILE", "BANK", "RUN", "DIR", "starter"):
+                for bad in ("./no-such", "no/such.jsonl")[: 1 if word == "starter" else 2]:
+                    yield " ".join([*whole[:place], bad, *whole[place + 1 :]]), "no"
+            if word == "OUT":
+                for bad in ("FILE", "FILE/out", "LONG", "LOOP"):
+                    yield " ".join([*whole[:place], bad, *whole[place + 1 :]]), "choose a"
+        path = "paraphrase rewrite" if name == "paraphrase" else name
+        for parameter in LEAVES[path].params:
+            option = max(parameter.opts, key=len)
+            if parameter.name == "device":
+                yield f"{name} {words} --device tpu", "device 'tpu' is unknown"
+            if not option.startswith("--"):
+                continue
+            if isinstance(limit_of(path, str(parameter.name)), Number):
+                low = "-2" if parameter.name == "min_similarity" else "-1"
+                for bad in (low, next(huge)):
+                    yield f"{name} {words} {option} {bad}", option
+            elif limit_of(path, str(parameter.name)) is not None:
+                yield f"{name} {words} {option} nonesuch", "nonesuch"
+            if parameter.name in ("model", "base", "scorer", "forward", "encoder", "teacher"):
+                yield f"{name} {words} {option} ./no-such", "no-such"
+
+
+CHILD = """
+import contextlib, io, json, sys
+import typer.main
+from tilth.cli.main import app
+commands = typer.main.get_command(app)  # made once: that takes longer than a check
+for line in sys.stdin:
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        try:
+            commands.main(json.loads(line))
+        except SystemExit as ended:
+            code = ended.code
+    heavy = [name for name in HEAVY if name in sys.modules]
+    print(json.dumps([code, said.getvalue(), heavy]), flush=True)
+    if heavy:
+        break
+"""
+
+
+def test_wrong_arguments_load_nothing_heavy(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"text": "a", "label": "b"}\n')
+    (tmp_path / "bank").mkdir()
+    manifest = {
+        "version": 1, "encoder": "starter", "fingerprint": "0", "dimension": 8, "format": "int8",
+        "rules": {}, "near": True, "built": [], "shards": [], "created": "", "versions": {},
+    }  # fmt: skip
+    (tmp_path / "bank" / "bank.json").write_text(json.dumps(manifest))
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "empty").mkdir()
+    run = {"command": "generate", "settings": {}, "fingerprints": {}, "parts": 1, "resolved": {}}
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text(json.dumps(run))
+    places = {
+        "FILE": str(file), "FILE/out": f"{file}/out", "BANK": str(tmp_path / "bank"),
+        "RUN": str(tmp_path / "run"), "DIR": str(tmp_path / "empty"), "OUT": str(tmp_path / "out"),
+        "LONG": str(tmp_path / ("x" * 300)), "LOOP": str(tmp_path / "loop"),
+    }  # fmt: skip
+    asked = list(wrong())
+    words = [[places.get(word, word) for word in line.split()] for line, _ in asked]
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD.replace("HEAVY", repr(HEAVY))],
+        input="\n".join(map(json.dumps, words)), capture_output=True, text=True, check=True,
+        cwd=tmp_path,
+    )  # fmt: skip
+    found = []
+    answers = done.stdout.splitlines()
+    for (line, said), answer in zip(asked, answers, strict=False):
+        code, output, heavy = json.loads(answer)
+        if code != 2 or heavy or output.count("\n") != 1 or said not in output:
+            found.append((line, code, output[-300:], heavy))
+    assert not found, "\n".join(map(str, found[:20]))
+    assert len(answers) == len(asked)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_real_command_is_as_quick() -> None:
+    words = ["train", "encoder", "no.jsonl", "--out", "x"]
+    code = "import sys; sys.argv[1:] = {words}; import tilth.__main__ as m\n"
+    code += "try: m.main()\nfinally: print('torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code.replace("{words}", repr(words))],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "False\n")
+    assert done.stderr == "error: no.jsonl: no such file or folder: check the path\n"
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_every_number_has_a_limit(name: str) -> None:
+    for parameter in LEAVES[name].params:
+        if parameter.bare_type() in (int, float):
+            assert limit_of(name, str(parameter.name)) is not None, parameter.name
+
+
+def test_every_command_is_tested() -> None:
+    tested = {"paraphrase rewrite" if name == "paraphrase" else name for name in WHOLE}
+    assert tested == set(LEAVES) - {"recipe list"}
