@@ -53,7 +53,7 @@ def test_one_line_and_a_code(
         raise error
 
     monkeypatch.setattr("tilth.recipes.catalog.find_recipe", lambda _: fails())
-    (line,) = tilth("recipe", "show", "x", code=code).stderr.splitlines()
+    (line,) = tilth("recipe", "show", "dino-table1", code=code).stderr.splitlines()
     assert line.startswith(said)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import typer
 import typer.core
+from typer.models import CommandFunctionType
 
 from tilth import limits
 from tilth.encoders.settings import DIMENSION, MARGIN, TRIPLET_BATCH
@@ -165,7 +166,7 @@ class Command(typer.core.TyperCommand):
         _check(name, {parameter.name: parameter for parameter in self.params}, ctx.params)
         return super().invoke(ctx)
 
-    def get_help(self, ctx: Any) -> str:
+    def get_help(self, ctx: Any) -> Any:
         """Return the help, with the numbers that options may be."""
         for parameter in self.params:
             limit = limit_of(ctx.command_path.partition(" ")[2], str(parameter.name))
@@ -178,9 +179,11 @@ class Command(typer.core.TyperCommand):
 class App(typer.Typer):
     """A group of such commands."""
 
-    def command(self, name: str | None = None, **options: Any) -> Any:
+    def command(  # type: ignore[override]
+        self, name: str | None = None
+    ) -> Callable[[CommandFunctionType], CommandFunctionType]:
         """Add a command."""
-        return super().command(name, cls=Command, **options)
+        return super().command(name, cls=Command)
 
 
 def limit_of(command: str, parameter: str) -> Limit | None:
