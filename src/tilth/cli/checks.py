@@ -215,7 +215,7 @@ def _check(name: str, parameters: Mapping[str, Any], given: Mapping[str, Any]) -
 
 
 def _written(parameter: Any) -> str:
-    return max(parameter.opts, key=len)
+    return str(max(parameter.opts, key=len))
 
 
 def _each(value: Any) -> Iterator[str]:
