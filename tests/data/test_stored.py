@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import pickle
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -82,12 +84,43 @@ def test_shards_named_as_on_the_hub_with_and_without_a_card(tmp_path: Path) -> N
     assert load_folder(tmp_path, "all")["text"][:] == ["0", "1"]
 
 
-def test_a_card_cannot_point_outside_the_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "files",
+    [
+        "data_files: {path}",
+        "data_files: [{path}]",
+        "data_files: [data/train.parquet, {path}]",
+        "data_files: [{{split: train, path: {path}}}]",
+        "data_files: [{{split: train, path: [data/train.parquet, {path}]}}]",
+        "data_files: {{train: {path}}}",
+        "data_files: {{train: [{path}]}}",
+        "data_dir: {path}",
+    ],
+)
+@pytest.mark.parametrize("card", ["README.md", ".huggingface.yaml"])
+def test_a_card_cannot_point_outside_the_folder(tmp_path: Path, files: str, card: str) -> None:
     pq.write_table(pa.table({"text": ["secret"]}), tmp_path / "secret.parquet")
-    for path in ("../secret.parquet", str(tmp_path / "secret.parquet")):
-        folder = write(tmp_path / "set", "a")
-        card = (folder / "README.md").read_text()
-        (folder / "README.md").write_text(card.replace("data/train.parquet", path))
+    folder = write(tmp_path / "set", "a")
+    for path in (
+        "../secret.parquet", "a/../../secret.parquet", str(tmp_path / "secret.parquet"),
+        "hf://datasets/a/b/c.parquet", "https://example.com/c.parquet", "file:///c.parquet",
+    ):  # fmt: skip
+        head = f"configs:\n- config_name: default\n  {files.format(path=json.dumps(path))}\n"
+        (folder / card).write_text(head if card[0] == "." else f"---\n{head}---\n")
+        for read in (load_folder, read_rows):
+            with pytest.raises(InputError) as error:
+                read(folder)
+            assert "which is not in its folder: name files of the folder" in str(error.value)
+            assert path in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "entry", ["3", "[[1]]", "{data_files: {1: 2}}", "{data_files: 'a**'}", "{config_name: [1]}"]
+)
+def test_an_odd_card_is_no_traceback(tmp_path: Path, entry: str) -> None:
+    folder = write(tmp_path / "set", "a")
+    (folder / "README.md").write_text(f"---\nconfigs: [{entry}]\n---\n")
+    with suppress(InputError):
         assert load_folder(folder)["text"][:] == ["a"]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 _ROWS_AT_ONCE = 10_000
+_CARD = "README.md"
+_BARE_HEAD = ".huggingface.yaml"  # `datasets` takes a head from there, too
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 
 
@@ -67,10 +69,12 @@ def folder_configs(folder: Path) -> dict[str, dict[str, list[Path]]]:
     beside it, since splits without rows do not stand there.
     """
     found: dict[str, dict[str, list[Path]]] = {}
-    for entry in card_configs(folder):
-        name = str(entry.get("config_name", "default"))
-        for split, patterns in _data_files(entry.get("data_files")):
-            files = [file for pattern in patterns for file in sorted(folder.glob(pattern))]
+    for name, splits in card_configs(folder).items():
+        for split, patterns in splits.items():
+            try:
+                files = [file for pattern in patterns for file in sorted(folder.glob(pattern))]
+            except (ValueError, NotImplementedError) as error:
+                raise InputError(f"{folder / _CARD}: {error}: name files of the folder") from error
             if files and all(file.suffix == ".parquet" for file in files):
                 found.setdefault(name, {})[split] = files
     listed = {name: set(splits) for name, splits in found.items()}
@@ -84,42 +88,66 @@ def folder_configs(folder: Path) -> dict[str, dict[str, list[Path]]]:
     return found
 
 
-def card_configs(folder: Path) -> list[Mapping[str, Any]]:
-    """Return the configs in the YAML head of a data set's card; none without such a head."""
-    try:
-        text = (folder / "README.md").read_text(encoding="utf-8")
-        head = yaml.safe_load(text.split("---\n", 2)[1]) if text.startswith("---\n") else None
-    except (OSError, ValueError, IndexError, yaml.YAMLError):
-        return []
-    configs = head.get("configs") if isinstance(head, dict) else None
-    if not isinstance(configs, list):
-        return []
-    return [entry for entry in configs if isinstance(entry, dict)]
+def card_configs(folder: Path) -> dict[str, dict[str, list[str]]]:
+    """Return config -> split -> patterns of files, as the YAML head of a data set's card says.
+
+    Raises:
+        InputError: the card names files outside its folder, or on the network.
+    """
+    found: dict[str, dict[str, list[str]]] = {}
+    for file in (folder / _CARD, folder / _BARE_HEAD):
+        try:
+            text = file.read_text(encoding="utf-8") if file.is_file() else ""
+            if file.name == _CARD:
+                text = text.split("---\n", 2)[1] if text.startswith("---\n") else ""
+            head = yaml.safe_load(text)
+        except (OSError, ValueError, IndexError, RecursionError, yaml.YAMLError):
+            continue
+        configs = head.get("configs") if isinstance(head, dict) else None
+        for entry in configs if isinstance(configs, list) else ():
+            if isinstance(entry, dict):
+                given = entry.get("config_name", "default")
+                name = str(given) if isinstance(given, str | int) else "default"
+                splits = {
+                    split: _inside(file, paths)
+                    for split, paths in _data_files(entry.get("data_files"))
+                }
+                _inside(file, _listed(entry.get("data_dir")))
+                found.setdefault(name, {}).update(splits)
+    return found
 
 
 def _data_files(entry: Any) -> list[tuple[str, list[str]]]:
     """Return (split, patterns) of a config's `data_files` in any of the hub's forms."""
-    if isinstance(entry, str):
-        entry = [entry]
-    if not isinstance(entry, list):
-        return []
-    if all(isinstance(item, str) for item in entry):
-        return [("train", _inside(entry))]
-    return [
-        (str(item["split"]), _inside(item["path"]))
-        for item in entry
-        if isinstance(item, dict) and "split" in item and "path" in item
+    if isinstance(entry, dict):
+        return [(split, _listed(paths)) for split, paths in entry.items() if _text(split)]
+    entries = entry if isinstance(entry, list) else [entry]
+    plain = [path for path in map(_text, entries) if path]
+    return [("train", plain)] * bool(plain) + [
+        (item["split"], _listed(item.get("path")))
+        for item in entries
+        if isinstance(item, dict) and _text(item.get("split"))
     ]
 
 
-def _inside(patterns: str | Sequence[str]) -> list[str]:
-    """Return patterns that do not leave the folder."""
-    listed = [patterns] if isinstance(patterns, str) else list(patterns)
-    return [item for item in map(str, listed) if item and not _leaves(Path(item))]
+def _listed(paths: Any) -> list[str]:
+    return [path for path in map(_text, paths if isinstance(paths, list) else [paths]) if path]
 
 
-def _leaves(path: Path) -> bool:
-    return path.is_absolute() or ".." in path.parts
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _inside(card: Path, patterns: list[str]) -> list[str]:
+    """Return patterns, none of which leaves the folder."""
+    for pattern in patterns:
+        path = Path(pattern)
+        if path.is_absolute() or ".." in path.parts or ":" in pattern:
+            raise InputError(
+                f"{card}: names {pattern!r:.80}, which is not in its folder: name files of the "
+                "folder"
+            )
+    return patterns
 
 
 def _load(files: Sequence[Path]) -> Dataset:
