@@ -7,12 +7,13 @@ import fcntl
 import os
 import re
 import secrets
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from tilth.errors import TilthError
+from tilth.errors import InputError, TilthError
 
 TEMPORARY = ".tmp-"
 _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY)}[0-9a-f]{{8}}")
@@ -40,6 +41,27 @@ def disk_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         mend = _MENDS.get(error.errno or 0, error.strerror or str(error))
         raise TilthError(f"{error.filename or path}: {mend}") from error
+
+
+def check_input(path: Path) -> bool:
+    """Say whether there is a file or folder to read.
+
+    Raises:
+        InputError: it is a pipe, a device or a socket, which may never end, or its name is no
+            UTF-8 or leads nowhere.
+    """
+    try:
+        str(path).encode()
+        mode = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}: check the path") from error
+    except ValueError as error:  # half a character, or NUL
+        raise InputError(f"{str(path)!a}: the name is not UTF-8: rename the file") from error
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise InputError(f"{path}: is a pipe, a device or a socket: give a file")
+    return True
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:

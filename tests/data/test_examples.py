@@ -271,3 +271,18 @@ def test_minus_one_is_no_class() -> None:
     given = Dataset.from_dict({"text": ["x", "y"], "label": [0, -1]}, features)
     with pytest.raises(InputError, match=r"row 1 .*label is -1, no class: remove"):
         read_examples(given)
+
+
+def test_the_texts_are_no_labels() -> None:
+    rows = [{"text": "a", "label": "x"}]
+    with pytest.raises(InputError, match="column 'text' holds the texts: name that of the labels"):
+        read_examples(rows, label="text")
+
+
+def test_lists_of_labels_that_are_all_empty_are_refused() -> None:
+    rows = [{"text": "a", "label": []}, {"text": "b", "label": []}]
+    with pytest.raises(InputError, match="all lists of label are empty: add labels"):
+        read_examples(rows)
+    labels = read_examples([*rows, {"text": "c", "label": ["x"]}]).labels
+    assert labels is not None
+    assert labels.members == [(), (), (0,)]

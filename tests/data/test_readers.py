@@ -14,7 +14,9 @@ from datasets import Dataset, DatasetDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilth.data import DatasetWriter, read_rows, read_texts
+from tilth.data import DatasetWriter, load_folder, read_rows, read_texts
+from tilth.data.examples import open_rows, read_examples
+from tilth.data.parquet import parquet_batches
 from tilth.errors import InputError, TilthError
 
 
@@ -32,6 +34,7 @@ def refused(path: Path, **options: str) -> str:
     return message
 
 
+READERS = (read_texts, read_rows, read_examples, load_folder)
 CONTENTS = {
     "a.txt": "One.\nTwo, with comma.\n",
     "a.jsonl": '{"text": "One."}\n{"text": "Two, with comma."}\n',
@@ -232,6 +235,108 @@ def test_types_that_change_far_down_are_widened_or_named(tmp_path: Path) -> None
     path = put(tmp_path / "c.jsonl", "\n".join([*many[:10_000], '{"n": "x"}']))
     with pytest.raises(InputError, match=r"c\.jsonl:10001 .*give each column one type"):
         read_rows(path)
+
+
+def test_numbers_too_long_for_the_fractions_below_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.jsonl"
+    lines = [f'{{"n": {2**53 + 1}}}'] * 10_000 + ['{"n": 0.5}']
+    path.write_text("\n".join(lines))
+    with pytest.raises(InputError, match=r"numbers\.jsonl:10001 and below: Integer value 90071"):
+        read_rows(path)
+
+
+def test_objects_without_fields_are_missing_values(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"text": "a", "meta": {}}\n{"text": "b", "meta": {}}\n')
+    assert read_rows(path).to_list() == [{"text": t, "meta": None} for t in "ab"]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ('{"a": {}}', "holds objects without fields inside other values: leave it out"),
+        ("[{}]", "holds objects without fields inside other values"),
+        ("[" * 900 + "]" * 900, "holds values nested more than 32 deep: leave it out, or store"),
+        ('{"a":' * 900 + "1" + "}" * 900, "holds values nested more than 32 deep"),
+    ],
+)
+def test_values_that_no_file_holds_are_named(tmp_path: Path, value: str, message: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f'{{"text": "a", "meta": {value}}}\n')
+    with pytest.raises(InputError, match=f":1 and below: column 'meta' {message}"):
+        read_rows(path)
+
+
+def test_half_a_character_in_a_list_of_rows_is_named() -> None:
+    with pytest.raises(InputError, match=r"column 'text' holds '.udcff', which does not fit"):
+        open_rows([{"text": "a"}, {"text": "\udcff"}], "train")
+
+
+def test_pipes_and_devices_are_refused(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.jsonl"
+    os.mkfifo(pipe)
+    (tmp_path / "link.txt").symlink_to("/dev/zero")
+    for path in (pipe, tmp_path / "link.txt", Path("/dev/null")):
+        for read in READERS:
+            with pytest.raises(InputError, match=f"{path}: is a pipe, a device or a socket: give"):
+                read(path)
+    (tmp_path / "a.txt").write_text("a")
+    assert read_texts(tmp_path)["text"][:] == ["a"]  # of a folder, its files
+
+
+@pytest.mark.parametrize("name", ["\udcff.txt", "a\0.txt"])
+def test_names_that_are_no_text_are_refused(tmp_path: Path, name: str) -> None:
+    if "\0" not in name:
+        (tmp_path / name).write_text("a")
+        with pytest.raises(InputError, match="the name is not UTF-8: rename the file"):
+            read_texts(tmp_path)
+    for read in READERS:
+        with pytest.raises(InputError, match="the name is not UTF-8: rename the file"):
+            read(tmp_path / name)
+
+
+def test_names_that_are_too_long_and_links_to_themselves_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "link.txt").symlink_to("link.txt")
+    for name, message in (("x" * 300, "File name too long"), ("link.txt", "Too many levels")):
+        for read in READERS:
+            with pytest.raises(InputError, match=f"{message}.*: check the path"):
+                read(tmp_path / name)
+
+
+def test_texts_of_parquet_that_are_no_utf8_are_named(tmp_path: Path) -> None:
+    wrong = pa.array([b"a", b"\xff"]).view(pa.string())
+    (tmp_path / "data").mkdir()
+    for path in (tmp_path / "a.parquet", tmp_path / "data" / "train.parquet"):
+        pq.write_table(pa.table({"text": wrong}), path)
+    for read in (read_texts, read_rows):
+        with pytest.raises(InputError, match=r"no readable Parquet .*UTF8"):
+            read(tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=r"no readable Parquet .*UTF8"):
+        load_folder(tmp_path)
+
+
+def test_a_small_file_that_expands_is_read_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1,000 times a text of 90 kB are 90 MB in a file of some kB."""
+    path = tmp_path / "bomb.parquet"
+    texts = ["x" * 90_000] * 1_000 + [None]
+    pq.write_table(pa.table({"text": texts, "n": range(1_001)}), path)
+    monkeypatch.setattr("tilth.data.parquet._BATCH_BYTES", 1_000_000)
+    batches = list(parquet_batches(path))
+    assert pa.Table.from_batches(batches).to_pydict() == {"text": texts, "n": list(range(1_001))}
+    assert len(batches) > 90
+
+
+def test_row_groups_that_are_too_large_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "large.parquet"
+    pq.write_table(pa.table({"text": ["x" * 5_000], "n": [1]}), path)
+    monkeypatch.setattr("tilth.data.parquet._GROUP_BYTES", 4_000)
+    with pytest.raises(InputError, match=r"row group 0 holds .* bytes, at most 4,000 are read"):
+        read_texts(path)
+    assert read_rows(path, columns=["n"])["n"][:] == [1]
 
 
 def test_rows_need_their_columns(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tilth.data.origin import origin_of
 from tilth.data.readers import read_rows
 from tilth.data.spool import Spool
 from tilth.errors import InputError
+from tilth.files import check_input
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -119,7 +120,8 @@ def read_examples(
     is_tokens = pa.types.is_nested(_type(dataset, columns[0]))
     if is_tokens and len(columns) == 2:
         raise InputError(f"{name}columns {' and '.join(columns)} hold lists: name one of tokens")
-    label_column = _label_column(dataset, name, label, TAGS if is_tokens else LABEL, need_label)
+    usual = TAGS if is_tokens else LABEL
+    label_column = _label_column(dataset, name, label, columns, usual, need_label)
     wanted = [*columns, *([label_column] if label_column else [])]
     table = dataset.select_columns(wanted).with_format("arrow")[:]
 
@@ -148,6 +150,7 @@ def curated_of(source: Source) -> Source:
     """Return the place of a run's curated set, as training takes it too."""
     if isinstance(source, str | Path):
         folder = Path(source).expanduser()
+        check_input(folder)
         if (folder / "run.json").is_file() and (folder / "curated").is_dir():
             return folder / "curated"
     return source
@@ -218,13 +221,20 @@ def _text_columns(
 
 
 def _label_column(
-    dataset: Dataset, name: str, label: str | None, usual: Sequence[str], need: bool
+    dataset: Dataset,
+    name: str,
+    label: str | None,
+    texts: Sequence[str],
+    usual: Sequence[str],
+    need: bool,
 ) -> str | None:
     names = dataset.column_names
     if label is not None:
         _check_column(label, names, name)
+        if label in texts:
+            raise InputError(f"{name}column {label!r} holds the texts: name that of the labels")
         return label
-    found = next((column for column in usual if column in names), None)
+    found = next((name for name in usual if name in names and name not in texts), None)
     if found is None and need:
         raise InputError(
             f"{name}which column holds the labels: name one with label; there are "

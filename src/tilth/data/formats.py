@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tilth.data.lines import MAX_CHARS, read_lines
+from tilth.data.parquet import parquet_batches
 from tilth.errors import InputError
 
 Row: TypeAlias = dict[str, Any]
 _Reader: TypeAlias = Callable[[Path, Sequence[str] | None], Iterator[tuple[int, Row]]]
 # A JSON object or a csv line holds several fields beside the text.
 _MAX_RECORD_BYTES = 16_000_000
-_PARQUET_ROWS = 10_000
 
 
 def rows_of_file(path: Path, columns: Sequence[str] | None = None) -> Iterator[tuple[int, Row]]:
@@ -127,13 +126,10 @@ def _check_header(path: Path, header: list[str]) -> None:
 def _parquet(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
     number = 0
     try:
-        with pq.ParquetFile(path) as file:
-            names = file.schema_arrow.names
-            wanted = None if columns is None else [name for name in columns if name in names]
-            for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=wanted or None):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, row
+        for batch in parquet_batches(path, columns):
+            for row in batch.to_pylist():
+                number += 1
+                yield number, row
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(

@@ -102,6 +102,8 @@ def read_labels(column: pa.ChunkedArray, feature: Any, name: str, where: Where) 
                 "the row once, by name"
             )
         sets.append(found)
+    if not any(sets):
+        raise InputError(f"{where(0)} and below: all lists of {name} are empty: add labels")
     return _with_classes("multi", sets, sets, names)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from tilth.errors import InputError
+from tilth.files import check_input
 
 # A longer text is a file without line ends, not a sentence.
 MAX_CHARS = 100_000
@@ -131,6 +132,7 @@ def _too_long(path: Path, number: int, max_bytes: int) -> InputError:
 
 
 def _opened(path: Path) -> gzip.GzipFile | BufferedReader:
+    check_input(path)
     return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else open(path, "rb")
 
 

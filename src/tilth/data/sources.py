@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tilth.data.formats import ENDINGS, ending_of
 from tilth.data.stored import card_configs, folder_configs, load_folder
 from tilth.errors import InputError, TilthError
+from tilth.files import check_input
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -47,9 +48,10 @@ def locate(source: str | Path) -> list[Path] | Stored | Hub:
     if not str(source):
         raise InputError("no source is named: name a file, a folder or a data set of the hub")
     path = Path(source)
+    exists = check_input(path)
     if path.is_dir():
         return _folder(path)
-    if path.exists():
+    if exists:
         if ending_of(path) is None:
             raise InputError(f"{path}: the ending is not known: use {', '.join(ENDINGS)}")
         return [path]
@@ -89,6 +91,7 @@ def _walk(path: Path) -> Iterator[Path]:
         if item.name.startswith("."):
             continue
         if item.is_file():
+            check_input(item)
             yield item
         elif item.is_dir() and not item.is_symlink():  # a link may lead around in a circle
             if (item / "run.json").is_file() or card_configs(item):

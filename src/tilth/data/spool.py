@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _ROWS_AT_ONCE = 10_000
 _CHARS_AT_ONCE = 16_000_000  # rows can be long
+_DEPTH = 32  # Arrow's files and `datasets` go no deeper than some dozens
+_MISFITS = (pa.ArrowException, OverflowError, UnicodeEncodeError)
 
 
 class Spool:
@@ -79,6 +81,8 @@ class Spool:
                 self._rewrite(schema)
             self._schema = schema
             self._writer.write_table(_fit(table, schema))
+        except pa.ArrowException as error:  # whole numbers too long to be fractions
+            raise self._misfit(error) from error
         except OSError as error:
             raise TilthError(
                 f"{self._path}: {error.strerror or error}: free space, or set TMPDIR to "
@@ -90,13 +94,23 @@ class Spool:
     def _array(self, name: str) -> pa.Array:
         values = self._columns[name]
         try:
-            return pa.array(values)
-        except (pa.ArrowException, OverflowError) as error:
+            array = pa.array(values)
+        except _MISFITS as error:
             place = self._first_misfit(values)
             raise InputError(
                 f"{self._origins[place]}: column {name!r} holds {values[place]!r:.60}, which does "
                 "not fit the values before it: give the column one type"
             ) from error
+
+        if pa.types.is_struct(array.type) and not array.type.num_fields:
+            return pa.nulls(len(array))  # objects without any field: no file format holds them
+        wrong = _unstorable(array.type)
+        if wrong:
+            raise InputError(
+                f"{self._origins[0]} and below: column {name!r} holds {wrong}: leave it out, or "
+                "store it as text"
+            )
+        return array
 
     @staticmethod
     def _first_misfit(values: list[Any]) -> int:
@@ -107,7 +121,7 @@ class Spool:
             try:
                 pa.array(values[:middle])
                 low = middle
-            except (pa.ArrowException, OverflowError):
+            except _MISFITS:
                 high = middle
         return low
 
@@ -117,10 +131,13 @@ class Spool:
         try:
             return pa.unify_schemas([self._schema, schema], promote_options="permissive")
         except pa.ArrowException as error:
-            raise InputError(
-                f"{self._origins[0]} and below: {str(error).splitlines()[0]} in {self._source}: "
-                "give each column one type"
-            ) from error
+            raise self._misfit(error) from error
+
+    def _misfit(self, error: pa.ArrowException) -> InputError:
+        return InputError(
+            f"{self._origins[0]} and below: {str(error).splitlines()[0]} in {self._source}: "
+            "give each column one type"
+        )
 
     def _rewrite(self, schema: pa.Schema) -> None:
         """Write what is there again under a wider schema; rare, so it may cost a pass."""
@@ -132,6 +149,19 @@ class Spool:
             for batch in batches:
                 self._writer.write_table(_fit(pa.Table.from_batches([batch]), schema))
         remove_arrow(old)
+
+
+def _unstorable(kind: pa.DataType) -> str | None:
+    """Return what of a type no file can hold."""
+    kinds, depth = [kind], 0
+    while kinds:
+        if depth > _DEPTH:
+            return f"values nested more than {_DEPTH} deep"
+        if any(pa.types.is_struct(one) and not one.num_fields for one in kinds):
+            return "objects without fields inside other values"
+        kinds = [one.field(n).type for one in kinds for n in range(one.num_fields)]
+        depth += 1
+    return None
 
 
 def _fit(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -12,12 +12,13 @@ import pyarrow.parquet as pq
 import yaml
 
 from tilth.data.mapped import open_arrow, remove_arrow, temporary_arrow
+from tilth.data.parquet import parquet_batches
 from tilth.errors import InputError, TilthError
+from tilth.files import check_input
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-_ROWS_AT_ONCE = 10_000
 _CARD = "README.md"
 _BARE_HEAD = ".huggingface.yaml"  # `datasets` takes a head from there, too
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
@@ -49,6 +50,7 @@ def load_folder(folder: str | Path, split: str = "train", config: str = "default
         ['Good.']
     """
     path = Path(folder)
+    check_input(path)
     if (path / "run.json").is_file():
         path /= "dataset"
     if not path.is_dir():
@@ -154,12 +156,12 @@ def _load(files: Sequence[Path]) -> Dataset:
     """Copy Parquet files into a temporary Arrow file, some rows at a time, and map it."""
     path, file = temporary_arrow(), files[0]
     try:
+        check_input(file)
         schema = pq.read_schema(file)
         with pa.ipc.new_stream(str(path), schema) as writer:
             for file in files:
-                with pq.ParquetFile(file) as parquet:
-                    for batch in parquet.iter_batches(batch_size=_ROWS_AT_ONCE):
-                        writer.write_table(pa.Table.from_batches([batch]).cast(schema))
+                for batch in parquet_batches(file):
+                    writer.write_table(pa.Table.from_batches([batch]).cast(schema))
         return open_arrow(path)
     except (pa.ArrowException, ValueError) as error:
         remove_arrow(path)

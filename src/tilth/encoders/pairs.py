@@ -16,6 +16,7 @@ from tilth.data.labelled import Labelled, read_labelled
 from tilth.data.split import validation_rows
 from tilth.data.stored import folder_configs
 from tilth.errors import InputError
+from tilth.files import check_input
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -94,6 +95,7 @@ def _splits(source: str | Path | Dataset | DatasetDict) -> dict[str, Dataset]:
             raise InputError(f"no split 'train' among {', '.join(source)}: name it so")
         return {name: source[name] for name in (_TRAIN, _VALIDATION) if name in source}
     folder = Path(source).expanduser()
+    check_input(folder)
     if (folder / "run.json").is_file() and (folder / "curated").is_dir():
         folder /= "curated"
         log.info("%s: its curated set is taken", source)

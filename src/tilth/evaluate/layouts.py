@@ -13,6 +13,7 @@ from typing import Literal
 
 from tilth.data.sources import Hub, locate
 from tilth.errors import InputError
+from tilth.files import check_input
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +97,7 @@ def find_sets(data: str | Path) -> dict[str, list[Part]]:
         InputError: there is no such file or folder, or its ending is not known.
     """
     path = Path(data)
+    check_input(path)
     if path.is_dir():
         return _find_in_folder(path)
     if path.exists():

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilth.errors import InputError, TilthError
+from tilth.files import check_input
 
 if TYPE_CHECKING:
     import torch
@@ -55,6 +56,7 @@ def find_source(
     if name in starters:
         return Source(str(starter_path(starters[name])), on_hub=False)
     folder = Path(name).expanduser()
+    check_input(folder)
     if trained_by is not None and (folder / "run.json").is_file():
         folder = folder / "model"
         if not (folder / marker).is_file():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -210,7 +211,7 @@ def _own_validation(source: Source) -> Source | None:
 
     if isinstance(source, DatasetDict):
         return source.get(_VALIDATION)
-    if isinstance(source, str | Path) and Path(source).expanduser().is_dir():
+    if isinstance(source, str | Path) and os.path.isdir(Path(source).expanduser()):
         folder = Path(source).expanduser()
         if _VALIDATION in folder_configs(folder).get("default", {}):
             return load_folder(folder, _VALIDATION)

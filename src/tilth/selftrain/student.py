@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -170,4 +171,4 @@ def _train(
 def _name(source: str | Path) -> str:
     """Return what a run says of a source: where it lies, or its name."""
     path = Path(source).expanduser()
-    return str(path.resolve()) if path.exists() else str(source)
+    return os.path.realpath(path) if os.path.exists(path) else str(source)

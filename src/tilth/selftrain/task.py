@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -155,7 +156,7 @@ def _place(source: Any) -> Path | None:
         return None
     path = Path(source).expanduser()
     # A folder may hold a split of each.
-    return path.resolve() if path.is_file() else None
+    return Path(os.path.realpath(path)) if os.path.isfile(path) else None
 
 
 def _named(source: Any) -> str:
