@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +28,18 @@ from tilth.models.lm import LM
 torch.set_num_threads(1)
 # Shells start background jobs with Ctrl-C ignored, which commands under test would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_runtest_setup() -> None:
+    """Take imported modules out of garbage collection, which each training does several times."""
+    global _modules
+    if len(sys.modules) > _modules + 100:
+        _modules = len(sys.modules)
+        gc.collect()
+        gc.freeze()
+
+
+_modules = 0
 
 
 @pytest.fixture(autouse=True)

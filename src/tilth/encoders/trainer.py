@@ -33,6 +33,10 @@ class _Trainer(SentenceTransformerTrainer):
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
         """Leave the model card alone: the run folder says how the model was made."""
 
+    def _save(self, output_dir: str, **_: Any) -> None:
+        """Save a checkpoint's model without a card, which would take longer than the model."""
+        self.model.save_pretrained(output_dir, create_model_card=False)
+
 
 class _Follow(CountSteps):
     """Shows progress, and sees to a checkpoint after the last step."""
