@@ -39,6 +39,11 @@ def pytest_runtest_setup() -> None:
         gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    """Let the interpreter clean up at its end."""
+    gc.unfreeze()
+
+
 _modules = 0
 
 
