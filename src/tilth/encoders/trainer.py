@@ -33,9 +33,9 @@ class _Trainer(SentenceTransformerTrainer):
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
         """Leave the model card alone: the run folder says how the model was made."""
 
-    def _save(self, output_dir: str, **_: Any) -> None:
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:  # noqa: ARG002
         """Save a checkpoint's model without a card, which would take longer than the model."""
-        self.model.save_pretrained(output_dir, create_model_card=False)
+        self.model.save_pretrained(output_dir or self.args.output_dir, create_model_card=False)
 
 
 class _Follow(CountSteps):
