@@ -35,7 +35,7 @@ class _Trainer(SentenceTransformerTrainer):
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:  # noqa: ARG002
         """Save a checkpoint's model without a card, which would take longer than the model."""
-        self.model.save_pretrained(output_dir or self.args.output_dir, create_model_card=False)
+        self.model.save_pretrained(str(output_dir or self.args.output_dir), create_model_card=False)
 
 
 class _Follow(CountSteps):
