@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -295,6 +296,14 @@ def test_a_model_without_its_tokenizer_is_refused(copy: Callable[[str], Path], k
     for path in folder.glob("tokenizer*"):
         path.unlink()
     refused(kind, folder, "has no tokenizer|does not load")
+
+
+@every_loader
+def test_a_pipe_is_not_waited_for(copy: Callable[[str], Path], kind: str) -> None:
+    weights = copy(kind) / "model.safetensors"
+    weights.unlink()
+    os.mkfifo(weights)
+    refused(kind, weights.parent, "model.safetensors is no file")
 
 
 def test_a_static_encoder_with_another_tokenizer_is_refused(tmp_path: Path) -> None:

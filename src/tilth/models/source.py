@@ -71,6 +71,9 @@ def find_source(
                 f"model folder {name!r} has no *.safetensors: save the model with "
                 "save_pretrained (pickled weights are not read)"
             )
+        for path in folder.rglob("*"):
+            if not (path.is_file() or path.is_dir()):  # a pipe would be waited for
+                raise InputError(f"model {name!r}: {path.name} is no file: save the model again")
         return Source(str(folder), on_hub=False)
     looks_like_path = name.startswith((".", "/", "~")) or os.sep * 2 in name or "\\" in name
     if looks_like_path or name.count("/") > 1 or folder.exists():
