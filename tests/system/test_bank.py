@@ -21,6 +21,7 @@ from tilth.bank import Bank, Rules, build_bank
 from tilth.bank.indexing import make_index
 from tilth.cli import bank as bank_commands
 from tilth.cli import bank_search
+from tilth.runs import Run
 
 TEXTS = salads(200)
 TRAIN = [
@@ -325,6 +326,19 @@ def test_a_run_holds_all_hits_and_is_made_once(
         patch.setattr(Bank, "search", lambda *_, **__: pytest.fail("searched again"))
         again = tilth(*asked, "--json")
     assert [query["hits"] for query in json.loads(again.stdout)["queries"]] == [150, 150]
+    with monkeypatch.context() as patch:
+        patch.chdir(bank.parent)
+        tilth("bank", "search", bank.name, *asked[3:])  # the same bank by another path
+    (results,) = out.glob("results.json")
+    kept = results.read_bytes()
+    for gone in ("dataset", "results.json"):
+        shutil.rmtree(out / gone) if (out / gone).is_dir() else (out / gone).write_text("{}")
+        tilth(*asked)
+        assert results.read_bytes() == kept
+        assert len(load_dataset(str(out / "dataset"), split="train")) == 300
+    assert "--nprobe goes with --index" in error_of(*asked, "--nprobe", 99999, "--overwrite")
+    assert "has no index" in error_of(*asked, "--index", "--nprobe", 99999, "--overwrite")
+    assert results.read_bytes() == kept
     refused = error_of(*asked, "--no-near")
     assert "near is true in the folder" in refused
     write_rows(train.parent / "train.jsonl", [*TRAIN, {"text": "a cat", "label": "animals"}])
@@ -375,8 +389,8 @@ def test_what_is_no_bank_is_said(tmp_path: Path, encoder: Path) -> None:
         rest = {"search": ["x"], "add": ["x.txt"]}.get(name, [])
         assert "bank.json" in error_of("bank", name, tmp_path / "none", *rest)
     begun = tmp_path / "begun"
-    begun.mkdir()
-    (begun / "run.json").write_text("{}")
+    with Run.open(begun, command="bank build", settings={}, fingerprints={}, parts=0):
+        pass
     assert "not finished" in error_of("bank", "search", begun, "x")
     raw = write_lines(tmp_path / "raw.txt", TEXTS[:5])
     inside = ["bank", "build", raw, "-o", tmp_path, "-e", encoder, "--overwrite"]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tilth.bank import Bank, Hits, Queries, task_queries
 from tilth.data import Card, DatasetWriter
@@ -198,7 +199,7 @@ def search_to_run(
     refuse_inside(out, str(bank.path), wanted.queries, wanted.task, *filters.without)
     read, excluded = _read(wanted), _excluded(filters)
     settings = {
-        "bank": str(bank.path),
+        "bank": str(bank.path.resolve()),
         **wanted.settings(),
         "k": filters.k,
         "min_similarity": filters.min_similarity,
@@ -228,9 +229,7 @@ def search_to_run(
         overwrite=overwrite,
     )
     with run:
-        results = run.path / _RESULTS
-        if results.is_file():
-            kept: dict[str, Any] = json.loads(results.read_text(encoding="utf-8"))
+        if (kept := _kept(run.path)) is not None:
             return kept
         searched = _search(bank, wanted, read, filters, excluded, threads, say)
         found = {
@@ -240,6 +239,18 @@ def search_to_run(
         _write(run, bank, searched, found)
         run.write_file(_RESULTS, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     return found
+
+
+def _kept(path: Path) -> dict[str, Any] | None:
+    """Return the results of a finished search; None where something of it is gone or damaged."""
+    try:
+        kept = json.loads((path / _RESULTS).read_text(encoding="utf-8"))
+        hits = sum(query["hits"] for query in kept["queries"])
+        rows = sum(pq.read_metadata(file).num_rows for file in path.glob("dataset/**/*.parquet"))
+    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    there = (path / "dataset" / "README.md").is_file() and rows == hits
+    return kept if there else None
 
 
 def _read(wanted: Wanted) -> list[str] | Examples:
