@@ -17,18 +17,18 @@ import gzip
 import itertools
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import stats
 
 from tilth.bank import Bank
 from tilth.data.examples import Examples, read_examples
 from tilth.data.keys import text_hashes
+from tilth.metrics.intervals import Interval, of_gain, of_mean
 from tilth.models.classifier import Classifier, new_classifier
 from tilth.runs import Progress
 from tilth.selftrain.augmentation import Augmentation
@@ -73,11 +73,11 @@ ALONE = Way(share=None, blended=False, epochs=None)
 WAYS = {
     "default": DEFAULT,
     "alone": ALONE,
+    "alone, 10 passes": replace(ALONE, epochs=10.0),
     "gold labels": replace(DEFAULT, blended=False),
     "share 0": replace(DEFAULT, share=0.0),
     "confidence": replace(DEFAULT, by="confidence"),
     "share .5": replace(DEFAULT, share=0.5),
-    "alone, 10 passes": replace(ALONE, epochs=10.0),
     "share .5, gold labels": replace(DEFAULT, share=0.5, blended=False),
     "alone, 3 passes": replace(ALONE, epochs=3.0),
     "alone, 20 passes": replace(ALONE, epochs=20.0),
@@ -231,50 +231,47 @@ def _save(file: Path, **arrays: NDArray[np.generic]) -> None:
     unfinished.rename(file)
 
 
-def interval(differences: NDArray[np.float64]) -> tuple[float, float]:
-    """Return a mean over tasks and half the width of its 95% interval, of trainings by Student's t.
-
-    Args:
-        differences: of two ways, each task's seeds. # (tasks, seeds)
-    """
-    tasks, seeds = differences.shape
-    if seeds < 2:
-        return float(differences.mean()), np.nan
-    variance = differences.var(axis=1, ddof=1).mean()
-    half = stats.t.ppf(0.975, tasks * (seeds - 1)) * np.sqrt(variance / (tasks * seeds))
-    return float(differences.mean()), float(half)
-
-
 def print_ways(out: Path, seeds: int) -> None:
     """Print what each way is worth, x 100, and how far it is above what it is held against."""
-
-    def scores(name: str) -> NDArray[np.float64]:
-        found = [[_scores(out, task, seed, name) for seed in range(seeds)] for task in TASKS]
-        return np.array(found)  # (tasks, seeds)
-
-    print(f"\n{'way':24} {' '.join(f'{task:>8}' for task in TASKS)}     mean")
+    print(f"\n{'way':24} {' '.join(f'{task:>8}' for task in TASKS)}     trainings of each task")
     for name in WAYS:
-        own = np.nanmean(scores(name), axis=1) if np.isfinite(scores(name)).any() else []
-        if len(own):
-            each = " ".join(f"{one:8.1f}" for one in own)
-            print(f"{name:24} {each} {np.mean(own):8.1f}")
-    print("\ndifference of held-out accuracy, 95% over trainings (Student's t)")
+        found = [_right(out, task, range(seeds), name) for task in TASKS]
+        if any(len(one) for one in found):
+            each = " ".join(f"{one.mean():8.1f}" if len(one) else " " * 8 for one in found)
+            print(f"{name:24} {each}     {', '.join(str(len(one)) for one in found)}")
+    print("\ndifference of held-out accuracy, 95% over held-out rows and trainings")
     for name, against in PAIRS:
-        difference = scores(name) - scores(against)
-        done = np.isfinite(difference).all(axis=0)
-        if done.any():
-            mean, half = interval(difference[:, done])
-            each = " ".join(f"{one:+8.1f}" for one in difference[:, done].mean(axis=1))
-            ends = f"{mean:+.1f} ({mean - half:+.1f} to {mean + half:+.1f})"
-            print(f"{name + ' less ' + against:42} {each}   {ends}, {done.sum()} seeds")
+        both = [_pair(out, task, seeds, name, against) for task in TASKS]
+        both = [pair for pair in both if len(pair[0])]
+        if both:
+            each = " ".join(f"{one.mean() - two.mean():+.1f}" for one, two in both)
+            print(
+                f"{f'{name} less {against}':42} {each}   {said(of_gain(*zip(*both, strict=True)))}"
+            )
 
 
-def _scores(out: Path, task: str, seed: int, name: str) -> float:
-    file = out / f"{task}-{seed}-{_slug(name)}.npz"
-    if not file.is_file():
-        return np.nan
-    with np.load(file) as kept:
-        return float(100 * kept["right"][-1].mean())
+def said(found: Interval) -> str:
+    """Return a gain with its interval."""
+    ends = "" if found.low is None else f" ({found.low:+.1f} to {found.high:+.1f})"
+    return f"{found.value:+.1f}{ends}{'' if found.trainings else ', one training'}"
+
+
+def _pair(
+    out: Path, task: str, seeds: int, name: str, against: str
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the right answers of two ways, of the seeds that both were trained with."""
+    done = [
+        seed for seed in range(seeds)
+        if all(len(_right(out, task, [seed], one)) for one in (name, against))
+    ]  # fmt: skip
+    return _right(out, task, done, name), _right(out, task, done, against)
+
+
+def _right(out: Path, task: str, seeds: Iterable[int], name: str) -> NDArray[np.float64]:
+    """Return 100 for each right answer of the last weights, (trainings that are done, rows)."""
+    files = [out / f"{task}-{seed}-{_slug(name)}.npz" for seed in seeds]
+    kept = [np.load(file)["right"][-1] for file in files if file.is_file()]
+    return 100.0 * np.stack(kept) if kept else np.empty((0, HELD))
 
 
 def _slug(name: str) -> str:
@@ -300,11 +297,10 @@ def print_choices(out: Path, seeds: int, draws: int = 300) -> None:
             if len(kept) > 1:
                 last, losses = (np.stack([one[-1] for one in each]) for each in (right, loss))
                 by_seed[at] = _gain(last, losses, count, draws, last=False)
-        done = np.isfinite(by_step).all(axis=0)
-        if done.any():
-            mean, half = interval(by_step[:, done])
-            print(f"{count:4} rows: step {mean:+.2f} ({mean - half:+.2f} to {mean + half:+.2f}), "
-                  f"seed {np.nanmean(by_seed):+.2f}")  # fmt: skip
+        done = by_step[np.isfinite(by_step)].tolist()
+        if done:
+            seed = f", seed {np.nanmean(by_seed):+.2f}" if np.isfinite(by_seed).any() else ""
+            print(f"{count:4} rows: step {said(of_mean(done))} of {len(done)} trainings{seed}")
 
 
 def _gain(
@@ -336,24 +332,24 @@ def print_test(data: Path, out: Path, seeds: int) -> None:
     """Print the test accuracy of the default and of the labelled rows alone."""
     from tilth.models.classifier import load_classifier
 
-    print("\naccuracy x 100 on the test sets, and the gain with 95% over trainings")
-    found = np.zeros((2, len(TASKS), seeds))
-    for at, task in enumerate(TASKS):
-        for seed in range(seeds):
-            for place, name in enumerate(("default", "alone")):
+    print("\naccuracy x 100 on the test sets, and the gain with 95% over test rows and trainings")
+    found: dict[str, list[NDArray[np.float64]]] = {"default": [], "alone": []}
+    for task in TASKS:
+        done = [seed for seed in range(seeds) if len(_pair(out, task, seeds, *found)[0]) > seed]
+        for name, right in found.items():
+            rows = []
+            for seed in done:
                 classifier = load_classifier(str(out / f"{task}-{seed}-{name}"), device="cpu")
                 test = rows_of(
                     read_examples(data / "classify" / task / "test.jsonl.gz"), classifier.labels
                 )
-                short = replace(classifier, max_length=TOKENS)
-                right = short.answers(test).argmax(1) == np.asarray(test.targets).argmax(1)
-                found[place, at, seed] = 100 * right.mean()
-    for place, name in enumerate(("default", "alone")):
-        own = found[place]
-        print(f"{name:24} " + " ".join(f"{one:8.1f}" for one in own.mean(1)), f"{own.mean():8.1f}")
-    mean, half = interval(found[0] - found[1])
-    each = " ".join(f"{one:+8.1f}" for one in (found[0] - found[1]).mean(axis=1))
-    print(f"{'gain':24} {each} {mean:+8.1f} ({mean - half:+.1f} to {mean + half:+.1f})")
+                given = replace(classifier, max_length=TOKENS).answers(test)
+                rows.append(100.0 * (given.argmax(1) == np.asarray(test.targets).argmax(1)))
+            right.append(np.stack(rows))
+    for name, right in found.items():
+        print(f"{name:24} " + " ".join(f"{one.mean():8.1f}" for one in right))
+    each = [a.mean() - b.mean() for a, b in zip(found["default"], found["alone"], strict=True)]
+    print(f"gain {' '.join(f'{one:+.1f}' for one in each)}   {said(of_gain(*found.values()))}")
 
 
 def main() -> int:
@@ -388,7 +384,7 @@ def _train_all(data: Path, out: Path, seeds: int) -> None:
             if task not in drawn:
                 drawn[task] = draw(task, seed, bank, data, out)
             train(file, drawn[task], way, seed, measurements=10 if name == FOLLOWED else 1)
-            print(f"{task} {seed} {name}: {_scores(out, task, seed, name):.1f}", flush=True)
+            print(f"{task} {seed} {name}: {_right(out, task, [seed], name).mean():.1f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -209,7 +209,7 @@ def label_hits(
 def halfway(rows: Rows, classifier: Classifier, *, precision: str = "auto") -> Rows:
     """Return labelled rows with targets half way between their labels and a teacher's answers.
 
-    A student learns more of them so: a label says nothing of what else a text might be.
+    A label says nothing of what else a text might be.
 
     Args:
         rows: with the teacher's labels, in its order.
