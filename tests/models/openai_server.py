@@ -27,7 +27,8 @@ class OpenAIServer:
     """Answers on 127.0.0.1; `trouble` holds what happens to the next requests instead.
 
     A trouble is a status, (status, headers), (status, headers, body), `cut` (the connection ends),
-    `garbage` (no JSON), `half` (a cut body), a number of seconds as float (slow), or None (well).
+    `garbage` (no JSON), `half` (a cut body), `gzip`, `drip`,
+    `endless` or `continue` (without end), a number of seconds as float (slow), or None (well).
     """
 
     model: str = "small"
@@ -146,6 +147,10 @@ class _Handler(BaseHTTPRequestHandler):
         if trouble == "cut":
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
+        elif trouble in ("drip", "endless", "continue"):
+            self._go_on(trouble)
+        elif trouble == "gzip":
+            self._send(200, "{}", {"Content-Encoding": "gzip"})
         elif trouble == "garbage":
             self._send(200, "<html><body>Welcome to the router</body></html>")
         elif trouble == "half":
@@ -156,6 +161,21 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(status, rest[1] if len(rest) > 1 else _error("trouble"), headers)
         else:
             self._send(*self._reply(body))
+
+    def _go_on(self, trouble: str) -> None:
+        """Answer without end."""
+        start = b"" if trouble == "continue" else b"HTTP/1.1 200 OK\r\n\r\n{"
+        piece, wait = {
+            "drip": (b" ", 0.05),
+            "endless": (b" " * (1 << 20), 0.0),
+            "continue": (b"HTTP/1.1 100 Continue\r\n\r\n", 0.01),
+        }[trouble]
+        self.close_connection = True
+        with suppress(OSError):
+            self.wfile.write(start)
+            while self.owner.server is not None:
+                self.wfile.write(piece)
+                time.sleep(wait)
 
     def _reply(self, body: dict[str, Any]) -> tuple[int, Any]:
         owner = self.owner

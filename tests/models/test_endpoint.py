@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import logging
 import random
 import socket
@@ -11,13 +12,19 @@ from itertools import pairwise
 
 import pytest
 
-from tests.models.openai_server import OpenAIServer, written
+from tests.models.openai_server import OpenAIServer, _Handler, written
 from tilth.errors import InputError, TilthError
 from tilth.models import load_lm
 from tilth.models.asking import Request
 from tilth.models.endpoint import Endpoint, load_endpoint, parse_name
 from tilth.models.patience import LONGEST_WAIT, Patience, Stopped, asked_wait, wait_before
-from tilth.models.replies import PromptTooLongError, read_reply
+from tilth.models.replies import (
+    PromptTooLongError,
+    StrangeReplyError,
+    read_reply,
+    refusal,
+    refused_field,
+)
 
 QUICK = Patience(failing=5.0, first=0.3, answer=2.0)
 SECRET = "sk-very-secret-0123456789"
@@ -401,3 +408,70 @@ def test_asked_wait() -> None:
 def test_strange_replies(body: str) -> None:
     with pytest.raises(TilthError):
         read_reply(body)
+
+
+def test_an_answer_without_end_ends(trouble_without_end: str) -> None:
+    patience = Patience(failing=5.0, first=0.3, answer=0.4)
+    with OpenAIServer() as server:
+        endpoint = load_endpoint(server.name(), patience=patience)
+        server.trouble.append(trouble_without_end)
+        start = time.monotonic()
+        assert endpoint.ask(Request("A dog", seed=1)).choices
+        assert time.monotonic() - start < 3
+        assert endpoint.usage.retries == 1
+
+
+@pytest.fixture(params=["drip", "endless", "continue", "gzip"])
+def trouble_without_end(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_an_answer_that_is_too_large_says_so() -> None:
+    with OpenAIServer() as server:
+        server.trouble.extend(["endless"] * 3)
+        with pytest.raises(TilthError, match="answers more than 16 MB: check that the address"):
+            load_endpoint(server.name(), patience=Patience(failing=9.0, first=0.3, answer=9.0))
+
+
+def test_a_list_of_models_without_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Handler, "do_GET", lambda handler: handler._go_on("drip"))
+    with OpenAIServer() as server:
+        start = time.monotonic()
+        load_endpoint(server.name(), patience=Patience(failing=5.0, first=0.3, answer=0.4))
+        assert time.monotonic() - start < 3
+
+
+TEXT = '"choices": [{"text": "A dog."}]'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "[" * 100_000,
+        '{"choices": ' + "[" * 100_000,
+        '{"choices": [{"index": Infinity, "text": "a"}]}',
+        '{"choices": [{"index": NaN, "text": "a"}]}',
+        '{"choices": [{"index": 1e999, "text": "a"}]}',
+        '{"choices": [{"index": ' + "9" * 5000 + ', "text": "a"}]}',
+        "{" + TEXT + ', "usage": {"prompt_tokens": Infinity}}',
+        "{" + TEXT + ', "usage": {"completion_tokens": NaN}}',
+    ],
+)
+def test_numbers_and_depths_that_no_completion_has_are_strange(body: str) -> None:
+    with pytest.raises(StrangeReplyError):
+        read_reply(body)
+    refusal(400, body, where="x", model="m", key_set=False)
+    assert refused_field(body, {"n"}) is None
+
+
+@pytest.mark.parametrize("count", [-5, -1e300, 1e300, 2**40])
+def test_counts_of_tokens_that_cannot_be_are_not_counted(count: float) -> None:
+    usage = {"prompt_tokens": count, "completion_tokens": count}
+    reply = read_reply(json.dumps({"choices": [{"text": "A dog."}], "usage": usage}))
+    assert (reply.prompt_tokens, reply.completion_tokens) == (0, 0)
+
+
+def test_what_a_server_says_moves_no_terminal() -> None:
+    said = str(refusal(400, "\x1b[31mred\x07\u202e\r\nline", where="x", model="m", key_set=False))
+    assert said.isprintable()
+    assert "[31mred" in said

@@ -7,11 +7,13 @@ end at once when the run ends.
 from __future__ import annotations
 
 import logging
+import queue
 import random
 import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tilth.errors import TilthError
 from tilth.models.patience import (
@@ -37,8 +39,11 @@ if TYPE_CHECKING:
 
 # Half an answer may come from a server that is going down; three in a row do not.
 STRANGE_ATTEMPTS = 3
+LARGEST_ANSWER = 16 << 20  # bytes
 # What the client is given without OPENAI_API_KEY: servers of one's own need no key.
 NO_KEY = "none"
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -194,18 +199,20 @@ class Asker:
         if style == "chat":
             create = self.client.chat.completions.with_raw_response.create
         try:
-            return read_reply(create(**fields).text)
+            return read_reply(in_time(lambda: create(**fields).text, self.patience.answer))
         except StrangeReplyError as error:
             raise _Failure(str(error), is_strange=True) from None
         except openai.APIStatusError as error:
             self._take_refusal(error, fields)
             return self._attempt(request, style)
-        except openai.APITimeoutError:
+        except (openai.APITimeoutError, TimeoutError):
             what = f"no answer within {self.patience.answer:g} s"
             raise _Failure(
                 what, "the server may be overloaded, ask it for fewer texts at once"
             ) from None
         except openai.APIConnectionError as error:
+            if isinstance(error.__cause__, StrangeReplyError):  # of limit_size
+                raise _Failure(str(error.__cause__), is_strange=True) from None
             raise _Failure(*_unreached(error), is_unreached=True) from None
 
     def _take_refusal(self, error: openai.APIStatusError, fields: dict[str, Any]) -> None:
@@ -264,6 +271,61 @@ class Asker:
         """Some servers answer with the key they were sent."""
         key = str(self.client.api_key)
         return text if key == NO_KEY else text.replace(key, "***")
+
+
+def in_time(call: Callable[[], T], seconds: float) -> T:
+    """Return what a call returns, or raise `TimeoutError`.
+
+    The client's own timeout is of each read: an answer that drips has none. A call that takes too
+    long is left to its thread.
+    """
+    made: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            made.put((call(), None))
+        except BaseException as error:  # it is raised where the answer is waited for
+            made.put((None, error))
+
+    threading.Thread(target=work, daemon=True, name="tilth-request").start()
+    try:
+        value, error = made.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError from None
+    if error is not None:
+        raise error
+    return cast("T", value)
+
+
+def limit_size(response: Any) -> None:
+    """Let an answer end with an error where it is larger than any completion.
+
+    Args:
+        response: of the client's HTTP library, its body not yet read.
+
+    Raises:
+        StrangeReplyError: it is compressed, which was not asked for.
+    """
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise StrangeReplyError("in a compressed form that was not asked for")
+    stream = response.stream
+
+    class Limited(type(stream)):  # type: ignore[misc]  # the library accepts its own class only
+        def __init__(self) -> None:
+            pass
+
+        def __iter__(self) -> Iterator[bytes]:
+            size = 0
+            for chunk in stream:
+                size += len(chunk)
+                if size > LARGEST_ANSWER:
+                    raise StrangeReplyError(f"more than {LARGEST_ANSWER >> 20} MB")
+                yield chunk
+
+        def close(self) -> None:
+            stream.close()
+
+    response.stream = Limited()
 
 
 class _Failure(Exception):  # noqa: N818 (an attempt failed, the request may still succeed)

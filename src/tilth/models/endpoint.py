@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+import weakref
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from tilth.errors import InputError, TilthError
-from tilth.models.asking import NO_KEY, Asker, Request, Usage
+from tilth.models.asking import NO_KEY, Asker, Request, Usage, in_time, limit_size
 from tilth.models.patience import Patience
 from tilth.models.replies import NoSuchPathError, Reply, shorten
 
@@ -117,12 +118,16 @@ def load_endpoint(name: str, *, patience: Patience | None = None) -> Endpoint:
         raise InputError(
             'endpoints need the openai client: pip install "tilth[endpoint]"'
         ) from None
+    connections = openai.DefaultHttpxClient(event_hooks={"response": [limit_size]})
     client = openai.OpenAI(
         base_url=base_url,
         api_key=_key(),
         timeout=openai.Timeout(patience.answer, connect=min(10.0, patience.answer)),
         max_retries=0,  # retries are counted and bounded by the asker
+        default_headers={"Accept-Encoding": "identity"},
+        http_client=connections,
     )
+    weakref.finalize(client, connections.close)
     asker = Asker(client, base_url, model, patience)
     traits = _contact(asker, styles)
     _check_listed(asker)
@@ -150,7 +155,9 @@ def _contact(asker: Asker, styles: tuple[str, ...]) -> Traits:
 def _check_listed(asker: Asker) -> None:
     """Warn when the server does not list the model: some answer with whatever they have."""
     try:
-        listed = sorted(model.id for model in asker.client.models.list(timeout=10.0).data)
+        wait = min(10.0, asker.patience.answer)
+        found = in_time(lambda: asker.client.models.list(timeout=wait), wait)
+        listed = sorted(model.id for model in found.data)
     except Exception:  # a courtesy: many servers list nothing, or list it in their own form
         return
     if listed and asker.model not in listed:

@@ -24,7 +24,7 @@ class Patience:
             started again within it is survived.
         first: the same for a server that has not answered yet and that nobody reaches: most
             likely the address is wrong.
-        answer: a request without an answer for so long counts as failed.
+        answer: a request without a whole answer for so long counts as failed.
     """
 
     failing: float = 300.0

@@ -17,6 +17,7 @@ from tilth.errors import InputError, TilthError
 OPTIONAL = ("top_k", "seed", "n", "stop", "top_p", "temperature")
 _FREELY = frozenset({"top_k", "seed", "n"})
 _TOO_LONG = ("context_length", "context length", "context window", "context size", "too long")
+_MOST_TOKENS = 2**31  # of one answer
 _RETRIED = frozenset({408, 409, 425, 429})
 
 
@@ -67,15 +68,15 @@ def read_reply(body: str) -> Reply:
         StrangeReplyError: it is neither.
     """
     try:
-        answer = json.loads(body)
+        answer = _parse(body)
         choices = sorted(answer["choices"], key=lambda choice: int(choice.get("index") or 0))
         usage = answer.get("usage") or {}
         reply = Reply(
             tuple(_choice(choice) for choice in choices),
-            int(usage.get("prompt_tokens") or 0),
-            int(usage.get("completion_tokens") or 0),
+            _count(usage.get("prompt_tokens")),
+            _count(usage.get("completion_tokens")),
         )
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, OverflowError, TypeError, KeyError, AttributeError):
         raise StrangeReplyError(f"no completion but {shorten(body)!r}") from None
     if not reply.choices:
         raise StrangeReplyError("a completion without choices")
@@ -90,6 +91,20 @@ def _choice(choice: dict[str, Any]) -> Choice:
     # JSON can carry half a surrogate pair, which no file can.
     whole = (text or "").encode("utf-8", "replace").decode()
     return Choice(whole, str(choice.get("finish_reason")))
+
+
+def _parse(body: str) -> Any:
+    """Read JSON; raise ValueError for whatever is none that can be read."""
+    try:
+        return json.loads(body)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
+def _count(value: Any) -> int:
+    """Return a number of tokens, 0 where it can be none."""
+    count = int(value or 0)
+    return count if 0 <= count <= _MOST_TOKENS else 0
 
 
 def is_passing(status: int, body: str) -> bool:
@@ -114,7 +129,7 @@ def refused_field(body: str, sent: set[str]) -> str | None:
 def _named(body: str) -> set[str]:
     """Return what stands where servers name a field, and every word of what they say."""
     try:
-        answer = json.loads(body)
+        answer = _parse(body)
         error = answer.get("error") if isinstance(answer.get("error"), dict) else answer
         if isinstance(error.get("param"), str):
             return {error["param"]}
@@ -153,7 +168,7 @@ def refusal(status: int, body: str, *, where: str, model: str, key_set: bool) ->
 def _said(body: str) -> str:
     """Return the server's own words."""
     try:
-        answer = json.loads(body)
+        answer = _parse(body)
         error = answer.get("error", answer)
         said = error.get("message", error) if isinstance(error, dict) else error
     except (ValueError, AttributeError):
@@ -162,6 +177,6 @@ def _said(body: str) -> str:
 
 
 def shorten(text: str) -> str:
-    """Return a text on one line, at most 200 characters."""
-    line = " ".join(text.split())
+    """Return a text on one line, at most 200 characters, none of which moves a terminal."""
+    line = "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))
     return line if len(line) <= 200 else line[:197] + "..."
