@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from itertools import chain
@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from tilth.errors import InputError
 
 # Of a batch, padding counted: what a core's cache holds, or a GPU keeps busy with.
 _TOKENS = {"cpu": 2048, "cuda": 65_536}
@@ -49,15 +51,40 @@ def encode_texts(
     """
     backend = tokenizer.backend_tokenizer
     backend.no_padding()
-    backend.enable_truncation(max_length, strategy="longest_first")
+    # The tokenizer's own truncation makes every pair of the parts of two long texts.
+    backend.no_truncation()
     found = backend.encode_batch_fast([row[0] if len(row) == 1 else row for row in texts])
     lengths = np.array([len(encoding) for encoding in found], np.int64)
-    ids = _joined((encoding.ids for encoding in found), lengths)
+    long = np.flatnonzero(lengths > max_length).tolist()
+    kept = {row: _longest_first(found[row].sequence_ids, max_length) for row in long}
+    lengths[long] = max_length
+    ids = _joined((encoding.ids for encoding in found), lengths, kept)
     types = None
     if with_types and any(len(row) == 2 for row in texts):
-        types = _joined((encoding.type_ids for encoding in found), lengths)
-    long = np.flatnonzero(lengths >= max_length).tolist()
-    return Encoded(ids, types, lengths, cut=sum(bool(found[row].overflowing) for row in long))
+        types = _joined((encoding.type_ids for encoding in found), lengths, kept)
+    return Encoded(ids, types, lengths, cut=len(long))
+
+
+def _longest_first(sequences: Sequence[int | None], max_length: int) -> NDArray[np.int64]:
+    """Return the places of the tokens that are kept of a row: of a pair the longer text is cut.
+
+    Args:
+        sequences: of each token 0 or 1, the text it is of; None for what marks begin and end.
+        max_length: how many are kept, those that mark begin and end counted.
+
+    Raises:
+        InputError: not even those that mark begin and end fit.
+    """
+    of = np.array([-1 if text is None else text for text in sequences], np.int64)  # (tokens,)
+    marks, first, second = (np.flatnonzero(of == text) for text in (-1, 0, 1))
+    room = max_length - len(marks)
+    if room < 0:
+        raise InputError(f"max_length is {max_length}: give at least {len(marks)}")
+    short = min(len(first), len(second))
+    if 2 * short >= room and len(second):
+        short = room // 2
+    shares = (short, room - short) if len(first) <= len(second) else (room - short, short)
+    return np.sort(np.concatenate([marks, first[: shares[0]], second[: shares[1]]]))
 
 
 def takes_types(model: Any, tokenizer: Any) -> bool:
@@ -69,8 +96,15 @@ def takes_types(model: Any, tokenizer: Any) -> bool:
     return name in tokenizer.model_input_names and name in signature(model.forward).parameters
 
 
-def _joined(parts: Iterator[list[int]], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.fromiter(chain.from_iterable(parts), np.int64, int(lengths.sum()))
+def _joined(
+    parts: Iterable[list[int]], lengths: NDArray[np.int64], kept: dict[int, NDArray[np.int64]]
+) -> NDArray[np.int64]:
+    """Join the rows' numbers, of some rows only those at the kept places, (tokens,)."""
+    whole = (
+        np.array(part, np.int64)[kept[row]].tolist() if row in kept else part
+        for row, part in enumerate(parts)
+    )
+    return np.fromiter(chain.from_iterable(whole), np.int64, int(lengths.sum()))
 
 
 def batches(

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import random
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from transformers import AutoTokenizer
+
+from tests.models.test_scorer import pair_marks
+from tests.tiny.models import WORDS, tiny_tokenizer, word_tokenizer
+from tilth.errors import InputError
+from tilth.models import starter_path
+from tilth.models.alike import encode_texts
+
+
+def tokenizers() -> dict[str, Any]:
+    marked = word_tokenizer()
+    marked.backend_tokenizer.post_processor = pair_marks()
+    starters = {
+        name: AutoTokenizer.from_pretrained(starter_path(name)) for name in ("scorer", "lm")
+    }
+    return {"words": marked, "plain": tiny_tokenizer(), **starters}
+
+
+@pytest.mark.parametrize("name", ["words", "plain", "scorer", "lm"])
+def test_texts_and_pairs_are_cut_as_the_tokenizer_cuts_them(name: str) -> None:
+    ours, theirs = tokenizers()[name], tokenizers()[name]
+    rng = random.Random(0)
+    rows: list[tuple[str, ...]] = []
+    for _ in range(400):
+        texts = [
+            " ".join(rng.choices([*WORDS, "[SEP]", "xyzzy"], k=rng.randint(0, 30))) for _ in "ab"
+        ]
+        rows.append(tuple(texts[: rng.choice((1, 2, 2))]))
+    for max_length in (3, 4, 7, 12, 13, 32):
+        theirs.backend_tokenizer.enable_truncation(max_length, strategy="longest_first")
+        expected = theirs.backend_tokenizer.encode_batch(
+            [row[0] if len(row) == 1 else row for row in rows]
+        )
+        found = encode_texts(ours, rows, max_length, with_types=True)
+        ends = np.cumsum(found.lengths)[:-1]
+        assert [part.tolist() for part in np.split(found.ids, ends)] == [e.ids for e in expected]
+        assert found.types is not None
+        types = [part.tolist() for part in np.split(found.types, ends)]
+        assert types == [e.type_ids for e in expected]
+        assert found.cut == sum(bool(e.overflowing) for e in expected)
+
+
+def test_a_pair_of_long_texts_takes_no_time() -> None:
+    long = " ".join(random.Random(0).choices(WORDS, k=5000))
+    tokenizer = tokenizers()["words"]
+    start = time.monotonic()
+    found = encode_texts(tokenizer, [(long, long)], 32, with_types=True)
+    assert time.monotonic() - start < 1
+    assert (found.lengths.tolist(), found.cut) == ([32], 1)
+
+
+def test_a_length_that_holds_no_text_is_refused() -> None:
+    with pytest.raises(InputError, match="max_length is 2: give at least 3"):
+        encode_texts(tokenizers()["words"], [("a man", "a dog")], 2)
