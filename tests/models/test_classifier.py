@@ -172,6 +172,10 @@ def test_the_fingerprint_is_of_weights_and_labels_not_of_the_fresh_head(
     assert one == fingerprint_classifier(made(base, seed=1))
     assert one != fingerprint_classifier(made(base, labels=["a", "b", "c"]))
     assert one != fingerprint_classifier(made(base, max_length=16))
+    changed = made(base)
+    with torch.no_grad():
+        changed.model.bert.encoder.layer[1].intermediate.dense.weight[37, 5] += 1e-3
+    assert one != fingerprint_classifier(changed)
     other = str(save_encoder(tmp_path / "other", seed=1))
     assert one != fingerprint_classifier(made(other))
     made(base).save(tmp_path / "zero")

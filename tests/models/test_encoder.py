@@ -8,7 +8,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from tests.tiny import save_encoder, tiny_lm
+from tests.tiny import save_encoder, tiny_lm, tiny_static
 from tilth.encoders.words import word_vectors
 from tilth.errors import InputError
 from tilth.models import load_encoder, source
@@ -163,3 +163,11 @@ def test_the_fingerprint_follows_weights_and_pooling(plain: Path, tmp_path: Path
     assert fingerprint_encoder(one) != fingerprint_encoder(load_encoder(str(plain), pooling="cls"))
     other = load_encoder(str(save_encoder(tmp_path, seed=1)))
     assert fingerprint_encoder(one) != fingerprint_encoder(other)
+    with torch.no_grad():
+        one[0].auto_model.encoder.layer[1].intermediate.dense.weight[37, 5] += 1e-3
+    assert fingerprint_encoder(one) != fingerprint_encoder(load_encoder(str(plain)))
+
+
+def test_banks_of_static_models_keep_their_fingerprint() -> None:
+    assert fingerprint_encoder(tiny_static()) == "2d6ada5fc6dbbb19"
+    assert fingerprint_encoder(load_encoder("starter-static")) == "84ce2392b353db60"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tilth.errors import InputError
 from tilth.models.architecture import draw_output, kinds_of, longest_input, set_dropout, writes
 from tilth.models.device import choose_device
-from tilth.models.fingerprint import sampled_values
+from tilth.models.fingerprint import weight_bytes
 from tilth.models.source import Files, open_files, quietly
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ def new_classifier(
 
 
 def fingerprint_classifier(classifier: Classifier) -> str:
-    """Return 16 hex digits over kind, labels, pieces and a sample of every weight.
+    """Return 16 hex digits over kind, labels, pieces and every weight.
 
     Weights that were drawn anew do not enter: of a classifier that is still to be trained this
     is a fingerprint of its base. Neither do the device and the precision.
@@ -227,7 +227,7 @@ def fingerprint_classifier(classifier: Classifier) -> str:
     for key, tensor in sorted(classifier.model.state_dict().items()):
         if key not in classifier.fresh:
             digest.update(f"{key}{tuple(tensor.shape)}".encode())
-            digest.update(sampled_values(tensor))
+            digest.update(weight_bytes(tensor.float()))
     return digest.hexdigest()
 
 

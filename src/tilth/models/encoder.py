@@ -15,7 +15,7 @@ from tilth.errors import InputError
 from tilth.limits import POOLING
 from tilth.models.architecture import kinds_of, writes
 from tilth.models.device import choose_device
-from tilth.models.fingerprint import sampled_values
+from tilth.models.fingerprint import sampled_values, weight_bytes
 from tilth.models.source import Files, open_files
 
 if TYPE_CHECKING:
@@ -225,18 +225,22 @@ def _set_max_length(encoder: SentenceTransformer, name: str, max_length: int) ->
 
 
 def fingerprint_encoder(encoder: SentenceTransformer) -> str:
-    """Return 16 hex digits over every module's kind and a sample of its weights.
+    """Return 16 hex digits over every module's kind, its vocabulary and all of its weights.
 
-    Of a static model its pieces and all of its weights enter: little else tells such models
-    apart. Neither the device nor the precision enters.
+    Neither the device nor the precision enters.
     """
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
     digest = hashlib.blake2b(digest_size=8)
-    for module in encoder:
+    static = set()
+    for name, module in encoder.named_children():
+        for known in (getattr(module, "tokenizer", None), getattr(module, "words", None)):
+            if known is not None:
+                words = known if isinstance(known, list) else sorted(known.get_vocab().items())
+                digest.update(repr(words).encode())
         if isinstance(module, StaticEmbedding):
-            digest.update(repr(sorted(module.tokenizer.get_vocab().items())).encode())
-            digest.update(module.embedding.weight.detach().float().cpu().numpy().tobytes())
+            digest.update(weight_bytes(module.embedding.weight.float()))
+            static.add(f"{name}.embedding.weight")
         digest.update(type(module).__name__.encode())
         config: Any = getattr(module, "get_config_dict", dict)()
         digest.update(repr(sorted(config.items())).encode())
@@ -244,5 +248,6 @@ def fingerprint_encoder(encoder: SentenceTransformer) -> str:
         if ".pooler." in key:  # BERT's own pooling serves no sentence vector, and where it was not
             continue  # saved it is random: another one in every process
         digest.update(f"{key}{tuple(tensor.shape)}".encode())
-        digest.update(sampled_values(tensor))
+        # A static model's have entered above; banks on disk hold a fingerprint with a sample too.
+        digest.update(sampled_values(tensor) if key in static else weight_bytes(tensor.float()))
     return digest.hexdigest()

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 _VALUES = 256
+
+
+def weight_bytes(tensor: Tensor) -> memoryview:
+    """Return all of a tensor's values as bytes: a fingerprint sees a change of any of them.
+
+    Hashing takes about a second for each gigabyte of weights.
+    """
+    flat = tensor.detach().cpu().contiguous().flatten()
+    return flat.view(torch.uint8).numpy().data  # (bytes,)
 
 
 def sampled_values(tensor: Tensor) -> bytes:

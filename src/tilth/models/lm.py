@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tilth.models.device import choose_device, choose_precision
-from tilth.models.fingerprint import sampled_values
+from tilth.models.fingerprint import weight_bytes
 from tilth.models.source import open_files
 
 if TYPE_CHECKING:
@@ -73,14 +73,14 @@ def load_lm(name: str, *, device: str = "auto", precision: str = "auto") -> LM |
 
 
 def fingerprint_model(model: Any, tokenizer: Any) -> str:
-    """Return 16 hex digits over every parameter's name, shape and a sample of its values.
+    """Return 16 hex digits over every parameter's name, shape and values.
 
     The device does not enter, the precision does: other rounding, other rows.
     """
     digest = hashlib.blake2b(digest_size=8)
     for key, tensor in sorted(model.state_dict().items()):
         digest.update(f"{key}{tuple(tensor.shape)}{tensor.dtype}".encode())
-        digest.update(sampled_values(tensor))
+        digest.update(weight_bytes(tensor))
     for token, number in sorted(tokenizer.get_vocab().items()):
         digest.update(f"{token}\x1f{number}\x1e".encode())
     return digest.hexdigest()
