@@ -19,7 +19,7 @@ BELOW: dict[str, set[str]] = {
     "metrics": set(),
     "runs": set(),
     "data": set(),
-    "models": set(),
+    "models": {"runs"},
     "generation": {"models", "data", "runs"},
     "encoders": {"models", "data", "runs"},
     "evaluate": {"models", "metrics", "data", "runs"},

@@ -32,15 +32,38 @@ _MENDS = {
     **dict.fromkeys((errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP), _NO_LOCKS),
 }
 
+# numpy's and torch's words for a file that took less than was written.
+_SHORT = re.compile(r"\d+ requested and \d+ written|unexpected pos \d+ vs|file write failed")
+
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn errors of the operating system into one line that names the path and the mend."""
+    """Turn errors of the operating system into one line that names the path and the mend.
+
+    Libraries that write files themselves wrap such an error in one of their own.
+    """
     try:
         yield
+    except TilthError:
+        raise
     except OSError as error:
-        mend = _MENDS.get(error.errno or 0, error.strerror or str(error))
+        mend = _MENDS.get(_number(error) or 0, error.strerror or str(error))
         raise TilthError(f"{error.filename or path}: {mend}") from error
+    except Exception as error:
+        number = _number(error)
+        if number is None:
+            raise
+        raise TilthError(f"{path}: {_MENDS[number]}") from error
+
+
+def _number(error: Exception) -> int | None:
+    """Return the operating system's number of an error, as far as it has a mend."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno
+    text = str(error)
+    if _SHORT.search(text):
+        return errno.ENOSPC
+    return next((number for number in _MENDS if os.strerror(number) in text), None)
 
 
 def check_input(path: Path) -> bool:

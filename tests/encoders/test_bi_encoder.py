@@ -11,7 +11,6 @@ import torch
 from datasets import Dataset
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.trainer import BaseTrainer
 
 from tests.tiny import graded_pairs, save_encoder
 from tilth.encoders.bi_encoder import towards_labels, train_encoder
@@ -110,55 +109,6 @@ def test_every_setting_counts(base: str, pairs: Dataset, changed: dict[str, Any]
     assert not are_same(plain, other)
 
 
-def test_an_interrupted_training_goes_on_and_ends_the_same(
-    base: str, pairs: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = train_encoder(pairs, base, tmp_path / "whole", **QUICK)
-    steps = 0
-    advance = Progress.advance
-
-    def stop(progress: Progress, **counted: int) -> None:
-        nonlocal steps
-        steps += 1
-        if steps == 25:
-            raise KeyboardInterrupt
-        advance(progress, **counted)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Progress, "advance", stop)
-        with pytest.raises(KeyboardInterrupt):
-            train_encoder(pairs, base, tmp_path / "cut", **QUICK)
-    assert (tmp_path / "cut" / "checkpoints" / "checkpoint-20").is_dir()
-    assert not (tmp_path / "cut" / "model").exists()
-    done: list[int] = []
-    with monkeypatch.context() as patch:
-        patch.setattr(Progress, "advance", lambda _, **counted: done.append(counted["done"]))
-        resumed = train_encoder(pairs, base, tmp_path / "cut", **QUICK)
-    assert sum(done) == 34 - 20
-    assert_same(whole, resumed)
-    assert curve(tmp_path / "whole") == curve(tmp_path / "cut")
-    assert not (tmp_path / "cut" / "checkpoints").exists()
-
-
-def test_a_half_written_checkpoint_is_passed_over(
-    base: str, pairs: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Progress, "advance", stop)
-        with pytest.raises(KeyboardInterrupt):
-            train_encoder(pairs, base, tmp_path / "run", **QUICK)
-    half = tmp_path / "run" / "checkpoints" / "checkpoint-30"
-    half.mkdir(parents=True)
-    (half / "model.safetensors").write_bytes(b"half")
-    assert_same(
-        train_encoder(pairs, base, tmp_path / "run", **QUICK),
-        train_encoder(pairs, base, **QUICK),
-    )
-
-
 def test_a_finished_run_is_not_trained_again_and_not_mixed_up(
     base: str, pairs: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,23 +127,6 @@ def test_a_finished_run_is_not_trained_again_and_not_mixed_up(
         pairs.select(range(300)), base, tmp_path, overwrite=True, **{**QUICK, "epochs": 0.5}
     )
     assert not are_same(trained, other)
-
-
-def test_a_training_stopped_while_the_best_weights_are_loaded_ends_the_same(
-    base: str, pairs: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = {**QUICK, "epochs": 0.5, "evaluate_every": 5}
-    whole = train_encoder(pairs, base, tmp_path / "whole", **settings)
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(BaseTrainer, "_load_best_model", stop)
-        with pytest.raises(KeyboardInterrupt):
-            train_encoder(pairs, base, tmp_path / "cut", **settings)
-    assert_same(train_encoder(pairs, base, tmp_path / "cut", **settings), whole)
-    assert curve(tmp_path / "whole") == curve(tmp_path / "cut")
 
 
 def test_a_model_that_went_missing_is_made_again(base: str, pairs: Dataset, tmp_path: Path) -> None:
@@ -262,9 +195,12 @@ def test_a_base_without_weights_to_train(pairs: Dataset, tmp_path: Path) -> None
         train_encoder(pairs, str(tmp_path / "words"), pooling="mean")
 
 
-def test_weights_that_become_nan_are_reported(base: str, pairs: Dataset, tmp_path: Path) -> None:
+def test_weights_that_become_nan_are_reported(
+    base: str, pairs: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilth.models.training.all_finite", lambda _: False)
     with pytest.raises(TilthError, match="lower --learning-rate"):
-        train_encoder(pairs, base, tmp_path, **{**QUICK, "learning_rate": 1e30})
+        train_encoder(pairs, base, tmp_path, **{**QUICK, "epochs": 0.1})
     assert not (tmp_path / "model").exists()
 
 

@@ -20,7 +20,6 @@ from tilth.encoders.settings import TripletTraining
 from tilth.encoders.triplet import train_triplet
 from tilth.errors import InputError
 from tilth.models import load_encoder
-from tilth.runs import Progress
 from tilth.runs.folder import RunMismatch
 
 QUICK: dict[str, Any] = {
@@ -125,31 +124,6 @@ def test_the_same_seed_gives_the_same_weights_and_random_state_is_left_alone(
     one = train_triplet(few, base, **QUICK)
     torch.rand(7)
     assert are_same(one, train_triplet(few, base, **QUICK))
-
-
-def test_an_interrupted_training_goes_on_and_ends_the_same(
-    base: str, pairs: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = train_triplet(pairs, base, tmp_path / "whole", **QUICK)
-    steps = 0
-    advance = Progress.advance
-
-    def stop(progress: Progress, **counted: int) -> None:
-        nonlocal steps
-        steps += 1
-        if steps == 15:
-            raise KeyboardInterrupt
-        advance(progress, **counted)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Progress, "advance", stop)
-        with pytest.raises(KeyboardInterrupt):
-            train_triplet(pairs, base, tmp_path / "cut", **QUICK)
-    assert not (tmp_path / "cut" / "model").exists()
-    with pytest.raises(InputError, match="holds no trained model"):
-        load_encoder(str(tmp_path / "cut"))
-    assert are_same(train_triplet(pairs, base, tmp_path / "cut", **QUICK), whole)
-    assert curve(tmp_path / "whole") == curve(tmp_path / "cut")
 
 
 def test_a_finished_run_is_not_trained_again_and_not_mixed_up(

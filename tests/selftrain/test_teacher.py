@@ -13,7 +13,6 @@ from tests.selftrain.labelled import as_rows, classed
 from tests.tiny import save_encoder
 from tilth.errors import InputError
 from tilth.models.classifier import Classifier
-from tilth.runs import Progress
 from tilth.runs.folder import RunMismatch
 from tilth.selftrain.finetune import fit
 from tilth.selftrain.settings import Finetuning
@@ -60,38 +59,6 @@ def test_the_best_of_several_seeds_is_kept(base: str, tmp_path: Path) -> None:
     assert asked["settings"]["labels"] == ROWS.labels
 
 
-@pytest.mark.parametrize("stop_at", [6, 14, 18, 30])
-def test_an_interrupted_run_ends_the_same(
-    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_at: int
-) -> None:
-    whole = train(base, tmp_path / "whole")
-    steps = 0
-    advance = Progress.advance
-
-    def stop(progress: Progress, **counted: int) -> None:
-        nonlocal steps
-        steps += 1
-        if steps == stop_at:
-            raise KeyboardInterrupt
-        advance(progress, **counted)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Progress, "advance", stop)
-        with pytest.raises(KeyboardInterrupt):
-            train(base, tmp_path / "cut")
-    assert not (tmp_path / "cut" / "model").exists()
-    done: list[int] = []
-    with monkeypatch.context() as patch:
-        patch.setattr(Progress, "advance", lambda _, **counted: done.append(counted["done"]))
-        resumed = train(base, tmp_path / "cut")
-    before = (stop_at - 1) // 12 * 12 + (stop_at - 1) % 12 // 4 * 4
-    assert sum(done) == 36 - before
-    assert are_same(whole, resumed)
-    for name in ("results.json", "parts/part-00001.parquet"):
-        one, two = (tmp_path / run / name for run in ("whole", "cut"))
-        assert one.read_bytes() == two.read_bytes()
-
-
 def test_a_finished_run_is_not_trained_again_and_not_mixed_up(
     base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,23 +92,6 @@ def test_results_that_went_missing_are_written_again(base: str, tmp_path: Path) 
             (tmp_path / "results.json").write_text(damaged)
         train(base, tmp_path, seeds=2)
         assert (tmp_path / "results.json").read_text() == written
-
-
-def test_a_run_stopped_before_its_model_was_moved(
-    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = train(base, tmp_path / "whole")
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("tilth.selftrain.teacher._write_results", stop)
-        with pytest.raises(KeyboardInterrupt):
-            train(base, tmp_path / "cut")
-    with monkeypatch.context() as patch:
-        patch.setattr("tilth.selftrain.teacher.fit", lambda *_, **__: pytest.fail("trained"))
-        assert are_same(train(base, tmp_path / "cut"), whole)
 
 
 def test_without_validation(base: str, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -16,6 +15,8 @@ from tilth.data import fingerprint
 from tilth.encoders.pairs import LABEL, TEXT_A, TEXT_B, Pairs
 from tilth.encoders.settings import Training
 from tilth.errors import InputError, TilthError
+from tilth.files import disk_errors
+from tilth.models.checkpoints import CHECKPOINTS, MODEL, drop_limits
 from tilth.models.device import choose_device, choose_precision
 from tilth.models.encoder import fingerprint_encoder, load_encoder
 from tilth.models.source import quietly
@@ -24,8 +25,6 @@ from tilth.runs import Progress, Run
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.evaluation import BaseEvaluator
-
-MODEL, CHECKPOINTS = "model", "checkpoints"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +108,7 @@ def train(
         TilthError: training gave no numbers, or the folder cannot be written.
     """
     if out is None:
-        with tempfile.TemporaryDirectory(prefix="tilth-") as folder:
+        with tempfile.TemporaryDirectory(prefix="tilth-") as folder, disk_errors(Path(folder)):
             fit(encoder, parts, aim, order.settings, Path(folder), quiet=quiet)
         return encoder.eval()
     run = Run.open(
@@ -125,27 +124,24 @@ def train(
         outputs=(MODEL, CHECKPOINTS),
         overwrite=overwrite,
     )
+    from tilth.models.training import complete_training
+
     device = str(encoder.device)
     with run:
         for name, place in order.sources.items():
             run.resolve(name, lambda place=place: place)  # type: ignore[misc]
-        if run.missing() or not (run.path / MODEL / "modules.json").is_file():
-            run.write_part(0, _train_and_save(encoder, parts, aim, order.settings, run, quiet))
-            shutil.rmtree(run.path / CHECKPOINTS, ignore_errors=True)
+        complete_training(
+            run,
+            lambda folder: fit(encoder, parts, aim, order.settings, folder, quiet=quiet),
+            lambda folder: _save(encoder, folder),
+        )
     return load_encoder(str(run.path / MODEL), device=device)
 
 
-def _train_and_save(
-    encoder: SentenceTransformer, parts: Pairs, aim: Aim, settings: Training, run: Run, quiet: bool
-) -> pa.Table:
-    """Train in a run folder and return the learning curve; it is written after the model."""
-    curve = fit(encoder, parts, aim, settings, run.path / CHECKPOINTS, quiet=quiet)
-    unfinished, final = run.path / CHECKPOINTS / MODEL, run.path / MODEL
+def _save(encoder: SentenceTransformer, folder: Path) -> None:
+    drop_limits(encoder.tokenizer)
     with quietly():
-        encoder.save(str(unfinished), create_model_card=False)
-    shutil.rmtree(final, ignore_errors=True)
-    unfinished.rename(final)
-    return curve
+        encoder.save(str(folder), create_model_card=False)
 
 
 def fit(
@@ -158,8 +154,8 @@ def fit(
     quiet: bool,
 ) -> pa.Table:
     """Train the encoder in place; return step, measure x 100 and loss at each checkpoint."""
-    from tilth.encoders.trainer import learning_curve, make_trainer, resume
-    from tilth.models.training import all_finite, begin, last_checkpoint
+    from tilth.encoders.trainer import learning_curve, make_trainer
+    from tilth.models.training import all_finite, run_trainer
 
     device = choose_device(str(encoder.device))
     bfloat16 = choose_precision(settings.precision, device) is torch.bfloat16
@@ -169,8 +165,11 @@ def fit(
             encoder, parts, aim, settings, folder,
             bfloat16=bfloat16, steps=steps, progress=progress,
         )  # fmt: skip
-        checkpoint = last_checkpoint(folder)
-        history = resume(trainer, checkpoint, steps) if checkpoint else begin(trainer)
+        history = run_trainer(
+            trainer,
+            too_large=f"{settings.batch} pairs at once do not fit into the memory of {device}: "
+            "lower --batch or --max-length",
+        )
     encoder.eval()
     if not all_finite(encoder):
         raise TilthError("training gave weights that are no numbers: lower --learning-rate")

@@ -11,14 +11,12 @@ from sentence_transformers import SentenceTransformerTrainer, SentenceTransforme
 from sentence_transformers.sentence_transformer.data_collator import (
     SentenceTransformerDataCollator,
 )
-from transformers import PrinterCallback, TrainerState
 
 from tilth.encoders.batches import LengthGrouped
-from tilth.models.training import CountSteps, go_on, load_best, state_of
+from tilth.models.training import Follow, make_arguments
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
-    from transformers import TrainerControl, TrainingArguments
 
     from tilth.encoders.fitting import Aim
     from tilth.encoders.pairs import Pairs
@@ -38,18 +36,6 @@ class _Trainer(SentenceTransformerTrainer):
         self.model.save_pretrained(str(output_dir or self.args.output_dir), create_model_card=False)
 
 
-class _Follow(CountSteps):
-    """Shows progress, and sees to a checkpoint after the last step."""
-
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
-    ) -> None:
-        """Count a step; after the last one, measure and save."""
-        super().on_step_end(args, state, control, **more)
-        if state.global_step >= state.max_steps:
-            control.should_evaluate = control.should_save = control.should_log = True
-
-
 def make_trainer(
     encoder: SentenceTransformer,
     parts: Pairs,
@@ -61,7 +47,7 @@ def make_trainer(
     steps: int,
     progress: Progress,
 ) -> SentenceTransformerTrainer:
-    """Return a trainer that leaves the best checkpoint's weights in the encoder.
+    """Return a trainer of an encoder.
 
     Args:
         encoder: trained in place, on its device.
@@ -74,43 +60,35 @@ def make_trainer(
         progress: advanced by one each step.
     """
     assert settings.learning_rate is not None  # `for_base` has put one
-    arguments = SentenceTransformerTrainingArguments(
-        output_dir=str(folder),
+    arguments = make_arguments(
+        SentenceTransformerTrainingArguments,
+        folder,
+        encoder.device,
+        settings.seed,
         max_steps=steps,
         per_device_train_batch_size=settings.batch,
         learning_rate=settings.learning_rate,
         warmup_steps=settings.warmup,
         weight_decay=settings.weight_decay,
         bf16=bfloat16,
-        use_cpu=encoder.device.type == "cpu",
         batch_sampler=LengthGrouped,
         eval_strategy="steps",
         eval_steps=settings.evaluate_every,
         save_strategy="steps",
         save_steps=settings.evaluate_every,
-        save_total_limit=1,  # the best one stays beside the last
-        load_best_model_at_end=True,
         metric_for_best_model=f"eval_{aim.measure}",
         greater_is_better=True,
-        logging_steps=settings.evaluate_every,
-        dataloader_pin_memory=encoder.device.type == "cuda",
-        seed=settings.seed,
-        data_seed=settings.seed,
-        report_to="none",
-        disable_tqdm=True,
+        logging_strategy="no",  # `Follow` says when
     )
-    arguments._n_gpu = min(arguments.n_gpu, 1)  # else a batch would be one for each GPU
-    trainer = _Trainer(
+    return _Trainer(
         model=encoder,
         args=arguments,
         train_dataset=parts.train,
         loss=aim.loss(encoder),
         data_collator=SentenceTransformerDataCollator(preprocess_fn=partial(_preprocess, encoder)),
         evaluator=aim.judge(parts.validation, batch=_VALIDATION_BATCH, bfloat16=bfloat16),
-        callbacks=[_Follow(progress)],
+        callbacks=[Follow(progress)],
     )
-    trainer.remove_callback(PrinterCallback)
-    return trainer
 
 
 def _preprocess(encoder: SentenceTransformer, texts: list[str], **options: Any) -> dict[str, Any]:
@@ -123,15 +101,6 @@ def _preprocess(encoder: SentenceTransformer, texts: list[str], **options: Any) 
         options["processing_kwargs"] = {"text": {"pad_to_multiple_of": _LENGTHS}}
     features: dict[str, Any] = encoder.preprocess(texts, **options)
     return features
-
-
-def resume(
-    trainer: SentenceTransformerTrainer, checkpoint: Path, steps: int
-) -> list[dict[str, Any]]:
-    """Train from a checkpoint on; one of the last step only lacks that the best is loaded."""
-    if state_of(checkpoint).global_step < steps:
-        return go_on(trainer, checkpoint)
-    return load_best(trainer, checkpoint)
 
 
 def learning_curve(history: list[dict[str, Any]], aim: Aim) -> dict[str, list[Any]]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tilth.errors import InputError
 from tilth.models.architecture import draw_output, kinds_of, longest_input, set_dropout, writes
+from tilth.models.checkpoints import save_transformer
 from tilth.models.device import choose_device
 from tilth.models.fingerprint import weight_bytes
 from tilth.models.source import Files, open_files, quietly
@@ -78,9 +79,7 @@ class Classifier:
 
     def save(self, folder: Path) -> None:
         """Save model and tokenizer as a transformers folder, weights as safetensors."""
-        with quietly():
-            self.model.save_pretrained(folder)
-            self.tokenizer.save_pretrained(folder)
+        save_transformer(self.model, self.tokenizer, folder)
 
     def probabilities(
         self, texts: Sequence[str | tuple[str, ...]], **options: Any

@@ -11,10 +11,11 @@ import torch
 
 from tilth.errors import InputError
 from tilth.models.architecture import kinds_of
+from tilth.models.checkpoints import save_transformer
 from tilth.models.classifier import STARTERS, longest_input
 from tilth.models.device import choose_device
 from tilth.models.lm import fingerprint_model
-from tilth.models.source import open_files, quietly
+from tilth.models.source import open_files
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -42,9 +43,7 @@ class MaskedLM:
 
     def save(self, folder: Path) -> None:
         """Save model and tokenizer as a transformers folder, weights as safetensors."""
-        with quietly():
-            self.model.save_pretrained(folder)
-            self.tokenizer.save_pretrained(folder)
+        save_transformer(self.model, self.tokenizer, folder)
 
 
 def load_masked(name: str, *, seed: int = 0, device: str = "auto") -> MaskedLM:

@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
-import json
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+import pyarrow as pa
 import torch
-from transformers import TrainerCallback, TrainerState
+from transformers import PrinterCallback, TrainerCallback, TrainerState
+from transformers.trainer_utils import SaveStrategy
 
-from tilth.errors import InputError
+from tilth.errors import InputError, TilthError
+from tilth.files import disk_errors
+from tilth.models.checkpoints import (
+    CHECKPOINTS,
+    MODEL,
+    checkpoint,
+    is_whole,
+    keep_only,
+    last_checkpoint,
+    move_aside,
+    move_whole,
+    save_whole,
+)
+from tilth.runs import Run
 
 if TYPE_CHECKING:
     from transformers import Trainer, TrainerControl, TrainingArguments
 
 Settings = TypeVar("Settings")
+Arguments = TypeVar("Arguments", bound="TrainingArguments")
+
+_UNFINISHED = "unfinished"
 
 
 def settings_of(kind: type[Settings], given: dict[str, Any]) -> Settings:
@@ -57,8 +76,38 @@ class Steps(Protocol):
         """Count steps of this one."""
 
 
-class CountSteps(TrainerCallback):
-    """Shows how many steps are done, those of an earlier session too."""
+def make_arguments(
+    kind: type[Arguments], folder: Path, device: torch.device, seed: int, **options: Any
+) -> Arguments:
+    """Return the arguments of a trainer: those that all trainings share, and its own.
+
+    Args:
+        kind: `TrainingArguments`, or those of the trainer.
+        folder: for checkpoints.
+        device: of the model.
+        seed: of the order of rows and of dropout.
+        options: its own; `eval_steps` and `save_steps` say when a checkpoint is written.
+    """
+    arguments = kind(
+        output_dir=str(folder / _UNFINISHED),  # `Follow` moves whole checkpoints to `folder`
+        use_cpu=device.type == "cpu",
+        dataloader_pin_memory=device.type == "cuda",
+        seed=seed,
+        data_seed=seed,
+        report_to="none",
+        disable_tqdm=True,
+        **options,
+    )
+    arguments._n_gpu = min(arguments.n_gpu, 1)  # else a batch would be one for each GPU
+    return arguments
+
+
+class Follow(TrainerCallback):
+    """Shows how many steps are done, and keeps checkpoints whole.
+
+    Each measurement and the last step have a checkpoint, written after the measurement: so a
+    training that goes on from one lacks none. Only the last and the best are kept.
+    """
 
     def __init__(self, progress: Steps) -> None:
         self._progress = progress
@@ -76,59 +125,100 @@ class CountSteps(TrainerCallback):
 
     def on_step_end(
         self,
-        args: TrainingArguments,  # noqa: ARG002
+        args: TrainingArguments,
         state: TrainerState,  # noqa: ARG002
+        control: TrainerControl,
+        **_: Any,
+    ) -> None:
+        """Count a step; what is measured is saved, what is saved is logged before."""
+        self._progress.advance(done=1)
+        if control.should_evaluate and args.save_strategy != SaveStrategy.NO:
+            control.should_save = True
+        if control.should_save or control.should_evaluate or control.should_training_stop:
+            control.should_log = True  # mean losses count from the last checkpoint on
+
+    def on_save(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
         control: TrainerControl,  # noqa: ARG002
         **_: Any,
     ) -> None:
-        """Count a step."""
-        self._progress.advance(done=1)
+        """Move a checkpoint to its place; remove the others but the best."""
+        unfinished = Path(str(args.output_dir))
+        folder, step = unfinished.parent, state.global_step
+        move_whole(checkpoint(unfinished, step), checkpoint(folder, step))
+        keep_only(folder, {step, state.best_global_step})
 
 
-def begin(trainer: Trainer) -> list[dict[str, Any]]:
-    """Train from the first step; return what was logged."""
-    trainer.train()
-    return list(trainer.state.log_history)
+def run_trainer(trainer: Trainer, *, too_large: str) -> list[dict[str, Any]]:
+    """Train, from the last whole checkpoint on, load the best weights, return what was logged.
 
+    Args:
+        trainer: made with `make_arguments` and a `Follow`. It is not trained where a checkpoint
+            says that its training was over.
+        too_large: what is said when memory is too small.
 
-def state_of(checkpoint: Path) -> TrainerState:
-    """Return how far the training of a checkpoint is, and what it logged."""
-    state: TrainerState = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
-    return state
-
-
-def go_on(trainer: Trainer, checkpoint: Path) -> list[dict[str, Any]]:
-    """Train from a checkpoint on; return what was logged, by earlier sessions too."""
-    trainer.train(resume_from_checkpoint=str(checkpoint))
-    return list(trainer.state.log_history)
-
-
-def load_best(trainer: Trainer, checkpoint: Path) -> list[dict[str, Any]]:
-    """Load the best weights of a training that was over; return what was logged."""
-    state = state_of(checkpoint)
-    if state.best_model_checkpoint is not None:
-        # The folder may have been moved since: the best lies beside the last.
-        best = checkpoint.parent / Path(state.best_model_checkpoint).name
-        state.best_model_checkpoint = str(best)
-    trainer.state = state
-    trainer._load_best_model()
-    return list(state.log_history)
-
-
-def last_checkpoint(folder: Path) -> Path | None:
-    """Return the last whole checkpoint in a folder; its state is written last."""
-    states = folder.glob("checkpoint-*/trainer_state.json")
-    whole = [path.parent for path in states if _is_whole(path)]
-    return max(whole, key=lambda path: int(path.name.partition("-")[2]), default=None)
-
-
-def _is_whole(state: Path) -> bool:
-    """Tell whether a state was written to its end; a stop may have come in between."""
+    Raises:
+        TilthError: memory is too small.
+    """
+    unfinished = Path(str(trainer.args.output_dir))
+    folder = unfinished.parent
+    trainer.remove_callback(PrinterCallback)
+    shutil.rmtree(unfinished, ignore_errors=True)
+    last = last_checkpoint(folder)
+    state = TrainerState.load_from_json(str(last / "trainer_state.json")) if last else None
     try:
-        json.loads(state.read_bytes())
-    except ValueError:
-        return False
-    return True
+        if state is not None and _was_over(state):
+            trainer.state = state
+        else:
+            trainer.train(resume_from_checkpoint=str(last) if last else None)
+    except torch.OutOfMemoryError as error:
+        raise TilthError(too_large) from error
+    # Without a measure the last weights are kept.
+    step = trainer.state.best_global_step or trainer.state.global_step
+    if checkpoint(folder, step).is_dir():
+        trainer._load_from_checkpoint(str(checkpoint(folder, step)))
+    return list(trainer.state.log_history)
+
+
+def _was_over(state: TrainerState) -> bool:
+    """Tell whether training had ended when a state was saved."""
+    control: Any = state.stateful_callbacks
+    return bool(control["TrainerControl"]["args"]["should_training_stop"])
+
+
+def complete_training(
+    run: Run, train: Callable[[Path], pa.Table], save: Callable[[Path], object]
+) -> None:
+    """Train what a run of one part lacks; its curve is written after the model.
+
+    Args:
+        run: inside its `with` block. A finished one whose model is whole is left alone; a damaged
+            model is moved aside, and trained again.
+        train: trains, with checkpoints in a folder, and returns the curve.
+        save: saves the trained model in a folder.
+
+    Raises:
+        TilthError: training failed, or the folder cannot be written.
+    """
+    model, checkpoints = run.path / MODEL, run.path / CHECKPOINTS
+    with disk_errors(run.path):
+        if run.missing() or not model_is_whole(run):
+            curve = train(checkpoints)
+            save_whole(checkpoints / MODEL, model, save)
+            run.write_part(0, curve)
+    shutil.rmtree(checkpoints, ignore_errors=True)
+
+
+def model_is_whole(run: Run) -> bool:
+    """Tell whether a run's model is there; a damaged one is moved aside."""
+    model = run.path / MODEL
+    if is_whole(model):
+        return True
+    if model.is_dir():
+        move_aside(model)
+    return False
 
 
 def all_finite(model: torch.nn.Module) -> bool:

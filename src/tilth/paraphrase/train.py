@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from tilth.data import fingerprint
 from tilth.errors import InputError, TilthError
+from tilth.models.checkpoints import CHECKPOINTS, MODEL, save_transformer
 from tilth.models.device import choose_precision, free_memory
 from tilth.models.seq2seq import load_seq2seq
 from tilth.models.source import quietly
@@ -31,6 +31,7 @@ from tilth.paraphrase.pairs import (
 from tilth.paraphrase.tags import TAGS
 from tilth.paraphrase.training import RewriterTraining
 from tilth.runs import Progress, Run, refuse_inside
+from tilth.runs.asked import RESULTS, read_results
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MODEL, CHECKPOINTS = "model", "checkpoints"
 _FLOATS = 4  # bytes
 
 
@@ -81,7 +81,7 @@ def train_rewriter(
     Reference:
         Ogasa, Kajiwara and Arase, sections 3.3 and 4.2.
     """
-    from tilth.models.training import refuse_several, settings_of
+    from tilth.models.training import complete_training, refuse_several, settings_of
 
     settings = settings_of(RewriterTraining, training).for_base(base)
     if out is None:
@@ -91,6 +91,8 @@ def train_rewriter(
     refuse_inside(Path(out), named[0], named=named[1:])
     parts = read_corpus(corpus)
     seq2seq = load_seq2seq(base, device=device, precision="float32")
+    fingerprint_of_base = seq2seq.fingerprint
+    ready = _prepare(seq2seq, parts, settings)
     run = Run.open(
         out,
         command="paraphrase train",
@@ -98,19 +100,21 @@ def train_rewriter(
         fingerprints={
             "train": fingerprint(parts.train, COLUMNS),
             "validation": fingerprint(parts.validation, COLUMNS),
-            "base": seq2seq.fingerprint,
+            "base": fingerprint_of_base,
         },
         parts=1,
-        outputs=(MODEL, CHECKPOINTS, "results.json"),
+        outputs=(MODEL, CHECKPOINTS, RESULTS),
         overwrite=overwrite,
     )
     with run:
-        if run.missing() or not (run.path / MODEL / "config.json").is_file():
-            curve = _train(seq2seq, parts, settings, run, quiet=quiet)
-            results = _results(curve, base, parts)
-            run.write_file("results.json", json.dumps(results, indent=2) + "\n")
-            run.write_part(0, curve)
-            shutil.rmtree(run.path / CHECKPOINTS, ignore_errors=True)
+        complete_training(
+            run,
+            lambda folder: _train(seq2seq, ready, settings, run, folder, quiet=quiet),
+            lambda folder: save_transformer(seq2seq.model, seq2seq.tokenizer, folder),
+        )
+        if read_results(run.path, {"best": dict, "curve": dict}) is None:
+            results = _results(run.read_part(0), base, parts)
+            run.write_file(RESULTS, json.dumps(results, indent=2) + "\n")
     return load_seq2seq(str(run.path), device=device)
 
 
@@ -136,53 +140,59 @@ def add_tags(seq2seq: Seq2Seq, seed: int) -> int:
     return len(missing)
 
 
-def _train(
-    seq2seq: Seq2Seq, parts: Corpus, settings: RewriterTraining, run: Run, *, quiet: bool
-) -> pa.Table:
-    """Train in a run folder, save the model and return the learning curve."""
-    from tilth.models.training import all_finite, begin, last_checkpoint
-    from tilth.paraphrase.trainer import learning_curve, make_trainer, resume
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """What a training takes: pairs whose texts are short enough, and how batches are made."""
 
+    train: Dataset
+    validation: Dataset
+    lengths: NDArray[np.int64]  # (training pairs, 2)
+    collator: Collator
+    bfloat16: bool
+
+
+def _prepare(seq2seq: Seq2Seq, parts: Corpus, settings: RewriterTraining) -> _Ready:
+    """Add tags to a model's vocabulary, and leave out pairs that are too long."""
+    bfloat16 = choose_precision(settings.precision, seq2seq.device) is torch.bfloat16
     add_tags(seq2seq, settings.seed)
     limit = min(seq2seq.positions, settings.max_length or seq2seq.positions)
     collator = Collator(seq2seq.tokenizer, limit)
     train, lengths = _short_enough(parts.train, collator, limit, "training")
     validation, _ = _short_enough(parts.validation, collator, limit, "validation")
+    return _Ready(train, validation, lengths, collator, bfloat16)
+
+
+def _train(
+    seq2seq: Seq2Seq,
+    ready: _Ready,
+    settings: RewriterTraining,
+    run: Run,
+    folder: Path,
+    *,
+    quiet: bool,
+) -> pa.Table:
+    """Train in place, with checkpoints in a folder, and return the learning curve."""
+    from tilth.models.training import all_finite, run_trainer
+    from tilth.paraphrase.trainer import learning_curve, make_trainer
+
+    tokens = longest(ready.train, ready.lengths, ready.collator)
     rows = settings.rows or int(
-        run.resolve(
-            "rows",
-            lambda: rows_that_fit(seq2seq, longest(train, lengths, collator), settings.batch),
-        )
+        run.resolve("rows", lambda: rows_that_fit(seq2seq, tokens, settings.batch))
     )
-    bfloat16 = choose_precision(settings.precision, seq2seq.device) is torch.bfloat16
-    steps = -(-len(train) // settings.batch) * settings.max_epochs
-    folder = run.path / CHECKPOINTS
+    steps = -(-len(ready.train) // settings.batch) * settings.max_epochs
     with quietly(), Progress(steps, quiet=quiet, what="steps") as progress:
         trainer = make_trainer(
-            seq2seq, train, validation, lengths.sum(axis=1), collator, settings, folder,
-            rows=rows, bfloat16=bfloat16, progress=progress,
+            seq2seq, ready.train, ready.validation, ready.lengths.sum(axis=1), ready.collator,
+            settings, folder, rows=rows, bfloat16=ready.bfloat16, progress=progress,
         )  # fmt: skip
-        checkpoint = last_checkpoint(folder)
-        try:
-            history = (
-                resume(trainer, checkpoint, steps, settings.patience)
-                if checkpoint
-                else begin(trainer)
-            )
-        except torch.OutOfMemoryError as error:
-            raise TilthError(
-                f"{rows} pairs at once do not fit into the memory of {seq2seq.device}: give "
-                f"--rows {max(1, rows // 2)}, which takes a batch in more passes"
-            ) from error
+        history = run_trainer(
+            trainer,
+            too_large=f"{rows} pairs at once do not fit into the memory of {seq2seq.device}: give "
+            f"--rows {max(1, rows // 2)}, which takes a batch in more passes",
+        )
     curve = learning_curve(history)
     if not all_finite(seq2seq.model) or not np.isfinite(curve["validation_loss"].to_numpy()).any():
         raise TilthError("training gave weights that are no numbers: lower --learning-rate")
-    unfinished, final = folder / MODEL, run.path / MODEL
-    with quietly():
-        seq2seq.model.save_pretrained(unfinished)
-        seq2seq.tokenizer.save_pretrained(unfinished)
-    shutil.rmtree(final, ignore_errors=True)
-    unfinished.rename(final)
     return curve
 
 

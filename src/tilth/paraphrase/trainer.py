@@ -8,19 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from transformers import (
-    PrinterCallback,
-    Seq2SeqTrainer,
-    Seq2SeqTrainingArguments,
-    TrainerState,
-)
+from transformers import EarlyStoppingCallback, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
-from tilth.models.training import CountSteps, go_on, load_best, state_of
+from tilth.models.training import Follow, make_arguments
 from tilth.paraphrase.pairs import LikeLengths
 
 if TYPE_CHECKING:
     from datasets import Dataset
-    from transformers import TrainerControl, TrainingArguments
 
     from tilth.models.seq2seq import Seq2Seq
     from tilth.paraphrase.pairs import Collator
@@ -41,43 +35,6 @@ class _Trainer(Seq2SeqTrainer):
         return self._sampler
 
 
-class _Follow(CountSteps):
-    """Shows progress, saves now and then, and stops when the loss no longer falls.
-
-    What it knows it reads from the log, which each checkpoint holds: so a training that was
-    stopped stops where an undisturbed one does.
-    """
-
-    def __init__(self, progress: Progress, patience: int, save_every: int) -> None:
-        super().__init__(progress)
-        self._patience, self._save_every = patience, save_every
-
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
-    ) -> None:
-        """Count a step, save after some."""
-        super().on_step_end(args, state, control, **more)
-        if state.global_step % self._save_every == 0:
-            control.should_save = control.should_log = True
-
-    def on_evaluate(
-        self,
-        args: TrainingArguments,  # noqa: ARG002
-        state: TrainerState,
-        control: TrainerControl,
-        **_: Any,
-    ) -> None:
-        """Stop when enough epochs have brought nothing."""
-        if is_over(state.log_history, self._patience):
-            control.should_training_stop = True
-
-
-def is_over(history: Sequence[dict[str, Any]], patience: int) -> bool:
-    """Tell whether so many epochs in a row have not lowered the best loss."""
-    losses = [entry[LOSS] for entry in history if LOSS in entry]
-    return bool(losses) and len(losses) - 1 - int(np.argmin(losses)) >= patience
-
-
 def make_trainer(
     seq2seq: Seq2Seq,
     train: Dataset,
@@ -91,7 +48,7 @@ def make_trainer(
     bfloat16: bool,
     progress: Progress,
 ) -> Seq2SeqTrainer:
-    """Return a trainer that leaves the best checkpoint's weights in the model.
+    """Return a trainer of a rewriter.
 
     Args:
         seq2seq: its model is trained in place, on its device.
@@ -106,53 +63,39 @@ def make_trainer(
         progress: advanced by one each step.
     """
     assert settings.learning_rate is not None  # `for_base` has put one
-    arguments = Seq2SeqTrainingArguments(
-        output_dir=str(folder),
-        num_train_epochs=settings.max_epochs,
+    epoch = -(-len(train) // settings.batch)  # steps
+    arguments = make_arguments(
+        Seq2SeqTrainingArguments,
+        folder,
+        seq2seq.device,
+        settings.seed,
+        max_steps=epoch * settings.max_epochs,
         per_device_train_batch_size=rows,
         per_device_eval_batch_size=rows,
         gradient_accumulation_steps=settings.batch // rows,
         learning_rate=settings.learning_rate,
         lr_scheduler_type=settings.schedule,
         bf16=bfloat16,
-        use_cpu=seq2seq.device.type == "cpu",
-        eval_strategy="epoch",
-        save_strategy="epoch",
-        logging_strategy="epoch",
-        save_total_limit=1,  # the best one stays beside the last
-        load_best_model_at_end=True,
+        eval_strategy="steps",
+        eval_steps=epoch,
+        save_strategy="steps",
+        save_steps=settings.save_every,
+        logging_strategy="no",  # `Follow` says when
+        restore_callback_states_from_checkpoint=True,  # epochs without a lower loss
         metric_for_best_model=LOSS,
         greater_is_better=False,
         prediction_loss_only=True,
         remove_unused_columns=False,
-        dataloader_pin_memory=seq2seq.device.type == "cuda",
-        seed=settings.seed,
-        data_seed=settings.seed,
-        report_to="none",
-        disable_tqdm=True,
     )
-    arguments._n_gpu = min(arguments.n_gpu, 1)  # else a batch would be one for each GPU
-    trainer = _Trainer(
+    return _Trainer(
         LikeLengths(lengths, settings.batch, settings.seed),
         model=seq2seq.model,
         args=arguments,
         train_dataset=train,
         eval_dataset=validation,
         data_collator=collator,
-        callbacks=[_Follow(progress, settings.patience, settings.save_every)],
+        callbacks=[Follow(progress), EarlyStoppingCallback(settings.patience)],
     )
-    trainer.remove_callback(PrinterCallback)
-    return trainer
-
-
-def resume(
-    trainer: Seq2SeqTrainer, checkpoint: Path, steps: int, patience: int
-) -> list[dict[str, Any]]:
-    """Train from a checkpoint on; where training was over, only the best is loaded."""
-    state = state_of(checkpoint)
-    if state.global_step < steps and not is_over(state.log_history, patience):
-        return go_on(trainer, checkpoint)
-    return load_best(trainer, checkpoint)
 
 
 def learning_curve(history: Sequence[dict[str, Any]]) -> pa.Table:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from hashlib import blake2b
@@ -18,14 +17,11 @@ import torch
 from tilth.data import read_texts
 from tilth.errors import InputError, TilthError
 from tilth.models.alike import encode_texts
+from tilth.models.checkpoints import CHECKPOINTS, MODEL
 from tilth.models.device import choose_precision
 from tilth.models.masked import MaskedLM, load_masked
 from tilth.models.source import quietly
-from tilth.models.training import (
-    all_finite,
-    refuse_several,
-    settings_of,
-)
+from tilth.models.training import all_finite, complete_training, refuse_several, settings_of
 from tilth.runs import Progress, Run, refuse_inside
 from tilth.selftrain.encoded import EncodedRows, Gathered, LikeLengths
 from tilth.selftrain.masking import MaskedRows, Numbered
@@ -35,7 +31,7 @@ from tilth.selftrain.trainer import loss_of_masked, make_tuner, own_random, trai
 if TYPE_CHECKING:
     from datasets import Dataset
 
-MODEL, CHECKPOINTS, COMMAND = "model", "checkpoints", "train adapt"
+COMMAND = "train adapt"
 _TEXTS_AT_ONCE = 10_000
 
 
@@ -94,14 +90,7 @@ def adapt(
     )
     with run:
         run.resolve("texts", lambda: str(texts) if named else None)
-        if run.missing() or not (run.path / MODEL / "config.json").is_file():
-            curve = _train(lm, read, asked, run.path / CHECKPOINTS, quiet=quiet)
-            unfinished = run.path / CHECKPOINTS / MODEL
-            lm.save(unfinished)
-            shutil.rmtree(run.path / MODEL, ignore_errors=True)
-            unfinished.rename(run.path / MODEL)
-            run.write_part(0, curve)
-            shutil.rmtree(run.path / CHECKPOINTS, ignore_errors=True)
+        complete_training(run, lambda folder: _train(lm, read, asked, folder, quiet=quiet), lm.save)
     return run.path
 
 
@@ -154,7 +143,7 @@ def _train(
             None, settings, folder, keep=True, steps=steps, every=settings.save_every,
             progress=progress,
         )  # fmt: skip
-        history = trained(tuner, folder, steps, settings.batch)
+        history = trained(tuner, settings.batch)
     lm.model.train(mode=False)
     losses = {entry["step"]: float(entry["loss"]) for entry in history if "loss" in entry}
     if not all_finite(lm.model) or not all(map(math.isfinite, losses.values())):

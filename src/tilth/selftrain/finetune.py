@@ -173,7 +173,7 @@ def _train(
             loss_of(classifier, settings, bfloat16=bfloat16), measure, settings, folder, keep=keep,
             choose=choose, steps=steps, every=every, progress=progress,
         )  # fmt: skip
-        history = trained(tuner, folder, steps, settings.batch)
+        history = trained(tuner, settings.batch)
         tuner.restore_best()
     return history
 

@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilth.errors import InputError
+from tilth.files import disk_errors
 from tilth.limits import TRAININGS
+from tilth.models.checkpoints import CHECKPOINTS, MODEL, is_whole, save_whole
 from tilth.models.classifier import (
     Classifier,
     fingerprint_classifier,
     load_classifier,
     new_classifier,
 )
-from tilth.models.training import refuse_several
+from tilth.models.training import model_is_whole, refuse_several
 from tilth.runs import Run
 from tilth.runs.asked import RESULTS, read_results
 from tilth.selftrain.finetune import MEASURES, Curve, fit
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from tilth.selftrain.rows import Rows
     from tilth.selftrain.settings import Finetuning
 
-MODEL, CHECKPOINTS = "model", "checkpoints"
 HELD = {"measure": str, "best": dict, "seeds": list}  # in results.json
 COMMANDS = {"class": "train classifier", "multi": "train classifier", "tags": "train tagger"}
 
@@ -95,9 +96,11 @@ def train_teacher(
     del first
     with run:
         run.resolve("sources", lambda: dict(sources or {}))
-        if run.missing() or not (run.path / MODEL / "config.json").is_file():
-            _complete(run, train, validation, base, several, device, quiet=quiet)
-        elif read_results(run.path, HELD) is None:
+        with disk_errors(run.path):
+            if run.missing() or not model_is_whole(run):
+                _complete(run, train, validation, base, several, device, quiet=quiet)
+        shutil.rmtree(run.path / CHECKPOINTS, ignore_errors=True)
+        if read_results(run.path, HELD) is None:
             _write_results(run, several, train.kind)
     return load_classifier(str(run.path), device=device)
 
@@ -157,11 +160,7 @@ def _complete(
         curve = fit(
             classifier, train, validation, settings, folder / f"seed-{settings.seed}", quiet=quiet
         )
-        unfinished = folder / "unfinished"
-        shutil.rmtree(unfinished, ignore_errors=True)
-        classifier.save(unfinished)
-        shutil.rmtree(weights(place), ignore_errors=True)
-        unfinished.rename(weights(place))
+        save_whole(folder / "unfinished", weights(place), classifier.save)
         return curve
 
     def weights(place: int) -> Path:
@@ -175,12 +174,10 @@ def _complete(
             if other != best:
                 shutil.rmtree(weights(other), ignore_errors=True)
     best = _best(run)
-    if not weights(best).is_dir():  # the model of a finished run was removed
+    if not is_whole(weights(best)):  # the model of a finished run was removed
         train_seed(best)
-    _write_results(run, several, train.kind)
     shutil.rmtree(run.path / MODEL, ignore_errors=True)
     weights(best).rename(run.path / MODEL)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _curves(run: Run) -> dict[int, Curve]:

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch.utils.data import Sampler
-from transformers import PrinterCallback, Trainer, TrainerState, TrainingArguments
+from transformers import Trainer, TrainingArguments
 
-from tilth.errors import TilthError
-from tilth.models.training import CountSteps, begin, go_on, last_checkpoint, load_best, state_of
+from tilth.models.training import Follow, make_arguments, run_trainer
 from tilth.selftrain.encoded import PLACES, TARGETS, WEIGHTS, Batch
 from tilth.selftrain.losses import binary_divergence, divergence, smoothed, weighted_mean
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, TrainerControl
+    from transformers import PreTrainedModel
 
     from tilth.models.classifier import Classifier
     from tilth.models.training import Steps
@@ -103,24 +102,6 @@ class Tuner(Trainer):
             self._model().load_state_dict(self._best[1])
 
 
-class _Follow(CountSteps):
-    """Shows progress; after the last step it sees to a measurement and a checkpoint."""
-
-    def __init__(self, progress: Steps, *, measures: bool, saves: bool) -> None:
-        super().__init__(progress)
-        self._measures, self._saves = measures, saves
-
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
-    ) -> None:
-        """Count a step; after the last one, measure and save."""
-        super().on_step_end(args, state, control, **more)
-        if state.global_step >= state.max_steps:
-            control.should_log = True
-            control.should_evaluate = self._measures
-            control.should_save = self._saves
-
-
 def make_tuner(
     model: PreTrainedModel,
     train: Sized,
@@ -136,7 +117,7 @@ def make_tuner(
     progress: Steps,
     choose: bool = False,
 ) -> Tuner:
-    """Return a trainer that leaves the best weights in the model.
+    """Return a trainer of a model.
 
     Args:
         model: trained in place, on its device.
@@ -153,33 +134,27 @@ def make_tuner(
         choose: whether the best weights are those that score best; else the last.
     """
     strategy = "steps" if measure is not None else "no"
-    arguments = TrainingArguments(
-        output_dir=str(folder),
+    arguments = make_arguments(
+        TrainingArguments,
+        folder,
+        model.device,
+        settings.seed,
         max_steps=steps,
         per_device_train_batch_size=1,  # the sampler yields batches
         learning_rate=settings.learning_rate,
         warmup_steps=settings.warmup,
         weight_decay=settings.weight_decay,
-        use_cpu=model.device.type == "cpu",
         eval_strategy=strategy,
         eval_steps=every,
         save_strategy="steps" if keep else "no",
         save_steps=every,
-        save_total_limit=1,  # the best one stays beside the last
-        load_best_model_at_end=keep and measure is not None,
         metric_for_best_model=CHOICE,
         greater_is_better=True,
         logging_steps=every,
         logging_nan_inf_filter=False,  # looks at every step's loss; what is no number is reported
         remove_unused_columns=False,
-        dataloader_pin_memory=model.device.type == "cuda",
-        seed=settings.seed,
-        data_seed=settings.seed,
-        report_to="none",
-        disable_tqdm=True,
     )
-    arguments._n_gpu = min(arguments.n_gpu, 1)  # else the model would be copied to each GPU
-    tuner = Tuner(
+    return Tuner(
         loss,
         measure,
         sampler,
@@ -190,42 +165,24 @@ def make_tuner(
         train_dataset=train,
         eval_dataset=train if measure is not None else None,  # `measure` knows its own
         data_collator=_only,
-        callbacks=[_Follow(progress, measures=measure is not None, saves=keep)],
+        callbacks=[Follow(progress)],
     )
-    tuner.remove_callback(PrinterCallback)
-    return tuner
 
 
 def _only(batches: list[Batch]) -> Batch:
     return batches[0]
 
 
-def trained(tuner: Tuner, folder: Path, steps: int, batch: int) -> list[dict[str, Any]]:
-    """Train, from the last checkpoint in a folder on, to the end; return what was logged.
+def trained(tuner: Tuner, batch: int) -> list[dict[str, Any]]:
+    """Train, from the last checkpoint on, to the end; return what was logged.
 
     Raises:
         TilthError: memory is too small.
     """
-    checkpoint = last_checkpoint(folder)
-    try:
-        return _resume(tuner, checkpoint, steps) if checkpoint else begin(tuner)
-    except torch.OutOfMemoryError as error:
-        raise TilthError(
-            f"{batch} rows at once do not fit into memory: lower --batch or --max-length"
-        ) from error
-
-
-def _resume(tuner: Tuner, checkpoint: Path, steps: int) -> list[dict[str, Any]]:
-    """Train from a checkpoint on; one of the last step only lacks that the best is loaded."""
-    state = state_of(checkpoint)
-    if state.global_step < steps:
-        return go_on(tuner, checkpoint)
-    if state.best_model_checkpoint is None:  # the last weights are wanted
-        state.best_model_checkpoint = str(checkpoint)
-        tuner.state = state
-        tuner._load_best_model()
-        return list(state.log_history)
-    return load_best(tuner, checkpoint)
+    return run_trainer(
+        tuner,
+        too_large=f"{batch} rows at once do not fit into memory: lower --batch or --max-length",
+    )
 
 
 def loss_of(
