@@ -17,7 +17,7 @@ from tilth.models.architecture import draw_output, kinds_of, longest_input, set_
 from tilth.models.checkpoints import save_transformer
 from tilth.models.device import choose_device
 from tilth.models.fingerprint import weight_bytes
-from tilth.models.source import Files, open_files, quietly
+from tilth.models.source import Files, open_files
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
