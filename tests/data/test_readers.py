@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tilth.data import DatasetWriter, load_folder, read_rows, read_texts
 from tilth.data.examples import open_rows, read_examples
-from tilth.data.parquet import parquet_batches
+from tilth.data.parquet import parquet_tables
 from tilth.errors import InputError, TilthError
 
 
@@ -101,7 +101,8 @@ def test_empty_lines_are_skipped_and_counted(
         ("a.jsonl", '{"text": "a"}\n{"text": \n', [":2: no JSON: Expecting value at character"]),
         ("a.jsonl", '{"text": "a"}\n["b"]\n', [":2: the line holds a JSON list, not an object"]),
         ("a.jsonl", "\n5", [":2: the line holds a JSON number"]),
-        ("a.jsonl", "[" * 100_000, [":1: no JSON: nested too deep"]),
+        ("a.jsonl", "[" * 100_000, [":1: nested too deep"]),
+        ("a.jsonl", '{"text": "a", "n": ' + "1" * 5_000 + "}", [":1: a number is too long: write"]),
         ("a.jsonl", '{"text": "a"}\n{"label": "b"}', [":2: no column 'text': there are label"]),
         ("a.jsonl", '{"text": "a"}\n{"text": 5}', [":2: column 'text' holds 5, no text"]),
         ("a.jsonl", '{"text": null}', [":1: column 'text' holds None, no text"]),
@@ -322,10 +323,11 @@ def test_a_small_file_that_expands_is_read_in_pieces(
     path = tmp_path / "bomb.parquet"
     texts = ["x" * 90_000] * 1_000 + [None]
     pq.write_table(pa.table({"text": texts, "n": range(1_001)}), path)
-    monkeypatch.setattr("tilth.data.parquet._BATCH_BYTES", 1_000_000)
-    batches = list(parquet_batches(path))
-    assert pa.Table.from_batches(batches).to_pydict() == {"text": texts, "n": list(range(1_001))}
-    assert len(batches) > 90
+    monkeypatch.setattr("tilth.data.parquet._DECODED_BYTES", 6_000_000)
+    monkeypatch.setattr("tilth.data.parquet._TABLE_BYTES", 1_000_000)
+    tables = list(parquet_tables(path))
+    assert pa.concat_tables(tables).to_pydict() == {"text": texts, "n": list(range(1_001))}
+    assert max(table.nbytes for table in tables) < 7_000_000
 
 
 def test_row_groups_that_are_too_large_are_refused(

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from tilth.data.lines import MAX_CHARS, read_lines
-from tilth.data.parquet import parquet_batches
+from tilth.data.parquet import parquet_tables
 from tilth.errors import InputError
 
 Row: TypeAlias = dict[str, Any]
@@ -58,11 +58,18 @@ def _jsonl(path: Path, _: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
             continue
         try:
             row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            reason = getattr(error, "msg", "nested too deep")
-            place = getattr(error, "pos", 0) + 1
+        except json.JSONDecodeError as error:
             raise InputError(
-                f"{path}:{number}: no JSON: {reason} at character {place}: write one object a line"
+                f"{path}:{number}: no JSON: {error.msg} at character {error.pos + 1}: write one "
+                "object a line"
+            ) from error
+        except RecursionError as error:
+            raise InputError(
+                f"{path}:{number}: nested too deep: write one object a line"
+            ) from error
+        except ValueError as error:  # an integer of thousands of digits
+            raise InputError(
+                f"{path}:{number}: a number is too long: write it as a text"
             ) from error
         if not isinstance(row, dict):
             raise InputError(
@@ -126,8 +133,8 @@ def _check_header(path: Path, header: list[str]) -> None:
 def _parquet(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
     number = 0
     try:
-        for batch in parquet_batches(path, columns):
-            for row in batch.to_pylist():
+        for table in parquet_tables(path, columns):
+            for row in table.to_pylist():
                 number += 1
                 yield number, row
     except (pa.ArrowException, OSError) as error:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from tilth.data.mapped import open_arrow, remove_arrow, temporary_arrow
-from tilth.data.parquet import parquet_batches
+from tilth.data.parquet import parquet_tables
 from tilth.errors import InputError, TilthError
 from tilth.files import check_input
 
@@ -160,8 +160,8 @@ def _load(files: Sequence[Path]) -> Dataset:
         schema = pq.read_schema(file)
         with pa.ipc.new_stream(str(path), schema) as writer:
             for file in files:
-                for batch in parquet_batches(file):
-                    writer.write_table(pa.Table.from_batches([batch]).cast(schema))
+                for table in parquet_tables(file):
+                    writer.write_table(table.cast(schema))
         return open_arrow(path)
     except (pa.ArrowException, ValueError) as error:
         remove_arrow(path)
