@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.report.test_page import EVIL, Page
-from tests.system.commands import tilth
+from tests.system.commands import error_of, tilth
 from tilth.errors import InputError
 from tilth.report import write_report
 from tilth.report.classifier import MOST_CONFUSED, write_classifier_report
@@ -174,6 +174,23 @@ def test_report_command_writes_this_page(tmp_path: Path) -> None:
     assert "Take care." in done.stderr
     assert "kept: seed 1, step 20, validation accuracy 61.0" in done.stderr
     assert json.loads(tilth("report", folder, "--json").stdout) == results()
+
+
+def test_an_edited_run_is_refused_in_a_line(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", results())
+    asked = json.loads((folder / "run.json").read_text())
+    edits: list[tuple[str, dict[str, Any]]] = [
+        ("run.json", {**asked, "settings": 2**70}),
+        ("run.json", {**asked, "settings": None}),
+        ("results.json", {**results(), "tested": {"systems": None}}),
+        ("results.json", {**results(), "seeds": [1]}),
+    ]
+    for name, edited in edits:
+        before = (folder / name).read_text()
+        (folder / name).write_text(json.dumps(edited))
+        line = error_of("report", folder, code=1)
+        assert f"{folder}: run.json, results.json or a part holds" in line
+        (folder / name).write_text(before)
 
 
 def test_what_is_no_finished_training_is_refused(tmp_path: Path) -> None:

@@ -34,21 +34,22 @@ def report(
     """
     from tilth.errors import InputError
     from tilth.report import command_of, write_report
+    from tilth.report.parts import refuse_edited
 
     command = command_of(run)
     if command != _GENERATE and encoder is not None:
         raise InputError(f"{run}: --encoder counts for generate runs only: leave it out")
-    page = write_report(run, encoder=encoder)
-    if command == _GENERATE:
-        print_health(run, as_json=json)
-        return
-    if command == "paraphrase":
-        _print_rewrites(run, as_json=json)
-    elif command == "augment":
-        _print_augmented(run, as_json=json)
-    else:
-        _print_training(run, as_json=json)
-    if not json:
+    with refuse_edited(run):
+        page = write_report(run, encoder=encoder)
+        if command == _GENERATE:
+            print_health(run, as_json=json)
+        elif command == "paraphrase":
+            _print_rewrites(run, as_json=json)
+        elif command == "augment":
+            _print_augmented(run, as_json=json)
+        else:
+            _print_training(run, as_json=json)
+    if not json and command != _GENERATE:
         say(f"report:   {page}")
 
 

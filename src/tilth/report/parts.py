@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,24 @@ def _batches(part: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
             yield pa.Table.from_batches([batch])
 
 
+@contextmanager
+def refuse_edited(folder: Path) -> Iterator[None]:
+    """Turn what a page fails by, where a run's files are not as tilth wrote them, into a line.
+
+    Raises:
+        TilthError: a value of run.json, results.json or a part is of another kind or missing.
+    """
+    try:
+        yield
+    except (InputError, TilthError):
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise TilthError(
+            f"{folder}: run.json, results.json or a part holds what tilth did not write "
+            f"({type(error).__name__}: {str(error)[:80]}): restore it, or start the run anew"
+        ) from error
+
+
 def command_of(folder: Path) -> str:
     """Return the tilth command of a run; errors as of `read_run_json`."""
     return str(_read(folder).get("command", "generate"))
@@ -93,7 +112,7 @@ def _read(folder: Path) -> dict[str, Any]:
         asked = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{folder}: no run.json here; give the folder of a run") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise TilthError(f"{path}: cannot be read ({error}); restore it or start anew") from error
     if not isinstance(asked, dict):
         raise TilthError(f"{path}: not a JSON object; restore it or start anew")
