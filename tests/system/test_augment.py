@@ -14,6 +14,7 @@ from tests.selftrain.labelled import classed
 from tests.system.commands import tilth
 from tests.tiny import salads, tiny_bank, tiny_static, write_lines
 from tilth.cli import augment as command
+from tilth.cli import checks
 from tilth.recipes import augmenting
 from tilth.selftrain.augmentation import Augmentation
 
@@ -78,6 +79,7 @@ def test_every_option_arrives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         raise KeyboardInterrupt
 
     monkeypatch.setattr(augmenting, "augment_and_measure", record)
+    monkeypatch.setattr(checks, "READ", {})  # none of the files is there
     words = (
         "augment t.jsonl --bank b --out o --test e --validation v --query clusters --clusters 3 "
         "--teacher x --seeds 2 --multiple 4 --select margin --floor 0.5 --candidates 9 "

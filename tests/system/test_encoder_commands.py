@@ -150,7 +150,7 @@ def test_word_vectors_are_encoders_too(sets: Path, tmp_path: Path) -> None:
         (["train", "encoder", "no.jsonl", "-o", "OUT"], "no.jsonl"),
         (["train", "encoder", "PAIRS", "-o", "OUT", "--drop-overlap"], "say with --sts"),
         (["train", "encoder", "PAIRS", "-o", "OUT", "--batch", "0"], "batch is 0"),
-        (["recipe", "show", "dino-table9"], "no recipe 'dino-table9'"),
+        (["recipe", "show", "dino-table9"], "name 'dino-table9' is unknown"),
         (["recipe", "run", "dino-table1", "-d", "EMPTY", "-o", "OUT"], "none of the STS sets"),
     ],
 )

@@ -10,6 +10,7 @@ import typer
 
 from tilth.cli import options
 from tilth.cli.screen import print_json, print_table, say
+from tilth.errors import InputError
 from tilth.generation.jobs import Sampling
 from tilth.generation.settings import Settings
 from tilth.generation.task import load_task, shipped_tasks
@@ -93,6 +94,10 @@ def generate(
     sampling = Sampling(decay, floor, temperature, top_k, top_p, max_new_tokens)
     settings = Settings(per_input, max_tries, sampling, seed, part_size)
     spec = load_task(task)
+    if spec.is_pair and inputs is None and from_x1 is None:
+        raise InputError(f"task {task!r} writes pairs: give --inputs or --from-x1")
+    if not spec.is_pair and count is None and inputs is None:
+        raise InputError(f"task {task!r} writes single texts: say how many with --count")
 
     from tilth.data import read_texts
     from tilth.generation.dataset import run_generate

@@ -19,7 +19,6 @@ from tilth.limits import (
     Number,
     check_fields,
 )
-from tilth.runs.asked import read_run_json
 
 MASKED = Number(0, 1, above=True, below=True)
 _PAPER_RATE = 1e-5
@@ -150,5 +149,7 @@ def began_as(base: str) -> str:
         file = Path(base).expanduser() / "run.json"
         if base in _STARTER_RATES or not file.is_file():
             break
+        from tilth.runs.asked import read_run_json  # not at the start of every command: Arrow
+
         base = str(read_run_json(file.parent)["settings"].get("base", base))
     return base
