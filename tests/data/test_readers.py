@@ -323,8 +323,12 @@ def test_a_small_file_that_expands_is_read_in_pieces(
     path = tmp_path / "bomb.parquet"
     texts = ["x" * 90_000] * 1_000 + [None]
     pq.write_table(pa.table({"text": texts, "n": range(1_001)}), path)
-    monkeypatch.setattr("tilth.data.parquet._DECODED_BYTES", 6_000_000)
-    monkeypatch.setattr("tilth.data.parquet._TABLE_BYTES", 1_000_000)
+    for name, most in (
+        ("DECODED_BYTES", 6_000_000),
+        ("TABLE_BYTES", 1_000_000),
+        ("FEWEST_ROWS", 8),
+    ):
+        monkeypatch.setattr(f"tilth.data.parquet._{name}", most)
     tables = list(parquet_tables(path))
     assert pa.concat_tables(tables).to_pydict() == {"text": texts, "n": list(range(1_001))}
     assert max(table.nbytes for table in tables) < 7_000_000
