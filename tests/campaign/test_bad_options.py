@@ -75,7 +75,7 @@ class Place:
                     self.out = campaign.copy(Path(changed))
                     break
         words = command.line(campaign.world, option, value, out=self.out)
-        words = [str(self.out) if word == changed else word for word in words]
+        words = [str(self.out) if word and word == changed else word for word in words]
         if command.has("--overwrite"):
             words.insert(len(command.name.split()), "--overwrite")
         code = campaign.run(
