@@ -174,7 +174,6 @@ _WHOLE: dict[str, Callable[[Path], Any]] = {
     "truncated": lambda path: os.truncate(path, path.stat().st_size // 2),
     "of another schema": _other_rows,
     "a folder": lambda path: (path.unlink(), path.mkdir()),
-    "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),
 }
 
 
