@@ -79,7 +79,7 @@ def contents(folder: Path, *, read: bool = False) -> dict[str, tuple[Any, ...]]:
                 held = (about.st_mode,)
             elif read:
                 held = (Path(path).read_bytes(),)
-            if name != ".tilth-lock":
+            if name not in (".tilth-lock", ".lock"):
                 found[os.path.relpath(path, folder)] = held
     return found
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 import pytest
 
 from tests.campaign.bad_models import HARMLESS, MODELS
-from tests.campaign.commands import CHANGES_ITS_INPUT, NO_RUN, Command, Option, commands
+from tests.campaign.commands import BESIDE, CHANGES_ITS_INPUT, NO_RUN, Command, Option, commands
 from tests.campaign.judge import MARK, Campaign
 
 # What a stopped case leaves open is no finding.
@@ -40,8 +40,10 @@ def names_of(option: Option, value: str = "") -> list[str]:
     """Return what an error line may call an option, or its value."""
     plain = option.name.replace("_", "-")
     words = [option.written or plain, plain, option.name, plain.replace("-", " ")]
-    shown = [ascii(value)[1:-1], value.strip()] if value.strip() else ["''", "error: :"]
-    return [*words, *shown]
+    shown = [ascii(value)[1:40], value.strip()[:40]] if value.strip() else ["''", "error: :"]
+    shown += ["no source is named", "no name"] if not value else []
+    beside = [word for word in BESIDE.get(option.written or "", "").split() if "--" in word]
+    return [*words, *shown, *beside]
 
 
 def some(values: Sequence[T], every: int, command: Command, option: Option) -> Sequence[T]:
@@ -61,7 +63,7 @@ class Place:
         self.campaign, self.command = campaign, command
         self.out: Path | None = None
 
-    def run(self, option: Option, value: str, *, may_work: bool, what: str = "",
+    def run(self, option: Option, value: str, *, may_work: bool = True, what: str = "",
             names: list[str] | None = None) -> None:  # fmt: skip
         campaign, command = self.campaign, self.command
         finished = campaign.world / "runs" / command.slug
