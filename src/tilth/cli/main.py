@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Annotated, Any
 
 import typer
@@ -58,7 +58,9 @@ def _context(options: dict[str, Any]) -> dict[str, Any]:
 
 def _check_words(words: Sequence[str]) -> None:
     """Refuse arguments that no file or setting of tilth's can hold."""
-    for word in words:
+    for before, word in pairwise(("tilth", *words)):
+        if not word:
+            raise InputError(f"{before} is followed by an empty value: give one, or leave it out")
         if "\0" in word or (not word.isascii() and _has_halves(word)):
             raise InputError(f"{word}: is not UTF-8: rename the file, or give another text")
 
