@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
 
 from tests.tiny import tiny_tokenizer
+from tilth.errors import InputError
 from tilth.paraphrase.copying import Copying, word_begins
 
 CPU = torch.device("cpu")
@@ -46,3 +49,23 @@ def test_words_begin_where_the_vocabulary_says_so() -> None:
     inside, begin = tokenizer.convert_tokens_to_ids(["man", "Ġman"])
     assert begins[begin]
     assert not begins[inside]
+
+
+def other_tokenizer(model: models.Model) -> PreTrainedTokenizerFast:
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), unk_token="[UNK]")
+
+
+def test_word_pieces_and_whole_words_begin_words_too() -> None:
+    entries = {"[UNK]": 0, "man": 1, "##kind": 2, "sea": 3}
+    pieces = word_begins(other_tokenizer(models.WordPiece(entries, unk_token="[UNK]")), CPU)
+    assert pieces.tolist() == [False, True, False, True]
+    del entries["##kind"]
+    entries["sea"] = 2
+    words = word_begins(other_tokenizer(models.WordLevel(entries, unk_token="[UNK]")), CPU)
+    assert words.tolist() == [False, True, True]
+
+
+def test_a_vocabulary_that_marks_no_words_is_refused() -> None:
+    tokenizer = other_tokenizer(models.BPE({"[UNK]": 0, "a": 1, "b": 2}, [], unk_token="[UNK]"))
+    with pytest.raises(InputError, match=r"vocabulary \(BPE\) does not mark .*--no-steer"):
+        word_begins(tokenizer, CPU)

@@ -9,9 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tilth.errors import InputError
+
 # Of the cost: for any word of the source, and more for each word before it that is the same.
 _SHARES = (0.15, 0.35, 0.25, 0.25)
 _WORD_BEGINS = ("\u0120", "\u2581")  # as byte-level and sentence-piece vocabularies mark it
+_WORD_GOES_ON = "##"  # as word-piece vocabularies mark what does not begin one
 
 
 class Copying:
@@ -64,10 +67,25 @@ class Copying:
 
 @lru_cache(maxsize=4)
 def _begins(tokenizer: Any) -> Tensor:
-    names = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
-    return torch.tensor([str(name).startswith(_WORD_BEGINS) for name in names])
+    names = [str(name) for name in tokenizer.convert_ids_to_tokens(range(len(tokenizer)))]
+    begins = [name.startswith(_WORD_BEGINS) for name in names]
+    if not any(begins):
+        goes_on = [name.startswith(_WORD_GOES_ON) for name in names]
+        kind = type(tokenizer.backend_tokenizer.model).__name__
+        if not any(goes_on) and kind != "WordLevel":
+            raise InputError(
+                f"the model's vocabulary ({kind}) does not mark where words begin, so wording "
+                "cannot be steered: rewrite without it, --no-steer"
+            )
+        special = set(tokenizer.all_special_ids)
+        begins = [not inner and number not in special for number, inner in enumerate(goes_on)]
+    return torch.tensor(begins)
 
 
 def word_begins(tokenizer: Any, device: torch.device) -> Tensor:
-    """Return which entries of a vocabulary begin a word, (vocabulary,)."""
+    """Return which entries of a vocabulary begin a word, (vocabulary,).
+
+    Raises:
+        InputError: the vocabulary does not say so.
+    """
     return _begins(tokenizer).to(device)

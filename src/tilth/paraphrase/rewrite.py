@@ -161,7 +161,7 @@ class Rewriter:
         places = list(range(len(sentences)))
         model = replace(self.seq2seq, prefix=f"{cell.tags} ")
         tokenizer = self.seq2seq.tokenizer
-        marks = [mark for mark in {*tokenizer.all_special_tokens, *TAGS} if len(mark) > 1]
+        marks = [mark for mark in sorted({*tokenizer.all_special_tokens, *TAGS}) if len(mark) > 1]
         if steer:
             beams = max(1, -(-2 * beams // len(COPYING)))
         for number in range(tries or 1):
