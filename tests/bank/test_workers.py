@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from loky import get_reusable_executor
 
 from tilth.bank.workers import end_processes, in_processes
 from tilth.errors import InputError, TilthError
@@ -50,6 +51,14 @@ def test_one_worker_is_this_process_others_are_not_and_leave_interrupts_alone() 
     for process, threads, ignored in in_processes(2, where, iter(range(3))):
         assert process != os.getpid()
         assert (threads, ignored) == ("1", True)
+
+
+def test_no_more_processes_are_begun_than_there_are_tasks() -> None:
+    (found,) = in_processes(12, where, iter(range(1)))
+    assert found[0] == os.getpid()
+    end_processes()
+    assert len(list(in_processes(12, where, iter(range(2))))) == 2
+    assert get_reusable_executor()._max_workers == 2
 
 
 def test_what_is_done_first_comes_first() -> None:
@@ -124,6 +133,8 @@ ASKER = """
 import sys
 from pathlib import Path
 from tests.bank.test_workers import nap
+from loky import get_reusable_executor
+
 from tilth.bank.workers import end_processes, in_processes
 list(in_processes(2, nap, iter(range(2)), Path(sys.argv[1])))
 """

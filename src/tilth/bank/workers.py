@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 from tilth.errors import TilthError
@@ -32,7 +33,7 @@ def in_processes(
     they need no guard in the user's script.
 
     Args:
-        workers: processes, at least 1.
+        workers: processes, at least 1; never more are begun than there are tasks.
         work: a function of a module.
         tasks: what can be pickled.
         common: further arguments, the same for all.
@@ -40,7 +41,9 @@ def in_processes(
     Raises:
         TilthError: a process was killed; what the work itself raises comes as it is.
     """
-    if workers == 1:
+    first = list(islice(tasks, workers))
+    workers, tasks = min(workers, len(first)), chain(first, tasks)
+    if workers <= 1:
         for task in tasks:
             yield work(task, *common)
         return

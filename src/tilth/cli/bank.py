@@ -30,7 +30,11 @@ _Sources = Annotated[
 ]
 _NoNear = Annotated[bool, typer.Option("--no-near", help="Let near duplicates stay.")]
 _Workers = Annotated[
-    int | None, typer.Option(min=1, help="Processes; default: one per core.", show_default=False)
+    int | None,
+    typer.Option(
+        help="Processes, no more than there is work for; default: one a core.",
+        show_default=False,
+    ),
 ]
 _ShardMegabytes = Annotated[
     int, typer.Option(help="Raw text of a shard; for billions of sentences take 128 or more.")
@@ -197,7 +201,7 @@ def index(
     per_centroid: Annotated[int, typer.Option(help="Training sentences of a cell.")] = 64,
     seed: Annotated[int, typer.Option(help="Of the training.")] = 0,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Default: one per core.", show_default=False)
+        int | None, typer.Option(help="Default: one per core.", show_default=False)
     ] = None,
     quiet: options.Quiet = False,
     json: options.Json = False,

@@ -97,9 +97,7 @@ def search(
             show_default=False,
         ),
     ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="That scan; default: one per core.")
-    ] = None,
+    threads: Annotated[int | None, typer.Option(help="That scan; default: one per core.")] = None,
     seed: Annotated[int, typer.Option(help="Of the clusters.")] = 0,
     encoder: options.BankEncoder = None,
     device: options.Device = "auto",

@@ -54,7 +54,7 @@ def sts(
     ] = False,
     pooling: options.Pooling = None,
     bootstrap: Annotated[int, typer.Option(help="Resamples of the 95% interval; 0: none.")] = 1000,
-    wrong: Annotated[int, typer.Option(min=0, help="Print so many of the most wrong pairs.")] = 0,
+    wrong: Annotated[int, typer.Option(help="Print so many of the most wrong pairs.")] = 0,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="A run folder for results.json and report.html."),

@@ -30,7 +30,7 @@ Against = Annotated[
     str | None, typer.Option("--against", help="Another model, measured on the same rows.")
 ]
 Wrong = Annotated[
-    int, typer.Option("--wrong", min=0, help="Print so many of the most confidently wrong rows.")
+    int, typer.Option("--wrong", help="Print so many of the most confidently wrong rows.")
 ]
 Kept = Annotated[
     Path | None,

@@ -69,7 +69,6 @@ def generate(
     rows: Annotated[
         int | None,
         typer.Option(
-            min=1,
             help="Sequences decoded side by side (at an endpoint: requests at once, 8); default: "
             "what fits into memory.",
             rich_help_panel=_RUN,
