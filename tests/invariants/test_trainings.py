@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import resource
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -125,6 +126,25 @@ def test_stopped_at_each_moment(
     assert len(said) > 8
     if full:
         assert all("the disk is full" in line and "\n" not in line for line in said)
+    assert content(tmp_path / "run") == content(run)
+
+
+@pytest.mark.parametrize("share", [0.5, 1.2], ids=["weights", "optimizer"])
+def test_a_file_that_other_libraries_cannot_finish(
+    whole: tuple[Training, Path], tmp_path: Path, share: float
+) -> None:
+    train, run = whole
+    size = (run / "model" / "model.safetensors").stat().st_size
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(share * size), most))
+    try:
+        with pytest.raises(TilthError) as error:
+            train(tmp_path / "run")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
+    (line,) = str(error.value).splitlines()
+    assert "the disk is full" in line or "the file would be larger than allowed" in line
+    train(tmp_path / "run")
     assert content(tmp_path / "run") == content(run)
 
 
