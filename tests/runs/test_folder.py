@@ -458,6 +458,47 @@ def test_a_damaged_run_json_is_named(tmp_path: Path) -> None:
     open_run(tmp_path, overwrite=True)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"command": None}, {"command": 3}, {"settings": None}, {"settings": []},
+        {"fingerprints": None}, {"parts": None}, {"parts": "4"}, {"parts": True}, {"parts": -1},
+        {"parts": 1.5}, {"versions": None}, {"versions": []}, {"resolved": None},
+        {"outputs": None}, {"outputs": "parts"},
+    ],
+)  # fmt: skip
+def test_an_edited_run_json_is_one_line(tmp_path: Path, change: dict[str, Any]) -> None:
+    open_run(tmp_path)
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
+    with pytest.raises(
+        TilthError, match=r"is not what tilth wrote \(.*\): --overwrite starts"
+    ) as e:
+        open_run(tmp_path)
+    assert "\n" not in str(error.value)
+    with open_run(tmp_path, overwrite=True) as run:
+        run.write_part(0, table(0))
+
+
+@pytest.mark.parametrize("depth", [100, 900, 100_000])
+def test_a_run_json_that_is_nested_deep_is_one_line(tmp_path: Path, depth: int) -> None:
+    open_run(tmp_path)
+    file = tmp_path / "run.json"
+    deep = "[" * depth + "]" * depth
+    file.write_text(file.read_text().replace('"decay": 100', f'"decay": {deep}'))
+    with pytest.raises(TilthError, match=r"cannot be read \(nested too deep\)"):
+        open_run(tmp_path)
+
+
+def test_names_that_are_not_utf8(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="the name is not UTF-8: choose another --out"):
+        open_run(tmp_path / "\udcff")
+    name = {"source": "\udcff"}
+    open_run(tmp_path / "run", settings=name)
+    with open_run(tmp_path / "run", settings=name) as run:
+        assert run.settings == name
+
+
 def test_other_versions_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     open_run(tmp_path)
     asked = json.loads((tmp_path / "run.json").read_text())

@@ -158,7 +158,7 @@ class DatasetWriter:
         text = replace(card, configs=configs, content=self._content()).render()
         making = self._hidden()
         assert self._card_file is not None
-        self._card_file.write(text.encode())
+        self._card_file.write(text.encode(errors="replace"))
         self._card_file.flush()
         os.fsync(self._card_file.fileno())
         old = making.with_name(

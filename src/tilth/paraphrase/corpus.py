@@ -32,6 +32,7 @@ from tilth.paraphrase.candidates import (
 from tilth.paraphrase.keep import MEANING_LOW, Kept, keep
 from tilth.paraphrase.tags import CELLS
 from tilth.runs import Progress, Run, complete, refuse_inside
+from tilth.runs.asked import read_results
 
 if TYPE_CHECKING:
     from datasets import DatasetDict
@@ -43,6 +44,7 @@ log = logging.getLogger(__name__)
 SPLITS = ("train", "validation", "test")
 HELD_OUT = 2_700  # 50 pairs a unit, as published
 _WRITE_ROWS = 10_000
+_RESULTS = {"candidates": int, "left_out": dict, "kept": int, "drawn": dict}
 
 
 def make_corpus(
@@ -130,7 +132,8 @@ def make_corpus(
     with run:
         if rater is not None:
             _score(run, candidates, rater, metric, quiet=quiet)
-        if not (run.path / "results.json").is_file() or not (run.path / "dataset").is_dir():
+        card = run.path / "dataset" / "README.md"
+        if read_results(run.path, _RESULTS) is None or not card.is_file():
             _make(run, candidates, size, validation, test, seed, quiet=quiet)
     from datasets import DatasetDict
 

@@ -19,6 +19,7 @@ _KINDS: dict[str, type] = {
     "versions": dict, "outputs": list,
 }  # fmt: skip
 # Runs of earlier versions do not list what they have made.
+_DEPTH = 32  # what is nested deeper was not asked by tilth, and cannot be compared or written
 _OPTIONAL: dict[str, Json] = {"outputs": [], "versions": {}}
 _PACKAGES = ("tilth", "torch", "transformers", "datasets", "pyarrow", "numpy")
 
@@ -38,6 +39,8 @@ def read_run_json(path: Path) -> dict[str, Json]:
     except (OSError, ValueError, RecursionError) as error:
         reason = "nested too deep" if isinstance(error, RecursionError) else error
         raise TilthError(f"{file}: cannot be read ({reason}): --overwrite starts anew") from error
+    if _is_deep(found):
+        raise TilthError(f"{file}: cannot be read (nested too deep): --overwrite starts anew")
     wrong = "no object" if not isinstance(found, dict) else _wrong(found)
     if wrong:
         raise TilthError(f"{file}: is not what tilth wrote ({wrong}): --overwrite starts anew")
@@ -60,6 +63,18 @@ def read_results(folder: Path, kinds: Mapping[str, type] = {}) -> dict[str, Json
         isinstance(found.get(name), kind) for name, kind in kinds.items()
     )
     return found if right else None
+
+
+def _is_deep(value: Json) -> bool:
+    level = [value]
+    for _ in range(_DEPTH):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+    return bool(level)
 
 
 def _wrong(found: Mapping[str, Json]) -> str | None:

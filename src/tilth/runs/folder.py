@@ -95,6 +95,7 @@ class Run:
             TilthError: the folder cannot be written.
         """
         path = Path(path)
+        _check_name(path)
         asked = {
             "command": command,
             "settings": plain(settings),
@@ -445,7 +446,8 @@ class Run:
     def write_file(self, name: str, content: str | bytes) -> None:
         """Write a file of the run as a whole, such as its report."""
         self._must_be_locked()
-        data = content.encode() if isinstance(content, str) else content
+        # Half a character, of a name that is not UTF-8, becomes what JSON writes for it.
+        data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
         write_whole(self.path / name, lambda file: file.write(data))
 
     def _must_be_locked(self) -> None:
@@ -497,6 +499,7 @@ def check_place(path: Path, *, is_run: bool = True) -> None:
         InputError: a file is in the way, or the folder holds something else.
         TilthError: the path cannot be written, or its run.json is damaged.
     """
+    _check_name(path)
     with disk_errors(path):
         if path.is_symlink() and not path.exists():
             raise InputError(f"{path} is a link that leads nowhere: choose another --out")
@@ -507,6 +510,13 @@ def check_place(path: Path, *, is_run: bool = True) -> None:
             raise PermissionError(errno.EACCES, "Permission denied", str(nearest))
         if is_run:
             refuse_foreign(path)
+
+
+def _check_name(path: Path) -> None:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{str(path)!a}: the name is not UTF-8: choose another --out") from error
 
 
 def refuse_inside(out: Path, *sources: str | None, named: Sequence[str | None] = ()) -> None:
