@@ -473,7 +473,7 @@ def test_an_edited_run_json_is_one_line(tmp_path: Path, change: dict[str, Any]) 
     file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
     with pytest.raises(
         TilthError, match=r"is not what tilth wrote \(.*\): --overwrite starts"
-    ) as e:
+    ) as error:
         open_run(tmp_path)
     assert "\n" not in str(error.value)
     with open_run(tmp_path, overwrite=True) as run:
