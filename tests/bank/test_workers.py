@@ -48,6 +48,7 @@ def test_every_task_is_done_once_with_the_common_arguments(workers: int) -> None
 
 def test_one_worker_is_this_process_others_are_not_and_leave_interrupts_alone() -> None:
     assert {found[0] for found in in_processes(1, where, iter(range(3)))} == {os.getpid()}
+    assert {found[0] for found in in_processes(2, where, iter(range(1)))} == {os.getpid()}
     for process, threads, ignored in in_processes(2, where, iter(range(3))):
         assert process != os.getpid()
         assert (threads, ignored) == ("1", True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.commands import stopped, tilth
-from tests.tiny import salads, tiny_static, write_lines
+from tests.tiny import salads, small_parts, tiny_static, write_lines
 from tilth.bank import Bank
 from tilth.bank.workers import in_processes
 from tilth.errors import InputError
@@ -69,6 +69,7 @@ def test_workers_that_were_started_elsewhere_find_the_bank(
 ) -> None:
     assert sorted(in_processes(2, abs, iter([-1, -2]))) == [1, 2]
     monkeypatch.chdir(tmp_path)
+    small_parts(monkeypatch, 1_000)
     write_lines(Path("raw.txt"), salads(100))
     bank = Bank.build("bank", ["raw.txt"], encoder=tiny_static(), workers=2, quiet=True)
     assert len(bank) == 100
