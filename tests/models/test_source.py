@@ -323,3 +323,10 @@ def test_damaged_json_is_one_line(
     folder = copy(kind)
     (folder / file).write_text(text)
     assert "\n" not in answer(kind, folder)
+
+
+def test_word_vectors_with_other_words_are_refused(tmp_path: Path) -> None:
+    folder = saved_usif(tmp_path / "usif")
+    (words,) = folder.rglob("words.json")
+    words.write_text('["a", "man", "dog"]')
+    refused("encoder", folder, "it names 3 words, the encoder has vectors of 2: save the encoder")

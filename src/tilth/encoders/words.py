@@ -296,6 +296,11 @@ class WordVectors(InputModule):
             raise InputError(f"{model_name_or_path}: words.json is missing: save the encoder again")
         words = json.loads(Path(path).read_text(encoding="utf-8"))
         tensors = cls.load_torch_weights(model_name_or_path, **where)
+        if len(words) != len(tensors["vectors"]):
+            raise InputError(
+                f"{path}: it names {len(words)} words, the encoder has vectors of "
+                f"{len(tensors['vectors'])}: save the encoder again"
+            )
         config = cls.load_config(model_name_or_path, **where)
         return cls(words, tensors["vectors"], tensors["weights"], **config)
 
