@@ -17,13 +17,13 @@ from tilth.models.architecture import draw_output, kinds_of, longest_input, set_
 from tilth.models.checkpoints import save_transformer
 from tilth.models.device import choose_device
 from tilth.models.fingerprint import weight_bytes
+from tilth.models.names import CLASSIFIERS
 from tilth.models.source import Files, open_files
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 __all__ = [
-    "STARTERS",
     "Classifier",
     "Kind",
     "fingerprint_classifier",
@@ -33,7 +33,6 @@ __all__ = [
 ]
 
 Kind: TypeAlias = Literal["class", "multi", "tags"]
-STARTERS = {"starter": "encoder", "starter-small": "small", "starter-scorer": "scorer"}
 _PROBLEMS = {"class": "single_label_classification", "multi": "multi_label_classification"}
 
 
@@ -232,7 +231,7 @@ def fingerprint_classifier(classifier: Classifier) -> str:
 
 def _open(name: str) -> tuple[Files, Any, Any]:
     """Return a model's files, its config and its tokenizer."""
-    files = open_files(name, what="a classifier", starters=STARTERS, trained_by="tilth train")
+    files = open_files(name, what="a classifier", starters=CLASSIFIERS, trained_by="tilth train")
     config, tokenizer = files.config(), files.tokenizer()
     if tokenizer.pad_token_id is None:
         raise InputError(f"model {name!r}: its tokenizer has no padding token: set pad_token")

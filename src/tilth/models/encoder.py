@@ -16,12 +16,12 @@ from tilth.limits import POOLING
 from tilth.models.architecture import kinds_of, writes
 from tilth.models.device import choose_device
 from tilth.models.fingerprint import sampled_values, weight_bytes
+from tilth.models.names import ENCODERS
 from tilth.models.source import Files, open_files
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-_STARTERS = {"starter": "encoder", "starter-static": "static", "starter-scorer": "scorer"}
 # Modules of tilth's, and where their classes are: no import of this folder leads to them.
 _OURS = {"tilth.encoders.words.WordVectors": "tilth.encoders.words:WordVectors"}
 _MODULE = re.compile(
@@ -67,7 +67,7 @@ def load_encoder(
     folder = Path(name).expanduser()
     is_saved = (folder / "run.json").is_file() or (folder / "modules.json").is_file()
     files = open_files(
-        name, what="a sentence encoder", starters=_STARTERS,
+        name, what="a sentence encoder", starters=ENCODERS,
         marker="modules.json" if is_saved else "config.json", trained_by="tilth train encoder",
     )  # fmt: skip
     encoder = _load(files, str(place))

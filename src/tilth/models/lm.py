@@ -10,6 +10,7 @@ import torch
 
 from tilth.models.device import choose_device, choose_precision
 from tilth.models.fingerprint import weight_bytes
+from tilth.models.names import LMS
 from tilth.models.source import open_files
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def load_lm(name: str, *, device: str = "auto", precision: str = "auto") -> LM |
     dtype = choose_precision(precision, place)
     from transformers import AutoModelForCausalLM
 
-    files = open_files(name, what="a causal language model", starters={"starter": "lm"})
+    files = open_files(name, what="a causal language model", starters=LMS)
     tokenizer = files.tokenizer()
     model, _ = files.model(AutoModelForCausalLM, tokenizer, dtype=dtype)
     model = model.to(place).eval()

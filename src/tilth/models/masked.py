@@ -12,9 +12,10 @@ import torch
 from tilth.errors import InputError
 from tilth.models.architecture import kinds_of
 from tilth.models.checkpoints import save_transformer
-from tilth.models.classifier import STARTERS, longest_input
+from tilth.models.classifier import longest_input
 from tilth.models.device import choose_device
 from tilth.models.lm import fingerprint_model
+from tilth.models.names import CLASSIFIERS
 from tilth.models.source import open_files
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def load_masked(name: str, *, seed: int = 0, device: str = "auto") -> MaskedLM:
 
     place = choose_device(device)
     files = open_files(
-        name, what="a masked language model", starters=STARTERS, trained_by="tilth train"
+        name, what="a masked language model", starters=CLASSIFIERS, trained_by="tilth train"
     )
     tokenizer = files.tokenizer()
     with torch.random.fork_rng(devices=[]):

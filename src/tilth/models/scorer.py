@@ -20,6 +20,7 @@ from tilth.models.architecture import longest_input
 from tilth.models.device import choose_device, choose_precision
 from tilth.models.encoder import fingerprint_encoder, load_encoder
 from tilth.models.lm import fingerprint_model
+from tilth.models.names import COSINE, SCORERS
 from tilth.models.source import open_files, starter_path
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-COSINE = "cosine:"
 _TOKENS = {"cpu": 4096, "cuda": 65_536}  # of a batch, padding counted
 _PAIRS_AT_ONCE = 16_384  # their token numbers are in memory
 _CUT = "%d of %d pairs are longer than the %d tokens that the scorer reads: both texts were cut"
@@ -133,7 +133,7 @@ def _load(name: str) -> tuple[Any, Any]:
     """Return a model whose weights hold its head, and its tokenizer."""
     from transformers import AutoModelForSequenceClassification
 
-    files = open_files(name, what="a cross-encoder", starters={"starter": "scorer"})
+    files = open_files(name, what="a cross-encoder", starters=SCORERS)
     tokenizer = files.tokenizer()
     model, drawn = files.model(AutoModelForSequenceClassification, tokenizer, new_head=True)
     if drawn:

@@ -11,6 +11,7 @@ import torch
 from tilth.errors import InputError
 from tilth.models.device import choose_device, choose_precision
 from tilth.models.lm import fingerprint_model
+from tilth.models.names import SEQ2SEQS
 from tilth.models.source import open_files
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def load_seq2seq(
     from transformers import AutoModelForSeq2SeqLM
 
     files = open_files(
-        name, what="an encoder-decoder", starters={"starter": "seq2seq"},
+        name, what="an encoder-decoder", starters=SEQ2SEQS,
         trained_by="tilth paraphrase train",
     )  # fmt: skip
     config = files.config()

@@ -17,12 +17,12 @@ from tilth.data.keys import keyed, text_hashes
 from tilth.data.stored import load_folder
 from tilth.errors import InputError
 from tilth.models.classifier import (
-    STARTERS,
     Classifier,
     fingerprint_classifier,
     load_classifier,
     new_classifier,
 )
+from tilth.models.names import CLASSIFIERS
 from tilth.models.training import settings_of
 from tilth.runs import Run, refuse_inside
 from tilth.runs.asked import RESULTS, read_results
@@ -232,7 +232,7 @@ def _finished(teacher: str | Classifier, device: str) -> Classifier | None:
     """Return a teacher that is trained already; None: it is a base to be fine-tuned."""
     if isinstance(teacher, Classifier):
         return teacher
-    if teacher in STARTERS:
+    if teacher in CLASSIFIERS:
         return None
     try:
         return load_classifier(teacher, device=device)
