@@ -122,8 +122,11 @@ class Command:
         if option is not None and option.written is None:
             words[first.index(option)] = value
         elif option is not None:
-            beside = BESIDE.get(option.written or "", "")
-            words += [word for word in shlex.split(beside.format(w=world)) if self._knows(word)]
+            beside = shlex.split(BESIDE.get(option.written or "", "").format(w=world))
+            if beside and not beside[0].startswith("-"):
+                words[0] = beside.pop()  # another first argument
+            elif all(self.has(word) for word in beside if word.startswith("-")):
+                words += beside
             words += [option.written or "", value]
         if out is not None and self.makes_run and (option is None or option.written != "--out"):
             words += ["--out", str(out)]
@@ -133,9 +136,6 @@ class Command:
         if at is not None:
             words = [*words[len(first) :], "--", *words[: len(first)]]
         return [*self.name.split(), *words]
-
-    def _knows(self, word: str) -> bool:
-        return not word.startswith("--") or self.has(word)
 
 
 def commands() -> list[Command]:
