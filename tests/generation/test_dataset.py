@@ -12,6 +12,7 @@ from tilth.generation.order import Order
 from tilth.generation.settings import Settings
 from tilth.generation.task import load_task
 from tilth.models.lm import LM
+from tilth.runs import Run, RunMismatch
 
 TEXTS = [f"a dog number {n} runs on the sea" for n in range(9)]
 
@@ -137,3 +138,13 @@ def test_first_texts_are_drawn_without_top_k(llama: LM) -> None:
     assert stage.settings.sampling.top_k == 0
     assert stage.settings.sampling.top_p == 0.9
     assert {label.counter_labels for label in stage.task.labels} == {()}
+
+
+def test_first_texts_are_not_written_into_the_run_of_another_command(
+    llama: LM, tmp_path: Path
+) -> None:
+    Run.open(tmp_path, command="train encoder", settings={}, fingerprints={}, parts=1)
+    for overwrite in (False, True):
+        with pytest.raises(RunMismatch, match="holds a run of `tilth train encoder`"):
+            tilth.generate("sts-x2", llama, from_x1=1, out=tmp_path, overwrite=overwrite)
+    assert not (tmp_path / "x1").exists()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import shutil
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -299,6 +300,19 @@ def test_a_run_is_read_again_and_not_mixed_up(
         made(pairs, tmp_path, size=270)
     with pytest.raises(RunMismatch, match="candidates"):
         made(pairs.select(range(500)), tmp_path, size=540)
+
+
+@pytest.mark.parametrize("damage", ["results", "empty results", "dataset"])
+def test_what_is_damaged_of_a_finished_run_is_made_again(
+    pairs: Dataset, tmp_path: Path, damage: str
+) -> None:
+    first = made(pairs, tmp_path / "run", size=540)["train"][:]
+    if damage == "dataset":
+        shutil.rmtree(tmp_path / "run" / "dataset")
+    else:
+        (tmp_path / "run" / "results.json").write_text("{" if damage == "results" else "{}")
+    assert made(pairs, tmp_path / "run", size=540)["train"][:] == first
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["kept"]
 
 
 class LengthScorer:

@@ -26,8 +26,9 @@ def read_texts(source: str | Path, *, column: str | None = None, split: str = "t
     number is logged. Memory does not grow with the source.
 
     Args:
-        source: a file (.txt .jsonl .csv .tsv, also .gz; .parquet), a folder of them, a run or
-            data set folder, or a hub data set (`owner/name` or `owner/name:config`).
+        source: a file (.txt .jsonl .csv .tsv, also .gz; .parquet with row groups of at most 4 GB),
+            a folder of them, a run or data set folder, or a hub data set (`owner/name` or
+            `owner/name:config`).
         column: the column with the texts; by default `text`, or the only column of strings.
         split: of a data set folder or hub data set.
 

@@ -22,6 +22,7 @@ from tilth.generation.tries import make_part
 from tilth.limits import BATCH
 from tilth.models import LM
 from tilth.runs import Progress, Run, complete, refuse_foreign
+from tilth.runs.folder import refuse_other_command
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -138,7 +139,8 @@ def run_generate(
 ) -> Dataset:
     """Do what an order asks in a run folder, or what is left of it, and load the finished set."""
     if order.from_x1 is not None:
-        refuse_foreign(out)
+        refuse_foreign(out)  # before the first texts, which take long
+        refuse_other_command(out, "generate")
         firsts = _first_texts(order, out / "x1", overwrite=overwrite, rows=rows, quiet=quiet)
         order = order.with_inputs(firsts)
     items = order.items()

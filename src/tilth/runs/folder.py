@@ -125,7 +125,7 @@ class Run:
         with disk_errors(self.path):
             recover(self.path)
         if overwrite:
-            self._refuse_other_command()
+            refuse_other_command(self.path, self.command)
             self._replaces = file.read_bytes()
             return
         found = read_run_json(self.path)
@@ -147,18 +147,6 @@ class Run:
         # run.json comes first and is replaced last: what a killed process leaves is still a run.
         self._save()
         self._make_parts_folder()
-
-    def _refuse_other_command(self) -> None:
-        """Refuse to replace the run of another command: it may be what this one reads."""
-        try:
-            command = read_run_json(self.path).get("command")
-        except TilthError:  # damaged, and to be begun anew
-            return
-        if command != self._asked["command"]:
-            raise RunMismatch(
-                f"{self.path}: holds a run of `tilth {command}`: choose another --out, or remove "
-                "the folder"
-            )
 
     def _replace(self) -> None:
         """Set the earlier run aside and begin this one in its place."""
@@ -485,6 +473,22 @@ def refuse_foreign(path: Path) -> None:
     if others:
         raise InputError(
             f"{path}: the folder holds {min(others)!r} and is no run: choose another --out"
+        )
+
+
+def refuse_other_command(path: Path, command: str) -> None:
+    """Refuse to replace the run of another command: it may be what this one reads.
+
+    Raises:
+        RunMismatch: the folder holds one.
+    """
+    try:
+        found = read_run_json(path)["command"]
+    except TilthError:  # none, or damaged and to be begun anew
+        return
+    if found != command:
+        raise RunMismatch(
+            f"{path}: holds a run of `tilth {found}`: choose another --out, or remove the folder"
         )
 
 
