@@ -43,6 +43,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bank"
 
 
+@pytest.fixture(scope="module")
+def built_index(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("index") / "bank"
+    make(copied(built, folder))
+    return folder
+
+
 @pytest.fixture
 def bank(built: Path, tmp_path: Path) -> Bank:
     return copied(built, tmp_path / "bank")
@@ -373,6 +380,22 @@ def test_a_damaged_index_json(bank: Bank, text: str) -> None:
     assert fresh.check(quiet=True)
     make(fresh)
     assert fresh.check(quiet=True) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"nprobe": 0}, {"nprobe": 17}, {"nprobe": "4"}, {"sentences": -1}, {"sentences": 1499},
+        {"centroids": 99}, {"head": [3]}, {"head": [-1, "a"]}, {"shards": [["a"]]}, {"shards": 3},
+        {"recall": None}, {"codes": 8}, {"more": 1},
+    ],
+)  # fmt: skip
+def test_odd_values_in_index_json(built_index: Path, tmp_path: Path, changes: dict) -> None:
+    bank = copied(built_index, tmp_path / "bank")
+    file = bank.path / "index" / "index.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    with pytest.raises(TilthError, match="make the index again"):
+        bank.search(asked(bank), K, index=True)
 
 
 def test_files_elsewhere_are_not_read(bank: Bank, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from tilth.files import disk_errors
 from tilth.runs import Run
 
 MANIFESTS = Manifest(
-    "starter", "0f" * 8, 4, "compact", {"min_chars": 3}, False, 16, 32, "cc", ("ä.txt",),
+    "starter", "0f" * 8, 4, "compact", {"min_chars": 3}, False, 64, 128, "cc", ("ä.txt",),
     {"ä.txt": "ab"}, 7, 2, {"too short": 4},
     (Shard("0000-00000", 5, 99, {"codes.npy": (10, "ee"), TEXT_FILE: (4, "a")}),
      Shard("0001-00000", 2, 9, {"codes.npy": (6, "ff")})),
@@ -44,6 +44,11 @@ MANIFESTS = Manifest(
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tiny_bank(tmp_path, salads(300)).path
+
+
+@pytest.fixture(scope="module")
+def bank_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_bank(tmp_path_factory.mktemp("once"), salads(60)).path
 
 
 def file_of(folder: Path, name: str) -> Path:
@@ -76,6 +81,59 @@ def test_manifests_without_a_field(missing: str, tmp_path: Path) -> None:
     (tmp_path / MANIFEST).write_text(json.dumps(found))
     with pytest.raises(TilthError, match="is not what tilth wrote"):
         read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"encoder": None}, "encoder is None"),
+        ({"dimension": "16"}, "dimension is '16'"),
+        ({"dimension": 0}, "no shard or dimension"),
+        ({"dimension": 17}, "codec.safetensors"),
+        ({"format": "int4"}, "format is 'int4'"),
+        ({"format": "compact", "fours": 3, "twos": 29}, "codec.safetensors"),
+        ({"rules": {"min_chars": "many"}}, "min_chars"),
+        ({"rules": {"unheard": 1}}, "unheard"),
+        ({"near": 1}, "near is 1"),
+        ({"jobs": 1.5}, "jobs is 1.5"),
+        ({"sources": {"a.txt": 3}}, "sources is 3"),
+        ({"dropped": [1]}, r"dropped is \[1\]"),
+        ({"shards": []}, "no shard or dimension"),
+        ({"shards": [{"name": "a", "sentences": 5, "text_bytes": 2}]}, "shards is"),
+        ({"shards": [{"name": "../a", "sentences": 5, "text_bytes": 2, "files": {}}]}, r"\.\./a"),
+        ({"shards": [{"name": "a", "sentences": 0, "text_bytes": 2, "files": {}}]}, "shard 'a'"),
+        ({"more": 1}, "all of it is"),
+    ],
+)
+def test_odd_values_in_a_manifest(
+    bank_once: Path, tmp_path: Path, changes: dict[str, object], said: str
+) -> None:
+    shutil.copytree(bank_once, tmp_path / "bank")
+    file = tmp_path / "bank" / MANIFEST
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    with pytest.raises(TilthError, match=said):
+        Bank.open(tmp_path / "bank")
+
+
+def test_nested_json_is_refused(tmp_path: Path) -> None:
+    (tmp_path / MANIFEST).write_text("[" * 100_000)
+    with pytest.raises(TilthError, match=r"bank\.json: cannot be read"):
+        read_manifest(tmp_path)
+
+
+def test_arrays_of_another_width_are_refused(folder: Path) -> None:
+    """Compiled loops would read beyond their end."""
+    for name, dtype in (
+        ("codes.npy", np.uint8),
+        ("scales.npy", np.float32),
+        ("fine.npy", np.uint8),
+    ):
+        old = np.load(file_of(folder, name))
+        np.save(file_of(folder, name), np.zeros((len(old), old.shape[1] // 2), dtype))
+    (shard,) = open_shards(folder, read_manifest(folder))
+    for name in ("codes", "scales", "fine"):
+        with pytest.raises(TilthError, match="is not what was written"):
+            getattr(shard, name)
 
 
 def test_the_run_of_another_command_is_no_unfinished_bank(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from tilth.bank.codes import Codec, Floats
 from tilth.bank.search import Chosen, Ids, find
-from tilth.bank.store import Manifest, OpenShard, checksum
+from tilth.bank.store import Manifest, OpenShard, checksum, from_json
 from tilth.errors import InputError, TilthError
 
 if TYPE_CHECKING:
@@ -107,6 +107,8 @@ class Index:
         if (
             about.fingerprint != manifest.fingerprint
             or about.shards != named_shards(manifest)[: len(about.shards)]
+            or about.sentences
+            != sum(shard.sentences for shard in manifest.shards[: len(about.shards)])
         ):
             raise InputError(
                 f"{path / FOLDER}: was made of another bank than the one in {path}: make the index "
@@ -214,14 +216,20 @@ def read_about(path: Path) -> About:
         found = json.loads(file.read_text(encoding="utf-8"))
         version = found.pop("version")
         if version == VERSION:
-            about = About(**{**found, "head": tuple(found["head"])})
-            if Path(about.file).name == about.file:  # none is read but from the bank's own folder
+            about: About = from_json(About, found)
+            # None is read but from the bank's own folder.
+            if (
+                Path(about.file).name == about.file
+                and 1 <= about.nprobe <= about.centroids
+                and min(about.sentences, about.bytes, about.head[0]) >= 0
+                and all(len(shard) == 2 for shard in about.shards)
+            ):
                 return about
     except FileNotFoundError:
         raise InputError(
             f"{path}: has no index: make one with Bank.make_index, or search without"
         ) from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise TilthError(f"{file}: cannot be read ({error}): make the index again") from error
     if version != VERSION:
         raise InputError(f"{file}: is of version {version}, this tilth reads {VERSION}")
@@ -303,6 +311,8 @@ def _read(file: Path, about: About) -> Any:
             "index again"
         ) from error
     ivf = faiss.extract_index_ivf(index)
+    if (ivf.nlist, ivf.ntotal) != (about.centroids, about.sentences):
+        raise TilthError(_broken(file))
     lists = faiss.downcast_InvertedLists(ivf.invlists)
     if hasattr(lists, "prefetch_nthread"):
         lists.prefetch_nthread = 0  # threads made anew for every search cost more than they bring

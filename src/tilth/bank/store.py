@@ -18,11 +18,12 @@ import mmap
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass
+from functools import cache, cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, BinaryIO
+from types import UnionType
+from typing import Any, BinaryIO, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +31,8 @@ import pyarrow.compute as pc
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from tilth.bank.codes import Codec, Codes, Format
+from tilth.bank.cleaning import Rules
+from tilth.bank.codes import LANES, Codec, Codes, Format
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, disk_errors, sync_folder, write_whole
 from tilth.runs.asked import read_run_json
@@ -63,11 +65,11 @@ class Shard:
     text_bytes: int
     files: dict[str, tuple[int, str]]
 
-    @classmethod
-    def read(cls, found: Mapping[str, Any]) -> Shard:
-        """Return a shard from what JSON holds of it."""
-        files = {name: (size, digest) for name, (size, digest) in found["files"].items()}
-        return cls(found["name"], found["sentences"], found["text_bytes"], files)
+    def __post_init__(self) -> None:
+        names = (self.name, *self.files)
+        sizes = (self.sentences - 1, self.text_bytes, *(size for size, _ in self.files.values()))
+        if min(sizes) < 0 or any(Path(name).name != name for name in names):
+            raise ValueError(f"shard {self.name!r:.60}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,14 @@ class Manifest:
     versions: dict[str, str] = field(default_factory=dict)
 
     @property
+    def widths(self) -> dict[str, int]:
+        """Columns of the arrays of a shard, by file."""
+        int8 = -(-self.dimension // LANES) * LANES
+        if self.format == "int8":
+            return {"codes.npy": int8, "scales.npy": 1, "fine.npy": int8 // 2}
+        return {"codes.npy": self.fours // 2 + self.twos // 4, "scales.npy": 2}
+
+    @property
     def sentences(self) -> int:
         """In all shards."""
         return sum(shard.sentences for shard in self.shards)
@@ -147,17 +157,57 @@ def read_manifest(bank: Path) -> Manifest:
         elif command is not None:
             mend = f"it is the run of `tilth {command}`: {mend}"
         raise InputError(f"{bank}: holds no {MANIFEST}: {mend}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise TilthError(f"{file}: cannot be read ({error}): restore it from a copy") from error
     version = found.pop("version", None) if isinstance(found, dict) else None
     if version is not None and version != VERSION:
         raise InputError(f"{bank}: is a bank of version {version}, this tilth reads {VERSION}")
     try:
-        shards = tuple(map(Shard.read, found.pop("shards")))
-        built = tuple(found.pop("built"))
-        return Manifest(**found, built=built, shards=shards)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise TilthError(f"{file}: is not what tilth wrote: restore it from a copy") from error
+        manifest: Manifest = from_json(Manifest, found)
+        Rules(**manifest.rules)
+        if not manifest.shards or manifest.dimension < 1:
+            raise ValueError("no shard or dimension")
+    except (InputError, TypeError, ValueError) as error:
+        raise TilthError(
+            f"{file}: is not what tilth wrote ({error}): restore it from a copy"
+        ) from error
+    return manifest
+
+
+def from_json(kind: Any, value: Any, name: str = "all of it") -> Any:
+    """Return what JSON holds as a type says it: a dataclass, a list, a text, a number ...
+
+    Raises:
+        ValueError: it holds something else; the field is named.
+    """
+    origin, inner = get_origin(kind), get_args(kind)
+    if is_dataclass(kind) and isinstance(value, dict):
+        hints = _hints(kind)
+        needed = {item.name for item in fields(kind) if item.init and _has_no_default(item)}
+        if needed <= set(value) <= set(hints):
+            return kind(**{key: from_json(hints[key], item, key) for key, item in value.items()})
+    elif kind is Any or (origin is Literal and value in inner):
+        return value
+    elif origin is tuple and isinstance(value, list):
+        kinds = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
+        if len(kinds) == len(value):
+            return tuple(from_json(*pair, name) for pair in zip(kinds, value, strict=True))
+    elif origin is list and isinstance(value, list):
+        return [from_json(inner[0], item, name) for item in value]
+    elif origin is dict and isinstance(value, dict):
+        return {key: from_json(inner[1], item, name) for key, item in value.items()}
+    elif origin is UnionType:
+        return None if value is None else from_json(inner[0], value, name)
+    elif type(value) is kind or (kind is float and type(value) is int):
+        return value
+    raise ValueError(f"{name} is {value!r:.60}")
+
+
+_hints = cache(get_type_hints)
+
+
+def _has_no_default(item: Field[Any]) -> bool:
+    return item.default is MISSING and item.default_factory is MISSING
 
 
 def write_shard(folder: Path, name: str, made_of: str, table: pa.Table, codes: Codes) -> Shard:
@@ -209,8 +259,9 @@ def read_shard(folder: Path, name: str, made_of: str) -> Shard | None:
     """Return a shard that an interrupted job has written; None when there is no such shard."""
     try:
         found = json.loads((folder / name / "shard.json").read_text(encoding="utf-8"))
-        return Shard.read(found) if found["made_of"] == made_of else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        shard: Shard = from_json(Shard, {key: found[key] for key in found if key != "made_of"})
+        return shard if found["made_of"] == made_of else None
+    except (OSError, ValueError, RecursionError, KeyError, TypeError):
         return None
 
 
@@ -250,8 +301,9 @@ def check_sizes(bank: Path, manifest: Manifest) -> None:
 class OpenShard:
     """A shard mapped into memory: nothing is read before it is used."""
 
-    def __init__(self, folder: Path, shard: Shard, first: int) -> None:
+    def __init__(self, folder: Path, shard: Shard, first: int, widths: Mapping[str, int]) -> None:
         self.folder, self.first, self.sentences = folder, first, shard.sentences
+        self._widths = widths
 
     def _array(self, name: str, dtype: type, reading: int) -> NDArray[Any]:
         path = self.folder / name
@@ -260,7 +312,7 @@ class OpenShard:
             found: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
         except (OSError, ValueError) as error:
             raise TilthError(f"{path}: cannot be read ({error}): run `tilth bank check`") from error
-        if found.dtype != dtype or len(found) != self.sentences or found.ndim != 2:
+        if found.dtype != dtype or found.shape != (self.sentences, self._widths[name]):
             raise TilthError(f"{path}: is not what was written: run `tilth bank check`")
         if isinstance(found.base, mmap.mmap):
             found.base.madvise(reading)  # what the system reads ahead: half the time when cold
@@ -310,7 +362,8 @@ def open_shards(bank: Path, manifest: Manifest) -> list[OpenShard]:
     """Return the shards with their place in the bank."""
     shards, first = [], 0
     for shard in manifest.shards:
-        shards.append(OpenShard(bank / SHARDS / shard.name, shard, first))
+        folder = bank / SHARDS / shard.name
+        shards.append(OpenShard(folder, shard, first, manifest.widths))
         first += shard.sentences
     return shards
 
@@ -349,7 +402,12 @@ def load_codec(bank: Path, manifest: Manifest) -> Codec:
         TilthError: it is missing or altered.
     """
     codec = Codec.load(bank / CODEC, manifest.format, manifest.fours, manifest.twos)
-    if checksum(bank / CODEC)[1] != manifest.codec:
+    width = manifest.widths["codes.npy"]
+    if manifest.format == "compact":
+        width = manifest.fours + manifest.twos
+    right = codec.mean.shape + codec.turn.shape == (manifest.dimension,) * 2 + (width,)
+    bits = (manifest.fours % (2 * LANES), manifest.twos % (4 * LANES))
+    if not right or any(bits) or checksum(bank / CODEC)[1] != manifest.codec:
         raise TilthError(
             f"{bank / CODEC}: its bytes are not those that were written: restore it from a copy"
         )
