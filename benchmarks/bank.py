@@ -104,11 +104,14 @@ def prepare(
             place = folder / format_ / f"{number:05d}"
             place.mkdir(parents=True)
             codes = codec.encode(chunk)
-            np.save(place / "codes.npy", codes.codes)
-            np.save(place / "scales.npy", codes.scales)
-            if codes.fine is not None:
-                np.save(place / "fine.npy", codes.fine)
-            shards.append(OpenShard(place, Shard(place.name, len(chunk), 0, {}), number * SHARD))
+            arrays = {"codes.npy": codes.codes, "scales.npy": codes.scales, "fine.npy": codes.fine}
+            widths = {}
+            for name, array in arrays.items():
+                if array is not None:
+                    np.save(place / name, array)
+                    widths[name] = array.shape[1]
+            shard = Shard(place.name, len(chunk), 0, {})
+            shards.append(OpenShard(place, shard, number * SHARD, widths))
     return ids.numpy(), stored
 
 

@@ -123,13 +123,9 @@ def test_nested_json_is_refused(tmp_path: Path) -> None:
 
 def test_arrays_of_another_width_are_refused(folder: Path) -> None:
     """Compiled loops would read beyond their end."""
-    for name, dtype in (
-        ("codes.npy", np.uint8),
-        ("scales.npy", np.float32),
-        ("fine.npy", np.uint8),
-    ):
+    for name in ("codes.npy", "scales.npy", "fine.npy"):
         old = np.load(file_of(folder, name))
-        np.save(file_of(folder, name), np.zeros((len(old), old.shape[1] // 2), dtype))
+        np.save(file_of(folder, name), old[:, : old.shape[1] // 2])
     (shard,) = open_shards(folder, read_manifest(folder))
     for name in ("codes", "scales", "fine"):
         with pytest.raises(TilthError, match="is not what was written"):
