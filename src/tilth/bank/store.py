@@ -181,7 +181,7 @@ def from_json(kind: Any, value: Any, name: str = "all of it") -> Any:
         ValueError: it holds something else; the field is named.
     """
     origin, inner = get_origin(kind), get_args(kind)
-    if is_dataclass(kind) and isinstance(value, dict):
+    if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, dict):
         hints = _hints(kind)
         needed = {item.name for item in fields(kind) if item.init and _has_no_default(item)}
         if needed <= set(value) <= set(hints):
