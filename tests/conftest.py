@@ -30,6 +30,11 @@ torch.set_num_threads(1)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name bytes by their argument: workers must find the same names, gz holds the time."""
+    return argname if isinstance(val, bytes) else None
+
+
 def pytest_runtest_setup() -> None:
     """Take imported modules out of garbage collection, which each training does several times."""
     global _modules
