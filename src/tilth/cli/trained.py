@@ -15,7 +15,7 @@ def print_trained(results: Mapping[str, Any]) -> None:
     head, lines = gain_lines(results)
     if lines:  # an interval stands under its figure: narrow screens hold all
         print_table(
-            f"x 100 (95% over test rows; one training), {tested_on(results)}",
+            f"x 100 (95% interval over rows; one training), {tested_on(results)}",
             ["", *head[1::2]],
             [
                 [line[0], *map("\n".join, zip(line[1::2], line[2::2], strict=True))]
