@@ -75,7 +75,7 @@ def test_bad_out(campaign: Campaign, command: Command) -> None:
     for number, (what, make) in enumerate(OUTS.items(), len(command.name)):
         for more in (((), ("--overwrite",))[number % 2],):
             out = make(campaign.fresh())
-            own = campaign.folder in out.parents and out.parent.is_dir()
+            own = campaign.folder in out.parents and os.path.isdir(out.parent)
             words = [*command.line(campaign.world, out=out), *more]
             campaign.run(words, kept=out.parent if own else None, may_work=False, what=what,
                          names=[str(out.parent)[:150], "--out"])  # fmt: skip
