@@ -269,6 +269,18 @@ def test_words_have_one_hash_wherever_they_stand(texts: list[str]) -> None:
     assert len(set(alone.values())) == len(same)
 
 
+def test_languages_without_spaces_are_not_too_short() -> None:
+    texts = [
+        "昨日は一日中雨が降っていました。",
+        "今天下午我们去图书馆看书。",
+        "วันนี้ฝนตกตลอดทั้งวัน",
+        "Antidisestablishment.",
+    ]
+    kept, _, drops = clean(pa.array(texts, pa.large_string()), Rules(language=None))
+    assert kept.tolist() == [0, 1, 2]
+    assert drops == {"too short": 1}
+
+
 def members(text: str) -> set[object]:
     words = ["".join("0" if char.isdigit() else char for char in word) for word in text.split()]
     return {*words, *pairwise(words)} or {""}

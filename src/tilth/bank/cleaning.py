@@ -40,6 +40,7 @@ _NFC_MAY_CHANGE = re.compile(
 )
 # Looked for only where one of these characters stands.
 _MARKUP_SIGNS = b"<>[]{}|=\\_"
+_UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 _MARKUP = "|".join(
     (
         r"</?[A-Za-z][A-Za-z0-9]*(?:\s[^<>]*)?/?>|<!--",  # HTML
@@ -156,9 +157,15 @@ def _without_lines(text: str) -> str:
 
 
 def _few_words(texts: pa.Array, least: int) -> NDArray[np.bool_]:
-    """Tell which texts have too few words; tidy ones have single spaces."""
-    spaces = pc.count_substring(texts, " ").to_numpy(zero_copy_only=False)
-    few: NDArray[np.bool_] = spaces < least - 1
+    """Tell which texts have too few words; tidy ones have single spaces.
+
+    Of scripts that are written without spaces, two letters count as a word.
+    """
+    words = pc.count_substring(texts, " ").to_numpy(zero_copy_only=False) + 1
+    suspects = np.flatnonzero(words < least)
+    letters = pc.count_substring_regex(texts.take(pa.array(suspects)), _UNSPACED)
+    words[suspects] += letters.to_numpy(zero_copy_only=False) // 2
+    few: NDArray[np.bool_] = words < least
     return few
 
 
