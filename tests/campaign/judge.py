@@ -246,7 +246,7 @@ def _wrong_line(stderr: str, names: Sequence[str]) -> tuple[str, str] | None:
     if not usage and (len(at) != 1 or at[0] != len(lines) - 1):
         return "not one line", repr(stderr[-300:])
     said = " ".join(lines) if usage else lines[-1]
-    if _ESCAPES.search(said) or len(said) > 3000:
+    if _ESCAPES.search(said) or len(said) > 20_000:
         return "raw characters", repr(said[:300])
     flat = re.sub(r"[\s│]+", "", said).lower()
     if names and not any(re.sub(r"\s+", "", name).lower() in flat for name in names):
