@@ -25,6 +25,7 @@ from tests.tiny import (
 )  # fmt: skip
 from tilth.bank import Bank, Rules, add_to_bank, build, build_bank, documents, shards
 from tilth.bank import parts as parts_module
+from tilth.bank import text as text_module
 from tilth.bank.codes import FORMATS
 from tilth.bank.store import MANIFEST, SHARDS, read_manifest, write_manifest
 from tilth.bank.workers import end_processes
@@ -275,6 +276,17 @@ def test_near_duplicates_of_known_sentences_are_not_added(tmp_path: Path) -> Non
 def test_near_duplicates_stay_where_asked_for(tmp_path: Path) -> None:
     assert len(tiny_bank(tmp_path / "a", [long("cat"), long("bird")])) == 1
     assert len(tiny_bank(tmp_path / "b", [long("cat"), long("bird")], near=False)) == 2
+
+
+def test_keys_of_near_duplicates_are_made_only_to_look_for_those(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_module, "near_keys_of_plain", None)
+    bank = tiny_bank(tmp_path, [*TEXTS[:50], long("cat")], near=False)
+    more = write_lines(tmp_path / "more.txt", [TEXTS[0].upper(), long("bird")])
+    grown = add(bank.path, [more])
+    assert list(grown)[len(bank) :] == [long("bird")]
+    assert grown.manifest.dropped == {"exact duplicate": 1}
 
 
 def test_a_source_that_is_there_is_passed_over(

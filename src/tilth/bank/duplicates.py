@@ -85,7 +85,8 @@ def find_duplicates(
     the sentences and their order alone.
 
     Args:
-        parts: Parquet files with the columns of `tilth.bank.text.SCHEMA`, in order.
+        parts: Parquet files with the columns of `tilth.bank.text.SCHEMA`, in order; the keys of
+            near duplicates are needed only to look for those.
         known: Parquet files with the keys of sentences that are there already, which count as
             earlier ones.
         known_texts: answers the texts of known sentences, by their places among the rows of all
@@ -105,6 +106,7 @@ def find_duplicates(
     if threads < 1:
         raise InputError(f"threads {threads}: give 1 or more")
     known_rows, starts = _rows(known), _rows(parts)
+    keys = ["exact", *(NEAR if near else ())]
     if near and known_rows[-1] and known_texts is None:
         raise InputError("known_texts is missing: give it, or near=False")
     with disk_errors(folder):
@@ -116,14 +118,14 @@ def find_duplicates(
         if len(marks):
             with _engine(spill, memory, threads) as engine:
                 new = int(known_rows[-1])
-                _view(engine, "sentences", parts, starts + new, ["text", "exact", *NEAR])
+                _view(engine, "sentences", parts, starts + new, ["text", *keys])
                 if new:
-                    _view(engine, "known", known, known_rows, ["null as text", "exact", *NEAR])
+                    _view(engine, "known", known, known_rows, ["null as text", *keys])
                     engine.execute("create view all_ as from known union all from sentences")
                 else:
                     engine.execute("create view all_ as from sentences")
                 _mark_exact(engine, marks, new)
-                for key in NEAR if near else ():
+                for key in keys[1:]:
                     _mark_near(engine, key, marks, new, known_texts)
     except duckdb.InterruptException as error:
         raise KeyboardInterrupt from error

@@ -27,7 +27,7 @@ class Sentences:
 
     Attributes:
         table: with the columns of `SCHEMA`: the text, the line of its document in the source, the
-            key of exact duplicates and those of near ones.
+            key of exact duplicates and, where they will be looked for, those of near ones.
         drops: how many sentences were dropped, for each reason.
         documents: how many documents the block has, empty ones left out.
         found: how many sentences they have.
@@ -39,7 +39,7 @@ class Sentences:
     found: int
 
 
-def sentences_of(block: Block, rules: Rules | None = None) -> Sentences:
+def sentences_of(block: Block, rules: Rules | None = None, *, near: bool = True) -> Sentences:
     r"""Segment and clean the documents of a block and give each sentence its keys.
 
     A line end in a document ends a sentence, too. Duplicates stay: `find_duplicates` looks for
@@ -48,6 +48,7 @@ def sentences_of(block: Block, rules: Rules | None = None) -> Sentences:
     Args:
         block: from `read_blocks`.
         rules: what sentences must be like; None: the defaults.
+        near: whether near duplicates will be looked for; without, their keys are left out.
 
     Raises:
         InputError: a line is no text; the source and the line are named.
@@ -62,20 +63,23 @@ def sentences_of(block: Block, rules: Rules | None = None) -> Sentences:
     text, documents = _lines(block)
     texts, line = split_paragraphs(text.split("\n"), rules.language or "en")
     places, plain, drops = clean(texts, rules)
-    table = _table(texts.take(pa.array(places)), documents[line[places]], plain)
+    table = _table(texts.take(pa.array(places)), documents[line[places]], plain, near=near)
     return Sentences(table, drops, len(np.unique(documents[line])), len(texts))
 
 
-def keyed_sentences(texts: pa.Array) -> pa.Table:
+def keyed_sentences(texts: pa.Array, *, near: bool) -> pa.Table:
     """Return the table of sentences that are clean already, all of document 0."""
-    return _table(texts, np.zeros(len(texts), np.int64), plain_texts(texts))
+    return _table(texts, np.zeros(len(texts), np.int64), plain_texts(texts), near=near)
 
 
-def _table(texts: pa.Array, documents: NDArray[np.int64], plain: pa.Array) -> pa.Table:
-    keys = near_keys_of_plain(plain)
+def _table(
+    texts: pa.Array, documents: NDArray[np.int64], plain: pa.Array, *, near: bool
+) -> pa.Table:
     columns = [texts.cast(pa.string()), pa.array(documents), pa.array(text_hashes(plain))]
-    columns += [pa.array(keys[:, band]) for band in range(keys.shape[1])]
-    return pa.Table.from_arrays(columns, schema=SCHEMA)
+    if near:
+        keys = near_keys_of_plain(plain)
+        columns += [pa.array(keys[:, band]) for band in range(keys.shape[1])]
+    return pa.Table.from_arrays(columns, schema=pa.schema(list(SCHEMA)[: len(columns)]))
 
 
 def _lines(block: Block) -> tuple[str, NDArray[np.int64]]:
