@@ -221,7 +221,7 @@ def test_probabilities_without_names() -> None:
         {"text": "a", "label": "a", "probabilities": [0.7, 0.3]},
         {"text": "b", "label": "b", "probabilities": [0.3, 0.7]},
     ]
-    with pytest.raises(InputError, match="make label a ClassLabel, or name the labels"):
+    with pytest.raises(InputError, match="make label a ClassLabel that names them in their order"):
         read(rows)
     assert read(rows, rows, labels=["a", "b"])[0].labels == ["a", "b"]
 

@@ -421,6 +421,12 @@ def test_an_index_is_made_asked_and_checked(encoder: Path, tmp_path: Path) -> No
     kept = ["bank", "search", out, text, "-k", 5, "-o", tmp_path / "run"]
     tilth(*kept)
     assert "index is false in the folder" in error_of(*kept, "--index")
+    before = (tmp_path / "run" / "results.json").read_bytes()
+    refused = error_of(*kept, "--overwrite", "--index", "--nprobe", 99999)
+    assert "nprobe is 99,999: give 1 to 16" in refused
+    assert (tmp_path / "run" / "results.json").read_bytes() == before
+    assert len(load_dataset(str(tmp_path / "run" / "dataset"), split="train")) == 5
+    tilth(*kept)  # still the run that stands there
     (file,) = (out / "index").glob("*.faiss")
     data = bytearray(file.read_bytes())
     data[-1] ^= 1

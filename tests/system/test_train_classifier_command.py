@@ -68,6 +68,7 @@ def test_a_wrong_label_names_file_and_line(base: Path, tmp_path: Path) -> None:
         code=2,
     ).stderr  # fmt: skip
     assert "other.jsonl:4: label 'new'" in " ".join(said.split())
+    assert "leave the row out, or give training rows that have it" in " ".join(said.split())
 
 
 def test_a_killed_training_goes_on_with_the_same_command(base: Path, tmp_path: Path) -> None:

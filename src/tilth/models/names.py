@@ -15,7 +15,9 @@ ENCODERS = {"starter": "encoder", "starter-static": "static", "starter-scorer": 
 CLASSIFIERS = {"starter": "encoder", "starter-small": "small", "starter-scorer": "scorer"}
 ENDPOINTS = ("openai:", "openai-chat:")
 COSINE = "cosine:"
-WORDS = ("words", "words-idf", "words-sif", "usif")  # before a colon and a file of word vectors
+# What stands before a colon and a file of word vectors; those of FITTED need sentences too.
+WORDS = ("words", "words-idf", "words-sif", "usif")
+FITTED = ("words-idf", "usif")
 
 
 def check_lm(name: str) -> None:

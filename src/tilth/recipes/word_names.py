@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
+from tilth.models.names import FITTED, WORDS
+
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-_WORDS: dict[str, Literal["idf", "sif"] | None] = {
-    "words": None, "words-idf": "idf", "words-sif": "sif",
-}  # fmt: skip
+_WEIGHTS: dict[str, Literal["idf", "sif"]] = {"words-idf": "idf", "words-sif": "sif"}
 
 
 def is_words(name: str, *, fitted: bool = False) -> bool:
     """Say whether a name is of word vectors; with `fitted`, of such as need sentences."""
     kind, _, file = name.partition(":")
-    kinds = ("words-idf", "usif") if fitted else (*_WORDS, "usif")
-    return bool(file) and kind in kinds
+    return bool(file) and kind in (FITTED if fitted else WORDS)
 
 
 def open_words(name: str, sentences: Sequence[str]) -> SentenceTransformer:
@@ -34,5 +33,5 @@ def open_words(name: str, sentences: Sequence[str]) -> SentenceTransformer:
     if kind == "usif":
         return usif(file, sentences=sentences)
     return word_vectors(
-        file, weights=_WORDS[kind], sentences=sentences if kind == "words-idf" else None
+        file, weights=_WEIGHTS.get(kind), sentences=sentences if kind in FITTED else None
     )

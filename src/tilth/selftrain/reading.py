@@ -185,7 +185,7 @@ def _labels(sets: list[_Read], given: Sequence[str] | None) -> list[str]:
         if soft.names is None:
             raise InputError(
                 f"{soft.where(0)}: which labels the {PROBABILITIES} are of is not said: make "
-                f"{soft.examples.label_column} a ClassLabel, or name the labels in their order"
+                f"{soft.examples.label_column} a ClassLabel that names them in their order"
             )
         return soft.names
     found = [one.examples.labels for one in sets if one.examples.labels is not None]

@@ -147,7 +147,7 @@ def _place(label: str, places: dict[str, int], row: int, where: Where) -> int:
         known = ", ".join(places)
         raise InputError(
             f"{where(row)}: label {label!r} is none that the model learns ({known}): mend it, "
-            "leave the row out, or name all labels with labels"
+            "leave the row out, or give training rows that have it"
         )
     return places[label]
 
