@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.selftrain.labelled import classed
-from tests.system.commands import stopped, tilth
+from tests.system.commands import error_of, stopped, tilth
 from tests.tiny import salads, save_encoder, tiny_bank, tiny_static, write_lines
 from tilth.data.stored import load_folder
 
@@ -77,3 +78,11 @@ def test_what_is_printed(folder: Path, whole: dict[str, Any]) -> None:
     assert (folder / "whole" / "report.html").is_file()
     again = tilth(*asked(folder, folder / "whole"), "--floor", 0.9, code=2)
     assert "floor is 0.0 in the folder, 0.9 asked" in again.stderr
+
+
+def test_edited_results_are_one_line(folder: Path, whole: dict[str, Any], tmp_path: Path) -> None:
+    out = shutil.copytree(folder / "whole", tmp_path / "copy")
+    for name in ("classes", "shortfall"):
+        (out / "results.json").write_text(json.dumps({**whole, name: None}))
+        refused = error_of(*asked(folder, out), code=1)
+        assert "results.json or a part holds what tilth did not write" in refused

@@ -336,6 +336,9 @@ def test_a_run_holds_all_hits_and_is_made_once(
         tilth(*asked)
         assert results.read_bytes() == kept
         assert len(load_dataset(str(out / "dataset"), split="train")) == 300
+    results.write_text(json.dumps({**json.loads(kept), "removed": []}))
+    tilth(*asked)
+    assert results.read_bytes() == kept
     assert "--nprobe goes with --index" in error_of(*asked, "--nprobe", 99999, "--overwrite")
     assert "has no index" in error_of(*asked, "--index", "--nprobe", 99999, "--overwrite")
     assert results.read_bytes() == kept

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from datasets import load_dataset
 
-from tests.system.commands import stopped, tilth
+from tests.system.commands import error_of, stopped, tilth
 from tests.tiny import save_encoder
 from tilth.data import load_folder
 from tilth.models.source import starter_path
@@ -97,10 +97,16 @@ def test_from_sentences_to_a_rewriter(tmp_path: Path) -> None:
     made = tilth("paraphrase", "corpus", candidates, more, "-o", corpus)
     assert "hold fewer pairs" in made.stdout + made.stderr
     assert (corpus / "report.html").exists()
-    told = tilth(
-        "paraphrase", "train", corpus, "-o", model, "--max-epochs", 1, "--batch", 8, "--json"
-    )
-    assert json.loads(told.stdout)
+    results = corpus / "results.json"
+    kept = results.read_text()
+    results.write_text(json.dumps({**json.loads(kept), "notes": None}))
+    refused = error_of("paraphrase", "corpus", candidates, more, "-o", corpus, code=1)
+    assert "results.json or a part holds what tilth did not write" in refused
+    results.write_text(kept)
+    train = ["paraphrase", "train", corpus, "-o", model, "--max-epochs", 1, "--batch", 8]
+    told = tilth(*train, "--json")
+    (model / "results.json").write_text(json.dumps({**json.loads(told.stdout), "best": {}}))
+    assert tilth(*train, "--json").stdout == told.stdout
     tilth("paraphrase", source, "-m", model, "-o", tmp_path / "rewritten", "--wording", 5)
     assert load_folder(tmp_path / "rewritten").num_rows
 

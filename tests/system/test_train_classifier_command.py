@@ -41,6 +41,8 @@ def test_a_classifier_and_its_scores(base: Path, tmp_path: Path) -> None:
     found = json.loads(tilth(*again, "--json").stdout)
     assert found["model"] == str(out / "model")
     assert [one["seed"] for one in found["seeds"]] == [0]
+    (out / "results.json").write_text(json.dumps({**found, "best": {}}))
+    assert json.loads(tilth(*again, "--json").stdout) == found
     refused = tilth(*again[:-2], "--device", "cpu", "--loss", "hard", code=2).stderr
     assert "loss is" in refused
 

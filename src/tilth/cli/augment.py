@@ -121,6 +121,7 @@ def augment(
     [dim]tilth augment train.jsonl --bank runs/bank --test test.jsonl --out runs/more[/dim]
     """
     from tilth.recipes.augmenting import augment_and_measure
+    from tilth.report.parts import refuse_edited
     from tilth.selftrain.augmentation import Augmentation
 
     training = {"epochs": epochs, "batch": batch, "learning_rate": learning_rate}
@@ -140,7 +141,8 @@ def augment(
     )  # fmt: skip
     if json:
         print_json(made.results)
-    else:
+        return
+    with refuse_edited(made.path):
         _show(made)
 
 

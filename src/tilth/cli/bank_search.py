@@ -119,6 +119,7 @@ def search(
     from tilth.recipes.searching import Filters, Wanted
     from tilth.recipes.searching import search as find
     from tilth.recipes.searching import search_to_run as find_all
+    from tilth.report.parts import refuse_edited
 
     if task is None and (kind, text, label, clusters) != (None,) * 4:
         raise InputError("--kind, --text, --label and --clusters go with --task: name one")
@@ -139,7 +140,8 @@ def search(
         found = find_all(
             opened, wanted, filters, out, threads=threads, overwrite=overwrite, say=say
         )
-        _print_kept(found, out, json=json)
+        with refuse_edited(out):
+            _print_kept(found, out, json=json)
         return
     searched = find(opened, wanted, filters, threads=threads, say=say)
     if json:

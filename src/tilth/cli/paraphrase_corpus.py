@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json as json_lines
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -47,6 +47,7 @@ def corpus(
     """
     from tilth.paraphrase.corpus import make_corpus
     from tilth.report.corpus import write_corpus_report
+    from tilth.report.parts import refuse_edited
 
     make_corpus(
         list(sources),
@@ -62,9 +63,17 @@ def corpus(
         overwrite=overwrite,
         quiet=quiet,
     )
-    write_corpus_report(out)
-    found = json_lines.loads((out / "results.json").read_text(encoding="utf-8"))
-    if json:
+    with refuse_edited(out):
+        write_corpus_report(out)
+        _show(out, as_json=json)
+
+
+def _show(out: Path, *, as_json: bool) -> None:
+    from tilth.runs.asked import read_results
+
+    found = read_results(out)
+    assert found is not None  # it was just written
+    if as_json:
         print_json(found)
         return
     rows = [("read", found["candidates"]), *found["left_out"].items(), ("kept", found["kept"])]

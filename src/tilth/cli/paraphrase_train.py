@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_lines
 from typing import Annotated
 
 import typer
@@ -63,6 +62,7 @@ def train(
     """
     from tilth.paraphrase.train import train_rewriter
     from tilth.report.corpus import write_rewriter_report
+    from tilth.runs.asked import read_results
 
     train_rewriter(
         corpus,
@@ -83,7 +83,8 @@ def train(
         seed=seed,
     )
     write_rewriter_report(out)
-    found = json_lines.loads((out / "results.json").read_text(encoding="utf-8"))
+    found = read_results(out)
+    assert found is not None  # it was just written
     if json:
         print_json(found)
         return

@@ -112,8 +112,8 @@ def train_rewriter(
             lambda folder: _train(seq2seq, ready, settings, run, folder, quiet=quiet),
             lambda folder: save_transformer(seq2seq.model, seq2seq.tokenizer, folder),
         )
-        if read_results(run.path, {"best": dict, "curve": dict}) is None:
-            results = _results(run.read_part(0), base, parts)
+        results = _results(run.read_part(0), base, parts)
+        if read_results(run.path) != results:
             run.write_file(RESULTS, json.dumps(results, indent=2) + "\n")
     return load_seq2seq(str(run.path), device=device)
 

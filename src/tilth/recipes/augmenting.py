@@ -14,6 +14,7 @@ from tilth.evaluate.tag import best_tags, tag_scores
 from tilth.models.classifier import Classifier
 from tilth.recipes.banking import open_named
 from tilth.report.augment import write_augment_report
+from tilth.report.parts import refuse_edited
 from tilth.runs import Progress
 from tilth.selftrain.augment import Augmented, augment_to_run
 from tilth.selftrain.augmentation import Augmentation
@@ -84,7 +85,8 @@ def augment_and_measure(
         training=dict(training or {}), device=device, quiet=quiet, overwrite=overwrite,
         measure=measure,
     )  # fmt: skip
-    write_augment_report(made.path)
+    with refuse_edited(made.path):
+        write_augment_report(made.path)
     return made
 
 

@@ -21,11 +21,11 @@ from tilth.data.readers import read_texts
 from tilth.errors import InputError
 from tilth.limits import CLUSTERS, QUERY, SEED
 from tilth.runs import Run, refuse_inside
+from tilth.runs.asked import RESULTS, read_results
 
 if TYPE_CHECKING:
     from datasets import Features
 
-_RESULTS = "results.json"
 _ROWS_AT_ONCE = 50_000
 _LABELS_SHOWN = 50
 # Comparisons of a query with a sentence that take some seconds.
@@ -225,7 +225,7 @@ def search_to_run(
             **of_index,
         },
         parts=0,
-        outputs=("dataset", _RESULTS),
+        outputs=("dataset", RESULTS),
         overwrite=overwrite,
     )
     with run:
@@ -237,17 +237,19 @@ def search_to_run(
             "queries": [searched.summary(query) for query in range(len(searched.hits))],
         }
         _write(run, bank, searched, found)
-        run.write_file(_RESULTS, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+        run.write_file(RESULTS, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     return found
 
 
 def _kept(path: Path) -> dict[str, Any] | None:
     """Return the results of a finished search; None where something of it is gone or damaged."""
     try:
-        kept = json.loads((path / _RESULTS).read_text(encoding="utf-8"))
+        kept = read_results(path, {"queries": list, "removed": dict})
+        if kept is None:
+            return None
         hits = sum(query["hits"] for query in kept["queries"])
         rows = sum(pq.read_metadata(file).num_rows for file in path.glob("dataset/**/*.parquet"))
-    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, pa.ArrowException, KeyError, TypeError):
         return None
     there = (path / "dataset" / "README.md").is_file() and rows == hits
     return kept if there else None

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from tilth.selftrain.rows import Rows
     from tilth.selftrain.settings import Finetuning
 
-HELD = {"measure": str, "best": dict, "seeds": list}  # in results.json
 COMMANDS = {"class": "train classifier", "multi": "train classifier", "tags": "train tagger"}
 
 
@@ -100,8 +99,10 @@ def train_teacher(
             if run.missing() or not model_is_whole(run):
                 _complete(run, train, validation, base, several, device, quiet=quiet)
         shutil.rmtree(run.path / CHECKPOINTS, ignore_errors=True)
-        if read_results(run.path, HELD) is None:
-            _write_results(run, several, train.kind)
+        results = _results(run, several, train.kind)
+        found = read_results(run.path) or {}
+        if any(found.get(name) != value for name, value in results.items()):
+            run.write_file(RESULTS, json.dumps(results, indent=2) + "\n")
     return load_classifier(str(run.path), device=device)
 
 
@@ -194,15 +195,13 @@ def _best(run: Run) -> int:
     return max(curves, key=lambda place: (curves[place].choice, -place))
 
 
-def _write_results(run: Run, several: list[Finetuning], kind: str) -> None:
-    """Write results.json: measure, the best seed, every seed."""
+def _results(run: Run, several: list[Finetuning], kind: str) -> dict[str, Any]:
+    """Return what results.json holds: measure, the best seed, every seed."""
     found = []
     for place, curve in _curves(run).items():
         step, score = curve.best
         found.append({"seed": several[place].seed, "step": step, "score": _plain(score)})
-    best = _best(run)
-    results = {"measure": MEASURES[kind], "best": found[best], "seeds": found}
-    run.write_file(RESULTS, json.dumps(results, indent=2) + "\n")
+    return {"measure": MEASURES[kind], "best": found[_best(run)], "seeds": found}
 
 
 def _plain(score: float) -> float | None:
