@@ -398,6 +398,7 @@ def test_a_failed_adding_without_parts_is_in_nobodys_way(tmp_path: Path) -> None
     bad.write_bytes(b"\xff\n")
     with pytest.raises(InputError, match="bad"):
         add(tmp_path / "bank", [bad])
+    assert not (tmp_path / "bank" / "adding").exists()
     assert add(tmp_path / "bank", [b]).manifest.documents == 1250
 
 

@@ -294,6 +294,7 @@ def test_defaults_grow_with_the_root(bank: Bank, monkeypatch: pytest.MonkeyPatch
 def test_wrong_arguments(bank: Bank, options: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         make(bank, **options)
+    assert not (bank.path / "index").exists()
     with pytest.raises(InputError, match="has no index: make one"):
         bank.search(["the"], 1, index=True)
     assert not list(bank.path.glob("index/*.*s*"))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset, Features, List, Value
 
@@ -383,6 +384,10 @@ def test_wrong_places_are_refused(made: Made, tmp_path: Path) -> None:
     run = made.run(tmp_path / "run")
     with pytest.raises(InputError, match=r"holds .* itself"):
         train(made, run, out=tmp_path)
+    file = next((run / "dataset").glob("labelled/*.parquet"))
+    pq.write_table(pq.read_table(file, columns=["label"]), file)
+    with pytest.raises(InputError, match="no column text"):
+        open_augmented(str(run))
     shutil.rmtree(run / "dataset")
     with pytest.raises(InputError, match="not finished"):
         open_augmented(str(run))

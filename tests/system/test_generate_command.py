@@ -212,6 +212,11 @@ def test_bad_files_are_named_with_their_line(
         (["generate", "stsx2", "-o", "run", "-i", "texts.txt"], 2, "no task 'stsx2'"),
         (["generate", "sts-x2", "-o", "run", "-i", "no.txt"], 2, "no.txt"),
         (["generate", "sts-x2", "-o", "run"], 2, "give --inputs or --from-x1"),
+        (
+            ["generate", "sts-x2", "--from-x1", "2", "--column", "x", "-o", "run"],
+            2,
+            "--column goes with --inputs",
+        ),
         (["generate", "sts-x2", "-o", "run", "-i", "texts.txt", "--count", 3], 2, "no count"),
         (["generate", "intents", "-o", "run", "-i", "texts.txt"], 2, "give a count"),
         (["generate", "intents", "-o", "run"], 2, "say how many with --count"),

@@ -252,11 +252,16 @@ def _job(path: Path, settings: dict[str, Any], *, overwrite: bool) -> Iterator[R
             f"{path}: an adding of other sources or settings is unfinished there: finish it with "
             "its own command, or drop what it has done with --overwrite"
         ) from error
-    with run:
-        try:
-            yield run
-        finally:
-            end_processes()
+    try:
+        with run:
+            try:
+                yield run
+            finally:
+                end_processes()
+    except InputError:
+        if not _has_parts(path):  # refused: nothing stays of it
+            shutil.rmtree(run.path)
+        raise
 
 
 def _is_empty(path: Path) -> bool:

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -137,6 +138,7 @@ def making(path: Path) -> Iterator[None]:
         RunLocked: another process holds it.
     """
     folder = path / FOLDER
+    begun = folder.exists()
     with disk_errors(folder):
         folder.mkdir(exist_ok=True)
         lock = open(folder / _LOCK, "ab")  # noqa: SIM115 - closed below
@@ -145,7 +147,12 @@ def making(path: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RunLocked(f"{folder}: another process makes this index: wait for it") from None
-        yield
+        try:
+            yield
+        except InputError:
+            if not begun:  # refused: nothing stays of it
+                shutil.rmtree(folder)
+            raise
 
 
 def keep_index(index: Index, recall: list[dict[str, float]]) -> Index:

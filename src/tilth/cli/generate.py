@@ -98,6 +98,9 @@ def generate(
     if not spec.is_pair and count is None and inputs is None:
         raise InputError(f"task {task!r} writes single texts: say how many with --count")
 
+    if inputs is None and column is not None:
+        raise InputError("--column goes with --inputs: leave it out, or name --inputs")
+
     from tilth.data import read_texts
     from tilth.generation.dataset import run_generate
     from tilth.generation.order import Order

@@ -144,11 +144,15 @@ def open_augmented(source: str) -> Augmented:
             f"{folder}: no sentence was kept, there is nothing to train on: run tilth augment with "
             "a lower --floor or a larger bank"
         )
+    labelled = load("labelled")
+    for one in (labelled, *([] if validation is None else [validation])):
+        _named(folder, one, [text])
+        _named(folder, one, [label])
     if validation is not None and not len(validation):
         validation = None
     return Augmented(
-        folder, asked["settings"], str(asked.get("start", "")), rows, load("labelled"), validation,
-        text, label, names,
+        folder, asked["settings"], str(asked.get("start", "")), rows, labelled, validation, text,
+        label, names,
     )  # fmt: skip
 
 
