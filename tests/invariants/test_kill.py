@@ -1,82 +1,253 @@
-"""kill -9 at any moment, then the same call: the parts equal those of a run left in peace."""
+"""kill -9 of a command at any moment, then the same command: its files equal those left in peace.
+
+`TILTH_KILLS=20` kills each kind of job as often; `pytest -s` shows how many ended the same.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-import pyarrow as pa
+import pytest
 
-from tilth.runs import Progress, Run, complete
+from tests.invariants.trainings import KINDS, content, training
+from tests.selftrain.labelled import classed
+from tests.tiny import (
+    salads,
+    save_encoder,
+    small_parts,
+    tiny_bank,
+    tiny_lm,
+    tiny_static,
+    write_lines,
+)
+from tests.tiny.bart import save_bart
 
-PARTS = 30
-KILLS = 25
-
-
-def open_run(path: Path) -> Run:
-    return Run.open(path, command="count", settings={}, fingerprints={}, parts=PARTS)
-
-
-def work(index: int, progress: Progress) -> pa.Table:
-    time.sleep(0.005)
-    progress.advance(done=1, kept=50)
-    return pa.table({"item": [index * 50 + n for n in range(50)], "text": [f"row {index}"] * 50})
-
-
-def run_all(path: Path) -> None:
-    with open_run(path) as run:
-        complete(run, work, progress=Progress(PARTS, quiet=True))
+KILLS = int(os.environ.get("TILTH_KILLS", "3"))
+BEFORE = "before"  # what a job's folder holds at first, where it holds anything
+Job = Callable[[Path], object]
 
 
-def drive(path: Path) -> None:
-    """Start writers and kill them, at random moments with a fixed seed; let the last one finish.
+def _generate(_: Path) -> Job:
+    from tilth.generation.dataset import generate
 
-    Writers are forked, so that a kill meets their work and not the import of their modules.
-    """
-    moments, kills = random.Random(5), 0
-    inodes: dict[str, int] = {}
-    remade: list[str] = []
-    for number in range(KILLS + 1):
-        writer = os.fork()
-        if writer == 0:
-            run_all(path)
-            os._exit(0)
-        if number < KILLS:
-            time.sleep(moments.uniform(0, 0.08))
-            os.kill(writer, signal.SIGKILL)
-        kills += os.waitstatus_to_exitcode(os.waitpid(writer, 0)[1]) == -signal.SIGKILL
-        now = {part.name: part.stat().st_ino for part in (path / "parts").glob("part-*.parquet")}
-        remade += [name for name, inode in now.items() if inodes.get(name, inode) != inode]
-        inodes |= now
-        if len(inodes) == PARTS:
-            break
-    json.dump({"kills": kills, "remade": remade}, sys.stdout)
-
-
-def test_killed_at_random_moments_the_parts_are_the_same(tmp_path: Path) -> None:
-    run_all(tmp_path / "calm")
-    code = "import sys; from pathlib import Path; from tests.invariants import test_kill\n"
-    code += "test_kill.drive(Path(sys.argv[1]))"
-    said = json.loads(
-        subprocess.run(
-            [sys.executable, "-c", code, str(tmp_path / "killed")],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
+    texts, lm = salads(60), tiny_lm("llama")
+    return lambda out: generate(
+        "sts-x2", lm, texts, out=out, per_input=1, max_new_tokens=20, part_size=16
     )
-    assert said["kills"] >= 2, "the run was never caught in the middle"
-    assert said["remade"] == [], "a part was made twice"
-    calm, killed = open_run(tmp_path / "calm"), open_run(tmp_path / "killed")
-    assert killed.done() == list(range(PARTS))
-    for index in range(PARTS):
-        assert killed.part_path(index).read_bytes() == calm.part_path(index).read_bytes()
-    with killed:
-        assert sorted(os.listdir(tmp_path / "killed")) == [".tilth-lock", "parts", "run.json"]
-        assert len(os.listdir(tmp_path / "killed" / "parts")) == PARTS
+
+
+def _paraphrase(folder: Path) -> Job:
+    from tests.tiny.rewriter import fake_scorer
+    from tilth.models.seq2seq import load_seq2seq
+    from tilth.paraphrase.dataset import paraphrase_set
+    from tilth.paraphrase.rewrite import Rewriter
+    from tilth.paraphrase.tags import TAGS
+
+    base = folder / "base"
+    if not base.exists():
+        save_bart(base, *TAGS)
+    scorer = fake_scorer(lambda one, two: 100.0 * len(one) / (len(one) + len(two)))
+    rewriter = Rewriter(load_seq2seq(str(base), device="cpu", precision="float32"), scorer)
+    rows = [{"text": text.lower(), "label": number % 2} for number, text in enumerate(salads(40))]
+    return lambda out: paraphrase_set(rows, rewriter, out=out, n=2, beams=4, part_size=4)
+
+
+def _augment(folder: Path) -> Job:
+    from tilth.recipes.augmenting import augment_and_measure
+    from tilth.selftrain.augmentation import Augmentation
+
+    base = folder / "base"
+    if not base.exists():
+        save_encoder(base)
+        tiny_static().save(str(folder / "static"))
+        tiny_bank(folder, salads(300), near=False, encoder=str(folder / "static"))
+        for name, rows in (("train", classed(60)), ("test", classed(20, seed=5))):
+            write_lines(folder / f"{name}.jsonl", [json.dumps(row) for row in rows])
+    return lambda out: augment_and_measure(
+        str(folder / "train.jsonl"), folder / "bank", out, Augmentation(count=40),
+        teacher=str(base), test=str(folder / "test.jsonl"), seeds=2,
+        training={"epochs": 1, "learning_rate": 2e-3}, device="cpu", bootstrap=50, quiet=True,
+    )  # fmt: skip
+
+
+def _sources(folder: Path) -> list[Path]:
+    """Write three sources, of which two have sentences in common."""
+    texts = salads(3000, seed=2)
+    return [
+        write_lines(folder / "a.txt", texts[:1500]),
+        write_lines(folder / "b.txt", texts[1400:2600]),
+        write_lines(folder / "c.txt", texts[2600:]),
+    ]
+
+
+def _bank_build(folder: Path, workers: int = 1) -> Job:
+    from tilth.bank import build_bank
+
+    small_parts(pytest.MonkeyPatch())
+    sources, encoder = _sources(folder)[:2], tiny_static()
+    return lambda out: build_bank(out, sources, encoder=encoder, workers=workers, quiet=True)
+
+
+def _bank_workers(folder: Path) -> Job:
+    """Let workers take part, of which none may write when the next process has begun."""
+    return _bank_build(folder, workers=2)
+
+
+def _bank_add(folder: Path) -> Job:
+    from tilth.bank import add_to_bank
+
+    build, encoder = _bank_build(folder), tiny_static()
+    if not (folder / BEFORE).exists():
+        build(folder / BEFORE)
+    source = folder / "c.txt"
+    return lambda out: add_to_bank(out, [source], encoder=encoder, workers=1, quiet=True)
+
+
+def _bank_index(folder: Path) -> Job:
+    from tilth.bank import Bank
+
+    build, encoder = _bank_build(folder), tiny_static()
+    if not (folder / BEFORE).exists():
+        build(folder / BEFORE)
+        Bank.open(folder / BEFORE, encoder=encoder).make_index(centroids=8, threads=1, quiet=True)
+    return lambda out: Bank.open(out, encoder=encoder).make_index(
+        centroids=32, codes="SQ4", threads=1, quiet=True
+    )
+
+
+def _trainer(kind: str) -> Callable[[Path], Job]:
+    return lambda folder: training(kind, folder)
+
+
+JOBS: dict[str, Callable[[Path], Job]] = {
+    "generate": _generate, "paraphrase": _paraphrase, "augment": _augment,
+    **{kind: _trainer(kind) for kind in KINDS},
+    "bank-build": _bank_build, "bank-workers": _bank_workers, "bank-add": _bank_add,
+    "bank-index": _bank_index,
+}  # fmt: skip
+
+
+def fork(work: Callable[[], object]) -> int:
+    """Work in a fork of this process: a kill meets the work and not the import of its modules."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        except BaseException as error:
+            sys.stderr.write(f"{error!r}\n")
+            os._exit(1)
+        os._exit(0)
+    return child
+
+
+def code(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def bank_is_whole(bank: Path) -> None:
+    """Check that a bank has all that its manifest, the old one or the new one, names."""
+    from tilth.bank import Bank
+
+    assert Bank.open(bank, encoder=tiny_static()).check(quiet=True) == []
+
+
+def parts_of(out: Path) -> dict[Path, int]:
+    return {path: path.stat().st_ino for path in out.rglob("part-*.parquet")}
+
+
+def drive(kind: str, folder: Path, kills: int) -> dict[str, Any]:
+    """Kill a job in each of many folders, let it end, count the folders that are the same.
+
+    Every job runs in a fork of this process, which has imported everything and has no threads.
+    The first kills are spread over a job's time; in every other folder a second one follows, at
+    any moment.
+    """
+
+    def prepare() -> None:
+        job = JOBS[kind](folder)
+        if (folder / BEFORE).exists():
+            shutil.copytree(folder / BEFORE, folder / "first")
+        job(folder / "first")
+        (folder / "modules.json").write_text(json.dumps(list(sys.modules)))
+
+    def begin(out: Path) -> int:
+        if (folder / BEFORE).exists() and not out.exists():
+            shutil.copytree(folder / BEFORE, out)
+        return fork(lambda: JOBS[kind](folder)(out))
+
+    assert code(fork(prepare)) == 0
+    for name in json.loads((folder / "modules.json").read_text()):
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
+    assert threading.active_count() == 1
+    began = time.monotonic()
+    assert code(begin(folder / "whole")) == 0
+    seconds = time.monotonic() - began
+    expected = content(folder / "whole")
+    first = content(folder / "first")
+    unequal = [name for name in {**expected, **first} if expected.get(name) != first.get(name)]
+    assert not unequal, f"two runs left in peace differ in {unequal}"
+    moments = random.Random(kills)
+    counted: dict[str, Any] = {"all": kills, "equal": 0, "kills": 0, "in its middle": 0}
+    counted["seconds"] = round(seconds, 2)
+    for number in range(kills):
+        out = folder / f"killed-{number}"
+        faults = []
+        for time_of_kill in (number + moments.random()) / kills, moments.random():
+            parts = parts_of(out)
+            child = begin(out)
+            time.sleep(seconds * time_of_kill)
+            os.kill(child, signal.SIGKILL)
+            counted["kills"] += 1
+            counted["in its middle"] += code(child) == -signal.SIGKILL
+            if (folder / BEFORE).exists() and code(fork(lambda: bank_is_whole(out))):  # noqa: B023
+                faults.append("the bank is not whole")
+            if number % 2:
+                break
+        parts = parts_of(out)
+        if code(begin(out)):
+            faults.append("it does not go on")
+        faults += [
+            f"{path.name} was made twice"
+            for path, inode in parts_of(out).items()
+            if parts.get(path, inode) != inode
+        ]
+        found = content(out)
+        faults += [n for n in {**expected, **found} if expected.get(n) != found.get(n)]
+        counted["equal"] += not faults
+        if faults:
+            sys.stderr.write(f"{out}, killed at {time_of_kill:.2f}: {faults}\n")
+        else:
+            shutil.rmtree(out)
+    return counted
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", JOBS)
+def test_killed_at_random_moments_the_files_are_the_same(kind: str, tmp_path: Path) -> None:
+    words = "import json, sys; from pathlib import Path\n"
+    words += "from tests.invariants.test_kill import drive\n"
+    words += "print(json.dumps(drive(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))))"
+    done = subprocess.run(
+        [sys.executable, "-c", words, kind, str(tmp_path), str(KILLS)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    counted = json.loads(done.stdout.splitlines()[-1])
+    sys.stdout.write(f"{kind}: {counted}\n")
+    assert counted["equal"] == counted["all"], done.stderr
+    assert counted["in its middle"]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pyarrow.parquet as pq
 
 from tests.selftrain.labelled import classed, tagged
 from tests.tiny import graded_pairs, salads, save_encoder
@@ -90,10 +93,33 @@ _MAKERS: dict[str, Callable[[str], Training]] = {
 }  # fmt: skip
 
 
-def content(run: Path) -> dict[str, bytes]:
-    """Return the files of a run but those that hold its times."""
+# The dates of a run, what tells it from one begun in the same second, and how long searches took;
+# `hits` is a digest of a run of sentences found, its date included.
+_TIMES = {"created", "start", "milliseconds", "hits"}
+# Locks are empty or name a process; a page says when its run began.
+_NOT_COMPARED = {".tilth-lock", ".lock", "report.html"}
+
+
+def content(run: Path) -> dict[str, object]:
+    """Return what the files of a folder hold, but for its times."""
     return {
-        str(path.relative_to(run)): path.read_bytes()
+        str(path.relative_to(run)): _READERS.get(path.suffix, Path.read_bytes)(path)
         for path in sorted(run.rglob("*"))
-        if path.is_file() and path.name not in ("run.json", ".tilth-lock")
+        if path.is_file() and path.name not in _NOT_COMPARED
     }
+
+
+def _timeless(path: Path) -> object:
+    def without(pairs: list[tuple[str, object]]) -> list[tuple[str, object]]:
+        return [(name, value) for name, value in pairs if name not in _TIMES]
+
+    return json.loads(path.read_text(), object_pairs_hook=without)
+
+
+def _table(path: Path) -> object:
+    with pq.ParquetFile(path) as file:
+        return file.read(use_threads=False)  # whoever reads may fork later
+
+
+# A part names its run, and so its date, in its metadata.
+_READERS: dict[str, Callable[[Path], object]] = {".json": _timeless, ".parquet": _table}
