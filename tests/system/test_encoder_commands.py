@@ -12,7 +12,9 @@ import pytest
 
 from tests.system.commands import stopped, tilth
 from tests.tiny import WORDS, graded_pairs, save_encoder
+from tilth.evaluate import sts
 from tilth.models import load_encoder
+
 
 SETTINGS = [
     "--learning-rate", "1e-3", "--batch", "8", "--evaluate-every", "5", "--precision", "float32",
@@ -55,6 +57,11 @@ def test_train_measures_what_was_gained_and_evaluate_agrees(
     assert "Not measured, and not in the mean: sts13" in said.stderr
     page = (out / "report.html").read_text()
     assert "after training" in page
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sts, "pair_cosines", lambda *_: pytest.fail("measured again"))
+        again = tilth("train", "encoder", pairs, "-o", out, "-b", base, "--sts", sets, *SETTINGS)
+    assert again.stdout == said.stdout
+    assert (out / "report.html").read_text() == page
     assert load_encoder(str(out / "model")).encode(["a man"]).shape == (1, 32)
 
     kept = tmp_path / "kept"

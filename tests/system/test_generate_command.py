@@ -130,7 +130,7 @@ def test_a_finished_run_is_not_done_again_and_other_settings_are_refused(
     assert {row["text_a"] for row in rows(out)} == {"another text"}
 
 
-def test_first_texts_from_nothing(model: Path, tmp_path: Path) -> None:
+def test_first_texts_from_nothing(model: Path, inputs: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     tilth("generate", "sts-x2", "--from-x1", 30, "-m", model, "-o", out, "--quiet")
     firsts = pq.read_table(out / "x1" / "dataset" / "data" / "train.parquet").to_pylist()
@@ -138,6 +138,11 @@ def test_first_texts_from_nothing(model: Path, tmp_path: Path) -> None:
     again = [(row["text_a"], row["text_b"], row["label"]) for row in rows(out)]
     tilth("generate", "sts-x2", "--from-x1", 30, "-m", model, "-o", out, "--overwrite", "-q")
     assert [(row["text_a"], row["text_b"], row["label"]) for row in rows(out)] == again
+    given = ["generate", "sts-x2", "--inputs", inputs, "-m", model, "-o", out, "-q"]
+    assert "the inputs are not the same" in error_of(*given, code=2)
+    assert (out / "x1").is_dir()
+    tilth(*given, "--overwrite")
+    assert not (out / "x1").exists()
 
 
 def test_single_texts(model: Path, tmp_path: Path) -> None:

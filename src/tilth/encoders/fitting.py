@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.evaluation import BaseEvaluator
 
+SCORES = "sts"  # holds what the result was measured with: `tilth.recipes.training`
+
 
 @dataclass(frozen=True, slots=True)
 class Aim:
@@ -121,7 +123,7 @@ def train(
             "base": fingerprint_encoder(encoder),
         },
         parts=1,
-        outputs=(MODEL, CHECKPOINTS),
+        outputs=(MODEL, CHECKPOINTS, SCORES),
         overwrite=overwrite,
     )
     from tilth.models.training import complete_training

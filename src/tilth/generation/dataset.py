@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 from tilth.data import load_folder, text_id
 from tilth.errors import InputError, TilthError
+from tilth.files import disk_errors
 from tilth.generation.finished import write_dataset
 from tilth.generation.jobs import Sampler, Sampling
 from tilth.generation.order import Order
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from tilth.models import Endpoint
 
 _STOP = "\x1f"
+_FIRST = "x1"  # holds the run that wrote the first texts of pairs from nothing
 
 
 def generate(
@@ -138,13 +141,17 @@ def run_generate(
     quiet: bool = False,
 ) -> Dataset:
     """Do what an order asks in a run folder, or what is left of it, and load the finished set."""
-    if order.from_x1 is not None:
+    given = order.from_x1 is None
+    if not given:
         refuse_foreign(out)  # before the first texts, which take long
         refuse_other_command(out, "generate")
-        firsts = _first_texts(order, out / "x1", overwrite=overwrite, rows=rows, quiet=quiet)
+        firsts = _first_texts(order, out / _FIRST, overwrite=overwrite, rows=rows, quiet=quiet)
         order = order.with_inputs(firsts)
     items = order.items()
     _make(order, items, out, overwrite=overwrite, rows=rows, quiet=quiet)
+    if given and overwrite and (out / _FIRST / "run.json").is_file():
+        with disk_errors(out):
+            shutil.rmtree(out / _FIRST)  # of the earlier run; this one was given its inputs
     return load_rows(out)
 
 

@@ -69,12 +69,20 @@ def open_encoder(
     return open_words(name, list(texts))
 
 
-def measure(encoder: SentenceTransformer, found: Sequence[StsSet], out: Path) -> list[Measured]:
+def measure(
+    encoder: SentenceTransformer,
+    found: Sequence[StsSet],
+    out: Path,
+    *,
+    training: Dataset | None = None,
+) -> list[Measured]:
     """Measure an encoder in a run folder; the same call reads what is there.
 
     The folder's one part holds each pair's cosine, from which every figure follows. What another
-    encoder gave, or other sets, is measured anew: that is the work of seconds.
+    encoder gave, or other sets, is measured anew: that is the work of seconds. The overlap with
+    the rows of `training` is not kept: it is counted each time.
     """
+    overlaps = {} if training is None else find_overlap(training, found)
     fingerprints = {
         "encoder": fingerprint_encoder(encoder),
         **{sts.name: _content(sts) for sts in found},
@@ -93,7 +101,10 @@ def measure(encoder: SentenceTransformer, found: Sequence[StsSet], out: Path) ->
         rows = run.read_part(0)
     cosines = rows["cosine"].to_numpy()  # (pairs of all sets,)
     names = np.array(rows["set"].to_pylist())
-    return [Measured(sts, cosines[names == sts.name]) for sts in found]
+    return [
+        Measured(sts, cosines[names == sts.name], overlaps[sts.name].counts() if overlaps else None)
+        for sts in found
+    ]
 
 
 def _content(sts: StsSet) -> str:

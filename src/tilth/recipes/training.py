@@ -8,17 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from tilth.encoders.bi_encoder import train_encoder
+from tilth.encoders.fitting import SCORES
 from tilth.encoders.pairs import Pairs, read_pairs
 from tilth.errors import InputError
 from tilth.evaluate.overlap import without_overlap
 from tilth.evaluate.sets import StsSet, asked_sets, read_sets
-from tilth.evaluate.sts import check_sets, measure_sets, most_wrong, summarise_sts
+from tilth.evaluate.sts import check_sets, most_wrong, summarise_sts
 from tilth.models.encoder import load_encoder
 from tilth.recipes.measuring import (
     WRONG_PAIRS,
     Scores,
     bars_of,
     curve_of,
+    measure,
     remarks,
 )
 from tilth.recipes.table import Cell, Row, Table
@@ -109,7 +111,7 @@ def train_and_measure(
         )
         rows = parts.all_rows()
         for name, model in ((BEFORE, before), (AFTER, encoder)):
-            measured = measure_sets(model, found, training=rows)
+            measured = measure(model, found, out / SCORES / name, training=rows)
             scores[name] = summarise_sts(measured, asked_sets(sts))
             bars += bars_of(name, scores[name])
             wrong = most_wrong(measured, WRONG_PAIRS)
