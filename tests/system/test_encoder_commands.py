@@ -15,7 +15,6 @@ from tests.tiny import WORDS, graded_pairs, save_encoder
 from tilth.evaluate import sts
 from tilth.models import load_encoder
 
-
 SETTINGS = [
     "--learning-rate", "1e-3", "--batch", "8", "--evaluate-every", "5", "--precision", "float32",
     "--device", "cpu",
