@@ -24,7 +24,8 @@ LINES = {
     "--epochs 1 --batch 16 --count 6 --bootstrap 10 --device cpu",
     "paraphrase candidates": "{w}/sentences.txt --forward {w}/rewriter --backward {w}/backward "
     "--scorer {w}/scorer --beams 2 --device cpu",
-    "paraphrase corpus": "{w}/scored.jsonl --size 30 --validation 8 --test 8",
+    "paraphrase corpus": "{w}/scored.jsonl {w}/parallel.jsonl --size 30 --validation 8 --test 8 "
+    "--scorer {w}/scorer --device cpu",
     "paraphrase train": "{w}/corpus --base {w}/rewriter --max-epochs 1 --batch 16 --rows 16 "
     "--device cpu",
     "paraphrase rewrite": "{w}/labelled.jsonl --column text --model {w}/runs/paraphrase-train "

@@ -64,6 +64,8 @@ def test_numbers_as_yaml_labels_are_their_text(tmp_path: Path) -> None:
     assert task.labels[0].counter_labels == ("0.5",)
     assert task.is_numeric
     assert not task.is_pair
+    (tmp_path / "t.yaml").write_text("task_name: t\nlabels: {010: {instruction: 'A \"'}}")
+    assert load_task(tmp_path / "t.yaml").labels[0].name == "010"
 
 
 @pytest.mark.parametrize("name", ["1_0", "inf", "-Infinity", "nan", "9" * 400, "1e400"])
@@ -156,7 +158,6 @@ def test_a_broken_rule_is_named_with_its_label(spec: Any, message: str, tmp_path
         ("t.json", b'{"task_name": "x",\n "labels": }', "t.json:2: not JSON"),
         ("t.json", b'{"labels": {"a": 1, "a": 2}}', "t.json: 'a' stands there twice"),
         ("t.yaml", b"labels:\n  a: {x: 1}\n  'a': {x: 2}", "t.yaml: 'a' stands there twice"),
-        ("t.yaml", b"labels: {1: {x: 1}, 1.0: {x: 2}}", "t.yaml: 1.0 stands there twice"),
         ("t.yaml", b"task_name: [x\nlabels: {", "t.yaml:2: not YAML"),
         ("t.yaml", b"labels: {yes: {}}\ntask_name: x", "label True is no text: write it in quot"),
         ("t.json", b'{"task_name": "\xff"}', "t.json: not UTF-8 at byte 15"),
@@ -165,9 +166,9 @@ def test_a_broken_rule_is_named_with_its_label(spec: Any, message: str, tmp_path
         ("t.yaml", b"task_name: !!int abc", "t.yaml: a value cannot be read: invalid literal"),
         ("t.yaml", b"task_name: !!bool maybe", "t.yaml: a value cannot be read: 'maybe'"),
         ("t.yaml", b"task_name: !!bool {a: b}", "t.yaml:1: not YAML: expected a scalar"),
-        ("t.yaml", b"task_name: " + b"9" * 5000, "a value cannot be read: Exceeds the limit"),
+        ("t.yaml", b"task_name: " + b"9" * 5000, "task_name is '999"),
         ("t.json", b'{"task_name": %s}' % (b"9" * 5000), "value cannot be read: Exceeds the limit"),
-        ("t.yaml", b"task_name: 0x" + b"f" * 9000, "t.yaml: task_name is 0xffff"),
+        ("t.yaml", b"task_name: !!int 0x" + b"f" * 9000, "t.yaml: task_name is 0xffff"),
         (
             "t.yaml",
             b"task_name: t\nlabels: {0x%s: {}}" % (b"f" * 900),
@@ -177,7 +178,11 @@ def test_a_broken_rule_is_named_with_its_label(spec: Any, message: str, tmp_path
         ("t.yaml", b"task_name: " + b"n" * 501, "task_name is 'nnn"),
         ("t.yaml", b"labels: " + b"[" * 5000, "t.yaml: nested too deep"),
         ("t.json", b'{"labels": ' + b"[" * 500_000, "t.json: nested too deep"),
-        ("t.yaml", b"task_name: t\nlabels: {.inf: {}}", "label inf is no text: write it in"),
+        (
+            "t.yaml",
+            b"task_name: t\nlabels: {!!float .inf: {}}",
+            "label inf is no text: write it in",
+        ),
         ("t.json", b'{"task_name": "t", "labels": {"\\ud800": {}}}', "name is printable text"),
         (
             "t.json",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +93,13 @@ def test_the_starter_encoder_tells_sentences_apart() -> None:
         ["A boy plays the drums.", "A boy is playing drums.", "Share prices fell on Monday."]
     )
     assert float(one @ two) / np.linalg.norm(two) > float(one @ other) / np.linalg.norm(other)
+
+
+def test_a_tokenizer_without_padding_is_refused(plain: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(plain, tmp_path / "model"))
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "NoSuchTokenizer"}')
+    with pytest.raises(InputError, match="has no padding token: set pad_token"):
+        load_encoder(str(folder), pooling="mean")
 
 
 def test_pickled_weights_are_not_read(plain: Path, tmp_path: Path) -> None:

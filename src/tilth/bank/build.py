@@ -311,7 +311,8 @@ def _is_finished(path: Path, manifest: Manifest) -> bool:
     """Say whether the job in a bank's folder has done all but to remove its own."""
     if not (path / ADDING / "run.json").exists():
         return False
-    return int(read_run_json(path / ADDING)["resolved"].get("job", manifest.jobs)) < manifest.jobs
+    job = read_run_json(path / ADDING)["resolved"].get("job")
+    return isinstance(job, int) and job < manifest.jobs
 
 
 def _remove_job(path: Path) -> None:

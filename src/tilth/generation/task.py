@@ -175,12 +175,15 @@ class _KeyTwiceError(Exception):
     pass
 
 
+_NO_TEXT = ("timestamp", "int", "float")
+
+
 class _UniqueKeys(yaml.SafeLoader):
     """Refuses a key that stands twice in one mapping, of which YAML would keep the last."""
 
-    # A name such as 2020-01-31 is text, no date.
+    # A name such as 2020-01-31, 010 or 1:30 is the text that is written, no date or number.
     yaml_implicit_resolvers = {  # noqa: RUF012
-        first: [(tag, form) for tag, form in forms if tag != "tag:yaml.org,2002:timestamp"]
+        first: [(tag, form) for tag, form in forms if tag.split(":")[-1] not in _NO_TEXT]
         for first, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
@@ -190,7 +193,7 @@ class _UniqueKeys(yaml.SafeLoader):
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
                 continue
-            name = self.construct_object(key)  # 1 and 1.0 are one key
+            name = self.construct_object(key)
             if name in seen:
                 raise _KeyTwiceError(repr(name))
             seen.add(name)

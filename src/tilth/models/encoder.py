@@ -173,6 +173,8 @@ def _check_files(encoder: SentenceTransformer, files: Files, modules: list[dict[
             )  # fmt: skip
             found["missing_keys"] = {key for key in found["missing_keys"] if "pooler." not in key}
             files.check_weights(model, found, new_head=False)
+            if module.tokenizer.pad_token_id is None:
+                raise ValueError("its tokenizer has no padding token: set pad_token")
             files.check_tokenizer(module.tokenizer, model.get_input_embeddings().weight)
 
 

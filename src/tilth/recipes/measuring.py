@@ -231,7 +231,7 @@ def pairs_of(name: str) -> str | None:
     if not path.is_file():
         return None
     source = read_run_json(path.parent).get("resolved", {}).get("pairs")
-    return source if source is not None and Path(source).exists() else None
+    return source if isinstance(source, str) and Path(source).exists() else None
 
 
 def bars_of(name: str, scores: Scores) -> list[Bar]:
