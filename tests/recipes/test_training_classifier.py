@@ -12,7 +12,7 @@ from datasets import Dataset, Features, List, Value
 
 from tests.report.augmented_run import ROWS, write_run
 from tests.tiny import save_encoder
-from tilth.errors import InputError
+from tilth.errors import InputError, TilthError
 from tilth.recipes import training_classifier
 from tilth.recipes.augmented import open_augmented
 from tilth.recipes.training_classifier import BASELINE, _hints, train_and_test
@@ -240,6 +240,17 @@ def test_share_of_no_labelled_rows_is_refused(made: Made, tmp_path: Path) -> Non
         train(made, file, out=tmp_path / "out", labelled_share=0.2)
     with pytest.raises(InputError, match=r"labelled_share is 1.5: give a number from 0 to below 1"):
         train(made, tmp_path / "nothing", labelled=file, labelled_share=1.5, out=tmp_path / "out")
+
+
+def test_an_edited_run_is_one_line_after_the_training(made: Made, tmp_path: Path) -> None:
+    run = made.run(tmp_path / "run")
+    asked = json.loads((run / "run.json").read_text())
+    asked["start"], asked["settings"]["seed"] = "\ud800", "x"
+    (run / "run.json").write_text(json.dumps(asked))
+    with pytest.raises(TilthError, match=r"run: run.json, .* holds what tilth did not write"):
+        train(made, run, baseline=False, with_labelled=False)
+    results = json.loads((run / "classifier" / "results.json").read_text())
+    assert results["start"] == "\ud800"
 
 
 def test_probabilities_are_learned_from(made: Made, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from tilth.recipes.augmented import (
 from tilth.recipes.comparing import System, compare_systems
 from tilth.report.augment import write_augment_report
 from tilth.report.classifier import training_results, write_classifier_report
+from tilth.report.parts import refuse_edited
 from tilth.report.tested import ALONE, BOTH, STUDENT, TEACHER, TRAINED, figures_of, gain_lines
 from tilth.runs import refuse_inside
 from tilth.selftrain.reading import labelled_times
@@ -311,7 +312,8 @@ def _train_on_run(
         },
     }  # fmt: skip
     trained = _finish(out, about, tested, notes)
-    write_augment_report(run.folder)
+    with refuse_edited(run.folder):
+        write_augment_report(run.folder)
     return trained
 
 
@@ -359,6 +361,8 @@ def _finish(
         "notes": notes,
     }  # fmt: skip
     text = json.dumps(results, indent=2, ensure_ascii=False) + "\n"
-    write_whole(file, lambda file: file.write(text.encode()))
+    # Half a character, of an edited run, becomes what JSON writes for it.
+    data = text.encode(errors="backslashreplace")
+    write_whole(file, lambda file: file.write(data))
     write_classifier_report(out)
     return Trained(out, results)
