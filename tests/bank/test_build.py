@@ -402,6 +402,20 @@ def test_a_failed_adding_without_parts_is_in_nobodys_way(tmp_path: Path) -> None
     assert add(tmp_path / "bank", [b]).manifest.documents == 1250
 
 
+def test_the_number_of_an_adding_that_is_none_is_refused(tmp_path: Path) -> None:
+    a, b, _ = three(tmp_path)
+    make(tmp_path / "bank", [a])
+    with pytest.MonkeyPatch.context() as patch:
+        stop_at(patch, "_remove_job", 0, after=False)
+        with pytest.raises(Stop):
+            add(tmp_path / "bank", [b])
+    file = tmp_path / "bank" / "adding" / "run.json"
+    asked = json.loads(file.read_text())
+    file.write_text(json.dumps({**asked, "resolved": {"job": "x"}}))
+    with pytest.raises(TilthError, match=r"run\.json: is not what tilth wrote \(job is 'x'\)"):
+        add(tmp_path / "bank", [b])
+
+
 def test_adding_keeps_what_the_bank_was_built_with(tmp_path: Path) -> None:
     one = write_lines(tmp_path / "one.txt", ["The small boat crossed the wide river on page 7."])
     two = write_lines(tmp_path / "two.txt", ["The small boat crossed the wide river on page 8."])

@@ -37,7 +37,7 @@ from tilth.bank.store import (
     write_manifest,
 )
 from tilth.bank.workers import end_processes
-from tilth.errors import InputError
+from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, disk_errors, write_whole
 from tilth.limits import CORES, FORMAT, SEED, SHARD_MEGABYTES
 from tilth.runs import Run, RunMismatch
@@ -311,8 +311,13 @@ def _is_finished(path: Path, manifest: Manifest) -> bool:
     """Say whether the job in a bank's folder has done all but to remove its own."""
     if not (path / ADDING / "run.json").exists():
         return False
-    job = read_run_json(path / ADDING)["resolved"].get("job")
-    return isinstance(job, int) and job < manifest.jobs
+    job = read_run_json(path / ADDING)["resolved"].get("job", manifest.jobs)
+    if not isinstance(job, int):
+        raise TilthError(
+            f"{path / ADDING / 'run.json'}: is not what tilth wrote (job is {job!r:.40}): "
+            "--overwrite starts anew"
+        )
+    return job < manifest.jobs
 
 
 def _remove_job(path: Path) -> None:
