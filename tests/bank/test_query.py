@@ -274,7 +274,7 @@ def test_vectors_that_cancel_out_have_no_mean() -> None:
         ({"kind": "mean"}, ROWS, f"kind 'mean' is unknown: use {QUERY}"),
         ({"clusters": 0}, ROWS, "clusters is 0: give a whole number from 1"),
         ({}, [{"text": "rain", "label": 0.5}], "label holds fractions such as 0.5, no classes"),
-        ({}, [{"text": "rain", "label": []}], "no label in any row"),
+        ({}, [{"text": "rain", "label": []}], "all lists of label are empty"),
         ({}, [{"tokens": ["rain"], "tags": ["O"]}], "no tag but O"),
         ({"kind": "clusters"}, [{"tokens": ["rain"], "tags": ["O"]}], "no tag but O"),
         ({}, [{"text": "rain"}], "which column holds the labels"),

@@ -112,9 +112,10 @@ def test_wrong_arguments_load_nothing_heavy(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_text('{"text": "a", "label": "b"}\n')
     (tmp_path / "bank").mkdir()
+    shard = {"name": "shard-00000", "sentences": 1, "text_bytes": 1, "files": {}}
     manifest = {
         "version": 1, "encoder": "starter", "fingerprint": "0", "dimension": 8, "format": "int8",
-        "rules": {}, "near": True, "built": [], "shards": [], "created": "", "versions": {},
+        "rules": {}, "near": True, "built": [], "shards": [shard], "created": "", "versions": {},
     }  # fmt: skip
     (tmp_path / "bank" / "bank.json").write_text(json.dumps(manifest))
     (tmp_path / "loop").symlink_to(tmp_path / "loop")

@@ -153,8 +153,9 @@ def _groups(examples: Examples, kind: str) -> list[_Group]:
             "take all-average, per-sentence or clusters, or name a column of classes"
         )
     if not labels.classes:
-        what = "no tag but O" if labels.kind == "tags" else "no label in any row"
-        raise InputError(f"{examples.label_column} holds {what}: take all-average or per-sentence")
+        raise InputError(
+            f"{examples.label_column} holds no tag but O: take all-average or per-sentence"
+        )
     rows: defaultdict[int, list[int]] = defaultdict(list)
     for row, members in enumerate(labels.members):
         for place in members:

@@ -146,7 +146,7 @@ def _inside(card: Path, patterns: list[str]) -> list[str]:
         path = Path(pattern)
         if path.is_absolute() or ".." in path.parts or ":" in pattern:
             raise InputError(
-                f"{card}: names {pattern!r:.80}, which is not in its folder: name files of the "
+                f"{card}: names {pattern!r:.300}, which is not in its folder: name files of the "
                 "folder"
             )
     return patterns
