@@ -180,9 +180,11 @@ class Bank:
                 "with this one"
             )
         if encoder.fingerprint != manifest.fingerprint:
+            same = "; it may be the same one, if an earlier version fingerprinted it"
             raise InputError(
                 f"{self.path}: was built with another encoder ({manifest.encoder!r}, fingerprint "
-                f"{manifest.fingerprint}; {encoder.name!r} has {encoder.fingerprint}): name the "
+                f"{manifest.fingerprint}; {encoder.name!r} has {encoder.fingerprint}"
+                f"{same if encoder.name == manifest.encoder else ''}): name the "
                 "one it was built with, or build a bank with this one"
             )
         return encoder

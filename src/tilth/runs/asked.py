@@ -13,13 +13,19 @@ from tilth.errors import InputError, TilthError
 
 Json: TypeAlias = Any
 RESULTS = "results.json"
+# Runs begun when fingerprints of models were of a sample of their weights lack this in run.json.
+WHOLE = "whole_models"
+_MODELS = ("model", "base", "encoder", "teacher", "forward", "backward", "scorer")
+_SAMPLED = (
+    ", or it is: the run was begun by an earlier version, whose fingerprints of models were others"
+)
 COMPARED = ("command", "settings", "fingerprints", "parts")
 _KINDS: dict[str, type] = {
     "command": str, "settings": dict, "fingerprints": dict, "parts": int, "resolved": dict,
     "versions": dict, "outputs": list,
 }  # fmt: skip
-# Runs of earlier versions do not list what they have made.
 _DEPTH = 32  # what is nested deeper was not asked by tilth, and cannot be compared or written
+# Runs of earlier versions do not list what they have made.
 _OPTIONAL: dict[str, Json] = {"outputs": [], "versions": {}}
 _PACKAGES = ("tilth", "torch", "transformers", "datasets", "pyarrow", "numpy")
 
@@ -108,8 +114,10 @@ def differences(found: Mapping[str, Json], asked: Mapping[str, Json]) -> list[st
         if old.get(name) != new.get(name)
     ]
     old, new = found["fingerprints"], asked["fingerprints"]
+    sampled = "" if found.get(WHOLE) else _SAMPLED
     lines += [
         f"the {name} {'are' if name.endswith('s') else 'is'} not the same"
+        + (sampled if name in _MODELS else "")
         for name in dict.fromkeys((*old, *new))
         if old.get(name) != new.get(name)
     ]

@@ -24,6 +24,7 @@ from tilth.errors import InputError, TilthError
 from tilth.files import disk_errors, is_temporary, remove_leftovers, try_lock, write_whole
 from tilth.runs.asked import (
     COMPARED,
+    WHOLE,
     Json,
     differences,
     outputs_of,
@@ -140,6 +141,7 @@ class Run:
 
     def _begin(self) -> None:
         self._asked["versions"] = versions()
+        self._asked[WHOLE] = True
         self._asked["created"] = datetime.now(timezone.utc).isoformat(timespec="seconds")
         # A run begun anew within the same second is another run too.
         self._asked["start"] = secrets.token_hex(8)
