@@ -1,5 +1,6 @@
 """Starts the command line: `tilth`, `python -m tilth`."""
 
+import signal
 import sys
 
 
@@ -10,6 +11,7 @@ def main() -> None:
 
         run()
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         sys.stderr.write("stopped: nothing was begun\n")
         sys.exit(130)
 

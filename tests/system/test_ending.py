@@ -111,6 +111,37 @@ def test_ctrl_c_is_one_line_at_once() -> None:
     assert (done.returncode, done.stderr) == (130, "stopped: nothing was begun\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "place", "code", "said"),
+    [
+        (["recipe", "list"], "sys.exit", 0, ""),
+        (["recipe", "show", "no"], "tilth.cli.ending.say", 2, "error: "),
+        (["recipe", "show", "no"], "sys.exit", 2, "error: "),
+    ],
+)
+def test_ctrl_c_at_the_end_changes_nothing(
+    words: list[str], place: str, code: int, said: str
+) -> None:
+    script = (
+        "import os, signal, sys\n"
+        "from unittest import mock\n"
+        "from tilth.cli.main import main\n"
+        "from pkgutil import resolve_name\n"
+        f"real = resolve_name({place!r})\n"
+        "def late(*given):\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    real(*given)\n"
+        f"sys.argv = ['tilth', *{words}]\n"
+        f"mock.patch({place!r}, late).start()\n"
+        "main()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
+                          check=False)  # fmt: skip
+    lines = done.stderr.splitlines()
+    assert (done.returncode, len(lines)) == (code, bool(said))
+    assert done.stderr.startswith(said)
+
+
 def test_what_is_not_utf_8_is_escaped() -> None:
     done = subprocess.run(
         RECIPE_LIST, capture_output=True, check=False,

@@ -42,13 +42,16 @@ def end(error: BaseException, *, debug: bool) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":  # the help was shown instead
         return WRONG_ARGUMENTS
     line, code = _line_of(error)
-    if code == INTERRUPTED:
-        with suppress(ValueError):  # another thread than the main one: a test's
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C changes nothing
     say(line)
     if debug:
         traceback.print_exception(error)
     return code
+
+
+def ignore_interruptions() -> None:
+    """Let Ctrl-C change nothing any more: the process ends, its line and its exit code stand."""
+    with suppress(ValueError):  # another thread than the main one: a test's
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _line_of(error: BaseException) -> tuple[str, int]:

@@ -26,7 +26,7 @@ from tilth.cli import (
     train,
 )
 from tilth.cli.checks import App
-from tilth.cli.ending import end
+from tilth.cli.ending import end, ignore_interruptions
 from tilth.cli.screen import escaped
 from tilth.errors import InputError
 
@@ -36,13 +36,18 @@ class _Commands(typer.core.TyperGroup):
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **options: Any) -> Any:
         words = sys.argv[1:] if args is None else list(args)
+        own = args is None  # else it is called by a process that goes on
         try:
             _check_words(words)
             with self.make_context("tilth", words.copy(), **_context(options)) as context:
                 self.invoke(context)
             sys.stdout.flush()
+            if own:
+                ignore_interruptions()
             code = 0
         except BaseException as error:
+            if own:
+                ignore_interruptions()
             code = end(error, debug="--debug" in takewhile(_is_option, words))
         sys.exit(code)
 
