@@ -21,7 +21,7 @@ import pytest
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, write_whole
 from tilth.runs import Progress, Run, RunLocked, RunMismatch, complete, refuse_inside
-from tilth.runs.asked import versions
+from tilth.runs.asked import read_run_json, versions
 
 
 def table(index: int, rows: int = 3) -> pa.Table:
@@ -495,6 +495,14 @@ def test_an_edited_run_json_is_one_line(tmp_path: Path, change: dict[str, Any]) 
     assert "\n" not in str(error.value)
     with open_run(tmp_path, overwrite=True) as run:
         run.write_part(0, table(0))
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_pipe_in_place_of_run_json_is_not_waited_for(tmp_path: Path, overwrite: bool) -> None:
+    os.mkfifo(tmp_path / "run.json")
+    for read in (lambda: open_run(tmp_path, overwrite=overwrite), lambda: read_run_json(tmp_path)):
+        with pytest.raises(InputError, match=r"run\.json: is a pipe"):
+            read()
 
 
 @pytest.mark.parametrize("depth", [100, 900, 100_000])

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from tilth.bank.cleaning import Rules
 from tilth.bank.codes import LANES, Codec, Codes, Format
 from tilth.errors import InputError, TilthError
-from tilth.files import TEMPORARY, disk_errors, sync_folder, write_whole
+from tilth.files import TEMPORARY, check_input, disk_errors, sync_folder, write_whole
 from tilth.runs.asked import read_run_json
 
 MANIFEST = "bank.json"
@@ -147,6 +147,7 @@ def read_manifest(bank: Path) -> Manifest:
         TilthError: the manifest is damaged.
     """
     file = bank / MANIFEST
+    check_input(file)
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):

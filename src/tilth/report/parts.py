@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tilth.errors import InputError, TilthError
+from tilth.files import check_input
 from tilth.report.figures import Health
 from tilth.report.health import health
 
@@ -108,6 +109,7 @@ def read_run_json(folder: Path, command: str = "generate") -> dict[str, Any]:
 
 def _read(folder: Path) -> dict[str, Any]:
     path = folder / "run.json"
+    check_input(path)
     try:
         asked = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

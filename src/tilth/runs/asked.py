@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tilth.errors import InputError, TilthError
+from tilth.files import check_input
 
 Json: TypeAlias = Any
 RESULTS = "results.json"
@@ -34,10 +35,11 @@ def read_run_json(path: Path) -> dict[str, Json]:
     """Return what a run folder's run.json holds.
 
     Raises:
-        InputError: there is none.
+        InputError: there is none, or it is a pipe.
         TilthError: it is damaged.
     """
     file = path / "run.json"
+    check_input(file)
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -21,7 +21,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tilth.errors import InputError, TilthError
-from tilth.files import disk_errors, is_temporary, remove_leftovers, try_lock, write_whole
+from tilth.files import (
+    check_input,
+    disk_errors,
+    is_temporary,
+    remove_leftovers,
+    try_lock,
+    write_whole,
+)
 from tilth.runs.asked import (
     COMPARED,
     WHOLE,
@@ -463,7 +470,7 @@ def refuse_foreign(path: Path) -> None:
         InputError: what it holds.
     """
     with disk_errors(path):
-        if (path / "run.json").exists() or not path.exists():
+        if check_input(path / "run.json") or not path.exists():
             return
         # The lock, the run of first texts, which is made before the run that reads them, and what
         # a process that was killed while it wrote run.json left, make no foreign folder.
