@@ -132,7 +132,7 @@ def test_both_long_texts_are_cut_and_that_is_said_once(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     scorer = load_scorer(str(folder), device="cpu", precision="float32")
-    long, longer = " ".join(WORDS[:20] * 250), " ".join(WORDS[5:] * 250)
+    long, longer = " ".join(WORDS[:20] * 20), " ".join(WORDS[5:] * 20)
     with caplog.at_level(logging.WARNING):
         found = scorer.scores(["a dog", long, "red", long], ["the cat", longer, longer, "red"])
     said = [record.getMessage() for record in caplog.records]
