@@ -147,6 +147,7 @@ def build_bank(
         if _is_finished(path, read_manifest(path)):
             with _job(path, {}, overwrite=True):
                 _remove_job(path)
+        _remove_ended(path)
     return Bank.open(path, encoder=text_encoder)
 
 
@@ -326,6 +327,12 @@ def _remove_job(path: Path) -> None:
     with disk_errors(path):
         if (path / ADDING).is_dir():
             (path / ADDING).rename(going)
+    _remove_ended(path)
+
+
+def _remove_ended(path: Path) -> None:
+    """Remove what jobs have left that ended and were killed while they removed their own."""
+    for going in path.glob(f"{TEMPORARY}*-{ADDING}"):
         shutil.rmtree(going, ignore_errors=True)
 
 
