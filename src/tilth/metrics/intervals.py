@@ -82,11 +82,12 @@ def of_gain(first: Sequence[Floats], second: Sequence[Floats]) -> Interval:
         of a bootstrap of few trainings.
     """
     tasks = len(first)
-    value, parts, trained = 0.0, [], True
+    value, of_rows, parts, trained = 0.0, 0.0, [], True
     for one, two in zip(first, second, strict=True):
         value += float(one.mean() - two.mean()) / tasks
         rows = one.shape[1]
         differences = one.mean(axis=0) - two.mean(axis=0)  # (rows,)
+        of_rows += float(differences.var(ddof=1)) / rows
         parts.append((float(differences.var(ddof=1)) / rows, rows - 1.0))
         for system in (one, two):
             if len(system) < 2:
@@ -94,7 +95,8 @@ def of_gain(first: Sequence[Floats], second: Sequence[Floats]) -> Interval:
                 continue
             parts += [_of_trainings(system.mean(axis=1)), _interaction(system)]
     scaled = [(variance / tasks**2, freedom) for variance, freedom in parts]
-    return _interval(value, scaled, trainings=trained)
+    # An estimate of no variance of training may come out below 0: the rows' variance is left.
+    return _interval(value, scaled, least=of_rows / tasks**2, trainings=trained)
 
 
 def f1_of_rows(counts: NDArray[np.int64]) -> Floats:
@@ -136,13 +138,18 @@ def _interaction(system: Floats) -> tuple[float, float]:
 
 
 def _interval(
-    value: float, parts: Iterable[tuple[float, float]], *, trainings: bool = True
+    value: float,
+    parts: Iterable[tuple[float, float]],
+    *,
+    least: float = 0.0,
+    trainings: bool = True,
 ) -> Interval:
     """Return the interval of a figure.
 
     Args:
         value: the figure.
         parts: variances that add up to its own, with their degrees of freedom.
+        least: what their sum is at least.
         trainings: see `Interval`.
     """
     from scipy.stats import t
@@ -150,9 +157,10 @@ def _interval(
     variances, freedoms = np.array(list(parts), float).T
     if not np.isfinite(variances).all():
         return Interval(value, None, None, trainings=False)
-    # An estimate of no variance of training may come out below 0: the rows' variance is left.
-    total = max(float(variances.sum()), float(variances[0]))
+    total = max(float(variances.sum()), least)
     spread = float((variances**2 / freedoms).sum())
-    freedom = total**2 / spread if spread else 1.0
+    # A sum of positive variances has at least the fewest degrees of freedom of any; one that is
+    # taken off must not lead below.
+    freedom = max(total**2 / spread, float(freedoms.min())) if spread else 1.0
     half = float(t.ppf(_UPPER, freedom)) * math.sqrt(total)
     return Interval(value, value - half, value + half, trainings)
