@@ -756,3 +756,15 @@ def test_a_part_that_the_disk_has_damaged(tmp_path: Path) -> None:
     make(tmp_path / "bank", [a])
     make(tmp_path / "calm", [a])
     assert content(tmp_path / "bank") == content(tmp_path / "calm")
+
+
+@pytest.mark.parametrize("again", [make, add])
+def test_what_a_job_left_that_was_killed_at_its_end_goes(
+    tmp_path: Path, parts: None, again: Callable[..., Bank]
+) -> None:
+    source = three(tmp_path)[0]
+    make(tmp_path / "bank", [source])
+    before = left(tmp_path / "bank")
+    (tmp_path / "bank" / ".tmp-1-adding" / "parts").mkdir(parents=True)
+    again(tmp_path / "bank", [source])
+    assert left(tmp_path / "bank") == before

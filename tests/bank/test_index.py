@@ -519,3 +519,11 @@ def test_a_sample_is_spread_over_all() -> None:
     assert len(np.unique(drawn % 10)) == 10
     np.testing.assert_array_equal(indexing._spread(7, 7, seed=0), np.arange(7))
     assert (indexing._spread(1000, 100, seed=3) != drawn).any()
+
+
+def test_a_file_that_a_killed_process_was_writing_goes(bank: Bank) -> None:
+    unfinished = bank.path / index.FOLDER / ".tmp-0123abcd"
+    unfinished.parent.mkdir()
+    unfinished.touch()
+    make(bank)
+    assert not unfinished.exists()

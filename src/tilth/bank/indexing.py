@@ -37,7 +37,7 @@ from tilth.bank.index import (
 from tilth.bank.search import Ids
 from tilth.bank.store import OpenShard, checksum, open_shards
 from tilth.errors import InputError, TilthError
-from tilth.files import TEMPORARY, disk_errors, sync_folder, write_whole
+from tilth.files import TEMPORARY, disk_errors, remove_leftovers, sync_folder, write_whole
 from tilth.limits import CORES, PER_CENTROID, SEED
 from tilth.runs import Progress, RunLocked
 
@@ -147,6 +147,8 @@ def making(path: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RunLocked(f"{folder}: another process makes this index: wait for it") from None
+        with disk_errors(folder):
+            remove_leftovers(folder)
         try:
             yield
         except InputError:
