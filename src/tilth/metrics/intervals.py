@@ -87,8 +87,9 @@ def of_gain(first: Sequence[Floats], second: Sequence[Floats]) -> Interval:
         value += float(one.mean() - two.mean()) / tasks
         rows = one.shape[1]
         differences = one.mean(axis=0) - two.mean(axis=0)  # (rows,)
-        of_rows += float(differences.var(ddof=1)) / rows
-        parts.append((float(differences.var(ddof=1)) / rows, rows - 1.0))
+        variance = float(differences.var(ddof=1)) / rows
+        of_rows += variance
+        parts.append((variance, rows - 1.0))
         for system in (one, two):
             if len(system) < 2:
                 trained = False
