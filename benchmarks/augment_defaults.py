@@ -4,7 +4,7 @@
 
 DIR holds classify/sst2, classify/trec and classify/insults, and bank/ with raw text. Of the rows of
 train and dev, 1,000 are held out and measured on; each seed draws 300 of the others to learn from,
-trains a teacher (starter-scorer) on them, lets it label sentences of a bank, and trains a student
+trains a teacher (starter-encoder) on them, lets it label sentences of a bank, and trains a student
 (starter-small) on some of these in each way. Each training is kept in a file of --out: the same
 command goes on where it stopped. Test sets are read with --test only, which measures the default
 and the labelled rows alone on them: to be called once, after the defaults are set.
@@ -43,7 +43,7 @@ from tilth.selftrain.settings import Finetuning
 from tilth.selftrain.trainer import choice, loss_of, make_tuner, own_random, trained
 
 TASKS = ("sst2", "trec", "insults")
-STUDENT, TEACHER = "starter-small", "starter-scorer"
+STUDENT, TEACHER = "starter-small", "starter-encoder"
 HELD, LABELLED, WANTED, CANDIDATES = 1_000, 300, 1_500, 3_000
 TOKENS = 48
 CHARACTERS = 2_500_000  # of each file of raw text

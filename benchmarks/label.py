@@ -1,7 +1,7 @@
 """tilth's labelling against transformers' pipeline: sentences per second, in one process.
 
     python benchmarks/label.py                                       # the starter, SST-2
-    python benchmarks/label.py --model starter-scorer --sentences 2000
+    python benchmarks/label.py --model starter-encoder --sentences 2000
     python benchmarks/label.py --model FacebookAI/roberta-large-mnli --device cuda
 
 The pipeline runs as its users run it, in float32, with the batch size that is fastest for it here
@@ -96,7 +96,7 @@ def seconds_of(work: Callable[[], object], clock: Callable[[], float]) -> float:
 def main() -> None:
     """Run both in turn and print sentences per second and ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="starter", help="a starter, a folder, a run, a hub id")
+    parser.add_argument("--model", default="starter-mlm", help="starter, folder, run, hub id")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument(
         "--set", default="classify/sst2", help="folder of data, with train.jsonl.gz"

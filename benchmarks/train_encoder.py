@@ -112,7 +112,7 @@ def ours(base: str, pairs: Pairs, settings: Training, steps: int, folder: Path) 
 def main() -> None:
     """Run both in turn and print each round's ratio and their median."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--base", default="starter")
+    parser.add_argument("--base", default="starter-mlm")
     parser.add_argument("--pairs", default=None, help="a set that `tilth train encoder` reads")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=3)

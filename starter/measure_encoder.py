@@ -19,7 +19,7 @@ from tilth import evaluate_sts, load_encoder
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="starter")
+    parser.add_argument("--model", default="starter-mlm")
     parser.add_argument("--data", type=Path, default=DEFAULT_DATA)
     arguments = parser.parse_args()
     for pooling in ("mean", "cls"):

@@ -68,7 +68,7 @@ def main() -> None:
         "pairs per second of processor time": round(pairs / processor),
     }
     if arguments.model == "starter":
-        size = sum(file.stat().st_size for file in path("scorer").rglob("*"))
+        size = sum(file.stat().st_size for file in path("encoder").rglob("*"))
         found["megabytes"] = round(size / 1e6, 2)
     print(json.dumps(found))
 

@@ -174,8 +174,8 @@ def test_the_linear_map_keeps_cosines_as_the_base_has_them(
 
 def test_settings_have_a_rate_for_the_starter_encoder() -> None:
     assert TripletTraining().for_base("roberta-base").learning_rate == 2e-5
-    assert TripletTraining().for_base("starter").learning_rate == 5e-4
-    assert isinstance(TripletTraining().for_base("starter"), TripletTraining)
+    assert TripletTraining().for_base("starter-mlm").learning_rate == 5e-4
+    assert isinstance(TripletTraining().for_base("starter-mlm"), TripletTraining)
 
 
 def test_the_rank_is_that_of_a_loop() -> None:

@@ -19,12 +19,12 @@ def tokenizers() -> dict[str, Any]:
     marked = word_tokenizer()
     marked.backend_tokenizer.post_processor = pair_marks()
     starters = {
-        name: AutoTokenizer.from_pretrained(starter_path(name)) for name in ("scorer", "lm")
+        name: AutoTokenizer.from_pretrained(starter_path(name)) for name in ("encoder", "lm")
     }
     return {"words": marked, "plain": tiny_tokenizer(), **starters}
 
 
-@pytest.mark.parametrize("name", ["words", "plain", "scorer", "lm"])
+@pytest.mark.parametrize("name", ["words", "plain", "encoder", "lm"])
 def test_texts_and_pairs_are_cut_as_the_tokenizer_cuts_them(name: str) -> None:
     ours, theirs = tokenizers()[name], tokenizers()[name]
     rng = random.Random(0)

@@ -252,7 +252,7 @@ def test_positions_that_stand_for_padding_are_not_read(tmp_path: Path) -> None:
     assert made(other_base("roberta", tmp_path)).max_length == 31
 
 
-@pytest.mark.parametrize("name", ["starter", "starter-scorer"])
+@pytest.mark.parametrize("name", ["starter-mlm", "starter-encoder"])
 def test_the_starters_can_be_bases(name: str) -> None:
     classifier = made(name)
     found = classifier.probabilities([("a boy runs", "a child plays"), ("rain", "sun")])

@@ -88,7 +88,7 @@ def test_the_starter_lm_is_no_encoder() -> None:
 
 
 def test_the_starter_encoder_tells_sentences_apart() -> None:
-    encoder = load_encoder("starter")
+    encoder = load_encoder("starter-mlm")
     one, two, other = encoder.encode(
         ["A boy plays the drums.", "A boy is playing drums.", "Share prices fell on Monday."]
     )

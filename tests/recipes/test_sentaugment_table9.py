@@ -130,5 +130,5 @@ def test_pipes_do_not_break_the_markdown() -> None:
 
 def test_facts_leave_out_what_a_recipe_does_not_use() -> None:
     facts = dict(RECIPES[NAME].scales["starter"].facts())
-    assert facts == {"encoder of the bank": "starter"}
+    assert facts == {"encoder of the bank": "starter-static"}
     assert "encoder of the bank" not in dict(RECIPES["dino-table1"].scales["starter"].facts())

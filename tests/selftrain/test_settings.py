@@ -55,13 +55,13 @@ def test_wrong_settings_of_an_adaptation(setting: dict[str, Any], said: str) -> 
 def test_the_starters_have_learning_rates_of_their_own() -> None:
     rates = {
         base: Finetuning().for_base(base).learning_rate
-        for base in ("roberta-large", "starter", "starter-scorer", "starter-small")
+        for base in ("roberta-large", "starter-mlm", "starter-encoder", "starter-small")
     }
     assert rates == {
-        "roberta-large": 1e-5, "starter": 3e-4, "starter-scorer": 1e-4, "starter-small": 5e-4,
+        "roberta-large": 1e-5, "starter-mlm": 3e-4, "starter-encoder": 1e-4, "starter-small": 5e-4,
     }  # fmt: skip
-    assert Finetuning(learning_rate=2e-5).for_base("starter").learning_rate == 2e-5
-    assert Adaptation().for_base("starter").learning_rate == 5e-4
+    assert Finetuning(learning_rate=2e-5).for_base("starter-mlm").learning_rate == 2e-5
+    assert Adaptation().for_base("starter-mlm").learning_rate == 5e-4
     assert Adaptation().for_base("x").learning_rate == 1e-4
     assert Adaptation(learning_rate=2e-5).for_base("x").learning_rate == 2e-5
 

@@ -154,9 +154,11 @@ class Bank:
         """The bank's encoder as a bank uses it."""
         if self._encoder is not None:
             return self._encoder
-        from tilth.bank.encode import TextEncoder
+        from tilth.bank.encode import STARTER, TextEncoder
 
         name = self.manifest.encoder
+        if name == "starter":  # as it was called in banks before the starters were renamed
+            name = STARTER
         try:
             encoder = TextEncoder.load(name, device=self._device)
         except InputError as error:

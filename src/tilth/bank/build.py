@@ -78,7 +78,7 @@ def build_bank(
     Args:
         path: the bank's folder.
         sources: see `tilth.bank.documents.find_sources`.
-        encoder: `starter` (static, 256 dimensions), what `tilth.load_encoder` takes, or a loaded
+        encoder: what `tilth.load_encoder` takes, or a loaded
             encoder.
         format: of the vectors: `int8` or `compact`; see `Codec`.
         rules: what sentences must be like; None: the defaults.

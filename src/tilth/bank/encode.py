@@ -18,9 +18,7 @@ from tilth.models.static import fast_static
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-STARTER = "starter"
-# What `starter` stands for here; elsewhere it is the starter that trainings begin with.
-_STARTER_OF_BANKS = "starter-static"
+STARTER = "starter-static"
 _TEXTS_AT_ONCE = 4096
 _BATCH = 64
 
@@ -54,7 +52,7 @@ class TextEncoder:
         """Load an encoder by name, or take one that is loaded.
 
         Args:
-            encoder: `starter` (the static one), what `tilth.load_encoder` takes, or a loaded one;
+            encoder: what `tilth.load_encoder` takes, or a loaded one;
                 as a `TextEncoder` it brings its name.
             device: see there.
         """
@@ -63,8 +61,9 @@ class TextEncoder:
         if not isinstance(encoder, str):
             described = getattr(encoder.model_card_data, "base_model", None)
             return cls(encoder, str(described or type(encoder).__name__))
-        known = _STARTER_OF_BANKS if encoder == STARTER else encoder
-        return cls(load_encoder(known, device=device), encoder)
+        if encoder == "starter":  # the name that stays the same model
+            encoder = "starter-encoder"
+        return cls(load_encoder(encoder, device=device), encoder)
 
     def encode(self, texts: pa.Array) -> NDArray[np.float32]:
         """Return unit vectors; zero where the encoder knows nothing of a text.

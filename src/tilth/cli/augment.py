@@ -46,10 +46,10 @@ def augment(
     teacher: Annotated[
         str,
         typer.Option(
-            help="A base to fine-tune (starter-scorer, starter, a folder, a hub id), or a finished "
-            "classifier or its run."
+            help="A base to fine-tune (starter-encoder, starter-mlm, a folder, a hub id), or a "
+            "finished classifier or its run."
         ),
-    ] = "starter-scorer",
+    ] = "starter-encoder",
     seeds: Annotated[int, typer.Option(help="Teachers to train; the best is taken.")] = 1,
     multiple: Annotated[
         float | None,

@@ -50,10 +50,10 @@ def build(
         typer.Option(
             "--encoder",
             "-e",
-            help="starter (static, 256 dimensions), a folder, a hub id, the run of a training, or "
+            help="starter-static (256 dimensions), a folder, a hub id, the run of a training, or "
             "word vectors: words:FILE, words-idf:FILE, words-sif:FILE, usif:FILE.",
         ),
-    ] = "starter",
+    ] = "starter-static",
     format: Annotated[  # noqa: A002 - the option's name
         str,
         typer.Option("--format", help="Of the vectors: int8, or compact: about a fifth of that."),

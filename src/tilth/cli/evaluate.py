@@ -21,7 +21,7 @@ def sts(
     encoder: Annotated[
         str,
         typer.Argument(
-            help="starter, a folder, a hub id, the run of a training, or word vectors: "
+            help="starter-encoder, a folder, a hub id, the run of a training, or word vectors: "
             "words:FILE, words-idf:FILE, words-sif:FILE, usif:FILE."
         ),
     ],
@@ -66,7 +66,7 @@ def sts(
 ) -> None:
     """Compare an encoder's cosines with people's scores: Spearman and Pearson x 100.
 
-    [dim]tilth evaluate sts starter --data data/sts[/dim]
+    [dim]tilth evaluate sts starter-encoder --data data/sts[/dim]
     """
     from tilth.recipes.measuring import remarks, run_evaluation
 

@@ -84,7 +84,7 @@ Label = Annotated[
     typer.Option("--label", help="The column of labels, or of tags; default: a usual name."),
 ]
 EncoderBase = Annotated[
-    str, typer.Option("--base", "-b", help="starter, an encoder's folder, or a hub id.")
+    str, typer.Option("--base", "-b", help="starter-mlm, an encoder's folder, or a hub id.")
 ]
 Epochs = Annotated[
     float | None,
@@ -97,7 +97,7 @@ EncoderRate = Annotated[
     float | None,
     typer.Option(
         "--learning-rate",
-        help="Highest learning rate; default: 2e-5, for the starter encoder 5e-4.",
+        help="Highest learning rate; default: 2e-5, for starter-mlm 5e-4.",
     ),
 ]
 Warmup = Annotated[

@@ -25,7 +25,7 @@ def encoder(
         ),
     ],
     out: options.Out,
-    base: options.EncoderBase = "starter",
+    base: options.EncoderBase = "starter-mlm",
     epochs: options.PairEpochs = _DEFAULT.epochs,
     batch: Annotated[int, typer.Option(help="Pairs in a step.")] = _DEFAULT.batch,
     learning_rate: options.EncoderRate = _DEFAULT.learning_rate,

@@ -38,8 +38,8 @@ Base = Annotated[
     str | None,
     typer.Option(
         "--base", "-b",
-        help="starter, starter-small, starter-scorer, an encoder's folder, or a hub id; default: "
-        "starter, of an augment run starter-small.",
+        help="starter-mlm, starter-small, starter-encoder, an encoder's folder, or a hub id; "
+        "default: starter-mlm, of an augment run starter-small.",
         show_default=False,
     ),
 ]  # fmt: skip
@@ -90,7 +90,7 @@ Batch = Annotated[int, typer.Option(help="Rows in a step.")]
 LearningRate = Annotated[
     float | None,
     typer.Option(
-        help="Highest learning rate; default: 1e-5, for starter 3e-4, starter-scorer 1e-4, "
+        help="Highest learning rate; default: 1e-5, for starter-mlm 3e-4, starter-encoder 1e-4, "
         "starter-small 5e-4."
     ),
 ]
@@ -191,9 +191,9 @@ def adapt(
     base: Annotated[
         str,
         typer.Option(
-            "--base", "-b", help="starter, a masked language model's folder, or a hub id."
+            "--base", "-b", help="starter-mlm, a masked language model's folder, or a hub id."
         ),
-    ] = "starter",
+    ] = "starter-mlm",
     column: options.Column = None,
     epochs: Annotated[float, typer.Option(help="Passes over the texts.")] = _ADAPTED.epochs,
     batch: Annotated[int, typer.Option(help="Texts in a step.")] = _ADAPTED.batch,

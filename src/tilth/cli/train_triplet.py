@@ -22,7 +22,7 @@ def triplet(
         ),
     ],
     out: options.Out,
-    base: options.EncoderBase = "starter",
+    base: options.EncoderBase = "starter-mlm",
     pivot: Annotated[
         str | None,
         typer.Option(

@@ -40,7 +40,7 @@ class Training:
         epochs: passes over the pairs; the paper takes at most one.
         batch: pairs in a step.
         learning_rate: the highest; AdamW, falling linearly to 0. None: the paper's 2e-5, but 5e-4
-            for the starter encoder, which is so small that it hardly moves at less.
+            for starter-mlm, which is so small that it hardly moves at less.
         warmup: share of the steps in which the rate rises, 0 to below 1.
         weight_decay: of AdamW.
         evaluate_every: steps between two checkpoints, of which the best is kept.
@@ -72,7 +72,7 @@ class Training:
         """Return the settings with the learning rate that a base wants, where none is given."""
         if self.learning_rate is not None:
             return self
-        return replace(self, learning_rate=_STARTER_RATE if base == "starter" else _PAPER_RATE)
+        return replace(self, learning_rate=_STARTER_RATE if base == "starter-mlm" else _PAPER_RATE)
 
 
 @dataclass(frozen=True, slots=True)

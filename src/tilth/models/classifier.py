@@ -171,11 +171,11 @@ def new_classifier(
 ) -> Classifier:
     """Give an encoder a fresh head, to be trained.
 
-    The head reads what its architecture reads: the starter the mean of the tokens, BERT its
+    The head reads what its architecture reads: starter-mlm the mean of the tokens, BERT its
     pooled first token.
 
     Args:
-        base: `starter`, `starter-small`, `starter-scorer`, a folder, the run of a training, or
+        base: `starter-mlm`, `starter-small`, `starter-encoder`, a folder, the run of a training, or
             the hub id of an encoder.
         kind: what a label is of: `class`, `multi` or `tags`.
         labels: the classes or tags, in the order of the outputs.

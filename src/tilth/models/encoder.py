@@ -47,8 +47,8 @@ def load_encoder(
     """Load a sentence encoder by name, in float32.
 
     Args:
-        name: `starter` (a small masked language model, to be trained), `starter-static` (word
-            pieces' vectors, ready for similarity and very fast), `starter-scorer` (a transformer,
+        name: `starter-mlm` (a small masked language model, to be trained), `starter-static` (word
+            pieces' vectors, ready for similarity and very fast), `starter-encoder` (a transformer,
             trained to score paraphrases), a folder or a hub id, of a sentence-transformers model
             or of any transformers encoder, such as a masked language model; or the run of a
             training.

@@ -54,8 +54,8 @@ def load_masked(name: str, *, seed: int = 0, device: str = "auto") -> MaskedLM:
     embeddings, and a warning says so.
 
     Args:
-        name: `starter`, `starter-small`, `starter-scorer`, a folder, the run of a training, or a
-            hub id.
+        name: `starter-mlm`, `starter-small`, `starter-encoder`, a folder, the run of a training,
+            or a hub id.
         seed: of a fresh head.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
 

@@ -8,11 +8,22 @@ from tilth.errors import InputError
 from tilth.models.source import find_source
 
 # Of each kind of model, the names of the shipped ones and their folders in tilth-starter.
-LMS = {"starter": "lm"}
-SEQ2SEQS = {"starter": "seq2seq"}
-SCORERS = {"starter": "scorer"}
-ENCODERS = {"starter": "encoder", "starter-static": "static", "starter-scorer": "scorer"}
-CLASSIFIERS = {"starter": "encoder", "starter-small": "small", "starter-scorer": "scorer"}
+# `starter` is the one a role begins with; every other name is one model in every role.
+LMS = {"starter": "lm", "starter-lm": "lm"}
+SEQ2SEQS = {"starter": "seq2seq", "starter-seq2seq": "seq2seq"}
+SCORERS = {"starter": "encoder", "starter-encoder": "encoder"}
+ENCODERS = {
+    "starter": "encoder",
+    "starter-encoder": "encoder",
+    "starter-static": "static",
+    "starter-mlm": "mlm",
+}
+CLASSIFIERS = {
+    "starter": "encoder",
+    "starter-encoder": "encoder",
+    "starter-mlm": "mlm",
+    "starter-small": "small",
+}
 ENDPOINTS = ("openai:", "openai-chat:")
 COSINE = "cosine:"
 # What stands before a colon and a file of word vectors; those of FITTED need sentences too.

@@ -21,7 +21,7 @@ from tilth.models.device import choose_device, choose_precision
 from tilth.models.encoder import fingerprint_encoder, load_encoder
 from tilth.models.lm import fingerprint_model
 from tilth.models.names import COSINE, SCORERS
-from tilth.models.source import open_files, starter_path
+from tilth.models.source import open_files
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -103,7 +103,7 @@ def load_scorer(name: str = "starter", *, device: str = "auto", precision: str =
         name: a folder or a hub id of a cross-encoder with one output, such as
             `cross-encoder/stsb-roberta-base`; or `cosine:NAME`, which is 100 times the cosine of
             the vectors of an encoder that `load_encoder` knows, and 0 where that is negative; or
-            `starter`, the cosine of a small encoder trained on STS-B.
+            `starter`, the cosine of `starter-encoder`.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         precision: of the products, `auto`, `float32`, `bfloat16` or `float16`; the weights stay
             in float32.
@@ -113,8 +113,8 @@ def load_scorer(name: str = "starter", *, device: str = "auto", precision: str =
     """
     place = choose_device(device)
     dtype = choose_precision(precision, place)
-    if name == "starter" or name.startswith(COSINE):
-        chosen = name.removeprefix(COSINE) if name != "starter" else str(starter_path("scorer"))
+    if name in SCORERS or name.startswith(COSINE):
+        chosen = name.removeprefix(COSINE)
         encoder = load_encoder(chosen, device=device)
         printed = _digest("cosine", fingerprint_encoder(encoder), dtype)
         return Scorer(name, "cosine", printed, Cosines(encoder, dtype).scores)

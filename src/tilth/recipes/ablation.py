@@ -41,8 +41,8 @@ STEPS = (
 SCALES = {
     "starter": Scale(
         base="starter-small",
-        teacher="starter-scorer",
-        encoder="starter",
+        teacher="starter-encoder",
+        encoder="starter-static",
         sentences=5_000,
         training={"epochs": 2.0, "batch": 32, "max_length": 64},
         smaller="other tasks, 5,000 sentences for each, a bank of millions instead of billions, "

@@ -33,7 +33,7 @@ NEEDS = "sts/ with the STS sets; sts/stsb-train gives the first texts; words/glo
 SCALES = {
     "starter": Scale(
         lm="starter",
-        base="starter",
+        base="starter-mlm",
         inputs=1500,
         first_texts=1500,
         training={"learning_rate": 5e-4},

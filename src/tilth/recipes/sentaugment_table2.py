@@ -131,8 +131,8 @@ RECIPE = Recipe(
     scales={
         "starter": Scale(
             base="starter-small",
-            teacher="starter-scorer",
-            encoder="starter",
+            teacher="starter-encoder",
+            encoder="starter-static",
             sentences=10_000,
             query="clusters",
             training={"epochs": 2.0, "batch": 32},

@@ -151,7 +151,7 @@ RECIPE = Recipe(
     scales={
         "starter": Scale(
             base="starter-small",
-            encoder="starter",
+            encoder="starter-static",
             training={
                 "seeds": 2, "best": 2, "epochs": 30, "student_epochs": 5, "labelled": 100,
                 "max_length": 64,

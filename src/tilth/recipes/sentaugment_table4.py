@@ -158,8 +158,8 @@ RECIPE = Recipe(
     scales={
         "starter": Scale(
             base="starter-small",
-            teacher="starter-scorer",
-            encoder="starter",
+            teacher="starter-encoder",
+            encoder="starter-static",
             sentences=20_000,
             query="clusters",
             training={"epochs": 1.0, "batch": 32, "max_length": 64},

@@ -30,11 +30,12 @@ def run(steps: Steps) -> Result:
     """Retrieve from banks of the same sentences by different encoders."""
     vectors = _vectors(steps.data / "words")
     # all-MiniLM-L6-v2 with fewer pieces, as it is shipped to score paraphrases.
-    transformer = steps.scale.encoder if steps.scale.encoder != "starter" else "starter-scorer"
+    encoder = steps.scale.encoder
+    transformer = "starter-encoder" if encoder == "starter-static" else encoder
     ways = [
         _way(name, encoder)
         for name, encoder in (
-            (WORDS, f"words:{vectors}"), (USIF, f"usif:{vectors}"), (STATIC, "starter"),
+            (WORDS, f"words:{vectors}"), (USIF, f"usif:{vectors}"), (STATIC, "starter-static"),
             (TRANSFORMER, transformer),
         )
     ]  # fmt: skip

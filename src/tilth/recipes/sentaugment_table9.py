@@ -228,7 +228,7 @@ RECIPE = Recipe(
     needs="bank/ with raw text; classify/NAME and ner/NAME with train and test files, where wanted",
     scales={
         "starter": Scale(
-            encoder="starter",
+            encoder="starter-static",
             smaller="a static encoder instead of SASE, and a far smaller bank",
         ),
         "paper": Scale(

@@ -131,7 +131,7 @@ def train_and_test(
         source: a run of `tilth augment`, or what `train_classifier` takes.
         out: the run folder; None: RUN/classifier.
         tags: train a tagger.
-        base: see `train_classifier`; None: `starter-small` for a run, else `starter`.
+        base: see `train_classifier`; None: `starter-small` for a run, else `starter-mlm`.
         test: a labelled file; None: that of the run, or else its validation rows.
         validation: see `train_classifier`; None: that of the run.
         labelled: see there; not for a run.
@@ -171,8 +171,8 @@ def train_and_test(
         out = Path(source).expanduser() / "classifier"
     refuse_inside(out, source, test, validation, labelled)
     how = _How(
-        tags, base or ("starter-small" if run else "starter"), loss, labelled_share, seeds, device,
-        overwrite, quiet, bootstrap, dict(training or {}),
+        tags, base or ("starter-small" if run else "starter-mlm"), loss, labelled_share, seeds,
+        device, overwrite, quiet, bootstrap, dict(training or {}),
     )  # fmt: skip
     check_resamples(bootstrap, how.settings.seed)  # before anything is read
     if run:

@@ -37,7 +37,7 @@ _TEXTS_AT_ONCE = 10_000
 
 def adapt(
     texts: str | Path | Dataset | Sequence[str],
-    base: str = "starter",
+    base: str = "starter-mlm",
     out: str | Path | None = None,
     *,
     column: str | None = None,
@@ -51,7 +51,7 @@ def adapt(
     Args:
         texts: a list, a data set, or what `read_texts` reads: a file, a folder, a run, a hub data
             set.
-        base: `starter`, `starter-small`, a folder or a hub id of a masked language model.
+        base: `starter-mlm`, `starter-small`, a folder or a hub id of a masked language model.
         out: the run folder; the same call goes on where it stopped. It is a base for
             `train_classifier`.
         column: the column of texts; None: `text`, or the only one of strings.

@@ -80,7 +80,7 @@ def augment(
     bank: Bank | str | Path,
     *,
     out: str | Path | None = None,
-    teacher: str | Classifier = "starter-scorer",
+    teacher: str | Classifier = "starter-encoder",
     test: Source | None = None,
     validation: Source | None = None,
     text: str | None = None,
@@ -98,8 +98,8 @@ def augment(
         train: what `read_examples` reads: single texts with classes, or tokens with tags.
         bank: an open bank, or where one lies.
         out: the run folder; the same call goes on where it stopped. None: nothing is kept.
-        teacher: a base to be fine-tuned on `train`: `starter-scorer`, `starter`, a folder, a hub
-            id; or a finished classifier, or where one lies.
+        teacher: a base to be fine-tuned on `train`: `starter-encoder`, `starter-mlm`, a folder, a
+            hub id; or a finished classifier, or where one lies.
         test: a labelled set of which no sentence may be retrieved.
         validation: a labelled set that the teacher's weights are chosen with; None: a tenth of
             `train`. No sentence of it is retrieved either.
@@ -142,7 +142,7 @@ def augment_to_run(
     out: Path,
     asked: Augmentation,
     *,
-    teacher: str | Classifier = "starter-scorer",
+    teacher: str | Classifier = "starter-encoder",
     test: Source | None = None,
     validation: Source | None = None,
     columns: Columns = _USUAL,

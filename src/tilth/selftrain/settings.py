@@ -23,7 +23,7 @@ from tilth.limits import (
 MASKED = Number(0, 1, above=True, below=True)
 _PAPER_RATE = 1e-5
 # Small models hardly move at the paper's rate.
-_STARTER_RATES = {"starter": 3e-4, "starter-scorer": 1e-4, "starter-small": 5e-4}
+_STARTER_RATES = {"starter-mlm": 3e-4, "starter-encoder": 1e-4, "starter-small": 5e-4}
 # The rate of Gururangan et al. 2020 for the texts of a task; the paper names none.
 _ADAPTING_RATE = 1e-4
 _EVALUATIONS = 10
@@ -40,7 +40,7 @@ class Finetuning:
             are 200 steps.
         batch: rows in a step.
         learning_rate: the highest; AdamW, falling linearly to 0. None: the paper's 1e-5, but
-            3e-4, 1e-4 and 5e-4 for starter, starter-scorer and starter-small.
+            3e-4, 1e-4 and 5e-4 for starter-mlm, starter-encoder and starter-small.
         warmup: share of the steps in which the rate rises, 0 to below 1.
         weight_decay: of AdamW.
         dropout: of every part of the model; None: as the base was saved.
@@ -99,7 +99,7 @@ class Adaptation:
         epochs: passes over the texts.
         batch: texts in a step.
         learning_rate: the highest; AdamW, falling linearly to 0. None: 1e-4, but 5e-4 for
-            starter and starter-small.
+            starter-mlm and starter-small.
         warmup: share of the steps in which the rate rises, 0 to below 1.
         weight_decay: of AdamW.
         masked: share of the tokens that are to be guessed, above 0 to below 1: of these, 8 in 10
@@ -133,7 +133,7 @@ class Adaptation:
         """Return the settings with the learning rate that a base wants, where none is given."""
         if self.learning_rate is not None:
             return self
-        starter = began_as(base) in ("starter", "starter-small")
+        starter = began_as(base) in ("starter-mlm", "starter-small")
         return replace(self, learning_rate=5e-4 if starter else _ADAPTING_RATE)
 
     def steps(self, rows: int) -> int:
