@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 
 import pytest
 from datasets import load_dataset
 
-from tests.system.commands import error_of, stopped, tilth
+from tests.system.commands import error_of, tilth
 from tests.tiny import save_encoder
 from tilth.data import load_folder
 from tilth.models.source import starter_path
@@ -61,18 +60,6 @@ def test_a_labelled_file_is_rewritten_and_measured(reviews: Path, tmp_path: Path
         "paraphrase", reviews, "--column", "text", "--wording", 20, "-o", out, "--json"
     )  # the same settings, nothing left to do
     assert json.loads(again.stdout)
-
-
-def test_a_killed_run_ends_with_the_same_rows(reviews: Path, tmp_path: Path) -> None:
-    arguments = ["paraphrase", reviews, "--check", "--tries", 2, "--part-size", 2, "-q"]
-    whole, out = tmp_path / "whole", tmp_path / "run"
-    tilth(*arguments, "-o", whole)
-    stopped(
-        *arguments, "-o", out, when=(out / "parts" / "part-00001.parquet").exists,
-        stop=signal.SIGKILL, code=-signal.SIGKILL,
-    )  # fmt: skip
-    tilth(*arguments, "-o", out)
-    assert load_folder(out).to_list() == load_folder(whole).to_list()
 
 
 def test_from_sentences_to_a_rewriter(tmp_path: Path) -> None:

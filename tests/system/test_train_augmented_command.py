@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from tests.report.augmented_run import ROWS, write_run
-from tests.system.commands import stopped, tilth
+from tests.system.commands import tilth
 from tests.tiny import save_encoder
+from tilth.runs import Run
 from tilth.selftrain.student import train_classifier, train_tagger
 
 SETTINGS = [
@@ -70,16 +71,24 @@ def test_options_reach_the_training(base: Path, tmp_path: Path) -> None:
     assert "hard: on" in (run / "report.html").read_text()
 
 
-def test_a_killed_baseline_goes_on_with_the_same_command(base: Path, tmp_path: Path) -> None:
-    run = augmented(tmp_path, base, rows=200)
+def test_a_stopped_baseline_goes_on_with_the_same_command(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = augmented(tmp_path, base)
     asked = ["train", "classifier", run, "-b", base, *SETTINGS, "--evaluate-every", "4", "--json"]
     whole = json.loads(tilth(*asked, "-o", tmp_path / "whole").stdout)
     out = tmp_path / "cut"
-    stopped(
-        *asked, "-o", out, stop=signal.SIGKILL, code=-signal.SIGKILL,
-        when=(out / "baseline" / "checkpoints" / "seed-0" / "checkpoint-4" /
-              "trainer_state.json").exists,
-    )  # fmt: skip
+    write = Run.write_part
+
+    def stop(run: Run, index: int, table: pa.Table) -> None:
+        if run.path == out / "baseline":
+            raise KeyboardInterrupt
+        write(run, index, table)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "write_part", stop)
+        tilth(*asked, "-o", out, code=130)
+    assert (out / "model").exists()
     assert not (out / "baseline" / "model").exists()
     again = json.loads(tilth(*asked, "-o", out).stdout)
     assert {**again, "model": whole["model"]} == whole

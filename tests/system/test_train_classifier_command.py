@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from tests.selftrain.labelled import classed, tagged
-from tests.system.commands import stopped, tilth
+from tests.system.commands import tilth
 from tests.tiny import salads, save_encoder, write_lines
 from tilth.models.classifier import load_classifier
 
@@ -71,22 +69,3 @@ def test_a_wrong_label_names_file_and_line(base: Path, tmp_path: Path) -> None:
     ).stderr  # fmt: skip
     assert "other.jsonl:4: label 'new'" in " ".join(said.split())
     assert "leave the row out, or give training rows that have it" in " ".join(said.split())
-
-
-def test_a_killed_training_goes_on_with_the_same_command(base: Path, tmp_path: Path) -> None:
-    rows = write_rows(tmp_path / "rows.jsonl", classed(200))
-    asked = ["train", "classifier", rows, "-b", base, "--seeds", 2, *SETTINGS, "--json"]
-    whole = json.loads(tilth(*asked, "-o", tmp_path / "whole").stdout)
-    out = tmp_path / "cut"
-    stopped(
-        *asked, "-o", out, stop=signal.SIGKILL, code=-signal.SIGKILL,
-        when=(out / "checkpoints" / "seed-1" / "checkpoint-10" / "trainer_state.json").exists,
-    )  # fmt: skip
-    assert (out / "parts" / "part-00000.parquet").exists()
-    assert not (out / "model").exists()
-    again = json.loads(tilth(*asked, "-o", out).stdout)
-    assert {**again, "model": whole["model"]} == whole
-    one, two = (load_classifier(str(tmp_path / name), device="cpu") for name in ("whole", "cut"))
-    other = two.model.state_dict()
-    for name, value in one.model.state_dict().items():
-        assert torch.equal(value, other[name])

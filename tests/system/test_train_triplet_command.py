@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import random
-import signal
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from tests.system.commands import stopped, tilth
+from tests.system.commands import tilth
 from tests.tiny import WORDS, save_encoder, write_lines
 from tilth.models import load_encoder
 
@@ -69,22 +67,6 @@ def test_its_run_is_an_encoder_of_a_bank_and_is_measured(
         tilth("evaluate", "sts", out, "-d", sets, "--json", "--bootstrap", 0).stdout
     )
     assert -100 <= scores["mean"]["pearson"] <= 100
-
-
-def test_a_killed_training_goes_on_with_the_same_command(
-    base: Path, pairs: list[Path], tmp_path: Path
-) -> None:
-    asked = ["train", "triplet", *pairs, "-b", base, *SETTINGS, "--epochs", "2"]
-    tilth(*asked, "-o", tmp_path / "whole")
-    out = tmp_path / "cut"
-    stopped(
-        *asked, "-o", out, stop=signal.SIGKILL, code=-signal.SIGKILL,
-        when=(out / "checkpoints" / "checkpoint-5" / "trainer_state.json").exists,
-    )  # fmt: skip
-    assert not (out / "parts" / "part-00000.parquet").exists()
-    assert f"encoder: {out / 'model'} (step" in tilth(*asked, "-o", out).stderr
-    one, two = (load_encoder(str(tmp_path / name)) for name in ("whole", "cut"))
-    np.testing.assert_array_equal(one.encode(WORDS), two.encode(WORDS))
 
 
 @pytest.mark.parametrize(
