@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.tiny import tiny_lm
+from tilth.generation.jobs import Sampling
 from tilth.generation.order import Order
 from tilth.generation.plan import make_plan
 from tilth.generation.settings import Settings
@@ -10,9 +11,12 @@ from tilth.generation.task import load_task
 from tilth.models.lm import LM
 
 
+SHORT = Sampling(max_new_tokens=8)
+
+
 def order(lm: LM, count: int, **more: int) -> Order:
     texts = [f"the dog number {n} runs" for n in range(count)]
-    return Order(load_task("sts-x2"), lm, Settings(**more), inputs=texts)
+    return Order(load_task("sts-x2"), lm, Settings(sampling=SHORT, **more), inputs=texts)
 
 
 def test_a_plan_grows_with_the_inputs_and_the_texts_wanted(llama: LM) -> None:
@@ -34,7 +38,7 @@ def test_a_plan_counts_what_a_whole_run_makes(llama: LM) -> None:
 
     few = order(llama, 12)
     plan = make_plan(few)
-    rows = generate(few.task, llama, inputs=few.inputs)
+    rows = generate(few.task, llama, inputs=few.inputs, max_new_tokens=8)
     assert plan.outputs == len(rows)
     assert plan.requests is None
     assert set(plan.kept) == {"1", "0.5", "0"}
@@ -50,10 +54,10 @@ def test_the_trial_is_spread_over_the_inputs(llama: LM) -> None:
 
 def test_a_plan_from_nothing_takes_both_stages(llama: LM) -> None:
     spec = load_task("sts-x2")
-    plan = make_plan(Order(spec, llama, Settings(), from_x1=500))
+    plan = make_plan(Order(spec, llama, Settings(sampling=SHORT), from_x1=500))
     assert plan.items == 500
     assert plan.tries > 500
-    single = make_plan(Order(load_task("review-sentiment"), llama, Settings(), count=70))
+    single = make_plan(Order(load_task("review-sentiment"), llama, Settings(sampling=SHORT), count=70))
     assert single.items == 70
     assert single.tries >= 2 * 70
 

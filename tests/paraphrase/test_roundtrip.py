@@ -94,21 +94,17 @@ def test_rows_say_what_was_measured_and_where_they_come_from(made: dict[str, Any
 
 
 def test_parts_that_are_lost_are_made_again_the_same(made: dict[str, Any]) -> None:
-    before = trips.make_candidates(**made).to_list()
+    before = trips.make_candidates(**made, beams=3).to_list()
     (made["out"] / "parts" / "part-00001.parquet").unlink()
-    assert trips.make_candidates(**made).to_list() == before
+    assert trips.make_candidates(**made, beams=3).to_list() == before
 
 
-@pytest.mark.parametrize(
-    "other", [{"seed": 1}, {"beams": 3}, {"greedy": True}, {"forward_prefix": ">>de<< "}]
-)
-def test_other_settings_on_the_folder_are_refused(
-    made: dict[str, Any], other: dict[str, Any]
-) -> None:
-    trips.make_candidates(**made)
-    with pytest.raises(RunMismatch):
-        trips.make_candidates(**made, **other)
-    assert len(trips.make_candidates(**made, **other, overwrite=True))
+def test_other_settings_on_the_folder_are_refused(made: dict[str, Any]) -> None:
+    trips.make_candidates(**made, greedy=True)
+    for other in ({"seed": 1}, {"beams": 3}, {"greedy": False}, {"forward_prefix": ">>de<< "}):
+        with pytest.raises(RunMismatch):
+            trips.make_candidates(**{**made, "greedy": True, **other})
+    assert len(trips.make_candidates(**made, greedy=True, seed=1, overwrite=True))
 
 
 def test_nothing_kept_is_an_error_with_the_reasons(made: dict[str, Any], tmp_path: Path) -> None:
