@@ -20,8 +20,8 @@ def augment(
     train: Annotated[
         str,
         typer.Argument(
-            help="Labelled texts, or tokens with tags: a jsonl, csv, tsv or parquet file (plain or "
-            "gz), a folder, or a hub data set."
+            help="Labelled texts, or tokens with tags: a jsonl, csv, tsv, conll or parquet file "
+            "(plain or gz), a folder, or a hub data set."
         ),
     ],
     bank: Annotated[Path, typer.Option("--bank", help="The bank's folder (tilth bank build).")],

@@ -22,8 +22,8 @@ Classifier = Annotated[str, typer.Argument(help="The run of a training, a folder
 Data = Annotated[
     str,
     typer.Option(
-        "--data", "-d", help="Labelled rows: a jsonl, csv, tsv or parquet file (plain or gz), a "
-        "folder of them, or a hub data set.",
+        "--data", "-d", help="Labelled rows: a jsonl, csv, tsv, conll or parquet file (plain or "
+        "gz), a folder of them, or a hub data set.",
     ),
 ]  # fmt: skip
 Against = Annotated[

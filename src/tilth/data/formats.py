@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from tilth.data.columns import PARTS, holds_columns, rows_of_columns
 from tilth.data.lines import MAX_CHARS, read_lines
 from tilth.data.parquet import parquet_tables
 from tilth.errors import InputError
@@ -24,7 +25,7 @@ def rows_of_file(path: Path, columns: Sequence[str] | None = None) -> Iterator[t
     """Yield (line or row number from 1, row) of a file.
 
     Args:
-        path: a file with one of `ENDINGS`.
+        path: a file with one of `ENDINGS`; .txt and .tsv may hold tagged sentences in columns.
         columns: the columns wanted; None: all. Only Parquet gains from it.
 
     Raises:
@@ -35,6 +36,8 @@ def rows_of_file(path: Path, columns: Sequence[str] | None = None) -> Iterator[t
         raise InputError(
             f"{path}: {path.suffix or 'no ending'!r} is no known format: use {', '.join(ENDINGS)}"
         )
+    if ending in _MAY_HOLD_COLUMNS and holds_columns(path):
+        return rows_of_columns(path)
     return _READERS[ending](path, columns)
 
 
@@ -45,6 +48,11 @@ def ending_of(path: Path) -> str | None:
     if ending not in _READERS or (name.endswith(".gz") and ending == ".parquet"):
         return None
     return ending
+
+
+def part_of(path: Path) -> str:
+    """Return which part of a set a file holds: `train` of train.jsonl.gz, `dev` of eng.testa."""
+    return PARTS.get(ending_of(path) or "", path.name.split(".")[0])
 
 
 def _txt(path: Path, _: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
@@ -144,11 +152,17 @@ def _parquet(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, R
         ) from error
 
 
+def _columns(path: Path, _: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
+    return rows_of_columns(path)
+
+
 _READERS: dict[str, _Reader] = {
     ".txt": _txt,
     ".jsonl": _jsonl,
     ".csv": _delimited(","),
     ".tsv": _delimited("\t"),
     ".parquet": _parquet,
+    **dict.fromkeys((".conll", ".bio", *PARTS), _columns),
 }
-ENDINGS = (".txt", ".jsonl", ".csv", ".tsv", "each also with .gz", ".parquet")
+_MAY_HOLD_COLUMNS = (".txt", ".tsv")
+ENDINGS = (".txt", ".jsonl", ".csv", ".tsv", ".conll", "each also with .gz", ".parquet")

@@ -183,6 +183,8 @@ def _text_column(origin: str, row: Row) -> str:
     strings = [name for name, value in row.items() if isinstance(value, str)]
     if len(strings) == 1:
         return strings[0]
+    if not strings:
+        raise InputError(f"{origin}: no column of texts: there are {', '.join(row) or 'none'}")
     raise InputError(
         f"{origin}: which column holds the texts: name one of {', '.join(row)} with --column"
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tilth.data.columns import PARTS, holds_columns
 from tilth.data.formats import ENDINGS, ending_of
 from tilth.data.stored import card_configs, folder_configs, load_folder
 from tilth.errors import InputError, TilthError
@@ -76,13 +77,18 @@ def _folder(path: Path) -> list[Path] | Stored:
         items = list(_walk(path))
     except PermissionError as error:
         raise InputError(f"{error.filename}: no permission to read: change it") from error
-    files = [item for item in items if ending_of(item) is not None]
-    skipped = [str(item.relative_to(path)) for item in items if ending_of(item) is None]
+    files = [item for item in items if _is_read(item)]
+    skipped = [str(item.relative_to(path)) for item in sorted(set(items) - set(files))]
     if not files:
         raise InputError(f"{path}: no file to read in the folder: use {', '.join(ENDINGS)}")
     if skipped:
         log.warning("%s: not read: %s", path, ", ".join(skipped[:10]))
     return files
+
+
+def _is_read(file: Path) -> bool:
+    ending = ending_of(file)
+    return ending is not None and (ending not in PARTS or holds_columns(file))
 
 
 def _walk(path: Path) -> Iterator[Path]:

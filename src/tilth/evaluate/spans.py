@@ -7,40 +7,30 @@ from typing import TypeAlias
 
 import numpy as np
 
+from tilth.data.labels import iob2
 from tilth.evaluate.tally import Numbers
 
 Span: TypeAlias = tuple[str, int, int]
-
-_BEGINS = "BSU"  # S and U: a span of one token, in BIOES and BILOU
-_ENDS = "OESLU"
 
 
 def spans(tags: Sequence[str]) -> list[Span]:
     """Return the entities in tags: type, first token, token after the last; in order.
 
-    A tag begins an entity when it says so, or when what stands before it cannot go on in it: `O`,
-    the end of an entity, another type. So IOB1 is read as IOB2 is, and I-X without B-X counts.
-
     Args:
-        tags: `O`, or a prefix with `-` and a type: IOB1, IOB2, BIOES, BILOU.
-
-    Reference:
-        conlleval of the CoNLL shared tasks, and seqeval's default mode.
+        tags: IOB1, IOB2, BIOES or BILOU; see `tilth.data.labels.iob2`.
 
     Example:
         >>> spans(["B-PER", "I-PER", "O", "I-LOC", "I-ORG"])
         [('PER', 0, 2), ('LOC', 3, 4), ('ORG', 4, 5)]
     """
     found: list[Span] = []
-    before, kind_before, first = "O", "", 0
-    for place, tag in enumerate([*tags, "O"]):
-        prefix, kind = tag[0], tag[2:]
-        begins = prefix != "O" and (prefix in _BEGINS or before in _ENDS or kind != kind_before)
-        if before != "O" and (prefix == "O" or begins):
-            found.append((kind_before, first, place))
-        if begins:
+    first = 0
+    written = iob2(tags)
+    for place, tag in enumerate(written):
+        if tag[0] == "B":
             first = place
-        before, kind_before = prefix, kind
+        if tag != "O" and written[place + 1 : place + 2] != [f"I-{tag[2:]}"]:
+            found.append((tag[2:], first, place + 1))
     return found
 
 

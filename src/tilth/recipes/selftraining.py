@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tilth.bank import Bank, Rules
 from tilth.data.examples import Examples, read_examples
-from tilth.data.formats import ending_of
+from tilth.data.formats import ending_of, part_of
 from tilth.data.keys import text_hashes
 from tilth.data.plain import plain_sentence
 from tilth.errors import InputError
@@ -106,7 +106,7 @@ def read_tasks(steps: Steps, names: Sequence[str]) -> tuple[list[Task], list[str
 
 
 def _read_task(name: str, folder: Path) -> Task:
-    files = {file.name.split(".")[0]: file for file in sorted(folder.iterdir()) if ending_of(file)}
+    files = {part_of(file): file for file in sorted(folder.iterdir()) if ending_of(file)}
     lacking = [part for part in _PARTS if part not in files]
     if lacking:
         raise InputError(f"{folder}: has no file {lacking[0]}, such as {lacking[0]}.jsonl.gz")
