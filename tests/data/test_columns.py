@@ -51,8 +51,10 @@ def refused(path: Path) -> str:
 def test_conll_2003_is_read_under_each_name(tmp_path: Path, name: str) -> None:
     examples = read_examples(put(tmp_path / name, CONLL))
     assert examples.tokens == SENTENCES
-    assert examples.labels is not None and examples.labels.values == TAGS
-    assert examples.labels.kind == "tags" and examples.labels.classes == ["LOC", "PER"]
+    assert examples.labels is not None
+    assert examples.labels.values == TAGS
+    assert examples.labels.kind == "tags"
+    assert examples.labels.classes == ["LOC", "PER"]
 
 
 def test_tabs_may_stand_between_columns_and_spaces_inside_of_a_token(tmp_path: Path) -> None:
