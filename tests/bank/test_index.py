@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -381,6 +382,14 @@ def test_a_damaged_index_json(bank: Bank, text: str) -> None:
     assert fresh.check(quiet=True)
     make(fresh)
     assert fresh.check(quiet=True) == []
+
+
+def test_a_pipe_in_place_of_index_json_is_refused(bank: Bank) -> None:
+    file = bank.path / "index" / "index.json"
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(InputError, match="is a pipe"):
+        index.read_about(bank.path)
 
 
 @pytest.mark.parametrize(

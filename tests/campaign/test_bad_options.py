@@ -41,6 +41,7 @@ def names_of(option: Option, value: str = "") -> list[str]:
     plain = option.name.replace("_", "-")
     words = [option.written or plain, plain, option.name, plain.replace("-", " ")]
     shown = [ascii(value[:40])[1:-1], value.strip()[:40]] if value.strip() else ["''", "error: :"]
+    shown.append(value.partition(",")[0].strip() or "error:")
     shown += ["no source is named", "no name", "followed by an empty value"] if not value else []
     beside = [word for word in BESIDE.get(option.written or "", "").split() if "--" in word]
     return [*words, *shown, *beside]

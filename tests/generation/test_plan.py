@@ -57,7 +57,9 @@ def test_a_plan_from_nothing_takes_both_stages(llama: LM) -> None:
     plan = make_plan(Order(spec, llama, Settings(sampling=SHORT), from_x1=500))
     assert plan.items == 500
     assert plan.tries > 500
-    single = make_plan(Order(load_task("review-sentiment"), llama, Settings(sampling=SHORT), count=70))
+    single = make_plan(
+        Order(load_task("review-sentiment"), llama, Settings(sampling=SHORT), count=70)
+    )
     assert single.items == 70
     assert single.tries >= 2 * 70
 

@@ -93,9 +93,8 @@ _MAKERS: dict[str, Callable[[str], Training]] = {
 }  # fmt: skip
 
 
-# The dates of a run, what tells it from one begun in the same second, and how long searches took;
-# `hits` is a digest of a run of sentences found, its date included.
-_TIMES = {"created", "start", "milliseconds", "hits"}
+# The dates of a run, what tells it from one begun in the same second, and how long searches took.
+_TIMES = {"created", "start", "milliseconds"}
 # Locks are empty or name a process; a page says when its run began.
 _NOT_COMPARED = {".tilth-lock", ".lock", "report.html"}
 

@@ -21,7 +21,7 @@ import pytest
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, write_whole
 from tilth.runs import Progress, Run, RunLocked, RunMismatch, complete, refuse_inside
-from tilth.runs.asked import read_run_json, versions
+from tilth.runs.asked import read_results, read_run_json, versions
 
 
 def table(index: int, rows: int = 3) -> pa.Table:
@@ -623,3 +623,8 @@ def test_progress_takes_back_a_failed_part(tmp_path: Path) -> None:
         complete(run, work, progress=progress)
     assert (progress.done, progress.kept, progress.dropped) == (10, 8, 2)
     assert run.done() == [0, 1]
+
+
+def test_a_pipe_in_place_of_results_json_is_no_result(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "results.json")
+    assert read_results(tmp_path) is None

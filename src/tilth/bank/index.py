@@ -27,6 +27,7 @@ from tilth.bank.codes import Codec, Floats
 from tilth.bank.search import Chosen, Ids, find
 from tilth.bank.store import Manifest, OpenShard, checksum, from_json
 from tilth.errors import InputError, TilthError
+from tilth.files import check_input
 
 if TYPE_CHECKING:
     pass
@@ -212,6 +213,7 @@ def read_about(path: Path) -> About:
         TilthError: the file is damaged.
     """
     file = path / FOLDER / ABOUT
+    check_input(file)
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
         version = found.pop("version")

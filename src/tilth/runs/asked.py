@@ -63,8 +63,11 @@ def read_results(folder: Path, kinds: Mapping[str, type] = {}) -> dict[str, Json
         folder: of a run.
         kinds: name -> type of what it must hold.
     """
+    file = folder / RESULTS
+    if not file.is_file():  # a pipe would be waited for
+        return None
     try:
-        found = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
+        found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
     right = isinstance(found, dict) and all(

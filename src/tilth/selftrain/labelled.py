@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tilth.errors import InputError
 from tilth.runs import Progress, Run, complete
-from tilth.runs.asked import RESULTS, read_results
+from tilth.runs.asked import COMPARED, RESULTS, read_results, read_run_json
 from tilth.selftrain.retrieve import Filters, Retrieved, find, queries_of
 from tilth.selftrain.words import Words
 
@@ -278,8 +278,9 @@ def bank_fingerprints(bank: Bank, *, index: bool) -> dict[str, str]:
 
 
 def _asked(run: Run) -> str:
-    """Return a hash of what a run was asked and when it was begun."""
-    return blake2b((run.path / "run.json").read_bytes(), digest_size=8).hexdigest()
+    """Return a hash of what a run was asked."""
+    asked = read_run_json(run.path)
+    return _hash(*(asked[name] for name in COMPARED))
 
 
 def _hash(*values: Any) -> str:
