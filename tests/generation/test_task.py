@@ -99,7 +99,7 @@ def test_labels_may_counter_each_other() -> None:
         (changed(["task_name"], None), "task_name is None"),
         (changed(["extra"], 1), "unknown field 'extra'"),
         (changed(["labels"], {}), "labels is missing or empty"),
-        (changed(["labels", "same"], "text"), "label 'same': must be an object"),
+        (changed(["labels", "same"], ["text"]), "label 'same': must be a description, or"),
         (
             changed(["labels", "same", "instruction"], 'A: "<X1>" B: '),
             "label 'same': the instruction must end with an opening quotation mark, it ends with",
@@ -270,3 +270,20 @@ def test_first_texts_come_from_the_instructions_up_to_the_input() -> None:
         first_text_task(load_task(changed(["labels", "same", "instruction"], 'A: <X1> B: "')))
     with pytest.raises(InputError, match="has no input"):
         first_text_task(load_task("intents"))
+
+
+def test_a_label_may_be_a_description_alone() -> None:
+    labels = {"billing": " an invoice.\n", "bug": {"description": "a crash"}}
+    task = load_task({"task_name": "t", "labels": labels})
+    billing, bug = task.labels
+    assert billing.instruction == 'Task: Write a text of this kind: an invoice.\nText: "'
+    assert (billing.counter_labels, billing.description) == (("bug",), "an invoice.")
+    assert bug.counter_labels == ("billing",)
+    assert load_task(task.to_dict()) == task
+
+
+@pytest.mark.parametrize("wrong", ["", " ", 3, 'say "hello', "like <X1>"])
+def test_a_description_is_plain_words(wrong: object) -> None:
+    labels = {"a": {"instruction": 'A "', "description": wrong}}
+    with pytest.raises(InputError, match=r"task: label 'a': .*description"):
+        load_task({"task_name": "t", "labels": labels})

@@ -17,6 +17,8 @@ from tilth.data.labels import as_number
 from tilth.errors import InputError
 
 INPUT = "<X1>"
+# What a label with a description alone is written from.
+_INSTRUCTION = 'Task: Write a text of this kind: {}.\nText: "'
 _NAME = re.compile(r"[A-Za-z0-9\-_.]+")
 _LONGEST_NAME = 500
 _HALF = re.compile("[\ud800-\udfff]")
@@ -32,11 +34,13 @@ class Label:
         name: as in the spec; may be a number written as text.
         instruction: ends with an opening quotation mark; pair tasks hold `<X1>` once.
         counter_labels: names of the labels a text must not fit.
+        description: what its texts are about, as the spec says it; empty where it does not.
     """
 
     name: str
     instruction: str
     counter_labels: tuple[str, ...]
+    description: str = ""
 
     @property
     def head(self) -> str:
@@ -81,13 +85,14 @@ class Task:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the spec in the original form."""
-        labels = {
-            label.name: {
+        labels: dict[str, Any] = {}
+        for label in self.labels:
+            labels[label.name] = {
                 "instruction": label.instruction,
                 "counter_labels": list(label.counter_labels),
             }
-            for label in self.labels
-        }
+            if label.description:
+                labels[label.name]["description"] = label.description
         return {"task_name": self.name, "labels": labels}
 
 
@@ -245,10 +250,23 @@ def _check(spec: Any, where: str) -> Task:
 def _check_label(where: str, name: str, entry: Any, known: list[str]) -> Label:
     if not name or not _JOINERS.sub("", name).isprintable():
         raise InputError(f"{where}: a label's name is printable text")
+    if isinstance(entry, str):  # a description alone
+        entry = {"description": entry}
     if not isinstance(entry, Mapping):
-        raise InputError(f"{where}: must be an object with instruction and counter_labels")
-    _check_fields(where, entry, ("instruction", "counter_labels"))
+        raise InputError(
+            f"{where}: must be a description, or an object with instruction and counter_labels"
+        )
+    _check_fields(where, entry, ("instruction", "counter_labels", "description"))
+    description = entry.get("description", "")
+    if not isinstance(description, str) or ("description" in entry and not description.strip()):
+        raise InputError(f"{where}: description is empty or no text")
+    if INPUT in description or '"' in description or _HALF.search(description):
+        raise InputError(f"{where}: the description is plain words, without {INPUT} and '\"'")
+    description = " ".join(description.split())
     instruction = entry.get("instruction")
+    if description and instruction is None:
+        instruction = _INSTRUCTION.format(description.rstrip("."))
+        entry = {"counter_labels": [other for other in known if other != name], **entry}
     if not isinstance(instruction, str):
         raise InputError(f"{where}: instruction is missing or no text")
     if _HALF.search(instruction):
@@ -276,7 +294,7 @@ def _check_label(where: str, name: str, entry: Any, known: list[str]) -> Label:
             )
     if len(set(counters)) < len(counters):
         raise InputError(f"{where}: a counter label is named twice")
-    return Label(name, instruction, tuple(counters))
+    return Label(name, instruction, tuple(counters), description)
 
 
 def _check_fields(where: str, entry: Mapping[Any, Any], known: Sequence[str]) -> None:
