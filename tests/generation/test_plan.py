@@ -10,7 +10,6 @@ from tilth.generation.settings import Settings
 from tilth.generation.task import load_task
 from tilth.models.lm import LM
 
-
 SHORT = Sampling(max_new_tokens=8)
 
 
