@@ -386,7 +386,8 @@ def test_a_damaged_index_json(bank: Bank, text: str) -> None:
 
 def test_a_pipe_in_place_of_index_json_is_refused(bank: Bank) -> None:
     file = bank.path / "index" / "index.json"
-    file.unlink()
+    file.parent.mkdir(exist_ok=True)
+    file.unlink(missing_ok=True)
     os.mkfifo(file)
     with pytest.raises(InputError, match="is a pipe"):
         index.read_about(bank.path)
