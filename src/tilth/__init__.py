@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from tilth.paraphrase.dataset import paraphrase_set
     from tilth.paraphrase.rewrite import load_paraphraser
     from tilth.paraphrase.train import train_rewriter
+    from tilth.recipes.predicting import predict
     from tilth.selftrain.augment import augment
     from tilth.selftrain.student import train_classifier, train_tagger
 
 __all__ = [
     "Bank", "augment", "curate", "evaluate_classifier", "evaluate_sts", "evaluate_tagger",
     "generate", "load_classifier", "load_encoder", "load_lm", "load_paraphraser", "load_task",
-    "paraphrase_set", "task_queries", "train_classifier", "train_encoder", "train_rewriter",
-    "train_tagger", "train_triplet",
+    "paraphrase_set", "predict", "task_queries", "train_classifier", "train_encoder",
+    "train_rewriter", "train_tagger", "train_triplet",
 ]  # fmt: skip
 
 # Public name -> where it lives: `import tilth` loads nothing heavy.
@@ -43,6 +44,7 @@ _HOMES = {
     "load_paraphraser": "tilth.paraphrase.rewrite",
     "load_task": "tilth.generation.task",
     "paraphrase_set": "tilth.paraphrase.dataset",
+    "predict": "tilth.recipes.predicting",
     "task_queries": "tilth.bank",
     "train_classifier": "tilth.selftrain.student",
     "train_encoder": "tilth.encoders.bi_encoder",

@@ -24,8 +24,8 @@ class Fake:
 
     def probabilities(self, texts: Sequence[Any], **options: Any) -> np.ndarray:
         self.asked.append(options)
-        rows = np.stack([self._row("\n".join(text)) for text in texts])
-        return rows.astype(np.float32)
+        rows = [self._row("\n".join(text)) for text in texts]
+        return np.array(rows, np.float32).reshape(len(rows), len(self.labels))
 
     def tag_probabilities(self, tokens: Sequence[Any], **options: Any) -> list[np.ndarray]:
         self.asked.append(options)

@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from tilth.errors import InputError, TilthError
 from tilth.models.device import choose_precision
 from tilth.models.encoder import fingerprint_encoder, load_encoder
+from tilth.models.scorer import Steps
 from tilth.models.static import fast_static
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 STARTER = "starter-static"
-_TEXTS_AT_ONCE = 4096
+_TEXTS_AT_ONCE = 1024
 _BATCH = 64
 
 
@@ -65,11 +66,12 @@ class TextEncoder:
             encoder = "starter-encoder"
         return cls(load_encoder(encoder, device=device), encoder)
 
-    def encode(self, texts: pa.Array) -> NDArray[np.float32]:
+    def encode(self, texts: pa.Array, progress: Steps | None = None) -> NDArray[np.float32]:
         """Return unit vectors; zero where the encoder knows nothing of a text.
 
         Args:
             texts: an Arrow array of strings.
+            progress: is told how many texts were encoded.
 
         Returns:
             Float32, # (texts, dimension)
@@ -79,8 +81,9 @@ class TextEncoder:
         """
         if isinstance(texts, pa.ChunkedArray):
             texts = texts.combine_chunks()
-        encode = self._encode_slowly if self.rows is None else self.rows.encode
-        vectors = encode(texts)
+        vectors = (
+            self._encode_slowly(texts, progress) if self.rows is None else self.rows.encode(texts)
+        )
         finite = np.isfinite(vectors).all(axis=1)
         if not finite.all():
             text = texts[int(np.argmin(finite))].as_py()
@@ -88,13 +91,15 @@ class TextEncoder:
                 f"encoder {self.name!r} gives no finite vector for {text!r:.200}: its weights may "
                 "be broken; use another"
             )
+        if progress is not None and self.rows is not None:
+            progress.advance(len(texts))
         return vectors
 
     @cached_property
     def _low_precision(self) -> bool:
         return choose_precision("auto", self.model.device) == torch.bfloat16
 
-    def _encode_slowly(self, texts: pa.Array) -> NDArray[np.float32]:
+    def _encode_slowly(self, texts: pa.Array, progress: Steps | None) -> NDArray[np.float32]:
         # Longest first over thousands of texts, so that batches pad little.
         vectors = np.zeros((len(texts), self.dimension), np.float32)
         lengths = np.array([len(text) for text in texts.to_pylist()])
@@ -110,6 +115,8 @@ class TextEncoder:
                     convert_to_numpy=True,
                 )
                 vectors[rows] = np.asarray(found, np.float32)
+                if progress is not None:
+                    progress.advance(len(rows))
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         with np.errstate(invalid="ignore"):  # a vector that is not finite stays so, to be found
             vectors /= np.where(lengths == 0, 1, lengths)

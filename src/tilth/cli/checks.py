@@ -62,6 +62,7 @@ OWN_LIMITS: dict[str, dict[str, Limit]] = {
     "train triplet": {"batch": TRIPLET_BATCH},
     "evaluate classify": {"precision": limits.PRECISION},
     "evaluate tag": {"precision": limits.PRECISION},
+    "predict": {"precision": limits.PRECISION},
     "recipe show": {"name": RECIPE},
     "recipe run": {"name": RECIPE},
 }  # fmt: skip
@@ -150,6 +151,7 @@ READ: dict[str, dict[str, Callable[[str], None]]] = {
     "evaluate sts": {"encoder": _ENCODER, "data": _path, "train": _data},
     "evaluate classify": _MEASURING,
     "evaluate tag": _MEASURING,
+    "predict": {"model": _ENCODER, "data": _data},
     "recipe run": {"data": _folder},
 }  # fmt: skip
 # Their --out is no run folder: they say themselves what it may hold.

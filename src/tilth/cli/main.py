@@ -20,6 +20,7 @@ from tilth.cli import (
     evaluate,
     generate,
     paraphrase,
+    predict,
     quickstart,
     recipe,
     report,
@@ -96,6 +97,7 @@ app.add_typer(bank.app, name="bank")
 app.command("augment")(augment.augment)
 app.add_typer(train.app, name="train")
 app.add_typer(evaluate.app, name="evaluate")
+app.command("predict")(predict.predict)
 app.add_typer(recipe.app, name="recipe")
 
 

@@ -116,7 +116,8 @@ def read_examples(
     dataset, name = open_rows(source, split)
     if not len(dataset):
         raise InputError(f"{name}the set has no rows: give one with labelled texts")
-    columns = _text_columns(dataset, name, text, label)
+    tagged = label is not None or any(column in dataset.column_names for column in TAGS)
+    columns = input_columns(dataset, name, text, tagged=tagged, label=label)
     is_tokens = pa.types.is_nested(_type(dataset, columns[0]))
     if is_tokens and len(columns) == 2:
         raise InputError(f"{name}columns {' and '.join(columns)} hold lists: name one of tokens")
@@ -189,9 +190,46 @@ def open_rows(source: Source, split: str) -> tuple[Dataset, str]:
         raise
 
 
-def _text_columns(
-    dataset: Dataset, name: str, text: str | Sequence[str] | None, label: str | None
+def make_room(rows: Dataset, added: Sequence[str], used: Sequence[str], name: str) -> Dataset:
+    """Return rows whose own columns of the names of new ones are called `before_NAME`.
+
+    Args:
+        rows: that get new columns.
+        added: the names of these.
+        used: columns that must keep their names.
+        name: the beginning of a message, the set's name or nothing.
+
+    Raises:
+        InputError: a used column has the name of a new one, or `before_NAME` is there, too.
+    """
+    taken = {new: f"before_{new}" for new in added if new in rows.column_names}
+    clash = next((before for before in taken.values() if before in rows.column_names), None)
+    if clash is not None or set(taken) & set(used):
+        column = clash or next(iter(set(taken) & set(used)))
+        raise InputError(f"{name}column {column!r} is in the way of a new one: rename it")
+    return rows.rename_columns(taken)
+
+
+def input_columns(
+    dataset: Dataset,
+    name: str,
+    text: str | Sequence[str] | None,
+    *,
+    tagged: bool,
+    label: str | None = None,
 ) -> tuple[str, ...]:
+    """Return the column of texts of a set, the two of pairs, or that of tokens.
+
+    Args:
+        dataset: its rows.
+        name: the beginning of a message, the set's name or nothing.
+        text: what was asked for; None: the columns are told by their names.
+        tagged: whether tokens come before texts.
+        label: the column of labels, which holds no texts.
+
+    Raises:
+        InputError: there is no such column, or none can be told.
+    """
     names = dataset.column_names
     if text is not None:
         chosen = (text,) if isinstance(text, str) else tuple(text)
@@ -200,7 +238,6 @@ def _text_columns(
         for column in chosen:
             _check_column(column, names, name)
         return chosen
-    tagged = label is not None or any(column in names for column in TAGS)
     for column in TOKENS:
         if tagged and column in names and pa.types.is_nested(_type(dataset, column)):
             return (column,)

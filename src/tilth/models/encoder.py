@@ -28,6 +28,7 @@ _MODULE = re.compile(
     r"sentence_transformers\.(models|(base|sentence_transformer)\.modules)(\.[a-z_]+)?\."
     r"(Transformer|Pooling|Dense|Normalize|LayerNorm|Dropout|StaticEmbedding|WeightedLayerPooling)"
 )
+_CLASSIFYING = ("ForSequenceClassification", "ForTokenClassification")
 _WITH_WEIGHTS = (".Dense", ".LayerNorm", ".StaticEmbedding", ".WeightedLayerPooling")
 _ACTIVATION = re.compile(
     r"torch\.nn\.(modules\.(activation|linear)\.)?"
@@ -64,17 +65,40 @@ def load_encoder(
     if pooling is not None:
         POOLING.check("pooling", pooling)
     place = choose_device(device)
-    folder = Path(name).expanduser()
-    is_saved = (folder / "run.json").is_file() or (folder / "modules.json").is_file()
-    files = open_files(
-        name, what="a sentence encoder", starters=ENCODERS,
-        marker="modules.json" if is_saved else "config.json", trained_by="tilth train encoder",
-    )  # fmt: skip
-    encoder = _load(files, str(place))
+    encoder = _load(_open(name), str(place))
     _set_pooling(encoder, name, pooling)
     if max_length is not None:
         _set_max_length(encoder, name, max_length)
     return encoder.eval()
+
+
+def gives_vectors(name: str) -> bool:
+    """Tell whether a model is an encoder; false where it has a head that classifies texts or tags.
+
+    Args:
+        name: the run of a training, a folder or a hub id.
+
+    Raises:
+        InputError: there is no such model.
+    """
+    if name in ENCODERS:
+        return True
+    files = _open(name)
+    with files.reading():
+        config = _read_json(files, "config.json") or {}
+    kinds = config.get("architectures") or []
+    return not any(str(kind).endswith(_CLASSIFYING) for kind in kinds)
+
+
+def _open(name: str) -> Files:
+    folder = Path(name).expanduser()
+    if (folder / "run.json").is_file():
+        folder /= "model"
+    is_saved = (folder / "modules.json").is_file()
+    return open_files(
+        name, what="a sentence encoder", starters=ENCODERS,
+        marker="modules.json" if is_saved else "config.json", trained_by="tilth train",
+    )  # fmt: skip
 
 
 def _load(files: Files, device: str) -> SentenceTransformer:

@@ -32,7 +32,7 @@ __all__ = ["Window", "encode_texts", "encode_words", "probabilities", "tag_proba
 log = logging.getLogger(__name__)
 
 _TEXTS_AT_ONCE = 16_384
-_CUT = "%d of %d texts are longer than the %d tokens that %s reads: they were cut"
+CUT = "%d of %d texts are longer than the %d tokens that %s reads: they were cut"
 
 Row = TypeVar("Row", bound=Hashable)
 Made = TypeVar("Made")
@@ -82,7 +82,7 @@ def probabilities(
             found[numbers] = _label_texts(classifier, model, encoded, batch_tokens, progress)
             cut += encoded.cut
     if cut:
-        log.warning(_CUT, cut, len(distinct), classifier.max_length, classifier.name)
+        log.warning(CUT, cut, len(distinct), classifier.max_length, classifier.name)
     finite = np.asarray(np.isfinite(found).all(axis=1))
     _check_finite(finite, distinct, classifier.name)
     if progress is not None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tilth.data import Card, DatasetWriter, fingerprint, load_folder
-from tilth.data.examples import open_rows
+from tilth.data.examples import make_room, open_rows
 from tilth.errors import InputError, TilthError
 from tilth.paraphrase.columns import text_columns
 from tilth.paraphrase.rows import DROP_REASON, ORIGIN, Rows, measured
@@ -117,13 +117,7 @@ def run_paraphrase(
         raise InputError(f"{where}the set has no rows: give texts")
     chosen = text_columns(rows, where, columns)
     added = [name for column in chosen for name in measured(column, chosen)] + list(ORIGIN)
-    # Sets that tilth made have some of these columns: theirs stay, under another name.
-    taken = {name: f"before_{name}" for name in added if name in rows.column_names}
-    clash = next((new for new in taken.values() if new in rows.column_names), None)
-    if clash is not None or set(taken) & set(chosen):
-        name = clash or next(iter(set(taken) & set(chosen)))
-        raise InputError(f"{where}column {name!r} is in the way of a new one: rename it")
-    rows = rows.rename_columns(taken)
+    rows = make_room(rows, added, chosen, where)  # sets that tilth made have some of these
     run = Run.open(
         out,
         command=COMMAND,

@@ -29,7 +29,7 @@ from tilth.selftrain.rows import (
     usual_labels,
     without_repeats,
 )
-from tilth.selftrain.soft import PROBABILITIES, soft_rows
+from tilth.selftrain.soft import PROBABILITIES, named_lists, soft_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -160,9 +160,9 @@ def _read(source: Source, columns: Columns, split: str, *, tags: bool) -> _Read:
     dataset, _ = open_rows(source, split)
     if PROBABILITIES not in dataset.column_names or len(dataset) != len(examples):
         return _Read(examples, None, None, where)
-    names = class_names(dataset.features[examples.label_column])
-    column = dataset.with_format("arrow")[PROBABILITIES]
-    return _Read(examples, _chunked(column), names, where)
+    named, column = named_lists(_chunked(dataset.with_format("arrow")[PROBABILITIES]))
+    names = named or class_names(dataset.features[examples.label_column])
+    return _Read(examples, column, names, where)
 
 
 def _origin(source: Source, split: str, row: int) -> str:

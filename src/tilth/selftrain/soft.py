@@ -21,6 +21,27 @@ PROBABILITIES = "probabilities"
 _NEAR = 1e-2  # probabilities may have been rounded
 
 
+def named_lists(column: pa.ChunkedArray) -> tuple[list[str] | None, pa.ChunkedArray]:
+    """Return the labels that probabilities are stored by, None without names, and them as lists.
+
+    Args:
+        column: of each row a list, or a struct with a field for each label as `tilth predict`
+            writes; of tags a list of these. # (rows,)
+    """
+    array: Any = column.combine_chunks()
+    structs = array.flatten() if pa.types.is_list(array.type) else array
+    if not pa.types.is_struct(structs.type):
+        return None, column
+    names = [field.name for field in structs.type]
+    flat = np.stack([field.to_numpy(zero_copy_only=False) for field in structs.flatten()], 1)
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(flat.ravel(), pa.float32()), len(names))
+    if structs is not array:
+        sizes = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+        ends = np.append(0, np.cumsum(sizes)).astype(np.int32)
+        lists = pa.ListArray.from_arrays(pa.array(ends), lists)
+    return names, pa.chunked_array([lists])
+
+
 def soft_rows(
     examples: Examples, column: pa.ChunkedArray, labels: Sequence[str], kind: Kind, where: Where
 ) -> Rows:
