@@ -46,6 +46,7 @@ LINES = {
     "--device cpu",
     "evaluate tag": "{w}/runs/train-tagger --data {w}/tagged.jsonl --bootstrap 10 --device cpu",
     "evaluate sts": "{w}/encoder --data {w}/graded.jsonl --bootstrap 10 --device cpu",
+    "predict": "{w}/runs/train-classifier {w}/sentences.txt --device cpu",
     "recipe list": "",
     "recipe show": "dino-table1",
     "recipe run": "dino-table1 --data {w}/empty",

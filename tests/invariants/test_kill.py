@@ -83,6 +83,19 @@ def _augment(folder: Path) -> Job:
     )  # fmt: skip
 
 
+def _predict(folder: Path) -> Job:
+    from tilth.models.classifier import new_classifier
+    from tilth.recipes import predicting
+
+    pytest.MonkeyPatch().setattr(predicting, "PART", 64)
+    model, texts = folder / "model", folder / "texts.txt"
+    if not model.exists():
+        base = str(save_encoder(folder / "base"))
+        new_classifier(base, kind="class", labels=["a", "b"], device="cpu").save(model)
+        write_lines(texts, salads(1500))
+    return lambda out: predicting.predict(str(model), texts, out, device="cpu", quiet=True)
+
+
 def _sources(folder: Path) -> list[Path]:
     """Write three sources, of which two have sentences in common."""
     texts = salads(3000, seed=2)
@@ -134,6 +147,7 @@ def _trainer(kind: str) -> Callable[[Path], Job]:
 
 JOBS: dict[str, Callable[[Path], Job]] = {
     "generate": _generate, "paraphrase": _paraphrase, "augment": _augment,
+    "predict": _predict,
     **{kind: _trainer(kind) for kind in KINDS},
     "bank-build": _bank_build, "bank-workers": _bank_workers, "bank-add": _bank_add,
     "bank-index": _bank_index,

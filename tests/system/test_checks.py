@@ -43,6 +43,7 @@ WHOLE = {
     "evaluate sts": "starter --data FILE",
     "evaluate classify": "starter --data FILE",
     "evaluate tag": "starter --data FILE",
+    "predict": "starter FILE --out OUT",
     "recipe show": "dino-table1",
     "recipe run": "dino-table1 --data DIR --out OUT",
 }

@@ -1,0 +1,103 @@
+"""`tilth predict` on tiny models: classifiers, taggers and encoders, by their runs and folders."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from datasets import load_dataset
+
+from tests.selftrain.labelled import classed, tagged
+from tests.system.commands import error_of, tilth
+from tests.system.test_evaluate_classify_command import CPU, LABELS, TAGS, save_model, write
+from tests.tiny import graded_pairs, salads, save_encoder
+from tilth.models.classifier import load_classifier
+
+TEXTS = salads(20)
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("predict")
+    (folder / "texts.txt").write_text("\n".join(TEXTS))
+    graded = graded_pairs(30)
+    pairs = [dict(zip(graded, row, strict=True)) for row in zip(*graded.values(), strict=True)]
+    return {
+        "MODEL": save_model(folder / "model", "class", LABELS, 0),
+        "MANY": save_model(folder / "many", "multi", LABELS, 2),
+        "TAGGER": save_model(folder / "tagger", "tags", TAGS, 3),
+        "ENCODER": save_encoder(folder / "encoder"),
+        "TEXTS": folder / "texts.txt",
+        "LABELLED": write(folder / "labelled.jsonl", classed(40)),
+        "TAGGED": write(folder / "tagged.jsonl", tagged(40)),
+        "PAIRS": write(folder / "pairs.jsonl", pairs),
+    }
+
+
+def test_labels_are_written_counted_and_read_again(places: dict[str, Path], tmp_path: Path) -> None:
+    words = ["predict", places["MODEL"], places["TEXTS"], *CPU, "-o", tmp_path / "run"]
+    told = json.loads(tilth(*words, "--json").stdout)
+    model = load_classifier(str(places["MODEL"]), device="cpu")
+    given = model.probabilities(TEXTS, precision="float32")
+    made = load_dataset(str(tmp_path / "run" / "dataset"), split="train")
+    assert made["text"][:] == TEXTS
+    assert made["label"][:] == [LABELS[place] for place in given.argmax(1)]
+    np.testing.assert_allclose(made["confidence"][:], given.max(1), atol=1e-6)
+    assert told["rows"] == 20
+    assert sum(one["rows"] for one in told["labels"].values()) == 20
+    shown = tilth(*words)
+    assert "mean confidence" in shown.stdout
+    assert f"data set: {tmp_path / 'run' / 'dataset'}" in shown.stderr
+    assert "the inputs are not the same" in error_of(
+        "predict", places["MODEL"], places["LABELLED"], *CPU, "-o", tmp_path / "run"
+    )
+
+
+def test_runs_of_trainings_predict(places: dict[str, Path], tmp_path: Path) -> None:
+    how = ["--base", places["ENCODER"], "--device", "cpu", "--quiet", "--epochs", 1, "-o"]
+    jobs = {"classifier": "LABELLED", "tagger": "TAGGED", "encoder": "PAIRS"}
+    adds = {"classifier": "label", "tagger": "spans", "encoder": "embedding"}
+    for job, data in jobs.items():
+        tilth("train", job, places[data], *how, tmp_path / job)
+        out = tmp_path / f"{job}-out"
+        told = tilth("predict", tmp_path / job, places["TEXTS"], *CPU, "--json", "-o", out)
+        assert json.loads(told.stdout)["rows"] == 20
+        made = load_dataset(str(out / "dataset"), split="train")
+        assert adds[job] in made.column_names
+        assert len(made) == 20
+
+
+def test_probabilities_and_columns_are_options(places: dict[str, Path], tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", [{"a": text, "b": "no"} for text in TEXTS])
+    words = ["predict", places["MANY"], path, *CPU]
+    assert "which column holds the texts" in error_of(*words, "-o", tmp_path / "no")
+    shown = tilth(*words, "--column", "a", "--probabilities", "-o", tmp_path / "run")
+    made = load_dataset(str(tmp_path / "run" / "dataset"), split="train")
+    given = load_classifier(str(places["MANY"]), device="cpu").probabilities(
+        TEXTS, precision="float32"
+    )
+    for row, right in zip(made, given, strict=True):
+        assert list(row["probabilities"]) == LABELS
+        np.testing.assert_allclose(list(row["probabilities"].values()), right, atol=1e-6)
+    assert "20 rows" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["MODEL", "TEXTS", "--column", "body"], "no column 'body': there are text"),
+        (["MODEL", "no.jsonl"], "no.jsonl: no such file"),
+        (["./no-model", "TEXTS"], "no model folder"),
+        (["LABELLED", "TEXTS"], "no model folder"),
+        (["ENCODER", "TEXTS", "--probabilities"], "gives vectors"),
+        (["MODEL", "TEXTS", "-o", "MODEL"], "holds"),
+        (["TAGGER", "PAIRS"], "hold pairs"),
+    ],
+)
+def test_wrong_arguments_are_one_line(
+    places: dict[str, Path], tmp_path: Path, words: list[str], said: str
+) -> None:
+    out = [] if "-o" in words else ["-o", tmp_path / "run"]
+    assert said in error_of("predict", *(places.get(word, word) for word in words), *CPU, *out)
