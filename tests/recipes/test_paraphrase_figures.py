@@ -22,7 +22,8 @@ from tilth.paraphrase.tags import Cell
 from tilth.recipes import catalog, paraphrase_fig3, rewriting
 from tilth.recipes.catalog import RECIPES, run_recipe
 from tilth.recipes.paraphrase_fig3 import PAIRS
-from tilth.recipes.steps import Scale, Steps
+from tilth.recipes.recipe import RecipeSettings, Scale
+from tilth.recipes.steps import Steps
 from tilth.recipes.table import Table
 
 FIG1, FIG3 = "paraphrase-fig1", "paraphrase-fig3"
@@ -30,7 +31,7 @@ FIG1, FIG3 = "paraphrase-fig1", "paraphrase-fig3"
 TEXTS = [text for text in salads(320, seed=11) if not text.endswith(" a.")][:300]
 SCALE = Scale(
     rewriter="tiny", translators=("there", "back"), scorer="tiny", sentences=70, beams=3,
-    smaller="nothing is real",
+    departures=("nothing is real",),
 )  # fmt: skip
 
 
@@ -124,8 +125,9 @@ def data(tmp_path: Path) -> Path:
 
 def run(name: str, data: Path, out: Path, **more: Any) -> tuple[Table, Path]:
     table, folder = run_recipe(
-        name, scale="starter", data=data, out=out, quiet=True, device="cpu", **more
-    )
+        name, scale="starter", data=data, out=out, say=more.pop("say", lambda _: None),
+        settings=RecipeSettings(quiet=True, device="cpu", **more),
+    )  # fmt: skip
     assert isinstance(table, Table)
     return table, folder
 

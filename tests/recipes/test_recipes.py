@@ -17,7 +17,8 @@ from tilth.models import load_encoder
 from tilth.recipes import catalog, dino, dino_table2
 from tilth.recipes.catalog import RECIPES, run_recipe
 from tilth.recipes.measuring import measure
-from tilth.recipes.steps import Scale, Steps
+from tilth.recipes.recipe import RecipeSettings, Scale
+from tilth.recipes.steps import Steps
 from tilth.recipes.table import Cell, Row, Table, over_seeds, published
 from tilth.runs.folder import RunMismatch
 
@@ -59,7 +60,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     save_encoder(folder / "base")
     scale = Scale(
         str(folder / "lm"), str(folder / "base"), inputs=30, first_texts=20, training=TRAINING,
-        smaller="tiny models",
+        departures=("tiny models",),
     )  # fmt: skip
     for name, recipe in RECIPES.items():
         monkeypatch.setitem(catalog.RECIPES, name, replace(recipe, scales={"starter": scale}))
@@ -73,7 +74,10 @@ def write_rows(path: Path, rows: dict[str, list[Any]]) -> Path:
 
 
 def run(name: str, data: Path, out: Path, **more: Any) -> tuple[Table, Path]:
-    return run_recipe(name, scale="starter", data=data, out=out, quiet=True, device="cpu", **more)
+    return run_recipe(
+        name, scale="starter", data=data, out=out, say=more.pop("say", lambda _: None),
+        settings=RecipeSettings(quiet=True, device="cpu", **more),
+    )  # fmt: skip
 
 
 def test_table_1_and_5_share_their_steps_and_say_what_they_are(
@@ -87,7 +91,9 @@ def test_table_1_and_5_share_their_steps_and_say_what_they_are(
         f"{tiny.base} encoder, [CLS]",
         "trained on x1x2",
         "trained on x2",
-        "Avg. GloVe", "Avg. BERT", "BERT CLS", "S-RoBERTa on NLI", "DINO x1x2", "DINO x2",
+        "InferSent, GloVe (NLI)", "USE", "S-BERT on NLI", "S-RoBERTa on NLI", "Avg. GloVe",
+        "Avg. BERT", "BERT CLS", "Zhang et al. 2020 (NLI texts)", "Li et al. 2020 (NLI texts)",
+        "Li et al. 2020 (STS texts)", "DINO x1x2", "DINO x2",
     ]  # fmt: skip
     ours = {row.name: row for row in table.rows if not row.published}
     assert set(ours["trained on x2"].cells) == {"STS12", "STS14", "STSb", "Avg. of measured"}
@@ -103,7 +109,9 @@ def test_table_1_and_5_share_their_steps_and_say_what_they_are(
     notes = "\n".join(table.notes)
     assert "Not in" in notes
     assert "STS13, STS15, STS16, SICK" in notes
-    assert "Smaller than in the paper: tiny models." in notes
+    assert "Unlike in the paper: tiny models." in notes
+    assert f"Unlike in the paper: base {tiny.base} for RoBERTa-base (125M parameters)." in notes
+    assert "x1x2: of 20 first texts asked for" in notes
     dino_x2 = next(row for row in table.rows if row.name == "DINO x2")
     same_sets = (70.27 + 71.25 + 77.82) / 3
     assert dino_x2.cells["Avg. of measured"].value == pytest.approx(same_sets)
@@ -161,7 +169,7 @@ def test_table_2_varies_one_thing_at_a_time(data: Path, tiny: Scale, tmp_path: P
 def test_rows_that_overlap_are_left_out_where_asked(
     data: Path, tiny: Scale, tmp_path: Path
 ) -> None:
-    steps = Steps(tmp_path, data, tiny, quiet=True, device="cpu")
+    steps = Steps(tmp_path, data, tiny, RecipeSettings(quiet=True, device="cpu"))
     texts = dino.first_texts(steps)
     assert len(texts) == 30
     assert texts == dino.first_texts(steps)
@@ -187,7 +195,7 @@ def test_rows_that_overlap_are_left_out_where_asked(
 def test_other_settings_in_the_same_folder_are_refused(
     data: Path, tiny: Scale, tmp_path: Path
 ) -> None:
-    steps = Steps(tmp_path, data, tiny, quiet=True, device="cpu")
+    steps = Steps(tmp_path, data, tiny, RecipeSettings(quiet=True, device="cpu"))
     dino.train_seeds(steps, "train", data / "sts" / "quarter.jsonl")
     other = replace(tiny, training={**TRAINING, "learning_rate": 5e-4})
     with pytest.raises(RunMismatch, match="learning_rate"):
@@ -227,7 +235,8 @@ def test_table_2_without_the_yearly_sets(data: Path, tiny: Scale, tmp_path: Path
     shutil.copytree(data, tmp_path / "data")
     for path in (tmp_path / "data" / "sts").glob("sts1*"):
         path.unlink()
-    board = dino.Board(Steps(tmp_path, tmp_path / "data", tiny, quiet=True, device="cpu"))
+    quiet = RecipeSettings(quiet=True, device="cpu")
+    board = dino.Board(Steps(tmp_path, tmp_path / "data", tiny, quiet))
     board.baseline("base", tiny.base, "measure", pooling="mean")
     assert dino_table2._columns(board) == ["STSb"]
     (row,) = dino_table2._rows(board)
@@ -247,7 +256,6 @@ def test_word_files_keep_their_names_apart(tmp_path: Path) -> None:
     [
         ({"name": "dino-table9"}, "no recipe 'dino-table9': there are dino-table1"),
         ({"scale": "huge"}, "scale 'huge' is unknown: use starter or paper"),
-        ({"seeds": 0}, "seeds is 0: give a whole number from 1"),
         ({"data": Path("no/where")}, "no such folder: `tilth recipe show` says what --data needs"),
     ],
 )

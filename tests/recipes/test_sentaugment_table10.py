@@ -16,7 +16,7 @@ from tilth.models import load_encoder
 from tilth.recipes import catalog, sentaugment_table10
 from tilth.recipes.catalog import RECIPES, run_recipe
 from tilth.recipes.measuring import open_encoder
-from tilth.recipes.steps import Scale
+from tilth.recipes.recipe import RecipeSettings, Scale
 from tilth.recipes.table import Table
 
 NAME = "sentaugment-table10"
@@ -75,7 +75,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     base = str(save_encoder(tmp_path / "base"))
     tiny_static().save(str(tmp_path / "static"))
     training = {"batch": 16, "learning_rate": 1e-3, "dimension": 8}
-    scale = Scale(base=base, training=training, smaller="a tiny base")
+    scale = Scale(base=base, training=training, departures=("a tiny base",))
     monkeypatch.setitem(catalog.RECIPES, NAME, replace(RECIPES[NAME], scales={"starter": scale}))
     monkeypatch.setattr(sentaugment_table10, "ENGLISH_ONLY", (base,))
     monkeypatch.setattr(sentaugment_table10, "READY", str(tmp_path / "static"))
@@ -84,8 +84,9 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def run(data: Path, out: Path, **more: Any) -> tuple[Table, Path]:
     table, folder = run_recipe(
-        NAME, scale="starter", data=data, out=out, quiet=True, device="cpu", **more
-    )
+        NAME, scale="starter", data=data, out=out, say=more.pop("say", lambda _: None),
+        settings=RecipeSettings(quiet=True, device="cpu", **more),
+    )  # fmt: skip
     assert isinstance(table, Table)
     return table, folder
 

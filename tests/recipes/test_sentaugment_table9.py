@@ -14,7 +14,7 @@ from tilth.data.plain import plain_sentence
 from tilth.errors import InputError
 from tilth.recipes import catalog, sentaugment_table9
 from tilth.recipes.catalog import RECIPES, run_recipe
-from tilth.recipes.steps import Scale
+from tilth.recipes.recipe import RecipeSettings, Scale
 from tilth.recipes.table import Listing, Neighbour
 
 NAME = "sentaugment-table9"
@@ -46,7 +46,7 @@ def data(tmp_path: Path) -> Path:
 def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Put a tiny encoder, and queries that it knows, in place of the starter's."""
     tiny_static().save(str(tmp_path / "encoder"))
-    scale = Scale(encoder=str(tmp_path / "encoder"), smaller="a tiny encoder")
+    scale = Scale(encoder=str(tmp_path / "encoder"), departures=("a tiny encoder",))
     recipe = replace(RECIPES[NAME], scales={"starter": scale})
     monkeypatch.setitem(catalog.RECIPES, NAME, recipe)
     queries = {"animals": "The dog sees a bird.", "own": TEXTS[0]}
@@ -55,8 +55,9 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(data: Path, out: Path, **more: Any) -> tuple[Listing, Path]:
     table, folder = run_recipe(
-        NAME, scale="starter", data=data, out=out, quiet=True, device="cpu", **more
-    )
+        NAME, scale="starter", data=data, out=out, say=more.pop("say", lambda _: None),
+        settings=RecipeSettings(quiet=True, device="cpu", **more),
+    )  # fmt: skip
     assert isinstance(table, Listing)
     return table, folder
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,25 +16,20 @@ from tilth.data.examples import Examples, read_examples
 from tilth.errors import InputError
 from tilth.models.classifier import Classifier
 from tilth.runs import Run, RunMismatch
-from tilth.selftrain import fewshot_study
-from tilth.selftrain.fewshot import few_shot
-from tilth.selftrain.fewshot_plan import (
-    FINE_TUNED,
-    FewShot,
-    Job,
-    Outcome,
-    SelfTraining,
-    plan,
-    summarise,
-)
-from tilth.selftrain.fewshot_study import Study
+from tilth.selftrain import fewshot
+from tilth.selftrain.fewshot import Job, Outcome, few_shot, plan, summarise
+from tilth.selftrain.fewshot_settings import FINE_TUNED, FewShot, SelfTraining
 from tilth.selftrain.finetune import Curve
 from tilth.selftrain.rows import Rows, rows_of
 from tilth.selftrain.settings import Finetuning
+from tilth.selftrain.task import Task
 
-SMALL = FewShot(draws=2, per_class=3, sentences=6, validation=12, seeds=2, best=1)
 QUICK = Finetuning(epochs=3, learning_rate=3e-3, precision="float32", dropout=0.0)
 OURS = SelfTraining(top=8, multiple=2)
+SMALL = FewShot(
+    draws=2, per_class=3, sentences=6, validation=12, seeds=2, best=1, training=QUICK,
+    systems={"ours": OURS},
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -62,11 +56,12 @@ def sets(kind: str = "class") -> Sets:
 
 
 def ran(base: str, bank: Bank, out: Path, kind: str = "class", **more: Any) -> Outcome:
-    options = {
-        "settings": SMALL, "training": QUICK, "systems": {"ours": OURS}, "device": "cpu",
-        "quiet": True, **more,
-    }  # fmt: skip
-    return few_shot(*sets(kind), bank, out, base=base, **options)
+    settings = replace(SMALL, base=base, **more)
+    return few_shot(task_of(*sets(kind)), bank, out, settings, device="cpu", quiet=True)
+
+
+def task_of(examples: Examples, validation: Rows | None, test: Rows | None) -> Task:
+    return Task(examples, rows_of(examples), validation, test)
 
 
 def parts(out: Path) -> list[list[dict[str, Any]]]:
@@ -81,15 +76,17 @@ class Trainings:
     """Takes the place of training: notes what is asked for, and gives scores in turn."""
 
     def __init__(self, patch: pytest.MonkeyPatch, scores: Sequence[float] = (50.0,)) -> None:
+        self.classifiers: list[Classifier] = []
         self.rows: list[Rows] = []
         self.settings: list[Finetuning] = []
         self._scores = scores
-        patch.setattr(fewshot_study, "fit", self)
+        patch.setattr(fewshot, "fit", self)
 
     def __call__(
         self, classifier: Classifier, rows: Rows, validation: Rows, settings: Finetuning,
         *, quiet: bool,
     ) -> Curve:  # fmt: skip
+        self.classifiers.append(classifier)
         self.rows.append(rows)
         self.settings.append(settings)
         score = self._scores[(len(self.rows) - 1) % len(self._scores)]
@@ -97,31 +94,29 @@ class Trainings:
 
 
 def test_a_plan_has_each_part_after_what_it_needs() -> None:
-    jobs = plan(SMALL, {"one": OURS, "two": replace(OURS, rounds=2)})
-    assert len(jobs) == len(set(jobs)) == 2 * (2 + 3 + 6)
+    jobs = plan(replace(SMALL, systems={"one": OURS, "two": OURS}))
+    assert len(jobs) == len(set(jobs)) == 2 * (2 + 3 + 3)
     assert jobs[:5] == [
-        Job(0, FINE_TUNED, 0, 0), Job(0, FINE_TUNED, 0, 1), Job(0, "one"), Job(0, "one", 0, 0),
-        Job(0, "one", 0, 1),
+        Job(0, FINE_TUNED, 0), Job(0, FINE_TUNED, 1), Job(0, "one"), Job(0, "one", 0),
+        Job(0, "one", 1),
     ]  # fmt: skip
-    assert jobs[8:10] == [Job(0, "two", 1), Job(0, "two", 1, 0)]
-    assert [job.draw for job in jobs] == [0] * 11 + [1] * 11
+    assert [job.draw for job in jobs] == [0] * 8 + [1] * 8
 
 
-def test_a_summary_takes_the_best_by_validation_of_the_last_round() -> None:
+def test_a_summary_takes_the_best_by_validation() -> None:
     rows = []
     scores = {
-        (FINE_TUNED, 0): [[(80, 60), (90, 70), (85, 64)], [(80, 50), (70, 90), (75, 54)]],
-        ("ours", 0): [[(99, 1)] * 3, [(99, 2)] * 3],
-        ("ours", 1): [[(80, 71), (90, 75), (10, 0)], [(50, 0), (60, 58), (70, 60)]],
+        FINE_TUNED: [[(80, 60), (90, 70), (85, 64)], [(80, 50), (70, 90), (75, 54)]],
+        "ours": [[(80, 71), (90, 75), (10, 0)], [(50, 0), (60, 58), (70, 60)]],
     }
-    for (system, turn), draws in scores.items():
+    for system, draws in scores.items():
         for number, seeds in enumerate(draws):
             for seed, (validation, test) in enumerate(seeds):
                 rows.append({
-                    "draw": number, "system": system, "round": turn, "seed": seed,
-                    "choice": float(validation), "test": float(test), "rows": 10 + turn,
+                    "draw": number, "system": system, "seed": seed, "choice": float(validation),
+                    "test": float(test), "rows": 10 + (system == "ours"),
                 })  # fmt: skip
-    found = summarise(rows, "accuracy", {"ours": replace(OURS, rounds=2)}, best=2)
+    found = summarise(rows, "accuracy", replace(SMALL, best=2))
     assert found.scores[FINE_TUNED].draws == (67.0, 52.0)
     assert found.scores["ours"].draws == (73.0, 59.0)
     assert found.gains["ours"].draws == (6.0, 7.0)
@@ -137,7 +132,7 @@ def test_a_run_holds_every_training_and_what_was_labelled(
     assert found.measure == "accuracy"
     assert len(found.scores["ours"].draws) == len(found.gains["ours"].draws) == 2
     done = parts(tmp_path / "out")
-    jobs = plan(SMALL, {"ours": OURS})
+    jobs = plan(SMALL)
     assert len(done) == len(jobs)
     _, validation, test = sets()
     barred = {text for rows in (test, validation) for (text,) in rows.texts}
@@ -154,7 +149,7 @@ def test_a_run_holds_every_training_and_what_was_labelled(
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert results["scores"]["ours"]["mean"] == pytest.approx(found.scores["ours"].mean)
     assert len(results["trainings"]) == 8
-    assert not (tmp_path / "out" / "checkpoints").exists()
+    assert (results["validation set"], results["test set"]) == (12, 60)
     # The same call changes nothing.
     assert ran(base, bank, tmp_path / "out") == found
 
@@ -174,8 +169,8 @@ class StoppedError(Exception):
     pass
 
 
-ROUNDS: dict[str, Any] = {
-    "systems": {"ours": replace(OURS, rounds=2, teachers=2)}, "settings": replace(SMALL, draws=1),
+TWO_WAYS: dict[str, Any] = {
+    "systems": {"one": OURS, "two": replace(OURS, teachers=2)}, "draws": 1,
 }  # fmt: skip
 
 
@@ -183,7 +178,7 @@ ROUNDS: dict[str, Any] = {
 def whole(base: str, bank: Bank, tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
     """A run that nothing stopped."""
     out = tmp_path_factory.mktemp("whole")
-    return ran(base, bank, out, **ROUNDS), out
+    return ran(base, bank, out, **TWO_WAYS), out
 
 
 @pytest.mark.parametrize("after", [1, 4, 6])
@@ -192,9 +187,9 @@ def test_a_stopped_run_goes_on(
     whole: tuple[Outcome, Path],
 ) -> None:  # fmt: skip
     done = 0
-    do: Callable[..., Any] = Study.do
+    do: Callable[..., Any] = fewshot._Study.do
 
-    def stop(self: Study, job: Job) -> Any:
+    def stop(self: fewshot._Study, job: Job) -> Any:
         nonlocal done
         if done == after:
             raise StoppedError
@@ -202,60 +197,48 @@ def test_a_stopped_run_goes_on(
         return do(self, job)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Study, "do", stop)
+        patch.setattr(fewshot._Study, "do", stop)
         with pytest.raises(StoppedError):
-            ran(base, bank, tmp_path / "out", **ROUNDS)
-    # Weights that someone removed are made again.
-    shutil.rmtree(tmp_path / "out" / "checkpoints")
-    assert ran(base, bank, tmp_path / "out", **ROUNDS) == whole[0]
+            ran(base, bank, tmp_path / "out", **TWO_WAYS)
+    # The weights of teachers are made again.
+    assert ran(base, bank, tmp_path / "out", **TWO_WAYS) == whole[0]
     assert parts(tmp_path / "out") == parts(whole[1])
 
 
-def test_only_weights_that_may_teach_are_kept(
-    base: str, bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    there = []
-    tidy: Callable[..., None] = Study.tidy
-
-    def look(self: Study, job: Job) -> None:
-        tidy(self, job)
-        there.append(sorted(item.name for item in (tmp_path / "checkpoints").iterdir()))
-
-    monkeypatch.setattr(Study, "tidy", look)
-    Trainings(monkeypatch, [60.0, 70.0, 65.0, 50.0])
-    ran(base, bank, tmp_path, settings=replace(SMALL, seeds=3, draws=1))
-    assert there[:4] == [
-        ["draw-0-base-0-0"], ["draw-0-base-0-1"], ["draw-0-base-0-1"], ["draw-0-base-0-1"]
-    ]  # fmt: skip
-    assert there[-1] == []
-
-
-def labelled_by(patch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Note the folders of the teachers, whenever some label."""
-    found: list[list[str]] = []
-    answers: Callable[..., Any] = fewshot_study._answers
+def labelled_by(patch: pytest.MonkeyPatch) -> list[list[int]]:
+    """Note which classifiers label, whenever some do."""
+    found: list[list[int]] = []
+    answers: Callable[..., Any] = fewshot._answers
 
     def note(classifiers: Sequence[Classifier], rows: Rows) -> Any:
         if isinstance(rows.targets, list):  # what a teacher is to label has none
-            found.append([Path(one.name).name for one in classifiers])
+            found.append([id(one) for one in classifiers])
         return answers(classifiers, rows)
 
-    patch.setattr(fewshot_study, "_answers", note)
+    patch.setattr(fewshot, "_answers", note)
     return found
 
 
-def test_the_best_teach_and_students_teach_the_next_round(
+def test_the_best_teach_and_no_others_are_kept(
     base: str, bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    #              teachers           students, round 0  students, round 1
-    scores = [60.0, 70.0, 65.0, 50.0, 40.0, 55.0, 1.0, 2.0, 3.0]
-    Trainings(monkeypatch, scores)
+    trainings = Trainings(monkeypatch, [60.0, 70.0, 65.0, 50.0])
+    kept: list[set[int]] = []
+    do: Callable[..., Any] = fewshot._Study.do
+
+    def look(self: fewshot._Study, job: Job) -> Any:
+        table = do(self, job)
+        kept.append(set(self._best))
+        return table
+
+    monkeypatch.setattr(fewshot._Study, "do", look)
     teachers = labelled_by(monkeypatch)
-    systems = {"ours": replace(OURS, teachers=2, rounds=2)}
-    ran(base, bank, tmp_path, systems=systems, settings=replace(SMALL, seeds=3, draws=1))
-    assert teachers == [
-        ["draw-0-base-0-1", "draw-0-base-0-2"], ["draw-0-0-0-2", "draw-0-0-0-0"]
-    ]  # fmt: skip
+    systems = {"one": OURS, "two": replace(OURS, teachers=2)}
+    ran(base, bank, tmp_path, systems=systems, seeds=3, draws=1)
+    assert kept[:4] == [{0}, {0, 1}, {1, 2}, {1, 2}]
+    second, third = (id(one) for one in trainings.classifiers[1:3])
+    assert teachers == [[second], [second, third]]
+    assert len(trainings.classifiers) == 3 + 3 + 3  # none was trained twice
 
 
 @pytest.fixture
@@ -266,8 +249,7 @@ def learned(
 
     def learn(name: str = "out", **more: Any) -> tuple[Rows, Finetuning]:
         trainings = Trainings(monkeypatch)
-        settings = replace(SMALL, draws=1, seeds=1)
-        ran(base, bank, tmp_path / name, settings=settings, systems={"x": replace(OURS, **more)})
+        ran(base, bank, tmp_path / name, draws=1, seeds=1, systems={"x": replace(OURS, **more)})
         return trainings.rows[1], trainings.settings[1]
 
     return learn
@@ -295,28 +277,24 @@ def test_settings_of_self_training_are_heeded(
     learned: Callable[..., tuple[Rows, Finetuning]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[dict[str, Any]] = []
-    retrieve: Callable[..., Any] = fewshot_study.retrieve
+    retrieve: Callable[..., Any] = fewshot.retrieve
 
     def note(bank: Bank, examples: Examples, **more: Any) -> Any:
         asked.append(more)
         return retrieve(bank, examples, **more)
 
-    monkeypatch.setattr(fewshot_study, "retrieve", note)
-    _, settings = learned("plain", select="all")
+    monkeypatch.setattr(fewshot, "retrieve", note)
+    plain, settings = learned("plain")
     assert (asked[0]["kind"], asked[0]["count"]) == ("label-average", 72)
     assert settings.epochs == QUICK.epochs
-    everything, _ = learned("all", select="all", top=5)
-    assert len(everything) == 9 + 45
+    assert len(learned("near", top=5)[0]) <= 9 + 18
     assert asked[1]["count"] == 45
     learned("query", query="per-sentence")
     assert asked[2]["kind"] == "per-sentence"
-    some, _ = learned("labelled", select="all", labelled=3)
-    assert len(some) == 9 + 27
+    some, _ = learned("labelled", labelled=3)
+    assert set(some.texts) != set(plain.texts)
     more, _ = learned("multiple", multiple=4)
     assert len(more) > len(learned("fewer", multiple=1)[0])
-    best, _ = learned("best", select="confidence")
-    assert set(best.texts) != set(learned("drawn", select="random")[0].texts)
-    assert len(learned("floor", select="all", floor=0.999)[0]) == 9
     heavy, settings = learned("heavy", weight=5.0, epochs=7)
     assert heavy.weights is not None
     assert heavy.weights[:9].tolist() == [5.0] * 9
@@ -328,8 +306,7 @@ def test_trainings_have_seeds_of_their_own_and_are_measured_ten_times(
     base: str, bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainings = Trainings(monkeypatch)
-    training = replace(QUICK, seed=5, epochs=40)
-    ran(base, bank, tmp_path, training=training, settings=replace(SMALL, seeds=3, draws=1))
+    ran(base, bank, tmp_path, training=replace(QUICK, seed=5, epochs=40), seeds=3, draws=1)
     assert [one.seed for one in trainings.settings] == [5, 6, 7] * 2
     assert trainings.settings[0].evaluate_every == 4  # of 40 steps
     assert [len(rows) for rows in trainings.rows[:3]] == [9] * 3
@@ -340,13 +317,13 @@ def test_two_ways_with_the_same_queries_search_once(
 ) -> None:
     Trainings(monkeypatch)
     counted: list[int] = []
-    retrieve: Callable[..., Any] = fewshot_study.retrieve
+    retrieve: Callable[..., Any] = fewshot.retrieve
 
     def note(*given: Any, **more: Any) -> Any:
         counted.append(more["count"])
         return retrieve(*given, **more)
 
-    monkeypatch.setattr(fewshot_study, "retrieve", note)
+    monkeypatch.setattr(fewshot, "retrieve", note)
     ran(base, bank, tmp_path, systems={"one": OURS, "two": replace(OURS, soft=True)})
     assert counted == [72, 72]  # one for each draw
 
@@ -357,7 +334,7 @@ def test_counts_are_checked(name: str) -> None:
         replace(SMALL, **{name: 0})
 
 
-@pytest.mark.parametrize("name", ["top", "labelled", "multiple", "teachers", "rounds"])
+@pytest.mark.parametrize("name", ["top", "labelled", "multiple", "teachers"])
 def test_counts_of_self_training_are_checked(name: str) -> None:
     with pytest.raises(InputError, match=f"{name} is 0"):
         replace(OURS, **{name: 0})
@@ -365,7 +342,7 @@ def test_counts_of_self_training_are_checked(name: str) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"query": "label"}, {"select": "best"}, {"floor": 1.0}, {"weight": 0.0}, {"epochs": 0}],
+    [{"query": "label"}, {"weight": 0.0}, {"epochs": 0}],
 )
 def test_ways_of_self_training_are_checked(wrong: dict[str, Any]) -> None:
     (name,) = wrong
@@ -373,19 +350,38 @@ def test_ways_of_self_training_are_checked(wrong: dict[str, Any]) -> None:
         replace(OURS, **wrong)
 
 
+def test_all_rows_are_one_draw(
+    base: str, bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainings = Trainings(monkeypatch)
+    ran(base, bank, tmp_path, draws=1, per_class=None, seeds=1)
+    (examples, validation, test) = sets()
+    barred = {*validation.texts, *test.texts}
+    chosen = [texts for texts in trainings.rows[0].texts if texts in barred]
+    assert set(trainings.rows[0].texts) == set(examples.texts) - barred
+    assert not chosen
+    with pytest.raises(InputError, match="draws is 2: all rows are one draw"):
+        replace(SMALL, per_class=None)
+
+
 def test_wrong_sets_and_other_runs_are_refused(base: str, bank: Bank, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="rename it"):
-        ran(base, bank, tmp_path / "out", systems={FINE_TUNED: OURS})
-    examples, validation, _ = sets()
-    other = as_rows(tagged(30))
-    with pytest.raises(InputError, match="test rows are for tags"):
-        few_shot(examples, validation, other, bank, tmp_path / "out", base=base)
+        replace(SMALL, systems={FINE_TUNED: OURS})
+    examples, validation, test = sets()
+    settings = replace(SMALL, base=base)
+
+    def refused(said: str, *given: Any) -> None:
+        with pytest.raises(InputError, match=said):
+            few_shot(task_of(*given), bank, tmp_path / "out", settings)
+
+    refused("test rows are for tags", examples, validation, as_rows(tagged(30)))
+    refused("the task has no validation rows", examples, None, test)
+    refused("the task has no test rows", examples, validation, None)
     pairs = read_examples([
         {"premise": row["text"], "hypothesis": "a dog", "label": row["label"]}
         for row in classed(30)
     ])  # fmt: skip
-    with pytest.raises(InputError, match="pairs"):
-        few_shot(pairs, validation, validation, bank, tmp_path / "out", base=base)
-    ran(base, bank, tmp_path / "out", settings=replace(SMALL, draws=1, seeds=1))
+    refused("pairs", pairs, validation, validation)
+    ran(base, bank, tmp_path / "out", draws=1, seeds=1)
     with pytest.raises(RunMismatch, match="seeds"):
-        ran(base, bank, tmp_path / "out", settings=replace(SMALL, draws=1))
+        ran(base, bank, tmp_path / "out", draws=1)

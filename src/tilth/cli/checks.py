@@ -19,7 +19,7 @@ from tilth.generation.jobs import DECAY, NEW_TOKENS, TEMPERATURE, TOP_K, TOP_P
 from tilth.generation.settings import MAX_TRIES, PER_INPUT
 from tilth.limits import Limit
 from tilth.paraphrase.training import MAX_EPOCHS, REWRITER_TOKENS, SCHEDULE
-from tilth.recipes.names import RECIPE
+from tilth.recipes.catalog import NAMES
 from tilth.selftrain.settings import MASKED
 
 # What the options of every command may be, by name; under a command's name, what only its own may.
@@ -63,8 +63,12 @@ OWN_LIMITS: dict[str, dict[str, Limit]] = {
     "evaluate classify": {"precision": limits.PRECISION},
     "evaluate tag": {"precision": limits.PRECISION},
     "predict": {"precision": limits.PRECISION},
-    "recipe show": {"name": RECIPE},
-    "recipe run": {"name": RECIPE},
+    "fewshot": {
+        "draws": limits.TRAININGS, "sentences": limits.ROWS, "validation_rows": limits.ROWS,
+        "best": limits.TRAININGS, "student_epochs": limits.EPOCHS, "labelled": limits.ROWS,
+    },
+    "recipe show": {"name": NAMES},
+    "recipe run": {"name": NAMES},
 }  # fmt: skip
 
 
@@ -142,6 +146,9 @@ READ: dict[str, dict[str, Callable[[str], None]]] = {
     "augment": {
         "train": _data, "bank": _bank, "test": _data, "validation": _data,
         "teacher": _CLASSIFIER, "encoder": _ENCODER,
+    },
+    "fewshot": {
+        "train": _data, "bank": _bank, "test": _data, "validation": _data, "base": _CLASSIFIER,
     },
     "train encoder": {"pairs": _data, "base": _ENCODER, "sts": _path},
     "train triplet": {"sources": _data, "base": _ENCODER},

@@ -18,6 +18,7 @@ from tilth.cli import (
     bank,
     curate,
     evaluate,
+    fewshot,
     generate,
     paraphrase,
     predict,
@@ -95,6 +96,7 @@ app.command("report")(report.report)
 app.add_typer(paraphrase.app, name="paraphrase")
 app.add_typer(bank.app, name="bank")
 app.command("augment")(augment.augment)
+app.command("fewshot")(fewshot.fewshot)
 app.add_typer(train.app, name="train")
 app.add_typer(evaluate.app, name="evaluate")
 app.command("predict")(predict.predict)

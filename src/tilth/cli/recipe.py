@@ -33,7 +33,7 @@ def list_recipes(json: options.Json = False) -> None:
 
 @app.command("show")
 def show(name: _Name) -> None:
-    """Show what a recipe does, needs and takes at each scale.
+    """Show what a recipe does and needs, what it takes at each scale, and how it departs.
 
     [dim]tilth recipe show dino-table1[/dim]
     """
@@ -46,7 +46,9 @@ def show(name: _Name) -> None:
     print(f"\n--data needs: {recipe.needs}")
     for scale, size in recipe.scales.items():
         facts = ", ".join(f"{fact} {value}" for fact, value in size.facts())
-        print(f"--scale {scale}: {facts}")
+        print(f"\n--scale {scale}: {facts}\n  unlike in the paper:")
+        for departure in recipe.departures_at(size):
+            print(f"  - {departure}")
 
 
 @app.command("run")
@@ -58,6 +60,28 @@ def run(
         str, typer.Option(help="starter: offline, minutes; paper: the paper's models and sizes.")
     ] = "starter",
     seeds: Annotated[int, typer.Option(help="Trainings behind each figure.")] = 1,
+    tasks: Annotated[
+        str | None,
+        typer.Option(
+            help="Labelled sets to measure, with commas: names of folders in classify/ and ner/; "
+            "default: as recipe show says."
+        ),
+    ] = None,
+    base: Annotated[
+        str | None,
+        typer.Option(
+            "--base",
+            "-b",
+            help="The model that is trained; a starter, a folder or a hub id, as of the next two.",
+        ),
+    ] = None,
+    teacher: Annotated[
+        str | None, typer.Option(help="The model that is fine-tuned to label sentences.")
+    ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(help="The encoder of the bank, such as the run of tilth train triplet."),
+    ] = None,
     drop_overlap: Annotated[
         bool,
         typer.Option(
@@ -71,13 +95,18 @@ def run(
     """Run a recipe, or what is left of it; print its table beside the published one.
 
     [dim]tilth recipe run dino-table1 --data data --out runs/dino --seeds 3[/dim]
+    [dim]tilth recipe run sentaugment-table4 --data data --out runs/mine --tasks trec,mine[/dim]
     """
     from tilth.recipes.catalog import run_recipe
+    from tilth.recipes.recipe import RecipeSettings
 
+    asked = RecipeSettings(
+        seeds, tuple(options.columns(tasks) or ()), base or "", teacher or "", encoder or "",
+        drop_overlap, device, quiet,
+    )  # fmt: skip
     table, folder = run_recipe(
-        name, scale=scale, data=data, out=out, seeds=seeds, drop_overlap=drop_overlap,
-        device=device, say=(lambda _: None) if quiet else (lambda step: say(f"step: {step}")),
-        quiet=quiet,
+        name, scale=scale, data=data, out=out, settings=asked,
+        say=(lambda _: None) if quiet else (lambda step: say(f"step: {step}")),
     )  # fmt: skip
     if json:
         print(table.to_json(), end="")

@@ -3,45 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilth.errors import InputError
-from tilth.limits import SCALE
-from tilth.recipes import (
-    dino_table1,
-    dino_table2,
-    dino_table5,
-    paraphrase_fig1,
-    paraphrase_fig3,
-    sentaugment_table2,
-    sentaugment_table3,
-    sentaugment_table4,
-    sentaugment_table5,
-    sentaugment_table6,
-    sentaugment_table7,
-    sentaugment_table8,
-    sentaugment_table9,
-    sentaugment_table10,
-)
-from tilth.recipes.steps import Recipe, Steps
-from tilth.report.encoders import write_encoder_report
-from tilth.report.maps import write_map_report
-from tilth.runs import Run, refuse_foreign
-from tilth.runs.folder import RunMismatch
+from tilth.limits import SCALE, Choice
+from tilth.recipes.catalog_dino import DINO
+from tilth.recipes.catalog_paraphrase import PARAPHRASE
+from tilth.recipes.catalog_sentaugment import SENTAUGMENT
+from tilth.recipes.recipe import Recipe, RecipeSettings
 
 if TYPE_CHECKING:
     from tilth.recipes.table import Listing, Table
 
-RECIPES: dict[str, Recipe] = {
-    module.RECIPE.name: module.RECIPE
-    for module in (
-        dino_table1, dino_table2, dino_table5, paraphrase_fig1, paraphrase_fig3,
-        sentaugment_table2, sentaugment_table3, sentaugment_table4, sentaugment_table5,
-        sentaugment_table6, sentaugment_table7, sentaugment_table8, sentaugment_table9,
-        sentaugment_table10,
-    )
-}  # fmt: skip
+RECIPES: dict[str, Recipe] = {one.name: one for one in (*DINO, *PARAPHRASE, *SENTAUGMENT)}
+NAMES = Choice(tuple(RECIPES))
 
 
 def find_recipe(name: str) -> Recipe:
@@ -61,11 +38,8 @@ def run_recipe(
     scale: str,
     data: Path,
     out: Path,
-    seeds: int = 1,
-    drop_overlap: bool = False,
-    device: str = "auto",
+    settings: RecipeSettings | None = None,
     say: Callable[[str], None] = lambda _: None,
-    quiet: bool = False,
 ) -> tuple[Table | Listing, Path]:
     """Run a recipe, or what is left of it.
 
@@ -75,23 +49,27 @@ def run_recipe(
         data: the data folder.
         out: holds `steps/`, one run folder for each step, and NAME with results.json, results.md
             and, of figures, report.html. Recipes with the same `out` share their steps.
-        seeds: trainings behind each figure.
-        drop_overlap: leave training rows out that hold a sentence of an evaluation set.
-        device: where models run.
+        settings: what is asked for in place of what the scale says; None: nothing.
         say: called with the name of each step as it begins.
-        quiet: no progress bars.
 
     Returns:
-        The table and the folder of the result.
+        The table, with all that differs from the paper at its foot, and the folder of the result.
 
     Raises:
         InputError: an argument or the data is wrong, or `out` holds a run with other settings.
         TilthError: a step failed.
     """
-    recipe = find_recipe(name)
+    from tilth.recipes.steps import Steps
+    from tilth.report.encoders import write_encoder_report
+    from tilth.report.maps import write_map_report
+    from tilth.runs import Run, refuse_foreign
+    from tilth.runs.folder import RunMismatch
+
+    recipe, settings = find_recipe(name), settings or RecipeSettings()
     SCALE.check("scale", scale)
-    steps = Steps(out / scale, data, recipe.scales[scale], seeds, drop_overlap, say, quiet, device)
-    folder = steps.folder / (f"{name}-drop-overlap" if drop_overlap else name)
+    size = recipe.sized(scale, settings)
+    steps = Steps(out / scale, data, size, settings, say)
+    folder = steps.folder / (f"{name}-drop-overlap" if settings.drop_overlap else name)
     refuse_foreign(folder)
     try:
         result = recipe.run(steps)
@@ -100,36 +78,37 @@ def run_recipe(
             str(error).partition(": --overwrite")[0]
             + f": remove that folder, or all of {steps.folder / 'steps'}, or choose another --out"
         ) from error
+    unlike = [f"Unlike in the paper: {one}." for one in recipe.departures_at(size)]
+    table = replace(result.table, notes=(*result.table.notes, *unlike))
     run = Run.open(
         folder,
         command=f"recipe run {name}",
-        settings={"scale": scale, "data": str(data), "seeds": seeds, "drop_overlap": drop_overlap},
+        settings={"scale": scale, "data": str(data), **settings.asked()},
         fingerprints={},
         parts=0,
         outputs=("results.json", "results.md"),
         overwrite=True,
     )
     with run:
-        run.write_file("results.json", result.table.to_json())
-        run.write_file("results.md", result.table.to_markdown())
-        asked = f" --seeds {seeds}" if result.bars else ""
+        run.write_file("results.json", table.to_json())
+        run.write_file("results.md", table.to_markdown())
         facts = [
             ("source", recipe.source),
-            ("command", f"tilth recipe run {name} --scale {scale}{asked}"),
-            *steps.scale.facts(),
+            ("command", f"tilth recipe run {name} --scale {scale}{settings.options()}"),
+            *size.facts(),
         ]
         if result.maps:
-            write_map_report(run.path / "report.html", result.table, facts, result.maps)
+            write_map_report(run.path / "report.html", table, facts, result.maps)
         elif result.bars:
             write_encoder_report(
                 run.path / "report.html",
-                title=result.table.title,
+                title=table.title,
                 facts=facts,
                 bars=result.bars,
                 metric=result.metric,
                 interval=result.interval,
                 curves=result.curves,
                 wrong=result.wrong,
-                notes=result.table.notes,
+                notes=table.notes,
             )
-    return result.table, run.path
+    return table, run.path

@@ -12,7 +12,7 @@ from tilth.encoders.pairs import read_pairs
 from tilth.errors import InputError
 from tilth.evaluate.sets import StsSet, asked_sets, read_sets
 from tilth.evaluate.sts import Measured, check_sets, most_wrong, summarise_sts
-from tilth.generation.dataset import run_generate
+from tilth.generation.dataset import load_rows, run_generate
 from tilth.generation.jobs import Sampling
 from tilth.generation.order import Order
 from tilth.generation.settings import Settings
@@ -20,7 +20,7 @@ from tilth.generation.task import load_task
 from tilth.models import load_lm
 from tilth.recipes.curating import curate_folder
 from tilth.recipes.measuring import WRONG_PAIRS, Scores, curve_of, measure, open_encoder, overlap_of
-from tilth.recipes.steps import Result, Scale, Steps
+from tilth.recipes.steps import Result, Steps
 from tilth.recipes.table import Cell, Row, Table, over_seeds
 from tilth.recipes.training import drop_shared
 from tilth.report.encoders import Bar
@@ -28,20 +28,6 @@ from tilth.report.encoders import Bar
 if TYPE_CHECKING:
     from tilth.report.encoders import Curve
 
-SOURCE = "Schick and Schütze 2021, Generating Datasets with Pretrained Language Models"
-NEEDS = "sts/ with the STS sets; sts/stsb-train gives the first texts; words/glove*.txt[.gz]"
-SCALES = {
-    "starter": Scale(
-        lm="starter",
-        base="starter-mlm",
-        inputs=1500,
-        first_texts=1500,
-        training={"learning_rate": 5e-4},
-        smaller="starter LM (15M parameters) for GPT2-XL, starter encoder (8M) for RoBERTa-base, "
-        "1,500 first texts for all of STSb's and for 15,000, learning rate 5e-4 for 2e-5",
-    ),
-    "paper": Scale(lm="gpt2-xl", base="roberta-base", inputs=None, first_texts=15_000),
-}
 # Names of the sets in the paper's tables.
 COLUMNS = {
     "sts12": "STS12", "sts13": "STS13", "sts14": "STS14", "sts15": "STS15", "sts16": "STS16",
@@ -68,12 +54,12 @@ def generate_pairs(steps: Steps, name: str, *, decay: float = 100.0, given: bool
     folder = steps.at(name)
     order = Order(
         load_task("sts-x2"),
-        load_lm(steps.scale.lm, device=steps.device),
+        load_lm(steps.scale.lm, device=steps.settings.device),
         Settings(sampling=Sampling(decay=decay)),
         inputs=first_texts(steps) if given else None,
         from_x1=None if given else steps.scale.first_texts,
     )
-    run_generate(order, folder, quiet=steps.quiet)
+    run_generate(order, folder, quiet=steps.settings.quiet)
     return folder
 
 
@@ -86,14 +72,15 @@ def curate_pairs(steps: Steps, run: Path, name: str, **settings: Any) -> Path:
 def train_seeds(steps: Steps, name: str, pairs: Path) -> list[Path]:
     """Train once for each seed; return the run folders."""
     parts = read_pairs(pairs)
-    if steps.drop_overlap:
+    if steps.settings.drop_overlap:
         parts = drop_shared(parts, read_sets(steps.data))
     splits, folders = parts.splits(), []
-    for seed in range(steps.seeds):
+    for seed in range(steps.settings.seeds):
         folder = steps.at_training(f"{name}-seed{seed}")
         train_encoder(
             splits, steps.scale.base, folder,
-            device=steps.device, quiet=steps.quiet, seed=seed, **steps.scale.training,
+            device=steps.settings.device, quiet=steps.settings.quiet, seed=seed,
+            **steps.scale.training,
         )  # fmt: skip
         folders.append(folder)
     return folders
@@ -104,7 +91,7 @@ def overlap_note(steps: Steps, name: str, pairs: Path) -> str:
     rows = read_pairs(pairs).all_rows()
     counts = overlap_of(rows, read_sets(steps.data))
     shares = ", ".join(f"{key} {n['rows']} ({n['pairs']})" for key, n in counts.items())
-    what = "were left out" if steps.drop_overlap else "--drop-overlap leaves them out"
+    what = "were left out" if steps.settings.drop_overlap else "--drop-overlap leaves them out"
     return (
         f"Of the {len(rows):,} rows of {name} (training and validation), rows that hold a sentence "
         f"of a set (a pair of it): {shares}; {what}."
@@ -127,13 +114,15 @@ class Board:
 
     def baseline(self, name: str, encoder: str, step: str, pooling: str | None = None) -> None:
         """Measure an encoder that is not trained here."""
-        loaded = open_encoder(encoder, self.found, pooling=pooling, device=self.steps.device)
+        loaded = open_encoder(
+            encoder, self.found, pooling=pooling, device=self.steps.settings.device
+        )
         self._add(name, measure(loaded, self._all, self.steps.at(step)))
 
     def trained(self, name: str, runs: Sequence[Path]) -> None:
         """Measure the encoders of some trainings, one for each seed."""
         for run in runs:
-            loaded = open_encoder(str(run), device=self.steps.device)
+            loaded = open_encoder(str(run), device=self.steps.settings.device)
             step = self.steps.at(f"measure-{run.name}")
             self._add(name, measure(loaded, self._all, step))
             self.curves.append(curve_of(run, f"{name}, {run.name.rpartition('-')[2]}"))
@@ -187,19 +176,18 @@ class Board:
                 f"Not in {self.steps.data}: {', '.join(missing)}. {MEASURED!r} is over the others, "
                 "for published rows too (averaged here from their figures)."
             )
-        if self.steps.scale.smaller:
-            foot.append(f"Smaller than in the paper: {self.steps.scale.smaller}.")
         table = Table(title, columns, rows, [*foot, *notes])
         interval = "bootstrap 95% over test pairs"
-        if self.steps.seeds > 1:
-            interval = f"mean ± deviation over {self.steps.seeds} seeds if trained, else {interval}"
+        seeds = self.steps.settings.seeds
+        if seeds > 1:
+            interval = f"mean ± deviation over {seeds} seeds if trained, else {interval}"
         return Result(table, bars(table), "Spearman", interval, self.curves, self.wrong)
 
     def _spread(self) -> str:
-        if self.steps.seeds > 1:
+        seeds = self.steps.settings.seeds
+        if seeds > 1:
             return (
-                f"Trained rows: mean ± deviation over {self.steps.seeds} trainings on the same "
-                "generated data."
+                f"Trained rows: mean ± deviation over {seeds} trainings on the same generated data."
             )
         return "One training: no deviation is known."
 
@@ -210,6 +198,13 @@ def train_on_both(board: Board) -> list[str]:
     for name, given in (("x1x2", False), ("x2", True)):
         pairs = curate_pairs(steps, generate_pairs(steps, name, given=given), f"{name}-curated")
         board.trained(f"trained on {name}", train_seeds(steps, f"train-{name}", pairs))
+        if not given:
+            kept = len(
+                {text.strip() for text in load_rows(steps.folder / "steps" / name / "x1")["text"]}
+            )
+            notes.append(
+                f"{name}: of {steps.scale.first_texts:,} first texts asked for {kept:,} are kept."
+            )
         notes.append(overlap_note(steps, name, pairs))
     return notes
 

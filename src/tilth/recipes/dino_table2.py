@@ -6,16 +6,13 @@ from pathlib import Path
 
 from tilth.metrics.intervals import of_difference
 from tilth.recipes.dino import (
-    NEEDS,
-    SCALES,
-    SOURCE,
     Board,
     curate_pairs,
     generate_pairs,
     overlap_note,
     train_seeds,
 )
-from tilth.recipes.steps import Recipe, Result, Steps
+from tilth.recipes.steps import Result, Steps
 from tilth.recipes.table import Row, published
 
 YEARS, STSB, SICK = "STS12-16", "STSb", "SICK"
@@ -103,18 +100,3 @@ def verdicts(board: Board, variants: list[str]) -> list[str]:
             f"{gain.high:+.1f}); the generated data are one draw."
         )
     return lines
-
-
-RECIPE = Recipe(
-    name="dino-table2",
-    title="Without self-debiasing (decay 0), with more (200), no smoothing, no sampled pairs",
-    source=f"{SOURCE}, Table 2",
-    steps=(
-        "generate x2 with decay 100, 0 and 200; curate",
-        "curate the first once more without label smoothing, and without sampled pairs",
-        "train the base on each, once for each seed; measure",
-    ),
-    needs=NEEDS,
-    scales=SCALES,
-    run=run,
-)

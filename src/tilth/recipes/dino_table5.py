@@ -5,15 +5,12 @@ from __future__ import annotations
 from tilth.recipes.dino import (
     AVERAGE,
     COLUMNS,
-    NEEDS,
-    SCALES,
-    SOURCE,
     Board,
     first_texts,
     set_columns,
     train_on_both,
 )
-from tilth.recipes.steps import Recipe, Result, Steps
+from tilth.recipes.steps import Result, Steps
 from tilth.recipes.table import published
 
 SETS = ("sts12", "sts13", "sts14", "sts15", "sts16")
@@ -35,18 +32,3 @@ def run(steps: Steps) -> Result:
     notes = train_on_both(board)
     rows = [*board.rows(), *(board.with_average(row) for row in PUBLISHED)]
     return board.result("DINO, Table 5", set_columns(board), rows, notes)
-
-
-RECIPE = Recipe(
-    name="dino-table5",
-    title="The encoders of Table 1, measured by the mean over subsets (protocol mean)",
-    source=f"{SOURCE}, Table 5",
-    steps=(
-        "measure the base encoder, mean-pooled",
-        "generate x1x2 and x2 and train on each; shared with dino-table1 in the same folder",
-        "measure on STS12 to STS16, each set the mean over its subsets",
-    ),
-    needs=NEEDS,
-    scales=SCALES,
-    run=run,
-)

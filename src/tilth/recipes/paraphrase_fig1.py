@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilth.paraphrase.tags import MEANINGS, MOST_WORDING
-from tilth.recipes.rewriting import NEEDS, SCALES, SOURCE, Pairs, round_trips, sentences
-from tilth.recipes.steps import Recipe, Result, Steps
+from tilth.recipes.rewriting import Pairs, round_trips, sentences
+from tilth.recipes.steps import Result, Steps
 from tilth.recipes.table import Cell, Row, Table
 from tilth.report.maps import PlaneMap
 
@@ -24,7 +24,7 @@ def run(steps: Steps) -> Result:
         PlaneMap(f"{name[0].upper()}{name[1:]}", pairs.plane, _said(pairs))
         for name, pairs in found.items()
     ]
-    table = Table("Controlled paraphrase, Fig. 1", COLUMNS, rows, _notes(steps, texts, found))
+    table = Table("Controlled paraphrase, Fig. 1", COLUMNS, rows, _notes(texts, found))
     return Result(table, maps=maps)
 
 
@@ -44,7 +44,7 @@ def _said(pairs: Pairs) -> str:
     return f"{len(pairs.meaning):,} pairs: {said or 'nothing to count'}."
 
 
-def _notes(steps: Steps, texts: Sequence[str], found: dict[str, Pairs]) -> list[str]:
+def _notes(texts: Sequence[str], found: dict[str, Pairs]) -> list[str]:
     counts = "; ".join(
         f"{name}: {len(pairs.meaning):,} pairs, {pairs.short:,} more with a text under 4 words"
         for name, pairs in found.items()
@@ -57,21 +57,4 @@ def _notes(steps: Steps, texts: Sequence[str], found: dict[str, Pairs]) -> list[
         "Published: Fig. 1 is a picture without figures. In words: most round trips are close to "
         "their source in meaning but close in wording, too, and many lie in the top right corner; "
         "few are of high quality, and sampling is what section 3.2 adds for that.",
-        f"Unlike in the paper: {steps.scale.smaller}.",
     ]
-
-
-RECIPE = Recipe(
-    name="paraphrase-fig1",
-    title="Meaning and wording of round trips, greedy and with sampling",
-    source=f"{SOURCE}, Fig. 1 and section 3.2",
-    steps=(
-        "draw sentences from all raw text in bank/",
-        "translate them to German and back, greedily: one candidate each",
-        "the same by beam search with sampling at (k, T) = (20, 3.0) and (30, 2.0): four each",
-        "measure meaning and wording, and count",
-    ),
-    needs=NEEDS,
-    scales=SCALES,
-    run=run,
-)

@@ -21,27 +21,9 @@ from tilth.errors import InputError
 from tilth.paraphrase.keep import planed
 from tilth.paraphrase.similarity import counted
 from tilth.paraphrase.trips import make_candidates
-from tilth.recipes.steps import Scale, Steps
+from tilth.recipes.steps import Steps
 from tilth.runs import Run
 
-SOURCE = "Ogasa, Kajiwara and Arase, controlled paraphrase (English: LREC-COLING 2024)"
-NEEDS = "bank/ with raw text: txt, jsonl, csv, tsv or parquet files, plain or gz"
-SCALES = {  # of round trips; those who rewrite add a rewriter
-    "starter": Scale(
-        translators=("starter", "starter"),
-        scorer="starter",
-        sentences=600,
-        smaller="the starter model (23M parameters) translates, a starter scorer measures; 600 "
-        "sentences of all of bank/ for 50,000 of Wikipedia",
-    ),
-    "paper": Scale(
-        translators=("facebook/wmt19-en-de", "facebook/wmt19-de-en"),
-        scorer="cross-encoder/stsb-roberta-large",
-        sentences=50_000,
-        smaller="a public cross-encoder measures in place of the authors' DeBERTaV3-large; bank/ "
-        "should hold Wikipedia alone",
-    ),
-}
 _TEXTS_AT_ONCE = 20_000
 _DOCUMENTS = 8  # drawn for each sentence: many hold none of 4 words
 PART = 64  # sentences translated or rewritten as a closed unit
@@ -122,9 +104,9 @@ def round_trips(steps: Steps, texts: Sequence[str], *, greedy: bool) -> Pairs:
         backward=backward,
         scorer=steps.scale.scorer,
         greedy=greedy,
-        device=steps.device,
+        device=steps.settings.device,
         part_size=PART,
-        quiet=steps.quiet,
+        quiet=steps.settings.quiet,
     )
     return pairs_of(rows.with_format("arrow")[:])
 
@@ -169,8 +151,9 @@ def _drawn(texts: Iterable[str], size: int) -> list[str]:
 
 def _names_and_sizes(folder: Path) -> str:
     files = sorted(item for item in folder.rglob("*") if item.is_file())
-    return _hash("\n".join(f"{item.relative_to(folder)} {item.stat().st_size}" for item in files))
+    return hash_of("\n".join(f"{item.relative_to(folder)} {item.stat().st_size}" for item in files))
 
 
-def _hash(text: str) -> str:
+def hash_of(text: str) -> str:
+    """Return a short hash of a text."""
     return blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()

@@ -25,34 +25,29 @@ from tilth.evaluate.tag import best_tags
 from tilth.metrics.intervals import Interval, f1_of_rows, of_gain
 from tilth.models.classifier import Classifier, fingerprint_classifier, new_classifier
 from tilth.recipes.banking import build_named
-from tilth.recipes.steps import Result, Scale, Steps
-from tilth.recipes.table import Cell, Row, Table, over_seeds
+from tilth.recipes.recipe import Scale
+from tilth.recipes.steps import Result, Steps
+from tilth.recipes.table import Cell, Row, Table, mean_of, over_seeds
 from tilth.runs import Run
 from tilth.selftrain.finetune import fit
 from tilth.selftrain.labelled import label_hits
 from tilth.selftrain.retrieve import retrieve
 from tilth.selftrain.rows import Rows, rows_of
-from tilth.selftrain.select import class_ratio, select
+from tilth.selftrain.select import class_ratio, multiple_of, select
 from tilth.selftrain.settings import Finetuning
 from tilth.selftrain.teacher import train_teacher
 from tilth.selftrain.words import learn_words
 
-SOURCE = "SentAugment (Du et al. 2021, arXiv 2010.02194)"
-NEEDS = (
-    "bank/ with raw text; of classify/sst2, classify/trec, classify/insults and ner/ncbi-disease "
-    "what is there, each with files train, dev and test"
-)
-FAMILIES = {"sst2": "classify", "trec": "classify", "insults": "classify", "ncbi-disease": "ner"}
-# Columns of tasks; those that the paper measures too have its names.
-COLUMNS = {"sst2": "SST-2", "trec": "TREC", "insults": "IMP", "ncbi-disease": "ncbi-disease"}
-MEAN, PAPERS_MEAN = "mean of our tasks", "mean of the paper's tasks"
+FAMILIES = ("classify", "ner")
+# The paper's tasks by their folders' names in small letters and digits; NER begins with conll.
+PAPERS_TASKS = {
+    "sst2": "SST-2", "sst5": "SST-5", "cr": "CR", "imp": "IMP", "insults": "IMP", "trec": "TREC",
+}  # fmt: skip
+MEAN = "mean of our tasks"
 _PARTS = ("train", "dev", "test")
 # Passes of teachers over the labelled rows; their batch is that of the scale, 16 in the paper.
 TEACHING: dict[str, Any] = {"epochs": 3.0}
 SPARE = 1.5  # sentences labelled for each one drawn
-FIXED = (
-    "Each task has one teacher, of seed 0: how teachers vary is in no deviation and no interval."
-)
 _LABELLED_AT_ONCE = 4_000
 
 
@@ -83,26 +78,52 @@ class Task:
         return {name: [row[0] for row in rows.texts] for name, rows in parts.items()}
 
 
-def read_tasks(steps: Steps, names: Sequence[str]) -> tuple[list[Task], list[str]]:
-    """Return the labelled sets that the data folder has, and a note on those it lacks.
+def column_of(name: str) -> str:
+    """Return the column of a task: the paper's name of it, or else its folder's.
+
+    Example:
+        >>> column_of("insults"), column_of("conll2003"), column_of("clinc150")
+        ('IMP', 'NER', 'clinc150')
+    """
+    plain = "".join(filter(str.isalnum, name.lower()))
+    return "NER" if plain.startswith("conll") else PAPERS_TASKS.get(plain, name)
+
+
+def read_tasks(steps: Steps) -> tuple[list[Task], list[str]]:
+    """Return the labelled sets that are asked for, and a note on those the data folder lacks.
+
+    A task is named by its folder or as in the paper. Of the scale's own tasks some may be missing,
+    of those that a user names none.
 
     Raises:
-        InputError: it has none of them, or a set is wrong.
+        InputError: it has none of them, a set is wrong, or two are the same task of the paper.
     """
-    folders = {name: steps.data / FAMILIES[name] / name for name in names}
-    found = [_read_task(name, folder) for name, folder in folders.items() if folder.is_dir()]
-    if not found:
+    there = {
+        folder.name: folder
+        for family in FAMILIES
+        if (steps.data / family).is_dir()
+        for folder in sorted((steps.data / family).iterdir())
+        if folder.is_dir()
+    }
+    names = steps.scale.tasks
+    chosen = {name: [one for one in there if name in (one, column_of(one))] for name in names}
+    missing = [name for name, found in chosen.items() if not found]
+    if missing and (steps.settings.tasks or len(missing) == len(names)):
+        others = f"there are {', '.join(there)}" if there else "there is none"
         raise InputError(
-            f"{steps.data}: has none of "
-            + ", ".join(f"{FAMILIES[name]}/{name}" for name in names)
-            + ": put a labelled set there, files train, dev and test"
+            f"{steps.data}: has no labelled set {', '.join(missing)} in classify/ or ner/: put one "
+            f"there, files train, dev and test, or name others with --tasks ({others})"
         )
-    missing = [name for name, folder in folders.items() if not folder.is_dir()]
+    for name, found in chosen.items():
+        if len(found) > 1:
+            raise InputError(f"{steps.data}: {' and '.join(found)} are both {name}: keep one")
+    folders = list(dict.fromkeys(there[one] for found in chosen.values() for one in found))
+    tasks = [_read_task(folder.name, folder) for folder in folders]
     notes = [f"Not in the data folder: {', '.join(missing)}."] if missing else []
-    shared = ", ".join(f"{task.name} {task.shared}" for task in found if task.shared)
+    shared = ", ".join(f"{task.name} {task.shared}" for task in tasks if task.shared)
     if shared:
         notes.append(f"Training and validation rows left out that are in the test set: {shared}.")
-    return found, notes
+    return tasks, notes
 
 
 def _read_task(name: str, folder: Path) -> Task:
@@ -121,6 +142,8 @@ def _read_task(name: str, folder: Path) -> Task:
         if not rows:
             raise InputError(f"{files[part]}: every text is in {files['test']} too: give others")
     examples, dev = (read[part].select(rows) for part, rows in kept.items())
+    if examples.labels is None or examples.labels.kind not in ("class", "tags"):
+        raise InputError(f"{files['train']}: a task has one label a row, or tags: give such a set")
     train = rows_of(examples)
     shared = sum(len(read[part]) - len(rows) for part, rows in kept.items())
     validation, test = (rows_of(one, train.labels) for one in (dev, read["test"]))
@@ -137,7 +160,7 @@ def open_bank(steps: Steps) -> Bank:
     return build_named(
         steps.at("bank"), [str(source)], encoder=steps.scale.encoder, format="int8", rules=Rules(),
         near=True, column=None, split="train", seed=0, shard_megabytes=16, workers=None,
-        device=steps.device, overwrite=False, quiet=steps.quiet,
+        device=steps.settings.device, overwrite=False, quiet=steps.settings.quiet,
     )  # fmt: skip
 
 
@@ -152,19 +175,35 @@ def teacher_of(steps: Steps, task: Task, *, seed: int = 0, base: str | None = No
     settings = Finetuning(seed=seed, **teaching(steps.scale)).for_base(base)
     return train_teacher(
         task.train, task.validation, base, settings,
-        out=steps.at(f"{task.name}-teacher-{Path(base).name}-{seed}"), device=steps.device,
-        quiet=steps.quiet,
+        out=steps.at(f"{task.name}-teacher-{Path(base).name}-{seed}"), device=steps.settings.device,
+        quiet=steps.settings.quiet,
     )  # fmt: skip
 
 
-def retrieved(
-    steps: Steps, task: Task, bank: Bank, count: int, *, query: str | None = None
-) -> pa.Table:
-    """Return the sentences nearest to a task's queries, some more than are to be drawn."""
+def kept_count(scale: Scale, task: Task) -> int:
+    """Return how many sentences are learned for a task: so many, or in proportion to its rows."""
+    return scale.sentences or multiple_of(len(task.train)) * len(task.train)
+
+
+def retrieved(steps: Steps, task: Task, bank: Bank, *, query: str = "", share: int = 1) -> pa.Table:
+    """Return the sentences nearest to a task's queries, more than are to be learned.
+
+    Args:
+        steps: whose scale says how many.
+        task: what they are for.
+        bank: where they are.
+        query: the kind of queries; empty: as the scale has it for such a task.
+        share: only one in so many of the bank's sentences is looked at.
+    """
+    scale = steps.scale
+    of_tags = scale.tag_query if task.train.kind == "tags" else ""
+    count = scale.candidates or round(kept_count(scale, task) * SPARE)
     found = retrieve(
-        bank, task.examples, kind=query or steps.scale.query, count=round(count * SPARE),
+        bank, task.examples, kind=query or of_tags or scale.query, count=count * share,
         without=task.without,
     )  # fmt: skip
+    if share > 1:  # of all hits those that lie in a part of the bank are what its search finds
+        found = found.take(pa.array(np.flatnonzero(found["id"].to_numpy() % share == 0)))
     return with_tokens(found, task)
 
 
@@ -320,7 +359,7 @@ def students(
         _student(
             steps, f"{name}-{seed}", task, make, {**settings, "seed": seed}, about(seed), weights
         )
-        for seed in range(steps.seeds)
+        for seed in range(steps.settings.seeds)
     ])  # fmt: skip
 
 
@@ -357,9 +396,9 @@ def _student(
             chosen = Finetuning(**settings).for_base(base)
             classifier = new_classifier(
                 base, kind=rows.kind, labels=rows.labels, seed=seed, dropout=chosen.dropout,
-                max_length=chosen.max_length, device=steps.device,
+                max_length=chosen.max_length, device=steps.settings.device,
             )  # fmt: skip
-            fit(classifier, rows, task.validation, chosen, quiet=steps.quiet)
+            fit(classifier, rows, task.validation, chosen, quiet=steps.settings.quiet)
             run.write_part(0, _counted(task, classifier))
         return run.read_part(0)
 
@@ -399,12 +438,6 @@ def _f1(sums: NDArray[Any]) -> NDArray[np.float64]:
     return 200 * sums[..., 0] / said
 
 
-def mean_cell(outcomes: Sequence[Outcome]) -> Cell:
-    """Return the mean over tasks, with its deviation over seeds."""
-    seeds = zip(*(outcome.scores for outcome in outcomes), strict=True)
-    return over_seeds([sum(scores) / len(scores) for scores in seeds])
-
-
 def gain(first: Mapping[str, Outcome], second: Mapping[str, Outcome]) -> Interval:
     """Return how far the mean over tasks of one way is above that of another, x 100.
 
@@ -436,48 +469,65 @@ class Board:
         lines: name -> task -> outcome.
     """
 
-    tasks: Sequence[str]
+    tasks: Sequence[Task]
     lines: dict[str, dict[str, Outcome]] = field(default_factory=dict)
 
     def put(self, name: str, task: str, outcome: Outcome) -> None:
         """Enter an outcome."""
         self.lines.setdefault(name, {})[task] = outcome
 
-    def cells(self, name: str) -> dict[str, Cell]:
-        """Return a line's figures, with the mean where every task is there."""
-        line = self.lines[name]
-        found = {task: outcome.cell for task, outcome in line.items()}
-        if len(line) == len(self.tasks) and len({len(o.scores) for o in line.values()}) == 1:
-            found[MEAN] = mean_cell(list(line.values()))
-        return found
-
     def gain(self, name: str, over: str) -> str:
         """Return a note on how far one line is above another."""
         return gain_note(name, over, gain(self.lines[name], self.lines[over]))
-
-
-def _varied(seeds: int) -> str:
-    if seeds == 1:
-        return "test rows; what one training differs from the next by takes --seeds 3"
-    return "test rows and trainings, Student's t"
 
 
 def result(
     steps: Steps, title: str, board: Board, published: Sequence[Row], notes: Sequence[str]
 ) -> Result:
     """Return the table: our lines, then the published ones."""
+    seeds = steps.settings.seeds
+    varied = "test rows and trainings, Student's t"
+    if seeds == 1:
+        varied = "test rows; what one training differs from the next by takes --seeds 3"
     ours = [
-        Row(name, {COLUMNS.get(key, key): cell for key, cell in board.cells(name).items()})
-        for name in board.lines
+        Row(name, {column_of(task): found.cell for task, found in line.items()})
+        for name, line in board.lines.items()
     ]
-    columns = [*(COLUMNS[task] for task in board.tasks), MEAN]
-    columns += [c for row in published for c in row.cells if c not in columns]
-    spans = ", of ncbi-disease F1 of spans," if "ncbi-disease" in board.tasks else ""
     said = [
-        f"Accuracy x 100{spans} on the test sets; mean and deviation of {steps.seeds} trainings; "
-        f"brackets: 95% over {_varied(steps.seeds)}.",
+        f"{measures(board.tasks)}; mean and deviation of {seeds} trainings; brackets: 95% over "
+        f"{varied}.",
         *notes,
-        f"Unlike in the paper: {steps.scale.smaller}.",
     ]
-    table = Table(title, list(dict.fromkeys(columns)), [*ours, *published], said)
-    return Result(table)
+    return Result(table_of(title, [task.name for task in board.tasks], [*ours, *published], said))
+
+
+def measures(tasks: Sequence[Task]) -> str:
+    """Say what the figures of some tasks are."""
+    spans = ", ".join(column_of(task.name) for task in tasks if task.train.kind == "tags")
+    return "Accuracy x 100" + (f" ({spans}: F1 of spans)" if spans else "") + " on the test sets"
+
+
+def table_of(title: str, tasks: Sequence[str], rows: Sequence[Row], notes: Sequence[str]) -> Table:
+    """Return a table of tasks with means that are over the same tasks for us and the paper.
+
+    Args:
+        title: of the table.
+        tasks: measured here.
+        rows: ours, then published ones; means are added.
+        notes: see `Table`.
+    """
+    measured = [column_of(task) for task in tasks]
+    of_paper = [column for row in rows if row.published for column in row.cells]
+    shared = [column for column in measured if column in of_paper]
+    means = {MEAN: measured} if set(shared) != set(measured) and len(measured) > 1 else {}
+    if len(shared) > 1:
+        means[f"mean of {', '.join(shared)}"] = shared
+    made = []
+    for row in rows:
+        own = {
+            name: mean_of([row.cells[column] for column in columns])
+            for name, columns in means.items()
+            if all(column in row.cells for column in columns)
+        }
+        made.append(Row(row.name, {**row.cells, **own}, row.published))
+    return Table(title, list(dict.fromkeys([*measured, *means, *of_paper])), made, notes)

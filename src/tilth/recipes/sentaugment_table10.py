@@ -15,7 +15,7 @@ from tilth.evaluate.sets import StsSet, read_sets
 from tilth.evaluate.sts import Measured, check_sets, most_wrong, summarise_sts
 from tilth.recipes.dino import COLUMNS, MEASURED, bars, word_files
 from tilth.recipes.measuring import WRONG_PAIRS, measure, open_encoder, overlap_of
-from tilth.recipes.steps import Recipe, Result, Scale, Steps
+from tilth.recipes.steps import Result, Steps
 from tilth.recipes.table import Cell, Row, Table, over_seeds, published
 from tilth.recipes.training import drop_shared
 from tilth.report.encoders import Curve
@@ -61,14 +61,14 @@ def run(steps: Steps) -> Result:
     base = steps.scale.base
     board.named(f"{base} encoder, mean-pooled", base, "measure-base-mean", pooling="mean")
     curves = []
-    for seed in range(steps.seeds):
+    for seed in range(steps.settings.seeds):
         folder = steps.at_training(f"train-triplet-seed{seed}")
         train_triplet(
             pairs, base, folder,
-            pivot=_pivot(steps), device=steps.device, quiet=steps.quiet, seed=seed,
-            **steps.scale.training,
+            pivot=_pivot(steps), device=steps.settings.device, quiet=steps.settings.quiet,
+            seed=seed, **steps.scale.training,
         )  # fmt: skip
-        trained = open_encoder(str(folder), device=steps.device)
+        trained = open_encoder(str(folder), device=steps.settings.device)
         board.add(f"{base} encoder, triplets", trained, f"measure-{folder.name}")
         found = learned(folder)
         curves.append(Curve(f"seed {seed}", found.step, found.reciprocal_rank, found.best, METRIC))
@@ -100,7 +100,9 @@ class _Board:
 
     def named(self, name: str, encoder: str, step: str, pooling: str | None = None) -> None:
         """Measure an encoder that is not trained here."""
-        opened = open_encoder(encoder, self._found, pooling=pooling, device=self._steps.device)
+        opened = open_encoder(
+            encoder, self._found, pooling=pooling, device=self._steps.settings.device
+        )
         self.add(name, opened, step)
 
     def add(self, name: str, encoder: SentenceTransformer, step: str) -> None:
@@ -147,7 +149,7 @@ class _Board:
         steps = self._steps
         foot = [
             "Pearson x 100 of cosines; STS12 to STS16 each the mean over its subsets, as published "
-            f"figures of these years are; STSb all pairs. {_spread(steps.seeds)}"
+            f"figures of these years are; STSb all pairs. {_spread(steps.settings.seeds)}"
         ]
         there = {sts.name for sts in self._found}
         missing = [COLUMNS[name] for name in (*YEARS, BENCHMARK) if name not in there]
@@ -156,8 +158,6 @@ class _Board:
                 f"Not in {steps.data}: {', '.join(missing)}. {MEASURED!r} is over the other years, "
                 "for published rows too (averaged here from their figures)."
             )
-        if steps.scale.smaller:
-            foot.append(f"Unlike in the paper: {steps.scale.smaller}.")
         return foot
 
 
@@ -190,7 +190,7 @@ def _pairs(steps: Steps) -> Pairs:
             "pairs that mean the same there"
         )
     pairs = read_parallel(sources, pivot=_pivot(steps))
-    return drop_shared(pairs, read_sets(steps.data)) if steps.drop_overlap else pairs
+    return drop_shared(pairs, read_sets(steps.data)) if steps.settings.drop_overlap else pairs
 
 
 def _sources(data: Path) -> Sequence[Path]:
@@ -208,39 +208,8 @@ def _pair_notes(steps: Steps, pairs: Pairs) -> list[str]:
     rows = pairs.all_rows()
     counts = overlap_of(rows, read_sets(steps.data))
     shares = ", ".join(f"{key} {n['rows']} ({n['pairs']})" for key, n in counts.items())
-    what = "were left out" if steps.drop_overlap else "--drop-overlap leaves them out"
+    what = "were left out" if steps.settings.drop_overlap else "--drop-overlap leaves them out"
     return [
         f"Trained on {len(pairs.train):,} pairs of {names}; {len(pairs.validation):,} held out.",
         f"Rows of these that hold a sentence of a set (a pair of it): {shares}; {what}.",
     ]
-
-
-RECIPE = Recipe(
-    name="sentaugment-table10",
-    title="STS of sentence encoders: word vectors, uSIF, and one trained on paraphrases (SASE)",
-    source="SentAugment (Du et al. 2020, arXiv 2010.02194), Table 10",
-    steps=(
-        "measure averaged word vectors, uSIF, the static encoder and the base, mean-pooled",
-        "read pairs that mean the same; for a base of one language, of parallel sets what shares "
-        "a translation",
-        "train the base on them with the triplet loss, once for each seed; measure",
-    ),
-    needs="sts/ with the STS sets; words/glove*.txt[.gz]; parallel/NAME/train.* (en, de) or "
-    "paraphrase/NAME/train.* (two columns, or lists)",
-    scales={
-        "starter": Scale(
-            base="starter-mlm",
-            # Chosen on STSb's dev part (Pearson): rate 5e-4 68.6, 1e-3 69.7; margin 0.2 67.9, the
-            # default 0.4 68.6, each in 65 steps on co-translations; German as it stands 49.4.
-            training={"epochs": 0.15, "learning_rate": 1e-3},
-            smaller="the starter encoder (8M parameters, English) for a multilingual one, fewer "
-            "and other pairs, a part of one pass over them",
-        ),
-        "paper": Scale(
-            base="FacebookAI/xlm-roberta-base",
-            smaller="XLM-R for a masked language model of four languages; the pairs are those "
-            "that lie in parallel/ and paraphrase/",
-        ),
-    },
-    run=run,
-)

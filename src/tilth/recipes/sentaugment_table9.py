@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tilth.bank import Bank, Hits, Queries, Rules, task_queries
+from tilth.bank import Bank, Hits, Queries, task_queries
 from tilth.data.examples import read_examples
 from tilth.data.formats import ending_of, part_of
-from tilth.errors import InputError
-from tilth.recipes.banking import build_named
-from tilth.recipes.steps import Recipe, Result, Scale, Steps
+from tilth.recipes.recipe import Scale
+from tilth.recipes.selftraining import open_bank
+from tilth.recipes.steps import Result, Steps
 from tilth.recipes.table import Listing, Neighbour
 
 # Written for this recipe, one for each kind of text that the paper's table or a usual bank has.
@@ -96,7 +96,7 @@ class _Task:
 def run(steps: Steps) -> Result:
     """Build the bank, or go on with it, then ask it for sentences, labels and entity types."""
     tasks = list(_tasks(steps.data))
-    bank = _bank(steps)
+    bank = open_bank(steps)
     k = min(_NEIGHBOURS, len(bank))
     steps.say("search")
     hits = bank.search(list(SENTENCES.values()), k, own=False)
@@ -122,33 +122,7 @@ def run(steps: Steps) -> Result:
             )
     if not tasks:
         notes.append(f"No labelled sets: {steps.data} has neither classify/ nor ner/.")
-    if steps.scale.smaller:
-        notes.append(f"Unlike in the paper: {steps.scale.smaller}.")
     return Result(Listing("SentAugment, Table 9", [*rows, *PUBLISHED], notes))
-
-
-def _bank(steps: Steps) -> Bank:
-    source = steps.data / "bank"
-    if not source.exists():
-        raise InputError(
-            f"{source}: no such folder: put raw text there, txt, jsonl or parquet files"
-        )
-    return build_named(
-        steps.at("bank"),
-        [str(source)],
-        encoder=steps.scale.encoder,
-        format="int8",
-        rules=Rules(),
-        near=True,
-        column=None,
-        split="train",
-        seed=0,
-        shard_megabytes=16,
-        workers=None,
-        device=steps.device,
-        overwrite=False,
-        quiet=steps.quiet,
-    )
 
 
 def _tasks(data: Path) -> Iterator[_Task]:
@@ -213,29 +187,3 @@ def _left_out(task: _Task, removed: Mapping[str, int]) -> str:
         else "no test set is there"
     )
     return f"Left out for {task.name}: {tests}; of its training set {counts['own']:,}."
-
-
-RECIPE = Recipe(
-    name="sentaugment-table9",
-    title="Nearest sentences of a bank for a sentence, for a label, for an entity type",
-    source="SentAugment (Du et al. 2020, arXiv 2010.02194), Table 9",
-    steps=(
-        "build a bank of all raw text in bank/, or go on with it",
-        "search for sentences of several domains",
-        "search for the average of each label of the sets in classify/ and of each entity type of "
-        "those in ner/, without sentences of their test and training sets",
-    ),
-    needs="bank/ with raw text; classify/NAME and ner/NAME with train and test files, where wanted",
-    scales={
-        "starter": Scale(
-            encoder="starter-static",
-            smaller="a static encoder instead of SASE, and a far smaller bank",
-        ),
-        "paper": Scale(
-            encoder="sentence-transformers/all-MiniLM-L6-v2",
-            smaller="a public encoder instead of SASE, which has a checkpoint for its own code "
-            "only; bank/ should hold 100 million sentences or more",
-        ),
-    },
-    run=run,
-)

@@ -61,7 +61,7 @@ class Table:
         title: what it shows.
         columns: in order.
         rows: ours first, then the published ones.
-        notes: what was smaller than in the paper, what is missing, what is shared.
+        notes: what the figures are, what is missing, what differs from the paper.
     """
 
     title: str
@@ -174,6 +174,16 @@ def over_seeds(values: Sequence[float]) -> Cell:
         return Cell(mean)
     squares = sum((value - mean) ** 2 for value in values)
     return Cell(mean, math.sqrt(squares / (len(values) - 1)), runs=tuple(values))
+
+
+def mean_of(cells: Sequence[Cell]) -> Cell:
+    """Return the mean of figures; of each seed first, where all have the same number of them."""
+    runs = {len(cell.runs) for cell in cells}
+    if len(runs) == 1 and runs != {0}:
+        return over_seeds(
+            [sum(one) / len(one) for one in zip(*(c.runs for c in cells), strict=True)]
+        )
+    return Cell(sum(cell.value for cell in cells) / len(cells))
 
 
 def published(name: str, columns: Sequence[str], values: Sequence[float]) -> Row:

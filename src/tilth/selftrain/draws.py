@@ -23,8 +23,13 @@ Texts = Collection[tuple[str, ...]]
 
 
 def draw(
-    rows: Rows, per_class: int = 20, *, sentences: int = 200, seed: int = 0, without: Texts = ()
-) -> NDArray[np.int64]:
+    rows: Rows,
+    per_class: int | None = 20,
+    *,
+    sentences: int = 200,
+    seed: int = 0,
+    without: Texts = (),
+) -> NDArray[np.int64]:  # fmt: skip
     """Draw a small training set: as many rows of each class, or so many tagged sentences.
 
     Which rows are drawn follows from seed and content, not from their order. Equal texts are
@@ -33,6 +38,7 @@ def draw(
     Args:
         rows: the large training set.
         per_class: rows of each class; where a row has any number of classes it counts for each.
+            None: all rows that may be drawn.
         sentences: drawn altogether where tokens have tags, in the set's shares of types.
         seed: another one draws others.
         without: texts that are not drawn, such as those of a test set.
@@ -46,11 +52,15 @@ def draw(
     Reference:
         Du et al. 2021, section 3.3, "Few-shot learning experiments".
     """
-    if min(per_class, sentences) < 1:
+    if min(sentences, sentences if per_class is None else per_class) < 1:
         raise InputError(
             f"per_class is {per_class}, sentences {sentences}: draw at least one of each"
         )
     order = _drawn_order(rows, f"few-shot/{seed}", without)
+    if per_class is None:
+        if not len(order):
+            raise InputError("every row is in the test or validation set: give other rows")
+        return np.sort(order)
     if isinstance(rows.targets, list):
         return np.sort(_in_shares(strata(rows), order, sentences))
     has = likely(rows.targets[order])  # (rows, labels)

@@ -39,14 +39,15 @@ class Task:
     test: Rows | None
 
     @property
+    def held_out(self) -> dict[str, Rows]:
+        """The sets that nothing is learned from, by what they are."""
+        sets = {TEST: self.test, VALIDATION: self.validation}
+        return {name: rows for name, rows in sets.items() if rows is not None}
+
+    @property
     def left_out(self) -> dict[str, list[str]]:
         """What no retrieved sentence may be, by what it is of."""
-        sets = {TEST: self.test, VALIDATION: self.validation}
-        return {
-            name: [text for (text,) in rows.texts]
-            for name, rows in sets.items()
-            if rows is not None
-        }
+        return {name: [text for (text,) in rows.texts] for name, rows in self.held_out.items()}
 
 
 def read_task(
