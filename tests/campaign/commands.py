@@ -22,6 +22,9 @@ LINES = {
     "report": "{w}/runs/generate",
     "augment": "{w}/labelled.jsonl --bank {w}/bank --teacher {w}/encoder --test {w}/test.jsonl "
     "--epochs 1 --batch 16 --count 6 --bootstrap 10 --device cpu",
+    "fewshot": "{w}/labelled.jsonl --bank {w}/bank --test {w}/test.jsonl --base {w}/encoder "
+    "--draws 1 --per-class 2 --seeds 1 --best 1 --epochs 1 --student-epochs 1 --labelled 2 "
+    "--device cpu",
     "paraphrase candidates": "{w}/sentences.txt --forward {w}/rewriter --backward {w}/backward "
     "--scorer {w}/scorer --beams 2 --device cpu",
     "paraphrase corpus": "{w}/scored.jsonl {w}/parallel.jsonl --size 30 --validation 8 --test 8 "

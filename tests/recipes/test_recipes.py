@@ -176,7 +176,7 @@ def test_rows_that_overlap_are_left_out_where_asked(
     rows = graded_pairs(60, seed=50)  # the sentences of sts12
     more = graded_pairs(90, seed=99)
     some = write_rows(data / "pairs.jsonl", {key: rows[key] + more[key] for key in rows})
-    dropping = replace(steps, drop_overlap=True)
+    dropping = replace(steps, settings=replace(steps.settings, drop_overlap=True))
     for where in (steps, dropping):
         dino.train_seeds(where, "train", some)
     counted = dino.overlap_note(steps, "these pairs", some)

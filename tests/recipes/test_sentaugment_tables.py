@@ -19,15 +19,18 @@ from tilth.recipes.catalog import RECIPES, run_recipe
 from tilth.recipes.recipe import RecipeSettings, Scale
 from tilth.recipes.selftraining import (
     Outcome,
+    Pool,
     gain,
     gain_note,
+    kept_count,
     read_tasks,
     students,
+    table_of,
     weights_of,
 )
 from tilth.recipes.sentaugment_table4 import BALANCED, SA
 from tilth.recipes.steps import Steps
-from tilth.recipes.table import Table
+from tilth.recipes.table import Cell, Row, Table, published
 from tilth.runs import RunMismatch
 from tilth.selftrain.rows import Rows
 
@@ -250,6 +253,167 @@ def test_teachers_take_the_batch_of_the_scale() -> None:
     scales = [scale for name in TABLES for scale in RECIPES[name].scales.items()]
     batches = {(name, selftraining.teaching(scale)["batch"]) for name, scale in scales}
     assert batches == {("starter", 32), ("paper", 16)}  # the paper has 16
+
+
+def test_the_papers_scale_is_the_papers() -> None:
+    for name in ("sentaugment-table2", *(f"sentaugment-table{n}" for n in range(4, 9))):
+        paper = RECIPES[name].scales["paper"]
+        assert (paper.candidates, paper.select, paper.query) == (
+            3_000_000, "confidence", "label-average"
+        )  # fmt: skip
+        assert paper.training == {"epochs": 3.0, "batch": 16}
+        assert paper.small_epochs == 1
+        assert set(paper.tasks) <= {"SST-2", "SST-5", "CR", "IMP", "TREC", "NER"}
+        assert paper.sentences == (100_000 if name == "sentaugment-table4" else 0)
+    assert RECIPES["sentaugment-table2"].scales["paper"].tag_query == "per-sentence"
+
+
+def test_sentences_are_learned_in_proportion_to_the_training_set(tiny: Scale, data: Path) -> None:
+    (task,), _ = read_tasks(steps_of(tiny, data, data))
+    assert kept_count(replace(tiny, sentences=0), task) == 100 * 24
+    assert kept_count(tiny, task) == 30
+
+
+def test_the_scale_says_what_is_asked_and_what_is_learned(
+    tiny: Scale, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, int]] = []
+    drawn: list[str] = []
+    retrieve, draw = selftraining.retrieve, Pool.draw
+
+    def watched(*given: Any, kind: str, count: int, **more: Any) -> Any:
+        asked.append((kind, count))
+        return retrieve(*given, kind=kind, count=count, **more)
+
+    def noted(self: Pool, task: Any, count: int, by: str, seed: int) -> Rows:
+        drawn.append(by)
+        return draw(self, task, count, by, seed)
+
+    monkeypatch.setattr(selftraining, "retrieve", watched)
+    monkeypatch.setattr(Pool, "draw", noted)
+    monkeypatch.setattr("tilth.recipes.sentaugment_table2.adapt", lambda *_, **__: None)
+    untrained(monkeypatch)
+    papers = replace(tiny, candidates=77, select="confidence", tag_query="per-sentence")
+    for name in ("sentaugment-table2", "sentaugment-table8"):
+        recipe = replace(RECIPES[name], scales={"starter": papers})
+        monkeypatch.setitem(catalog.RECIPES, name, recipe)
+    monkeypatch.setattr(
+        "tilth.recipes.sentaugment_table2.students", lambda steps, name, task, make, *_, **__:
+        (make(0) if name != "icp" else None, outcome(0.5, 1))[1],
+    )  # fmt: skip
+    monkeypatch.setattr(selftraining.Board, "gain", lambda *_: "")
+    run("sentaugment-table2", data, tmp_path / "two")
+    assert asked == [("label-average", 77), ("per-sentence", 77)]
+    assert drawn == ["confidence", "random"] * 2
+    asked.clear()
+    drawn.clear()
+    run("sentaugment-table8", data, tmp_path / "eight")
+    assert {kind for kind, _ in asked} == {"label-average"}
+    assert set(drawn) == {"confidence"}
+
+
+def add_task(data: Path, place: str, make: Any = None) -> None:
+    (data / place).mkdir(parents=True)
+    for seed, (part, count) in enumerate((("train", 24), ("dev", 10), ("test", 16))):
+        write_lines(data / place / f"{part}.jsonl", (make or classed)(count, seed=20 + seed))
+
+
+def test_tasks_of_ones_own_and_of_the_paper_are_measured(
+    tiny: Scale, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    untrained(monkeypatch)
+    for place in ("classify/cr", "classify/mine"):
+        add_task(data, place)
+    add_task(data, "ner/conll2003", tagged)
+    table = run("sentaugment-table8", data, tmp_path / "out", tasks=("mine", "CR", "conll2003"))
+    shared = "mean of CR, NER"
+    assert table.columns == ["mine", "CR", "NER", selftraining.MEAN, shared, "SST-5"]
+    rows = {row.name: row.cells for row in table.rows}
+    theirs, ours = rows["logits"], rows["soft labels (probabilities)"]
+    assert theirs[shared].value == pytest.approx((95.7 + 93.1) / 2)
+    assert ours[shared].value == pytest.approx((ours["CR"].value + ours["NER"].value) / 2)
+    assert selftraining.MEAN not in theirs
+    assert "(NER: F1 of spans)" in table.notes[0]
+    results = tmp_path / "out/starter/sentaugment-table8/run.json"
+    assert json.loads(results.read_text())["settings"]["tasks"] == ["mine", "CR", "conll2003"]
+
+
+def test_means_are_over_the_same_tasks_for_us_and_the_paper() -> None:
+    ours = Row("ours", {"SST-2": Cell(80, runs=(79.0, 81.0)), "TREC": Cell(90, runs=(88.0, 92.0))})
+    papers = published("paper's", ["SST-2", "CR", "TREC"], [96.0, 50.0, 98.0])
+    table = table_of("T", ["sst2", "trec"], [ours, papers], [])
+    mean = "mean of SST-2, TREC"
+    assert table.columns == ["SST-2", "TREC", mean, "CR"]
+    assert table.rows[0].cells[mean].runs == (83.5, 86.5)
+    assert table.rows[1].cells[mean] == Cell(97.0)
+    alone = table_of("T", ["trec"], [Row("ours", {"TREC": Cell(90)}), papers], [])
+    assert alone.columns == ["TREC", "SST-2", "CR"]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "said"),
+    [
+        (("nope", "trec"), r"no labelled set nope in .* others with --tasks \(there are imp"),
+        (("IMP",), "imp and insults are both IMP: keep one"),
+        (("several",), "has one label a row, or tags"),
+    ],
+)
+def test_tasks_that_cannot_be_measured(
+    tiny: Scale, data: Path, tmp_path: Path, tasks: tuple[str, ...], said: str
+) -> None:
+    for place in ("classify/imp", "classify/insults"):
+        add_task(data, place)
+    add_task(data, "classify/several", lambda count, seed: [
+        json.dumps({"text": f"a dog {seed} {number}", "labels": ["x", "y"][: number % 3]})
+        for number in range(count)
+    ])  # fmt: skip
+    with pytest.raises(InputError, match=said):
+        run("sentaugment-table8", data, tmp_path / "out", tasks=tasks)
+
+
+def test_base_teacher_and_encoder_can_be_chosen(
+    tiny: Scale, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    untrained(monkeypatch)
+    for name, seed in (("mine", 5), ("tutor", 6)):
+        save_encoder(tmp_path / name, seed=seed)
+    tiny_static(seed=3).save(str(tmp_path / "sase"))
+    given = {
+        "base": str(tmp_path / "mine"), "teacher": str(tmp_path / "tutor"),
+        "encoder": str(tmp_path / "sase"),
+    }  # fmt: skip
+    table = run("sentaugment-table8", data, tmp_path / "out", **given)
+    notes = "\n".join(table.notes)
+    assert f"Unlike in the paper: base {given['base']} for RoBERTa-large." in notes
+    assert f"encoder {given['encoder']} for SASE" in notes
+    steps = tmp_path / "out/starter/steps"
+    assert (steps / "trec-teacher-tutor-0").is_dir()
+    assert json.loads((steps / "bank/bank.json").read_text())["encoder"] == given["encoder"]
+    student = json.loads((steps / "trec-from-label-average-0/run.json").read_text())
+    assert student["settings"]["base"] == given["base"]
+    asked = json.loads((steps.parent / "sentaugment-table8/run.json").read_text())["settings"]
+    assert {name: asked[name] for name in given} == given
+    with pytest.raises(RunMismatch, match="choose another --out"):
+        run("sentaugment-table8", data, tmp_path / "out", **{**given, "base": given["teacher"]})
+    with pytest.raises(RunMismatch, match="choose another --out"):
+        run("sentaugment-table8", data, tmp_path / "out", **{**given, "encoder": tiny.encoder})
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "said"),
+    [
+        ("dino-table1", {"teacher": "starter"}, "teacher 'starter': dino-table1 has no teacher"),
+        ("dino-table1", {"tasks": ("trec",)}, "tasks 'trec': dino-table1 has no tasks"),
+        ("paraphrase-fig1", {"base": "starter"}, "paraphrase-fig1 has no base"),
+        ("sentaugment-table8", {"base": "no/such/model"}, "no/such/model"),
+        ("sentaugment-table8", {"encoder": "./none"}, "none"),
+    ],
+)
+def test_choices_that_a_recipe_does_not_have(
+    name: str, given: dict[str, Any], said: str, data: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=said):
+        run(name, data, tmp_path / "out", **given)
 
 
 def test_parts_of_the_bank_lie_in_one_another(

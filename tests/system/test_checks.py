@@ -16,6 +16,7 @@ import typer.main
 from tilth.cli.checks import Command, limit_of
 from tilth.cli.main import app
 from tilth.limits import Number
+from tilth.recipes.catalog import NAMES
 
 HEAVY = ("torch", "transformers", "datasets", "sklearn", "scipy", "numba")
 # Of each command, words that it takes but for what is wrong. FILE, BANK and DIR are there.
@@ -35,6 +36,7 @@ WHOLE = {
     "bank check": "BANK",
     "bank index": "BANK",
     "augment": "FILE --bank BANK --out OUT",
+    "fewshot": "FILE --bank BANK --test FILE --out OUT",
     "train encoder": "FILE --out OUT",
     "train triplet": "FILE --out OUT",
     "train classifier": "FILE --out OUT",
@@ -157,6 +159,17 @@ def test_a_real_command_is_as_quick() -> None:
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "False\n")
     assert done.stderr == "error: no.jsonl: no such file or folder: check the path\n"
+
+
+def test_recipes_are_shown_without_anything_heavy() -> None:
+    words = [["recipe", "list"], *(["recipe", "show", name] for name in NAMES.names)]
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD.replace("HEAVY", repr(HEAVY))],
+        input="\n".join(map(json.dumps, words)), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    assert answers == [[0, "", []]] * len(words)
+    assert done.stdout.count("unlike in the paper:") == 2 * len(NAMES.names)
 
 
 @pytest.mark.parametrize("name", LEAVES)
