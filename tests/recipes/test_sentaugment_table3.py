@@ -89,7 +89,8 @@ def test_all_ways_stand_beside_the_published_ones(data: Path, tmp_path: Path) ->
     notes = "\n".join(table.notes)
     for words in (
         "2 draws of 2 rows of each class", "of tagged sets 4 sentences", "12 validation rows",
-        "of 2 epochs", "Not in the data folder: sst2, insults.", "tiny models", "the 15 nearest sentences",
+        "of 2 epochs", "Not in the data folder: sst2, insults.", "tiny models",
+        "the 15 nearest sentences",
     ):  # fmt: skip
         assert words in notes
     # It goes on where it stopped, here at the end.
