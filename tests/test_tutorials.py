@@ -1,0 +1,66 @@
+"""Each tutorial is followed command by command, on small files and for few steps."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.selftrain.labelled import classed
+from tests.system.commands import tilth
+from tests.test_docs import BLOCK, ROOT
+from tests.tiny import graded_pairs, salads, write_lines
+
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+FEW_STEPS = ["--epochs", 1, "--learning-rate", 1e-4]
+# What each command is given beside its words, so that it takes seconds.
+SMALLER: dict[str, list[object]] = {
+    "generate": ["--max-tries", 1, "--per-input", 1],
+    "bank build": ["--workers", 1],
+    "augment": ["--count", 30, *FEW_STEPS],
+    "train classifier": FEW_STEPS,
+    "train encoder": ["--epochs", 0.5],
+    "train triplet": ["--epochs", 1],
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with the files that the tutorials name."""
+    for name, rows in (("train", classed(60)), ("test", classed(40, seed=5))):
+        write_lines(tmp_path / f"{name}.jsonl", map(json.dumps, rows))
+    (tmp_path / "corpus").mkdir()
+    write_lines(tmp_path / "corpus" / "raw.txt", salads(300, seed=2))
+    for name, count in (("sentences", 12), ("new", 9), ("messages", 9)):
+        write_lines(tmp_path / f"{name}.txt", salads(count, seed=3))
+    one, two, labels = graded_pairs(40).values()
+    pairs = zip(one, two, labels, strict=True)
+    scored = [{"text_a": a, "text_b": b, "score": 5 * label} for a, b, label in pairs]
+    write_lines(tmp_path / "pairs.jsonl", map(json.dumps, scored))
+    same = [{"anchor": a, "positive": b} for a, b in zip(one, two, strict=True)]
+    write_lines(tmp_path / "duplicates.jsonl", map(json.dumps, same))
+    tickets = [{"text": row["text"], "label": ("bug", "billing")[n % 2]}
+               for n, row in enumerate(classed(30, seed=7))]  # fmt: skip
+    write_lines(tmp_path / "tickets.jsonl", map(json.dumps, tickets))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+def test_a_tutorial_runs(page: Path, folder: Path) -> None:
+    blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
+    for kind, text in blocks:
+        if kind == "yaml":
+            (folder / "tickets.yaml").write_text(text)
+    lines = [line for kind, text in blocks if kind == "console" for line in text.splitlines()]
+    assert len(lines) > 3
+    for line in lines:
+        words = shlex.split(re.sub(r"--count \d+", "--count 12", line))
+        assert words.pop(0) == "tilth"
+        for name, more in SMALLER.items():
+            if words[: len(name.split())] == name.split():
+                words += [str(word) for word in more]
+        tilth(*words)
