@@ -30,7 +30,7 @@ SMALLER: dict[str, list[object]] = {
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder with the files that the tutorials name."""
-    for name, rows in (("train", classed(60)), ("test", classed(40, seed=5))):
+    for name, rows in (("train", classed(24)), ("test", classed(12, seed=5))):
         write_lines(tmp_path / f"{name}.jsonl", map(json.dumps, rows))
     (tmp_path / "corpus").mkdir()
     write_lines(tmp_path / "corpus" / "raw.txt", salads(300, seed=2))
@@ -43,7 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     same = [{"anchor": a, "positive": b} for a, b in zip(one, two, strict=True)]
     write_lines(tmp_path / "duplicates.jsonl", map(json.dumps, same))
     tickets = [{"text": row["text"], "label": ("bug", "billing")[n % 2]}
-               for n, row in enumerate(classed(30, seed=7))]  # fmt: skip
+               for n, row in enumerate(classed(12, seed=7))]  # fmt: skip
     write_lines(tmp_path / "tickets.jsonl", map(json.dumps, tickets))
     monkeypatch.chdir(tmp_path)
     return tmp_path
