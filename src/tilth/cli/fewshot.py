@@ -64,7 +64,7 @@ def fewshot(
         int,
         typer.Option(help="Of 1,000 sentences for each row, so many are labelled the paper's way."),
     ] = QUICK["labelled"],
-    max_length: Annotated[int, typer.Option(help="Tokens read of a text.")] = QUICK["max_length"],
+    max_length: options.MaxLength = None,
     text: Annotated[str | None, typer.Option(help="The column of texts or tokens.")] = None,
     label: options.Label = None,
     seed: options.Seed = 0,
@@ -107,23 +107,20 @@ def fewshot(
 
 
 def _show(found: Outcome, draws: int) -> None:
-    rows = []
-    for name, score in found.scores.items():
+    def line(name: str) -> tuple[str, ...]:
+        score, gain = found.scores[name], found.gains.get(name)
         deviation = "" if score.deviation is None else f"{score.deviation:.1f}"
-        gain = found.gains.get(name)
-        rows.append((
-            name, f"{found.rows[name]:.0f}", f"{score.mean:.1f}", deviation,
-            *("" if one is None else f"{one.mean:+.1f} {_interval(one.low, one.high)}".rstrip()
-              for one in [gain]),
-        ))  # fmt: skip
+        gained = "" if gain is None else f"{gain.mean:+.1f}{_interval(gain.low, gain.high)}"
+        return name, f"{found.rows[name]:.0f}", f"{score.mean:.1f}", deviation, gained
+
     print_table(
-        f"{found.measure} on the test set x 100, {draws} draws",
+        f"{found.measure} on the test set x 100, {draws} draw{'s' if draws > 1 else ''}",
         ("", "rows", "mean", "deviation", "gain, draw by draw (95%)"),
-        rows,
+        [line(name) for name in found.scores],
     )
     if draws == 1:
         say("one draw: no interval is known")
 
 
 def _interval(low: float | None, high: float | None) -> str:
-    return "" if low is None else f"[{low:+.1f}, {high:+.1f}]"
+    return "" if low is None else f" [{low:+.1f}, {high:+.1f}]"

@@ -1,0 +1,118 @@
+"""`tilth fewshot` as a user meets it: what is printed, refused, and gone on with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.selftrain.labelled import classed, tagged
+from tests.system.commands import error_of, tilth
+from tests.tiny import salads, save_encoder, tiny_bank, tiny_static, write_lines
+from tilth.selftrain import fewshot
+from tilth.selftrain.fewshot_settings import FINE_TUNED, OURS, PAPERS
+
+SMALL: list[object] = [
+    "--draws", 2, "--per-class", 3, "--sentences", 6, "--seeds", 1, "--best", 1, "--epochs", 2,
+    "--student-epochs", 1, "--labelled", 5, "--validation-rows", 12, "--device", "cpu",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a bank, a base and two tasks."""
+    folder = tmp_path_factory.mktemp("few")
+    tiny_static().save(str(folder / "static"))
+    tiny_bank(folder, salads(300), encoder=str(folder / "static"))
+    save_encoder(folder / "base")
+    for name, make in (("", classed), ("tags-", tagged)):
+        for seed, (part, count) in enumerate((("train", 120), ("dev", 30), ("test", 30))):
+            rows = make(count, seed=seed)
+            write_lines(folder / f"{name}{part}.jsonl", list(map(json.dumps, rows)))
+    return folder
+
+
+def asked(folder: Path, out: Path, *more: object, task: str = "") -> list[object]:
+    return [
+        "fewshot", folder / f"{task}train.jsonl", "--test", folder / f"{task}test.jsonl",
+        "--validation", folder / f"{task}dev.jsonl", "--bank", folder / "bank", "--base",
+        folder / "base", "--out", out, *SMALL, *more,
+    ]  # fmt: skip
+
+
+def test_all_ways_are_measured_and_a_stopped_run_goes_on(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = json.loads(tilth(*asked(folder, tmp_path / "whole"), "--json").stdout)
+    assert list(whole["scores"]) == [FINE_TUNED, PAPERS, OURS]
+    assert list(whole["gains"]) == [PAPERS, OURS]
+    for score in whole["scores"].values():
+        assert len(score["draws"]) == 2
+        assert score["low"] <= score["mean"] <= score["high"]
+    assert whole["rows"][FINE_TUNED] == 9
+    do, done = fewshot._Study.do, 0
+
+    def stop(self: Any, job: fewshot.Job) -> Any:
+        nonlocal done
+        done += 1
+        if done == 4:
+            raise KeyboardInterrupt
+        return do(self, job)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fewshot._Study, "do", stop)
+        tilth(*asked(folder, tmp_path / "cut"), "-q", code=130)
+    again = tilth(*asked(folder, tmp_path / "cut"))
+    trainings = [
+        json.loads((tmp_path / name / "results.json").read_text())["trainings"]
+        for name in ("whole", "cut")
+    ]
+    assert [
+        [{**row, "seconds": 0} for row in rows] for rows in trainings[:1]
+    ] == [[{**row, "seconds": 0} for row in rows] for rows in trainings[1:]]  # fmt: skip
+    for words in (FINE_TUNED, PAPERS, OURS, "accuracy on the test set x 100, 2 draws", "[", "95%"):
+        assert words in again.stdout
+    monkeypatch.setattr(fewshot, "fit", None)  # nothing is left to train
+    assert tilth(*asked(folder, tmp_path / "cut")).stdout == again.stdout
+
+
+def test_tags_and_given_rows(folder: Path, tmp_path: Path) -> None:
+    found = json.loads(
+        tilth(*asked(folder, tmp_path / "tags", "--draws", 1, "--json", task="tags-")).stdout
+    )
+    assert found["measure"] == "span F1"
+    assert found["rows"][FINE_TUNED] == 6
+    assert found["scores"][FINE_TUNED]["low"] is None
+    done = tilth(*asked(folder, tmp_path / "all", "--all-rows", "--epochs", 1))
+    assert "one draw: no interval is known" in done.stderr
+    settings = json.loads((tmp_path / "all" / "run.json").read_text())["settings"]
+    assert (settings["draws"], settings["per_class"]) == (1, None)
+    rows = json.loads((tmp_path / "all" / "results.json").read_text())["rows"]
+    assert rows[FINE_TUNED] > 100
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--text", "said"], "no column 'said'"),
+        (["--test", "TRAIN"], "every text of the test set is in the training set"),
+        (["--seeds", 0], "--seeds is 0: give a whole number from 1"),
+        (["--best", 0], "--best is 0"),
+        (["--student-epochs", 0], "--student-epochs is 0"),
+        (["--bank", "TRAIN"], "holds no bank.json"),
+        (["--base", "./no-such"], "no-such"),
+        (["--out", "TRAIN"], "choose a"),
+    ],
+)
+def test_wrong_arguments(folder: Path, tmp_path: Path, more: list[object], said: str) -> None:
+    words = [folder / "train.jsonl" if word == "TRAIN" else word for word in more]
+    assert said in error_of(*asked(folder, tmp_path / "out", *words))
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_settings_in_the_same_folder_are_refused(folder: Path, tmp_path: Path) -> None:
+    tilth(*asked(folder, tmp_path / "out", "--draws", 1), "-q")
+    assert "draws" in error_of(*asked(folder, tmp_path / "out", "--draws", 2), "-q")
+    assert "overwrite" in error_of(*asked(folder, tmp_path / "out", "--seed", 4, "--draws", 1))
