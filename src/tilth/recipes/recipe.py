@@ -77,7 +77,7 @@ class Scale:
         translators: to German and back.
         scorer: measures meaning.
         sentences: drawn from raw text, or learned for each task; 0: in proportion to its rows.
-        candidates: retrieved and labelled for each task; 0: half as many again as are learned.
+        candidates: retrieved and labelled for each task; at least half as many again as learned.
         select: which of these are learned, see `tilth.selftrain.select.select`.
         beams: of the search for rewrites.
         teacher: the base that is fine-tuned to label sentences.

@@ -197,7 +197,7 @@ def retrieved(steps: Steps, task: Task, bank: Bank, *, query: str = "", share: i
     """
     scale = steps.scale
     of_tags = scale.tag_query if task.train.kind == "tags" else ""
-    count = scale.candidates or round(kept_count(scale, task) * SPARE)
+    count = max(scale.candidates, round(kept_count(scale, task) * SPARE))
     found = retrieve(
         bank, task.examples, kind=query or of_tags or scale.query, count=count * share,
         without=task.without,

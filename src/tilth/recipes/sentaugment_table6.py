@@ -43,7 +43,7 @@ def run(steps: Steps) -> Result:
 
 
 def _way(name: str, encoder: str) -> Way:
-    step = encoder.partition(":")[0]
+    step = Path(encoder.partition(":")[0]).name
     return Way(name, f"by-{step}", bank=partial(_bank, encoder=encoder, step=step))
 
 
