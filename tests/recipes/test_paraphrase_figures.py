@@ -3,7 +3,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +17,6 @@ from tilth.errors import InputError
 from tilth.models.scorer import Scorer
 from tilth.paraphrase import trips
 from tilth.paraphrase.answers import Rewrite
-from tilth.paraphrase.decoding import Search
 from tilth.paraphrase.roundtrip import Candidate
 from tilth.paraphrase.tags import Cell
 from tilth.recipes import catalog, paraphrase_fig3, rewriting
@@ -36,23 +35,12 @@ SCALE = Scale(
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class FakeRewriter:
-    """Takes the place of an encoder-decoder."""
-
-    name: str
-    prefix: str = ""
-    precision: str = "float32"
-    fingerprint: str = "model"
-
-
 class Fakes:
     """Stands in for the models; counts what they are asked."""
 
     def __init__(self) -> None:
         self.greedy: list[bool] = []
         self.rewrites: list[tuple[Cell, int, int, int]] = []
-        self.prefixes: list[str] = []
 
     def translators(self, forward: str, backward: str, **given: Any) -> tuple[Any, Any]:
         assert given["device"] == "cpu"
@@ -83,10 +71,9 @@ class Fakes:
 
     def paraphraser(self, name: str, *, scorer: str, device: str) -> Any:
         assert (name, scorer) == ("tiny", "tiny")
+        model = SimpleNamespace(name=name, precision="float32", fingerprint="model")
         return SimpleNamespace(
-            seq2seq=FakeRewriter(name),
-            scorer=self.scorer(scorer, device=device),
-            rewrites=self.rewritten,
+            seq2seq=model, scorer=self.scorer(scorer, device=device), rewrites=self.rewritten
         )
 
     def rewritten(
@@ -110,19 +97,6 @@ class Fakes:
             for text in texts
         ]  # fmt: skip
 
-    def best_beams(
-        self, model: FakeRewriter, texts: Sequence[str], search: Search
-    ) -> list[list[str]]:
-        """Return a copy, a rewrite without any of its words, or nothing, in turn."""
-        assert search == Search(beams=3, shortest=0.75, longest=1.5)
-        self.prefixes.append(model.prefix)
-        others = (
-            ([text] for text in texts),
-            ([" ".join("abcd")] for _ in texts),
-            ([] for _ in texts),
-        )
-        return [both[number % 3] for number, both in enumerate(zip(*others, strict=True))]
-
 
 @pytest.fixture
 def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
@@ -131,7 +105,6 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     monkeypatch.setattr(trips, "load_scorer", found.scorer)
     monkeypatch.setattr(trips, "round_trip", found.round_trip)
     monkeypatch.setattr(paraphrase_fig3, "load_paraphraser", found.paraphraser)
-    monkeypatch.setattr(paraphrase_fig3, "decode", found.best_beams)
     for name in (FIG1, FIG3):
         recipe = replace(RECIPES[name], scales={"starter": SCALE})
         monkeypatch.setitem(catalog.RECIPES, name, recipe)
@@ -232,19 +205,12 @@ def test_figure_3_has_a_step_for_each_tag_pair(data: Path, tmp_path: Path, fakes
     assert found["greedy round trip"] == {
         "meaning": 92.0, "wording": 100.0, "same as source, %": 100.0
     }  # fmt: skip
-    # The best beam counts as it is: a copy, and what has lost its meaning, too.
-    alone = found["meaning 95, wording 40, tags alone"]
-    assert set(fakes.prefixes) == {f"{Cell(m, 0 if w == 5 else w).tags} " for m, w in PAIRS}
-    assert alone["same as source, %"] == pytest.approx(50, abs=2)
-    assert alone["wording"] == pytest.approx(50, abs=2)
-    assert alone["inside the cell, %"] == 0
     page = (folder / "report.html").read_text()
     assert page.count('role="img"') == 19
     assert page.count('class="frame"') == 18
     fakes.rewrites.clear()
-    fakes.prefixes.clear()
     assert run(FIG3, data, tmp_path / "out")[0] == table
-    assert (fakes.rewrites, fakes.prefixes) == ([], [])
+    assert fakes.rewrites == []
 
 
 def test_both_figures_share_sentences_and_greedy_round_trips(

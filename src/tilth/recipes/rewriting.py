@@ -151,9 +151,8 @@ def _drawn(texts: Iterable[str], size: int) -> list[str]:
 
 def _names_and_sizes(folder: Path) -> str:
     files = sorted(item for item in folder.rglob("*") if item.is_file())
-    return hash_of("\n".join(f"{item.relative_to(folder)} {item.stat().st_size}" for item in files))
+    return _hash("\n".join(f"{item.relative_to(folder)} {item.stat().st_size}" for item in files))
 
 
-def hash_of(text: str) -> str:
-    """Return a short hash of a text."""
+def _hash(text: str) -> str:
     return blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
