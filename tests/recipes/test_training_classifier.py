@@ -13,10 +13,11 @@ from datasets import Dataset, Features, List, Value
 from tests.report.augmented_run import ROWS, write_run
 from tests.tiny import save_encoder
 from tilth.errors import InputError, TilthError
-from tilth.recipes import training_classifier
+from tilth.recipes import baselines, training_classifier
 from tilth.recipes.augmented import open_augmented
-from tilth.recipes.training_classifier import BASELINE, _hints, train_and_test
+from tilth.recipes.training_classifier import BASELINE, _warnings, train_and_test
 from tilth.report.augmented import gather_augmented
+from tilth.report.tested import ALONE, ENCODER, FREQUENT, MAJORITY, TEACHER, TFIDF, WORDS
 from tilth.runs.folder import RunMismatch
 from tilth.selftrain.student import train_classifier, train_tagger
 
@@ -37,8 +38,8 @@ class Made:
         return str(self.folder / f"{kind}.jsonl")
 
     def run(self, folder: Path, kind: str = "class", **options: Any) -> Path:
-        """Write a run whose teacher is finished."""
-        asked = {"teacher": self.base, "test": self.test(kind), "rows": 60, **options}
+        """Write a run whose teacher is finished, from a larger base."""
+        asked = {"teacher": "larger", "test": self.test(kind), "rows": 60, **options}
         write_run(folder, kind, **asked)
         shutil.copytree(self.folder / f"{kind}-teacher", folder / "teacher")
         return folder
@@ -62,6 +63,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return Made(folder)
 
 
+@pytest.fixture(autouse=True)
+def _tiny_embeddings(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(baselines, "STARTER", made.base)
+
+
 def train(made: Made, run: Path, *, kind: str = "class", **options: Any) -> Any:
     return train_and_test(
         str(run), **{"base": made.base, "tags": kind == "tags", "bootstrap": 50, "quiet": True,
@@ -77,8 +83,9 @@ def test_student_baseline_and_teacher_are_measured(made: Made, tmp_path: Path, k
     results = json.loads((run / "classifier" / "results.json").read_text())
     assert results == trained.results
     tested = results["tested"]
+    simple = [WORDS, FREQUENT] if kind == "tags" else [ENCODER, TFIDF, MAJORITY]
     assert [one["name"] for one in tested["systems"]] == [
-        "labelled and retrieved", "labelled rows alone", "teacher",
+        "labelled and retrieved", ALONE, TEACHER, *simple,
     ]  # fmt: skip
     assert (tested["on"], tested["n"]) == ("test", 45)
     rows = results["rows"]
@@ -86,14 +93,30 @@ def test_student_baseline_and_teacher_are_measured(made: Made, tmp_path: Path, k
         60, 18, 18,
     )  # fmt: skip
     head, lines = trained.table
-    assert [line[0] for line in lines][-1] == "gain"
+    assert [line[0] for line in lines[: len(tested["systems"])]] == [
+        one["name"] for one in tested["systems"]
+    ]
     assert len(head) == len(lines[0])
     main = {"class": "accuracy", "multi": "macro_f1", "tags": "f1"}[kind]
     values = [one["scores"][main]["value"] for one in tested["systems"]]
-    gain = tested["differences"]["labelled rows alone"][main]["value"]
-    assert gain == pytest.approx(values[0] - values[1])
+    compared = [ALONE, TEACHER, max(zip(values[3:], simple[::-1], strict=False))[1]]
+    gains = [tested["differences"][name][main]["value"] for name in compared[:2]]
+    assert gains == pytest.approx([values[0] - values[1], values[0] - values[2]])
+    for line, name, gain in zip(lines[len(values) :], compared, gains, strict=False):
+        assert line[0] == f"{'loss to' if gain < 0 else 'gain over'} {name}"
     for page in (run / "classifier" / "report.html", run / "report.html"):
-        assert f"{gain:+.1f}" in page.read_text()
+        for gain in gains:
+            assert f"{gain:+.1f}" in page.read_text()
+
+
+def test_a_student_of_the_teachers_base_is_compared_with_the_teacher(
+    made: Made, tmp_path: Path
+) -> None:
+    run = made.run(tmp_path / "run", teacher=made.base)
+    trained = train(made, run)
+    names = [one["name"] for one in trained.results["tested"]["systems"]]
+    assert (ALONE in names, names[1]) == (False, TEACHER)
+    assert not (run / "classifier" / BASELINE).exists()
 
 
 def test_scores_are_those_of_evaluation(made: Made, tmp_path: Path) -> None:
@@ -103,7 +126,7 @@ def test_scores_are_those_of_evaluation(made: Made, tmp_path: Path) -> None:
     run = made.run(tmp_path / "run")
     trained = train(made, run)
     for system, folder in zip(
-        trained.results["tested"]["systems"],
+        trained.results["tested"]["systems"][:3],
         (run / "classifier", run / "classifier" / BASELINE, run / "teacher"),
         strict=True,
     ):
@@ -139,10 +162,9 @@ def test_without_baseline_there_is_no_gain(made: Made, tmp_path: Path) -> None:
     run = made.run(tmp_path / "run")
     trained = train(made, run, baseline=False)
     assert not (run / "classifier" / BASELINE).exists()
-    assert [line[0] for line in trained.table[1]] == [
-        "labelled and retrieved", "teacher",
-    ]  # fmt: skip
-    assert "gain in" not in (run / "classifier" / "report.html").read_text()
+    names = [line[0] for line in trained.table[1]]
+    assert names[:2] == ["labelled and retrieved", TEACHER]
+    assert names[2:] in (["gain over teacher"], ["loss to teacher"])
 
 
 def test_without_test_the_validation_rows_are_measured_and_said_to_flatter(
@@ -150,7 +172,7 @@ def test_without_test_the_validation_rows_are_measured_and_said_to_flatter(
 ) -> None:
     trained = train(made, made.run(tmp_path / "run", test=None))
     assert (trained.results["tested"]["on"], trained.results["tested"]["n"]) == ("validation", 18)
-    assert "flatter" in trained.notes[0]
+    assert "flatter" in trained.notes[-1]
     other = made.test("class")
     again = train(made, tmp_path / "run", test=other)
     assert again.results["tested"]["data"] == other
@@ -173,9 +195,9 @@ def test_labelled_rows_in_the_test_set_are_said(made: Made, tmp_path: Path) -> N
     rows = [*ROWS["class"](18, seed=2)[:4], *ROWS["class"](6, seed=77)]
     test = write_lines(tmp_path / "test.jsonl", rows)
     trained = train(made, made.run(tmp_path / "run"), test=str(test), baseline=False)
-    assert trained.notes == [
+    assert trained.notes[-1] == (
         "4 of the 10 test rows stand among the labelled rows too: the figures flatter"
-    ]
+    )
 
 
 def test_labelled_rows_are_added_when_asked(made: Made, tmp_path: Path) -> None:
@@ -217,7 +239,7 @@ def test_labelled_rows_are_a_quarter_and_know_what_the_teacher_says(
     assert set(both) == {70, 90}  # retrieved ones have 0.9
     assert (both == 70).sum() == 2 * 18
     assert trained.results["rows"]["times"] == 2
-    assert "18 labelled rows, 2 times each," in (trained.out / "report.html").read_text()
+    assert "18 labelled rows, 2 times each." in (trained.out / "report.html").read_text()
     assert alone.tolist() == [100] * 18  # the baseline knows no teacher
     assert (set(hard), len(hard)) == ({100}, 108 + 2 * 18)
     assert (once == 70).sum() == 18
@@ -287,12 +309,76 @@ def test_file_trains_and_is_measured(made: Made, tmp_path: Path, test: bool) -> 
     assert (out / "model" / "config.json").is_file()
     page = (out / "report.html").read_text()
     assert "Classifier trained on" in page
+    assert [line[0] for line in trained.table[1][:4]] == ["trained", ENCODER, TFIDF, MAJORITY]
+    assert trained.results["validation"] == {"rows": 6, "generated": 0}
+    tested = trained.results["tested"]
     if test:
-        assert [line[0] for line in trained.table[1]] == ["trained"]
-        assert (trained.results["tested"]["n"], trained.notes) == (45, [])
+        assert (tested["on"], tested["n"], trained.results["notes"]) == ("test", 45, [])
     else:
-        assert trained.table == ([], [])
-        assert "Measured on validation rows alone" in page
+        assert (tested["on"], tested["n"]) == ("validation", 6)
+        assert "flatter" in trained.results["notes"][0]
+        assert tested["systems"][0]["scores"]["accuracy"]["value"] == pytest.approx(
+            trained.results["best"]["score"]
+        )
+
+
+@pytest.mark.parametrize("kind", ["multi", "tags"])
+def test_other_kinds_are_measured_on_their_validation_rows(
+    made: Made, tmp_path: Path, kind: str
+) -> None:
+    file = write_lines(tmp_path / "train.jsonl", ROWS[kind](60, seed=2))
+    results = train(made, file, kind=kind, out=tmp_path / "out").results
+    main = {"multi": "macro_f1", "tags": "f1"}[kind]
+    scores = results["tested"]["systems"][0]["scores"][main]
+    assert scores["value"] == pytest.approx(results["best"]["score"])
+
+
+def test_validation_and_test_rows_that_a_model_wrote_are_named(made: Made, tmp_path: Path) -> None:
+    def written(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{**row, "source_id": str(n), "model": "lm"} for n, row in enumerate(rows)]
+
+    file = write_lines(tmp_path / "train.jsonl", written(ROWS["class"](60, seed=2)))
+    trained = train(made, file, out=tmp_path / "out")
+    assert trained.results["validation"] == {"rows": 6, "generated": 6}
+    assert trained.results["tested"]["generated"] == 6
+    assert any("(generated rows) does not measure real data" in note for note in trained.notes)
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "validation (generated rows) accuracy" in page
+    test = write_lines(tmp_path / "test.jsonl", written(ROWS["class"](9, seed=4))[:3]
+                       + ROWS["class"](6, seed=5))  # fmt: skip
+    found = train(made, file, out=tmp_path / "tested", test=str(test)).results
+    assert (found["tested"]["n"], found["tested"]["generated"]) == (9, 3)
+
+
+@pytest.mark.parametrize("tags", [False, True])
+def test_no_group_straddles_the_validation_split(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tags: bool
+) -> None:
+    from tilth.selftrain import student
+
+    seen: list[Any] = []
+
+    def watch(rows: Any, chosen: Any, *_: Any, **__: Any) -> None:
+        seen.extend((rows, chosen))
+        raise TilthError("seen")
+
+    monkeypatch.setattr(student, "train_teacher", watch)
+    kind = "tags" if tags else "class"
+    rows = [
+        {**row, **({"tokens": [*row["tokens"], "again"], "tags": [*row["tags"], "O"]} if tags
+                   else {"text": f"{row['text']} again"}), "source_row": place, "rewrite": 1}
+        for place, row in enumerate(ROWS[kind](90, seed=2))
+    ]  # fmt: skip
+    originals = [
+        {**row, "source_row": place, "rewrite": 0}
+        for place, row in enumerate(ROWS[kind](90, seed=2))
+    ]
+    file = write_lines(tmp_path / "train.jsonl", originals + rows)
+    with pytest.raises(TilthError, match="seen"):
+        train(made, file, kind=kind, out=tmp_path / "out")
+    learnt, chosen = ({text.removesuffix(" again") for (text,) in one.texts} for one in seen)
+    assert len(chosen) > 3
+    assert not learnt & chosen
 
 
 def test_rows_of_a_file_in_its_test_set_are_said(made: Made, tmp_path: Path) -> None:
@@ -300,7 +386,9 @@ def test_rows_of_a_file_in_its_test_set_are_said(made: Made, tmp_path: Path) -> 
     file = write_lines(tmp_path / "train.jsonl", rows)
     test = write_lines(tmp_path / "test.jsonl", [*rows[:2], *ROWS["class"](9, seed=8)])
     trained = train(made, file, out=tmp_path / "out", test=str(test))
-    assert trained.notes[0].startswith("2 of the 11 test rows stand among the training rows too")
+    assert trained.results["notes"][0].startswith(
+        "2 of the 11 test rows stand among the training rows too"
+    )
 
 
 def test_run_begun_anew_has_no_old_gain(made: Made, tmp_path: Path) -> None:
@@ -373,17 +461,35 @@ def test_a_test_set_that_lies_elsewhere_now_is_asked_for(made: Made, tmp_path: P
         train(made, run)
 
 
-@pytest.mark.parametrize(("gain", "with_labelled"), [(-2.0, False), (0.0, True), (1.0, False)])
-def test_what_did_not_help_has_a_hint(gain: float, with_labelled: bool) -> None:
-    scores = {"accuracy": {"value": 50.0}}
-    tested = {
-        "systems": [{"scores": scores}],
-        "differences": {"labelled rows alone": {"accuracy": {"value": gain}}},
-    }
-    hints = _hints(tested, with_labelled=with_labelled)
-    assert bool(hints) == (gain <= 0)
-    assert all(("--retrieved-only" in hint) != with_labelled for hint in hints)
-    assert _hints(None, with_labelled=False) == []
+@pytest.mark.parametrize(
+    ("name", "base", "said"),
+    [
+        (TEACHER, "starter-small", "take the teacher, RUN/teacher"),
+        (ENCODER, "starter-small", "train with --base starter-encoder"),
+        (TFIDF, "starter-encoder", "more labelled rows"),
+        (ALONE, "starter-small", "take the labelled rows alone"),
+    ],
+)
+def test_what_is_better_at_hand_is_named_with_a_remedy(name: str, base: str, said: str) -> None:
+    def tested(value: float) -> dict[str, Any]:
+        figure = {"value": 50.0 - value, "low": -9.0, "high": 4.0, "p": 0.3}
+        return {
+            "source": "RUN", "base": base,
+            "tested": {
+                "systems": [
+                    {"name": "trained", "scores": {"accuracy": {"value": 50.0}}},
+                    {"name": name, "scores": {"accuracy": {"value": value}}},
+                    {"name": MAJORITY, "scores": {"accuracy": {"value": 20.0}}},
+                ],
+                "differences": {one: {"accuracy": figure} for one in (name, MAJORITY)},
+            },
+        }  # fmt: skip
+
+    (line,) = _warnings(tested(53.5))
+    assert line.startswith(f"Warning: {name} has accuracy 53.5, this model 50.0 (difference 95%: ")
+    assert said in line
+    assert _warnings(tested(50.0)) == _warnings(tested(42.0)) == []
+    assert _warnings({**tested(60.0), "tested": None}) == []
 
 
 def test_wrong_places_are_refused(made: Made, tmp_path: Path) -> None:

@@ -84,8 +84,13 @@ Label = Annotated[
     typer.Option("--label", help="The column of labels, or of tags; default: a usual name."),
 ]
 EncoderBase = Annotated[
-    str, typer.Option("--base", "-b", help="starter-mlm, an encoder's folder, or a hub id.")
-]
+    str,
+    typer.Option(
+        "--base", "-b",
+        help="starter-encoder, starter-static (very fast, no transformer), starter-mlm (not "
+        "trained for similarity), an encoder's folder, or a hub id.",
+    ),
+]  # fmt: skip
 Epochs = Annotated[
     float | None,
     typer.Option(

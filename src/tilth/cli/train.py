@@ -25,7 +25,7 @@ def encoder(
         ),
     ],
     out: options.Out,
-    base: options.EncoderBase = "starter-mlm",
+    base: options.EncoderBase = "starter-encoder",
     epochs: options.PairEpochs = _DEFAULT.epochs,
     batch: Annotated[int, typer.Option(help="Pairs in a step.")] = _DEFAULT.batch,
     learning_rate: options.EncoderRate = _DEFAULT.learning_rate,
@@ -77,9 +77,10 @@ def encoder(
         return
     if result.table is not None:
         print_table(result.table.title, ("", *result.table.columns), result.table.lines())
-    for line in result.notes:
+    for line in (*result.warnings, *result.notes):
         say(line)
-    say(f"encoder: {out / 'model'} (step {result.best}, validation {result.validation:.1f})")
+    kept = f"step {result.best}, {result.validation_words} {result.validation:.1f}"
+    say(f"encoder: {out / 'model'} ({kept})")
     say(f"report: {out / 'report.html'}")
 
 

@@ -22,7 +22,7 @@ def triplet(
         ),
     ],
     out: options.Out,
-    base: options.EncoderBase = "starter-mlm",
+    base: options.EncoderBase = "starter-encoder",
     pivot: Annotated[
         str | None,
         typer.Option(

@@ -10,7 +10,7 @@ from tilth.cli.screen import print_table, say
 
 def print_trained(results: Mapping[str, Any]) -> None:
     """Print a training's results.json for a reader."""
-    from tilth.report.tested import gain_lines, tested_on
+    from tilth.report.tested import gain_lines, tested_on, validation_words
 
     head, lines = gain_lines(results)
     if lines:  # an interval stands under its figure: narrow screens hold all
@@ -22,9 +22,9 @@ def print_trained(results: Mapping[str, Any]) -> None:
                 for line in lines
             ],
         )
-    for line in results.get("notes", []):
+    for line in (*results.get("warnings", []), *results.get("notes", [])):
         say(line)
     best = results["best"]
     score = "no validation rows" if best["score"] is None else f"{best['score']:.1f}"
     seed = f"seed {best['seed']}, " if len(results["seeds"]) > 1 else ""
-    say(f"kept: {seed}step {best['step']}, validation {results['measure']} {score}")
+    say(f"kept: {seed}step {best['step']}, {validation_words(results)} {score}")

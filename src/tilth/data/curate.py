@@ -15,7 +15,7 @@ from tilth.data.drops import REASONS, count_drops, drop_reasons
 from tilth.data.keys import keyed
 from tilth.data.labelled import DROP_REASON, LABEL, Labelled, read_labelled
 from tilth.data.sampled import draw_pairs, sampled_table
-from tilth.data.split import validation_rows
+from tilth.data.split import group_rows, origins_of, validation_rows
 from tilth.errors import InputError
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ def curate(
     duplicates where asked, more than `per_label` second texts for one (first text, label). Then
     labels are smoothed, sampled pairs added, and rows split by label. Texts that differ in
     surrounding white space alone count as equal. Rows keep their order; what is random follows
-    from seed and content. A first text may stand in both splits, as in the paper.
+    from seed and content. Rows of one first text, `source_id` or `source_row` are in one split;
+    the paper splits row by row.
 
     Args:
         dataset: with columns text_a, text_b, label, or text, label; other columns are kept.
@@ -228,7 +229,10 @@ def _split(
     if rows.is_pair:
         codes = [np.append(column, sampled) for column, sampled in zip(codes, pairs, strict=True)]
     keys = keyed(seed, "validation", *(rows.hashes[column] for column in codes), hashes)
-    return validation_rows(labels, keys, share, numeric=numbers is not None)
+    origins = np.zeros(len(codes[0]), np.uint64)  # of sampled pairs the first text says enough
+    origins[: kept.sum()] = origins_of(rows.table)[kept]
+    groups = group_rows(rows.hashes[codes[0]], origins)
+    return validation_rows(labels, keys, share, numeric=numbers is not None, groups=groups)
 
 
 def _sampled_rows(

@@ -1,31 +1,42 @@
-"""Which rows go to the validation set: a share of each label, chosen by what the rows hold."""
+"""Which rows go to the validation set: whole groups, a share of each label, chosen by content."""
 
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tilth.data.keys import group_ids, places_in_group
+from tilth.data.keys import group_ids, keyed, places_in_group, text_hashes
 
 # With more distinct numbers than this, labels are grades: neighbouring ones form ten strata.
 GRADES = 50
 _GRADE_STRATA = 10
+# Columns that name what a row was made from: generated and rewritten sets have them.
+_SOURCE_ID, _SOURCE_ROW, _SOURCE, _MODEL = "source_id", "source_row", "source", "model"
 
 
 def validation_rows(
-    labels: NDArray[np.int64], keys: NDArray[np.uint64], share: float, *, numeric: bool
+    labels: NDArray[np.int64],
+    keys: NDArray[np.uint64],
+    share: float,
+    *,
+    numeric: bool,
+    groups: NDArray[np.int64] | None = None,
 ) -> NDArray[np.bool_]:
     """Choose the validation rows.
 
     Of each label, the rows with the smallest keys go to validation; a row more or less moves at
     most one other of its label. A label too rare for one row in validation stays in train, and
-    no label goes to validation with all its rows.
+    no label goes to validation with all its rows. A group goes to one part as a whole, if more
+    of its rows are wanted in validation than not, so that parts of labels may be off their share.
 
     Args:
         labels: codes of the labels; where numeric, in the order of the numbers. # (rows,)
         keys: pseudo-random numbers that follow from the content of the rows. # (rows,)
         share: of the validation rows, 0 to below 1.
         numeric: whether neighbouring codes are alike.
+        groups: of `group_rows`; None: each row is a group. # (rows,)
 
     Returns:
         Whether each row goes to validation. # (rows,)
@@ -36,7 +47,97 @@ def validation_rows(
         strata = ranks * _GRADE_STRATA // len(labels)
     rows = np.bincount(strata)  # (strata,)
     wanted = np.minimum(np.floor(rows * share + 0.5).astype(np.int64), np.maximum(rows - 1, 0))
+    if groups is not None and len(groups) and groups.max() + 1 < len(groups):
+        return _whole_groups(strata, keys, groups, rows, wanted)
     order = np.argsort(keys, kind="stable")
     chosen = np.zeros(len(labels), np.bool_)
     chosen[order] = places_in_group(strata[order]) < wanted[strata[order]]
     return chosen
+
+
+def _whole_groups(
+    strata: NDArray[np.int64],
+    keys: NDArray[np.uint64],
+    groups: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    wanted: NDArray[np.int64],
+) -> NDArray[np.bool_]:
+    """Go through the groups in the order of their keys; take those with more wanted rows."""
+    least = np.full(groups.max() + 1, np.iinfo(np.uint64).max, np.uint64)
+    np.minimum.at(least, groups, keys)
+    by_group = np.argsort(groups, kind="stable")
+    members = np.split(strata[by_group], np.flatnonzero(np.diff(groups[by_group])) + 1)
+    left, remaining = wanted.copy(), rows.copy()
+    chosen = np.zeros(len(members), np.bool_)
+    # Hashed again: a large group has a smaller least key.
+    for group in np.argsort(keyed(0, "group", least), kind="stable").tolist():
+        if not left.any():
+            break
+        places, counts = np.unique(members[group], return_counts=True)
+        needed = np.minimum(counts, left[places])
+        if needed.any() and 2 * needed.sum() >= counts.sum() and (remaining[places] > counts).all():
+            chosen[group] = True
+            left[places] -= needed
+            remaining[places] -= counts
+    return chosen[groups]  # (rows,)
+
+
+def group_rows(*columns: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Number the groups of rows: rows equal in a column share one, and so over other rows.
+
+    Args:
+        columns: hashes of texts or of what rows were made from; 0 is equal to none. # each (rows,)
+
+    Returns:
+        Numbers from 0. # (rows,)
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    count = len(columns[0])
+    rows, nodes, width = [], [], count
+    for column in columns:
+        (known,) = np.nonzero(column)
+        _, codes = np.unique(column[known], return_inverse=True)
+        rows.append(known)
+        nodes.append(codes + width)
+        width += int(codes.max(initial=-1)) + 1
+    ends = (np.concatenate(rows), np.concatenate(nodes))
+    edges = coo_array((np.ones(len(ends[0]), np.bool_), ends), shape=(width, width))
+    _, found = connected_components(edges, directed=False)
+    return np.unique(found[:count], return_inverse=True)[1].astype(np.int64)
+
+
+def origins_of(table: pa.Table) -> NDArray[np.uint64]:
+    """Return a hash of what each row was made from, 0 where the set does not say.
+
+    That is its `source_id`, or else its `source_row` with its `source`. # (rows,)
+    """
+    names = table.column_names
+    if _SOURCE_ID in names:
+        return _hashes(table[_SOURCE_ID])
+    if _SOURCE_ROW not in names:
+        return np.zeros(len(table), np.uint64)
+    found = _hashes(table[_SOURCE_ROW])
+    if _SOURCE in names:
+        found = np.where(found == 0, found, keyed(0, _SOURCE, found, _hashes(table[_SOURCE])))
+    return found
+
+
+def written_by_model(table: pa.Table) -> NDArray[np.bool_]:
+    """Return which rows a model wrote: those of `generate` and the rewrites of `paraphrase`."""
+    if not {_SOURCE_ID, _MODEL} <= set(table.column_names):
+        return np.zeros(len(table), np.bool_)
+    found: NDArray[np.bool_] = pc.is_valid(table[_MODEL]).to_numpy()
+    return found  # (rows,)
+
+
+def _hashes(column: pa.ChunkedArray) -> NDArray[np.uint64]:
+    """Return a hash of each value, 0 of a missing one or one that is no text or number."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if pa.types.is_nested(kind):
+        return np.zeros(len(column), np.uint64)
+    texts = column.cast(kind).cast(pa.large_string()).combine_chunks()
+    known = pc.is_valid(texts).to_numpy(zero_copy_only=False)
+    found = text_hashes(pc.fill_null(texts, ""))
+    return np.where(known, found, np.uint64(0))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def train_encoder(
     pairs: str | Path | Dataset | DatasetDict,
-    base: str = "starter-mlm",
+    base: str = "starter-encoder",
     out: str | Path | None = None,
     *,
     device: str = "auto",
@@ -32,7 +32,8 @@ def train_encoder(
 
     Args:
         pairs: what `read_pairs` reads: a data set, its splits, or where they lie.
-        base: `starter-mlm`, a folder or a hub id of an encoder.
+        base: `starter-encoder`, `starter-static`, `starter-mlm`, a folder or a hub id of an
+            encoder.
         out: the run folder; the same call goes on from its last checkpoint. None: nothing is
             kept on disk.
         device: `auto`, `cpu`, `cuda` or `cuda:N`; one GPU.

@@ -21,6 +21,7 @@ from tilth.models.device import choose_device, choose_precision
 from tilth.models.encoder import fingerprint_encoder, load_encoder
 from tilth.models.source import quietly
 from tilth.runs import Progress, Run
+from tilth.runs.asked import RESULTS
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -123,7 +124,7 @@ def train(
             "base": fingerprint_encoder(encoder),
         },
         parts=1,
-        outputs=(MODEL, CHECKPOINTS, SCORES),
+        outputs=(MODEL, CHECKPOINTS, SCORES, RESULTS),
         overwrite=overwrite,
     )
     from tilth.models.training import complete_training

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tilth.data import load_folder, read_rows
 from tilth.data.keys import keyed
 from tilth.data.labelled import Labelled, read_labelled
-from tilth.data.split import validation_rows
+from tilth.data.split import group_rows, origins_of, validation_rows, written_by_model
 from tilth.data.stored import folder_configs
 from tilth.errors import InputError
 from tilth.files import check_input
@@ -30,7 +30,8 @@ _NAMES = {
     TEXT_B: (TEXT_B, "sentence2", "sentence_2", "sentence_B"),
     LABEL: (LABEL, "score", "similarity_score"),
 }
-_SHARE, _TRAIN, _VALIDATION = 0.1, "train", "validation"
+_TRAIN, _VALIDATION = "train", "validation"
+_SHARES = (0.1, 0.25, 0.5)  # of the validation part: the first that is enough
 _FEWEST = 3  # pairs for which a rank correlation says anything
 
 
@@ -41,10 +42,12 @@ class Pairs:
     Attributes:
         train: columns text_a, text_b, label (0 to 1), to train on.
         validation: likewise, to choose the checkpoint with.
+        written: how many of the validation rows a model wrote.
     """
 
     train: Dataset
     validation: Dataset
+    written: int = 0
 
     def all_rows(self) -> Dataset:
         """Return both parts: the second chose the checkpoint, so both shaped the encoder."""
@@ -62,7 +65,8 @@ class Pairs:
 def read_pairs(source: str | Path | Dataset | DatasetDict, *, seed: int = 0) -> Pairs:
     """Read graded pairs and check them.
 
-    A set that comes without a validation part is split 90/10 by label, chosen by content.
+    A set that comes without a validation part is split 90/10 by label, chosen by content; pairs
+    of one first text or origin are in one part. Of a small set up to half goes there.
 
     Args:
         source: a data set, splits named train and validation, or where they lie: a curated set,
@@ -79,7 +83,8 @@ def read_pairs(source: str | Path | Dataset | DatasetDict, *, seed: int = 0) -> 
     try:
         train = _checked(splits[_TRAIN], _TRAIN)
         if len(splits.get(_VALIDATION, ())):
-            return Pairs(_kept(train), _kept(_checked(splits[_VALIDATION], _VALIDATION)))
+            held = _checked(splits[_VALIDATION], _VALIDATION)
+            return Pairs(_kept(train), _kept(held), int(written_by_model(held.table).sum()))
         return _split(train, seed)
     except InputError as error:
         raise InputError(f"{where}{error}") from error
@@ -157,17 +162,24 @@ def _refuse_empty(labelled: Labelled, split: str) -> None:
 
 
 def _split(labelled: Labelled, seed: int) -> Pairs:
-    """Take a tenth of each label as validation part."""
+    """Take a tenth of each label as validation part, of few pairs more."""
     hashes = [labelled.hashes[codes] for codes in labelled.codes]
     keys = keyed(seed, "validation", *hashes, labelled.label_hashes)
-    chosen = validation_rows(labelled.labels, keys, _SHARE, numeric=True)
+    groups = group_rows(hashes[0], origins_of(labelled.table))
     assert labelled.numbers is not None  # as _checked saw to
-    if len(np.unique(labelled.numbers[chosen])) < 2 or chosen.sum() < _FEWEST:
+    for share in _SHARES:
+        chosen = validation_rows(labelled.labels, keys, share, numeric=True, groups=groups)
+        if chosen.sum() >= _FEWEST and len(np.unique(labelled.numbers[chosen])) > 1:
+            break
+    else:
         raise InputError(
-            f"a tenth of {len(labelled)} pairs is too few to choose a checkpoint with: give more "
-            "pairs, or splits named train and validation"
+            f"{len(labelled)} pairs of {groups.max() + 1} first texts are too few to choose a "
+            "checkpoint with: give more pairs, or splits named train and validation"
         )
-    return Pairs(_kept(labelled, ~chosen), _kept(labelled, chosen))
+    if share > _SHARES[0]:
+        log.warning("few pairs: %d of %d choose the checkpoint", chosen.sum(), len(labelled))
+    written = int(written_by_model(labelled.table)[chosen].sum())
+    return Pairs(_kept(labelled, ~chosen), _kept(labelled, chosen), written)
 
 
 def _kept(labelled: Labelled, rows: NDArray[np.bool_] | None = None) -> Dataset:

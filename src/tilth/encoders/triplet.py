@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def train_triplet(
     pairs: str | Path | Dataset | Sequence[str | Path | Dataset] | Pairs,
-    base: str = "starter-mlm",
+    base: str = "starter-encoder",
     out: str | Path | None = None,
     *,
     pivot: str | None = None,
@@ -39,8 +39,8 @@ def train_triplet(
 
     Args:
         pairs: what `read_parallel` reads, or what it returned.
-        base: `starter-mlm`, a folder or a hub id of an encoder; a masked language model, as in the
-            paper, or one that was trained on similarity before.
+        base: `starter-encoder`, `starter-mlm`, a folder or a hub id of an encoder; a masked
+            language model, as in the paper, or one that was trained on similarity before.
         out: the run folder; the same call goes on from its last checkpoint, and
             `load_encoder(out)` loads the result. None: nothing is kept on disk.
         pivot: see `read_parallel`.

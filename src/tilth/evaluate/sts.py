@@ -30,6 +30,8 @@ from tilth.limits import PROTOCOL
 if TYPE_CHECKING:
     from datasets import Dataset
 
+    from tilth.models.scorer import Steps
+
 log = logging.getLogger(__name__)
 
 _FEWEST_PAIRS = 3
@@ -112,11 +114,12 @@ def measure_sets(
     training: Dataset | Sequence[Mapping[str, Any]] | None = None,
     drop_overlap: bool = False,
     batch: int = BATCH,
+    progress: Steps | None = None,
 ) -> list[Measured]:
     """Encode the sets' sentences, each distinct one once, and return each pair's cosine.
 
     Args and errors are those of `evaluate_sts`, but for the sets, from `read_sets`; `protocol`
-    decides only what must be defined.
+    decides only what must be defined. `progress` is told how many pairs are encoded.
     """
     check_options(protocol, drop_overlap, training)
     if isinstance(training, (str, Path)):
@@ -137,7 +140,7 @@ def measure_sets(
         raise InputError(
             "dropping the overlap leaves no set with enough pairs: train on other rows"
         )
-    cosines = pair_cosines(encoder, [sts for sts, _ in kept], batch)
+    cosines = pair_cosines(encoder, [sts for sts, _ in kept], batch, progress)
     measured = [
         Measured(
             sts,

@@ -77,6 +77,15 @@ class Augmented:
         return str(own) if (own / "run.json").is_file() else str(self.settings["teacher"])
 
     @property
+    def teacher_base(self) -> str | None:
+        """What the teacher was trained from on the labelled rows; None: it was finished before."""
+        return (
+            str(self.settings["teacher"])
+            if (self.folder / "teacher" / "run.json").is_file()
+            else None
+        )
+
+    @property
     def test(self) -> str | None:
         """The test set that the run was given.
 

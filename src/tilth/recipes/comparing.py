@@ -13,7 +13,6 @@ from tilth.evaluate import classify, tag
 from tilth.evaluate.gold import names_in, read_gold
 from tilth.evaluate.resampling import RESAMPLES
 from tilth.evaluate.spans import spans
-from tilth.models.classifier import Classifier
 from tilth.runs import Progress
 
 SHOWN = 12  # rows of each list to read
@@ -25,12 +24,12 @@ class System:
 
     Attributes:
         name: what people read.
-        model: the classifier or tagger.
+        model: the classifier or tagger, or what answers as one does.
         base: what it was made from; empty: not to be said.
     """
 
     name: str
-    model: Classifier
+    model: Any
     base: str = ""
 
 

@@ -28,7 +28,7 @@ from tilth.evaluate.sts import (
 from tilth.models.encoder import fingerprint_encoder, load_encoder
 from tilth.recipes.word_names import is_words, open_words
 from tilth.report.encoders import Bar, Curve, write_encoder_report
-from tilth.runs import Run, refuse_inside
+from tilth.runs import Progress, Run, refuse_inside
 from tilth.runs.asked import read_run_json
 from tilth.runs.folder import RunMismatch
 
@@ -75,12 +75,13 @@ def measure(
     out: Path,
     *,
     training: Dataset | None = None,
+    progress: Progress | None = None,
 ) -> list[Measured]:
     """Measure an encoder in a run folder; the same call reads what is there.
 
     The folder's one part holds each pair's cosine, from which every figure follows. What another
     encoder gave, or other sets, is measured anew: that is the work of seconds. The overlap with
-    the rows of `training` is not kept: it is counted each time.
+    the rows of `training` is not kept: it is counted each time. `progress` counts pairs.
     """
     overlaps = {} if training is None else find_overlap(training, found)
     fingerprints = {
@@ -97,7 +98,9 @@ def measure(
         run = asked(overwrite=True)
     with run:
         if run.missing():
-            run.write_part(0, _table(measure_sets(encoder, found)))
+            run.write_part(0, _table(measure_sets(encoder, found, progress=progress)))
+        elif progress is not None:
+            progress.skip(sum(map(len, found)))
         rows = run.read_part(0)
     cosines = rows["cosine"].to_numpy()  # (pairs of all sets,)
     names = np.array(rows["set"].to_pylist())

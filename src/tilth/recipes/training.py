@@ -1,11 +1,12 @@
-"""Train an encoder and see what it gained: base and result on STS sets, with a page."""
+"""Train an encoder and see how good it is beside its base and the shipped encoders."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilth.encoders.bi_encoder import train_encoder
 from tilth.encoders.fitting import SCORES
@@ -14,7 +15,9 @@ from tilth.errors import InputError
 from tilth.evaluate.overlap import without_overlap
 from tilth.evaluate.sets import StsSet, asked_sets, read_sets
 from tilth.evaluate.sts import check_sets, most_wrong, summarise_sts
+from tilth.files import write_whole
 from tilth.models.encoder import load_encoder
+from tilth.models.names import ENCODERS
 from tilth.recipes.measuring import (
     WRONG_PAIRS,
     Scores,
@@ -25,9 +28,15 @@ from tilth.recipes.measuring import (
 )
 from tilth.recipes.table import Cell, Row, Table
 from tilth.report.encoders import Bar, Curve, write_encoder_report
-from tilth.runs import refuse_inside
+from tilth.report.tested import generated_words
+from tilth.runs import Progress, refuse_inside
+from tilth.runs.asked import RESULTS
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
 
 BEFORE, AFTER = "before training", "after training"
+SHIPPED = ("starter-static", "starter-encoder")  # measured beside, untrained; the better one last
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +46,25 @@ class Trained:
     Attributes:
         best: the step whose weights were kept.
         validation: Spearman's correlation x 100 there, on the validation part.
-        scores: before and after training, as of `evaluate_sts`; empty without sets.
+        validated: how many rows that part has, and how many of these a model wrote.
+        scores: of each encoder, as of `evaluate_sts`; empty without sets.
         table: the same as a table.
-        notes: what must be said beside.
+        warnings: what at hand is better, and what to do.
+        notes: what else must be said beside.
     """
 
     best: int
     validation: float
+    validated: Mapping[str, int]
     scores: Mapping[str, Scores] = field(default_factory=dict)
     table: Table | None = None
+    warnings: Sequence[str] = ()
     notes: Sequence[str] = ()
+
+    @property
+    def validation_words(self) -> str:
+        """What the validation figure is called."""
+        return f"validation{generated_words(self.validated)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -67,7 +85,9 @@ def train_and_measure(
     quiet: bool,
     training: Mapping[str, Any],
 ) -> Trained:
-    """Train in a run folder, measure on STS sets where given, and write the page.
+    """Train in a run folder, measure on STS sets where given, and write results and page.
+
+    On the sets, the base and the shipped encoders are measured too.
 
     Args:
         source: see `read_pairs`.
@@ -98,27 +118,71 @@ def train_and_measure(
     encoder = train_encoder(
         given, base, out, device=device, overwrite=overwrite, quiet=quiet, **training
     )
-    curve = curve_of(out, "validation")
+    validated = {"rows": len(parts.validation), "generated": parts.written}
+    curve = curve_of(out, f"validation{generated_words(validated)}")
     scores: dict[str, Scores] = {}
     wrong = []
     bars: list[Bar] = []
     if sts is not None:
-        before = load_encoder(
-            base,
-            pooling=training.get("pooling"),
-            max_length=training.get("max_length"),
-            device=device,
-        )
+        how = {"pooling": training.get("pooling"), "max_length": training.get("max_length")}
+        encoders = {BEFORE: load_encoder(base, device=device, **how), AFTER: encoder}
+        shipped = _shipped(base, device)
         rows = parts.all_rows()
-        for name, model in ((BEFORE, before), (AFTER, encoder)):
-            measured = measure(model, found, out / SCORES / name, training=rows)
-            scores[name] = summarise_sts(measured, asked_sets(sts))
-            bars += bars_of(name, scores[name])
-            wrong = most_wrong(measured, WRONG_PAIRS)
+        total = sum(map(len, found)) * (len(encoders) + len(shipped))
+        with Progress(total, quiet=quiet, what="STS pairs") as progress:
+            for name, model in (encoders | shipped).items():
+                measured = measure(
+                    model, found, out / SCORES / name,
+                    training=rows if name in encoders else None, progress=progress,
+                )  # fmt: skip
+                scores[name] = summarise_sts(measured, asked_sets(sts))
+                bars += bars_of(name, scores[name])
+                if name == AFTER:
+                    wrong = most_wrong(measured, WRONG_PAIRS)
         notes += remarks(scores[AFTER])
-    result = Trained(curve.best, max(curve.values), scores, _table(scores), notes)
+    if generated_words(validated):
+        notes.append(
+            f"Validation{generated_words(validated)} does not measure real data: give --sts with "
+            "pairs that people scored."
+        )
+    result = Trained(
+        curve.best, max(curve.values), validated, scores, _table(scores), _warnings(scores), notes
+    )
+    text = json.dumps(result.to_dict(), indent=2) + "\n"
+    write_whole(out / RESULTS, lambda file: file.write(text.encode()))
     _write_page(out, result, curve, base, source, len(parts.train), bars, wrong)
     return result
+
+
+def _shipped(base: str, device: str) -> dict[str, SentenceTransformer]:
+    """Return the shipped encoders that the base is not, where they are installed."""
+    found = {}
+    for name in SHIPPED:
+        if ENCODERS.get(base) != ENCODERS[name]:
+            try:
+                found[name] = load_encoder(name, device=device)
+            except InputError:
+                return {}
+    return found
+
+
+def _warnings(scores: Mapping[str, Scores]) -> list[str]:
+    """Say which encoder at hand has a higher mean than the trained one, and what to do."""
+    if not scores:
+        return []
+    means = {name: found["mean"]["spearman"] for name, found in scores.items()}
+    best = max(means, key=lambda name: means[name])
+    if means[best] <= means[AFTER]:
+        return []
+    remedy = (
+        "training made it worse: take the base as it is, or give pairs nearer to what it is for"
+        if best == BEFORE
+        else f"take {best} as it is, or train it: --base {best}"
+    )
+    return [
+        f"Warning: {best} has {means[best]:.1f} in the mean, the trained encoder "
+        f"{means[AFTER]:.1f}: {remedy}"
+    ]
 
 
 def drop_shared(parts: Pairs, found: Sequence[StsSet]) -> Pairs:
@@ -127,8 +191,9 @@ def drop_shared(parts: Pairs, found: Sequence[StsSet]) -> Pairs:
     Raises:
         InputError: none is left to train on or to choose the checkpoint with.
     """
+    validation = without_overlap(parts.validation, found)[0]
     left = Pairs(
-        without_overlap(parts.train, found)[0], without_overlap(parts.validation, found)[0]
+        without_overlap(parts.train, found)[0], validation, min(parts.written, len(validation))
     )
     for name, rows in (("training", left.train), ("validation", left.validation)):
         if not len(rows):
@@ -157,7 +222,7 @@ def _table(scores: Mapping[str, Scores]) -> Table | None:
         key: Cell(scores[AFTER][key]["spearman"] - scores[BEFORE][key]["spearman"])
         for key in columns
     }
-    return Table("Spearman x 100 on STS", columns, [*rows, Row("gain", gain)])
+    return Table("Spearman x 100 on STS", columns, [*rows, Row("after less before", gain)])
 
 
 def _write_page(
@@ -176,12 +241,15 @@ def _write_page(
         facts=[
             ("base", base),
             ("pairs", f"{pairs:,} to train on"),
-            ("kept", f"step {result.best}, validation Spearman {result.validation:.1f}"),
+            (
+                "kept",
+                f"step {result.best}, {result.validation_words} Spearman {result.validation:.1f}",
+            ),
         ],
         bars=bars,
         metric="Spearman",
         interval="bootstrap 95%",
         curves=[curve],
         wrong={AFTER: wrong} if wrong else {},
-        notes=result.notes,
+        notes=[*result.warnings, *result.notes],
     )

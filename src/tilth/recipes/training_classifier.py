@@ -1,4 +1,4 @@
-"""Train a classifier or tagger and see what it gained, beside its labelled rows alone."""
+"""Train a classifier or tagger and see how good it is beside its teacher and simple baselines."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tilth.data.examples import Source, read_examples
+import numpy as np
+
+from tilth.data.examples import Source, open_rows, read_examples
 from tilth.data.plain import plain_sentence
+from tilth.data.split import written_by_model
 from tilth.errors import InputError
 from tilth.evaluate.resampling import RESAMPLES, check_resamples
 from tilth.files import write_whole
 from tilth.limits import LOSS, PART_SHARE, TRAININGS
+from tilth.metrics.answers import likely
 from tilth.models.classifier import Classifier, load_classifier
 from tilth.models.training import settings_of
 from tilth.recipes.augmented import (
@@ -26,13 +30,27 @@ from tilth.recipes.augmented import (
     shared,
     texts_of,
 )
+from tilth.recipes.baselines import STARTER, baselines
 from tilth.recipes.comparing import System, compare_systems
 from tilth.report.augment import write_augment_report
 from tilth.report.classifier import training_results, write_classifier_report
 from tilth.report.parts import refuse_edited
-from tilth.report.tested import ALONE, BOTH, STUDENT, TEACHER, TRAINED, figures_of, gain_lines
+from tilth.report.tested import (
+    ALONE,
+    BASELINES,
+    BOTH,
+    STUDENT,
+    TEACHER,
+    TRAINED,
+    figures_of,
+    gain_lines,
+    generated_words,
+    interval,
+    systems_of,
+)
 from tilth.runs import refuse_inside
-from tilth.selftrain.reading import labelled_times
+from tilth.selftrain.reading import Columns, labelled_times, read_to_train
+from tilth.selftrain.rows import Rows, rows_of
 from tilth.selftrain.settings import Finetuning
 from tilth.selftrain.student import train_classifier, train_tagger
 from tilth.selftrain.task import refuse_same
@@ -40,6 +58,11 @@ from tilth.selftrain.task import refuse_same
 RESULTS = "results.json"
 BASELINE = "baseline"  # the nested run of the labelled rows alone
 _MOST_EPOCHS = 50.0  # of the labelled rows alone; the paper's few-shot trainings
+_FLATTERS = (
+    "Measured on the validation rows, which also chose the weights: figures and gain flatter. "
+    "Give --test FILE for fair ones."
+)
+_REAL = "give --test FILE with rows that people wrote."
 _SHARE = 0.25  # of the labelled rows among retrieved ones, which are further from the task
 
 
@@ -62,8 +85,8 @@ class Trained:
 
     @property
     def notes(self) -> list[str]:
-        """What must be said beside."""
-        return list(self.results["notes"])
+        """What must be said beside: where something at hand is better, and what flatters."""
+        return [*self.results["warnings"], *self.results["notes"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +103,7 @@ class _How:
     quiet: bool
     bootstrap: int
     training: dict[str, Any]
+    baseline: bool
 
     def train(self, source: Source, out: Path, **more: Any) -> Classifier:
         train = train_tagger if self.tags else train_classifier
@@ -89,9 +113,12 @@ class _How:
             overwrite=self.overwrite, quiet=self.quiet, **options,
         )  # fmt: skip
 
-    def compare(self, systems: Sequence[System], data: Source, **columns: Any) -> dict[str, Any]:
+    def compare(
+        self, systems: Sequence[System], rows: Rows, data: Source, **columns: Any
+    ) -> dict[str, Any]:
+        simple = baselines(rows, device=self.device) if self.baseline else []
         return compare_systems(
-            systems, data, bootstrap=self.bootstrap, seed=self.settings.seed,
+            [*systems, *simple], data, bootstrap=self.bootstrap, seed=self.settings.seed,
             precision=self.training.get("precision", "auto"), quiet=self.quiet, **columns,
         )  # fmt: skip
 
@@ -105,7 +132,7 @@ def train_and_test(
     out: Path | None = None,
     *,
     tags: bool = False,
-    base: str | None = None,
+    base: str = STARTER,
     test: str | None = None,
     validation: str | None = None,
     labelled: str | None = None,
@@ -131,14 +158,15 @@ def train_and_test(
         source: a run of `tilth augment`, or what `train_classifier` takes.
         out: the run folder; None: RUN/classifier.
         tags: train a tagger.
-        base: see `train_classifier`; None: `starter-small` for a run, else `starter-mlm`.
+        base: see `train_classifier`.
         test: a labelled file; None: that of the run, or else its validation rows.
         validation: see `train_classifier`; None: that of the run.
         labelled: see there; not for a run.
         with_labelled: train on the labelled rows of a run too. For few of them the paper does,
             for many it found no difference.
         labelled_share: see `train_classifier`; None: a quarter for a run, else 0.
-        baseline: for a run, train on its labelled rows alone as well.
+        baseline: measure simple baselines beside (see `tilth.recipes.baselines`); for a run,
+            train on its labelled rows alone as well, unless its teacher is the same base.
         text: the column of texts of every file given; None: as in the run, or a usual name.
         label: that of labels, likewise.
         loss: see `train_classifier`.
@@ -171,14 +199,14 @@ def train_and_test(
         out = Path(source).expanduser() / "classifier"
     refuse_inside(out, source, test, validation, labelled)
     how = _How(
-        tags, base or ("starter-small" if run else "starter-mlm"), loss, labelled_share, seeds,
-        device, overwrite, quiet, bootstrap, dict(training or {}),
+        tags, base, loss, labelled_share, seeds, device, overwrite, quiet, bootstrap,
+        dict(training or {}), baseline,
     )  # fmt: skip
     check_resamples(bootstrap, how.settings.seed)  # before anything is read
     if run:
         return _train_on_run(
             open_augmented(source), out, how, test=test, validation=validation, text=text,
-            label=label, with_labelled=with_labelled, baseline=baseline,
+            label=label, with_labelled=with_labelled,
         )  # fmt: skip
     return _train_on_file(
         source, out, how, test=test, validation=validation, labelled=labelled, text=text,
@@ -198,7 +226,6 @@ def _train_on_file(
     label: str | None,
 ) -> Trained:
     columns: dict[str, Any] = {"text": text, "label": label}
-    tested = None
     notes = []
     learnt = []
     if validation is not None or test is not None:  # else there is nothing to hold them against
@@ -222,9 +249,18 @@ def _train_on_file(
         source, out, validation=validation, labelled=labelled, labelled_share=how.labelled_share,
         **columns,
     )  # fmt: skip
+    rows, held = read_to_train(
+        source, validation, labelled, Columns(text, label), tags=how.tags,
+        hard=how.loss == "hard", labels=None, seed=how.settings.seed,
+    )  # fmt: skip
+    systems, tested = [System(TRAINED, model, how.base)], None
     if test is not None:
-        found = how.compare([System(TRAINED, model, how.base)], test, **columns)
-        tested = {"on": "test", "data": test, **found}
+        tested = {"on": "test", "data": test, "generated": _generated(test, "test")}
+        tested |= how.compare(systems, rows, test, **columns)
+    elif held is not None:
+        tested = {"on": "validation", "data": source, "generated": _written(held)}
+        tested |= how.compare(systems, rows, _examples_of(held))
+        notes.append(_FLATTERS)
     about = {"source": source, "base": how.base, "loss": how.loss}
     return _finish(out, about, tested, notes)
 
@@ -239,7 +275,6 @@ def _train_on_run(
     text: str | Sequence[str] | None,
     label: str | None,
     with_labelled: bool,
-    baseline: bool,
 ) -> Trained:
     if how.tags != (run.kind == "tags"):
         holds, use = ("classes", "classifier") if how.tags else ("tags", "tagger")
@@ -282,25 +317,23 @@ def _train_on_run(
     )  # fmt: skip
     systems = [System(BOTH if with_labelled else STUDENT, student, how.base)]
     longer = None
-    if baseline:
+    if how.baseline and run.teacher_base != how.base:
         longer = _alone(how.settings, len(run.rows) + times * len(run.labelled), len(run.labelled))
         alone = how.train(
             run.truth, out / BASELINE, text=run.text, label=run.label, **given, **longer
         )
         systems.append(System(ALONE, alone, how.base))
+    truth = rows_of(read_examples(run.truth, text=run.text, label=run.label), run.labels)
     teacher = load_classifier(run.teacher, device=how.device)
     systems.append(System(TEACHER, teacher, str(run.settings["teacher"])))
     tested = None
     if data is not None:
-        tested = {"on": "test", "data": str(data), **how.compare(systems, data, **columns)}
+        tested = {"on": "test", "data": str(data), "generated": _generated(data, "test")}
+        tested |= how.compare(systems, truth, data, **columns)
     elif chosen is not None:
-        found = how.compare(systems, chosen, text=run.text, label=run.label, split="train")
-        tested = {"on": "validation", "data": f"{run.folder}", **found}
-        notes.append(
-            "Measured on the validation rows, which also chose the weights: figures and gain "
-            "flatter. Give --test FILE for fair ones."
-        )
-    notes += _hints(tested, with_labelled=with_labelled)
+        tested = {"on": "validation", "data": f"{run.folder}"}
+        tested |= how.compare(systems, truth, chosen, text=run.text, label=run.label, split="train")
+        notes.append(_FLATTERS)
     about = {
         "source": str(run.folder), "start": run.start, "base": how.base, "loss": how.loss,
         "with_labelled": with_labelled,
@@ -335,19 +368,74 @@ def _shared_note(count: int, rows: int, where: str) -> list[str]:
     return [f"{count:,} of the {rows:,} test rows stand among the {where} too: the figures flatter"]
 
 
-def _hints(tested: dict[str, Any] | None, *, with_labelled: bool) -> list[str]:
-    """Say what to try where the retrieved sentences did not help."""
-    gain = (tested or {}).get("differences", {}).get(ALONE)
-    if tested is None or gain is None:
-        return []
-    key = next(iter(figures_of(tested["systems"][0]["scores"])))
-    if gain[key]["value"] is None or gain[key]["value"] > 0:
-        return []
-    first = "" if with_labelled else "it without --retrieved-only, or "
+def _generated(data: Source, split: str) -> int:
+    """Return how many rows of a set a model wrote."""
+    rows, _ = open_rows(data, split)
+    return int(written_by_model(rows.with_format("arrow")[:]).sum())
+
+
+def _written(rows: Rows) -> int:
+    return 0 if rows.written is None else int(rows.written.sum())
+
+
+def _examples_of(rows: Rows) -> list[dict[str, Any]]:
+    """Return rows as `read_examples` takes them."""
+    names = np.array(rows.labels)
+    if rows.tokens is not None:
+        return [
+            {"tokens": tokens, "tags": names[target.argmax(axis=1)].tolist()}
+            for tokens, target in zip(rows.tokens, rows.targets, strict=True)
+        ]
+    targets = np.asarray(rows.targets)
+    labels = (
+        [names[one].tolist() for one in likely(targets)]
+        if rows.kind == "multi"
+        else names[targets.argmax(axis=1)].tolist()
+    )
+    columns: Sequence[str] = ("text",) if len(rows.texts[0]) == 1 else ("text_a", "text_b")
     return [
-        f"The retrieved sentences did not help: try {first}tilth augment with --query "
-        "per-sentence, --select confidence, a better --teacher, or a bank nearer to the task"
+        {**dict(zip(columns, texts, strict=True)), "label": label}
+        for texts, label in zip(rows.texts, labels, strict=True)
     ]
+
+
+def _warnings(results: Mapping[str, Any]) -> list[str]:
+    """Say what at hand is better than the model, and what to do about it."""
+    systems = systems_of(results)
+    if not systems:
+        return []
+    key, figure = next(iter(figures_of(systems[0]["scores"]).items()))
+    own = systems[0]["scores"][key]["value"]
+    above = [
+        one for one in systems[1:]
+        if own is not None and (one["scores"][key]["value"] or 0.0) > own
+    ]  # fmt: skip
+    lines = []
+    for group in (BASELINES, (TEACHER,), (ALONE,)):
+        some = [one for one in above if one["name"] in group]
+        if some:
+            best = max(some, key=lambda one: one["scores"][key]["value"])
+            ends = interval(results["tested"]["differences"][best["name"]][key], "+")
+            lines.append(
+                f"Warning: {best['name']} has {figure} {best['scores'][key]['value']:.1f}, this "
+                f"model {own:.1f}{f' (difference 95%: {ends})' if ends else ''}: "
+                f"{_remedy(best['name'], results)}"
+            )
+    return lines
+
+
+def _remedy(name: str, results: Mapping[str, Any]) -> str:
+    source, base = results["source"], results["base"]
+    if name == TEACHER:
+        return f"take the teacher, {source}/teacher, or train with its base (--base)"
+    if name == ALONE:
+        return (
+            "take the labelled rows alone (baseline/model), or try tilth augment with --query "
+            "per-sentence, a better --teacher, or a bank nearer to the task"
+        )
+    if base not in (STARTER, "starter"):
+        return f"train with --base {STARTER}"
+    return "train with more labelled rows, or a larger --base such as a hub id"
 
 
 def _finish(
@@ -356,10 +444,14 @@ def _finish(
     """Write what was found beside what training left in results.json, and the page."""
     file = out / RESULTS
     kept = training_results(out)
+    words = generated_words(kept.get("validation"))
+    if words:
+        notes = [*notes, f"Validation{words} does not measure real data: {_REAL}"]
     results = {
-        **{name: kept[name] for name in ("measure", "best", "seeds")}, **about, "tested": tested,
-        "notes": notes,
+        **{name: kept[name] for name in ("measure", "best", "seeds", "validation") if name in kept},
+        **about, "tested": tested, "notes": notes,
     }  # fmt: skip
+    results["warnings"] = _warnings(results)
     text = json.dumps(results, indent=2, ensure_ascii=False) + "\n"
     # Half a character, of an edited run, becomes what JSON writes for it.
     data = text.encode(errors="backslashreplace")

@@ -21,7 +21,7 @@ from tilth.report.tested import (
     figure,
     figures_of,
     gain_lines,
-    gain_of,
+    gains_of,
     interval,
     sureness,
     tested_on,
@@ -62,7 +62,11 @@ def render_augmented(gathered: Gathered, folder: str) -> str:
         notices=gathered.notices,
         figures=_figures(gathered),
         gains=[
-            (f"{name}: {tested_on(found)}", *gain_lines(found), found["notes"])
+            (
+                f"{name}: {tested_on(found)}",
+                *gain_lines(found),
+                [*found.get("warnings", []), *found["notes"]],
+            )
             for name, found in gathered.students.items()
         ],
         classes=_classes(gathered),
@@ -127,11 +131,10 @@ def _figures(gathered: Gathered) -> list[tuple[str, str, str]]:
         ("kept", f"{gathered.kept:,}", f"{share} of the retrieved" if share else ""),
     ]
     for name, found in gathered.students.items():
-        gain = gain_of(found)
-        if gain is not None:
+        for label, gain in gains_of(found).items():
             key, words = next(iter(figures_of(found["tested"]["systems"][0]["scores"]).items()))
             note = f"{words} of {name}"
-            rows.append(("gain", figure(gain[key], "+"), ", ".join([note, *sureness(gain[key])])))
+            rows.append((label, figure(gain[key], "+"), ", ".join([note, *sureness(gain[key])])))
     return rows
 
 

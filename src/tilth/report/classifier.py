@@ -18,14 +18,16 @@ from tilth.report.gather import flat_settings
 from tilth.report.page import SHOWN_LABELS, template
 from tilth.report.parts import command_of, part_files, read_run_json
 from tilth.report.tested import (
+    BASELINES,
     figure,
     figures_of,
     gain_lines,
-    gain_of,
+    gains_of,
     interval,
     sureness,
     systems_of,
     tested_on,
+    validation_words,
 )
 from tilth.runs.asked import read_results
 
@@ -73,6 +75,7 @@ def training_results(folder: Path) -> dict[str, Any]:
 def _render(folder: Path, asked: dict[str, Any], results: dict[str, Any]) -> str:
     settings, tested = asked["settings"], results.get("tested")
     systems = systems_of(results)
+    trained = [system for system in systems if system["name"] not in BASELINES]
     head, lines = gain_lines(results)
     behind, curves = _curves(folder, results)
     own = tested["systems"][0]["scores"] if tested else {}
@@ -83,19 +86,21 @@ def _render(folder: Path, asked: dict[str, Any], results: dict[str, Any]) -> str
         caption=tested_on(results),
         head=head,
         lines=lines,
-        notes=results.get("notes", []),
+        notes=[*results.get("warnings", []), *results.get("notes", [])],
         charts=_charts(systems),
-        class_head=[system["name"] for system in systems],
-        classes=_classes(systems),
+        systems=len(systems),
+        class_head=[system["name"] for system in trained],
+        classes=_classes(trained),
         confusion=_confusion(own),
         calibration=_calibration(own),
         changed=(tested or {}).get("changed") or {},
         wrong=(tested or {}).get("wrong") or [],
         own=tested["systems"][0]["name"] if tested else "",
+        other=tested["systems"][1]["name"] if tested and len(systems) > 1 else "",
         wrong_head=("missed", "invented") if "f1" in own else ("right", "answered"),
         behind=behind,
         curves=curves,
-        measure=results["measure"],
+        validation=validation_words(results),
         made=_made(asked, settings, results),
         label_width="auto",
         scale_width=SCALE_WIDTH,
@@ -119,14 +124,11 @@ def _claim(asked: Mapping[str, Any], results: Mapping[str, Any]) -> str:
     more = ""
     if results["with_labelled"]:
         more = f" and {count_of(rows['labelled'], 'labelled row')}"
-        more += f", {rows['times']} times each," * (rows["times"] > 1)
+        more += f", {rows['times']} times each" * (rows["times"] > 1)
     left = f"; {rows['left out']:,} that stand in the test set were left out" * (
         rows["left out"] > 0
     )
-    return (
-        f"{words}, trained on {count_of(rows['retrieved'], 'retrieved sentence')}{more}, beside "
-        f"the same base trained on the {rows['labelled']:,} labelled rows alone{left}."
-    )
+    return f"{words}, trained on {count_of(rows['retrieved'], 'retrieved sentence')}{more}{left}."
 
 
 def _figures(results: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -138,13 +140,11 @@ def _figures(results: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         for key, name in figures_of(scores).items():
             ends = interval(scores[key])
             rows.append((name, figure(scores[key]), f"95%: {ends}" if ends else ""))
-        gain = gain_of(results)
-        if gain is not None:
-            key, name = next(iter(figures_of(scores).items()))
-            note = ", ".join(sureness(gain[key]))
-            rows.append((f"gain in {name}", figure(gain[key], "+"), note))
+        key = next(iter(figures_of(scores)))
+        for name, gain in gains_of(results).items():
+            rows.append((name, figure(gain[key], "+"), ", ".join(sureness(gain[key]))))
     note = f"step {best['step']:,}" + (f" of seed {best['seed']}" if _several(results) else "")
-    rows.append((f"validation {results['measure']}", number(best["score"], 1), note))
+    rows.append((validation_words(results), number(best["score"], 1), note))
     return rows
 
 
@@ -159,14 +159,12 @@ def _charts(systems: Sequence[Mapping[str, Any]]) -> list[tuple[str, Markup]]:
     charts = []
     for key, name in figures_of(systems[0]["scores"]).items():
         columns = []
-        for system in systems:
+        for place, system in enumerate(systems, start=1):
             found = system["scores"][key]
             ends = interval(found)
             text = f"{system['name']}: {figure(found)}" + (f", {ends}" if ends else "")
             columns.append(
-                Column(
-                    system["name"], text, found["value"], found["low"], found["high"], "colour-0"
-                )
+                Column(str(place), text, found["value"], found["low"], found["high"], "colour-0")
             )
         scale = scale_over(
             (value for one in columns for value in (one.value, one.low, one.high)), zero=True
@@ -232,7 +230,7 @@ def _curves(folder: Path, results: Mapping[str, Any]) -> tuple[Markup, list[Char
         name = f"seed {seed['seed']}"
         chart = curve_chart(
             one["step"], one["score"], scale, last=last, best=seed["step"], behind="all",
-            title=f"{name}: validation {results['measure']} by step", text=text,
+            title=f"{name}: {validation_words(results)} by step", text=text,
         )  # fmt: skip
         rows.append(ChartRow(name, number(seed["score"], 1), f"step {seed['step']:,}", chart))
     return drawing, rows

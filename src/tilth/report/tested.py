@@ -1,4 +1,4 @@
-"""What a training of a classifier gained, as lines of a table: from its results.json."""
+"""How good a classifier is beside what is at hand, as lines of a table: from results.json."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from tilth.report.figures import number
 # What systems are called in results.json and where people read it.
 STUDENT, BOTH, ALONE = "retrieved", "labelled and retrieved", "labelled rows alone"
 TEACHER, TRAINED = "teacher", "trained"
-GAIN = "gain"
+ENCODER = "starter-encoder + logistic regression"
+TFIDF, MAJORITY = "TF-IDF + logistic regression", "majority"
+WORDS, FREQUENT = "words + logistic regression", "each word's commonest tag"
+BASELINES = (ENCODER, TFIDF, MAJORITY, WORDS, FREQUENT)
 _FIGURES = {
     "tags": {"f1": "span F1", "precision": "precision", "recall": "recall"},
     "multi": {"macro_f1": "macro F1", "micro_f1": "micro F1", "accuracy": "all labels right"},
     "class": {"accuracy": "accuracy", "macro_f1": "macro F1"},
 }
-_ORDER = (ALONE, STUDENT, BOTH, TRAINED, TEACHER)
+_ORDER = (TRAINED, STUDENT, BOTH, ALONE, TEACHER, *BASELINES)
 
 
 def figures_of(scores: Mapping[str, Any]) -> dict[str, str]:
@@ -26,16 +29,48 @@ def figures_of(scores: Mapping[str, Any]) -> dict[str, str]:
 
 
 def systems_of(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what was measured, in the order people read it: the labelled rows alone first."""
+    """Return what was measured, in the order people read it: what was trained first."""
     systems = list((results.get("tested") or {}).get("systems", ()))
     return sorted(systems, key=lambda one: _ORDER.index(one["name"]))
 
 
-def gain_of(results: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return how far the student is above the labelled rows alone; None: not measured."""
-    differences = (results.get("tested") or {}).get("differences", {})
-    found: dict[str, Any] | None = differences.get(ALONE)
-    return found
+def gains_of(results: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return how far the model is above others: named as a gain or as a loss, by main figure.
+
+    The others are the labelled rows alone, the teacher and the best of the baselines.
+    """
+    systems = systems_of(results)
+    if not systems:
+        return {}
+    key = next(iter(figures_of(systems[0]["scores"])))
+    others = [one["name"] for one in systems[1:] if one["name"] not in BASELINES]
+    simple = [one for one in systems[1:] if one["name"] in BASELINES]
+    if simple:
+        others.append(max(simple, key=lambda one: one["scores"][key]["value"] or 0.0)["name"])
+    differences = results["tested"]["differences"]
+    return {
+        f"{'loss to' if (differences[name][key]['value'] or 0) < 0 else 'gain over'} {name}":
+        differences[name]
+        for name in others if name in differences
+    }  # fmt: skip
+
+
+def generated_words(counts: Mapping[str, Any] | None) -> str:
+    """Return in words how many of some rows a model wrote; empty: none.
+
+    Args:
+        counts: `rows` and `generated`.
+    """
+    if not counts or not counts.get("generated"):
+        return ""
+    if counts["generated"] == counts["rows"]:
+        return " (generated rows)"
+    return f" ({counts['generated']:,} of {counts['rows']:,} rows generated)"
+
+
+def validation_words(results: Mapping[str, Any]) -> str:
+    """Return what the validation figure is called: of which rows, and which measure."""
+    return f"validation{generated_words(results.get('validation'))} {results['measure']}"
 
 
 def gain_lines(results: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
@@ -46,7 +81,7 @@ def gain_lines(results: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 
     Returns:
         Head, and a line for each system: its name and each figure with its interval; and last
-        what the retrieved sentences gained over the labelled rows alone.
+        how far the trained model is above or below what is at hand, see `gains_of`.
     """
     systems = systems_of(results)
     if not systems:
@@ -57,9 +92,8 @@ def gain_lines(results: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         [str(system["name"]), *_cells([system["scores"][key] for key in figures])]
         for system in systems
     ]
-    gain = gain_of(results)
-    if gain is not None:
-        lines.append([GAIN, *_cells([gain[key] for key in figures], sign="+")])
+    for name, gain in gains_of(results).items():
+        lines.append([name, *_cells([gain[key] for key in figures], sign="+")])
     return head, lines
 
 
@@ -70,6 +104,7 @@ def tested_on(results: Mapping[str, Any]) -> str:
         return ""
     where = tested["data"] if tested["on"] == "test" else "the validation rows"
     words = f"on {where}, {tested['n']:,} rows"
+    words += generated_words({"rows": tested["n"], "generated": tested.get("generated")})
     systems = tested["systems"]
     bases = [f"base {systems[0]['base']}"] if systems[0].get("base") else []
     bases += [f"teacher {one['base']}" for one in systems if one["name"] == TEACHER]

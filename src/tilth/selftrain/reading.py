@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilth.data.examples import Examples, Source, curated_of, open_rows, read_examples
 from tilth.data.labels import class_names
 from tilth.data.origin import origin_of
+from tilth.data.split import origins_of, written_by_model
 from tilth.data.stored import folder_configs, load_folder
 from tilth.errors import InputError
 from tilth.limits import PART_SHARE
@@ -62,9 +64,14 @@ class _Read:
     probabilities: pa.ChunkedArray | None
     names: list[str] | None
     where: Where
+    origins: NDArray[np.uint64]
+    written: NDArray[np.bool_]
 
     def rows(self, labels: Sequence[str]) -> Rows:
         """Return it as rows with certain labels."""
+        return replace(self._labelled(labels), origins=self.origins, written=self.written)
+
+    def _labelled(self, labels: Sequence[str]) -> Rows:
         if self.probabilities is None:
             return rows_of(self.examples, labels, where=self.where)
         assert self.examples.labels is not None  # they are asked for
@@ -158,22 +165,17 @@ def _read(source: Source, columns: Columns, split: str, *, tags: bool) -> _Read:
     if kind == "number":
         rows_of(examples, where=where)  # says what is wrong
     dataset, _ = open_rows(source, split)
-    if PROBABILITIES not in dataset.column_names or len(dataset) != len(examples):
-        return _Read(examples, None, None, where)
-    named, column = named_lists(_chunked(dataset.with_format("arrow")[PROBABILITIES]))
+    table = dataset.with_format("arrow")[:]
+    made = (origins_of(table), written_by_model(table))
+    if PROBABILITIES not in dataset.column_names:
+        return _Read(examples, None, None, where, *made)
+    named, column = named_lists(table[PROBABILITIES])
     names = named or class_names(dataset.features[examples.label_column])
-    return _Read(examples, column, names, where)
+    return _Read(examples, column, names, where, *made)
 
 
 def _origin(source: Source, split: str, row: int) -> str:
     return origin_of(source, row, split)
-
-
-def _chunked(column: Any) -> pa.ChunkedArray:
-    import pyarrow as pa
-
-    found = column[:] if not isinstance(column, pa.ChunkedArray | pa.Array) else column
-    return found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
 
 
 def _labels(sets: list[_Read], given: Sequence[str] | None) -> list[str]:

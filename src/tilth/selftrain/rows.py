@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tilth.data.keys import group_ids, keyed, text_hashes
 from tilth.data.labels import Labels
-from tilth.data.split import validation_rows
+from tilth.data.split import group_rows, validation_rows
 from tilth.errors import InputError
 from tilth.metrics.answers import likely
 
@@ -38,6 +38,9 @@ class Rows:
         targets: the probability of each label: (rows, labels), for tags of each row
             (tokens, tags).
         weights: how much a row counts; None: all the same. # (rows,)
+        origins: hashes of what rows were made from, see `tilth.data.split.origins_of`; None: not
+            known. # (rows,)
+        written: which rows a model wrote; None: none. # (rows,)
     """
 
     kind: Kind
@@ -46,6 +49,8 @@ class Rows:
     tokens: list[list[str]] | None
     targets: Targets
     weights: NDArray[np.float32] | None = None
+    origins: NDArray[np.uint64] | None = None
+    written: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -64,6 +69,8 @@ class Rows:
             tokens=None if self.tokens is None else [self.tokens[place] for place in places],
             targets=targets,
             weights=None if self.weights is None else self.weights[places],
+            origins=None if self.origins is None else self.origins[places],
+            written=None if self.written is None else self.written[places],
         )
 
     def hard(self) -> Rows:
@@ -211,7 +218,7 @@ def divided(rows: Rows, seed: int) -> tuple[Rows, Rows]:
     """Return nine tenths to train on and a tenth of each label to choose with.
 
     Of which row goes where its content decides. A label with fewer than five rows has none in
-    the second part.
+    the second part. Rows of one first text or origin are in one part.
     """
     import pyarrow as pa
 
@@ -219,7 +226,11 @@ def divided(rows: Rows, seed: int) -> tuple[Rows, Rows]:
         text_hashes(pa.array([texts[side] for texts in rows.texts], pa.large_string()))
         for side in range(len(rows.texts[0]))
     ]
-    chosen = validation_rows(strata(rows), keyed(seed, "validation", *keys), _SHARE, numeric=False)
+    origins = [] if rows.origins is None else [rows.origins]
+    chosen = validation_rows(
+        strata(rows), keyed(seed, "validation", *keys), _SHARE, numeric=False,
+        groups=group_rows(keys[0], *origins),
+    )  # fmt: skip
     return rows.select(np.flatnonzero(~chosen)), rows.select(np.flatnonzero(chosen))
 
 

@@ -100,6 +100,11 @@ def train_teacher(
                 _complete(run, train, validation, base, several, device, quiet=quiet)
         shutil.rmtree(run.path / CHECKPOINTS, ignore_errors=True)
         results = _results(run, several, train.kind)
+        if validation is not None:
+            results["validation"] = {
+                "rows": len(validation),
+                "generated": 0 if validation.written is None else int(validation.written.sum()),
+            }
         found = read_results(run.path) or {}
         if any(found.get(name) != value for name, value in results.items()):
             run.write_file(RESULTS, json.dumps(results, indent=2) + "\n")
