@@ -153,15 +153,31 @@ def test_known_rows_on_any_machine() -> None:
     rows = [(f"input {i}", f"text {i} {y}", y) for i in range(4) for y in (0.0, 1.0)]
     curated = curate_rows(pairs(rows), sampled_pairs=1, validation=0.25, seed=7)
     assert rows_of(curated.train)[-3:] == [
+        ("input 0", "text 1 0.0", 0.0),
         ("input 1", "text 0 1.0", 0.0),
         ("input 2", "text 0 0.0", 0.0),
-        ("input 3", "text 0 0.0", 0.0),
     ]
     assert rows_of(curated.validation) == [
-        ("input 2", "text 2 0.0", 0.1),
-        ("input 2", "text 2 1.0", 0.9),
-        ("input 0", "text 1 0.0", 0.0),
+        ("input 3", "text 3 0.0", 0.1),
+        ("input 3", "text 3 1.0", 0.9),
+        ("input 3", "text 0 0.0", 0.0),
     ]
+
+
+def test_no_group_straddles_the_split() -> None:
+    rows = written(60)
+    origin = [f"source {place // 24}" for place in range(len(rows))]  # of two first texts each
+    curated = curate_rows(pairs(rows, source_id=origin))
+    for name in ("text_a", "source_id"):
+        assert not set(curated.train[name]) & set(curated.validation[name])
+    share = len(curated.validation) / (len(curated.train) + len(curated.validation))
+    assert 0.05 < share < 0.15
+    texts = Dataset.from_dict({
+        "text": [f"text {n % 50}" for n in range(100)], "label": ["yes"] * 50 + ["no"] * 50,
+    })  # fmt: skip
+    single = curate_rows(texts)
+    assert not set(single.train["text"]) & set(single.validation["text"])
+    assert Counter(single.validation["label"]) == {"yes": 5, "no": 5}
 
 
 def test_more_rows_move_few_others() -> None:

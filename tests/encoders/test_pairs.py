@@ -26,6 +26,26 @@ def test_a_set_without_validation_part_is_split_by_label_and_content() -> None:
     assert set(pairs.validation["text_a"]) != set(read_pairs(given, seed=1).validation["text_a"])
 
 
+def test_no_group_straddles_the_split_and_generated_rows_are_counted() -> None:
+    given = graded_pairs(300)
+    given["text_a"] = [f"first text {place // 5}" for place in range(300)]
+    origin = {"source_id": [f"source {place // 10}" for place in range(300)]}
+    pairs = read_pairs(rows(**given, **origin, model=["lm"] * 300))
+    assert 20 <= len(pairs.validation) <= 40
+    assert not set(pairs.train["text_a"]) & set(pairs.validation["text_a"])
+    sources = [{int(name.split()[-1]) // 2 for name in part["text_a"]}
+               for part in (pairs.train, pairs.validation)]  # fmt: skip
+    assert not sources[0] & sources[1]
+    assert pairs.written == len(pairs.validation)
+    assert read_pairs(rows(**given)).written == 0
+
+
+def test_of_few_pairs_more_are_held_out(caplog: pytest.LogCaptureFixture) -> None:
+    pairs = read_pairs(rows(**graded_pairs(9)))
+    assert (len(pairs.train), len(pairs.validation)) == (6, 3)
+    assert "3 of 9 choose the checkpoint" in caplog.text
+
+
 def test_given_splits_are_kept() -> None:
     splits = DatasetDict(train=rows(**graded_pairs(30)), validation=rows(**graded_pairs(6, seed=1)))
     pairs = read_pairs(splits)
@@ -95,8 +115,9 @@ def test_sets_from_which_nothing_can_be_learned() -> None:
         read_pairs(rows(text_a=given["text_a"], text_b=given["text_b"]))
     with pytest.raises(InputError, match="single texts"):
         read_pairs(rows(text=given["text_a"], label=given["label"]))
-    with pytest.raises(InputError, match="a tenth of 9 pairs is too few"):
-        read_pairs(rows(**graded_pairs(9)))
+    alike = {**graded_pairs(9), "text_a": ["one first text"] * 9}
+    with pytest.raises(InputError, match="9 pairs of 1 first texts are too few"):
+        read_pairs(rows(**alike))
     constant = rows(**{**graded_pairs(6), "label": [0.9] * 6})
     with pytest.raises(InputError, match=r"every label of the validation part is 0\.9"):
         read_pairs(DatasetDict(train=rows(**given), validation=constant))

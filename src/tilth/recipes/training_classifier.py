@@ -447,7 +447,7 @@ def _finish(
     words = generated_words(kept.get("validation"))
     if words:
         notes = [*notes, f"Validation{words} does not measure real data: {_REAL}"]
-    results = {
+    results: dict[str, Any] = {
         **{name: kept[name] for name in ("measure", "best", "seeds", "validation") if name in kept},
         **about, "tested": tested, "notes": notes,
     }  # fmt: skip

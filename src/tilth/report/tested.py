@@ -47,7 +47,7 @@ def gains_of(results: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     simple = [one for one in systems[1:] if one["name"] in BASELINES]
     if simple:
         others.append(max(simple, key=lambda one: one["scores"][key]["value"] or 0.0)["name"])
-    differences = results["tested"]["differences"]
+    differences = results["tested"].get("differences", {})
     return {
         f"{'loss to' if (differences[name][key]['value'] or 0) < 0 else 'gain over'} {name}":
         differences[name]
