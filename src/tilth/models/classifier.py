@@ -17,6 +17,7 @@ from tilth.models.architecture import draw_output, kinds_of, longest_input, set_
 from tilth.models.checkpoints import save_transformer
 from tilth.models.device import choose_device
 from tilth.models.fingerprint import weight_bytes
+from tilth.models.mean_head import read_mean, reads_mean
 from tilth.models.names import CLASSIFIERS
 from tilth.models.source import Files, open_files
 
@@ -61,6 +62,7 @@ class Classifier:
         name: what the user asked for.
         max_length: tokens read of a text.
         fresh: the weights that were drawn anew, to be trained; none of a finished one.
+        pools_mean: whether a fresh head reads the mean of a sentence encoder's tokens.
     """
 
     model: PreTrainedModel
@@ -70,6 +72,7 @@ class Classifier:
     name: str
     max_length: int
     fresh: frozenset[str] = frozenset()
+    pools_mean: bool = False
 
     @property
     def device(self) -> torch.device:
@@ -172,7 +175,7 @@ def new_classifier(
     """Give an encoder a fresh head, to be trained.
 
     The head reads what its architecture reads: starter-mlm the mean of the tokens, BERT its
-    pooled first token.
+    pooled first token; but of a BERT that was saved as a sentence encoder of the mean, that mean.
 
     Args:
         base: `starter-mlm`, `starter-small`, `starter-encoder`, a folder, the run of a training, or
@@ -208,8 +211,11 @@ def new_classifier(
         head = _head(is_tagger=kind == "tags")
         model, drawn = files.model(head, tokenizer, config=config, new_head=True)
         fresh = frozenset(drawn) | draw_output(model)
+    pools_mean = kind != "tags" and reads_mean(files, model)
+    if pools_mean:
+        read_mean(model)
     model = model.to(place).eval()
-    return Classifier(model, tokenizer, kind, list(labels), base, longest, fresh)
+    return Classifier(model, tokenizer, kind, list(labels), base, longest, fresh, pools_mean)
 
 
 def fingerprint_classifier(classifier: Classifier) -> str:

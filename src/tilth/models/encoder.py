@@ -165,6 +165,18 @@ def _module(files: Files, module: dict[str, str]) -> Any:
     return kind.load(files.source.name, subfolder=module["path"], **files.options)
 
 
+def pooling_of(files: Files) -> str | None:
+    """Return how an encoder pools its tokens, as saved; None: it was not saved as an encoder."""
+    for module in _read_json(files, "modules.json") or []:
+        if str(module["type"]).endswith("Pooling"):
+            saved = _read_json(files, "config.json", module["path"]) or {}
+            if saved.get("pooling_mode_mean_tokens"):  # of earlier versions
+                return "mean"
+            mode = saved.get("pooling_mode")
+            return mode if isinstance(mode, str) else None
+    return None
+
+
 def _file(files: Files, name: str, folder: str = "") -> str | None:
     from sentence_transformers.util import load_file_path
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from tilth.models.classifier import Kind
 from tilth.models.encoder import load_encoder
 from tilth.recipes.comparing import System
 from tilth.report.tested import ENCODER, FREQUENT, MAJORITY, TFIDF, WORDS
+from tilth.selftrain.logistic import logistic
 from tilth.selftrain.rows import Rows
 
 STARTER = "starter-encoder"
@@ -95,41 +95,18 @@ def baselines(rows: Rows, *, device: str = "auto") -> list[System]:
 
 def _fitted(rows: Rows, features: Features, strength: float) -> Callable[[Sequence[Any]], Any]:
     """Return logistic regression on features of texts."""
-    given = features(rows.texts)
-    targets = np.asarray(rows.targets)
-    if rows.kind == "multi":
-        each = [_regression(given, column > 0.5, strength, 2) for column in targets.T]
-
-        def answer_each(texts: Sequence[Any]) -> NDArray[np.float32]:
-            some = features(texts)
-            return np.stack([one(some)[:, 1] for one in each], axis=1)
-
-        return answer_each
-    fitted = _regression(given, targets.argmax(axis=1), strength, len(rows.labels))
-    return lambda texts: fitted(features(texts))
+    fitted = logistic(features(rows.texts), np.asarray(rows.targets), rows.kind, strength)
+    return lambda texts: _answers(features(texts), fitted, rows.kind)
 
 
-def _regression(
-    given: Any, places: NDArray[Any], strength: float, labels: int
-) -> Callable[[Any], NDArray[np.float32]]:
-    """Return a function from features to probabilities, (rows, labels); 0 for labels unseen."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
+def _answers(features: Any, fitted: tuple[Any, Any], kind: Kind) -> NDArray[np.float32]:
+    """Return the probabilities that a regression gives, (rows, labels)."""
+    from scipy.special import expit, softmax
 
-    places = places.astype(np.int64)
-    seen = np.unique(places)
-    model = None
-    if len(seen) > 1:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            model = LogisticRegression(C=strength, max_iter=1000).fit(given, places)
-
-    def answer(features: Any) -> NDArray[np.float32]:
-        found = np.zeros((features.shape[0], labels), np.float32)
-        found[:, seen] = 1.0 if model is None else model.predict_proba(features)
-        return found
-
-    return answer
+    weights, biases = fitted
+    logits = np.asarray(features @ weights.T) + biases
+    found: NDArray[np.float32] = expit(logits) if kind == "multi" else softmax(logits, axis=1)
+    return found.astype(np.float32)
 
 
 def _tfidf(texts: Sequence[tuple[str, ...]]) -> Features:
@@ -178,11 +155,12 @@ def _tagger(rows: Rows) -> Callable[[Sequence[Any]], Any]:
             _around(tokens, place) for tokens in sentences for place in range(len(tokens))
         )
 
-    targets = np.concatenate(list(rows.targets)).argmax(axis=1)
-    fitted = _regression(features(rows.tokens or []), targets, _C_WORDS, len(rows.labels))
+    targets = np.concatenate(list(rows.targets))
+    fitted = logistic(features(rows.tokens or []), targets, rows.kind, _C_WORDS)
 
     def answer(sentences: Sequence[Sequence[str]]) -> list[NDArray[np.float32]]:
-        return _by_sentence(fitted(features(sentences)), sentences)
+        ends = np.cumsum([len(tokens) for tokens in sentences])[:-1]
+        return np.split(_answers(features(sentences), fitted, rows.kind), ends)
 
     return answer
 
@@ -211,9 +189,3 @@ def _frequent(rows: Rows) -> Callable[[Sequence[Any]], Any]:
     return lambda sentences: [
         one[[commonest.get(token, commonest[""]) for token in tokens]] for tokens in sentences
     ]
-
-
-def _by_sentence(
-    flat: NDArray[np.float32], sentences: Sequence[Sequence[str]]
-) -> list[NDArray[np.float32]]:
-    return np.split(flat, np.cumsum([len(tokens) for tokens in sentences])[:-1])

@@ -20,6 +20,7 @@ from tilth.models.source import quietly
 from tilth.models.training import all_finite
 from tilth.runs import Progress
 from tilth.selftrain.encoded import EncodedRows, LikeLengths, encode
+from tilth.selftrain.logistic import begin_head
 from tilth.selftrain.scores import accuracy, macro_f1, span_f1
 from tilth.selftrain.trainer import (
     CHOICE,
@@ -127,6 +128,8 @@ def fit(
         settings = settings.for_base(classifier.name)
     bfloat16 = choose_precision(settings.precision, classifier.device) is torch.bfloat16
     encoded = encode(classifier, train, bfloat16=bfloat16)
+    if classifier.pools_mean:
+        begin_head(classifier, encoded)
     measure, enough = None, False
     if validation is not None and len(validation):
         measure = _measure(classifier, validation, bfloat16=bfloat16)
