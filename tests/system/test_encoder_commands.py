@@ -52,7 +52,15 @@ def test_train_measures_what_was_gained_and_evaluate_agrees(
 ) -> None:
     out = tmp_path / "run"
     said = tilth("train", "encoder", pairs, "-o", out, "-b", base, "--sts", sets, *SETTINGS)
-    assert "gain" in said.stdout
+    for row in ("before training", "after training", "starter-static", "starter-encoder"):
+        assert row in said.stdout
+    results = json.loads((out / "results.json").read_text())
+    means = {name: found["mean"]["spearman"] for name, found in results["scores"].items()}
+    best = max(means, key=means.__getitem__)
+    assert best in ("starter-static", "starter-encoder")
+    (warning,) = results["warnings"]
+    assert warning.startswith(f"Warning: {best} has {means[best]:.1f} in the mean, the trained")
+    assert f"take {best} as it is, or train it: --base {best}" in " ".join(said.stderr.split())
     assert "Not measured, and not in the mean: sts13" in said.stderr
     page = (out / "report.html").read_text()
     assert "after training" in page
