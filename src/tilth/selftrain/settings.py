@@ -23,7 +23,9 @@ from tilth.limits import (
 MASKED = Number(0, 1, above=True, below=True)
 _PAPER_RATE = 1e-5
 # Small models hardly move at the paper's rate.
-_STARTER_RATES = {"starter-mlm": 3e-4, "starter-encoder": 1e-4, "starter-small": 5e-4}
+_STARTER_RATES = {
+    "starter-mlm": 3e-4, "starter-encoder": 1e-4, "starter": 1e-4, "starter-small": 5e-4,
+}  # fmt: skip
 # The rate of Gururangan et al. 2020 for the texts of a task; the paper names none.
 _ADAPTING_RATE = 1e-4
 _EVALUATIONS = 10
