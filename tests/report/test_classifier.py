@@ -38,7 +38,7 @@ def results(word: str = "", *, names: tuple[str, ...] = ("no", "yes")) -> dict[s
     ]
     gain = {name: {"value": 10.0, "low": 2.0, "high": 18.0, "p": 0.00002}
             for name in ("accuracy", "macro_f1")}  # fmt: skip
-    loss = dict.fromkeys(gain, {"value": -10.0, "low": -18.0, "high": -2.0, "p": 0.00002})
+    loss = {name: {"value": -10.0, "low": -18.0, "high": -2.0, "p": 0.00002} for name in gain}
     changed = {"text": f"A dog.{word}", "right": "yes", "before": "no", "now": "yes"}
     wrong = {"text": f"A cat.{word}", "right": "yes", "answered": "no", "probability": 0.99}
     seeds = [{"seed": seed, "step": 20, "score": 60.0 + seed} for seed in range(2)]
