@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
 from dataclasses import replace
@@ -280,6 +281,31 @@ def test_the_paper_scale_is_the_papers() -> None:
         assert (paper.lm, paper.base, paper.first_texts) == ("gpt2-xl", "roberta-base", 15_000)
         assert paper.inputs is None
         assert not paper.training
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_has_its_module_and_says_how_it_departs(name: str) -> None:
+    recipe = RECIPES[name]
+    assert callable(importlib.import_module(f"tilth.recipes.{name.replace('-', '_')}").run)
+    assert set(recipe.scales) == {"starter", "paper"}
+    never = "this scale has never been run"
+    for scale, size in recipe.scales.items():
+        departures = recipe.departures_at(size)
+        assert len(set(departures)) == len(departures) > 1
+        assert any(one.startswith(never) for one in departures) == (scale == "paper")
+    public = {field: model for field, (_, model) in recipe.models.items() if model}
+    assert not any(getattr(recipe.scales["paper"], field) != model
+                   for field, model in public.items())  # fmt: skip
+
+
+def test_settings_are_checked_and_written_as_options() -> None:
+    with pytest.raises(InputError, match="seeds is 0: give a whole number from 1"):
+        RecipeSettings(seeds=0)
+    chosen = RecipeSettings(2, ("trec", "mine"), base="b", drop_overlap=True)
+    assert chosen.options() == " --seeds 2 --tasks trec,mine --base b --drop-overlap"
+    assert chosen.asked() == {
+        "seeds": 2, "drop_overlap": True, "base": "b", "tasks": ["trec", "mine"]
+    }  # fmt: skip
 
 
 def test_mean_and_deviation_over_seeds() -> None:
