@@ -30,7 +30,7 @@ from tilth.recipes.steps import Result, Steps
 from tilth.recipes.table import Cell, Row, Table, mean_of, over_seeds
 from tilth.runs import Run
 from tilth.selftrain.finetune import fit
-from tilth.selftrain.labelled import label_hits
+from tilth.selftrain.labelled import PROBABILITIES, as_lists, label_hits, labelled_rows
 from tilth.selftrain.retrieve import retrieve
 from tilth.selftrain.rows import Rows, rows_of
 from tilth.selftrain.select import class_ratio, multiple_of, select
@@ -281,28 +281,12 @@ def label_pool(steps: Steps, name: str, task: Task, found: pa.Table, teacher: Cl
     with run:
         for part in run.missing():
             some = found.slice(starts[part], _LABELLED_AT_ONCE)
-            run.write_part(part, _table(label_hits(teacher, some)))
+            lists = as_lists(label_hits(teacher, some))
+            run.write_part(part, pa.table({PROBABILITIES: lists}))
         table = pa.concat_tables(run.read_part(part) for part in range(run.parts))
     similarity = pc.fill_null(found["similarity"], 0.0).to_numpy().astype(np.float32)
-    return Pool(_rows(task, found, table), similarity, text_hashes(texts))
-
-
-def _table(given: Sequence[NDArray[np.float32]]) -> pa.Table:
-    """Return probabilities as a table, those of a sentence in one list."""
-    kept = pa.array([one.astype(np.float32).ravel() for one in given], pa.list_(pa.float32()))
-    return pa.table({"probabilities": kept})
-
-
-def _rows(task: Task, found: pa.Table, table: pa.Table) -> Rows:
-    kind, labels = task.train.kind, task.train.labels
-    texts: list[tuple[str, ...]] = [(text,) for text in found["text"].to_pylist()]
-    flat = table["probabilities"].combine_chunks()
-    if kind != "tags":
-        targets = flat.flatten().to_numpy().reshape(len(found), len(labels))  # (rows, labels)
-        return Rows(kind, labels, texts, None, targets)
-    tokens = found["tokens"].to_pylist()
-    each = [np.array(one, np.float32).reshape(-1, len(labels)) for one in flat.to_pylist()]
-    return Rows(kind, labels, texts, tokens, each)
+    labelled = found.append_column(PROBABILITIES, table[PROBABILITIES])
+    return Pool(labelled_rows(labelled, task.train), similarity, text_hashes(texts))
 
 
 @dataclass(frozen=True, slots=True)

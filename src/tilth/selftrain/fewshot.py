@@ -30,7 +30,13 @@ from tilth.selftrain.draws import (
 )
 from tilth.selftrain.fewshot_settings import FINE_TUNED, FewShot, SelfTraining
 from tilth.selftrain.finetune import MEASURES, Curve, fit, score_of
-from tilth.selftrain.labelled import as_lists, bank_fingerprints
+from tilth.selftrain.labelled import (
+    PROBABILITIES,
+    TOKENS,
+    as_lists,
+    bank_fingerprints,
+    labelled_rows,
+)
 from tilth.selftrain.retrieve import retrieve
 from tilth.selftrain.rows import Rows, Targets, joined, rows_of
 from tilth.selftrain.select import class_ratio, select
@@ -41,7 +47,6 @@ if TYPE_CHECKING:
     from tilth.bank import Bank
 
 _MEASUREMENTS = 10  # of each training
-_TEXT, _TOKENS, _PROBABILITIES = "text", "tokens", "probabilities"
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +241,7 @@ class _Study:
             return drawn
         system = self.settings.systems[job.system]
         table = self.run.read_part(self.jobs.index(replace(job, seed=None)))
-        more = _rows_of(table, drawn)
+        more = labelled_rows(table, drawn)
         rows = joined(drawn, more if system.soft else more.hard())
         if system.weight == 1:
             return rows
@@ -275,7 +280,7 @@ class _Study:
         found = self._retrieved(system)
         if system.labelled is not None:
             found = _sampled(found, system.labelled * len(drawn), job.draw)
-        texts = found[_TEXT].to_pylist()
+        texts = found["text"].to_pylist()
         tokens = None
         if drawn.tokens is not None:
             words = learn_words(drawn.tokens)
@@ -289,9 +294,9 @@ class _Study:
         ).kept  # fmt: skip
         table = found.take(pa.array(chosen))
         if tokens is not None:
-            table = table.append_column(_TOKENS, pa.array([tokens[row] for row in chosen]))
+            table = table.append_column(TOKENS, pa.array([tokens[row] for row in chosen]))
         kept = [given[row] for row in chosen] if isinstance(given, list) else given[chosen]
-        return table.append_column(_PROBABILITIES, as_lists(kept))
+        return table.append_column(PROBABILITIES, as_lists(kept))
 
     def _retrieved(self, system: SelfTraining) -> pa.Table:
         """Return the sentences of the bank that are nearest to the draw."""
@@ -359,14 +364,4 @@ def _sampled(found: pa.Table, count: int, seed: int) -> pa.Table:
 
 
 def _keys(found: pa.Table) -> NDArray[np.uint64]:
-    return text_hashes(found[_TEXT].combine_chunks())
-
-
-def _rows_of(table: pa.Table, like: Rows) -> Rows:
-    """Return labelled sentences as rows."""
-    texts: list[tuple[str, ...]] = [(text,) for text in table[_TEXT].to_pylist()]
-    lists = [np.array(row, np.float32) for row in table[_PROBABILITIES].to_pylist()]
-    if like.tokens is not None:
-        return Rows(like.kind, like.labels, texts, table[_TOKENS].to_pylist(), lists)
-    targets = np.array(lists, np.float32).reshape(len(texts), len(like.labels))
-    return Rows(like.kind, like.labels, texts, None, targets)
+    return text_hashes(found["text"].combine_chunks())

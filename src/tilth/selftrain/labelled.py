@@ -18,6 +18,7 @@ from tilth.errors import InputError
 from tilth.runs import Progress, Run, complete
 from tilth.runs.asked import COMPARED, RESULTS, read_results, read_run_json
 from tilth.selftrain.retrieve import Filters, Retrieved, find, queries_of
+from tilth.selftrain.rows import Rows
 from tilth.selftrain.words import Words
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from tilth.data.examples import Examples
     from tilth.models.classifier import Classifier
     from tilth.models.scorer import Steps
-    from tilth.selftrain.rows import Rows, Targets
+    from tilth.selftrain.rows import Targets
 
 log = logging.getLogger(__name__)
 
@@ -269,6 +270,21 @@ def _read(column: pa.ChunkedArray) -> NDArray[np.float32] | list[NDArray[np.floa
     values = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
     found: NDArray[np.float32] = values.reshape(len(column), -1) if len(column) else values
     return found
+
+
+def labelled_rows(table: pa.Table, like: Rows) -> Rows:
+    """Return labelled sentences as rows to train on.
+
+    Args:
+        table: text, probabilities and, where tokens have tags, tokens.
+        like: rows with the same labels.
+    """
+    given = _read(table[PROBABILITIES])
+    if not isinstance(given, list):
+        given = given.reshape(len(table), len(like.labels))  # (rows, labels)
+    tokens = None if like.tokens is None else table[TOKENS].to_pylist()
+    texts: list[tuple[str, ...]] = [(text,) for text in table["text"].to_pylist()]
+    return Rows(like.kind, like.labels, texts, tokens, given)
 
 
 def bank_fingerprints(bank: Bank, *, index: bool) -> dict[str, str]:
