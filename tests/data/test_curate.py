@@ -355,7 +355,7 @@ def test_curate_returns_the_splits() -> None:
     dataset = pairs(written())
     options: dict[str, Any] = {
         "smoothing": 0.1, "sampled_pairs": 1, "per_label": 1, "validation": 0.2,
-        "near_duplicates": 0.9, "seed": 4,
+        "near_duplicates": 0.9, "min_label_fit": 0.1, "seed": 4,
     }  # fmt: skip
     splits, curated = curate(dataset, **options), curate_rows(dataset, **options)
     assert list(splits) == ["train", "validation"]
@@ -445,3 +445,21 @@ def test_sampled_pairs_of_single_texts_are_refused() -> None:
     with pytest.raises(InputError, match="rows are single texts"):
         curate(dataset, sampled_pairs=1)
     assert curate(dataset, sampled_pairs=0, smoothing=0).num_rows == {"train": 1, "validation": 0}
+
+
+def test_texts_that_do_not_fit_their_label_are_dropped() -> None:
+    fits = [0.2, 0.0, -0.01, None, -0.3]
+    rows = Dataset.from_dict(
+        {"text": list("abcde"), "label": ["x"] * 5, "label_fit": fits},
+        features=Features(
+            {"text": Value("string"), "label": Value("string"), "label_fit": Value("float32")}
+        ),
+    )
+    curated = curate_rows(rows, validation=0)
+    assert curated.train["text"] == ["a", "b", "d"]
+    assert curated.dropped["drop_reason"] == ["label-fit"] * 2
+    assert curated.counts["label-fit"] == 2
+    assert curate_rows(rows, validation=0, min_label_fit=-0.1).train["text"] == list("abcd")
+    assert "label-fit" not in curate_rows(rows.remove_columns("label_fit")).counts
+    with pytest.raises(InputError, match="min_label_fit is 2"):
+        curate_rows(rows, min_label_fit=2)

@@ -25,6 +25,7 @@ def test_generate_answers_a_data_set_with_origin(llama: LM) -> None:
     kept = tilth.generate("sts-x2", llama, inputs=TEXTS, seed=4)
     assert kept.column_names == [
         "text_a", "text_b", "label", "source_id", "task", "model", "seed", "try",
+        "similarity",
     ]  # fmt: skip
     assert set(kept["text_a"]) <= set(TEXTS)
     assert set(kept["label"]) == {0.0, 0.5, 1.0}

@@ -252,6 +252,15 @@ def test_self_debiasing_off_is_said_once(caplog: pytest.LogCaptureFixture) -> No
         ('"He said \\"go\\" twice."', True, "He said 'go' twice.\""),
         ("A dog\nruns.", True, 'A dog\nruns."'),
         ("", True, '"'),
+        ("Sure! Here is a sentence:\n\nA dog runs.", True, 'A dog runs."'),
+        ('Certainly! Here\u2019s one: "A dog runs."', True, 'A dog runs."'),
+        ("**Another sentence:**\n**A dog runs.**", True, 'A dog runs."'),
+        ('Of course:\n**Sentence 2:** "A dog runs."', True, 'A dog runs."'),
+        ("<think>\nA dog, or a cat?\n</think>\n\nA dog runs.", True, 'A dog runs."'),
+        ("<think>\nA dog, or", False, ""),
+        ("Here is the dog: it runs", True, 'it runs"'),
+        ("The dog has one aim: it runs.", True, 'The dog has one aim: it runs."'),
+        ("Dear team:\nA dog\nruns.", True, 'A dog\nruns."'),
     ],
 )
 def test_unquote(answer: str, is_whole: bool, expected: str) -> None:
@@ -344,3 +353,44 @@ def test_counts_of_all_sessions_are_in_the_card(tmp_path: Path) -> None:
     assert f"{usage.completion_tokens:,} completion tokens" in card
     assert endpoint.statement in card
     assert json.loads((tmp_path / "run.json").read_text())["settings"]["decay"] == 0
+
+
+@pytest.mark.parametrize("chat", [False, True])
+def test_several_lines_are_kept_where_allowed(chat: bool) -> None:
+    with OpenAIServer(answer=lambda prompt, seed, index: "A dog.\nIt runs.") as server:
+        endpoint = load(server, chat=chat)
+        one = outcomes_of(endpoint, jobs_for([PROMPT]))
+        asked = len(server.requests)
+        more = outcomes_of(endpoint, jobs_for([PROMPT]), Sampling(multiline=True))
+    assert {outcome.reason for outcome in one.values()} == {"newline"}
+    assert {(o.text, o.reason) for o in more.values()} == {("A dog.\nIt runs.", None)}
+    if chat:
+        first, later = (
+            next(body["messages"][0]["content"] for body in bodies)
+            for bodies in (server.requests[:asked], server.requests[asked:])
+        )
+        assert "on one line" in first
+        assert "on one line" not in later
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason", "remedy"),
+    [("A dog.\nIt runs.", "newline", "--multiline"), ("", "empty", "thinks")],
+)
+def test_a_session_ends_where_all_first_tries_fail(answer: str, reason: str, remedy: str) -> None:
+    prompts = [f"{PROMPT}{n}" for n in range(100)]
+    with OpenAIServer(answer=lambda prompt, seed, index: answer) as server:
+        with pytest.raises(TilthError, match=rf"first 30 tries .*\({reason}\).*{remedy}") as error:
+            outcomes_of(load(server, chat=True), jobs_for(prompts))
+        assert repr(" ".join(answer.split())) in str(error.value)
+        assert len(server.requests) < 50
+
+
+def test_a_session_goes_on_where_one_of_the_first_tries_is_kept() -> None:
+    def answer(prompt: str, seed: int, index: int) -> str:
+        return "A dog." if prompt.endswith("x") else "A dog.\nIt runs."
+
+    prompts = [f"{PROMPT}{n}" for n in range(20)]
+    with OpenAIServer(answer=answer) as server:
+        found = outcomes_of(load(server), jobs_for([PROMPT + "x", *prompts]), concurrency=1)
+    assert len(found) == 42

@@ -1,6 +1,7 @@
 import json
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.tiny.rows import SENTENCES, pair_rows, single_rows, table
@@ -169,6 +170,69 @@ def test_each_limit_is_used(limit: str, figure: str, lax: float) -> None:
     ]  # fmt: skip
     assert ("1", figure) in warned(rows)
     assert ("1", figure) not in warned(rows, **{limit: lax})
+
+
+def fitting(fits: dict[str, list[float | None]], column: str = "label_fit") -> pa.Table:
+    rows = [
+        row(f"{label} {fresh[i]}", label=label, source_id=str(i))
+        for label, values in fits.items()
+        for i in range(len(values))
+    ]
+    values = [value for each in fits.values() for value in each]
+    return table(rows).append_column(column, pa.array(values, pa.float32()))
+
+
+def test_a_label_whose_texts_do_not_fit_is_warned_of_with_the_remedy() -> None:
+    found = health([fitting({"a": [0.1] * 40 + [-0.1] * 20, "b": [0.1] * 60})])
+    assert [label.fit_share for label in found.labels] == [pytest.approx(2 / 3), 1.0]
+    (warning,) = found.warnings
+    assert (warning.label, warning.figure) == ("a", "fit_share")
+    assert warning.text.startswith("Label a: 67% of its kept texts fit")
+    assert "tilth predict" in warning.text
+    assert not found.summary
+    head, *lines = health_table(found)
+    assert [line[head.index("fits")] for line in lines] == ["67%", "100%"]
+    assert not health([fitting({"a": [0.1] * 40 + [-0.1] * 20})], limits=Limits(fits=0.6)).warnings
+
+
+def test_a_model_that_cannot_write_the_task_is_told_in_one_loud_line() -> None:
+    tables = [fitting({"a": [-0.1] * 40, "b": [0.1] * 30})]
+    first = health(tables).warnings[0]
+    assert (first.label, first.figure) == ("", "fit_share")
+    assert first.text.startswith("THE MODEL CANNOT WRITE THIS TASK: 57% of 70 texts")
+    assert "endpoint" in first.text
+    assert all(w.label for w in health(tables, limits=Limits(writes=0.4)).warnings)
+
+
+def test_health_is_claimed_only_where_the_fit_was_measured() -> None:
+    assert health([fitting({"a": [0.1] * 60})]).summary == "No label looks sick."
+    assert "Not measured" in health([fitting({"a": [0.1] * 60, "b": [None] * 60})]).summary
+    why = health([fitting({"a": [None] * 60})], unmeasured={"a": "too near to b"})
+    assert "too near to b" in why.summary
+    assert why.to_dict()["unmeasured"] == {"a": "too near to b"}
+
+
+def test_graded_pairs_are_compared_with_the_next_lower_label() -> None:
+    grades = {"1": [0.9, 0.5] * 30, "0.5": [0.5] * 60, "0": [-0.1] * 60}
+    found = health([fitting(grades, "similarity")])
+    one, half, none = found.labels
+    assert (one.below, half.below, none.below) == ("0.5", "0", None)
+    assert one.similarity == pytest.approx(0.7)
+    assert one.separation == pytest.approx(0.75)  # half are above, half are equal
+    assert (half.separation, none.separation) == (1.0, None)
+    assert found.summary == "No label looks sick."
+    grades["0.5"] = [0.9] * 60
+    wrong = health([fitting(grades, "similarity")]).warnings
+    assert [(w.label, w.figure) for w in wrong] == [("1", "separation")]
+    assert "those of label 0.5 in only 25% of comparisons" in wrong[0].text
+    assert not health([fitting(grades, "similarity")], limits=Limits(separation=0.2)).warnings
+
+
+def test_labels_of_very_different_lengths_are_warned_of() -> None:
+    rows = [row(f"{label} {t} {t if label == '1' else ''} {t if label == '1' else ''}",
+                label=label, source_id=t) for t in fresh for label in ("1", "0")]  # fmt: skip
+    assert ("1", "mean_words") in warned(rows, length_ratio=2)
+    assert ("1", "mean_words") not in warned(rows, length_ratio=3)
 
 
 def test_few_tries_say_nothing() -> None:

@@ -184,7 +184,7 @@ def test_zero_kept(tmp_path: Path) -> None:
 
 def test_one_row(tmp_path: Path) -> None:
     page = page_of(tmp_path, pair_rows(SENTENCES[:1])[:1])
-    assert page.shows("No label looks sick.")
+    assert page.shows("Not measured: whether texts fit their labels. Read some.")
     assert page.shows("1 label")
 
 

@@ -33,6 +33,10 @@ def curate(
         float | None,
         typer.Option(help="Also drop rows this alike (0 to 1, Jaccard of word triples)."),
     ] = None,
+    min_label_fit: Annotated[
+        float,
+        typer.Option(help="Drop generated texts that fit their label less (-1: keep all)."),
+    ] = 0.0,
     seed: options.Seed = 0,
     overwrite: options.Overwrite = False,
     json: options.Json = False,
@@ -51,6 +55,7 @@ def curate(
         per_label=per_label,
         validation=validation,
         near_duplicates=near_duplicates,
+        min_label_fit=min_label_fit,
         seed=seed,
         overwrite=overwrite,
     )

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from tilth.generation.order import Order
 
 # The report shows all; this much fits a terminal of 80 columns.
-_SHOWN = ("label", "tries", "closed", "kept", "copies", "distinct-2", "tokens", "at floor")
+_SHOWN = ("label", "tries", "closed", "kept", "copies", "distinct-2", "words")
+_MEASURED = {"fits": "fit_share", "similarity": "similarity"}
 _PAPER, _DRAW, _RUN = "Paper's settings", "Sampling", "Running"
 
 
@@ -63,6 +64,14 @@ def generate(
     max_new_tokens: Annotated[
         int, typer.Option(help="A text not closed by then is dropped.", rich_help_panel=_DRAW)
     ] = 40,
+    multiline: Annotated[
+        bool,
+        typer.Option(
+            "--multiline",
+            help="At an endpoint: keep texts of several lines.",
+            rich_help_panel=_DRAW,
+        ),
+    ] = False,
     seed: options.Seed = 0,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
@@ -90,7 +99,7 @@ def generate(
 
     [dim]tilth generate review-sentiment --count 500 --out runs/reviews[/dim]
     """
-    sampling = Sampling(decay, floor, temperature, top_k, top_p, max_new_tokens)
+    sampling = Sampling(decay, floor, temperature, top_k, top_p, max_new_tokens, multiline)
     settings = Settings(per_input, max_tries, sampling, seed, part_size)
     spec = load_task(task)
     if spec.is_pair and inputs is None and from_x1 is None:
@@ -143,7 +152,12 @@ def print_health(out: Path, *, as_json: bool) -> None:
         print_json(health.to_dict())
         return
     head, *lines = health_table(health)
-    chosen = [place for place, name in enumerate(head) if name in _SHOWN]
+    known = [
+        name
+        for name, figure in _MEASURED.items()
+        if any(getattr(label, figure) is not None for label in health.labels)
+    ]
+    chosen = [place for place, name in enumerate(head) if name in (*_SHOWN, *known)]
     print_table(
         "Health per label",
         [head[place] for place in chosen],
@@ -151,5 +165,7 @@ def print_health(out: Path, *, as_json: bool) -> None:
     )
     for warning in health.warnings:
         say(f"warning: {warning}")
+    if health.summary:
+        say(health.summary)
     say(f"data set: {out / 'dataset'}")
     say(f"report:   {out / 'report.html'}")

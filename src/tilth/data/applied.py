@@ -6,7 +6,15 @@ import logging
 
 from tilth.data.labelled import Labelled
 from tilth.errors import InputError
-from tilth.limits import MOST_SAMPLED_PAIRS, NEAR_DUPLICATES, PART_SHARE, PER_LABEL, SEED, SHARE
+from tilth.limits import (
+    MOST_SAMPLED_PAIRS,
+    NEAR_DUPLICATES,
+    PART_SHARE,
+    PER_LABEL,
+    SEED,
+    SHARE,
+    SIMILARITY,
+)  # fmt: skip
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +29,7 @@ def check_settings(
     per_label: int,
     validation: float,
     near_duplicates: float | None,
+    min_label_fit: float,
     seed: int,
 ) -> None:
     """Check what can be checked of the settings without the rows."""
@@ -32,6 +41,7 @@ def check_settings(
         if value is not None:
             limit.check(name, value)
     PER_LABEL.check("per_label", per_label)
+    SIMILARITY.check("min_label_fit", min_label_fit)
     PART_SHARE.check("validation", validation)
     SEED.check("seed", seed)
 

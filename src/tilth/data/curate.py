@@ -54,16 +54,17 @@ def curate(
     per_label: int = 2,
     validation: float = 0.1,
     near_duplicates: float | None = None,
+    min_label_fit: float = 0.0,
     seed: int = 0,
 ) -> DatasetDict:
     """Clean a labelled set as the DINO paper does and split it.
 
-    Drops, in this order: rows with a blank text, identical pairs, exact duplicates, near
-    duplicates where asked, more than `per_label` second texts for one (first text, label). Then
-    labels are smoothed, sampled pairs added, and rows split by label. Texts that differ in
-    surrounding white space alone count as equal. Rows keep their order; what is random follows
-    from seed and content. Rows of one first text, `source_id` or `source_row` are in one split;
-    the paper splits row by row.
+    Drops, in this order: rows that do not fit their label, rows with a blank text, identical pairs,
+    exact duplicates, near duplicates where asked, more than `per_label` second texts for one
+    (first text, label). Then labels are smoothed, sampled pairs added, and rows split by label.
+    Texts that differ in surrounding white space alone count as equal. Rows keep their order; what
+    is random follows from seed and content. Rows of one first text, `source_id` or `source_row`
+    are in one split; the paper splits row by row.
 
     Args:
         dataset: with columns text_a, text_b, label, or text, label; other columns are kept.
@@ -77,6 +78,8 @@ def curate(
         validation: share of the validation split, 0 to below 1. Labels too rare stay in train.
         near_duplicates: drop rows this alike to an earlier one of their label, above 0 to 1:
             Jaccard similarity of word triples, for each text.
+        min_label_fit: drop rows below it in the column `label_fit` of a generated set; -1 keeps
+            all. Rows where it is not measured stay.
         seed: same rows and seed, same result.
 
     Returns:
@@ -105,6 +108,7 @@ def curate(
         per_label=per_label,
         validation=validation,
         near_duplicates=near_duplicates,
+        min_label_fit=min_label_fit,
         seed=seed,
     )
     return DatasetDict({"train": curated.train, "validation": curated.validation})
@@ -118,14 +122,17 @@ def curate_rows(
     per_label: int = 2,
     validation: float = 0.1,
     near_duplicates: float | None = None,
+    min_label_fit: float = 0.0,
     seed: int = 0,
 ) -> Curated:
     """Do what `curate` does; return the dropped rows and all counts too. Options as there."""
-    check_settings(smoothing, sampled_pairs, per_label, validation, near_duplicates, seed)
+    check_settings(
+        smoothing, sampled_pairs, per_label, validation, near_duplicates, min_label_fit, seed
+    )
     rows = read_labelled(dataset)
     smoothing = applied_smoothing(rows, smoothing)
     sampled_pairs = applied_sampled_pairs(rows, sampled_pairs)
-    reasons = drop_reasons(rows, per_label, near_duplicates)
+    reasons = drop_reasons(rows, per_label, near_duplicates, min_label_fit)
     counts = count_drops(rows, reasons, near_duplicates)
     kept = reasons == 0
     if not kept.any():
@@ -156,6 +163,7 @@ def curate_rows(
             "per_label": per_label,
             "validation": validation,
             "near_duplicates": near_duplicates,
+            "min_label_fit": min_label_fit,
             "seed": seed,
         },
     )

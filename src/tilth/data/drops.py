@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
@@ -11,17 +12,24 @@ from tilth.data.labelled import Labelled
 from tilth.data.near import near_duplicates as find_near
 
 EMPTY = "empty"
+UNFIT = "label-fit"
 IDENTICAL = "identical-pair"
 DUPLICATE = "duplicate"
 NEAR = "near-duplicate"
 OVER = "over-per-label"
 # In the order they are looked for; a row's code is its place here, 0 for kept rows.
-REASONS = ("", EMPTY, IDENTICAL, DUPLICATE, NEAR, OVER)
+REASONS = ("", EMPTY, UNFIT, IDENTICAL, DUPLICATE, NEAR, OVER)
+FIT = "label_fit"  # a column of generated sets
 
 
-def drop_reasons(rows: Labelled, per_label: int, near_duplicates: float | None) -> NDArray[np.int8]:
+def drop_reasons(
+    rows: Labelled, per_label: int, near_duplicates: float | None, min_label_fit: float
+) -> NDArray[np.int8]:
     """Return the code of each row's drop reason, 0 for kept rows."""
     reasons = np.zeros(len(rows), np.int8)
+    if _has_fit(rows):
+        below = pc.fill_null(pc.less(rows.table[FIT], min_label_fit), False)
+        reasons[below.to_numpy()] = REASONS.index(UNFIT)
     blank = pc.index(rows.texts, "").as_py()
     for codes in rows.codes:
         reasons[codes == blank] = REASONS.index(EMPTY)
@@ -43,12 +51,19 @@ def drop_reasons(rows: Labelled, per_label: int, near_duplicates: float | None) 
     return reasons  # (rows,)
 
 
+def _has_fit(rows: Labelled) -> bool:
+    names = rows.table.column_names
+    return FIT in names and pa.types.is_floating(rows.table.schema.field(FIT).type)
+
+
 def count_drops(rows: Labelled, reasons: NDArray[np.int8], near: float | None) -> dict[str, int]:
     """Count the rows of each reason that can apply."""
     numbers = np.bincount(reasons, minlength=len(REASONS)).tolist()
     counts = dict(zip(REASONS[1:], numbers[1:], strict=True))
     if not rows.is_pair:
         del counts[IDENTICAL], counts[OVER]
+    if not _has_fit(rows):
+        del counts[UNFIT]
     if near is None:
         del counts[NEAR]
     return counts

@@ -15,7 +15,8 @@ from tilth.data import load_folder, text_id
 from tilth.errors import InputError, TilthError
 from tilth.files import disk_errors
 from tilth.generation.finished import write_dataset
-from tilth.generation.jobs import Sampler, Sampling
+from tilth.generation.jobs import REMEDIES, Sampler, Sampling
+from tilth.generation.label_fit import choose_encoder, with_fit
 from tilth.generation.order import Order
 from tilth.generation.settings import Item, Settings, items_from_nothing
 from tilth.generation.spent import with_usage
@@ -50,6 +51,7 @@ def generate(
     top_k: int = 5,
     top_p: float = 0.9,
     max_new_tokens: int = 40,
+    multiline: bool = False,
     seed: int = 0,
     out: str | Path | None = None,
     overwrite: bool = False,
@@ -74,6 +76,7 @@ def generate(
         top_k: 0 keeps all tokens.
         top_p: 1 keeps all tokens.
         max_new_tokens: a text not closed by then is dropped.
+        multiline: at an endpoint, keep texts of several lines.
         seed: same settings and seed, same rows.
         out: the run folder, where the work can go on after an interruption; without it the rows
             live in a temporary folder.
@@ -84,7 +87,8 @@ def generate(
         quiet: no progress bar.
 
     Returns:
-        The kept rows: text_a, text_b, label (or text, label) and their origin.
+        The kept rows: text_a, text_b, label (or text, label), their origin, and `label_fit` (of
+        graded pairs `similarity`): above 0, the text fits its label; see `label_fit.with_fit`.
 
     Raises:
         InputError: a setting, the task or the inputs are wrong.
@@ -95,7 +99,7 @@ def generate(
     """
     if rows is not None:
         BATCH.check("rows", rows)
-    sampling = Sampling(decay, floor, temperature, top_k, top_p, max_new_tokens)
+    sampling = Sampling(decay, floor, temperature, top_k, top_p, max_new_tokens, multiline)
     settings = Settings(per_input, max_tries, sampling, seed, part_size)
     order = Order(
         task if isinstance(task, Task) else load_task(task),
@@ -148,7 +152,7 @@ def run_generate(
         firsts = _first_texts(order, out / _FIRST, overwrite=overwrite, rows=rows, quiet=quiet)
         order = order.with_inputs(firsts)
     items = order.items()
-    _make(order, items, out, overwrite=overwrite, rows=rows, quiet=quiet)
+    _make(order, items, out, overwrite=overwrite, rows=rows, quiet=quiet, measured=True)
     if given and overwrite and (out / _FIRST / "run.json").is_file():
         with disk_errors(out):
             shutil.rmtree(out / _FIRST)  # of the earlier run; this one was given its inputs
@@ -161,7 +165,7 @@ def _first_texts(
     """Write the first texts of a pair task from nothing, in a run folder of their own."""
     stage = order.first_stage()
     items = items_from_nothing(stage.task, stage.count or 0, each_label=False)
-    _make(stage, items, out, overwrite=overwrite, rows=rows, quiet=quiet)
+    _make(stage, items, out, overwrite=overwrite, rows=rows, quiet=quiet, measured=False)
     texts = [text.strip() for text in load_rows(out)["text"]]
     return list(dict.fromkeys(texts))
 
@@ -174,8 +178,19 @@ def _make(
     overwrite: bool,
     rows: int | None,
     quiet: bool,
+    measured: bool,
 ) -> None:
-    """Make the missing parts of a run and its finished data set."""
+    """Make the missing parts of a run and its finished data set.
+
+    Args:
+        order: what is to be written.
+        items: what it is written for.
+        out: the run folder.
+        overwrite: start the run folder anew.
+        rows: sequences decoded side by side.
+        quiet: no progress bar.
+        measured: whether it is measured how well the texts fit their labels.
+    """
     task, lm, settings = order.task, order.lm, order.settings
     parts = -(-len(items) // settings.part_size)
     run = Run.open(
@@ -197,7 +212,10 @@ def _make(
             start = index * settings.part_size
             chosen = items[start : start + settings.part_size]
             make = partial(make_part, task, lm.name, settings, chosen, sampler, progress)
-            return make() if isinstance(lm, LM) else with_usage(lm, make)
+            table = make() if isinstance(lm, LM) else with_usage(lm, make)
+            if not measured:
+                return table
+            return with_fit(table, task, run.resolve("label_fit", lambda: choose_encoder(task)))
 
         size = settings.part_size
         progress.skip(sum(len(items[part * size : (part + 1) * size]) for part in run.done()))
@@ -205,9 +223,10 @@ def _make(
         tally = write_dataset(run, task, lm)
     if not tally.kept:
         reasons = ", ".join(f"{count} {reason}" for reason, count in tally.drops.most_common())
+        remedy = REMEDIES[tally.drops.most_common(1)[0][0]]
         raise TilthError(
             f"{out}: 0 rows kept of {sum(tally.drops.values())} tries ({reasons}): the tries stand "
-            "in its parts; try another model, or more max-new-tokens"
+            f"in its parts; {remedy}"
         )
 
 

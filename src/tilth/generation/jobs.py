@@ -28,6 +28,7 @@ class Sampling:
         top_k: keep the k most probable tokens; 0 keeps all.
         top_p: then keep the smallest set with at least this much probability; 1 keeps all.
         max_new_tokens: a text not closed by then is dropped.
+        multiline: whether an endpoint's text may have several lines; else such a try is dropped.
     """
 
     decay: Annotated[float, DECAY] = 100.0
@@ -36,6 +37,7 @@ class Sampling:
     top_k: Annotated[int, TOP_K] = 5
     top_p: Annotated[float, TOP_P] = 0.9
     max_new_tokens: Annotated[int, NEW_TOKENS] = 40
+    multiline: bool = False
 
     def __post_init__(self) -> None:
         """Check every value at the door."""
@@ -83,6 +85,19 @@ class Outcome:
     floor_share: float | None
 
 
+# What helps where tries are dropped, by reason.
+REMEDIES = {
+    "newline": "let the instruction ask for one sentence, name an instruction-tuned model, or, at "
+    "an endpoint, allow several lines with --multiline",
+    "not-closed": "raise --max-new-tokens, or let the instruction ask for one short sentence",
+    "empty": "the model closes at once or answers nothing: word the instruction otherwise, name "
+    "another model, or raise --max-new-tokens for one that thinks before it answers",
+    "prompt-too-long": "give shorter inputs, or a model with more positions",
+    "not-a-number": "the model's weights are broken in this precision: --precision float32",
+    "filtered": "the server filters its answers: word the instruction otherwise",
+}
+
+
 class Sampler(Protocol):
     """Runs jobs: the local engine (decode.py) or an endpoint (remote.py)."""
 
@@ -99,14 +114,14 @@ def job_key(seed: int, source_id: str, label: str, attempt: int) -> bytes:
     return hashlib.blake2b(parts, digest_size=16).digest()
 
 
-def split_output(decoded: str, *, closed_by: str = '"') -> tuple[str, str | None]:
+def split_output(decoded: str, *, multiline: bool = False) -> tuple[str, str | None]:
     """Return the text before the first quotation mark and why it is dropped, if it is.
 
     Spec: no quotation mark, or a newline before it, and the try is discarded; an empty text too.
     White space around the text is kept, as in the original code.
     """
-    text, mark, _ = decoded.partition(closed_by)
-    if "\n" in text:
+    text, mark, _ = decoded.partition('"')
+    if "\n" in text and not multiline:
         return text, "newline"
     if not mark:
         return text, "not-closed"

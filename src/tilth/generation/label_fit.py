@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from functools import cache
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from tilth.data.labels import as_number
+from tilth.errors import InputError
 from tilth.generation.task import Task
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-# Measured with the starter encoder: of 600 news sentences, 2 to 4 in 100 are nearer than this to a
-# description that is also the nearest of its task's.
-UNRELATED = 0.15
-# Descriptions nearer to each other than this cannot be told apart by the encoder: sentiments are
-# at 0.65 to 0.86, the intents of CLINC150 below 0.4 in 99 of 100 pairs.
+log = logging.getLogger(__name__)
+
+ENCODER = "starter-encoder"
+# A text is unrelated to a description below this cosine. Chosen on dev rows with the starter
+# encoder: of ten intents of CLINC150, 90% of the rows are nearer to their own label's description
+# than this and than to all others, 95% where three examples stand beside the description; of 400
+# news sentences 1% and 3% are taken for a row of a label.
+UNRELATED = 0.2
+# The encoder cannot tell labels apart whose descriptions are nearer than this: sentiments are at
+# 0.65 to 0.86, the intents of CLINC150 below 0.4 in 99 of 100 pairs.
 TOO_ALIKE = 0.6
+_DECIMALS = 3  # beyond them the cosines of another batch or machine differ
+FIT, SIMILARITY = "label_fit", "similarity"
 
 
 def describe_labels(task: Task) -> dict[str, str]:
-    """Return what each label's texts are about, in words.
+    r"""Return what each label's texts are about, in words; each line is a description by itself.
 
-    That is the label's description where the task gives one, else its instruction without the
-    line that leads up to the text and without the first words that all instructions share, else
-    its name.
+    The first line is the label's description where the task gives one, else its instruction
+    without the line that leads up to the text and without the first words that all instructions
+    share. Then come its name, if it is no number, and its examples.
 
     Example:
         >>> from tilth.generation.task import load_task
-        >>> describe_labels(load_task("intents"))["weather"]
-        'ask about the weather.'
+        >>> describe_labels(load_task("intents"))["order_status"]
+        'check the status of an order.\norder status'
     """
     frames = [label.instruction.rpartition("\n")[0] for label in task.labels]
     if not all(frames):  # of one line: all but the opening quotation mark
@@ -40,34 +52,158 @@ def describe_labels(task: Task) -> dict[str, str]:
     words = [frame.split() for frame in frames]
     alike = takewhile(lambda heads: len(set(heads)) == 1, zip(*words, strict=False))
     shared = len(list(alike)) if len(words) > 1 else 0
-    return {
-        label.name: label.description
-        or " ".join(each[shared:])
-        or label.name.replace("_", " ").strip()
-        for label, each in zip(task.labels, words, strict=True)
-    }
+    described = {}
+    for label, each in zip(task.labels, words, strict=True):
+        name = label.name if as_number(label.name) is None else ""
+        lines = [
+            label.description or " ".join(each[shared:]),
+            name.replace("_", " ").strip(),
+            *label.examples,
+        ]
+        described[label.name] = "\n".join(filter(None, lines)) or label.name
+    return described
 
 
 def similarity_to_descriptions(
     encoder: SentenceTransformer, texts: Sequence[str], descriptions: Sequence[str]
 ) -> NDArray[np.float32]:
-    """Return the cosine of every text to every description.
+    """Return the cosine of every text to every description; of its lines the nearest counts.
 
     Args:
         encoder: a sentence encoder.
         texts: any number.
-        descriptions: one for each label.
+        descriptions: one for each label, of one line or more.
 
     Returns:
         # (texts, labels), -1 to 1
     """
-
-    def encode(some: Sequence[str]) -> NDArray[np.float32]:
-        options: dict[str, Any] = {"normalize_embeddings": True, "show_progress_bar": False}
-        vectors = encoder.encode(list(some), batch_size=64, **options)
-        return np.asarray(vectors, np.float32).reshape(len(some), -1)  # (some, width)
-
     if not len(texts):
         return np.zeros((0, len(descriptions)), np.float32)
-    cosines: NDArray[np.float32] = encode(texts) @ encode(descriptions).T
-    return cosines  # (texts, labels)
+    lines = [description.split("\n") for description in descriptions]
+    cosines = (
+        _encode(encoder, texts) @ _encode(encoder, [line for each in lines for line in each]).T
+    )  # (texts, lines)
+    starts = np.cumsum([0, *map(len, lines[:-1])])
+    return np.maximum.reduceat(cosines, starts, axis=1)  # (texts, labels)
+
+
+def _encode(encoder: SentenceTransformer, texts: Sequence[str]) -> NDArray[np.float32]:
+    options: dict[str, Any] = {"normalize_embeddings": True, "show_progress_bar": False}
+    vectors = encoder.encode(list(texts), batch_size=64, **options)
+    return np.asarray(vectors, np.float32)  # (texts, width)
+
+
+def fit_column(task: Task) -> str | None:
+    """Return the column that tells whether a task's texts fit their labels, None if none does."""
+    if task.is_numeric:
+        return SIMILARITY if task.is_pair else None
+    return None if task.is_pair else FIT
+
+
+def choose_encoder(task: Task) -> dict[str, Any]:
+    """Return what a run measures the fit with: `encoder`, or None, and why not for which labels.
+
+    Labels whose descriptions the encoder cannot tell apart are not measured: good rows of them
+    would be dropped.
+    """
+    column = fit_column(task)
+    labels = [label.name for label in task.labels]
+    why = "a description says nothing of how two texts belong together"
+    if column is None:
+        return {"encoder": None, "unmeasured": dict.fromkeys(labels, why)}
+    try:
+        encoder = fit_encoder()
+    except InputError as error:
+        log.warning("label-fit is not measured: %s", error)
+        why = "the starter encoder is not installed: pip install tilth-starter"
+        return {"encoder": None, "unmeasured": dict.fromkeys(labels, why)}
+    return {"encoder": ENCODER, "unmeasured": _too_alike(task, encoder) if column == FIT else {}}
+
+
+@cache
+def fit_encoder() -> SentenceTransformer:
+    """Load the encoder that label-fit is measured with, once in a process."""
+    from tilth.models import load_encoder
+
+    return load_encoder(ENCODER)
+
+
+def _too_alike(task: Task, encoder: SentenceTransformer) -> dict[str, str]:
+    """Return the labels that have a counter label the encoder cannot tell from them, and why."""
+    firsts = [text.partition("\n")[0] for text in describe_labels(task).values()]
+    cosines = similarity_to_descriptions(encoder, firsts, firsts)  # (labels, labels)
+    found = {}
+    for row, rivals in enumerate(_rivals(task)):
+        nearest = max(rivals, key=lambda rival: cosines[row, rival], default=None)
+        if nearest is not None and cosines[row, nearest] >= TOO_ALIKE:
+            found[task.labels[row].name] = (
+                f"its description is too near to that of {task.labels[nearest].name} "
+                f"({cosines[row, nearest]:.2f}) for the encoder"
+            )
+    return found
+
+
+def _rivals(task: Task) -> list[list[int]]:
+    """Return for each label the places of its counter labels, or of all others without any."""
+    places = {label.name: place for place, label in enumerate(task.labels)}
+    return [
+        [places[name] for name in label.counter_labels]
+        or [place for place in places.values() if place != places[label.name]]
+        for label in task.labels
+    ]
+
+
+def with_fit(table: pa.Table, task: Task, chosen: dict[str, Any]) -> pa.Table:
+    """Append to a part whether its texts fit their labels.
+
+    `label_fit` is the cosine to the label's own description, less the larger of the cosine to the
+    nearest counter label's and of `UNRELATED`: above 0, the text fits. Of graded pairs,
+    `similarity` is the cosine of the two texts. Null where it is not measured, and in dropped
+    rows.
+
+    Args:
+        table: a part.
+        task: the task.
+        chosen: as of `choose_encoder`.
+    """
+    column = fit_column(task)
+    if column is None:
+        return table
+    measured = np.array(
+        [
+            chosen["encoder"] is not None and reason is None and label not in chosen["unmeasured"]
+            for label, reason in zip(
+                table["label"].to_pylist(), table["drop_reason"].to_pylist(), strict=True
+            )
+        ],
+        dtype=bool,
+    )
+    values = np.zeros(len(table), np.float32)
+    rows = table.filter(pa.array(measured))
+    if len(rows):
+        cosines = _fits(rows, task) if column == FIT else _similarities(rows)
+        values[measured] = cosines.round(_DECIMALS)
+    return table.append_column(column, pa.array(values, mask=~measured))
+
+
+def _fits(rows: pa.Table, task: Task) -> NDArray[np.float32]:
+    cosines = similarity_to_descriptions(
+        fit_encoder(), rows["text"].to_pylist(), list(describe_labels(task).values())
+    )  # (rows, labels)
+    places = {label.name: place for place, label in enumerate(task.labels)}
+    own = np.array([places[label] for label in rows["label"].to_pylist()])
+    fits = np.empty(len(rows), np.float32)
+    for place, rivals in enumerate(_rivals(task)):
+        here = own == place
+        best = cosines[here][:, rivals].max(axis=1, initial=UNRELATED)
+        fits[here] = cosines[here, place] - best
+    return fits  # (rows,)
+
+
+def _similarities(rows: pa.Table) -> NDArray[np.float32]:
+    one, two = (rows[name].to_pylist() for name in ("text_a", "text_b"))
+    places = {text: place for place, text in enumerate(dict.fromkeys([*one, *two]))}
+    vectors = _encode(fit_encoder(), list(places))
+    first, second = ([places[text] for text in texts] for texts in (one, two))
+    cosines: NDArray[np.float32] = (vectors[first] * vectors[second]).sum(axis=1)
+    return cosines  # (rows,)

@@ -39,6 +39,8 @@ class Order:
             # An endpoint gives no distributions: the settings say what is really done.
             plain = replace(self.settings.sampling, decay=0.0)
             object.__setattr__(self, "settings", replace(self.settings, sampling=plain))
+        if isinstance(self.lm, LM) and self.settings.sampling.multiline:
+            raise InputError("multiline counts at endpoints only: a local model writes one line")
         name = self.task.name
         if self.task.is_pair:
             if self.count is not None:

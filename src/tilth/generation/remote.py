@@ -8,26 +8,37 @@ answers come in.
 from __future__ import annotations
 
 import queue
+import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
-from tilth.errors import InputError
-from tilth.generation.jobs import Job, Outcome, Sampling, split_output
+from tilth.errors import InputError, TilthError
+from tilth.generation.jobs import REMEDIES, Job, Outcome, Sampling, split_output
 from tilth.models.asking import Request
 from tilth.models.endpoint import Endpoint
-from tilth.models.replies import PromptTooLongError, Reply
+from tilth.models.replies import PromptTooLongError, Reply, shorten
 
 CONCURRENCY = 8
 # Tries with the same prompt are looked for among so many jobs, and asked for together.
 _WINDOW, _LARGEST_GROUP = 64, 8
 _CHAT_SYSTEM = (
     "You complete a text. The message ends with an opening quotation mark: answer only with the "
-    "text that follows it, on one line, and close it with a quotation mark."
+    "text that follows it{}, and close it with a quotation mark."
 )
-# An answer may come with both quotation marks, and with the words that lead up to them.
-_CHAT_EXTRA_TOKENS = 16
+# An answer may come with both quotation marks, and with a sentence that leads up to them.
+_CHAT_EXTRA_TOKENS = 48
+# A session ends where so many tries fail at first, all for one reason.
+_FIRST_TRIES = 30
+_THOUGHT = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
+# What a chat model says before its text: on a line of its own, or in words that announce it.
+_PREAMBLE = re.compile(
+    r"""[^\n"\u201c]{1,200}:[*_]*[ \t]*\n\s*
+    |(sure|certainly|of[ ]course|absolutely|okay|ok|here(['\u2019]s|[ ]is|[ ]are))\b
+    [^\n":\u201c]{0,200}:[*_]*\s*""",
+    re.IGNORECASE | re.VERBOSE,
+)
 _CURLY = {"\u201c": "\u201d", "\u201e": "\u201c", "\u00ab": "\u00bb"}
 
 Group = tuple[Job, ...]
@@ -48,6 +59,7 @@ class EndpointSampler:
         if concurrency < 1:
             raise InputError(f"concurrency is {concurrency}: it is 1 or more")
         self._endpoint, self._sampling, self._concurrency = endpoint, sampling, concurrency
+        self._failed: list[Outcome] | None = []  # the first tries; None once one of them is kept
         endpoint.say_once(endpoint.statement)
 
     def run(self, jobs: Iterable[Job], then: Callable[[Outcome], Job | None]) -> None:
@@ -69,9 +81,25 @@ class EndpointSampler:
                 if workers.idle:
                     return
                 for outcome in workers.get():
+                    self._check_first(outcome)
                     job = then(outcome)
                     if job is not None:
                         again.append((job,))
+
+    def _check_first(self, outcome: Outcome) -> None:
+        """Raise where all first tries failed for one reason: those that follow would, too."""
+        if self._failed is None:
+            return
+        self._failed.append(outcome)
+        reasons = {failed.reason for failed in self._failed}
+        if len(reasons) > 1 or None in reasons:
+            self._failed = None
+        elif len(self._failed) == _FIRST_TRIES:
+            reason = str(outcome.reason)
+            raise TilthError(
+                f"endpoint {self._endpoint.name}: the first {_FIRST_TRIES} tries were all dropped "
+                f"({reason}); {REMEDIES[reason]}; an answer began {shorten(outcome.text)[:80]!r}"
+            )
 
     def _answer(self, group: Group, stopped: threading.Event) -> list[Outcome]:
         """Ask for a group's texts; what the server leaves out is asked for singly."""
@@ -92,7 +120,9 @@ class EndpointSampler:
         is_chat = self._endpoint.is_chat
         return Request(
             prompt,
-            system=_CHAT_SYSTEM if is_chat else "",
+            system=_CHAT_SYSTEM.format("" if sampling.multiline else ", on one line")
+            if is_chat
+            else "",
             n=n,
             seed=seed,
             max_tokens=sampling.max_new_tokens + (_CHAT_EXTRA_TOKENS if is_chat else 0),
@@ -115,7 +145,7 @@ class EndpointSampler:
             elif '"' not in decoded and choice.ended == "stop":
                 # Servers leave the stop sequence out; a model that ended by itself looks the same.
                 decoded += '"'
-            text, reason = split_output(decoded)
+            text, reason = split_output(decoded, multiline=self._sampling.multiline)
             yield Outcome(job, text, reason, count, None)
 
 
@@ -150,14 +180,18 @@ def share_tokens(reply: Reply) -> list[int]:
 def unquote(answer: str, prompt: str, *, is_whole: bool) -> str:
     """Bring a chat answer into the form of a completion: text, then a quotation mark if closed.
 
-    The answer may stand between quotation marks or only end with one; it may repeat the words
-    that lead up to the text. Quotation marks inside become single ones, as in prompts. Without
-    any, it is closed when the model ended by itself.
+    The answer may stand between quotation marks or only end with one; a thought, a sentence that
+    announces the text and the words that lead up to it may stand before. Quotation marks inside
+    become single ones, as in prompts. Without any, it is closed when the model ended by itself.
     """
-    text = answer.strip()
+    text = _THOUGHT.sub("", answer).strip()
+    text = _PREAMBLE.sub("", text, count=1) if _PREAMBLE.match(text) else text
     lead = prompt.rpartition("\n")[2].rstrip('"').strip()
-    if lead and text.startswith(lead):
-        text = text[len(lead) :].lstrip()
+    bare = text.lstrip("*_ ")
+    if lead and bare.startswith(lead):
+        text = bare[len(lead) :].lstrip("*_ \n")
+    if len(text) > 4 and text.startswith("**") and text.endswith("**"):
+        text = text[2:-2]
     text = text.replace('\\"', "'")
     closing = '"' if text.startswith('"') else _CURLY.get(text[:1])
     if closing is not None:

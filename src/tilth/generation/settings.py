@@ -45,7 +45,10 @@ class Settings:
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as they stand in run.json."""
         flat = asdict(self)
-        return {**flat.pop("sampling"), **flat}
+        flat = {**flat.pop("sampling"), **flat}
+        if not flat["multiline"]:  # runs begun before there was this setting go on
+            del flat["multiline"]
+        return flat
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,12 +35,14 @@ class Label:
         instruction: ends with an opening quotation mark; pair tasks hold `<X1>` once.
         counter_labels: names of the labels a text must not fit.
         description: what its texts are about, as the spec says it; empty where it does not.
+        examples: texts of the label, if the spec gives any; what is written is checked by them.
     """
 
     name: str
     instruction: str
     counter_labels: tuple[str, ...]
     description: str = ""
+    examples: tuple[str, ...] = ()
 
     @property
     def head(self) -> str:
@@ -93,6 +95,8 @@ class Task:
             }
             if label.description:
                 labels[label.name]["description"] = label.description
+            if label.examples:
+                labels[label.name]["examples"] = list(label.examples)
         return {"task_name": self.name, "labels": labels}
 
 
@@ -256,7 +260,12 @@ def _check_label(where: str, name: str, entry: Any, known: list[str]) -> Label:
         raise InputError(
             f"{where}: must be a description, or an object with instruction and counter_labels"
         )
-    _check_fields(where, entry, ("instruction", "counter_labels", "description"))
+    _check_fields(where, entry, ("instruction", "counter_labels", "description", "examples"))
+    examples = entry.get("examples") or []
+    if not isinstance(examples, list) or not all(
+        isinstance(text, str) and text.strip() and not _HALF.search(text) for text in examples
+    ):
+        raise InputError(f"{where}: examples must be a list of texts, none of them empty")
     description = entry.get("description", "")
     if not isinstance(description, str) or ("description" in entry and not description.strip()):
         raise InputError(f"{where}: description is empty or no text")
@@ -294,13 +303,14 @@ def _check_label(where: str, name: str, entry: Any, known: list[str]) -> Label:
             )
     if len(set(counters)) < len(counters):
         raise InputError(f"{where}: a counter label is named twice")
-    return Label(name, instruction, tuple(counters), description)
+    texts = tuple(" ".join(text.split()) for text in examples)
+    return Label(name, instruction, tuple(counters), description, texts)
 
 
 def _check_fields(where: str, entry: Mapping[Any, Any], known: Sequence[str]) -> None:
     unknown = [field for field in entry if field not in known]
     if unknown:
-        raise InputError(f"{where}: unknown field {_shown(unknown[0])}: use {' and '.join(known)}")
+        raise InputError(f"{where}: unknown field {_shown(unknown[0])}: use {', '.join(known)}")
 
 
 def _name(where: str, value: Any) -> str:

@@ -36,6 +36,7 @@ def curate_folder(
     per_label: int = 2,
     validation: float = 0.1,
     near_duplicates: float | None = None,
+    min_label_fit: float = 0.0,
     seed: int = 0,
     overwrite: bool = False,
 ) -> tuple[Path, dict[str, int]]:
@@ -50,6 +51,7 @@ def curate_folder(
         per_label: see there.
         validation: see there.
         near_duplicates: see there.
+        min_label_fit: see there.
         seed: see there.
         overwrite: replace another data set in `out`, too.
 
@@ -69,6 +71,7 @@ def curate_folder(
         "per_label": per_label,
         "validation": validation,
         "near_duplicates": near_duplicates,
+        "min_label_fit": min_label_fit,
         "seed": seed,
     }
     if _is_curated(Path(source)):

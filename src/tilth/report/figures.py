@@ -39,6 +39,12 @@ class LabelHealth:
         duplicate_share: duplicates / kept.
         shared: other label -> kept outputs it has too for the same input (word for word in a
             task without inputs).
+        fit_share: share of the kept texts that fit the label's description; None where that is
+            not measured.
+        similarity: mean cosine of the two texts of a graded pair; None where not measured.
+        below: the next lower label of graded pairs.
+        separation: probability that a pair of this label is more similar than one of `below`
+            (area under the ROC curve).
     """
 
     label: str
@@ -61,14 +67,19 @@ class LabelHealth:
     duplicates: int
     duplicate_share: float
     shared: dict[str, int]
+    fit_share: float | None = None
+    similarity: float | None = None
+    below: str | None = None
+    separation: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The figures of every label, and what looks sick."""
+    """The figures of every label, what looks sick, and why the fit of a label is not measured."""
 
     labels: list[LabelHealth]
     warnings: list[Symptom] = field(default_factory=list)
+    unmeasured: dict[str, str] = field(default_factory=dict)
 
     @property
     def tries(self) -> int:
@@ -79,6 +90,20 @@ class Health:
     def kept(self) -> int:
         """All kept tries."""
         return sum(label.kept for label in self.labels)
+
+    @property
+    def summary(self) -> str:
+        """One line where nothing looks sick: that, or what is not known."""
+        if self.warnings:
+            return ""
+        reasons = dict.fromkeys(self.unmeasured.values())
+        if reasons:
+            return (
+                f"Not measured: whether texts fit their labels ({'; '.join(reasons)}). Read some."
+            )
+        if any(label.fit_share is None and label.similarity is None for label in self.labels):
+            return "Not measured: whether texts fit their labels. Read some."
+        return "No label looks sick."
 
     @property
     def dropped(self) -> dict[str, int]:
@@ -97,6 +122,7 @@ class Health:
             "dropped": self.dropped,
             "labels": [asdict(label) for label in self.labels],
             "warnings": [asdict(warning) for warning in self.warnings],
+            "unmeasured": self.unmeasured,
         }
 
 
@@ -137,7 +163,8 @@ def health_table(figures: Health) -> list[list[str]]:
     """Return a table to print: the headings, then one row per label."""
     headings = [
         "label", "tries", "closed", "kept", "copies", "distinct-1", "distinct-2",
-        "tokens", "words", "at floor", "repeated", "same input", "other label",
+        "tokens", "words", "at floor", "repeated", "same input", "other label", "fits",
+        "similarity",
     ]  # fmt: skip
     return [headings, *(_table_row(label) for label in figures.labels)]
 
@@ -158,6 +185,8 @@ def _table_row(label: LabelHealth) -> list[str]:
         percent(label.repeated_share if label.kept else None),
         percent(label.duplicate_share if label.kept and label.copy_share is not None else None),
         percent(most_shared / label.kept if label.kept else None),
+        percent(label.fit_share),
+        number(label.similarity, 2),
     ]
 
 

@@ -18,7 +18,7 @@ from tilth.report.choose import dropped_examples, kept_examples, same_input
 from tilth.report.content import Curated, Likeness, Report
 from tilth.report.figures import label_order
 from tilth.report.health import Tally
-from tilth.report.parts import no_tries, part_files, read_run_json, read_tries
+from tilth.report.parts import no_tries, part_files, read_run_json, read_tries, unmeasured
 from tilth.report.similarity import (
     Encoder,
     EncoderSimilarity,
@@ -82,8 +82,16 @@ def gather(
     task = _task_name(settings, asked, folder)
     if curated is None and next((folder / "curated").rglob("*.parquet"), None) is not None:
         curated = folder / "curated"
-    figures = tally.health()
-    measure, says = _measure(encoder, similarity)
+    figures = tally.health(unmeasured=unmeasured(asked))
+    measured = tally.similarities() if encoder is None and similarity is None else {}
+    if measured:
+        likeness: Likeness | None = Likeness(
+            "The cosine of the starter encoder (starter-encoder); 1 means the same meaning to it.",
+            measured,
+        )
+    else:
+        measure, says = _measure(encoder, similarity)
+        likeness = _likeness(tally, measure, method or says)
     together = same_input(tally, read_tries(parts))
     return Report(
         folder=str(run_folder),
@@ -97,7 +105,7 @@ def gather(
         inputs=len(tally.inputs) if tally.paired else None,
         seconds=seconds,
         time_note=note,
-        likeness=_likeness(tally, measure, method or says),
+        likeness=likeness,
         curated=read_curated(Path(curated)) if curated is not None else None,
         command=command or f"tilth {asked.get('command', 'generate')} {task}",
         settings=flat_settings(settings),

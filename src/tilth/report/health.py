@@ -6,7 +6,8 @@ One pass over the tries of a run, part by part. What stays in memory: counts per
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,21 +25,29 @@ from tilth.report.words import plain, word_counts
 UNCLOSED = frozenset({"not-closed", "newline", "prompt-too-long", "not-a-number"})
 # distinct-n falls as a text grows, so it is taken on the same number of outputs for each label.
 DISTINCT_OUTPUTS = 1_000
+BINS = 200  # of a cosine, from -1 to 1
 LONGEST = 128  # words; the length histogram's last place holds all that is longer
 
 
-def health(tables: Iterable[pa.Table], *, seed: int = 0, limits: Limits = LIMITS) -> Health:
+def health(
+    tables: Iterable[pa.Table],
+    *,
+    seed: int = 0,
+    limits: Limits = LIMITS,
+    unmeasured: Mapping[str, str] | None = None,
+) -> Health:
     """Return the health of a run's labels.
 
     Args:
         tables: the tries, in the order of the parts, with the columns of a generate run.
         seed: of the draw that distinct-1 and distinct-2 are taken on.
         limits: where a figure becomes a warning.
+        unmeasured: label -> why it is not measured whether its texts fit it.
     """
     tally = Tally(seed=seed, draw=DISTINCT_OUTPUTS)
     for table in tables:
         tally.add(table)
-    return tally.health(limits)
+    return tally.health(limits, unmeasured)
 
 
 class Tally:
@@ -83,11 +92,29 @@ class Tally:
         self._add_dropped(table, codes, keys, reasons, kept)
         self._add_kept(table.filter(pa.array(kept)), codes[kept], keys[kept])
 
-    def health(self, limits: Limits = LIMITS) -> Health:
+    def health(
+        self, limits: Limits = LIMITS, unmeasured: Mapping[str, str] | None = None
+    ) -> Health:
         """Return the figures of what was taken in."""
         repeats = self._repeats.count(len(self._codes), paired=self.paired)
         labels = [self._label(label, repeats) for label in self.labels]
-        return Health(labels, [s for label in labels for s in symptoms(label, limits)])
+        if self._sum("similar").any():
+            labels = [
+                self._compared(label, labels[place + 1].label if place + 1 < len(labels) else None)
+                for place, label in enumerate(labels)
+            ]
+        return Health(labels, symptoms(labels, limits), dict(unmeasured or {}))
+
+    def similarities(self) -> dict[str, NDArray[np.float64]]:
+        """Return, for each label, a draw of its pairs' similarities as the run measured them."""
+        grid = self._sum("similar").reshape(-1, BINS + 1)  # (labels, bins)
+        cosines = np.linspace(-1, 1, BINS + 1)
+        drawn = {}
+        for label in self.labels:
+            counts = grid[self._codes[label]]
+            if counts.any():
+                drawn[label] = np.repeat(cosines, -(-counts * BINS * 10 // max(counts.sum(), 1)))
+        return drawn
 
     def lengths(self) -> dict[str, list[int]]:
         """Return, for each label, how many kept outputs have 0, 1, ... words."""
@@ -182,6 +209,7 @@ class Tally:
         if _has_inputs(table):
             same = pc.equal(plain(_column(table, "text_a")), outputs)
             self._count("copies", codes[same.to_numpy(zero_copy_only=False)])
+        self._add_fit(table, codes)
         self._repeats.add(codes, outputs, _sources(table))
         wanted = self._kept.wanted(list(self._codes), codes, keys)
         drawn = zip(
@@ -193,10 +221,28 @@ class Tally:
         for place, row, words_only in drawn:
             self._kept.add(row.label, int(keys[place]), (row, words_only))
 
+    def _add_fit(self, table: pa.Table, codes: NDArray[np.int64]) -> None:
+        """Count the texts that fit their label, and pairs by their similarity."""
+        for name in ("label_fit", "similarity"):
+            if name not in table.column_names:
+                continue
+            column = _column(table, name)
+            known = pc.is_valid(column).to_numpy(zero_copy_only=False)
+            values = pc.fill_null(column, 0.0).to_numpy().astype(np.float64)[known]
+            here = codes[known]
+            if name == "label_fit":
+                self._count("fit of", here)
+                self._count("fits", here[values > 0])
+            else:
+                cells = np.rint((values.clip(-1, 1) + 1) / 2 * BINS).astype(np.int64)
+                cells += here * (BINS + 1)
+                size = len(self._codes) * (BINS + 1)
+                self._add("similar", np.bincount(cells, minlength=size))
+
     # -- giving out -----------------------------------------------------------------------------
 
     def _sum(self, name: str) -> NDArray[Any]:
-        size = len(self._codes) * (LONGEST + 1 if name == "lengths" else 1)
+        size = len(self._codes) * {"lengths": LONGEST + 1, "similar": BINS + 1}.get(name, 1)
         total = np.zeros(size)
         old = self._sums.get(name)
         if old is not None:
@@ -243,7 +289,22 @@ class Tally:
             duplicates=int(repeats.duplicates[code]),
             duplicate_share=int(repeats.duplicates[code]) / max(kept, 1),
             shared=dict(sorted(shared.items(), key=lambda item: -item[1])),
+            fit_share=of("fits") / of("fit of") if of("fit of") else None,
         )
+
+    def _compared(self, label: LabelHealth, below: str | None) -> LabelHealth:
+        """Add how similar a label's pairs are, beside the next lower label's."""
+        grid = self._sum("similar").reshape(-1, BINS + 1)  # (labels, bins)
+        own = grid[self._codes[label.label]]
+        if not own.any():
+            return label
+        mean = float(own @ np.linspace(-1, 1, BINS + 1)) / int(own.sum())
+        other = grid[self._codes[below]] if below is not None else np.zeros(BINS + 1, np.int64)
+        if below is None or not other.any():
+            return replace(label, similarity=mean)
+        before = np.cumsum(other) - other / 2  # pairs of the lower label that are less similar
+        separation = float(own @ before) / (int(own.sum()) * int(other.sum()))
+        return replace(label, similarity=mean, below=below, separation=separation)
 
 
 def _column(table: pa.Table, name: str) -> pa.Array:

@@ -155,6 +155,8 @@ def render(report: Report) -> str:
         likeness=likeness_rows(report.likeness),
         likeness_axis=likeness_axis(report.likeness),
         paired=report.inputs is not None,
+        fits=any(label.fit_share is not None for label in health.labels),
+        alike=any(label.similarity is not None for label in health.labels),
         script=Markup(SCRIPT),
         script_hash=script_hash,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 COLUMNS = (
     "source_id", "item", "text_a", "text_b", "text", "label", "tokens", "floor_share",
-    "drop_reason",
+    "drop_reason", "label_fit", "similarity",
 )  # fmt: skip
 
 
@@ -32,11 +32,17 @@ def health_of_run(run_folder: str | Path) -> Health:
         InputError: the folder holds no run, or no tries.
     """
     folder = Path(run_folder)
-    read_run_json(folder)
-    found = health(read_tries(part_files(folder)))
+    asked = read_run_json(folder)
+    found = health(read_tries(part_files(folder)), unmeasured=unmeasured(asked))
     if not found.labels:
         raise no_tries(folder)
     return found
+
+
+def unmeasured(asked: Mapping[str, Any]) -> dict[str, str]:
+    """Return the labels of a run whose fit is not measured, and why."""
+    chosen = (asked.get("resolved") or {}).get("label_fit")
+    return dict(chosen["unmeasured"]) if chosen else {}
 
 
 def read_tries(parts: Sequence[Path], notices: list[str] | None = None) -> Iterator[pa.Table]:
