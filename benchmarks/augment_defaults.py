@@ -1,13 +1,16 @@
-"""Decides the defaults of `tilth augment` and of training on its rows, on held-out rows of train.
+"""Decides the defaults of `tilth augment` and of training classifiers, on held-out rows of train.
 
     python benchmarks/augment_defaults.py --data DIR --out DIR [--seeds 3] [--test]
+    python benchmarks/augment_defaults.py --data DIR --out DIR --files starter-encoder,starter-mlm
 
 DIR holds classify/sst2, classify/trec and classify/insults, and bank/ with raw text. Of the rows of
 train and dev, 1,000 are held out and measured on; each seed draws 300 of the others to learn from,
 trains a teacher (starter-encoder) on them, lets it label sentences of a bank, and trains a student
-(starter-small) on some of these in each way. Each training is kept in a file of --out: the same
-command goes on where it stopped. Test sets are read with --test only, which measures the default
-and the labelled rows alone on them: to be called once, after the defaults are set.
+(--student) on some of these in each way. With --files the 300 rows alone are a file that `tilth
+train classifier` is given with each base, beside its baselines. Each training is kept in a file of
+--out: the same command goes on where it stopped. Test sets are read with --test only, which
+measures the default and the labelled rows alone on them, or with --files what was trained: to be
+called once, after the defaults are set.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import itertools
+import json
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -30,11 +34,14 @@ from tilth.data.examples import Examples, read_examples
 from tilth.data.keys import text_hashes
 from tilth.metrics.intervals import Interval, of_gain, of_mean
 from tilth.models.classifier import Classifier, new_classifier
+from tilth.recipes.training_classifier import train_and_test
+from tilth.report.tested import TRAINED
 from tilth.runs import Progress
 from tilth.selftrain.augmentation import Augmentation
 from tilth.selftrain.encoded import LikeLengths, encode
 from tilth.selftrain.finetune import fit
 from tilth.selftrain.labelled import halfway, label_hits
+from tilth.selftrain.logistic import begin_head
 from tilth.selftrain.reading import labelled_times
 from tilth.selftrain.retrieve import retrieve
 from tilth.selftrain.rows import Rows, joined, repeated, rows_of
@@ -43,7 +50,7 @@ from tilth.selftrain.settings import Finetuning
 from tilth.selftrain.trainer import choice, loss_of, make_tuner, own_random, trained
 
 TASKS = ("sst2", "trec", "insults")
-STUDENT, TEACHER = "starter-small", "starter-encoder"
+TEACHER = "starter-encoder"
 HELD, LABELLED, WANTED, CANDIDATES = 1_000, 300, 1_500, 3_000
 TOKENS = 48
 CHARACTERS = 2_500_000  # of each file of raw text
@@ -188,14 +195,16 @@ def _new(base: str, rows: Rows, settings: Finetuning) -> Classifier:
     )  # fmt: skip
 
 
-def train(file: Path, drawn: Drawn, way: Way, seed: int, *, measurements: int) -> None:
+def train(
+    file: Path, drawn: Drawn, way: Way, student: str, seed: int, *, measurements: int
+) -> None:
     """Train a student, and keep its answers to the held-out rows, the last weights' last."""
     rows = drawn.rows(way, seed)
-    settings = Finetuning(seed=seed, max_length=TOKENS, epochs=way.epochs).for_base(STUDENT)
+    settings = Finetuning(seed=seed, max_length=TOKENS, epochs=way.epochs).for_base(student)
     if way.epochs is None:
         steps, _ = replace(settings, epochs=3.0).steps(len(drawn.rows(DEFAULT, seed)))
         settings = replace(settings, epochs=min(steps / -(-len(rows) // settings.batch), 50.0))
-    classifier = _new(STUDENT, rows, settings)
+    classifier = _new(student, rows, settings)
     gold = np.asarray(drawn.held.targets).argmax(axis=1)
     probability = []  # of the right label, at each measurement: (rows,)
     right = []
@@ -209,6 +218,8 @@ def train(file: Path, drawn: Drawn, way: Way, seed: int, *, measurements: int) -
 
     steps, _ = settings.steps(len(rows))
     encoded = encode(classifier, rows, bfloat16=False)
+    if classifier.pools_mean:
+        begin_head(classifier, encoded)
     with (
         tempfile.TemporaryDirectory() as folder,
         own_random(seed),
@@ -219,7 +230,7 @@ def train(file: Path, drawn: Drawn, way: Way, seed: int, *, measurements: int) -
             loss_of(classifier, settings, bfloat16=False), measure, settings, Path(folder),
             keep=False, steps=steps, every=-(-steps // measurements), progress=progress,
         )  # fmt: skip
-        trained(tuner, Path(folder), steps, settings.batch)
+        trained(tuner, settings.batch)
     if way in (DEFAULT, ALONE):
         classifier.model.train(mode=False)
         classifier.save(file.with_suffix(""))
@@ -359,13 +370,18 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--student", default="starter-encoder", help="one in each --out")
+    parser.add_argument("--files", help="bases, with commas: train on 300 rows without a bank")
     parser.add_argument("--print", action="store_true", help="train nothing more")
     parser.add_argument("--test", action="store_true")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     asked.out.mkdir(parents=True, exist_ok=True)
+    if asked.files is not None:
+        print_files(asked.data, asked.out, asked.seeds, asked.files.split(","), test=asked.test)
+        return 0
     if not asked.print and not asked.test:
-        _train_all(asked.data, asked.out, asked.seeds)
+        _train_all(asked.data, asked.out, asked.seeds, asked.student)
     print_ways(asked.out, asked.seeds)
     print_choices(asked.out, asked.seeds)
     if asked.test:
@@ -373,7 +389,42 @@ def main() -> int:
     return 0
 
 
-def _train_all(data: Path, out: Path, seeds: int) -> None:
+def print_files(data: Path, out: Path, seeds: int, bases: list[str], *, test: bool) -> None:
+    """Train on 300 rows of each task with each base; print accuracy beside the baselines."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for seed, task, base in itertools.product(range(seeds), TASKS, bases):
+        pool = rows_of(read_pool(data / "classify" / task))
+        places = HELD + np.random.default_rng((1, seed)).permutation(len(pool) - HELD)[:LABELLED]
+        train_file, held_file = (out / f"{task}-{seed}-{name}.jsonl" for name in ("train", "held"))
+        _write(train_file, pool.select(np.sort(places)))
+        _write(held_file, pool.select(np.arange(HELD)))
+        results = train_and_test(
+            str(train_file), out / f"{task}-{seed}-{base}", base=base, device="cpu", quiet=True,
+            test=str(data / "classify" / task / "test.jsonl.gz" if test else held_file),
+            training={"seed": seed},
+        ).results  # fmt: skip
+        for system in results["tested"]["systems"]:
+            name = base if system["name"] == TRAINED else system["name"]
+            of_task = found.setdefault(name, {}).setdefault(task, [])
+            if len(of_task) <= seed:  # baselines stand beside each base
+                of_task.append(system["scores"]["accuracy"]["value"])
+        print(
+            f"{task} {seed} {base}: {found[base][task][-1]:.1f} {results['warnings']}", flush=True
+        )
+    for name, each in found.items():
+        print(f"{name:40} " + " ".join(f"{np.mean(each[task]):6.1f}" for task in TASKS))
+
+
+def _write(file: Path, rows: Rows) -> None:
+    names = np.array(rows.labels)[np.asarray(rows.targets).argmax(axis=1)].tolist()
+    lines = (
+        json.dumps({"text": text, "label": name})
+        for (text,), name in zip(rows.texts, names, strict=True)
+    )
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _train_all(data: Path, out: Path, seeds: int, student: str) -> None:
     bank = open_bank(data, out)
     print(f"bank: {len(bank):,} sentences", flush=True)
     for seed in range(seeds):
@@ -384,7 +435,10 @@ def _train_all(data: Path, out: Path, seeds: int) -> None:
                 continue
             if task not in drawn:
                 drawn[task] = draw(task, seed, bank, data, out)
-            train(file, drawn[task], way, seed, measurements=10 if name == FOLLOWED else 1)
+            train(
+                file, drawn[task], way, student, seed,
+                measurements=10 if name == FOLLOWED else 1,
+            )  # fmt: skip
             print(f"{task} {seed} {name}: {_right(out, task, [seed], name).mean():.1f}", flush=True)
 
 

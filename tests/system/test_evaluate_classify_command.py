@@ -85,12 +85,14 @@ def test_a_classifier_is_measured_against_another(places: dict[str, Path], tmp_p
     shown = tilth(*asked, "--against", places["OTHER"], "--wrong", 2, "-o", out)
     assert f"{scores['accuracy']['value']:.1f}" in shown.stdout
     assert "macro F1" in shown.stdout
-    assert "difference" in shown.stdout
+    (head,) = (line for line in shown.stdout.splitlines() if "less second" in line)
+    assert "first less second" in head
+    assert len(head) <= 80
     assert "Most confidently wrong" in shown.stdout
     assert "calibration error" in shown.stderr
     assert str(out / "results.json") in shown.stderr
     plain = tilth(*asked, "--bootstrap", 0)
-    assert "difference" not in plain.stdout
+    assert "first less second" not in plain.stdout
     assert " to " not in plain.stdout
 
 

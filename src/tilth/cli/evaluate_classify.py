@@ -122,16 +122,21 @@ def _print_figures(model: str, tested: Tested) -> None:
     from tilth.recipes.testing import NAMES
 
     scores = tested.scores
-    head = ["", f"x 100, {scores['n']:,} rows", "95% interval"]
-    lines = [[NAMES[name], *_ends(scores[name])] for name in tested.figures]
+    measured = f"x 100, {scores['n']:,} rows"
     against = scores.get("against")
-    if against is not None:
-        head += [against["name"], "difference", "95% interval", "p"]
-        for name, line in zip(tested.figures, lines, strict=True):
-            difference = against["difference"][name]
-            line += [_figure(against["scores"][name]["value"]), *_ends(difference, sign="+")]
-            line += [_p(difference["p"])]
-    print_table(model, head, lines)
+    if against is None:
+        lines = [[NAMES[name], *_ends(scores[name])] for name in tested.figures]
+        print_table(model, ["", measured, "95% interval"], lines)
+        return
+    # An interval stands under its figure, and the names above the table: narrow screens hold it.
+    lines = []
+    for name in tested.figures:
+        difference = against["difference"][name]
+        ends = (scores[name], against["scores"][name], difference)
+        cells = ["\n".join(_ends(one, sign)) for one, sign in zip(ends, ("", "", "+"), strict=True)]
+        lines.append([NAMES[name], *cells, _p(difference["p"])])
+    title = f"first: {model}\nsecond: {against['name']}\n{measured}, 95% intervals"
+    print_table(title, ["", "first", "second", "first less second", "p"], lines)
 
 
 def _print_wrong(measured: str, wrong: list[dict[str, Any]]) -> None:

@@ -102,7 +102,7 @@ EncoderRate = Annotated[
     float | None,
     typer.Option(
         "--learning-rate",
-        help="Highest learning rate; default: 2e-5, for starter-mlm 5e-4.",
+        help="Highest learning rate; default: 2e-5, for starter-mlm 5e-4, starter-static 1e-3.",
     ),
 ]
 Warmup = Annotated[

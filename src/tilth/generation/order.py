@@ -58,7 +58,7 @@ class Order:
                     f"task {name!r} writes single texts without an input: give a count instead"
                 )
             if self.count is None:
-                raise InputError(f"task {name!r} writes single texts: say how many with count")
+                raise InputError(f"task {name!r} writes single texts: say how many, --count")
             TEXTS.check("count", self.count)
             if self.settings.per_input not in (1, Settings().per_input):
                 raise InputError(

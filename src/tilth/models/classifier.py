@@ -49,7 +49,7 @@ class Readable(Protocol):
         """Each row's tokens, where it has any."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Classifier:
     """A loaded classifier or tagger.
 
@@ -73,6 +73,15 @@ class Classifier:
     max_length: int
     fresh: frozenset[str] = frozenset()
     pools_mean: bool = False
+
+    def __repr__(self) -> str:
+        """Return what it is in one line, without its network."""
+        some = ", ".join(self.labels[:8]) + ", ..." * (len(self.labels) > 8)
+        millions = self.model.num_parameters() / 1e6
+        return (
+            f"Classifier({self.name!r}, {self.kind} of {len(self.labels)} labels: {some}; "
+            f"{self.model.config.model_type}, {millions:.1f} million parameters)"
+        )
 
     @property
     def device(self) -> torch.device:

@@ -75,10 +75,12 @@ def find_source(
             if not (path.is_file() or path.is_dir()):  # a pipe would be waited for
                 raise InputError(f"model {name!r}: {path.name} is no file: save the model again")
         return Source(str(folder), on_hub=False)
+    known = ", ".join(starters)
+    if name.startswith("starter") and "/" not in name:
+        raise InputError(f"no model {name!r} is shipped for this: there are {known}")
     looks_like_path = name.startswith((".", "/", "~")) or os.sep * 2 in name or "\\" in name
     if looks_like_path or name.count("/") > 1 or folder.exists():
-        known = " or ".join(f"'{starter}'" for starter in starters)
-        raise InputError(f"no model folder {name!r}: give a folder, a hub id or {known}")
+        raise InputError(f"no model folder {name!r}: give a folder, a hub id or one of {known}")
     return Source(name, on_hub=True)
 
 

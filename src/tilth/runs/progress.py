@@ -29,7 +29,7 @@ class _Rate(ProgressColumn):
         kept, dropped = task.fields["kept"], task.fields["dropped"]
         seconds = task.elapsed or 1e-9
         if not kept + dropped:  # work that makes no rows, such as training steps
-            return Text(f"{task.speed or 0.0:.1f} {task.description}/s")
+            return Text(f"{task.speed or 0.0:.1f} {task.description.split()[0]}/s")
         return Text(f"{(kept + dropped) / seconds:.1f} rows/s · {kept} kept · {dropped} dropped")
 
 
@@ -40,7 +40,7 @@ class Progress:
         total: items of the whole job.
         done: items that were done before.
         quiet: show nothing.
-        what: what an item is called.
+        what: what an item is called; after the first word, of which work.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Progress:
         here = self.done - self._before
         left = f", {(self.total - self.done) * seconds / here:.0f} s left" if here else ""
         rows = self.kept + self.dropped
-        rate = f"{here / seconds:.1f} {self._what}/s"
+        rate = f"{here / seconds:.1f} {self._what.split()[0]}/s"
         if rows:
             rate = f"{rows / seconds:.1f} rows/s, {self.kept} kept, {self.dropped} dropped"
         return f"{self.done}/{self.total} {self._what}, {rate}{left}"

@@ -166,10 +166,12 @@ def _train(
 ) -> list[dict[str, Any]]:
     """Train and return what was logged."""
     steps, every = settings.steps(len(train))
+    # Of a run: one command may train a student, its baseline and a teacher, each of several seeds.
+    what = f"steps of {folder.parent.parent.name}, {folder.name}" if keep else "steps"
     with (
         quietly(),
         own_random(settings.seed),
-        Progress(steps, quiet=quiet, what="steps") as progress,
+        Progress(steps, quiet=quiet, what=what) as progress,
     ):
         tuner = make_tuner(
             classifier.model, train, LikeLengths(train.ids.lengths, settings.batch, settings.seed),

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.report.augmented_run import ROWS
+from tests.tiny import save_encoder
+from tilth.data.examples import read_examples
+from tilth.errors import InputError
+from tilth.models import load_encoder
+from tilth.models.classifier import Classifier, load_classifier, new_classifier
+from tilth.selftrain.encoded import encode
+from tilth.selftrain.finetune import fit
+from tilth.selftrain.logistic import begin_head, logistic
+from tilth.selftrain.rows import rows_of
+from tilth.selftrain.settings import Finetuning
+
+TEXTS = ["a dog runs", "the car stands in the rain and waits", "red"]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Save a tiny sentence encoder: a BERT that pools the mean."""
+    folder = tmp_path_factory.mktemp("base")
+    load_encoder(str(save_encoder(folder / "bert")), pooling="mean", device="cpu").save(
+        str(folder / "encoder")
+    )
+    return str(folder / "encoder")
+
+
+def made(base: str, labels: tuple[str, ...] = ("animal", "none", "water")) -> Classifier:
+    return new_classifier(base, kind="class", labels=labels, dropout=0.0, device="cpu")
+
+
+def test_the_pooler_gives_the_normalised_mean_of_the_encoder(base: str) -> None:
+    classifier = made(base)
+    assert classifier.pools_mean
+    given = classifier.tokenizer(TEXTS, padding=True, return_tensors="pt")
+    given.pop("token_type_ids", None)
+    with torch.no_grad():
+        pooled = classifier.model.bert(**given).pooler_output.numpy()  # type: ignore[operator]
+    mean = load_encoder(base, device="cpu").encode(TEXTS)
+    for one, two in zip(np.arctanh(pooled), mean, strict=True):
+        assert np.corrcoef(one, two)[0, 1] > 0.98
+
+
+def test_it_is_saved_and_loaded_as_a_plain_model(base: str, tmp_path: Path) -> None:
+    classifier = made(base)
+    classifier.save(tmp_path / "saved")
+    again = load_classifier(str(tmp_path / "saved"), device="cpu")
+    assert again.model.config.num_hidden_layers == 3  # the base has 2
+    np.testing.assert_allclose(
+        again.probabilities(TEXTS), classifier.probabilities(TEXTS), atol=1e-6
+    )
+    assert not again.pools_mean
+    further = new_classifier(str(tmp_path / "saved"), kind="class", labels=["x", "y"])
+    assert further.model.config.num_hidden_layers == 3  # no other layer is added
+
+
+def test_other_bases_and_taggers_have_their_own_head(base: str) -> None:
+    assert not made(str(Path(base).parent / "bert")).pools_mean
+    tagger = new_classifier(base, kind="tags", labels=["O", "B-x"])
+    assert (tagger.pools_mean, tagger.model.config.num_hidden_layers) == (False, 2)
+
+
+def test_training_begins_with_the_regression(base: str) -> None:
+    rows = rows_of(read_examples(ROWS["class"](60, seed=2)))
+    classifier = made(base, tuple(rows.labels))
+    gold = np.asarray(rows.targets).argmax(1)
+    before = (classifier.answers(rows).argmax(1) == gold).mean()
+    begin_head(classifier, encode(classifier, rows, bfloat16=False))
+    after = (classifier.answers(rows).argmax(1) == gold).mean()
+    assert after > before + 0.2
+    trained = made(base, tuple(rows.labels))
+    fit(trained, rows, None, Finetuning(epochs=0.01, learning_rate=1e-9), quiet=True)
+    np.testing.assert_allclose(trained.answers(rows), classifier.answers(rows), atol=1e-4)
+
+
+def test_logistic_regression_is_that_of_scikit_learn() -> None:
+    from scipy.special import expit, softmax
+    from sklearn.linear_model import LogisticRegression
+
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(200, 5))
+    places = (features[:, 0] > 0).astype(int) + (features[:, 1] > 0)
+    one_hot = np.eye(4, dtype=np.float32)[places]  # the last label is never seen
+    weights, biases = logistic(features, one_hot, "class", 1.0)
+    found = softmax(features @ weights.T + biases, axis=1)
+    expected = LogisticRegression(C=1.0, max_iter=1000).fit(features, places)
+    np.testing.assert_allclose(found[:, :3], expected.predict_proba(features), atol=0.01)
+    assert (found[:, 3] < 0.01).all()
+
+    some = places < 2
+    weights, biases = logistic(features[some], one_hot[some][:, :2], "class", 1.0)
+    two = LogisticRegression(C=1.0, max_iter=1000).fit(features[some], places[some])
+    np.testing.assert_allclose(
+        softmax(features @ weights.T + biases, axis=1), two.predict_proba(features), atol=1e-4
+    )
+
+    several = (features[:, :3] > 0).astype(np.float32)
+    several[:, 2] = 1.0  # a label that all rows have
+    weights, biases = logistic(features, several, "multi", 1.0)
+    found = expit(features @ weights.T + biases)
+    own = LogisticRegression(C=1.0, max_iter=1000).fit(features, several[:, 0])
+    np.testing.assert_allclose(found[:, 0], own.predict_proba(features)[:, 1], atol=1e-4)
+    assert (found[:, 2] > 0.9).all()
+
+
+def test_a_classifier_prints_as_one_line(base: str) -> None:
+    line = repr(made(base))
+    assert line.startswith(f"Classifier({base!r}, class of 3 labels: animal, none, water; bert, ")
+    assert "\n" not in line
+
+
+def test_a_shipped_name_that_is_none_lists_those_that_are() -> None:
+    said = "no model 'starter-bogus' is shipped for this: there are starter, starter-encoder, "
+    with pytest.raises(InputError, match=said):
+        new_classifier("starter-bogus", kind="class", labels=["x", "y"])
