@@ -181,6 +181,7 @@ def test_wrong_settings(base: str, pairs: Dataset, setting: dict[str, Any], said
 def test_the_starter_encoder_has_a_learning_rate_of_its_own() -> None:
     assert Training().for_base("roberta-base").learning_rate == 2e-5
     assert Training().for_base("starter-mlm").learning_rate == 5e-4
+    assert Training().for_base("starter-static").learning_rate == 1e-3
     assert Training(learning_rate=1e-4).for_base("starter-mlm").learning_rate == 1e-4
 
 

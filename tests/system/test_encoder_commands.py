@@ -87,6 +87,21 @@ def test_train_measures_what_was_gained_and_evaluate_agrees(
     assert "sts12" not in shown
 
 
+def test_validation_on_generated_pairs_is_named_so(base: Path, tmp_path: Path) -> None:
+    rows = {**graded_pairs(60), "source_id": [str(n) for n in range(60)], "model": ["lm"] * 60}
+    pairs = write_rows(tmp_path / "pairs.jsonl", rows)
+    out = tmp_path / "run"
+    said = " ".join(
+        tilth("train", "encoder", pairs, "-o", out, "-b", base, *SETTINGS).stderr.split()
+    )
+    assert "validation (generated rows)" in said
+    assert "Validation (generated rows) does not measure real data: give --sts" in said
+    assert json.loads((out / "results.json").read_text())["validated"] == {
+        "rows": 6, "generated": 6,
+    }  # fmt: skip
+    assert "validation (generated rows) Spearman" in (out / "report.html").read_text()
+
+
 def test_what_is_read_is_never_overwritten(base: Path, pairs: Path, sets: Path) -> None:
     for arguments in (
         ["evaluate", "sts", base, "-d", sets, "-o", base, "--overwrite"],
