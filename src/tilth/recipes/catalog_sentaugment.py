@@ -69,7 +69,7 @@ _ABLATIONS = {
         tasks=("trec", "insults", "ncbi-disease"),
         training={"epochs": 2.0, "batch": 32, "max_length": 64},
         departures=(
-            "5,000 sentences are learned for each task", _PER_TASK, f"{_RATIO} (Table 5's)",
+            "up to 5,000 sentences are learned for each task", _PER_TASK, f"{_RATIO} (Table 5's)",
             "batches of 32 for 16, 64 tokens of a text", _SMALL_BANK,
         ),
     ),
@@ -117,7 +117,7 @@ SENTAUGMENT = (
                 query="clusters",
                 training={"epochs": 2.0, "batch": 32},
                 departures=(
-                    "10,000 sentences are learned for each task",
+                    "up to 10,000 sentences are learned for each task",
                     _PER_TASK,
                     "queries are clusters, the paper's label averages and, where tokens have tags, "
                     "sentences",
@@ -201,7 +201,7 @@ SENTAUGMENT = (
                 training={"epochs": 1.0, "batch": 32, "max_length": 64},
                 small_epochs=2.0,
                 departures=(
-                    "20,000 sentences for 100,000",
+                    "up to 20,000 sentences for 100,000",
                     _PER_TASK,
                     f"SA: {_RATIO}",
                     "queries are clusters, the paper's label averages",
