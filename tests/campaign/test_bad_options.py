@@ -25,6 +25,8 @@ RIGHT_NUMBERS = {
     "--seed": {"0", "2147483648", "9223372036854775808"},
     "--min-similarity": {"-1", "0"},
 }
+# What another argument's error says that is found before a model is loaded.
+EARLIER = {"recipe run": ["empty"]}
 # Any text is right for these.
 FREE_TEXTS = {"texts", "--forward-prefix", "--backward-prefix", "--split"}
 
@@ -81,8 +83,9 @@ class Place:
         words = [str(self.out) if word and word == changed else word for word in words]
         if command.has("--overwrite"):
             words.insert(len(command.name.split()), "--overwrite")
+        names = names_of(option, value) if names is None else names
         code = campaign.run(
-            words, names=names_of(option, value) if names is None else names,
+            words, names=[*names, *EARLIER.get(command.name, [])] if names else [],
             kept=self.out if self.out.exists() else None, may_work=may_work, what=what,
         )  # fmt: skip
         if code not in (1, 2):
