@@ -32,7 +32,7 @@ _SCALES = {
 _BATCHES = "batches hold pairs of like lengths, the paper's are random"
 _TRIES = (
     "first texts from nothing are asked for so many times, with up to 5 tries each; failed and "
-    "equal ones are dropped, so fewer are kept (counted above); the paper has 15,000 sentences"
+    "equal ones are dropped, so fewer are kept (the notes count them); the paper has 15,000"
 )
 _BASELINES = "mean and [CLS] are of the base, the published rows of BERT-base"
 

@@ -157,7 +157,8 @@ class Recipe:
         steps: what is done, in order, for `tilth recipe show`.
         needs: what must lie in the data folder.
         scales: `starter` and `paper`.
-        models: field of a scale -> the paper's model, and where its weights are public (else "").
+        models: field of a scale, or tasks -> the paper's, in words and as the field has it; "":
+            its weights are not public.
         departures: what differs from the paper at every scale.
         trains: whether the base is an `encoder` or a `classifier`.
     """
