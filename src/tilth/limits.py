@@ -148,6 +148,7 @@ NEAR_DUPLICATES = Number(0, 1, above=True)
 # Paraphrases
 MEANING = Number(70, 100)
 WORDING = Number(0, 45)
+LEAST_MEANING = Number(0, 100)
 METRIC = Choice(("bleu", "chrf"))
 BEAMS = whole(1, 256)
 TRIES = whole(1, 100)

@@ -52,8 +52,9 @@ def _generate(_: Path) -> Job:
 def _paraphrase(folder: Path) -> Job:
     from tests.tiny.rewriter import fake_scorer
     from tilth.models.seq2seq import load_seq2seq
-    from tilth.paraphrase.dataset import paraphrase_set
+    from tilth.paraphrase.dataset import run_paraphrase
     from tilth.paraphrase.rewrite import Rewriter
+    from tilth.paraphrase.settings import Asked
     from tilth.paraphrase.tags import TAGS
 
     base = folder / "base"
@@ -62,7 +63,8 @@ def _paraphrase(folder: Path) -> Job:
     scorer = fake_scorer(lambda one, two: 100.0 * len(one) / (len(one) + len(two)))
     rewriter = Rewriter(load_seq2seq(str(base), device="cpu", precision="float32"), scorer)
     rows = [{"text": text.lower(), "label": number % 2} for number, text in enumerate(salads(40))]
-    return lambda out: paraphrase_set(rows, rewriter, out=out, n=2, beams=4, part_size=4)
+    asked = Asked(min_meaning=50, n=2, beams=4, part_size=4)
+    return lambda out: run_paraphrase(rows, rewriter, asked, out, quiet=True)
 
 
 def _augment(folder: Path) -> Job:

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from tests.tiny import tiny_lm
-from tests.tiny.writers import POSITIONS, writer
+from tests.tiny.writers import POSITIONS, save_fsmt, writer
 from tilth.errors import InputError
 from tilth.models import load_seq2seq
+from tilth.paraphrase.roundtrip import round_trip
 
 
 @pytest.fixture
@@ -58,3 +59,25 @@ def test_a_tokenizer_without_padding_is_refused(folder: Path) -> None:
     tokenizer.save_pretrained(folder)
     with pytest.raises(InputError, match="no padding token"):
         load_seq2seq(str(folder))
+
+
+def test_translators_of_wmt19s_kind_make_round_trips(tmp_path: Path) -> None:
+    there, back = (
+        load_seq2seq(str(save_fsmt(tmp_path / str(seed), seed=seed)), device="cpu")
+        for seed in (0, 1)
+    )
+    texts = ["The dog ran.", "It's a cat."]
+    found = round_trip(texts, there, back)
+    assert all(found)
+    assert all(one.text and one.pivot for candidates in found for one in candidates)
+    assert found == round_trip(texts, there, back)
+    assert found != round_trip(texts, there, back, seed=1)
+
+
+def test_a_missing_package_of_a_tokenizer_is_named_with_its_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_fsmt(tmp_path, seed=0)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"pip install 'tilth.fsmt.'"):
+        load_seq2seq(str(tmp_path))

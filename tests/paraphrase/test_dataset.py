@@ -11,7 +11,7 @@ from datasets import ClassLabel, Dataset, Features, Value, load_dataset
 
 from tests.tiny.rewriter import fake_rewriter
 from tilth.errors import InputError, TilthError
-from tilth.paraphrase.dataset import paraphrase_set
+from tilth.paraphrase.dataset import paraphrase_set, run_paraphrase
 from tilth.paraphrase.settings import Asked
 from tilth.runs import RunMismatch
 
@@ -54,7 +54,7 @@ def test_rows_that_cannot_be_rewritten_stand_in_dropped_with_their_reason(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     rewriter, _ = fake_rewriter(monkeypatch, unread)
-    paraphrase_set(ROWS, rewriter, out=tmp_path / "run", part_size=2)
+    run_paraphrase(ROWS, rewriter, Asked(wording=5, part_size=2), tmp_path / "run", quiet=True)
     folder = str(tmp_path / "run" / "dataset")
     dropped = load_dataset(folder, "dropped", split="train")
     assert dict(zip(dropped["id"], dropped["drop_reason"], strict=True)) == {
@@ -141,7 +141,8 @@ def test_an_interrupted_run_goes_on_and_gives_the_same_rows(
 ) -> None:
     rows = [{"text": f"Number {n} is odd.", "label": n % 2} for n in range(7)]
     rewriter, outputs = fake_rewriter(monkeypatch, write)
-    whole = paraphrase_set(rows, rewriter, out=tmp_path / "whole", part_size=3)
+    asked = Asked(part_size=3)
+    whole = run_paraphrase(rows, rewriter, asked, tmp_path / "whole", quiet=True)
 
     def stop(text: str, number: int) -> list[str]:
         if "5" in text:
@@ -150,10 +151,10 @@ def test_an_interrupted_run_goes_on_and_gives_the_same_rows(
 
     outputs.write = stop
     with pytest.raises(KeyboardInterrupt):
-        paraphrase_set(rows, rewriter, out=tmp_path / "run", part_size=3)
+        run_paraphrase(rows, rewriter, asked, tmp_path / "run", quiet=True)
     outputs.write = write
     outputs.calls.clear()
-    again = paraphrase_set(rows, rewriter, out=tmp_path / "run", part_size=3)
+    again = run_paraphrase(rows, rewriter, asked, tmp_path / "run", quiet=True)
     assert again.to_list() == whole.to_list()
     assert "Number 1 is odd." not in [text for call in outputs.calls for text in call[1]]
 
@@ -179,7 +180,7 @@ def test_other_settings_on_the_same_folder_are_refused(
         ([{"original": "Hi."}], {"columns": ["original"]}, "'original' is in the way"),
         ([{"tokens": ["Hi"], "tags": ["O"]}], {}, "holds tokens"),
         ([{"text": "Hi."}], {"columns": ["text", "text"]}, "named twice"),
-        ([{"text": "Hi."}], {"part_size": 0}, "part_size is 0"),
+        ([{"text": "Hi."}], {"min_meaning": -1}, "min_meaning is -1"),
         ([{"text": "Hi."}], {"wording": 70}, "wording is 70"),
     ],
 )

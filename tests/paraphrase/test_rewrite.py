@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.tiny.rewriter import fake_model, fake_rewriter, fake_scorer
+from tests.tiny.rewriter import fake_model, fake_polarity, fake_rewriter, fake_scorer
 from tilth.errors import InputError
-from tilth.paraphrase.answers import EMPTY, NOTHING, TOO_LONG
+from tilth.paraphrase.answers import EMPTY, LOW, NOTHING, POLARITY, TOO_LONG
 from tilth.paraphrase.rewrite import COPYING, Rewriter
 from tilth.paraphrase.tags import TAGS
 
@@ -55,16 +55,18 @@ def test_checking_takes_the_nearest_and_tries_again_only_where_it_must(
     def write(text: str, number: int) -> list[str]:
         if text == SENTENCE:
             return [CLOSE, FAR]
-        return [f"{text} {number}", "Nobody saw my dog." if number == 2 else "My dog is lost now."]
+        words = text.removesuffix(".").split()
+        return [" ".join([*words[: len(words) - min(number, 2)], "now"])]
 
     rewriter, outputs = fake_rewriter(monkeypatch, write)
-    other = "My dog is lost."
-    found = rewriter.rewrite([SENTENCE, other], wording=5, check=True, tries=5)
+    other = "My big brown dog is lost today."
+    found = rewriter.rewrite([SENTENCE, other], wording=5, tries=6)
     assert (found[0].text, found[0].inside, found[0].tries) == (FAR, True, 1)
-    assert [call[1] for call in outputs.calls] == [[SENTENCE, other]] + [[other]] * 4
-    assert found[1].text == "Nobody saw my dog."
-    assert [call[2].samples for call in outputs.calls] == [False, True, True, True, True]
-    assert len({call[3] for call in outputs.calls}) == 5  # each try draws anew
+    assert found[1].text == "My big brown dog is now"
+    # Two searches came nearer, the third did not and is the last.
+    assert [call[1] for call in outputs.calls] == [[SENTENCE, other]] + [[other]] * 3
+    assert [call[2].samples for call in outputs.calls] == [False, True, True, True]
+    assert len({call[3] for call in outputs.calls}) == 4  # each try draws anew
 
 
 def test_steering_takes_the_nearest_of_one_search(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +82,7 @@ def test_meaning_counts_beside_wording(monkeypatch: pytest.MonkeyPatch) -> None:
     rewriter, _ = fake_rewriter(
         monkeypatch, lambda _, __: [FAR, other], lambda _, text: 40.0 if "toy" in text else 90.0
     )
-    found = rewriter.rewrite([SENTENCE], meaning=95, wording=5, check=True, tries=2)[0]
+    found = rewriter.rewrite([SENTENCE], meaning=95, wording=5, tries=2)[0]
     assert (found.text, found.tries) == (other, 2)
 
 
@@ -96,14 +98,40 @@ def test_several_sentences_are_rewritten_one_by_one(monkeypatch: pytest.MonkeyPa
     assert found[1].text == "Rain fell from dawn to dusk."
 
 
-def test_what_is_broken_or_has_lost_the_meaning_is_no_rewrite(
+def test_what_is_broken_or_below_the_least_meaning_is_no_rewrite(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rewriter, _ = fake_rewriter(
         monkeypatch, lambda _, __: [f"{FAR}\ufffd", "A toy.", FAR], lambda _, text: 2.0 * len(text)
     )
-    found = rewriter.rewrite([SENTENCE], n=3)[0]
-    assert [one.text for one in found] == [FAR]
+
+    def texts(least: float) -> list[str]:
+        return [one.text for one in rewriter.rewrite([SENTENCE], n=3, min_meaning=least)[0]]
+
+    assert texts(70) == [FAR]
+    assert set(texts(0)) == {FAR, "A toy."}
+    assert rewriter.rewrite([SENTENCE], min_meaning=80)[0].problem == LOW
+
+
+def test_the_papers_search_takes_the_best_be_it_the_sentence_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rewriter, _ = fake_rewriter(monkeypatch, lambda _, __: [SENTENCE, FAR])
+    assert rewriter.rewrite([SENTENCE], steer=False, min_meaning=0)[0].text == SENTENCE
+    assert rewriter.rewrite([SENTENCE], steer=False)[0].text == FAR
+
+
+def test_what_says_the_opposite_is_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    flip = "The old kite does not hang in that tree."
+    outputs = {SENTENCE: [flip, HALF, FAR], "It rained.": ["It did not rain."]}
+    rewriter, _ = fake_rewriter(monkeypatch, lambda text, _: outputs[text])
+    rewriter.polarity = fake_polarity(lambda _, text: " not " in text)
+    kept, two = (rewriter.rewrite([SENTENCE], wording=40, n=n) for n in (1, 3))
+    assert (kept[0].text, kept[0].flips) == (HALF, 1)
+    assert [one.text for one in two[0]] == [HALF, FAR]
+    dropped, both = rewriter.rewrite(["It rained.", f"It rained. {SENTENCE}"], wording=40)
+    assert (dropped.problem, dropped.flips) == (POLARITY, 1)
+    assert (both.text, both.flips) == (f"It rained. {HALF}", 2)  # the first stays as it is
 
 
 def test_tags_inside_a_text_are_no_tags(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,9 +152,7 @@ def test_an_empty_text_has_a_problem(monkeypatch: pytest.MonkeyPatch, text: str)
 
 def test_a_text_that_the_model_cannot_read_has_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     rewriter, outputs = fake_rewriter(monkeypatch, lambda text, _: [FAR] if "kite" in text else [])
-    found = rewriter.rewrite(
-        ["word " * 5000, f"{SENTENCE} {'word ' * 300}"], n=3, check=True, tries=4
-    )
+    found = rewriter.rewrite(["word " * 5000, f"{SENTENCE} {'word ' * 300}"], n=3, tries=4)
     assert [[one.problem for one in answer] for answer in found] == [[TOO_LONG]] * 2
     assert "word" not in " ".join(outputs.calls[-1][1])  # it is not tried again
 
@@ -140,10 +166,11 @@ def test_several_rewrites_are_different_and_best_first(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"meaning": 60}, "meaning 60"),
-        ({"wording": 46}, "wording 46"),
-        ({"meaning": math.nan}, "meaning nan"),
+        ({"meaning": 60}, "meaning is 60"),
+        ({"wording": 46}, "wording is 46"),
+        ({"meaning": math.nan}, "meaning is nan"),
         ({"n": 0}, "n is 0"),
+        ({"min_meaning": 101}, "min_meaning is 101"),
         ({"tries": 0}, "tries is 0"),
         ({"beams": 1.5}, "beams is 1.5"),
     ],

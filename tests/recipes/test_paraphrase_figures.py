@@ -18,7 +18,8 @@ from tilth.models.scorer import Scorer
 from tilth.paraphrase import trips
 from tilth.paraphrase.answers import Rewrite
 from tilth.paraphrase.roundtrip import Candidate
-from tilth.paraphrase.tags import Cell
+from tilth.paraphrase.settings import Asked
+from tilth.paraphrase.tags import Cell, asked_cell
 from tilth.recipes import catalog, paraphrase_fig3, rewriting
 from tilth.recipes.catalog import RECIPES, run_recipe
 from tilth.recipes.paraphrase_fig3 import PAIRS
@@ -69,31 +70,25 @@ class Fakes:
             for text in texts
         ]  # fmt: skip
 
-    def paraphraser(self, name: str, *, scorer: str, device: str) -> Any:
-        assert (name, scorer) == ("tiny", "tiny")
+    def paraphraser(self, name: str, *, scorer: str, polarity: bool, device: str) -> Any:
+        assert (name, scorer, polarity) == ("tiny", "tiny", False)
         model = SimpleNamespace(name=name, precision="float32", fingerprint="model")
         return SimpleNamespace(
-            seq2seq=model, scorer=self.scorer(scorer, device=device), rewrites=self.rewritten
+            seq2seq=model,
+            scorer=self.scorer(scorer, device=device),
+            polarity=None,
+            rewrites=self.rewritten,
         )
 
-    def rewritten(
-        self,
-        texts: Sequence[str],
-        cell: Cell,
-        *,
-        n: int,
-        steer: bool,
-        check: bool,
-        tries: int,
-        beams: int,
-        seed: int,
-    ) -> list[list[Rewrite]]:
+    def rewritten(self, texts: Sequence[str], asked: Asked, *, seed: int) -> list[list[Rewrite]]:
         """Return rewrites whose wording lies 12 points above the cell, inside it when checked."""
-        self.rewrites.append((cell, n, tries if check else 1, beams))
+        cell, check = asked_cell(asked.meaning, asked.wording), asked.tries > 1
+        assert asked.min_meaning == 0  # nothing is left out for its meaning
+        self.rewrites.append((cell, asked.n, asked.tries, asked.beams))
         wording = cell.wording + (1.0 if check else 12.0)
         return [
             [Rewrite(" ".join(reversed(text.split())), text, cell.meaning + 1.0, wording,
-                     cell.meaning, cell.wording, check, tries)]
+                     cell.meaning, cell.wording, check, asked.tries)]
             for text in texts
         ]  # fmt: skip
 

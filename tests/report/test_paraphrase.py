@@ -79,9 +79,9 @@ ROWS = [
     row(2, "The red dog runs home.", "The red dog runs away.", (80.0, 60.0), tries=5),
     row(3, "A man reads a book.", "A man reads a book!", (100.0, 100.0), tries=3),
     row(4, "Not now, please.", "Please, not now.", (99.0, 22.0), label="no"),
-    dropped(5, "Oh", "no other words found"),
+    dropped(5, "Oh", "no rewrite found"),
     dropped(6, "", "no text"),
-    dropped(7, "Ah", "no other words found"),
+    dropped(7, "Ah", "no rewrite found"),
     row(8, "The sea is calm today.", "The sea is calm today.", (None, None), rewrite=0, tries=None),
     row(8, "The sea is calm today.", "Today the sea lies still.", (95.0, 15.0), tries=2),
 ]
@@ -94,7 +94,7 @@ def page_of(folder: Path) -> Page:
 def test_figures_are_those_of_the_rows(tmp_path: Path) -> None:
     found = rewrite_summary(write_run(tmp_path, ROWS))
     assert (found.rows, found.asked_rewrites, found.kept) == (9, 9, 6)
-    assert found.dropped == {"no other words found": 2, "no text": 1}
+    assert found.dropped == {"no rewrite found": 2, "no text": 1}
     assert (found.pairs, found.short) == (6, 1)
     assert found.meaning == pytest.approx((97 + 96 + 80 + 100 + 95) / 5)
     assert found.wording == pytest.approx((21 + 29.5 + 60 + 100 + 15) / 5)
@@ -111,7 +111,7 @@ def test_figures_as_a_table_and_as_json(tmp_path: Path) -> None:
     found = rewrite_summary(write_run(tmp_path, ROWS))
     lines = {name: (asked, obtained) for name, asked, obtained in found.lines()}
     assert lines["rows rewritten"] == ("9", "6")
-    assert lines["dropped: no other words found"] == ("", "2")
+    assert lines["dropped: no rewrite found"] == ("", "2")
     assert lines["meaning, mean"] == ("95 (95 to 100)", "93.6")
     assert lines["wording, mean"] == ("20 (20 to 25)", "45.1")
     assert lines["inside the asked cell"] == ("", "20%")
@@ -119,7 +119,7 @@ def test_figures_as_a_table_and_as_json(tmp_path: Path) -> None:
     assert lines["not counted, a text under 4 words"] == ("", "1")
     value = json.loads(json.dumps(found.to_dict()))
     assert value["near"] == 3 / 5
-    assert value["dropped"] == {"no other words found": 2, "no text": 1}
+    assert value["dropped"] == {"no rewrite found": 2, "no text": 1}
     assert "plane" not in value
 
 
@@ -182,7 +182,7 @@ def test_page_shows_what_it_promises(tmp_path: Path) -> None:
     page = page_of(write_run(tmp_path, ROWS))
     for said in (
         "Meaning 95, wording 20", "6 rewrites of 9 rows by the model tiny-rewriter", "tiny-scorer",
-        "93.6", "45.1", "no other words found", "nothing but the text itself came out",
+        "93.6", "45.1", "no rewrite found", "nothing but the text itself came out",
         "Twice the boat had sunk.", "A man reads a book!", "Farthest from the asked cell",
         "Of 5 pairs of texts with 4 words or more", "begun",
     ):  # fmt: skip

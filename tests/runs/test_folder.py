@@ -628,3 +628,16 @@ def test_progress_takes_back_a_failed_part(tmp_path: Path) -> None:
 def test_a_pipe_in_place_of_results_json_is_no_result(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "results.json")
     assert read_results(tmp_path) is None
+
+
+@pytest.mark.parametrize(("after", "said"), [(0, "no part was finished"), (1, "")])
+def test_an_interruption_says_when_no_part_is_kept(tmp_path: Path, after: int, said: str) -> None:
+    def work(index: int, _: Progress) -> pa.Table:
+        if index == after:
+            raise KeyboardInterrupt
+        return table(index)
+
+    with pytest.raises(KeyboardInterrupt) as stopped, open_run(tmp_path) as run:
+        complete(run, work, progress=Progress(40, quiet=True))
+    assert str(stopped.value).startswith(said)
+    assert bool(str(stopped.value)) is bool(said)

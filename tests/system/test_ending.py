@@ -32,6 +32,7 @@ STOPPED = "stopped: finished parts are kept, the same command goes on from there
         (InputError("it is wrong"), 2, "error: it is wrong"),
         (InputError("a\nb\x1b[3m\u2028\udcff"), 2, r"error: a\nb\x1b[3m\u2028\udcff"),
         (KeyboardInterrupt(), 130, STOPPED),
+        (KeyboardInterrupt("no part was finished"), 130, "stopped: no part was finished"),
         (RuntimeError("Query interrupted"), 130, STOPPED),
         (_raised(ImportError("numpy"), KeyboardInterrupt()), 130, STOPPED),
         (_raised(InputError("does not load"), KeyboardInterrupt()), 130, STOPPED),

@@ -38,7 +38,7 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_labelled_file_is_rewritten_and_measured(reviews: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     said = tilth(
-        "paraphrase", reviews, "--column", "text", "--meaning", 95, "--wording", 20, "-o", out
+        "paraphrase", reviews, "--column", "text", "--min-meaning", 50, "--polarity", "-o", out
     )
     assert "meaning" in said.stdout
     assert str(out / "dataset") in said.stderr + said.stdout
@@ -57,7 +57,7 @@ def test_a_labelled_file_is_rewritten_and_measured(reviews: Path, tmp_path: Path
     assert {8, 9} <= set(dropped["source_row"])
     assert "asked" in (out / "report.html").read_text().lower()
     again = tilth(
-        "paraphrase", reviews, "--column", "text", "--wording", 20, "-o", out, "--json"
+        "paraphrase", reviews, "--column", "text", "--min-meaning", 50, "-o", out, "--json"
     )  # the same settings, nothing left to do
     assert json.loads(again.stdout)
 
@@ -94,7 +94,7 @@ def test_from_sentences_to_a_rewriter(tmp_path: Path) -> None:
     told = tilth(*train, "--json")
     (model / "results.json").write_text(json.dumps({**json.loads(told.stdout), "best": {}}))
     assert tilth(*train, "--json").stdout == told.stdout
-    tilth("paraphrase", source, "-m", model, "-o", tmp_path / "rewritten", "--wording", 5)
+    tilth("paraphrase", source, "-m", model, "-o", tmp_path / "rewritten", "--min-meaning", 0)
     assert load_folder(tmp_path / "rewritten").num_rows
 
 
@@ -105,6 +105,7 @@ def test_what_is_wrong_is_one_line(reviews: Path, tmp_path: Path) -> None:
         (["--column", "txt"], "no column 'txt'"),
         (["--meaning", 60], "meaning is 60"),
         (["--wording", 50], "wording is 50"),
+        (["--min-meaning", 101], "min_meaning is 101"),
         (["--tries", 3], "--tries counts with --check only"),
         (["--model", starter_path("lm")], "no encoder-decoder"),
         (["--model", encoder], "no encoder-decoder"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,15 @@ def fake_scorer(score: Callable[[str, str], float]) -> Scorer:
         return np.array([score(one, two) for one, two in pairs], np.float32)
 
     return Scorer("fake", "cross-encoder", "f" * 16, scores)
+
+
+def fake_polarity(is_flip: Callable[[str, str], bool]) -> Any:
+    """Return a polarity check that is a function."""
+
+    def flips(first: Sequence[str], second: Sequence[str]) -> NDArray[np.bool_]:
+        return np.array([is_flip(*pair) for pair in zip(first, second, strict=True)], np.bool_)
+
+    return SimpleNamespace(flips=flips, fingerprint="p" * 16)
 
 
 def fake_rewriter(

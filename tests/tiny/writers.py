@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import torch
@@ -9,6 +12,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     BartConfig,
     BartForConditionalGeneration,
+    FSMTConfig,
+    FSMTForConditionalGeneration,
+    FSMTTokenizer,
     MarianConfig,
     MarianMTModel,
     PreTrainedTokenizerFast,
@@ -70,3 +76,30 @@ def writer(family: str = "bart", *, seed: int = 0, prefix: str = "") -> Seq2Seq:
     return Seq2Seq(
         f"tiny-{family}", model, writer_tokenizer(), torch.device("cpu"), "float32", prefix
     )
+
+
+def save_fsmt(folder: Path, *, seed: int) -> Path:
+    """Save a translator of the kind of facebook/wmt19-en-de, of letters; return its folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    letters = [*ascii_lowercase, ".", "'"]
+    entries = ["<s>", "<pad>", "</s>", "<unk>", *letters, *(f"{one}</w>" for one in letters)]
+    files = {side: folder / f"vocab-{side}.json" for side in ("src", "tgt")}
+    for file in files.values():
+        file.write_text(json.dumps({entry: place for place, entry in enumerate(entries)}))
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    FSMTTokenizer(
+        langs=["en", "de"], src_vocab_file=str(files["src"]), tgt_vocab_file=str(files["tgt"]),
+        merges_file=str(folder / "merges.txt"),
+    ).save_pretrained(folder)  # fmt: skip
+    torch.manual_seed(seed)
+    sizes = {
+        f"{side}_{name}": value
+        for side in ("encoder", "decoder")
+        for name, value in (("layers", 1), ("attention_heads", 2), ("ffn_dim", 16))
+    }
+    config = FSMTConfig(
+        langs=["en", "de"], src_vocab_size=len(entries), tgt_vocab_size=len(entries), d_model=16,
+        max_position_embeddings=POSITIONS, **sizes,
+    )  # fmt: skip
+    FSMTForConditionalGeneration(config).save_pretrained(folder)
+    return folder

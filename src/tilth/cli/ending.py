@@ -56,8 +56,10 @@ def ignore_interruptions() -> None:
 
 def _line_of(error: BaseException) -> tuple[str, int]:
     if any(_is_interruption(one) for one in _chain(error)):
-        line = "stopped: finished parts are kept, the same command goes on from there"
-        return line, INTERRUPTED
+        said = "finished parts are kept, the same command goes on from there"
+        if isinstance(error, KeyboardInterrupt):
+            said = str(error) or said
+        return f"stopped: {said}", INTERRUPTED
     if isinstance(error, TilthError):
         return f"error: {error}", error.exit_code
     if isinstance(error, UsageError):

@@ -29,7 +29,7 @@ app = App(
     no_args_is_help=True,
     help=(
         "Rewrite texts at a chosen similarity of meaning and wording, or train such a rewriter.\n\n"
-        "[dim]tilth paraphrase data.jsonl --meaning 95 --wording 5 --out runs/other[/dim]\n\n"
+        "[dim]tilth paraphrase data.jsonl --meaning 95 --wording 20 --out runs/other[/dim]\n\n"
         "A file's name instead of a command stands for `rewrite`, whose --help has the options."
     ),
 )
@@ -59,7 +59,23 @@ def rewrite(
     ] = 95.0,
     wording: Annotated[
         float, typer.Option(help="Similarity of wording, 0 to 45.", rich_help_panel=_ASKED)
-    ] = 5.0,
+    ] = 20.0,
+    min_meaning: Annotated[
+        float,
+        typer.Option(
+            help="Leave out rewrites whose measured meaning is below; 0: none.",
+            rich_help_panel=_ASKED,
+        ),
+    ] = 80.0,
+    polarity: Annotated[
+        bool | None,
+        typer.Option(
+            "--polarity/--no-polarity",
+            help="Leave out rewrites that say the opposite (a negation, an antonym); English. "
+            "Default: where tilth-starter, which holds the check, is installed.",
+            rich_help_panel=_ASKED,
+        ),
+    ] = None,
     number: Annotated[
         int, typer.Option("-n", "--number", help="Rewrites of each row.", rich_help_panel=_ASKED)
     ] = 1,
@@ -81,13 +97,14 @@ def rewrite(
         bool,
         typer.Option(
             "--check",
-            help="Search again where nothing that came out is what was asked for.",
+            help="Search again while nothing that came out lies in the asked cell and the last "
+            "search came nearer: up to 3 searches a sentence, and few more land.",
             rich_help_panel=_SEARCH,
         ),
     ] = False,
     tries: Annotated[
         int | None,
-        typer.Option(help="Searches at most, with --check; default 5.", rich_help_panel=_SEARCH),
+        typer.Option(help="Searches at most, with --check; default 3.", rich_help_panel=_SEARCH),
     ] = None,
     beams: Annotated[
         int,
@@ -106,17 +123,21 @@ def rewrite(
     device: options.Device = "auto",
     precision: options.Precision = "auto",
     part_size: Annotated[
-        int, typer.Option(help="Rows written as one part.", rich_help_panel=_RUN)
-    ] = 256,
+        int | None,
+        typer.Option(
+            help="Rows written as one part; default: a sixteenth of the set, 32 to 256.",
+            rich_help_panel=_RUN,
+        ),
+    ] = None,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
     json: options.Json = False,
 ) -> None:
     """Rewrite the texts of a set at an asked meaning and wording; labels are copied.
 
-    [dim]tilth paraphrase data.jsonl --column text --meaning 95 --wording 5 --out runs/other[/dim]
+    [dim]tilth paraphrase data.jsonl --column text --originals --out runs/doubled[/dim]
 
-    [dim]tilth paraphrase pairs.csv --meaning 95 --wording 20 --check --out runs/checked[/dim]
+    [dim]tilth paraphrase pairs.csv --meaning 95 --wording 40 --min-meaning 85 --out runs/near[/dim]
     """
     from tilth.errors import InputError
     from tilth.paraphrase.dataset import run_paraphrase
@@ -126,9 +147,13 @@ def rewrite(
 
     if tries is not None and not check:
         raise InputError("--tries counts with --check only: give both, or neither")
-    tried = TRIES if tries is None else tries
-    asked = Asked(meaning, wording, number, steer, check, tried, beams, seed, originals, part_size)
-    rewriter = load_paraphraser(model, scorer=scorer, device=device, precision=precision)
+    tried = (tries or TRIES) if check else 1
+    asked = Asked(
+        meaning, wording, min_meaning, number, steer, tried, beams, seed, originals, part_size
+    )
+    rewriter = load_paraphraser(
+        model, scorer=scorer, polarity=polarity, device=device, precision=precision
+    )
     run_paraphrase(
         source, rewriter, asked, out, columns=column or None, split=split, overwrite=overwrite,
         quiet=quiet,

@@ -54,6 +54,21 @@ def check_scorer(name: str) -> None:
         find_source(name, starters=SCORERS)
 
 
+def is_cosine(scorer: str) -> bool:
+    """Tell whether a scorer of meaning is the cosine of an encoder's vectors, by its name."""
+    return scorer in SCORERS or scorer.startswith(COSINE)
+
+
+def describe_scorer(scorer: str) -> str:
+    """Return a scorer's name and what it is, for cards."""
+    if is_cosine(scorer):
+        return (
+            f"`{scorer}`, the cosine of an encoder's vectors, not the paper's cross-encoder: a "
+            "negation may leave it above 70"
+        )
+    return f"`{scorer}`, a cross-encoder"
+
+
 def check_encoder(name: str) -> None:
     """Check the name of a sentence encoder, or of word vectors."""
     kind, colon, file = name.partition(":")

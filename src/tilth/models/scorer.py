@@ -20,7 +20,7 @@ from tilth.models.architecture import longest_input
 from tilth.models.device import choose_device, choose_precision
 from tilth.models.encoder import fingerprint_encoder, load_encoder
 from tilth.models.lm import fingerprint_model
-from tilth.models.names import COSINE, SCORERS
+from tilth.models.names import COSINE, SCORERS, is_cosine
 from tilth.models.source import open_files
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def load_scorer(name: str = "starter", *, device: str = "auto", precision: str =
     """
     place = choose_device(device)
     dtype = choose_precision(precision, place)
-    if name in SCORERS or name.startswith(COSINE):
+    if is_cosine(name):
         chosen = name.removeprefix(COSINE)
         encoder = load_encoder(chosen, device=device)
         printed = _digest("cosine", fingerprint_encoder(encoder), dtype)

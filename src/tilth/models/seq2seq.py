@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +77,8 @@ def load_seq2seq(
         prefix: written before every source text.
 
     Raises:
-        InputError: there is no such model, or it is no encoder-decoder in safetensors.
+        InputError: there is no such model, it is no encoder-decoder in safetensors, or a package
+            that its tokenizer needs is not installed.
     """
     place = choose_device(device)
     dtype = choose_precision(precision, place)
@@ -91,6 +93,10 @@ def load_seq2seq(
         raise InputError(
             f"model {name!r} is no encoder-decoder ({config.model_type}): give a model such as "
             "facebook/bart-base, or a translation model"
+        )
+    if config.model_type == "fsmt" and importlib.util.find_spec("sacremoses") is None:
+        raise InputError(
+            f"model {name!r} (fsmt) needs the package sacremoses: pip install 'tilth[fsmt]'"
         )
     tokenizer = files.tokenizer()
     if tokenizer.pad_token_id is None:

@@ -13,6 +13,7 @@ from tilth.paraphrase.tags import Cell, cell_of, near
 
 _EDGE, _BEYOND = 1e-6, 200.0
 EMPTY, TOO_LONG, NOTHING = "empty", "too long", "no rewrite found"
+LOW, POLARITY = "low meaning", "polarity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,9 @@ class Rewrite:
         inside: whether both measured values lie in the cell that was asked for.
         tries: decodings made for it; of several sentences the most.
         problem: why there is no rewrite: `empty`, `too long` (a sentence longer than the model
-            reads), `no rewrite found` (only the text itself came out, or what had lost its
-            meaning); else None.
+            reads), `no rewrite found` (only the text itself came out), `low meaning` (none reached
+            the least meaning), `polarity` (those that did say the opposite); else None.
+        flips: outputs that were left out because they say the opposite.
     """
 
     text: str
@@ -42,6 +44,7 @@ class Rewrite:
     inside: bool
     tries: int
     problem: str | None = None
+    flips: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +59,27 @@ class Found:
 
 @dataclass(slots=True)
 class Answer:
-    """The rewrites of one sentence so far, nearest to the asked cell first."""
+    """The rewrites of one sentence so far, nearest to the asked cell first.
+
+    `low` and `flips` count outputs left out for their meaning and for their polarity.
+    """
 
     found: list[Found] = field(default_factory=list)
     tries: int = 0
     read: bool = True
+    low: int = 0
+    flips: int = 0
 
-    def add(self, new: list[Found], most: int, *, read: bool) -> None:
-        """Take in what one try found."""
+    def add(self, new: list[Found], most: int, *, read: bool) -> bool:
+        """Take in what one search found; tell whether it was the first or came nearer."""
         self.tries += 1
         self.read = read
+        before = [found.distance for found in self.found]
         known = {found.text for found in self.found}
         both = self.found + [found for found in new if found.text not in known]
         both.sort(key=lambda found: found.distance)  # stable: the earlier and likelier stays ahead
         self.found = both[:most]
+        return self.tries == 1 or [found.distance for found in self.found] != before
 
     def is_open(self, most: int) -> bool:
         """Whether another try may find something nearer."""
@@ -102,10 +112,12 @@ def joined(text: str, sentences: list[str], answers: list[Answer], cell: Cell) -
         return [replace(start, problem=EMPTY)]
     if not all(answer.read for answer in answers):
         return [replace(start, problem=TOO_LONG)]
-    start = replace(start, tries=max(answer.tries for answer in answers))
+    flips = sum(answer.flips for answer in answers)
+    start = replace(start, tries=max(answer.tries for answer in answers), flips=flips)
     most = max(len(answer.found) for answer in answers)
     if not most:
-        return [replace(start, problem=NOTHING)]
+        low = any(answer.low for answer in answers)
+        return [replace(start, problem=POLARITY if flips else LOW if low else NOTHING)]
     made = []
     for number in range(most):
         chosen = [

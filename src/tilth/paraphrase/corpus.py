@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from tilth.data import Card, DatasetWriter, fingerprint, load_folder
 from tilth.errors import TilthError
 from tilth.limits import HELD_OUT_ROWS, METRIC, PARTS, ROWS, SEED
+from tilth.models.names import describe_scorer
 from tilth.paraphrase.account import results_of
 from tilth.paraphrase.balance import Draw, Pool, draw
 from tilth.paraphrase.candidates import (
@@ -238,7 +239,10 @@ def _card(run: Run, candidates: Candidates, results: dict[str, Any], drawn: Draw
         summary=(
             f"{len(drawn.train):,} pairs of a sentence (`text_a`) and its rewrite (`text_b`) with "
             "their measured similarity of meaning and of wording, drawn evenly over 48 cells. A "
-            "rewriter reads `tags` and `text_a`, and writes `text_b`."
+            "rewriter reads `tags` and `text_a`, and writes `text_b`. Left out are pairs with a "
+            "meaning of 70 or less or a wording above 45, as in the paper, and those that have a "
+            "text under 4 words, are the same but for case and punctuation, or were there before. "
+            f"{_measured_by(run.settings.get('scorer'))}"
         ),
         command="paraphrase corpus",
         settings={"source": candidates.names, **run.settings},
@@ -256,6 +260,12 @@ def _card(run: Run, candidates: Candidates, results: dict[str, Any], drawn: Draw
             ),
         ],
     )
+
+
+def _measured_by(scorer: Any) -> str:
+    if scorer is None:
+        return "Meaning and wording came with the candidates; their cards say what measured them."
+    return f"Meaning is measured by {describe_scorer(scorer)}."
 
 
 def _writers(candidates: Candidates, pool: Pool) -> str | None:

@@ -15,20 +15,24 @@ import pyarrow.compute as pc
 from tilth.data import Card, DatasetWriter, fingerprint, load_folder
 from tilth.data.examples import make_room, open_rows
 from tilth.errors import InputError, TilthError
+from tilth.models.names import describe_scorer
 from tilth.paraphrase.columns import text_columns
 from tilth.paraphrase.rows import DROP_REASON, ORIGIN, Rows, measured
-from tilth.paraphrase.settings import BEAMS, TRIES, Asked
-from tilth.paraphrase.tags import asked_cell
+from tilth.paraphrase.settings import BEAMS, MIN_MEANING, Asked
 from tilth.runs import Progress, Run, complete, refuse_inside
 
 if TYPE_CHECKING:
     from datasets import Dataset, Features
 
     from tilth.data.examples import Source
-    from tilth.paraphrase.answers import Rewrite
     from tilth.paraphrase.rewrite import Rewriter
 
 COMMAND = "paraphrase"
+_POLARITY = {
+    True: "What a model took for the opposite of its text was left out (`flips` counts it).",
+    False: "Polarity was not checked: a rewrite may say the opposite of its text.",
+}
+_PART_SIZES = 32, 256  # least and most rows of a part
 
 
 def paraphrase_set(
@@ -38,17 +42,16 @@ def paraphrase_set(
     columns: Sequence[str] | None = None,
     split: str = "train",
     meaning: float = 95.0,
-    wording: float = 5.0,
+    wording: float = 20.0,
+    min_meaning: float = MIN_MEANING,
     n: int = 1,
     steer: bool = True,
-    check: bool = False,
-    tries: int = TRIES,
+    tries: int = 1,
     beams: int = BEAMS,
     originals: bool = False,
     seed: int = 0,
     out: str | Path | None = None,
     overwrite: bool = False,
-    part_size: int = 256,
     quiet: bool = True,
 ) -> Dataset:
     """Rewrite the texts of a set; every other column, its label above all, is copied.
@@ -60,17 +63,17 @@ def paraphrase_set(
         split: of a set that has several.
         meaning: 70 to 100.
         wording: 0 to 45.
+        min_meaning: least measured meaning of a sentence's rewrite, 0 to 100.
         n: rewrites of each row, all different.
         steer: make copying cost, so that the wording comes near; off: the paper's plain search.
-        check: measure all that a search finds, and decode again what lies outside the asked cell.
-        tries: decodings of a sentence at most, with `check`.
+        tries: searches of a sentence at most: one whose rewrites lie outside the asked cell is
+            searched for again until a search comes no nearer.
         beams: width of the search; the paper's figures are of 20.
         originals: put the rows as they were before their rewrites.
         seed: same rows, settings and seed, same rewrites.
         out: the run folder, where the work can go on after an interruption; without it the rows
             live in a temporary folder.
         overwrite: start the run folder anew.
-        part_size: rows rewritten and written as one closed unit.
         quiet: no progress bar.
 
     Returns:
@@ -85,7 +88,7 @@ def paraphrase_set(
     Reference:
         Ogasa, Kajiwara and Arase, sections 5.3 and 6.2: all texts of a triple, both of a pair.
     """
-    asked = Asked(meaning, wording, n, steer, check, tries, beams, seed, originals, part_size)
+    asked = Asked(meaning, wording, min_meaning, n, steer, tries, beams, seed, originals)
     if out is not None:
         return run_paraphrase(
             source, rewriter, asked, Path(out), columns=columns, split=split, overwrite=overwrite,
@@ -118,27 +121,30 @@ def run_paraphrase(
     chosen = text_columns(rows, where, columns)
     added = [name for column in chosen for name in measured(column, chosen)] + list(ORIGIN)
     rows = make_room(rows, added, chosen, where)  # sets that tilth made have some of these
+    size = asked.part_size or min(_PART_SIZES[1], max(_PART_SIZES[0], len(rows) // 16))
     run = Run.open(
         out,
         command=COMMAND,
         settings={
-            **asdict(asked), "columns": list(chosen), "model": rewriter.seq2seq.name,
-            "scorer": rewriter.scorer.name, "precision": rewriter.seq2seq.precision,
+            **asdict(asked), "part_size": size, "columns": list(chosen),
+            "model": rewriter.seq2seq.name,
+            "scorer": rewriter.scorer.name, "polarity": rewriter.polarity is not None,
+            "precision": rewriter.seq2seq.precision,
         },
         fingerprints={
             "inputs": fingerprint(rows, rows.column_names),
             "model": rewriter.seq2seq.fingerprint,
             "scorer": rewriter.scorer.fingerprint,
+            "polarity": rewriter.polarity.fingerprint if rewriter.polarity else "none",
         },
-        parts=-(-len(rows) // asked.part_size),
+        parts=-(-len(rows) // size),
         outputs=("dataset",),
         overwrite=overwrite,
     )  # fmt: skip
     with run, Progress(len(rows), quiet=quiet, what="rows") as progress:
         if isinstance(source, str | Path):
             run.resolve("source", lambda: str(source))
-        maker = _Maker(rows, chosen, rewriter, asked)
-        size = asked.part_size
+        maker = _Maker(rows, chosen, rewriter, asked, size)
         progress.skip(sum(min(size, len(rows) - part * size) for part in run.done()))
         complete(run, maker.part, progress=progress)
         made, drops = _write(run, rows.features, chosen)
@@ -155,18 +161,20 @@ class _Maker:
     """Makes parts: rewrites some rows."""
 
     def __init__(
-        self, rows: Dataset, columns: tuple[str, ...], rewriter: Rewriter, asked: Asked
+        self, rows: Dataset, columns: tuple[str, ...], rewriter: Rewriter, asked: Asked, size: int
     ) -> None:
         self.rows, self.columns = rows.with_format("arrow"), columns
-        self.rewriter, self.asked = rewriter, asked
+        self.rewriter, self.asked, self.size = rewriter, asked, size
 
     def part(self, index: int, progress: Progress) -> pa.Table:
         """Return the rows of a part, each with its rewrites or the reason why it has none."""
-        start = index * self.asked.part_size
-        table: pa.Table = self.rows[start : start + self.asked.part_size]
+        start = index * self.size
+        table: pa.Table = self.rows[start : start + self.size]
         texts = {name: [_clean(text) for text in table[name].to_pylist()] for name in self.columns}
         wanted = list(dict.fromkeys(text for side in texts.values() for text in side if text))
-        found = dict(zip(wanted, self._rewritten(wanted, index), strict=True))
+        seed = self.asked.seed * 1_000_003 + index
+        rewrites = self.rewriter.rewrites(wanted, self.asked, seed=seed)
+        found = dict(zip(wanted, rewrites, strict=True))
         out = Rows(table, self.columns, self.asked, self.rewriter.seq2seq.name)
         for row in range(len(table)):
             sides = [texts[name][row] for name in self.columns]
@@ -176,19 +184,6 @@ class _Maker:
         dropped = len(made) - made[DROP_REASON].null_count
         progress.advance(done=len(table), kept=len(made) - dropped, dropped=dropped)
         return made
-
-    def _rewritten(self, texts: list[str], index: int) -> list[list[Rewrite]]:
-        asked = self.asked
-        return self.rewriter.rewrites(
-            texts,
-            asked_cell(asked.meaning, asked.wording),
-            n=asked.n,
-            steer=asked.steer,
-            check=asked.check,
-            tries=asked.tries,
-            beams=asked.beams,
-            seed=asked.seed * 1_000_003 + index,
-        )
 
 
 def _clean(text: Any) -> str:
@@ -240,9 +235,11 @@ def _card(run: Run, labels: Counter[str], drops: Counter[str], columns: tuple[st
             f"A set whose texts ({', '.join(columns)}) were rewritten by `{settings['model']}` at "
             f"an asked meaning of {settings['meaning']:g} and an asked wording of "
             f"{settings['wording']:g} (0-100; controlled paraphrase, Ogasa, Kajiwara and Arase), "
-            "made with tilth. Other columns are copied. Every row says what was measured: meaning "
-            f"by `{settings['scorer']}`, wording by sentence BLEU. Nobody has checked that labels "
-            "still hold."
+            "made with tilth. Other columns are copied. Every row says what was measured: meaning, "
+            f"at least {settings['min_meaning']:g}, by {describe_scorer(settings['scorer'])}; "
+            f"wording by sentence BLEU. {_POLARITY[settings['polarity']]} Nobody has checked that "
+            "labels still hold; rows with the same `source_row` come from one row and belong in "
+            "the same split."
         ),
         command=run.command,
         settings=settings,

@@ -5,6 +5,7 @@ Reference: Ogasa, Kajiwara and Arase, sections 3.3 and 4.2.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ from tilth import limits
 from tilth.data.plain import plain_sentence
 from tilth.errors import InputError
 from tilth.models import load_scorer, load_seq2seq
+from tilth.models.polarity import has_polarity, load_polarity
 from tilth.paraphrase.answers import (
     Answer,
     Found,
@@ -23,20 +25,22 @@ from tilth.paraphrase.answers import (
     sentences_of,
 )
 from tilth.paraphrase.decoding import Search, decode
-from tilth.paraphrase.settings import BEAMS, TRIES
+from tilth.paraphrase.settings import BEAMS, MIN_MEANING, Asked
 from tilth.paraphrase.similarity import meaning as meanings_of
 from tilth.paraphrase.similarity import wording as wordings_of
 from tilth.paraphrase.tags import TAGS, Cell, asked_cell
 
 if TYPE_CHECKING:
+    from tilth.models.polarity import Polarity
     from tilth.models.scorer import Scorer
     from tilth.models.seq2seq import Seq2Seq
+
+log = logging.getLogger(__name__)
 
 # Costs of copying that one search tries side by side, each with some of the beams.
 COPYING = (0.0, 0.6, 1.2, 2.4, 4.8)
 SHORTEST, LONGEST = 0.75, 1.5  # times the input's tokens, section 4.2
 MOST_TRIES = int(limits.TRIES.high)
-LEAST_MEANING = 50.0  # below it an output is no rewrite of its sentence
 _BROKEN = re.compile("[\x00-\x08\x0e-\x1f\ufffd]")  # characters of which a part is missing
 # Tries after the first draw; a little warmer each time, so that they differ.
 _TOP_K, _TEMPERATURE, _WARMER = 20, 1.0, 0.2
@@ -48,13 +52,15 @@ class Rewriter:
     Args:
         seq2seq: a model that was trained with the tags.
         scorer: measures the meaning of what comes out.
+        polarity: finds what says the opposite of its sentence, which is then no rewrite of it;
+            None: nothing does.
 
     Raises:
         InputError: the model's vocabulary lacks the tags.
     """
 
-    def __init__(self, seq2seq: Seq2Seq, scorer: Scorer) -> None:
-        self.seq2seq, self.scorer = seq2seq, scorer
+    def __init__(self, seq2seq: Seq2Seq, scorer: Scorer, polarity: Polarity | None = None) -> None:
+        self.seq2seq, self.scorer, self.polarity = seq2seq, scorer, polarity
         lacking = sorted(set(TAGS) - set(seq2seq.tokenizer.get_vocab()))
         if lacking:
             raise InputError(
@@ -65,14 +71,15 @@ class Rewriter:
     @overload
     def rewrite(  # type: ignore[overload-overlap]
         self, texts: Sequence[str], *, meaning: float = ..., wording: float = ...,
-        n: Literal[1] = ..., steer: bool = ..., check: bool = ..., tries: int = ...,
+        min_meaning: float = ..., n: Literal[1] = ..., steer: bool = ..., tries: int = ...,
         beams: int = ..., seed: int = ...,
     ) -> list[Rewrite]: ...  # fmt: skip
 
     @overload
     def rewrite(
         self, texts: Sequence[str], *, n: int, meaning: float = ..., wording: float = ...,
-        steer: bool = ..., check: bool = ..., tries: int = ..., beams: int = ..., seed: int = ...,
+        min_meaning: float = ..., steer: bool = ..., tries: int = ..., beams: int = ...,
+        seed: int = ...,
     ) -> list[list[Rewrite]]: ...  # fmt: skip
 
     def rewrite(
@@ -80,11 +87,11 @@ class Rewriter:
         texts: Sequence[str],
         *,
         meaning: float = 95.0,
-        wording: float = 5.0,
+        wording: float = 20.0,
+        min_meaning: float = MIN_MEANING,
         n: int = 1,
         steer: bool = True,
-        check: bool = False,
-        tries: int = TRIES,
+        tries: int = 1,
         beams: int = BEAMS,
         seed: int = 0,
     ) -> list[Rewrite] | list[list[Rewrite]]:
@@ -93,17 +100,18 @@ class Rewriter:
         A sentence is searched for side by side at several costs of taking words from it; all that
         was found is measured, and the nearest is its rewrite: nearest in wording to within a step
         of 5, then in both. Without `steer` it is the best of one beam search that is not the
-        sentence itself, as in the paper. With `check` sentences of which nothing lies in the asked
-        cell are decoded again, with sampling.
+        sentence itself; with a least meaning of 0 the best, whatever it is, as in the paper. With
+        several `tries` sentences of which nothing lies in the asked cell are searched for again,
+        with sampling. What is below the least meaning or says the opposite is left out.
 
         Args:
             texts: of one or several sentences, in the language of the model.
             meaning: 70 to 100, mapped to the tag of its step of 5.
             wording: 0 to 45, likewise; 0 to 10 is one step.
+            min_meaning: least measured meaning of a sentence's rewrite, 0 to 100.
             n: different rewrites of each text; fewer where the search finds fewer.
             steer: whether copying is made to cost.
-            check: whether to look for what lies in the asked cell.
-            tries: decodings of a sentence at most, with `check`.
+            tries: searches of a sentence at most; a search that comes no nearer is the last.
             beams: width of the search; the paper's figures are of 20.
             seed: of what is sampled; same texts, settings and seed, same rewrites.
 
@@ -119,52 +127,52 @@ class Rewriter:
             >>> rewriter.rewrite(["The kite hangs in the oak."], meaning=95, wording=20)[0].text
             'The kite is hanging in the oak tree.'
         """
-        check_settings(n, tries, beams)
         check_texts(texts)
-        answers = self.rewrites(
-            texts,
-            asked_cell(meaning, wording),
-            n=n,
-            steer=steer,
-            check=check,
-            tries=tries,
-            beams=beams,
-            seed=seed,
+        asked = Asked(
+            meaning, wording, min_meaning, n, steer=steer, tries=tries, beams=beams, seed=seed
         )
-        asked = [
-            [replace(one, asked_meaning=meaning, asked_wording=wording) for one in answer]
-            for answer in answers
-        ]
-        return [answer[0] for answer in asked] if n == 1 else asked
+        answers = self.rewrites(texts, asked, seed=seed)
+        return [answer[0] for answer in answers] if n == 1 else answers
 
-    def rewrites(
-        self, texts: Sequence[str], cell: Cell, *, n: int, steer: bool, check: bool, tries: int,
-        beams: int, seed: int,
-    ) -> list[list[Rewrite]]:  # fmt: skip
-        """Return the rewrites of each text, a list even when n is 1; options as in `rewrite`."""
+    def rewrites(self, texts: Sequence[str], asked: Asked, *, seed: int) -> list[list[Rewrite]]:
+        """Return the rewrites of each text, a list even when n is 1.
+
+        Args:
+            texts: as in `rewrite`.
+            asked: what is asked for.
+            seed: of what is sampled, in place of that of `asked`.
+        """
+        cell = asked_cell(asked.meaning, asked.wording)
         pieces = [sentences_of(text) for text in texts]
         unique = list(dict.fromkeys(piece for found in pieces for piece in found))
-        beams = max(beams, n + 1)  # the sentence itself may be among what is found
-        answers = self._search(unique, cell, n, steer, tries if check else 0, beams, seed)
-        found_of = dict(zip(unique, answers, strict=True))
-        return [
+        found_of = dict(zip(unique, self._search(unique, cell, asked, seed), strict=True))
+        joint = [
             joined(text, found, [found_of[piece] for piece in found], cell)
             for text, found in zip(texts, pieces, strict=True)
         ]
+        return [
+            [
+                replace(one, asked_meaning=asked.meaning, asked_wording=asked.wording)
+                for one in rewrites
+            ]
+            for rewrites in joint
+        ]
 
-    def _search(
-        self, sentences: list[str], cell: Cell, n: int, steer: bool, tries: int, beams: int,
-        seed: int,
-    ) -> list[Answer]:  # fmt: skip
-        """Return the best rewrites of each sentence, at most n; 0 tries: unchecked."""
+    def _search(self, sentences: list[str], cell: Cell, asked: Asked, seed: int) -> list[Answer]:
+        """Return the best rewrites of each sentence, at most n."""
         answers = [Answer() for _ in sentences]
         places = list(range(len(sentences)))
         model = replace(self.seq2seq, prefix=f"{cell.tags} ")
         tokenizer = self.seq2seq.tokenizer
         marks = [mark for mark in sorted({*tokenizer.all_special_tokens, *TAGS}) if len(mark) > 1]
-        if steer:
+        beams = max(asked.beams, asked.n + 1)  # the sentence itself may be among what is found
+        if asked.steer:
             beams = max(1, -(-2 * beams // len(COPYING)))
-        for number in range(tries or 1):
+        nearest = asked.steer or asked.tries > 1  # else the search's own order counts
+        plain = not nearest and not asked.min_meaning  # the paper's: a copy counts, too
+        for number in range(asked.tries):
+            if not places:
+                break
             search = Search(
                 beams=beams,
                 returned=beams,
@@ -172,19 +180,59 @@ class Rewriter:
                 longest=LONGEST,
                 top_k=_TOP_K if number else None,
                 temperature=_TEMPERATURE + _WARMER * (number - 1) if number else None,
-                copying=COPYING if steer else (),
+                copying=COPYING if asked.steer else (),
             )
             chosen = [sentences[place] for place in places]
-            asked = [_without_marks(sentence, marks) for sentence in chosen]
-            outputs = decode(model, asked, search, seed=seed * MOST_TRIES + number)
-            kept = [_others(s, found) for s, found in zip(chosen, outputs, strict=True)]
+            read = [_without_marks(sentence, marks) for sentence in chosen]
+            outputs = decode(model, read, search, seed=seed * MOST_TRIES + number)
+            kept = [
+                _usable(sentence, found, copies=plain)
+                for sentence, found in zip(chosen, outputs, strict=True)
+            ]
             measured = self._measured(chosen, kept, cell)
-            if not (steer or tries):  # the search's own order counts, not the nearest
-                measured = [found[:n] for found in measured]
-            for place, written, new in zip(places, outputs, measured, strict=True):
-                answers[place].add(new, n, read=bool(written))
-            places = [place for place in places if answers[place].is_open(n)]
+            if nearest:
+                measured = [sorted(found, key=lambda one: one.distance) for found in measured]
+            some = [answers[place] for place in places]
+            accepted = self._accepted(chosen, measured, some, asked)
+            nearer = [
+                answer.add(new, asked.n, read=bool(written))
+                for answer, new, written in zip(some, accepted, outputs, strict=True)
+            ]
+            places = [
+                place for place, gain in zip(places, nearer, strict=True)
+                if gain and answers[place].is_open(asked.n)
+            ]  # fmt: skip
         return answers
+
+    def _accepted(
+        self, sentences: list[str], found: list[list[Found]], answers: list[Answer], asked: Asked
+    ) -> list[list[Found]]:
+        """Return the first n of each sentence's that keep its meaning and polarity.
+
+        What is left out is counted in the answers. Only as many as it takes are checked.
+        """
+        waiting = []
+        for some, answer in zip(found, answers, strict=True):
+            high = [one for one in some if one.meaning >= asked.min_meaning]
+            answer.low += len(some) - len(high)
+            waiting.append(high)
+        if self.polarity is None:
+            return [some[: asked.n] for some in waiting]
+        accepted: list[list[Found]] = [[] for _ in sentences]
+        while asking := [
+            (place, one)
+            for place, some in enumerate(waiting)
+            for one in some[: asked.n - len(accepted[place])]
+        ]:
+            flips = self.polarity.flips(
+                [sentences[place] for place, _ in asking], [one.text for _, one in asking]
+            )
+            for (place, one), is_flip in zip(asking, flips.tolist(), strict=True):
+                waiting[place].remove(one)
+                answers[place].flips += is_flip
+                if not is_flip:
+                    accepted[place].append(one)
+        return accepted
 
     def _measured(
         self, sentences: list[str], texts: list[list[str]], cell: Cell
@@ -197,17 +245,14 @@ class Rewriter:
             Found(text, m, w, distance(cell, m, w))
             for text, m, w in zip(second, meanings, wordings, strict=True)
         )
-        return [
-            [one for one in [next(measured) for _ in found] if one.meaning >= LEAST_MEANING]
-            for found in texts
-        ]
+        return [[next(measured) for _ in found] for found in texts]
 
 
-def _others(sentence: str, outputs: list[str]) -> list[str]:
-    """Return the outputs that are whole and in other words, each once."""
+def _usable(sentence: str, outputs: list[str], *, copies: bool) -> list[str]:
+    """Return the outputs that are whole and, unless copies count, in other words, each once."""
     itself = plain_sentence(sentence)
     some = [text for text in dict.fromkeys(outputs) if text.strip() and not _BROKEN.search(text)]
-    return [text for text in some if plain_sentence(text) != itself]
+    return [text for text in some if copies or plain_sentence(text) != itself]
 
 
 def _without_marks(sentence: str, marks: Sequence[str]) -> str:
@@ -222,34 +267,33 @@ def load_paraphraser(
     name: str = "starter",
     *,
     scorer: str = "starter",
+    polarity: bool | None = None,
     device: str = "auto",
     precision: str = "auto",
 ) -> Rewriter:
-    """Load a rewriter by name, with the scorer that measures its rewrites.
+    """Load a rewriter by name, with the scorer and the check of polarity that judge its rewrites.
 
     Args:
         name: `starter`, the run of `tilth paraphrase train`, a model folder or a hub id; the
             published checkpoint too.
         scorer: as in `load_scorer`.
+        polarity: leave out what says the opposite of its sentence; the check is in tilth-starter
+            and reads English. None: where tilth-starter is installed.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         precision: `auto`, `float32`, `bfloat16` or `float16`.
 
     Raises:
         InputError: there is no such model, or it is no rewriter.
     """
+    if polarity is None and not has_polarity():
+        log.warning("polarity is not checked: tilth-starter, which holds the check, is missing")
+        polarity = False
     seq2seq = load_seq2seq(name, device=device, precision=precision)
-    return Rewriter(seq2seq, load_scorer(scorer, device=device, precision=precision))
-
-
-def check_settings(n: int, tries: int, beams: int) -> None:
-    """Check the numbers a search takes.
-
-    Raises:
-        InputError: one is out of range.
-    """
-    limits.BEAMS.check("n", n)
-    limits.TRIES.check("tries", tries)
-    limits.BEAMS.check("beams", beams)
+    return Rewriter(
+        seq2seq,
+        load_scorer(scorer, device=device, precision=precision),
+        None if polarity is False else load_polarity(device=device, precision=precision),
+    )
 
 
 def check_texts(texts: Sequence[str]) -> None:

@@ -19,7 +19,8 @@ _NO_TEXT, _FEWER = "no text", "fewer rewrites than asked for"
 ORIGIN = {
     "source_row": pa.int64(), "source_id": pa.string(), "rewrite": pa.int32(),
     "asked_meaning": pa.float64(), "asked_wording": pa.float64(), "inside": pa.bool_(),
-    "tries": pa.int32(), "model": pa.string(), "seed": pa.int64(), DROP_REASON: pa.string(),
+    "tries": pa.int32(), "flips": pa.int32(), "model": pa.string(), "seed": pa.int64(),
+    DROP_REASON: pa.string(),
 }  # fmt: skip
 
 
@@ -44,7 +45,8 @@ class Rows:
         if self._asked.originals and problem != _NO_TEXT:
             self._append(row, source_row, 0, sides, [None] * len(sides), None)
         if problem is not None:
-            self._append(row, source_row, 1, sides, [None] * len(sides), problem)
+            flips = sum(f[0].flips for f in found if f)
+            self._append(row, source_row, 1, sides, [None] * len(sides), problem, flips)
             return
         rewrites: list[list[Rewrite]] = [f for f in found if f]
         for number in range(self._asked.n):
@@ -58,7 +60,7 @@ class Rows:
 
     def _append(
         self, row: int, source_row: int, number: int, sides: list[str | None],
-        rewrites: Sequence[Rewrite | None], problem: str | None,
+        rewrites: Sequence[Rewrite | None], problem: str | None, flips: int | None = None,
     ) -> None:  # fmt: skip
         self._take.append(row)
         for name, side, rewrite in zip(self._columns, sides, rewrites, strict=True):
@@ -76,6 +78,7 @@ class Rows:
             ("asked_wording", self._asked.wording if number else None),
             ("inside", all(rewrite.inside for rewrite in made) if made else None),
             ("tries", max((rewrite.tries for rewrite in made), default=None)),
+            ("flips", sum(rewrite.flips for rewrite in made) if made else flips),
             ("model", self._model if number else None),
             ("seed", self._asked.seed),
             (DROP_REASON, problem),

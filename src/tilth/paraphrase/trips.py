@@ -18,6 +18,7 @@ from tilth.data import Card, DatasetWriter, fingerprint, load_folder, read_texts
 from tilth.errors import InputError, TilthError
 from tilth.limits import PARTS, SEED
 from tilth.models import load_scorer
+from tilth.models.names import describe_scorer
 from tilth.paraphrase.decoding import Search, is_too_long
 from tilth.paraphrase.roundtrip import SETTINGS, Candidate, load_translators, round_trip
 from tilth.paraphrase.similarity import meaning, wording
@@ -291,9 +292,10 @@ def _card(run: Run, counts: Counts) -> Card:
         summary=(
             f"Sentences (text_a) and what came back from another language (text_b): {counts.rows} "
             f"pairs, translated with {models}, {way} (controlled paraphrase, Ogasa, Kajiwara and "
-            f"Arase), made with tilth. Meaning is measured by `{settings['scorer']}`, wording by "
-            f"sentence BLEU, 0 to 100; {counts.good} pairs have a meaning above 70 and a wording "
-            f"of at most 45, {counts.same} came back as they were. Nobody has checked them."
+            "Arase), made with tilth. Meaning is measured by "
+            f"{describe_scorer(settings['scorer'])}; wording by sentence BLEU, 0 to 100; "
+            f"{counts.good} pairs have a meaning above 70 and a wording of at most 45, "
+            f"{counts.same} came back as they were. Nobody has checked them."
         ),
         command=run.command,
         settings=settings,

@@ -28,14 +28,17 @@ def run(steps: Steps) -> Result:
     """Rewrite the same sentences at each tag pair, searched for in three ways, and count."""
     texts = sentences(steps)
     rewriter = load_paraphraser(
-        steps.scale.rewriter, scorer=steps.scale.scorer, device=steps.settings.device
+        steps.scale.rewriter,
+        scorer=steps.scale.scorer,
+        polarity=False,
+        device=steps.settings.device,
     )
     rows, maps = [], []
     short: dict[str, int] = {}
     for (way, (steer, check)), (meaning, wording) in product(WAYS.items(), PAIRS):
         asked = Asked(
-            meaning, wording, steer=steer, check=check, tries=TRIES, beams=steps.scale.beams,
-            part_size=PART,
+            meaning, wording, min_meaning=0, steer=steer, tries=TRIES if check else 1,
+            beams=steps.scale.beams, part_size=PART,
         )  # fmt: skip
         folder = steps.at(f"rewrite-{meaning}-{wording}-{way.replace(' ', '-')}")
         run_paraphrase([{"text": text} for text in texts], rewriter, asked, folder,
@@ -86,9 +89,10 @@ def _notes(steps: Steps, texts: Sequence[str], short: Mapping[str, int]) -> list
     return [
         f"Of the same {len(texts):,} sentences of bank/; {left} of them are not counted, for "
         "want of a rewrite or of 4 words in a text.",
-        f"Tags alone: the best of {steps.scale.beams} beams that is not the sentence itself, as in "
-        "the paper (--no-steer). Steered: searched at five costs of copying, the nearest counts. "
-        f"Checked: up to {TRIES} such searches (--check). The paper has the first only.",
+        f"Tags alone: the best of {steps.scale.beams} beams, be it the sentence itself, as in the "
+        "paper (--no-steer). Steered: searched at five costs of copying, the nearest counts. "
+        f"Checked: up to {TRIES} such searches (--check). The paper has the first only. Nothing "
+        "is left out for its meaning or polarity (--min-meaning 0 --no-polarity).",
         "Inside the cell: meaning and wording both in the asked step. Wording near: in the asked "
         "step or one beside it. Same: but for case, punctuation and white space.",
         "Published: Fig. 3 is a picture without figures, of meaning 95 with wording 5, 20 and 40. "

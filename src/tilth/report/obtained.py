@@ -60,6 +60,7 @@ class RewriteSummary:
         near: share with the wording in the asked step or one beside it.
         same: share equal to the source but for case, punctuation and white space.
         tries: decodings of a sentence, the mean of the rewritten rows.
+        flips: outputs left out because they say the opposite; None: polarity was not checked.
         plane: counted pairs by meaning and wording, in bins of 5 points. # (20, 20)
     """
 
@@ -78,6 +79,7 @@ class RewriteSummary:
     near: float | None
     same: float | None
     tries: float | None
+    flips: int | None
     plane: NDArray[np.int64] = field(repr=False)
 
     @property
@@ -109,5 +111,10 @@ class RewriteSummary:
             ["wording in the asked step or beside it", "", percent(self.near)],
             ["same as the source", "", percent(self.same)],
             ["searches, mean", f"at most {self.asked_tries}", number(self.tries, 1)],
+            ["outputs left out, they say the opposite", "", _flips(self.flips)],
             ["not counted, a text under 4 words", "", f"{self.short:,}"],
         ]
+
+
+def _flips(count: int | None) -> str:
+    return "not checked" if count is None else f"{count:,}"

@@ -25,7 +25,9 @@ _MEANS = {
     "empty": "no words in a text",
     "no text": "a text is missing or holds white space only",
     "too long": "a sentence is longer than the model reads",
-    "no other words found": "nothing but the text itself came out",
+    "no rewrite found": "nothing but the text itself came out",
+    "low meaning": "nothing that came out reached the least meaning",
+    "polarity": "what reached the least meaning says the opposite",
     "fewer rewrites than asked for": "the search found no further one",
 }
 

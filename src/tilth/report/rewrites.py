@@ -71,7 +71,8 @@ def gather_rewrites(run_folder: str | Path, *, seed: int = 0) -> Gathered:
     names = [name for column in columns for name in pair_columns(column, columns)]
     labels = [name for name in _LABELS if name not in columns]
     tally = _Tally(settings, _class_names(folder), seed)
-    for table in read_tables(parts, [*names, *labels, *_ORIGIN], notices):
+    flips = ["flips"] if settings.get("polarity") else []
+    for table in read_tables(parts, [*names, *labels, *_ORIGIN, *flips], notices):
         tally.add(table)
     if not tally.rows:
         raise InputError(f"{folder}: no rows to report in parts/; run `tilth paraphrase` first")
@@ -103,6 +104,7 @@ class _Tally:
         self._columns: list[str] = list(settings["columns"])
         self.rows, self._last, self._kept, self._tries = 0, -1, 0, 0
         self._pairs = self._counted = self._inside = self._near = self._same = 0
+        self._flips = 0 if settings.get("polarity") else None
         self._sums = np.zeros(2)
         self._plane = np.zeros((BINS, BINS), np.int64)
         self._drops: Counter[str] = Counter()
@@ -116,6 +118,8 @@ class _Tally:
         self.rows += int(np.count_nonzero(np.diff(sources, prepend=self._last)))
         self._last = int(sources[-1]) if len(sources) else self._last
         self._drops.update(table["drop_reason"].drop_null().to_pylist())
+        if self._flips is not None:
+            self._flips += int(pc.sum(table["flips"]).as_py() or 0)
         made = pc.and_(pc.is_null(table["drop_reason"]), pc.greater(table["rewrite"], 0))
         table = table.filter(made)
         self._kept += len(table)
@@ -194,7 +198,7 @@ class _Tally:
         return RewriteSummary(
             asked_meaning=self._settings["meaning"],
             asked_wording=self._settings["wording"],
-            asked_tries=self._settings["tries"] if self._settings["check"] else 1,
+            asked_tries=self._settings["tries"] if self._settings.get("check", True) else 1,
             rows=self.rows,
             asked_rewrites=self.rows * self._settings["n"],
             kept=self._kept,
@@ -207,6 +211,7 @@ class _Tally:
             near=share(self._near),
             same=share(self._same),
             tries=self._tries / self._kept if self._kept else None,
+            flips=self._flips,
             plane=self._plane,
         )
 

@@ -38,7 +38,15 @@ def complete(run: Run, work: Work, *, progress: Progress, executor: Executor | N
     """Make the parts of a run that are missing.
 
     An error or Ctrl-C leaves whole parts only; calling it again goes on from them.
+
+    Raises:
+        KeyboardInterrupt: as it came; where no part is there it says so.
     """
     missing = run.missing()
     if missing:
-        (executor or ThisProcess()).run(run, work, missing, progress)
+        try:
+            (executor or ThisProcess()).run(run, work, missing, progress)
+        except KeyboardInterrupt:
+            if run.done():
+                raise
+            raise KeyboardInterrupt("no part was finished, the same command begins anew") from None

@@ -1,0 +1,121 @@
+"""Polarity of pairs: whether one text says the opposite of the other, as a negation makes it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tilth.errors import InputError
+from tilth.models.device import choose_device, choose_precision
+from tilth.models.fingerprint import weight_bytes
+from tilth.models.names import SCORERS
+from tilth.models.scorer import CrossEncoder
+from tilth.models.source import open_files, starter_path
+
+DOWN, UP = ".update_down", ".update_up"  # of each updated matrix: (rank, in) and (out, rank)
+
+
+@dataclass(frozen=True, slots=True)
+class Polarity:
+    """A loaded polarity check.
+
+    Attributes:
+        fingerprint: changes when a weight or the threshold changes.
+        threshold: probability above which a pair counts as a flip.
+        pairs: the cross-encoder.
+    """
+
+    fingerprint: str
+    threshold: float
+    pairs: CrossEncoder
+
+    def probabilities(self, first: Sequence[str], second: Sequence[str]) -> NDArray[np.float32]:
+        """Return how likely each pair's texts say opposite things, 0 to 1, (pairs,).
+
+        A pair's value depends neither on its place nor on the other pairs, but for rounding.
+        """
+        if not len(first):
+            return np.empty(0, np.float32)
+        return (self.pairs.scores(list(first), list(second), None) / 100).astype(np.float32)
+
+    def flips(self, first: Sequence[str], second: Sequence[str]) -> NDArray[np.bool_]:
+        """Tell of each pair whether it is taken for a flip, (pairs,)."""
+        found: NDArray[np.bool_] = self.probabilities(first, second) > self.threshold
+        return found
+
+
+def has_polarity() -> bool:
+    """Tell whether the check's weights are installed; they are part of tilth-starter."""
+    try:
+        starter_path("polarity")
+    except InputError:
+        return False
+    return True
+
+
+def load_polarity(*, device: str = "auto", precision: str = "auto") -> Polarity:
+    """Load the polarity check of tilth-starter, for English texts.
+
+    It is `starter-encoder` with a low-rank update, read as a cross-encoder with one output.
+
+    Args:
+        device: `auto`, `cpu`, `cuda` or `cuda:N`.
+        precision: of the products, `auto`, `float32`, `bfloat16` or `float16`.
+
+    Raises:
+        InputError: tilth-starter is not installed.
+    """
+    from safetensors.torch import load_file
+
+    place = choose_device(device)
+    folder = starter_path("polarity")
+    settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    learnt = load_file(folder / "model.safetensors")
+    model, tokenizer = new_model()
+    model.load_state_dict(whole_weights(model, learnt))
+    digest = hashlib.blake2b(repr(settings).encode(), digest_size=8)
+    for name, value in sorted(model.state_dict().items()):
+        digest.update(name.encode() + weight_bytes(value.float()))
+    pairs = CrossEncoder(model.to(place).eval(), tokenizer, choose_precision(precision, place))
+    return Polarity(digest.hexdigest(), float(settings["threshold"]), pairs)
+
+
+def new_model() -> tuple[Any, Any]:
+    """Return starter-encoder with an untrained head of one output, and its tokenizer."""
+    from transformers import AutoModelForSequenceClassification
+
+    files = open_files("starter-encoder", what="an encoder", starters=SCORERS)
+    tokenizer, config = files.tokenizer(), files.config()
+    config.num_labels = 1
+    model, _ = files.model(
+        AutoModelForSequenceClassification, tokenizer, config=config, dtype=torch.float32,
+        new_head=True,
+    )  # fmt: skip
+    return model, tokenizer
+
+
+def whole_weights(model: Any, learnt: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return a model's weights with an update added: matrices by their products, others replaced.
+
+    Args:
+        model: from `new_model`.
+        learnt: name -> value; a matrix's two factors stand under its module's name and DOWN, UP.
+    """
+    weights = dict(model.state_dict())
+    for name, value in learnt.items():
+        if name.endswith(DOWN):
+            module = name.removesuffix(DOWN)
+            weights[f"{module}.weight"] = weights[f"{module}.weight"] + (
+                learnt[module + UP].float() @ value.float()
+            )  # (out, in)
+        elif not name.endswith(UP):
+            weights[name] = value.float()
+    return weights
