@@ -112,8 +112,8 @@ def test_encoders_stand_beside_the_published_ones(
         load_encoder(str(tmp_path / f"out/starter/steps/train-triplet-seed{n}")) for n in (0, 1)
     ]
     found = [evaluate_sts(one, data, sets=["stsb"], bootstrap=0)["stsb"]["pearson"] for one in both]
-    assert ours[trained]["STSb"].value == pytest.approx(np.mean(found), abs=1e-6)
-    assert ours[trained]["STSb"].deviation == pytest.approx(np.std(found, ddof=1), abs=1e-6)
+    assert ours[trained]["STSb"].value == pytest.approx(np.mean(found), abs=1e-5)
+    assert ours[trained]["STSb"].deviation == pytest.approx(np.std(found, ddof=1), abs=1e-5)
     sase = next(row for row in table.rows if row.name == "SASE")
     assert sase.cells["Avg. of measured"].value == pytest.approx((69.7 + 77.3) / 2)
     assert sase.cells["Avg."].value == 73.5
