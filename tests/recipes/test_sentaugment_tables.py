@@ -274,6 +274,26 @@ def test_sentences_are_learned_in_proportion_to_the_training_set(tiny: Scale, da
     assert kept_count(tiny, task) == 30
 
 
+def test_a_bank_with_too_few_sentences_is_named(
+    tiny: Scale, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    untrained(monkeypatch)
+    for name in ("sentaugment-table2", "sentaugment-table4", "sentaugment-table7"):
+        recipe = RECIPES[name]
+        large = replace(recipe.scales["starter"], tasks=("trec",), sentences=5_000)
+        monkeypatch.setitem(catalog.RECIPES, name, replace(recipe, scales={"starter": large}))
+        monkeypatch.setattr("tilth.recipes.sentaugment_table2.adapt", lambda *_, **__: None)
+        monkeypatch.setattr(
+            "tilth.recipes.sentaugment_table2.students", lambda *_, **__: outcome(0.5, 1)
+        )
+        monkeypatch.setattr(selftraining.Board, "gain", lambda *_: "")
+        notes = [
+            note for note in run(name, data, tmp_path / "out").notes if "to be learned" in note
+        ]
+        assert all("trec: 5,000 sentences are to be learned, the bank has " in one for one in notes)
+        assert len(notes) == (3 if name == "sentaugment-table7" else 1)
+
+
 def test_the_scale_says_what_is_asked_and_what_is_learned(
     tiny: Scale, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

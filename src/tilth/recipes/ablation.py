@@ -17,6 +17,7 @@ from tilth.recipes.selftraining import (
     read_tasks,
     result,
     retrieved,
+    shortfall,
     students,
     teacher_of,
     weights_of,
@@ -69,6 +70,7 @@ def compare(
         bank = whole if way.bank is None else way.bank(steps)
         for task in tasks:
             found = retrieved(steps, task, bank, query=way.query, share=way.share)
+            notes += [f"{way.name}: {note}" for note in shortfall(steps, task, found)]
             teacher = teacher_of(steps, task)
             pool = label_pool(steps, f"{task.name}-near-{way.step}", task, found, teacher)
             board.put(way.name, task.name, _students(steps, task, pool, way))

@@ -207,6 +207,14 @@ def retrieved(steps: Steps, task: Task, bank: Bank, *, query: str = "", share: i
     return with_tokens(found, task)
 
 
+def shortfall(steps: Steps, task: Task, found: pa.Table) -> list[str]:
+    """Return a note where a bank has fewer sentences than are to be learned."""
+    wanted = kept_count(steps.scale, task)
+    if len(found) >= wanted:
+        return []
+    return [f"{task.name}: {wanted:,} sentences are to be learned, the bank has {len(found):,}."]
+
+
 def with_tokens(found: pa.Table, task: Task) -> pa.Table:
     """Return sentences with the tokens that a task of tags wants; others as they are."""
     if task.examples.tokens is None:

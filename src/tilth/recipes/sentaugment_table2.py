@@ -6,7 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tilth.bank import Bank
+import pyarrow as pa
+
 from tilth.models.classifier import Classifier
 from tilth.recipes.selftraining import (
     Board,
@@ -20,6 +21,7 @@ from tilth.recipes.selftraining import (
     read_tasks,
     result,
     retrieved,
+    shortfall,
     students,
     teacher_of,
     teaching,
@@ -51,14 +53,15 @@ def run(steps: Steps) -> Result:
     board = Board(tasks)
     bank = open_bank(steps)
     for task in tasks:
-        _train(steps, board, task, bank)
+        found = retrieved(steps, task, bank)
+        notes += shortfall(steps, task, found)
+        _train(steps, board, task, found)
     notes += [board.gain(name, FINE) for name in (ICP, ST, OURS)]
     return result(steps, "SentAugment, Table 2", board, PUBLISHED, notes)
 
 
-def _train(steps: Steps, board: Board, task: Task, bank: Bank) -> None:
+def _train(steps: Steps, board: Board, task: Task, found: pa.Table) -> None:
     scale, size = steps.scale, kept_count(steps.scale, task)
-    found = retrieved(steps, task, bank)
 
     def fine_tuned(seed: int) -> Classifier:
         """Return the base fine-tuned with a seed, which is the teacher of its sentences too."""

@@ -18,6 +18,7 @@ from tilth.recipes.selftraining import (
     read_tasks,
     result,
     retrieved,
+    shortfall,
     students,
     teacher_of,
     weights_of,
@@ -56,7 +57,9 @@ def run(steps: Steps) -> Result:
     for task in tasks:
         teacher = teacher_of(steps, task)
         board.put(TEACHER, task.name, measure_trained([teacher], task))
-        near = label_pool(steps, f"{task.name}-near", task, retrieved(steps, task, bank), teacher)
+        found = retrieved(steps, task, bank)
+        notes += shortfall(steps, task, found)
+        near = label_pool(steps, f"{task.name}-near", task, found, teacher)
         random = [
             label_pool(
                 steps,
