@@ -18,6 +18,10 @@ from tilth.models import LM
 from tilth.runs import Progress
 
 TRIAL = 20
+# A local model's time is measured on more inputs where that takes no longer than this: the first
+# ones also pay for what is prepared once for each new number of rows, and the last for rows that
+# stay empty.
+_MORE, _SECONDS = 40, 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +35,8 @@ class Plan:
         tries: tries that will be made.
         kept: share of tries kept, label by label.
         tokens: output tokens that will be decoded for the labels' own texts.
-        seconds: time at the trial's speed. A trial fills the rows of the engine less well than a
-            run does: the run is rather faster.
+        seconds: time at the trial's speed, with whatever else the machine does meanwhile. A trial
+            fills the rows of the engine less well than a run does: the run is rather faster.
         disk_bytes: size of parts and data set together.
         requests: to an endpoint; None for a local model.
         endpoint_tokens: prompt and output tokens an endpoint will count; None for a local model.
@@ -59,7 +63,7 @@ class Plan:
               self.kept.items()),
             ("tries", f"{self.tries:,}"),
             ("tokens decoded", f"{self.tokens:,}"),
-            ("time", _duration(self.seconds)),
+            ("time, at this load", _duration(self.seconds)),
             ("disk", f"{self.disk_bytes / 2**20:,.1f} MiB"),
         ]  # fmt: skip
         if self.requests is not None:
@@ -77,7 +81,7 @@ def make_plan(order: Order, *, rows: int | None = None) -> Plan:
     if order.from_x1 is not None:
         return _plan_from_nothing(order, order.from_x1, rows)
     items = order.items()
-    return _scale(order, _spread(items), len(items), rows)
+    return _scale(order, items, len(items), rows)
 
 
 def _plan_from_nothing(order: Order, count: int, rows: int | None) -> Plan:
@@ -97,9 +101,9 @@ def _plan_from_nothing(order: Order, count: int, rows: int | None) -> Plan:
     )
 
 
-def _spread(items: Sequence[Item]) -> list[Item]:
-    """Return some twenty items, evenly spread: inputs are often sorted."""
-    count = min(TRIAL, len(items))
+def _spread(items: Sequence[Item], most: int) -> list[Item]:
+    """Return some items, evenly spread: inputs are often sorted."""
+    count = min(most, len(items))
     return [items[place * len(items) // count] for place in range(count)]
 
 
@@ -121,10 +125,19 @@ def _try(order: Order, items: Sequence[Item], rows: int | None) -> tuple[pa.Tabl
     return table, time.perf_counter() - start
 
 
-def _scale(order: Order, trial: Sequence[Item], count: int, rows: int | None) -> Plan:
-    """Try items and multiply."""
+def _scale(order: Order, items: Sequence[Item], count: int, rows: int | None) -> Plan:
+    """Try some of the items and multiply."""
     before = _usage(order)
+    trial = _spread(items, TRIAL)
     table, seconds = _try(order, trial, rows)
+    each = seconds / len(trial)
+    tried = {item.number for item in trial}
+    others = _spread([item for item in items if item.number not in tried], _MORE)
+    if isinstance(order.lm, LM) and others and each * len(others) < _SECONDS:
+        more, seconds = _try(order, others, rows)
+        each = seconds / len(others)
+        table = pa.concat_tables([table, more])
+        trial += others
     used = [now - then for now, then in zip(_usage(order), before, strict=True)]
     factor = count / len(trial)
     kept: dict[str, list[int]] = {}
@@ -140,7 +153,7 @@ def _scale(order: Order, trial: Sequence[Item], count: int, rows: int | None) ->
         tries=round(factor * table.num_rows),
         kept={label: sum(rows) / len(rows) for label, rows in kept.items()},
         tokens=round(factor * sum(table["tokens"].to_pylist())),
-        seconds=factor * seconds,
+        seconds=count * each,
         disk_bytes=round(2 * factor * file.tell()),
         requests=None if local else round(factor * used[0]),
         endpoint_tokens=None if local else round(factor * (used[1] + used[2])),
