@@ -79,7 +79,7 @@ def task_of(**labels: Any) -> Task:
     return load_task({"task_name": "t", "labels": labels})
 
 
-def test_fit_is_the_margin_over_the_nearest_counter_label(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fit_is_the_margin_over_the_nearest_other_label(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(label_fit, "fit_encoder", Letters)
     frame = 'Task: Write\nText: "'
     three = {
@@ -91,10 +91,17 @@ def test_fit_is_the_margin_over_the_nearest_counter_label(monkeypatch: pytest.Mo
     rows = part([("a", "1", None), ("aab", "1", None), ("ba", "2", None), ("b", "1", "empty")])
     chosen = {"encoder": "starter-encoder", "unmeasured": {}}
     found = with_fit(rows, task, chosen)["label_fit"].to_pylist()
-    # Label 2 names no counter label: all others are, 3x too, which "ba" is nearest to.
-    expected = [1 - UNRELATED, (2 - 1) / 5**0.5, half - 1]
+    expected = [1 - half, 2 / 5**0.5 - 3 / 10**0.5, half - 1]
     assert found[:3] == pytest.approx(expected, abs=6e-4)
     assert found[3] is None
+    far = {
+        **three,
+        "2": {**three["2"], "description": "c"},
+        "3x": {**three["3x"], "description": "c"},
+    }
+    assert with_fit(rows, task_of(**far), chosen)["label_fit"][0].as_py() == pytest.approx(
+        1 - UNRELATED
+    )
     off = {**chosen, "unmeasured": {"1": "why"}}
     assert [value is None for value in with_fit(rows, task, off)["label_fit"].to_pylist()] == [
         True, True, False, True,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import signal
 import threading
 import time
@@ -141,3 +143,41 @@ def test_plan_counts_requests(server: OpenAIServer) -> None:
     assert plan.requests == asked_of(server)  # all sixteen inputs are tried
     assert plan.endpoint_tokens is not None
     assert plan.endpoint_tokens > plan.tokens > 0
+
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTED = re.findall(
+    r"^(tilth generate .*--model openai.*)$", (ROOT / "docs" / "generate.md").read_text(), re.M
+)
+
+
+@pytest.mark.parametrize("line", DOCUMENTED)
+def test_documented_commands_write_with_a_server(line: str, tmp_path: Path) -> None:
+    """The commands of the docs, at another address and with fewer texts."""
+
+    def polite(prompt: str, seed: int, index: int) -> str:
+        return f'Sure! Here is a ticket:\n\n"{written(prompt, seed, index)}"'
+
+    words = shlex.split(line)[1:]
+    out = tmp_path / "run"
+    with OpenAIServer(answer=polite) as server:
+        server.model = words[words.index("--model") + 1].partition("#")[2]
+        values = {"--count": 2, "--model": server.name(chat=True), "--out": out}
+        values |= {"examples/support-tickets.yaml": ROOT / "examples" / "support-tickets.yaml"}
+        for place, word in enumerate(words):
+            if word.startswith("--") and word in values:
+                words[place + 1] = str(values[word])
+            elif word in values:
+                words[place] = str(values[word])
+        said = tilth(*words)
+    if "--plan" in words:
+        assert "tokens the endpoint counts" in said.stdout
+        return
+    assert len(rows(out)) == 6
+    assert all(row["label_fit"] is not None for row in rows(out))
+    assert not any("Sure" in row["text"] for row in rows(out))
+
+
+def test_there_is_a_documented_command_for_each_server() -> None:
+    for address in ("api.openai.com", "localhost:8000", "localhost:11434"):
+        assert any(address in line for line in DOCUMENTED)

@@ -129,35 +129,23 @@ def fit_encoder() -> SentenceTransformer:
 
 
 def _too_alike(task: Task, encoder: SentenceTransformer) -> dict[str, str]:
-    """Return the labels that have a counter label the encoder cannot tell from them, and why."""
+    """Return the labels that the encoder cannot tell from another one, and why."""
     firsts = [text.partition("\n")[0] for text in describe_labels(task).values()]
     cosines = similarity_to_descriptions(encoder, firsts, firsts)  # (labels, labels)
-    found = {}
-    for row, rivals in enumerate(_rivals(task)):
-        nearest = max(rivals, key=lambda rival: cosines[row, rival], default=None)
-        if nearest is not None and cosines[row, nearest] >= TOO_ALIKE:
-            found[task.labels[row].name] = (
-                f"its description is too near to that of {task.labels[nearest].name} "
-                f"({cosines[row, nearest]:.2f}) for the encoder"
-            )
-    return found
-
-
-def _rivals(task: Task) -> list[list[int]]:
-    """Return for each label the places of its counter labels, or of all others without any."""
-    places = {label.name: place for place, label in enumerate(task.labels)}
-    return [
-        [places[name] for name in label.counter_labels]
-        or [place for place in places.values() if place != places[label.name]]
-        for label in task.labels
-    ]
+    np.fill_diagonal(cosines, -1)
+    return {
+        label.name: f"its description is too near to that of {task.labels[nearest].name} "
+        f"({cosines[row, nearest]:.2f}) for the encoder"
+        for row, (label, nearest) in enumerate(zip(task.labels, cosines.argmax(1), strict=True))
+        if cosines[row, nearest] >= TOO_ALIKE
+    }
 
 
 def with_fit(table: pa.Table, task: Task, chosen: dict[str, Any]) -> pa.Table:
     """Append to a part whether its texts fit their labels.
 
     `label_fit` is the cosine to the label's own description, less the larger of the cosine to the
-    nearest counter label's and of `UNRELATED`: above 0, the text fits. Of graded pairs,
+    nearest other label's and of `UNRELATED`: above 0, the text fits. Of graded pairs,
     `similarity` is the cosine of the two texts. Null where it is not measured, and in dropped
     rows.
 
@@ -192,12 +180,9 @@ def _fits(rows: pa.Table, task: Task) -> NDArray[np.float32]:
     )  # (rows, labels)
     places = {label.name: place for place, label in enumerate(task.labels)}
     own = np.array([places[label] for label in rows["label"].to_pylist()])
-    fits = np.empty(len(rows), np.float32)
-    for place, rivals in enumerate(_rivals(task)):
-        here = own == place
-        best = cosines[here][:, rivals].max(axis=1, initial=UNRELATED)
-        fits[here] = cosines[here, place] - best
-    return fits  # (rows,)
+    fits = np.take_along_axis(cosines, own[:, None], axis=1)[:, 0]
+    np.put_along_axis(cosines, own[:, None], -1, axis=1)
+    return fits - cosines.max(axis=1, initial=UNRELATED)  # (rows,)
 
 
 def _similarities(rows: pa.Table) -> NDArray[np.float32]:

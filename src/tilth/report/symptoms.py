@@ -33,11 +33,11 @@ class Limits:
         shared: largest healthy share of kept outputs that another label has for the same input:
             the training data then contradicts itself.
         fits: smallest healthy share of kept texts that fit their label. Of real rows of ten
-            CLINC150 intents 0.90 do; of 200 rows with a wrong label none.
+            CLINC150 intents 0.90 do; with a wrong label none.
         writes: below this share of all kept texts, the model cannot write the task.
         separation: smallest healthy probability that a pair is more similar than one of the next
             lower label; of STS-B's dev pairs with scores above 4.2, 2 to 3 and below 0.8 it is
-            0.96 and 0.94.
+            0.95 and 0.98.
         length_ratio: largest healthy ratio of a label's mean length to another's: a classifier
             learns the length.
     """
