@@ -80,8 +80,10 @@ class Symptom:
 def symptoms(labels: Sequence[LabelHealth], limits: Limits = LIMITS) -> list[Symptom]:
     """Return what looks sick: of all labels together, then label by label, the worst first."""
     found = [*_task_symptoms(labels, limits)]
+    # What helps is said once.
+    remedy = "see the first warning" if any(s.figure == "fit_share" for s in found) else REMEDY
     for label in labels:
-        found += _label_symptoms(label, limits)
+        found += _label_symptoms(label, limits, remedy)
     return found
 
 
@@ -113,7 +115,7 @@ def _task_symptoms(labels: Sequence[LabelHealth], limits: Limits) -> Iterator[Sy
             )
 
 
-def _label_symptoms(label: LabelHealth, limits: Limits) -> Iterator[Symptom]:
+def _label_symptoms(label: LabelHealth, limits: Limits, remedy: str) -> Iterator[Symptom]:
     """Yield what looks sick about a label, the worst first."""
     name = label.label
     if label.tries >= limits.enough and not label.kept:
@@ -141,18 +143,18 @@ def _label_symptoms(label: LabelHealth, limits: Limits) -> Iterator[Symptom]:
             "those of its counter labels.",
         )
     if label.kept >= limits.enough:
-        yield from _kept_symptoms(label, limits)
+        yield from _kept_symptoms(label, limits, remedy)
 
 
-def _kept_symptoms(label: LabelHealth, limits: Limits) -> Iterator[Symptom]:
+def _kept_symptoms(label: LabelHealth, limits: Limits, remedy: str) -> Iterator[Symptom]:
     name = label.label
     if label.fit_share is not None and label.fit_share < limits.fits:
         yield Symptom(
             name,
             "fit_share",
             f"Label {name}: {label.fit_share:.0%} of its kept texts fit its description (real "
-            f"texts: about 90%); tilth curate drops the others. To get more, {REMEDY}; if the "
-            "texts read well, describe the label better (description, examples).",
+            f"texts: about 90%); tilth curate drops the others; {remedy}; where they read well, "
+            "give the label a description and examples.",
         )
     if label.separation is not None and label.separation < limits.separation:
         yield Symptom(
