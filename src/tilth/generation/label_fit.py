@@ -182,7 +182,8 @@ def _fits(rows: pa.Table, task: Task) -> NDArray[np.float32]:
     own = np.array([places[label] for label in rows["label"].to_pylist()])
     fits = np.take_along_axis(cosines, own[:, None], axis=1)[:, 0]
     np.put_along_axis(cosines, own[:, None], -1, axis=1)
-    return fits - cosines.max(axis=1, initial=UNRELATED)  # (rows,)
+    margins: NDArray[np.float32] = fits - cosines.max(axis=1, initial=UNRELATED)
+    return margins  # (rows,)
 
 
 def _similarities(rows: pa.Table) -> NDArray[np.float32]:
