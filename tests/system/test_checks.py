@@ -84,7 +84,7 @@ def wrong() -> Iterator[tuple[str, str]]:
             if not option.startswith("--"):
                 continue
             if isinstance(limit_of(path, str(parameter.name)), Number):
-                low = "-2" if parameter.name == "min_similarity" else "-1"
+                low = "-2" if parameter.name in ("min_similarity", "min_label_fit") else "-1"
                 for bad in (low, next(huge)):
                     yield f"{name} {words} {option} {bad}", option
             elif limit_of(path, str(parameter.name)) is not None:
