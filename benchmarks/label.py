@@ -8,8 +8,9 @@ The pipeline runs as its users run it, in float32, with the batch size that is f
 (several are tried first); --pipeline-precision gives it another. Both label the same sentences
 with the same model, in turn, several rounds; the ratio of each round's seconds is taken and their
 median printed. On a machine that does other work, --cpu-time compares the processor's seconds.
-A head that was never trained is as fast as any: it is drawn where the model has none, and so
-that classes differ; the labels are compared.
+--predict measures `tilth.predict` as well: the model loaded and fingerprinted, the rows read and
+labelled in parts, the set written. A head that was never trained is as fast as any: it is drawn
+where the model has none, and so that classes differ; the labels are compared.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import argparse
 import gzip
 import json
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +32,7 @@ from transformers import pipeline
 from tilth.errors import InputError
 from tilth.models.classifier import Classifier, load_classifier, new_classifier
 from tilth.models.device import choose_precision
+from tilth.recipes.predicting import predict
 
 SIZES = (1, 8, 16, 32, 64, 128)
 TRIED = 256  # sentences, to find the pipeline's best batch size
@@ -107,6 +110,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--precision", default="auto", help="of tilth")
     parser.add_argument("--pipeline-precision", default="float32")
+    parser.add_argument("--predict", action="store_true", help="the whole command, too")
     parser.add_argument("--cpu-time", action="store_true", help="of the process, not of the clock")
     args = parser.parse_args()
     if args.threads:
@@ -130,18 +134,26 @@ def main() -> None:
         theirs = label(texts, size)
 
     classifier.probabilities(texts[:64], precision=args.precision)
-    ratios = []
-    for _ in range(args.rounds):
-        plain, tilth = seconds_of(label_theirs, clock), seconds_of(label_ours, clock)
-        ratios.append(plain / tilth)
-        print(
-            f"pipeline (batches of {size}) {len(texts) / plain:.0f}, tilth "
-            f"{len(texts) / tilth:.0f} sentences/s: {ratios[-1]:.1f}x", flush=True,
-        )  # fmt: skip
+    works = {"tilth": label_ours}
+    with tempfile.TemporaryDirectory() as folder:
+        if args.predict:
+            classifier.save(Path(folder) / "model")
+            how = {"precision": args.precision, "device": args.device, "quiet": True}
+            works["predict"] = lambda: predict(f"{folder}/model", texts, **how)
+        ratios: dict[str, list[float]] = {name: [] for name in works}
+        for _ in range(args.rounds):
+            plain = seconds_of(label_theirs, clock)
+            said = f"pipeline (batches of {size}) {len(texts) / plain:.0f}"
+            for name, work in works.items():
+                taken = seconds_of(work, clock)
+                ratios[name].append(plain / taken)
+                said += f", {name} {len(texts) / taken:.0f} ({ratios[name][-1]:.1f}x)"
+            print(f"sentences/s: {said}", flush=True)
     same = np.mean([classifier.labels[n] for n in ours.argmax(axis=1)] == np.array(theirs))
     shares = np.bincount(ours.argmax(axis=1), minlength=len(classifier.labels)) / len(texts)
     print(f"same label for {100 * same:.2f} % (shares of labels {np.round(shares, 2).tolist()})")
-    print(f"median ratio {statistics.median(ratios):.1f}x")
+    for name, found in ratios.items():
+        print(f"{name}: median ratio {statistics.median(found):.1f}x")
     if same < 0.98:
         raise SystemExit("the labels do not agree")
 

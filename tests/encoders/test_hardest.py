@@ -8,7 +8,12 @@ from hypothesis import strategies as st
 from torch.nn.functional import cosine_similarity
 
 from tests.tiny import tiny_static
-from tilth.encoders.hardest import HardestInBatch, sharing, triplet_loss
+from tilth.encoders.hardest import (
+    HardestInBatch,
+    sharing,
+    sharing_with_negatives,
+    triplet_loss,
+)
 
 ALONE = torch.eye(3, dtype=torch.bool)
 
@@ -113,3 +118,44 @@ def test_the_module_encodes_both_columns() -> None:
     x, y = (torch.from_numpy(encoder.encode(column)) for column in texts)
     assert float(found.detach()) == pytest.approx(loss(x, y), abs=1e-6)
     assert float(HardestInBatch(encoder, 0.1)(features, names).detach()) < float(found.detach())
+
+
+def test_a_hard_negative_is_one_of_every_pair_that_does_not_hold_it() -> None:
+    names = torch.tensor([[1, 2, 100, 7], [3, 4, 101, 2], [5, 6, 102, 0], [7, 8, 103, 9]])
+    expected = [
+        [1, 0, 0, 0, 0, 1, 1, 0], [0, 1, 0, 0, 0, 0, 1, 0], [0, 0, 1, 0, 0, 0, 1, 0],
+        [0, 0, 0, 1, 1, 0, 1, 0],
+    ]  # fmt: skip
+    assert sharing_with_negatives(names).int().tolist() == expected
+
+
+def test_gradients_push_a_hard_negative_away_where_it_is_the_hardest() -> None:
+    x = at(0, 120, 240)
+    names = torch.tensor([[1, 2, 1, 10], [3, 4, 3, 11], [5, 6, 5, 0]])
+    shared = sharing_with_negatives(names)
+    own = at(40, 130, 250)
+    plain = float(triplet_loss(x, own, shared[:, :3], 0.4))
+    for angle, is_hard in ((30, True), (60, True), (-170, False)):
+        y = torch.cat([own, at(angle, 300, 0)]).requires_grad_()
+        value = triplet_loss(x, y, shared, 0.4)
+        value.backward()
+        assert (float(value.detach()) > plain) == is_hard
+        with torch.no_grad():
+            moved = cosine_similarity(x[:1], y - 0.01 * y.grad)  # type: ignore[operator]
+        before = cosine_similarity(x[:1], y.detach())
+        assert (moved[3] < before[3]) == is_hard
+        assert moved[5] == before[5]  # at x itself, but it is no pair's negative
+
+
+def test_the_module_encodes_hard_negatives_too() -> None:
+    encoder = tiny_static()
+    texts = (["the man", "a red boat"], ["a man", "the boat"], ["the men", "two birds"])
+    features = [encoder.preprocess(column) for column in texts]
+    names = torch.tensor([[1, 2, 1, 7], [3, 4, 3, 0]])
+    found = HardestInBatch(encoder, 1.9)(features, names)
+    x, y, z = (torch.from_numpy(encoder.encode(column)) for column in texts)
+    shared = torch.tensor([[1, 0, 0, 1], [0, 1, 0, 1]], dtype=torch.bool)
+    expected = triplet_loss(x, torch.cat([y, z]), shared, 1.9)
+    assert float(found.detach()) == pytest.approx(float(expected), abs=1e-6)
+    without = HardestInBatch(encoder, 1.9)(features[:2], names[:, :3])
+    assert float(found.detach()) > float(without.detach())

@@ -176,3 +176,84 @@ def test_wrong_sources(tmp_path: Path) -> None:
         read_parallel(str(tmp_path / "no.jsonl"))
     with pytest.raises(InputError, match="no source is named"):
         read_parallel([])
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("anchor", "positive", "negative"), ("sent0", "sent1", "hard_neg"),
+     ("query", "positive", "negative"), ("text_a", "text_b", "negative")],
+)  # fmt: skip
+def test_the_negatives_of_triples_are_kept_and_named(names: tuple[str, str, str]) -> None:
+    one, two = sides(30)
+    third = [*TEXTS[60:80], *[None, "", *TEXTS[60:68]]]
+    pairs = read_parallel(rows(**dict(zip(names, (one, two, third), strict=True))))
+    assert pairs.train.column_names == ["text_a", "text_b", "negative", "label"]
+    found = [row for part in (pairs.train, pairs.validation) for row in part]
+    negatives = {row["text_a"]: row["negative"] for row in found}
+    for a, negative in zip(one, third, strict=True):
+        assert negatives.get(a, negative) == (negative or "")
+    keys = {row["negative"]: row["label"][3] for row in found}
+    assert keys.pop("") == 0
+    assert len(set(keys.values())) == len(keys)
+    assert 0 not in keys.values()
+
+
+def test_a_pair_with_several_negatives_has_a_row_for_each() -> None:
+    one, two = sides(30)
+    twice = rows(anchor=one * 2, positive=two * 2, negative=TEXTS[20:50] + TEXTS[50:80])
+    pairs = read_parallel(twice)
+    found = [row for part in (pairs.train, pairs.validation) for row in part]
+    assert len([row for row in found if row["text_a"] == pairs.train[0]["text_a"]]) == 2
+
+
+def test_a_held_out_text_is_no_negative_that_is_trained_on() -> None:
+    one, two = TEXTS[:40], [f"{text} too" for text in TEXTS[:40]]
+    pairs = read_parallel(rows(anchor=one, positive=two, negative=two[1:] + two[:1]))
+    held = {text for row in pairs.validation for text in (row["text_a"], row["text_b"])}
+    assert not held & set(pairs.train["negative"])
+    assert len(pairs.train) < 40 - len(pairs.validation)
+
+
+def test_sources_with_and_without_negatives_go_together() -> None:
+    one, two = sides()
+    triples = rows(anchor=one[:20], positive=two[:20], negative=TEXTS[59:79])
+    pairs = read_parallel([triples, rows(a=one[20:], b=two[20:])])
+    found = {row["text_a"]: row for part in (pairs.train, pairs.validation) for row in part}
+    assert found[one[30]]["negative"] == ""
+    assert found[one[30]]["label"][3] == 0
+
+
+def test_graded_pairs_count_from_a_score_on(tmp_path: Path) -> None:
+    one, two = sides()
+    scores = [n % 6 for n in range(40)]
+    graded = rows(sentence1=one, sentence2=two, score=scores)
+    with pytest.raises(InputError, match=r"column 'score' grades the pairs.*--min-score"):
+        read_parallel(graded)
+    kept = [n for n in range(40) if scores[n] >= 2]
+    assert texts_of(read_parallel(graded, min_score=2)) == {(one[n], two[n]) for n in kept}
+    path = tmp_path / "pairs.csv"
+    lines = [f"{a},{b},{n % 6}.5" for n, (a, b) in enumerate(zip(one, two, strict=True))]
+    path.write_text("\n".join(["text_a,text_b,label", *lines]))
+    assert texts_of(read_parallel(path, min_score=2.5)) == {(one[n], two[n]) for n in kept}
+    plain = rows(a=TEXTS[:10], b=TEXTS[10:20])
+    both = texts_of(read_parallel([graded, plain], min_score=2))
+    assert len(both) == len(kept) + 10
+
+
+@pytest.mark.parametrize(
+    ("columns", "min_score", "said"),
+    [
+        ({}, 3.0, "min-score is 3, but no source grades its pairs"),
+        ({"label": ["a", "b"] * 20}, 3.0, "column 'label' holds no numbers"),
+        ({"score": [0.5, 1.5] * 20}, 2.0, "0 pairs of different texts are too few"),
+        ({"negative_1": ["x"] * 40}, None, "'negative_1' holds one of several negatives"),
+        ({"negative": [["x"]] * 40}, None, "column 'negative' holds list"),
+    ],
+)
+def test_wrong_triples_and_grades_are_refused(
+    columns: dict[str, Any], min_score: float | None, said: str
+) -> None:
+    one, two = sides()
+    with pytest.raises(InputError) as error:
+        read_parallel(rows(text_a=one, text_b=two, **columns), min_score=min_score)
+    assert said in str(error.value)

@@ -201,3 +201,49 @@ def test_an_encoder_without_a_transformer_can_be_trained(pairs: Dataset, tmp_pat
     tiny_static().save(str(tmp_path / "static"))
     trained = train_triplet(pairs.select(range(60)), str(tmp_path / "static"), **QUICK)
     assert trained.encode(["the man"]).shape == (1, 12)
+
+
+def test_negatives_of_triples_are_pushed_away(base: str) -> None:
+    """The partner and the negative hold the same words; only the negative column tells them."""
+    rng = random.Random(1)
+    half = len(WORDS) // 2
+    rows: dict[str, list[str]] = {"anchor": [], "positive": [], "negative": []}
+    for _ in range(300):
+        places = rng.sample(range(half), 5)
+        words = [WORDS[place] for place in places]
+        rows["anchor"].append(" ".join(words))
+        rows["positive"].append(" ".join([WORDS[half], *words[:3]]))
+        rows["negative"].append(" ".join([WORDS[half + 1], *words[:3]]))
+    given = Dataset.from_dict(rows)
+    settings = {**QUICK, "epochs": 3}
+    trained = train_triplet(given, base, **settings)
+    without = train_triplet(given.remove_columns("negative"), base, **settings)
+
+    def lead(encoder: SentenceTransformer) -> float:
+        a, b, c = (encoder.encode(rows[name], normalize_embeddings=True) for name in rows)
+        return float(((a * b).sum(1) - (a * c).sum(1)).mean())
+
+    assert lead(trained) > 0.2 > lead(without)
+
+
+def test_hard_negatives_count_in_the_rank() -> None:
+    encoder = tiny_static()
+    pairs = read_parallel(paraphrases(60)).validation
+    triples = pairs.add_column("negative", pairs["text_a"][:])
+    keys = [[*row[:3], 77 + place] for place, row in enumerate(pairs["label"])]
+    triples = triples.remove_columns("label").add_column("label", keys)
+    plain, harder = (
+        Ranking(rows, batch=16, bfloat16=False)(encoder)[METRIC] for rows in (pairs, triples)
+    )
+    assert harder <= 50  # the text itself is nearer than its partner
+    assert harder < plain
+
+
+def test_graded_pairs_are_trained_on_from_a_score(base: str, tmp_path: Path) -> None:
+    few = paraphrases(80)
+    graded = few.add_column("score", [n % 2 for n in range(80)])
+    right = few.select(range(1, 80, 2))
+    trained = train_triplet(graded, base, tmp_path, min_score=1, **QUICK)
+    assert are_same(trained, train_triplet(right, base, **QUICK))
+    with pytest.raises(RunMismatch, match=r"min_score is 1 in the folder, 0\.5 asked"):
+        train_triplet(graded, base, tmp_path, min_score=0.5, **QUICK)

@@ -13,7 +13,7 @@ import typer.core
 from typer.models import CommandFunctionType
 
 from tilth import limits
-from tilth.encoders.settings import DIMENSION, MARGIN, TRIPLET_BATCH
+from tilth.encoders.settings import DIMENSION, MARGIN, MIN_SCORE, TRIPLET_BATCH
 from tilth.errors import InputError, TilthError
 from tilth.generation.jobs import DECAY, NEW_TOKENS, TEMPERATURE, TOP_K, TOP_P
 from tilth.generation.settings import MAX_TRIES, PER_INPUT
@@ -35,8 +35,8 @@ LIMITS: dict[str, Limit] = {
     "max_length": limits.TOKENS, "max_new_tokens": NEW_TOKENS, "max_symbols": limits.SHARE,
     "max_tries": MAX_TRIES, "meaning": limits.MEANING, "metric": limits.METRIC,
     "min_chars": limits.CHARS, "min_label_fit": limits.SIMILARITY, "min_letters": limits.SHARE,
-    "min_similarity": limits.SIMILARITY,
-    "min_words": limits.WORDS, "multiple": limits.MULTIPLE,
+    "min_score": MIN_SCORE, "min_similarity": limits.SIMILARITY, "min_words": limits.WORDS,
+    "multiple": limits.MULTIPLE,
     "near_duplicates": limits.NEAR_DUPLICATES, "nprobe": limits.CELLS, "number": limits.BEAMS,
     "oversample": limits.OVERSAMPLE, "part_size": limits.PARTS, "patience": MAX_EPOCHS,
     "pca": limits.DIMENSIONS, "per_centroid": limits.PER_CENTROID, "per_class": limits.ROWS,

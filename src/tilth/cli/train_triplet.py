@@ -18,7 +18,8 @@ def triplet(
         list[str],
         typer.Argument(
             help="Pairs that mean the same: files, folders or hub data sets with two columns of "
-            "texts (text_a, text_b; en, de) or one of lists (captions)."
+            "texts (text_a, text_b; en, de) or one of lists (captions); triples have a third, "
+            "negative."
         ),
     ],
     out: options.Out,
@@ -27,6 +28,13 @@ def triplet(
         str | None,
         typer.Option(
             help="The column that is not trained on: texts beside the same one are paraphrases."
+        ),
+    ] = None,
+    min_score: Annotated[
+        float | None,
+        typer.Option(
+            help="Graded pairs (a column label or score) mean the same from this score on; "
+            "those below are left out."
         ),
     ] = None,
     dimension: Annotated[
@@ -67,6 +75,7 @@ def triplet(
         base,
         out,
         pivot=pivot,
+        min_score=min_score,
         device=device,
         overwrite=overwrite,
         quiet=quiet,

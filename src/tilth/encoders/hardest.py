@@ -29,16 +29,34 @@ def sharing(names: Tensor) -> Tensor:
     return shared  # (pairs, pairs)
 
 
+def sharing_with_negatives(names: Tensor) -> Tensor:
+    """Tell what `sharing` tells of the pairs, and after that of the hard negatives of a batch.
+
+    A text that a pair of the batch rejects is a negative of every pair that does not hold it.
+
+    Args:
+        names: as of `sharing`; the last number of a pair names its hard negative, 0: it has none.
+            # (pairs, names + 1)
+
+    Returns:
+        True where a second text, or then a hard negative, is no negative of a pair.
+        # (pairs, 2 pairs)
+    """
+    own, negatives = names[:, :-1], names[:, -1]
+    held = (own[:, :, None] == negatives).any(1) | (negatives == 0)  # (pairs, negatives)
+    return torch.cat([sharing(own), held], 1)  # (pairs, 2 pairs)
+
+
 def triplet_loss(x: Tensor, y: Tensor, shared: Tensor, margin: float) -> Tensor:
     """Return the mean of max(0, margin - cos(x, y) + cos(x, y_c)).
 
-    y_c is the y of another pair that is nearest to x; a pair that shares a text with every other
-    has none, and a loss of 0.
+    y_c is the y of another pair, or the hard negative, that is nearest to x; a pair that shares a
+    text with every other has none, and a loss of 0.
 
     Args:
         x: vectors of the pairs' first texts. # (pairs, width)
-        y: of their second texts. # (pairs, width)
-        shared: as of `sharing`. # (pairs, pairs)
+        y: of their second texts, then of hard negatives, if there are any. # (candidates, width)
+        shared: as of `sharing` or `sharing_with_negatives`. # (pairs, candidates)
         margin: by how much y should be nearer than y_c, in cosines.
 
     Reference:
@@ -49,7 +67,7 @@ def triplet_loss(x: Tensor, y: Tensor, shared: Tensor, margin: float) -> Tensor:
         >>> float(triplet_loss(x, y, torch.eye(2, dtype=torch.bool), 0.4))  # 0.4 - 0.4, 0.4 - 0.8
         0.0
     """
-    cosines = normalize(x, dim=1) @ normalize(y, dim=1).T  # (pairs, pairs)
+    cosines = normalize(x, dim=1) @ normalize(y, dim=1).T  # (pairs, candidates)
     negative = cosines.masked_fill(shared, -torch.inf).amax(1)  # (pairs,)
     return relu(margin - cosines.diagonal() + negative).mean()
 
@@ -70,8 +88,11 @@ class HardestInBatch(torch.nn.Module):
         """Return the loss of a batch.
 
         Args:
-            sentence_features: the tokens of its first and of its second texts.
-            labels: the names of each pair, see `sharing`. # (pairs, names)
+            sentence_features: the tokens of its first and of its second texts; of triples then
+                those of its hard negatives.
+            labels: the names of each pair, see `sharing`, of triples `sharing_with_negatives`.
+                # (pairs, names)
         """
-        x, y = embed_columns(self.model, sentence_features)  # each (pairs, width)
-        return triplet_loss(x.float(), y.float(), sharing(labels), self._margin)
+        x, *others = embed_columns(self.model, sentence_features)  # each (pairs, width)
+        shared = sharing(labels) if len(others) == 1 else sharing_with_negatives(labels)
+        return triplet_loss(x.float(), torch.cat(others).float(), shared, self._margin)

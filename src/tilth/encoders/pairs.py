@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TEXT_A, TEXT_B, LABEL = "text_a", "text_b", "label"
+NEGATIVE = "negative"  # of triples: what text_a does not mean
 # What other sets call the three columns; ours come first.
 _NAMES = {
     TEXT_A: (TEXT_A, "sentence1", "sentence_1", "sentence_A"),

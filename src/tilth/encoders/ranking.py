@@ -8,8 +8,8 @@ import torch
 from sentence_transformers.base.evaluation import BaseEvaluator
 from torch import Tensor
 
-from tilth.encoders.hardest import sharing
-from tilth.encoders.pairs import LABEL, TEXT_A, TEXT_B
+from tilth.encoders.hardest import sharing, sharing_with_negatives
+from tilth.encoders.pairs import LABEL, NEGATIVE, TEXT_A, TEXT_B
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -18,16 +18,16 @@ METRIC = "reciprocal_rank"
 
 
 def reciprocal_rank(x: Tensor, y: Tensor, shared: Tensor) -> float:
-    """Return the mean of 1 / rank of each pair's y among the y of pairs that share no text.
+    """Return the mean of 1 / rank of each pair's y among those y that are negatives of it.
 
     Of equals, the partner comes last: an encoder that tells nothing apart is at the bottom.
 
     Args:
         x: unit vectors. # (pairs, width)
-        y: their partners'. # (pairs, width)
-        shared: as of `sharing`. # (pairs, pairs)
+        y: their partners', then those of hard negatives, if there are any. # (candidates, width)
+        shared: as of `sharing` or `sharing_with_negatives`. # (pairs, candidates)
     """
-    cosines = x @ y.T  # (pairs, pairs)
+    cosines = x @ y.T  # (pairs, candidates)
     nearer = (cosines >= cosines.diagonal()[:, None]) & ~shared
     return float((1 / (1 + nearer.sum(1))).double().mean())
 
@@ -39,11 +39,15 @@ class Ranking(BaseEvaluator):
 
     def __init__(self, pairs: Dataset, *, batch: int, bfloat16: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        columns = [pairs[TEXT_A][:], pairs[TEXT_B][:]]
+        names = torch.tensor(pairs[LABEL][:])
+        second, self._shared = pairs[TEXT_B][:], sharing(names)
+        if NEGATIVE in pairs.column_names:
+            second += pairs[NEGATIVE][:]
+            self._shared = sharing_with_negatives(names)  # (pairs, 2 pairs)
+        columns = [pairs[TEXT_A][:], second]
         places = {text: i for i, text in enumerate(dict.fromkeys([*columns[0], *columns[1]]))}
         self._texts = list(places)
         self._rows = [torch.tensor([places[text] for text in column]) for column in columns]
-        self._shared = sharing(torch.tensor(pairs[LABEL][:]))  # (pairs, pairs)
         self._batch, self._bfloat16 = batch, bfloat16
 
     def __call__(self, model: Any, *_: Any, **__: Any) -> dict[str, float]:
@@ -53,5 +57,5 @@ class Ranking(BaseEvaluator):
                 self._texts, batch_size=self._batch, convert_to_tensor=True, show_progress_bar=False
             )  # (texts, width)
         vectors = torch.nn.functional.normalize(encoded.float(), dim=1).cpu()
-        x, y = (vectors[rows] for rows in self._rows)  # each (pairs, width)
+        x, y = (vectors[rows] for rows in self._rows)  # (pairs, width), (candidates, width)
         return {METRIC: 100 * reciprocal_rank(x, y, self._shared)}

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 TRIPLET_BATCH = whole(2, 65_536)
 DIMENSION = whole(1, 65_536)
+MIN_SCORE = Number(0, 1_000)
 MARGIN = Number(0, 2, above=True, below=True)
 _PAPER_RATE = 2e-5
 # Chosen on dev parts. starter-mlm, STSb: 2e-4 67.3, 5e-4 70.0, 1e-3 69.4 with 1,000 first texts.
@@ -84,6 +85,7 @@ class TripletTraining(Training):
         batch: pairs in a step; the hardest negative is the hardest of these, so many are wanted.
         dimension: of a sentence's vector; the paper's 256. A linear map makes it of the base's.
         margin: by how much a partner should be nearer than the hardest negative, in cosines.
+        min_score: of graded pairs, from which score on they mean the same; None: none are graded.
 
     Reference:
         Du et al. 2020, arXiv 2010.02194, sections 2.1 and 3.3; the paper names neither margin nor
@@ -93,3 +95,4 @@ class TripletTraining(Training):
     batch: Annotated[int, TRIPLET_BATCH] = 128
     dimension: Annotated[int, DIMENSION] = 256
     margin: Annotated[float, MARGIN] = 0.4
+    min_score: Annotated[float | None, MIN_SCORE] = None

@@ -33,7 +33,8 @@ def train_triplet(
 ) -> SentenceTransformer:
     """Train a sentence encoder so that texts that mean the same are near one another.
 
-    The loss asks that a partner be nearer, by a margin, than the hardest negative of the batch.
+    The loss asks that a partner be nearer, by a margin, than the hardest negative of the batch,
+    in which the negatives of triples are as well.
     At every checkpoint the encoder is measured on held-out pairs (the reciprocal rank of the
     partner among all others), and the best is kept. Pairs of like lengths share a batch.
 
@@ -48,7 +49,7 @@ def train_triplet(
         overwrite: begin the run anew.
         quiet: no progress.
         training: see `TripletTraining`: dimension, margin, epochs, batch, learning_rate, warmup,
-            weight_decay, evaluate_every, pooling, max_length, precision, seed.
+            weight_decay, evaluate_every, pooling, max_length, precision, seed, min_score.
 
     Returns:
         The best encoder, in evaluation mode: the base, pooled, and a linear map.
@@ -66,7 +67,7 @@ def train_triplet(
     settings = settings_of(TripletTraining, training).for_base(base)
     order = Order("train triplet", base, settings, {"pivot": pivot}, {"sources": _names(pairs)})
     if not isinstance(pairs, Pairs):
-        pairs = read_parallel(pairs, pivot=pivot, seed=settings.seed)
+        pairs = read_parallel(pairs, pivot=pivot, min_score=settings.min_score, seed=settings.seed)
     encoder = open_base(order, device)
     encoder.append(_projection(encoder, settings).to(encoder.device))
     aim = towards_partners(settings.margin)
