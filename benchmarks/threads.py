@@ -6,7 +6,7 @@
 Each round runs every setting once, in turn, so that whatever else the machine does meets all of
 them; the ratio to the libraries' own defaults is taken within a round, and the median is printed.
 A competitor is a process that computes without a pause. Only the job itself is timed, not the
-imports. `tilth` is what the command line sets (`tilth.cli.threads`).
+imports. `tilth` is what the command line sets (`tilth.cli.main.set_environment`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ SETTINGS: dict[str, dict[str, str]] = {
     "libraries": {},
     "tilth": {"TILTH_THREADS_BENCHMARK": "1"},
     "passive": {"OMP_WAIT_POLICY": "PASSIVE"},
-    "spin 1,000": {"GOMP_SPINCOUNT": "1000"},
     "spin 10,000": {"GOMP_SPINCOUNT": "10000"},
     "one thread": ONE,
 }
@@ -46,7 +45,7 @@ def encode() -> Callable[[], object]:
 
     from tilth.bank.encode import TextEncoder
 
-    encoder, some = TextEncoder.load("starter-encoder"), pa.array(texts(1500))
+    encoder, some = TextEncoder.load("starter-encoder"), pa.array(texts(600))
     encoder.encode(some[:64])
     return lambda: encoder.encode(some)
 
@@ -100,9 +99,9 @@ def seconds_of(job: str, setting: dict[str, str]) -> float:
 def work(job: str) -> None:
     """Do a job and print its seconds."""
     if os.environ.get("TILTH_THREADS_BENCHMARK"):
-        from tilth.cli.threads import set_threads
+        from tilth.cli.main import set_environment
 
-        set_threads()
+        set_environment()
     todo = JOBS[job]()
     with tempfile.TemporaryDirectory() as folder, suppress(FileNotFoundError):
         os.chdir(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -182,3 +183,28 @@ def test_every_number_has_a_limit(name: str) -> None:
 def test_every_command_is_tested() -> None:
     tested = {"paraphrase rewrite" if name == "paraphrase" else name for name in WHOLE}
     assert tested == set(LEAVES) - {"recipe list"}
+
+
+@pytest.mark.parametrize(
+    ("own", "spins", "milliseconds"),
+    [
+        ({}, "1000", "0"),
+        ({"GOMP_SPINCOUNT": "7"}, "7", "0"),
+        ({"KMP_BLOCKTIME": "9"}, "1000", "9"),
+        ({"OMP_WAIT_POLICY": "ACTIVE"}, None, None),
+    ],
+)
+def test_threads_do_not_spin_for_long_unless_the_user_says_so(
+    own: dict[str, str], spins: str | None, milliseconds: str | None
+) -> None:
+    """In a process of its own, as libraries read it when they are loaded: after `main` began."""
+    words = "import os, sys; import tilth.cli.main as cli; before = 'torch' in sys.modules\n"
+    words += "cli.app = lambda: None; cli.main()\n"
+    words += "print([before, *map(os.environ.get, ('GOMP_SPINCOUNT', 'KMP_BLOCKTIME'))])"
+    names = ("GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_WAIT_POLICY")
+    plain = {name: value for name, value in os.environ.items() if name not in names}
+    done = subprocess.run(
+        [sys.executable, "-c", words], capture_output=True, text=True, check=True,
+        env={**plain, **own},
+    )  # fmt: skip
+    assert done.stdout.strip() == repr([False, spins, milliseconds])
