@@ -307,3 +307,70 @@ def test_the_card_says_who_labelled(tmp_path: Path) -> None:
     assert "Labels that `class` gave to 30 rows" in card
     assert "synthetic" not in card
     assert read_rows(tmp_path / "run").column_names == ["text", "label", "confidence"]
+
+
+def spec(**labels: str) -> dict[str, Any]:
+    """Return a task whose labels are described."""
+    return {
+        "task_name": "own",
+        "labels": {
+            name: {"instruction": 'Write a text.\nText: "', "description": described}
+            for name, described in labels.items()
+        },
+    }
+
+
+def test_a_task_labels_by_the_nearest_description(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tiny_static().save(str(tmp_path / "static"))
+    encoder = load_encoder(str(tmp_path / "static"))
+    task = tmp_path / "task.json"
+    described = {"birds": TEXTS[0], "boats": TEXTS[1], "rain": TEXTS[2]}
+    task.write_text(json.dumps(spec(**described)))
+    asked = {"encoder": str(tmp_path / "static"), "probabilities": True, "quiet": True}
+    made = predict(str(task), [*TEXTS, " "], tmp_path / "run", **asked)
+    a, b = (
+        encoder.encode(some, normalize_embeddings=True) for some in (TEXTS, [*described.values()])
+    )
+    cosines = a @ b.T
+    assert made["label"][:30] == [[*described][place] for place in cosines.argmax(1)]
+    assert made["label"][:4] == ["birds", "boats", "rain", made["label"][3]]
+    ordered = np.sort(cosines, 1)
+    np.testing.assert_allclose(made["similarity"][:30], ordered[:, 2], atol=1e-6)
+    np.testing.assert_allclose(made["margin"][:30], ordered[:, 2] - ordered[:, 1], atol=1e-6)
+    assert list(made[0]["similarities"]) == [*described]
+    np.testing.assert_allclose(list(made[5]["similarities"].values()), cosines[5], atol=1e-6)
+    assert made[30]["label"] is made[30]["margin"] is None
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["kind"] == "described"
+    assert set(results["labels"]["birds"]) == {"rows", "similarity"}
+    task.write_text(json.dumps(spec(**{**described, "rain": TEXTS[3]})))
+    with pytest.raises(RunMismatch, match="the model is not the same"):
+        predict(str(task), [*TEXTS, " "], tmp_path / "run", **asked)
+    task.write_text(json.dumps(spec(**{**described, "rain": TEXTS[0]})))
+    predict(str(task), TEXTS[:2], **asked)
+    assert "descriptions of 'birds' and 'rain' are alike (cosine 1.00)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("task", "said"), [("nli", "task 'nli' is of pairs"), ("review-sentiment.yaml", "no task")]
+)
+def test_tasks_that_label_no_texts_are_refused(tmp_path: Path, task: str, said: str) -> None:
+    tiny_static().save(str(tmp_path / "static"))
+    with pytest.raises(InputError, match=said):
+        predict(task, TEXTS, encoder=str(tmp_path / "static"))
+
+
+def test_the_starter_tells_tickets_by_their_descriptions(tmp_path: Path) -> None:
+    texts = {
+        "I was charged twice this month and want my money back.": "billing",
+        "The app closes by itself whenever I open a photo.": "bug",
+        "Please add a dark mode, the white screen hurts at night.": "feature request",
+        "The geese flew over the lake at dawn.": None,
+    }
+    task = Path(__file__).parents[2] / "examples" / "support-tickets.yaml"
+    run = run_prediction(str(task), list(texts), tmp_path, Prediction(), quiet=True)
+    made = load_folder(tmp_path / "dataset")
+    assert made["label"][:3] == list(texts.values())[:3]
+    assert results_of(run)["unrelated"] == 1

@@ -121,6 +121,17 @@ def _model(kind: str) -> Callable[[str], None]:
 
 _CLASSIFIER, _ENCODER = _model("classifier"), _model("encoder")
 _SEQ2SEQ, _SCORER = _model("seq2seq"), _model("scorer")
+
+
+def _predictor(name: str) -> None:
+    from tilth.generation.task import is_task, load_task
+
+    if is_task(name):
+        load_task(name)
+    else:
+        _ENCODER(name)
+
+
 _TRAINING = {
     "source": _data, "base": _CLASSIFIER, "test": _data, "labelled": _data, "validation": _data,
 }  # fmt: skip
@@ -159,7 +170,7 @@ READ: dict[str, dict[str, Callable[[str], None]]] = {
     "evaluate sts": {"encoder": _ENCODER, "data": _path, "train": _data},
     "evaluate classify": _MEASURING,
     "evaluate tag": _MEASURING,
-    "predict": {"model": _ENCODER, "data": _data},
+    "predict": {"model": _predictor, "data": _data, "encoder": _ENCODER},
     "recipe run": {"data": _folder},
 }  # fmt: skip
 # Their --out is no run folder: they say themselves what it may hold.

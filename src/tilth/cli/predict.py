@@ -17,7 +17,7 @@ def predict(
         str,
         typer.Argument(
             help="The run of a training, a folder or a hub id: of a classifier, a tagger or a "
-            "sentence encoder."
+            "sentence encoder; or a task file, to label by its descriptions without training."
         ),
     ],
     data: Annotated[
@@ -38,8 +38,15 @@ def predict(
     ] = None,
     split: options.Split = "train",
     probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="Write the probability of every label, too.")
+        bool,
+        typer.Option(
+            "--probabilities",
+            help="Write the probability of every label, too, of a task file the similarity.",
+        ),
     ] = False,
+    encoder: Annotated[
+        str, typer.Option("--encoder", help="Of a task file: gives the similarities.")
+    ] = "starter-encoder",
     device: options.Device = "auto",
     precision: options.Precision = "auto",
     overwrite: options.Overwrite = False,
@@ -53,7 +60,7 @@ def predict(
     from tilth.recipes.predicting import results_of, run_prediction
     from tilth.recipes.predictors import Prediction
 
-    asked = Prediction(options.columns(column), split, probabilities, precision)
+    asked = Prediction(options.columns(column), split, probabilities, encoder, precision)
     run = run_prediction(model, data, out, asked, device=device, overwrite=overwrite, quiet=quiet)
     results = results_of(run)
     if json:
@@ -66,17 +73,20 @@ def predict(
 def _show(model: str, results: dict[str, Any]) -> None:
     labels = list(results["labels"].items())
     if labels:
+        measure = "similarity" if results["kind"] == "described" else "confidence"
         head = ("type", "entities") if results["kind"] == "tags" else ("label", "rows")
         print_table(
             model,
-            (*head, "mean confidence"),
+            (*head, f"mean {measure}"),
             [
-                (name, f"{found['rows']:,}", f"{found['confidence']:.2f}")
+                (name, f"{found['rows']:,}", f"{found[measure]:.2f}")
                 for name, found in labels[:_SHOWN_LABELS]
             ],
         )
     if len(labels) > _SHOWN_LABELS:
         say(f"{len(labels) - _SHOWN_LABELS:,} more: --json has all")
     say(f"{results['rows']:,} rows")
+    if results.get("unrelated"):
+        say(f"{results['unrelated']:,} of them are like no description: see the column similarity")
     if results["without_text"]:
         say(f"{results['without_text']:,} of them hold no text: nothing is predicted there")

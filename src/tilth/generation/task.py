@@ -105,6 +105,13 @@ def shipped_tasks() -> list[str]:
     return sorted(item.name.removesuffix(".json") for item in _SHIPPED.iterdir())
 
 
+def is_task(name: str) -> bool:
+    """Tell whether a name is that of a shipped task, or of a file that can hold one."""
+    path = Path(name).expanduser()
+    is_spec = path.suffix in (".json", ".yaml", ".yml") or name in shipped_tasks()
+    return is_spec and not path.is_dir()
+
+
 def load_task(task: str | Path | Mapping[str, Any]) -> Task:
     """Load and check a task spec.
 

@@ -18,6 +18,7 @@ from tilth.data import Card, DatasetWriter, fingerprint, load_folder
 from tilth.data.examples import Source, input_columns, make_room, open_rows
 from tilth.data.stored import folder_configs
 from tilth.errors import InputError
+from tilth.generation.label_fit import UNRELATED
 from tilth.models.training import settings_of
 from tilth.recipes.predictors import Prediction, Predictor, load_predictor, one_word_on_cuts
 from tilth.runs import Progress, Run, complete, refuse_inside
@@ -50,7 +51,8 @@ def predict(
 
     Args:
         model: the run of a training, a folder or a hub id: of a classifier, a tagger or a sentence
-            encoder.
+            encoder; or a task (a shipped name or a file), whose labels' descriptions are compared
+            with the texts.
         data: texts, a data set, a list of rows, or where a set lies: a file, a folder, a hub data
             set.
         out: the run folder, where the work can go on after an interruption; None: the rows live
@@ -58,13 +60,14 @@ def predict(
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         overwrite: start the run folder anew.
         quiet: no progress bar.
-        asked: see `Prediction`: column, split, probabilities, precision.
+        asked: see `Prediction`: column, split, probabilities, encoder, precision.
 
     Returns:
         The rows with, of a classifier, `label` (of any number of labels a list) and `confidence`;
         of a tagger, `tokens` where texts came, `tags` (IOB2), `spans` and `confidence` (mean over
-        tokens); of an encoder, `embedding`, of unit length. `probabilities` holds each label's by
-        name, of a tagger for each token.
+        tokens); of an encoder, `embedding`, of unit length; of a task, `label`, `similarity`
+        (cosine with its description) and `margin` to the next. `probabilities` holds each label's
+        by name, of a tagger for each token; of a task it is `similarities`.
 
     Raises:
         InputError: an argument, the model or the rows are wrong, or `out` holds another run.
@@ -146,7 +149,7 @@ def results_of(run: Run) -> dict[str, Any]:
 
 def _check_columns(rows: Dataset, columns: Sequence[str], where: str, predictor: Predictor) -> bool:
     """Check that a model reads what the columns hold; say whether that are tokens."""
-    if len(columns) == 2 and predictor.kind in ("tags", "vectors"):
+    if len(columns) == 2 and predictor.kind not in ("class", "multi"):
         raise InputError(
             f"{where}columns {' and '.join(columns)} hold pairs, and {predictor.name!r} reads one "
             "text: name one with --column"
@@ -206,7 +209,7 @@ def _has_text(one: Any) -> bool:
 
 def _write(run: Run, rows: Dataset, predictor: Predictor, adds: Sequence[str]) -> dict[str, Any]:
     """Write the finished set, the input's columns and the new ones; return what is counted."""
-    table, without = rows.with_format("arrow"), 0
+    table, without, unrelated = rows.with_format("arrow"), 0, 0
     counts: Counter[str] = Counter()
     sums: Counter[str] = Counter()
     with DatasetWriter(run.path / _DATASET, {"default": _features(run, rows, adds)}) as writer:
@@ -216,16 +219,19 @@ def _write(run: Run, rows: Dataset, predictor: Predictor, adds: Sequence[str]) -
                 part = part.append_column(name, made[name])
             writer.write(part)
             without += made[adds[-1]].null_count
+            if predictor.kind == "described":
+                unrelated += pc.sum(pc.less(made["similarity"], UNRELATED)).as_py() or 0
             for label, many, total in zip(*_counted(made), strict=True):
                 counts[label] += many
                 sums[label] += total
+        sure = "similarity" if predictor.kind == "described" else "confidence"
         labels = {
-            label: {"rows": many, "confidence": round(sums[label] / many, 4)}
+            label: {"rows": many, sure: round(sums[label] / many, 4)}
             for label, many in counts.most_common()
         }
         results = {
             "kind": predictor.kind, "rows": len(rows), "without_text": without, "labels": labels
-        }  # fmt: skip
+        } | ({"unrelated": unrelated} if predictor.kind == "described" else {})  # fmt: skip
         writer.write_card(_card(run, results))
     return results
 
@@ -249,7 +255,7 @@ def _counted(made: pa.Table) -> list[list[Any]]:
         labels = pc.list_flatten(made["label"])
         sure = made["confidence"].take(pc.list_parent_indices(made["label"]))
     else:
-        labels, sure = made["label"], made["confidence"]
+        labels, sure = made["label"], made[made.column_names[1]]  # confidence, or similarity
     found = pa.table({"label": labels, "sure": sure}).drop_null().group_by("label")
     counted = found.aggregate([("sure", "count"), ("sure", "sum")])
     return [counted[name].to_pylist() for name in ("label", "sure_count", "sure_sum")]
@@ -283,5 +289,7 @@ _COLUMNS = {
     "tags": "`tags` are IOB2, one for each of the `tokens`; `spans` the entities in them: tokens "
     "from `start` to before `end`, characters likewise; `confidence` is the mean probability of "
     "tags, over a span's tokens or a row's.",
+    "described": "`label` is the one whose description is the most similar to the text, "
+    "`similarity` the cosine, `margin` how far it is above the next label's. No probabilities.",
     "vectors": "`embedding` is the vector of the text, of unit length.",
 }

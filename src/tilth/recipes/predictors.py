@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import combinations
 from typing import Annotated, Any
 
 import numpy as np
@@ -19,6 +21,8 @@ from tilth.errors import InputError
 from tilth.evaluate.classify import answered, kind_of, named
 from tilth.evaluate.spans import spans
 from tilth.evaluate.tag import best_tags
+from tilth.generation.label_fit import TOO_ALIKE, describe_labels
+from tilth.generation.task import is_task, load_task
 from tilth.limits import PRECISION, check_fields
 from tilth.models import labelling
 from tilth.models.classifier import Classifier, fingerprint_classifier, load_classifier
@@ -26,6 +30,8 @@ from tilth.models.encoder import gives_vectors
 from tilth.runs import Progress
 from tilth.selftrain.confidence import confidence_of
 from tilth.selftrain.words import Words
+
+log = logging.getLogger(__name__)
 
 # Raw text is cut into words as English tagged sets are: `'s` and `n't` are words of their own.
 _ENDINGS = ("n't", "'s", "'re", "'ve", "'ll", "'d", "'m")
@@ -43,13 +49,16 @@ class Prediction:
     Attributes:
         column: the column of texts, the two of pairs, or that of tokens; None: a usual name.
         split: of a set that has several.
-        probabilities: write the probability of every label, too.
-        precision: of the products, `auto`, `float32`, `bfloat16` or `float16`.
+        probabilities: write the probability of every label, too, of a task the similarity.
+        encoder: of a task, gives the similarities.
+        precision: of a classifier's or tagger's products, `auto`, `float32`, `bfloat16` or
+            `float16`.
     """
 
     column: str | Sequence[str] | None = None
     split: str = "train"
     probabilities: bool = False
+    encoder: str = "starter-encoder"
     precision: Annotated[str, PRECISION] = "auto"
 
     def __post_init__(self) -> None:
@@ -62,7 +71,7 @@ class Predictor:
     """A loaded model, and what it makes of rows.
 
     Attributes:
-        kind: `class`, `multi`, `tags` or `vectors`.
+        kind: `class`, `multi`, `tags`, `vectors` or `described`.
         name: what the user asked for.
         fingerprint: of its weights.
         adds: the columns it makes of texts.
@@ -80,13 +89,15 @@ def load_predictor(model: str, asked: Prediction, device: str) -> Predictor:
     """Load a model by name, and say what it makes of texts.
 
     Args:
-        model: the run of a training, a folder or a hub id.
-        asked: whether probabilities are wanted, and the precision.
+        model: the run of a training, a folder, a hub id, or a task.
+        asked: whether probabilities are wanted, the encoder and the precision.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
 
     Raises:
         InputError: there is no such model, or it gives no probabilities that are asked for.
     """
+    if is_task(model):
+        return _described(model, TextEncoder.load(asked.encoder, device=device), asked)
     if gives_vectors(model):
         encoder = TextEncoder.load(model, device=device)
         if asked.probabilities:
@@ -114,6 +125,46 @@ def load_predictor(model: str, asked: Prediction, device: str) -> Predictor:
         return made(classifier, inputs, how, probabilities=asked.probabilities)
 
     return Predictor(classifier.kind, model, fingerprint_classifier(classifier), adds, label)
+
+
+def _described(name: str, encoder: TextEncoder, asked: Prediction) -> Predictor:
+    """Return what gives each text the label whose description is the most similar to it."""
+    task = load_task(name)
+    if task.is_pair or len(task.labels) < 2:
+        wrong = "is of pairs" if task.is_pair else "has one label"
+        raise InputError(f"task {name!r} {wrong}: give two or more labels of single texts")
+    described = describe_labels(task)
+    labels = list(described)
+    descriptions = encoder.encode(pa.array(described.values()))  # (labels, width)
+    _warn_of_likes(labels, descriptions @ descriptions.T)
+
+    def label(texts: list[Any], progress: Progress) -> pa.Table:
+        vectors = encoder.encode(pa.array([text for (text,) in texts], pa.string()), progress)
+        similarities = vectors @ descriptions.T  # (texts, labels)
+        ordered = np.sort(similarities, axis=1)
+        columns = {
+            "label": pa.array([labels[one] for one in similarities.argmax(1)], pa.string()),
+            "similarity": pa.array(ordered[:, -1]),
+            "margin": pa.array(ordered[:, -1] - ordered[:, -2]),
+        }
+        if asked.probabilities:
+            columns["similarities"] = _by_name(similarities, labels)
+        return pa.table(columns)
+
+    adds = ("label", "similarity", "margin", *(("similarities",) if asked.probabilities else ()))
+    about = repr((encoder.fingerprint, list(described.items())))
+    digest = blake2b(about.encode(), digest_size=8).hexdigest()
+    return Predictor("described", name, digest, adds, label)
+
+
+def _warn_of_likes(labels: Sequence[str], cosines: NDArray[np.float32]) -> None:
+    for one, two in combinations(range(len(labels)), 2):
+        if cosines[one, two] > TOO_ALIKE:
+            log.warning(
+                "the descriptions of %r and %r are alike (cosine %.2f): the encoder hardly tells "
+                "their texts apart; describe what differs, or train a classifier",
+                labels[one], labels[two], cosines[one, two],
+            )  # fmt: skip
 
 
 def _classify(
@@ -184,7 +235,7 @@ def _by_name(probabilities: NDArray[np.float32], labels: Sequence[str]) -> pa.St
 def one_word_on_cuts() -> Iterator[None]:
     """Say once, at the end, how many texts were cut: each part would say it of its own."""
     counts: Counter[tuple[Any, ...]] = Counter()
-    log = logging.getLogger(labelling.__name__)
+    labels = logging.getLogger(labelling.__name__)
 
     def count(record: logging.LogRecord) -> bool:
         if record.msg != labelling.CUT or not isinstance(record.args, tuple):
@@ -192,11 +243,11 @@ def one_word_on_cuts() -> Iterator[None]:
         counts[record.args[2:]] += int(str(record.args[0]))
         return False
 
-    log.addFilter(count)
+    labels.addFilter(count)
     try:
         yield
     finally:
-        log.removeFilter(count)
+        labels.removeFilter(count)
         for (longest, name), cut in counts.items():
             log.warning("%d texts are longer than the %d tokens that %s reads: they were cut",
                         cut, longest, name)  # fmt: skip
