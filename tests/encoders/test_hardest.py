@@ -133,11 +133,12 @@ def test_gradients_push_a_hard_negative_away_where_it_is_the_hardest() -> None:
     x = at(0, 120, 240)
     names = torch.tensor([[1, 2, 1, 10], [3, 4, 3, 11], [5, 6, 5, 0]])
     shared = sharing_with_negatives(names)
+    shared[1:] = True  # the first pair alone has negatives
     own = at(40, 130, 250)
-    plain = float(triplet_loss(x, own, shared[:, :3], 0.4))
+    plain = float(triplet_loss(x, own, shared[:, :3], 1.9))
     for angle, is_hard in ((30, True), (60, True), (-170, False)):
-        y = torch.cat([own, at(angle, 300, 0)]).requires_grad_()
-        value = triplet_loss(x, y, shared, 0.4)
+        y = torch.cat([own, at(angle, 180, 0)]).requires_grad_()
+        value = triplet_loss(x, y, shared, 1.9)
         value.backward()
         assert (float(value.detach()) > plain) == is_hard
         with torch.no_grad():

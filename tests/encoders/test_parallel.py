@@ -235,7 +235,8 @@ def test_graded_pairs_count_from_a_score_on(tmp_path: Path) -> None:
     lines = [f"{a},{b},{n % 6}.5" for n, (a, b) in enumerate(zip(one, two, strict=True))]
     path.write_text("\n".join(["text_a,text_b,label", *lines]))
     assert texts_of(read_parallel(path, min_score=2.5)) == {(one[n], two[n]) for n in kept}
-    plain = rows(a=TEXTS[:10], b=TEXTS[10:20])
+    again = [f"{text} again" for text in TEXTS[:20]]
+    plain = rows(a=again[:10], b=again[10:])
     both = texts_of(read_parallel([graded, plain], min_score=2))
     assert len(both) == len(kept) + 10
 
