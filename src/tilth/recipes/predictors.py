@@ -21,7 +21,7 @@ from tilth.errors import InputError
 from tilth.evaluate.classify import answered, kind_of, named
 from tilth.evaluate.spans import spans
 from tilth.evaluate.tag import best_tags
-from tilth.generation.label_fit import TOO_ALIKE, describe_labels
+from tilth.generation.label_fit import TOO_ALIKE, describe_labels, similarity_to_descriptions
 from tilth.generation.task import is_task, load_task
 from tilth.limits import PRECISION, check_fields
 from tilth.models import labelling
@@ -33,6 +33,7 @@ from tilth.selftrain.words import Words
 
 log = logging.getLogger(__name__)
 
+_TEXTS_AT_ONCE = 1024  # compared with descriptions
 # Raw text is cut into words as English tagged sets are: `'s` and `n't` are words of their own.
 _ENDINGS = ("n't", "'s", "'re", "'ve", "'ll", "'d", "'m")
 _WORDS = Words(endings=(*_ENDINGS, *(ending.replace("'", "\u2019") for ending in _ENDINGS)))
@@ -134,13 +135,17 @@ def _described(name: str, encoder: TextEncoder, asked: Prediction) -> Predictor:
         wrong = "is of pairs" if task.is_pair else "has one label"
         raise InputError(f"task {name!r} {wrong}: give two or more labels of single texts")
     described = describe_labels(task)
-    labels = list(described)
-    descriptions = encoder.encode(pa.array(described.values()))  # (labels, width)
-    _warn_of_likes(labels, descriptions @ descriptions.T)
+    labels, descriptions = list(described), list(described.values())
+    firsts = [text.partition("\n")[0] for text in descriptions]
+    _warn_of_likes(labels, similarity_to_descriptions(encoder.model, firsts, firsts))
 
     def label(texts: list[Any], progress: Progress) -> pa.Table:
-        vectors = encoder.encode(pa.array([text for (text,) in texts], pa.string()), progress)
-        similarities = vectors @ descriptions.T  # (texts, labels)
+        parts = []
+        for at in range(0, max(len(texts), 1), _TEXTS_AT_ONCE):
+            some = [text for (text,) in texts[at : at + _TEXTS_AT_ONCE]]
+            parts.append(similarity_to_descriptions(encoder.model, some, descriptions))
+            progress.advance(len(some))
+        similarities = np.concatenate(parts)  # (texts, labels)
         ordered = np.sort(similarities, axis=1)
         columns = {
             "label": pa.array([labels[one] for one in similarities.argmax(1)], pa.string()),
