@@ -1,20 +1,34 @@
-"""The check of polarity, as it is shipped: the same for a pair in any batch."""
+"""The check of polarity, as it is shipped: what it finds of pairs written for this project."""
 
 from __future__ import annotations
 
+import csv
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from tilth.errors import InputError
-from tilth.models.polarity import Polarity, has_polarity, load_polarity, whole_weights
+from tilth.models.polarity import Polarity, has_polarity, has_prefixed, load_polarity, whole_weights
+
+PAIRS = Path(__file__).parents[1] / "paraphrase" / "polarity_pairs.tsv"
 
 
 @pytest.fixture(scope="module")
 def polarity() -> Polarity:
     return load_polarity(device="cpu", precision="float32")
+
+
+def test_flips_are_found_and_harmless_rewrites_are_not(polarity: Polarity) -> None:
+    with PAIRS.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    flips = np.array([row["label"] == "flip" for row in rows])
+    assert (len(rows), flips.sum()) == (200, 100)
+    said = polarity.flips([row["first"] for row in rows], [row["second"] for row in rows])
+    assert said[flips].mean() >= 0.8
+    assert said[~flips].mean() <= 0.05
 
 
 def test_a_pair_says_the_same_alone_and_among_others(polarity: Polarity) -> None:
@@ -46,3 +60,17 @@ def test_without_the_starter_models_one_line_says_what_to_install(
     assert not has_polarity()
     with pytest.raises(InputError, match="pip install tilth-starter"):
         load_polarity()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "differs"),
+    [
+        ("The answer is correct.", "The answer was incorrect.", True),
+        ("He isn't kind.", "He isn\u2019t unkind.", True),
+        ("He is not kind.", "He is unkind.", False),
+        ("We were informed of the form.", "We were told of the inform.", False),
+        ("It is kind.", "It is a kind one.", False),
+    ],
+)
+def test_prefixes_are_compared_by_rule(first: str, second: str, differs: bool) -> None:
+    assert has_prefixed(first, second) == has_prefixed(second, first) == differs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,13 @@ from tilth.models.names import SCORERS
 from tilth.models.scorer import CrossEncoder
 from tilth.models.source import open_files, starter_path
 
+# Words with a negating prefix, which the pieces of a small vocabulary hide, are compared by rule.
+_PREFIXES = ("un", "in", "im", "il", "ir", "dis", "non")
+_OTHER_WORDS = {"discover", "display", "inform", "income", "indeed", "input", "inside", "intend"}
+_SHORTEST = 4  # letters of a word that may be negated by a prefix
+_NEGATION = re.compile(
+    r"\b(?:not|never|no|nobody|none|nothing|neither|nor|without|hardly|barely|cannot)\b|n't\b"
+)
 DOWN, UP = ".update_down", ".update_up"  # of each updated matrix: (rank, in) and (out, rank)
 
 
@@ -49,7 +57,30 @@ class Polarity:
     def flips(self, first: Sequence[str], second: Sequence[str]) -> NDArray[np.bool_]:
         """Tell of each pair whether it is taken for a flip, (pairs,)."""
         found: NDArray[np.bool_] = self.probabilities(first, second) > self.threshold
-        return found
+        prefixed = [has_prefixed(*pair) for pair in zip(first, second, strict=True)]
+        return found | np.array(prefixed, np.bool_)
+
+
+def has_prefixed(first: str, second: str) -> bool:
+    """Tell whether texts differ by a negating prefix of a word, their negations being as many.
+
+    Example:
+        >>> has_prefixed("The answer is correct.", "The answer is incorrect.")
+        True
+        >>> has_prefixed("He is unfriendly.", "He isn't friendly.")
+        False
+    """
+    texts = [text.lower().replace("\u2019", "'") for text in (first, second)]
+    if len({len(_NEGATION.findall(text)) % 2 for text in texts}) > 1:
+        return False
+    one, two = (set(re.findall(r"[a-z]+", text)) for text in texts)
+    return any(
+        word.removeprefix(prefix) in other and len(word) >= len(prefix) + _SHORTEST
+        for mine, other in ((one - two, two - one), (two - one, one - two))
+        for word in mine - _OTHER_WORDS
+        for prefix in _PREFIXES
+        if word.startswith(prefix)
+    )
 
 
 def has_polarity() -> bool:
@@ -64,7 +95,8 @@ def has_polarity() -> bool:
 def load_polarity(*, device: str = "auto", precision: str = "auto") -> Polarity:
     """Load the polarity check of tilth-starter, for English texts.
 
-    It is `starter-encoder` with a low-rank update, read as a cross-encoder with one output.
+    It is `starter-encoder` with a low-rank update, read as a cross-encoder with one output; beside
+    it words with a negating prefix are compared by rule.
 
     Args:
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
