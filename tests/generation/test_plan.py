@@ -20,7 +20,8 @@ def order(lm: LM, count: int, **more: int) -> Order:
 
 def test_a_plan_grows_with_the_inputs_and_the_texts_wanted(llama: LM) -> None:
     small, large = make_plan(order(llama, 40)), make_plan(order(llama, 4000))
-    assert (small.items, small.trial_items) == (40, 40)
+    assert small.items == 40
+    assert small.trial_items in (20, 40)  # more where the first took no time
     assert large.items == 4000
     assert large.outputs > 50 * small.outputs
     assert large.tokens > 50 * small.tokens

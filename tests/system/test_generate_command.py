@@ -158,7 +158,7 @@ def test_plan_writes_nothing(model: Path, inputs: Path, tmp_path: Path) -> None:
     done = tilth(*generate(model, inputs, tmp_path / "run", "--plan", "--json"))
     plan = json.loads(done.stdout)
     assert plan["items"] == 24
-    assert plan["trial_items"] == 20
+    assert plan["trial_items"] in (20, 24)  # more where the first took no time
     assert plan["tries"] >= 24 * 3 * 2
     assert plan["tokens"] > plan["tries"]
     assert not (tmp_path / "run").exists()
