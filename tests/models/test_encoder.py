@@ -13,7 +13,7 @@ from tests.tiny import save_encoder, tiny_lm, tiny_static
 from tilth.encoders.words import word_vectors
 from tilth.errors import InputError
 from tilth.models import load_encoder, source
-from tilth.models.encoder import fingerprint_encoder
+from tilth.models.encoder import fingerprint_encoder, gives_vectors
 
 TEXTS = ["a man reads", "the old dog sleeps near the river"]
 
@@ -179,3 +179,10 @@ def test_the_fingerprint_follows_weights_and_pooling(plain: Path, tmp_path: Path
 def test_banks_of_static_models_keep_their_fingerprint() -> None:
     assert fingerprint_encoder(tiny_static()) == "2d6ada5fc6dbbb19"
     assert fingerprint_encoder(load_encoder("starter-static")) == "84ce2392b353db60"
+
+
+def test_a_config_that_is_a_list_is_one_line(tmp_path: Path) -> None:
+    folder = save_encoder(tmp_path / "bert")
+    (folder / "config.json").write_text("[[]]")
+    with pytest.raises(InputError, match="does not load as a sentence encoder"):
+        gives_vectors(str(folder))

@@ -92,6 +92,7 @@ def test_probabilities_and_columns_are_options(places: dict[str, Path], tmp_path
         (["./no-model", "TEXTS"], "no model folder"),
         (["LABELLED", "TEXTS"], "no model folder"),
         (["ENCODER", "TEXTS", "--probabilities"], "gives vectors"),
+        (["MODEL", "TEXTS", "--encoder", "ENCODER"], "encoder is for a task file"),
         (["MODEL", "TEXTS", "-o", "MODEL"], "holds"),
         (["TAGGER", "PAIRS"], "hold pairs"),
     ],

@@ -45,8 +45,11 @@ def predict(
         ),
     ] = False,
     encoder: Annotated[
-        str, typer.Option("--encoder", help="Of a task file: gives the similarities.")
-    ] = "starter-encoder",
+        str | None,
+        typer.Option(
+            "--encoder", help="Of a task file: gives the similarities; default: starter-encoder."
+        ),
+    ] = None,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
     overwrite: options.Overwrite = False,

@@ -85,9 +85,8 @@ def gives_vectors(name: str) -> bool:
         return True
     files = _open(name)
     with files.reading():
-        config = _read_json(files, "config.json") or {}
-    kinds = config.get("architectures") or []
-    return not any(str(kind).endswith(_CLASSIFYING) for kind in kinds)
+        kinds = (_read_json(files, "config.json") or {}).get("architectures") or []
+        return not any(str(kind).endswith(_CLASSIFYING) for kind in kinds)
 
 
 def _open(name: str) -> Files:

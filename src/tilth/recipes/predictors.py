@@ -21,7 +21,12 @@ from tilth.errors import InputError
 from tilth.evaluate.classify import answered, kind_of, named
 from tilth.evaluate.spans import spans
 from tilth.evaluate.tag import best_tags
-from tilth.generation.label_fit import TOO_ALIKE, describe_labels, similarity_to_descriptions
+from tilth.generation.label_fit import (
+    ENCODER,
+    TOO_ALIKE,
+    describe_labels,
+    similarity_to_descriptions,
+)
 from tilth.generation.task import is_task, load_task
 from tilth.limits import PRECISION, check_fields
 from tilth.models import labelling
@@ -51,7 +56,7 @@ class Prediction:
         column: the column of texts, the two of pairs, or that of tokens; None: a usual name.
         split: of a set that has several.
         probabilities: write the probability of every label, too, of a task the similarity.
-        encoder: of a task, gives the similarities.
+        encoder: of a task, gives the similarities; None: `starter-encoder`.
         precision: of a classifier's or tagger's products, `auto`, `float32`, `bfloat16` or
             `float16`.
     """
@@ -59,7 +64,7 @@ class Prediction:
     column: str | Sequence[str] | None = None
     split: str = "train"
     probabilities: bool = False
-    encoder: str = "starter-encoder"
+    encoder: str | None = None
     precision: Annotated[str, PRECISION] = "auto"
 
     def __post_init__(self) -> None:
@@ -98,7 +103,9 @@ def load_predictor(model: str, asked: Prediction, device: str) -> Predictor:
         InputError: there is no such model, or it gives no probabilities that are asked for.
     """
     if is_task(model):
-        return _described(model, TextEncoder.load(asked.encoder, device=device), asked)
+        return _described(model, TextEncoder.load(asked.encoder or ENCODER, device=device), asked)
+    if asked.encoder is not None:
+        raise InputError(f"encoder is for a task file, and {model!r} is a model: leave it out")
     if gives_vectors(model):
         encoder = TextEncoder.load(model, device=device)
         if asked.probabilities:
