@@ -32,7 +32,7 @@ LINES = {
     "paraphrase train": "{w}/corpus --base {w}/rewriter --max-epochs 1 --batch 16 --rows 16 "
     "--device cpu",
     "paraphrase rewrite": "{w}/labelled.jsonl --column text --model {w}/runs/paraphrase-train "
-    "--scorer {w}/scorer --beams 2 --device cpu",
+    "--scorer {w}/scorer --min-meaning 0 --beams 2 --device cpu",
     "bank search": "{w}/bank 'A dog runs near the river.' -k 3",
     "bank build": "{w}/sentences.txt --encoder {w}/static --workers 1 --min-words 1",
     "bank add": "{w}/copied {w}/more.txt --workers 1",
