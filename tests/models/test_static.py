@@ -255,5 +255,5 @@ def test_fingerprints_tell_static_models_apart() -> None:
 
 
 def test_the_names_of_shipped_encoders_stand_in_the_error() -> None:
-    with pytest.raises(InputError, match="a hub id or 'starter' or 'starter-encoder'"):
+    with pytest.raises(InputError, match="a hub id or one of starter, starter-encoder"):
         load_encoder("./nothing-here")

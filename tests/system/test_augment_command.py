@@ -46,7 +46,7 @@ def test_what_is_printed(folder: Path, whole: dict[str, Any]) -> None:
     assert f"{whole['kept']:,} of 1,000 retrieved sentences kept" in done.stdout
     for name in ("animal", "none", "water", "in training", "labelled as", "Teacher", "accuracy"):
         assert name in done.stdout
-    assert f"dropped, not drawn: {12_000 - whole['kept']:,}" in done.stderr
+    assert f"dropped, not drawn: {1_000 - whole['kept']:,}" in done.stderr
     assert f"next: tilth train classifier {folder / 'whole'}" in done.stderr
     assert (folder / "whole" / "report.html").is_file()
     again = tilth(*asked(folder, folder / "whole"), "--floor", 0.9, code=2)

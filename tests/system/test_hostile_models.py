@@ -33,7 +33,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     rows = {
         "LABELLED": [{"text": f"a man {n}", "label": "ab"[n % 2]} for n in range(8)],
         "TAGGED": [{"tokens": ["a", "man"], "tags": ["O", "B-x"]} for _ in range(4)],
-        "PAIRS": [{"text_a": "a", "text_b": f"b {n}", "label": n / 80} for n in range(80)],
+        "PAIRS": [{"text_a": f"a {n}", "text_b": f"b {n}", "label": n / 80} for n in range(80)],
         "TEXTS": [{"text": f"a man sleeps near {n} dogs"} for n in range(8)],
     }
     found = {}
