@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -146,17 +146,21 @@ def _embeddings(device: str) -> Features | None:
 
 def _tagger(rows: Rows) -> Callable[[Sequence[Any]], Any]:
     """Return logistic regression on each token, its neighbours, endings and shape."""
-    from sklearn.feature_extraction import FeatureHasher
+    from sklearn.feature_extraction.text import CountVectorizer
 
-    hasher = FeatureHasher(input_type="string")
+    # A weight for each feature of the training rows only: of a million hashed ones most stay 0.
+    counter = CountVectorizer(analyzer=list)
+
+    def around(sentences: Sequence[Sequence[str]]) -> Iterator[list[str]]:
+        return (_around(tokens, place) for tokens in sentences for place in range(len(tokens)))
 
     def features(sentences: Sequence[Sequence[str]]) -> Any:
-        return hasher.transform(
-            _around(tokens, place) for tokens in sentences for place in range(len(tokens))
-        )
+        return counter.transform(around(sentences))
 
     targets = np.concatenate(list(rows.targets))
-    fitted = logistic(features(rows.tokens or []), targets, rows.kind, _C_WORDS)
+    fitted = logistic(
+        counter.fit_transform(around(rows.tokens or [])), targets, rows.kind, _C_WORDS
+    )
 
     def answer(sentences: Sequence[Sequence[str]]) -> list[NDArray[np.float32]]:
         ends = np.cumsum([len(tokens) for tokens in sentences])[:-1]
