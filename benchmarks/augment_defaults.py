@@ -30,24 +30,24 @@ import torch
 from numpy.typing import NDArray
 
 from tilth.bank import Bank
+from tilth.classifiers.collate import LikeLengths, encode
+from tilth.classifiers.examples import Rows, joined, repeated, rows_of
+from tilth.classifiers.finetune import fit
+from tilth.classifiers.load import labelled_times
+from tilth.classifiers.logistic import begin_head
+from tilth.classifiers.settings import Finetuning
+from tilth.classifiers.trainer import choice, loss_of, make_tuner, own_random, trained
 from tilth.data.examples import Examples, read_examples
-from tilth.data.keys import text_hashes
+from tilth.data.hashing import text_hashes
 from tilth.metrics.intervals import Interval, of_gain, of_mean
 from tilth.models.classifier import Classifier, new_classifier
-from tilth.recipes.training_classifier import train_and_test
-from tilth.report.tested import TRAINED
+from tilth.report.systems import TRAINED
 from tilth.runs import Progress
-from tilth.selftrain.augmentation import Augmentation
-from tilth.selftrain.encoded import LikeLengths, encode
-from tilth.selftrain.finetune import fit
-from tilth.selftrain.labelled import halfway, label_hits
-from tilth.selftrain.logistic import begin_head
-from tilth.selftrain.reading import labelled_times
+from tilth.selftrain.pseudo_label import halfway, label_hits
 from tilth.selftrain.retrieve import retrieve
-from tilth.selftrain.rows import Rows, joined, repeated, rows_of
 from tilth.selftrain.select import class_ratio, select
-from tilth.selftrain.settings import Finetuning
-from tilth.selftrain.trainer import choice, loss_of, make_tuner, own_random, trained
+from tilth.selftrain.settings import Augmentation
+from tilth.workflows.train_classifier import train_and_test
 
 TASKS = ("sst2", "trec", "insults")
 TEACHER = "starter-encoder"

@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 
 from bank_build import build
 from tilth.bank.bank import OVERSAMPLE
-from tilth.bank.codes import FORMATS, Codec, fit_codec
-from tilth.bank.search import find, rescore
+from tilth.bank.quantization import FORMATS, Codec, fit_codec
+from tilth.bank.search.exact import find, rescore
 from tilth.bank.store import OpenShard, Shard
 
 Floats = NDArray[np.float32]

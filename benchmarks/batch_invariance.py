@@ -13,11 +13,11 @@ import argparse
 import torch
 
 from inputs import joined_sentences
-from tilth.generation.decode import Engine
+from tilth.generation.attempts import Tries
+from tilth.generation.engine import Engine
 from tilth.generation.jobs import Job, Outcome
 from tilth.generation.settings import Settings, items_from_inputs
 from tilth.generation.task import load_task
-from tilth.generation.tries import Tries
 from tilth.models.lm import LM, load_lm
 from tilth.runs import Progress
 

@@ -24,13 +24,13 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from inputs import joined_sentences
 from original import OriginalDino
-from tilth.generation.decode import Engine, choose_rows
+from tilth.generation.attempts import Tries
+from tilth.generation.engine import Engine, choose_rows
 from tilth.generation.settings import Settings, items_from_inputs
 from tilth.generation.task import Task, load_task
-from tilth.generation.tries import Tries
 from tilth.models.lm import LM, load_lm
-from tilth.recipes.quickstart import quickstart_sentences
 from tilth.runs import Progress
+from tilth.workflows.quickstart import quickstart_sentences
 
 CLOSING_SHARE = 1 / 14  # chance that a token ends the text
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilth.recipes.quickstart import quickstart_sentences
+from tilth.workflows.quickstart import quickstart_sentences
 
 
 def joined_sentences(count: int) -> list[str]:

@@ -32,7 +32,7 @@ from transformers import pipeline
 from tilth.errors import InputError
 from tilth.models.classifier import Classifier, load_classifier, new_classifier
 from tilth.models.device import choose_precision
-from tilth.recipes.predicting import predict
+from tilth.workflows.predict import predict
 
 SIZES = (1, 8, 16, 32, 64, 128)
 TRIED = 256  # sentences, to find the pipeline's best batch size

@@ -26,8 +26,8 @@ from typing import Any
 import torch
 
 from tilth.models import Seq2Seq, load_seq2seq
-from tilth.paraphrase.decoding import Search, decode
-from tilth.paraphrase.roundtrip import SETTINGS
+from tilth.paraphrase.round_trip import SETTINGS
+from tilth.paraphrase.search import Search, decode
 
 BATCH = 8
 TAGS = "<SIM95> <BLEU0_5> "

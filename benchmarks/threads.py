@@ -43,7 +43,7 @@ def encode() -> Callable[[], object]:
     """Encode sentences, as `tilth evaluate sts` and `tilth predict` do."""
     import pyarrow as pa
 
-    from tilth.bank.encode import TextEncoder
+    from tilth.bank.encoder import TextEncoder
 
     encoder, some = TextEncoder.load("starter-encoder"), pa.array(texts(600))
     encoder.encode(some[:64])

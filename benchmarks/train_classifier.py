@@ -20,12 +20,12 @@ from pathlib import Path
 import torch
 from transformers import get_linear_schedule_with_warmup
 
+from tilth.classifiers.collate import LikeLengths, encode
+from tilth.classifiers.examples import Rows, rows_of
+from tilth.classifiers.finetune import fit
+from tilth.classifiers.settings import Finetuning
+from tilth.classifiers.trainer import loss_of, own_random
 from tilth.models.classifier import Classifier, new_classifier
-from tilth.selftrain.encoded import LikeLengths, encode
-from tilth.selftrain.finetune import fit
-from tilth.selftrain.rows import Rows, rows_of
-from tilth.selftrain.settings import Finetuning
-from tilth.selftrain.trainer import loss_of, own_random
 
 WORDS = [
     "the", "a", "old", "red", "man", "dog", "sea", "boat", "runs", "sees", "near", "under", "rain",

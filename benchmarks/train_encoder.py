@@ -29,13 +29,13 @@ from sentence_transformers.sentence_transformer.losses import CosineSimilarityLo
 from transformers import PrinterCallback, TrainerCallback
 
 from tilth.encoders.bi_encoder import towards_labels
-from tilth.encoders.pairs import Pairs, read_pairs
+from tilth.encoders.graded_pairs import Pairs, read_pairs
 from tilth.encoders.settings import Training
-from tilth.encoders.trainer import make_trainer
+from tilth.encoders.train import make_trainer
 from tilth.models import load_encoder
 from tilth.models.device import choose_device, choose_precision
-from tilth.recipes.quickstart import quickstart_sentences
 from tilth.runs import Progress
+from tilth.workflows.quickstart import quickstart_sentences
 
 WARM = 5
 

@@ -22,10 +22,9 @@ from seq2seq_data import held_out
 from static_data import is_text
 
 from tilth.models import load_scorer, load_seq2seq
-from tilth.paraphrase.answers import Rewrite
-from tilth.paraphrase.decoding import Search, decode
-from tilth.paraphrase.rewrite import Rewriter
-from tilth.paraphrase.roundtrip import round_trip
+from tilth.paraphrase.rewriter import Rewrite, Rewriter
+from tilth.paraphrase.round_trip import round_trip
+from tilth.paraphrase.search import Search, decode
 from tilth.paraphrase.similarity import counted, meaning, without_symbols, wording
 from tilth.paraphrase.tags import asked_cell, near
 

@@ -20,7 +20,7 @@ from sentence_transformers import SentenceTransformer
 from static_data import DEFAULT_WORK
 
 from tilth import evaluate_sts, load_encoder
-from tilth.models.static import fast_static
+from tilth.bank.static_encoder import fast_static
 from tilth_starter import path
 
 TESTS, DEV = ("sts12", "sts14", "sts16", "stsb"), ("stsb-dev", "sick-dev")

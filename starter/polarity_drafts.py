@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from lm_sentences import DEFAULT_DATA, read_lines, read_rows, segment, tidy
 
-from tilth.paraphrase.rewrite import load_paraphraser
+from tilth.paraphrase.rewriter import load_paraphraser
 from tilth.paraphrase.settings import Asked
 
 CELLS = ((95, 5), (95, 20), (95, 40), (85, 20))  # meaning, wording

@@ -34,7 +34,7 @@ from seq2seq_data import DEFAULT_WORK, held_out
 from seq2seq_model import MEANING, WORDING
 
 from tilth.models import load_seq2seq
-from tilth.paraphrase.decoding import Search, decode
+from tilth.paraphrase.search import Search, decode
 
 SOURCES = 190_000  # sentences that the rules rewrite
 CHANGED = 0.12  # share of their rewrites with a changed fact, for the lower meanings

@@ -21,7 +21,7 @@ import pyarrow as pa
 from static_data import DEFAULT_WORK, Teacher
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from tilth.models.pieces import Pieces
+from tilth.bank.token_cache import Pieces
 
 ENTRIES = 22_000
 FEWEST = 20  # times a character must be used for an entry of its own

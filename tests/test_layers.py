@@ -16,7 +16,7 @@ BELOW: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
     "limits": set(),
-    "metrics": set(),
+    "metrics": {"data"},
     "runs": set(),
     "data": set(),
     "models": {"runs"},
@@ -25,34 +25,23 @@ BELOW: dict[str, set[str]] = {
     "evaluate": {"models", "metrics", "data", "runs"},
     "bank": {"models", "data", "runs"},
     "paraphrase": {"models", "data", "runs"},
-    "selftrain": {"bank", "encoders", "models", "metrics", "data", "runs"},
-    "report": {"generation", "paraphrase", "selftrain", "models", "data", "runs"},
-    "recipes": {
-        "report",
-        "selftrain",
-        "bank",
-        "evaluate",
-        "encoders",
+    "classifiers": {"models", "metrics", "data", "runs"},
+    "selftrain": {"bank", "classifiers", "encoders", "models", "metrics", "data", "runs"},
+    "report": {
         "generation",
         "paraphrase",
+        "selftrain",
+        "classifiers",
         "models",
         "metrics",
         "data",
         "runs",
     },
-    "cli": {
-        "recipes",
-        "report",
-        "selftrain",
-        "bank",
-        "encoders",
-        "generation",
-        "paraphrase",
-        "models",
-        "data",
-        "runs",
-    },
 }
+_ALL = set(BELOW) - {"errors", "files", "limits"}
+BELOW["workflows"] = _ALL
+BELOW["recipes"] = _ALL | {"workflows"}
+BELOW["cli"] = _ALL | {"workflows", "recipes"}
 OPEN = {"errors", "files", "limits"}
 HEAVY = ("torch", "transformers", "datasets", "pandas", "sklearn", "matplotlib")
 

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 import pytest
 
+from tilth.classifiers.settings import Adaptation, Finetuning
 from tilth.encoders.settings import Training, TripletTraining
 from tilth.errors import InputError
 from tilth.generation.jobs import Sampling
 from tilth.generation.settings import Settings
 from tilth.limits import SEED, Choice, Number, check_fields, whole
-from tilth.paraphrase.training import RewriterTraining
-from tilth.selftrain.settings import Adaptation, Finetuning
+from tilth.paraphrase.train_settings import RewriterTraining
 
 
 @dataclass(frozen=True)

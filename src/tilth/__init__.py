@@ -5,22 +5,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tilth.bank import Bank, task_queries
+    from tilth.classifiers.train import train_classifier, train_tagger
     from tilth.data import curate
     from tilth.encoders.bi_encoder import train_encoder
     from tilth.encoders.triplet import train_triplet
     from tilth.evaluate.classify import evaluate_classifier
     from tilth.evaluate.sts import evaluate_sts
     from tilth.evaluate.tag import evaluate_tagger
-    from tilth.generation.dataset import generate
+    from tilth.generation.generate import generate
     from tilth.generation.task import load_task
     from tilth.models import load_encoder, load_lm
     from tilth.models.classifier import load_classifier
-    from tilth.paraphrase.dataset import paraphrase_set
-    from tilth.paraphrase.rewrite import load_paraphraser
+    from tilth.paraphrase.paraphrase_set import paraphrase_set
+    from tilth.paraphrase.rewriter import load_paraphraser
     from tilth.paraphrase.train import train_rewriter
-    from tilth.recipes.predicting import predict
     from tilth.selftrain.augment import augment
-    from tilth.selftrain.student import train_classifier, train_tagger
+    from tilth.workflows.predict import predict
 
 __all__ = [
     "Bank", "augment", "curate", "evaluate_classifier", "evaluate_sts", "evaluate_tagger",
@@ -37,19 +37,19 @@ _HOMES = {
     "evaluate_classifier": "tilth.evaluate.classify",
     "evaluate_sts": "tilth.evaluate.sts",
     "evaluate_tagger": "tilth.evaluate.tag",
-    "generate": "tilth.generation.dataset",
+    "generate": "tilth.generation.generate",
     "load_classifier": "tilth.models.classifier",
     "load_encoder": "tilth.models",
     "load_lm": "tilth.models",
-    "load_paraphraser": "tilth.paraphrase.rewrite",
+    "load_paraphraser": "tilth.paraphrase.rewriter",
     "load_task": "tilth.generation.task",
-    "paraphrase_set": "tilth.paraphrase.dataset",
-    "predict": "tilth.recipes.predicting",
+    "paraphrase_set": "tilth.paraphrase.paraphrase_set",
+    "predict": "tilth.workflows.predict",
     "task_queries": "tilth.bank",
-    "train_classifier": "tilth.selftrain.student",
+    "train_classifier": "tilth.classifiers.train",
     "train_encoder": "tilth.encoders.bi_encoder",
     "train_rewriter": "tilth.paraphrase.train",
-    "train_tagger": "tilth.selftrain.student",
+    "train_tagger": "tilth.classifiers.train",
     "train_triplet": "tilth.encoders.triplet",
 }
 

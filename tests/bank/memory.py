@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tilth.bank.codes import Codec, Codes, Floats
-from tilth.bank.products import Products
+from tilth.bank.quantization import Codec, Codes, Floats
+from tilth.bank.search.products import Products
 
 
 @dataclass

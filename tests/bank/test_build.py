@@ -23,13 +23,14 @@ from tests.tiny import (
     tiny_static,
     write_lines,
 )  # fmt: skip
-from tilth.bank import Bank, Rules, add_to_bank, build, build_bank, documents, shards
-from tilth.bank import parts as parts_module
-from tilth.bank import text as text_module
-from tilth.bank.codes import FORMATS
+from tilth.bank import Bank, Rules, add_to_bank, build, build_bank
+from tilth.bank.ingest import documents, shards
+from tilth.bank.ingest import parts as parts_module
+from tilth.bank.ingest import sentences as text_module
+from tilth.bank.ingest.workers import end_processes
+from tilth.bank.quantization import FORMATS
 from tilth.bank.store import MANIFEST, SHARDS, read_manifest, write_manifest
-from tilth.bank.workers import end_processes
-from tilth.encoders.words import word_vectors
+from tilth.encoders.word_vectors import word_vectors
 from tilth.errors import InputError, TilthError
 from tilth.runs import RunLocked, RunMismatch
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from numba.core.dispatcher import Dispatcher
 from numba.core.extending import _Intrinsic  # type: ignore[attr-defined]
 
-from tilth.bank import scan
-from tilth.bank.codes import LANES
-from tilth.bank.scan import TILE, gather, rescore_int8
+from tilth.bank.quantization import LANES
+from tilth.bank.search import scan
+from tilth.bank.search.scan import TILE, gather, rescore_int8
 
 
 def test_cached_functions_use_compiled_code_of_their_own_file_alone() -> None:

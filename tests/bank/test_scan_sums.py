@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilth.bank import scan
-from tilth.bank.codes import LANES
+from tilth.bank.quantization import LANES
+from tilth.bank.search import scan
 
 BITS = (8, 4, 2)
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.tiny import salads, save_encoder, tiny_bank, tiny_static
 from tilth.bank import Bank
-from tilth.bank.codes import Codes, fit_codec
+from tilth.bank.quantization import Codes, fit_codec
 from tilth.bank.store import (
     CODEC,
     MANIFEST,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from loky import get_reusable_executor
 
-from tilth.bank.workers import end_processes, in_processes
+from tilth.bank.ingest.workers import end_processes, in_processes
 from tilth.errors import InputError, TilthError
 
 
@@ -119,7 +119,9 @@ def test_processes_stay_for_the_next_work_until_they_are_let_go() -> None:
 
 
 def test_workers_that_make_parts_begin_without_torch() -> None:
-    code = "import sys, tilth.bank.parts; print('torch' in sys.modules, 'numba' in sys.modules)"
+    code = (
+        "import sys, tilth.bank.ingest.parts\nprint('torch' in sys.modules, 'numba' in sys.modules)"
+    )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.split() == ["False", "False"]
 
@@ -136,7 +138,7 @@ from pathlib import Path
 from tests.bank.test_workers import nap
 from loky import get_reusable_executor
 
-from tilth.bank.workers import end_processes, in_processes
+from tilth.bank.ingest.workers import end_processes, in_processes
 list(in_processes(2, nap, iter(range(2)), Path(sys.argv[1])))
 """
 

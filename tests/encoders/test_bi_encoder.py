@@ -14,15 +14,14 @@ from sentence_transformers import SentenceTransformer
 
 from tests.tiny import graded_pairs, save_encoder
 from tilth.encoders.bi_encoder import towards_labels, train_encoder
-from tilth.encoders.pairs import Pairs, read_pairs
+from tilth.encoders.graded_pairs import Pairs, read_pairs
 from tilth.encoders.settings import Training
-from tilth.encoders.trainer import make_trainer
-from tilth.encoders.validation import METRIC, Validation
-from tilth.encoders.words import word_vectors
+from tilth.encoders.train import METRIC, Validation, make_trainer
+from tilth.encoders.word_vectors import word_vectors
 from tilth.errors import InputError, TilthError
 from tilth.models import load_encoder
 from tilth.runs import Progress
-from tilth.runs.folder import RunMismatch
+from tilth.runs.run import RunMismatch
 
 QUICK: dict[str, Any] = {
     "learning_rate": 1e-3, "batch": 16, "evaluate_every": 10, "precision": "float32",
@@ -114,7 +113,7 @@ def test_a_finished_run_is_not_trained_again_and_not_mixed_up(
 ) -> None:
     trained = train_encoder(pairs, base, tmp_path, **QUICK)
     with monkeypatch.context() as patch:
-        patch.setattr("tilth.encoders.fitting.fit", lambda *_, **__: pytest.fail("trained"))
+        patch.setattr("tilth.encoders.train.fit", lambda *_, **__: pytest.fail("trained"))
         assert_same(train_encoder(pairs, base, tmp_path, **QUICK), trained)
         for more, said in (
             ({"learning_rate": 5e-4}, "learning_rate"), ({"seed": 2}, "seed"),
@@ -199,7 +198,7 @@ def test_a_base_without_weights_to_train(pairs: Dataset, tmp_path: Path) -> None
 def test_weights_that_become_nan_are_reported(
     base: str, pairs: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tilth.models.training.all_finite", lambda _: False)
+    monkeypatch.setattr("tilth.models.trainer.all_finite", lambda _: False)
     with pytest.raises(TilthError, match="lower --learning-rate"):
         train_encoder(pairs, base, tmp_path, **{**QUICK, "epochs": 0.1})
     assert not (tmp_path / "model").exists()

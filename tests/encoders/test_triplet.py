@@ -13,14 +13,12 @@ from sentence_transformers import SentenceTransformer
 
 from tests.tiny import WORDS, save_encoder, tiny_bank, tiny_static
 from tilth.bank import Bank
-from tilth.encoders.hardest import sharing
-from tilth.encoders.parallel import read_parallel
-from tilth.encoders.ranking import METRIC, Ranking, reciprocal_rank
+from tilth.encoders.parallel_pairs import read_parallel
 from tilth.encoders.settings import TripletTraining
-from tilth.encoders.triplet import train_triplet
+from tilth.encoders.triplet import METRIC, Ranking, reciprocal_rank, sharing, train_triplet
 from tilth.errors import InputError
 from tilth.models import load_encoder
-from tilth.runs.folder import RunMismatch
+from tilth.runs.run import RunMismatch
 
 QUICK: dict[str, Any] = {
     "learning_rate": 2e-3, "batch": 16, "evaluate_every": 10, "dimension": 12,
@@ -131,7 +129,7 @@ def test_a_finished_run_is_not_trained_again_and_not_mixed_up(
 ) -> None:
     few = paraphrases(60)
     trained = train_triplet(few, base, tmp_path, **QUICK)
-    monkeypatch.setattr("tilth.encoders.fitting.fit", lambda *_, **__: pytest.fail("trained"))
+    monkeypatch.setattr("tilth.encoders.train.fit", lambda *_, **__: pytest.fail("trained"))
     assert are_same(train_triplet(few, base, tmp_path, **QUICK), trained)
     assert are_same(train_triplet(read_parallel(few), base, tmp_path, **QUICK), trained)
     for name, value in (("margin", 0.2), ("dimension", 8), ("seed", 3)):

@@ -6,7 +6,7 @@ from datasets import Dataset
 
 from tilth.errors import InputError
 from tilth.evaluate.overlap import find_overlap, plain_sentence, untouched, without_overlap
-from tilth.evaluate.sets import StsSet
+from tilth.evaluate.sts_sets import StsSet
 
 
 def sts(name: str, *pairs: tuple[str, str]) -> StsSet:

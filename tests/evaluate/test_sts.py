@@ -9,8 +9,8 @@ from scipy import stats
 
 from tests.tiny.sts import HashEncoder, jsonl, pairs_of
 from tilth.errors import InputError, TilthError
-from tilth.evaluate.sets import read_sets
 from tilth.evaluate.sts import evaluate_sts, measure_sets, most_wrong
+from tilth.evaluate.sts_sets import read_sets
 
 SUBSETS = ["x"] * 12 + ["y"] * 8 + ["z"] * 10
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 import tilth
 from tests.tiny.classifiers import Fake
 from tilth.errors import InputError, TilthError
-from tilth.evaluate.spans import spans
 from tilth.evaluate.tag import (
     best_tags,
     compare_tag_scores,
@@ -20,6 +19,7 @@ from tilth.evaluate.tag import (
     most_wrong,
     tag_scores,
 )
+from tilth.metrics.entity_spans import spans
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 BIOES = [*TAGS, "E-PER", "S-PER", "E-LOC", "S-LOC"]

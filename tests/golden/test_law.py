@@ -14,7 +14,7 @@ from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWa
 from tests.tiny import KINDS, tiny_lm
 from tests.tiny.jobs import pair_jobs, run_jobs
 from tilth.generation.debias import candidates, draw, law, penalty
-from tilth.generation.decode import Engine, uniforms
+from tilth.generation.engine import Engine, uniforms
 from tilth.generation.jobs import Job, Sampling, job_key
 from tilth.models.lm import LM
 

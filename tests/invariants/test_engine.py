@@ -12,16 +12,16 @@ import torch
 from tests.tiny import KINDS, tiny_lm
 from tests.tiny.jobs import pair_jobs, run_jobs
 from tilth.errors import InputError, TilthError
-from tilth.generation import decode
-from tilth.generation.decode import (
+from tilth.generation import engine as decode
+from tilth.generation.engine import (
     Engine,
     TokenMarks,
     check_model,
     max_positions,
 )
 from tilth.generation.jobs import Job, Outcome, Sampling, job_key
-from tilth.generation.keyvalues import KeyValues
-from tilth.generation.prompts import PromptStore
+from tilth.generation.kv_cache import KeyValues
+from tilth.generation.prompt_cache import PromptStore
 from tilth.generation.task import load_task
 from tilth.models.lm import LM
 

@@ -41,7 +41,7 @@ Job = Callable[[Path], object]
 
 
 def _generate(_: Path) -> Job:
-    from tilth.generation.dataset import generate
+    from tilth.generation.generate import generate
 
     texts, lm = salads(60), tiny_lm("llama")
     return lambda out: generate(
@@ -52,8 +52,8 @@ def _generate(_: Path) -> Job:
 def _paraphrase(folder: Path) -> Job:
     from tests.tiny.rewriter import fake_scorer
     from tilth.models.seq2seq import load_seq2seq
-    from tilth.paraphrase.dataset import run_paraphrase
-    from tilth.paraphrase.rewrite import Rewriter
+    from tilth.paraphrase.paraphrase_set import run_paraphrase
+    from tilth.paraphrase.rewriter import Rewriter
     from tilth.paraphrase.settings import Asked
     from tilth.paraphrase.tags import TAGS
 
@@ -68,8 +68,8 @@ def _paraphrase(folder: Path) -> Job:
 
 
 def _augment(folder: Path) -> Job:
-    from tilth.recipes.augmenting import augment_and_measure
-    from tilth.selftrain.augmentation import Augmentation
+    from tilth.selftrain.settings import Augmentation
+    from tilth.workflows.augment import augment_and_measure
 
     base = folder / "base"
     if not base.exists():
@@ -87,7 +87,7 @@ def _augment(folder: Path) -> Job:
 
 def _predict(folder: Path) -> Job:
     from tilth.models.classifier import new_classifier
-    from tilth.recipes import predicting
+    from tilth.workflows import predict as predicting
 
     pytest.MonkeyPatch().setattr(predicting, "PART", 64)
     model, texts = folder / "model", folder / "texts.txt"

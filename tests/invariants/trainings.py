@@ -63,7 +63,7 @@ def _rewriter(base: str) -> Training:
 
 
 def _classifier(base: str) -> Training:
-    from tilth.selftrain.student import train_classifier
+    from tilth.classifiers.train import train_classifier
 
     rows, chosen = classed(60), classed(120, seed=9)
     return lambda out: train_classifier(
@@ -72,7 +72,7 @@ def _classifier(base: str) -> Training:
 
 
 def _tagger(base: str) -> Training:
-    from tilth.selftrain.student import train_tagger
+    from tilth.classifiers.train import train_tagger
 
     rows, chosen = tagged(60), tagged(120, seed=9)
     return lambda out: train_tagger(
@@ -81,7 +81,7 @@ def _tagger(base: str) -> Training:
 
 
 def _adapt(base: str) -> Training:
-    from tilth.selftrain.adapt import adapt
+    from tilth.classifiers.mlm import adapt
 
     texts = salads(80)
     return lambda out: adapt(texts, base, out, save_every=2, **_QUICK)

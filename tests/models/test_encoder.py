@@ -10,7 +10,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from tests.tiny import save_encoder, tiny_lm, tiny_static
-from tilth.encoders.words import word_vectors
+from tilth.encoders.word_vectors import word_vectors
 from tilth.errors import InputError
 from tilth.models import load_encoder, source
 from tilth.models.encoder import fingerprint_encoder, gives_vectors

@@ -15,10 +15,16 @@ import pytest
 from tests.models.openai_server import OpenAIServer, _Handler, written
 from tilth.errors import InputError, TilthError
 from tilth.models import load_lm
-from tilth.models.asking import Request
 from tilth.models.endpoint import Endpoint, load_endpoint, parse_name
-from tilth.models.patience import LONGEST_WAIT, Patience, Stopped, asked_wait, wait_before
-from tilth.models.replies import (
+from tilth.models.endpoint_client import (
+    LONGEST_WAIT,
+    Patience,
+    Request,
+    Stopped,
+    asked_wait,
+    wait_before,
+)
+from tilth.models.endpoint_replies import (
     PromptTooLongError,
     StrangeReplyError,
     read_reply,
@@ -38,7 +44,7 @@ def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilth.models.patience.FIRST_WAIT", 0.05)
+    monkeypatch.setattr("tilth.models.endpoint_client.FIRST_WAIT", 0.05)
 
 
 def free_port() -> int:

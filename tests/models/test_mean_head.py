@@ -8,15 +8,15 @@ import torch
 
 from tests.report.augmented_run import ROWS
 from tests.tiny import save_encoder
+from tilth.classifiers.collate import encode
+from tilth.classifiers.examples import rows_of
+from tilth.classifiers.finetune import fit
+from tilth.classifiers.logistic import begin_head, logistic
+from tilth.classifiers.settings import Finetuning
 from tilth.data.examples import read_examples
 from tilth.errors import InputError
 from tilth.models import load_encoder
 from tilth.models.classifier import Classifier, load_classifier, new_classifier
-from tilth.selftrain.encoded import encode
-from tilth.selftrain.finetune import fit
-from tilth.selftrain.logistic import begin_head, logistic
-from tilth.selftrain.rows import rows_of
-from tilth.selftrain.settings import Finetuning
 
 TEXTS = ["a dog runs", "the car stands in the rain and waits", "red"]
 

@@ -25,7 +25,7 @@ from tilth.encoders.usif import usif
 from tilth.errors import InputError
 from tilth.models import load_encoder, load_lm, load_scorer, load_seq2seq
 from tilth.models.classifier import load_classifier, new_classifier
-from tilth.models.masked import load_masked
+from tilth.models.masked_lm import load_masked
 
 SIZES: dict[str, Any] = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
@@ -203,7 +203,7 @@ def test_a_router_and_its_class_references_are_refused(
 @pytest.mark.parametrize(
     "kind",
     ["evil.EvilModel", "sentence_transformers.util.misc.import_from_string",
-     "sentence_transformers.models.os.system", "tilth.encoders.words.json", "os.system"],
+     "sentence_transformers.models.os.system", "tilth.encoders.word_vectors.json", "os.system"],
 )  # fmt: skip
 def test_a_module_is_one_of_a_list(tmp_path: Path, marker: Path, kind: str) -> None:
     tiny_static().save(str(tmp_path / "static"))

@@ -15,15 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tiny import WORDS
-from tilth.data import plain
+from tilth.data import normalize as plain
 from tilth.errors import InputError, TilthError
 from tilth.models import scorer as scorers
 from tilth.paraphrase.balance import Pool, distinct, draw, largest_size, quotas
 from tilth.paraphrase.corpus import make_corpus
-from tilth.paraphrase.keep import planed
+from tilth.paraphrase.filter import planed
 from tilth.paraphrase.tags import CELLS, UNITS, cell_of
 from tilth.runs import complete
-from tilth.runs.folder import RunMismatch
+from tilth.runs.run import RunMismatch
 
 UNIT = np.array([cell.units for cell in CELLS])
 

@@ -15,12 +15,17 @@ from tests.tiny import save_encoder
 from tests.tiny.bart import bart_tokenizer, corpus, save_bart
 from tilth.errors import InputError, TilthError
 from tilth.models.seq2seq import Seq2Seq, load_seq2seq
-from tilth.paraphrase.pairs import Collator, LikeLengths, byte_lengths, read_corpus, without_long
 from tilth.paraphrase.tags import TAGS
-from tilth.paraphrase.train import add_tags, rows_that_fit, train_rewriter
-from tilth.paraphrase.trainer import LOSS, learning_curve
-from tilth.paraphrase.training import RewriterTraining
-from tilth.runs.folder import RunMismatch
+from tilth.paraphrase.train import LOSS, add_tags, learning_curve, rows_that_fit, train_rewriter
+from tilth.paraphrase.train_data import (
+    Collator,
+    LikeLengths,
+    byte_lengths,
+    read_corpus,
+    without_long,
+)
+from tilth.paraphrase.train_settings import RewriterTraining
+from tilth.runs.run import RunMismatch
 
 QUICK: dict[str, Any] = {
     "learning_rate": 3e-3, "batch": 16, "max_epochs": 3, "precision": "float32",
@@ -207,7 +212,7 @@ def test_rows_that_fit_divide_the_batch(base: str, monkeypatch: pytest.MonkeyPat
 def test_weights_that_become_nan_are_reported(
     base: str, pairs: DatasetDict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tilth.models.training.all_finite", lambda _: False)
+    monkeypatch.setattr("tilth.models.trainer.all_finite", lambda _: False)
     with pytest.raises(TilthError, match="lower --learning-rate"):
         train_rewriter(pairs, base, tmp_path, **{**QUICK, "max_epochs": 1})
     assert not (tmp_path / "model").exists()

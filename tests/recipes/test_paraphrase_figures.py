@@ -15,17 +15,18 @@ import pytest
 from tests.tiny import salads, write_lines
 from tilth.errors import InputError
 from tilth.models.scorer import Scorer
-from tilth.paraphrase import trips
-from tilth.paraphrase.answers import Rewrite
-from tilth.paraphrase.roundtrip import Candidate
+from tilth.paraphrase import make_candidates as trips
+from tilth.paraphrase.rewriter import Rewrite
+from tilth.paraphrase.round_trip import Candidate
 from tilth.paraphrase.settings import Asked
 from tilth.paraphrase.tags import Cell, asked_cell
-from tilth.recipes import catalog, paraphrase_fig3, rewriting
+from tilth.recipes import catalog, paraphrase_fig3
+from tilth.recipes import paraphrase as rewriting
 from tilth.recipes.catalog import RECIPES, run_recipe
 from tilth.recipes.paraphrase_fig3 import PAIRS
 from tilth.recipes.recipe import RecipeSettings, Scale
 from tilth.recipes.steps import Steps
-from tilth.recipes.table import Table
+from tilth.workflows.table import Table
 
 FIG1, FIG3 = "paraphrase-fig1", "paraphrase-fig3"
 # "a." looks like an initial, after which no sentence ends.

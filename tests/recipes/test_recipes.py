@@ -12,16 +12,16 @@ import pytest
 
 from tests.tiny import WORDS, graded_pairs, save_encoder, tiny_lm
 from tilth.errors import InputError
-from tilth.evaluate.sets import read_sets
 from tilth.evaluate.sts import evaluate_sts, summarise_sts
+from tilth.evaluate.sts_sets import read_sets
 from tilth.models import load_encoder
 from tilth.recipes import catalog, dino, dino_table2
 from tilth.recipes.catalog import RECIPES, run_recipe
-from tilth.recipes.measuring import measure
 from tilth.recipes.recipe import RecipeSettings, Scale
 from tilth.recipes.steps import Steps
-from tilth.recipes.table import Cell, Row, Table, over_seeds, published
-from tilth.runs.folder import RunMismatch
+from tilth.runs.run import RunMismatch
+from tilth.workflows.evaluate_sts import measure
+from tilth.workflows.table import Cell, Row, Table, over_seeds, published
 
 TRAINING = {"learning_rate": 1e-3, "evaluate_every": 20}
 
@@ -127,9 +127,9 @@ def test_table_1_and_5_share_their_steps_and_say_what_they_are(
     assert "trained on x2" in page
 
     with monkeypatch.context() as patch:
-        patch.setattr("tilth.encoders.fitting.fit", lambda *_, **__: pytest.fail("trained"))
+        patch.setattr("tilth.encoders.train.fit", lambda *_, **__: pytest.fail("trained"))
         patch.setattr(
-            "tilth.generation.decode.Engine.decode", lambda *_: pytest.fail("wrote"), raising=False
+            "tilth.generation.engine.Engine.decode", lambda *_: pytest.fail("wrote"), raising=False
         )
         fifth, _ = run("dino-table5", data, tmp_path, seeds=2)
         again, _ = run("dino-table1", data, tmp_path, seeds=2)

@@ -15,9 +15,9 @@ from tilth.evaluate.sts import evaluate_sts
 from tilth.models import load_encoder
 from tilth.recipes import catalog, sentaugment_table10
 from tilth.recipes.catalog import RECIPES, run_recipe
-from tilth.recipes.measuring import open_encoder
 from tilth.recipes.recipe import RecipeSettings, Scale
-from tilth.recipes.table import Table
+from tilth.workflows.evaluate_sts import open_encoder
+from tilth.workflows.table import Table
 
 NAME = "sentaugment-table10"
 
@@ -127,7 +127,7 @@ def test_encoders_stand_beside_the_published_ones(
     assert "Spearman" not in page
     assert "Validation reciprocal rank" in page
     with monkeypatch.context() as patch:
-        patch.setattr("tilth.encoders.fitting.fit", lambda *_, **__: pytest.fail("trained"))
+        patch.setattr("tilth.encoders.train.fit", lambda *_, **__: pytest.fail("trained"))
         again, _ = run(data, tmp_path / "out", seeds=2)
     assert again == table
 

@@ -10,16 +10,15 @@ import pytest
 
 from tests.selftrain.labelled import classed, tagged
 from tests.tiny import salads, save_encoder, tiny_static, write_lines
+from tilth.classifiers.settings import Finetuning
 from tilth.errors import InputError
 from tilth.recipes import catalog, sentaugment_table3
 from tilth.recipes.catalog import RECIPES, run_recipe
 from tilth.recipes.recipe import RecipeSettings, Scale
-from tilth.recipes.selftraining import MEAN
-from tilth.recipes.table import Table
-from tilth.selftrain.draws import gain, over_draws
-from tilth.selftrain.fewshot import Outcome
-from tilth.selftrain.fewshot_settings import FINE_TUNED, OURS, PAPERS, FewShot, SelfTraining
-from tilth.selftrain.settings import Finetuning
+from tilth.recipes.sentaugment import MEAN
+from tilth.selftrain.few_shot import Outcome, gain, over_draws
+from tilth.selftrain.few_shot_settings import FINE_TUNED, OURS, PAPERS, FewShot, SelfTraining
+from tilth.workflows.table import Table
 
 NAME = "sentaugment-table3"
 

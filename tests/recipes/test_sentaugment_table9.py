@@ -10,12 +10,12 @@ import pytest
 
 from tests.tiny import salads, tiny_static, write_lines
 from tilth.bank import build
-from tilth.data.plain import plain_sentence
+from tilth.data.normalize import plain_sentence
 from tilth.errors import InputError
 from tilth.recipes import catalog, sentaugment_table9
 from tilth.recipes.catalog import RECIPES, run_recipe
 from tilth.recipes.recipe import RecipeSettings, Scale
-from tilth.recipes.table import Listing, Neighbour
+from tilth.workflows.table import Listing, Neighbour
 
 NAME = "sentaugment-table9"
 TEXTS = salads(160, seed=4)

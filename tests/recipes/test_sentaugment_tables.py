@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 from tests.tiny import WORDS, salads, save_encoder, tiny_static, write_lines
+from tilth.classifiers.examples import Rows
 from tilth.errors import InputError
-from tilth.recipes import ablation, catalog, selftraining, sentaugment_table4
+from tilth.recipes import ablation, catalog, sentaugment_table4
+from tilth.recipes import sentaugment as selftraining
 from tilth.recipes.catalog import RECIPES, run_recipe
 from tilth.recipes.recipe import RecipeSettings, Scale
-from tilth.recipes.selftraining import (
+from tilth.recipes.sentaugment import (
     Outcome,
     Pool,
     gain,
@@ -30,9 +32,8 @@ from tilth.recipes.selftraining import (
 )
 from tilth.recipes.sentaugment_table4 import BALANCED, SA
 from tilth.recipes.steps import Steps
-from tilth.recipes.table import Cell, Row, Table, published
 from tilth.runs import RunMismatch
-from tilth.selftrain.rows import Rows
+from tilth.workflows.table import Cell, Row, Table, published
 
 TABLES = [f"sentaugment-table{number}" for number in (2, 4, 5, 7, 8)]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.selftrain.labelled import classed, several, tagged
-from tilth.data.writers import DatasetWriter
+from tilth.data.writer import DatasetWriter
 from tilth.runs import Run
 
 ROWS = {"class": classed, "multi": several, "tags": tagged}

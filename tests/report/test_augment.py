@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from tests.report.augmented_run import ROWS, write_run
-from tests.report.test_page import EVIL, Page
+from tests.report.test_html import EVIL, Page
 from tests.system.commands import tilth
 from tilth.errors import InputError
 from tilth.report import write_report
 from tilth.report.augment import augment_lines, write_augment_report
-from tilth.report.augmented import gather_augmented
-from tilth.report.retrieved import SHOWN, entities
+from tilth.report.augment_rows import SHOWN, entities, gather_augmented
 from tilth.runs import Run
 
 HIT = {"accuracy": {"value": 70.0, "low": 60.0, "high": 80.0},
@@ -190,7 +189,7 @@ def test_without_hits_or_results(tmp_path: Path) -> None:
 
 def test_many_classes_unfold(tmp_path: Path) -> None:
     from tilth.report.augment import _classes  # the table alone
-    from tilth.report.retrieved import Group
+    from tilth.report.augment_rows import Group
 
     found = gather_augmented(write_run(tmp_path))
     found.groups[:] = [Group(f"c{place}", said=1) for place in range(200)]

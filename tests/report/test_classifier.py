@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.report.test_page import EVIL, Page
+from tests.report.test_html import EVIL, Page
 from tests.system.commands import error_of, tilth
 from tilth.errors import InputError
 from tilth.report import write_report
 from tilth.report.classifier import MOST_CONFUSED, write_classifier_report
-from tilth.report.tested import gain_lines
+from tilth.report.systems import gain_lines
 from tilth.runs import Run
 
 

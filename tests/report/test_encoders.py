@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.report.test_page import EVIL, Page
+from tests.report.test_html import EVIL, Page
 from tilth.errors import InputError, TilthError
-from tilth.report.bars import (
+from tilth.report.charts import (
     BAR_HEIGHT,
     CURVE_HEIGHT,
     ROOM,

@@ -8,7 +8,7 @@ import pytest
 from tilth.generation.task import load_task
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-QUICKSTART = files("tilth.recipes").joinpath("quickstart_sentences.txt")
+QUICKSTART = files("tilth.workflows").joinpath("quickstart_sentences.txt")
 
 
 @pytest.mark.parametrize(("text", "least"), [(QUICKSTART, 120), (EXAMPLES / "sentences.txt", 20)])

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.report.test_page import EVIL, Page
+from tests.report.test_html import EVIL, Page
 from tests.system.commands import tilth
 from tilth.errors import InputError
 from tilth.paraphrase.tags import Cell
 from tilth.report import write_report
 from tilth.report.paraphrase import asked_plane, rewrite_summary, write_rewrite_report
-from tilth.report.rewrites import SHOWN_EXAMPLES, gather_rewrites
+from tilth.report.paraphrase_rows import SHOWN_EXAMPLES, gather_rewrites
 from tilth.runs import Run
 
 SETTINGS = {

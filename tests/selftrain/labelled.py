@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.tiny import WORDS
-from tilth.selftrain.rows import Rows, rows_of
+from tilth.classifiers.examples import Rows, rows_of
 
 ANIMALS, WATERS = ("dog", "cat", "bird"), ("sea", "river", "boat")
 _OTHERS = [word for word in WORDS if word not in (*ANIMALS, *WATERS)]

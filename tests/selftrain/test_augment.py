@@ -15,14 +15,14 @@ import tilth
 from tests.selftrain.labelled import classed, several, tagged
 from tests.tiny import salads, save_encoder, tiny_bank, tiny_static
 from tilth.bank import Bank
-from tilth.data.stored import load_folder
+from tilth.data.sources import load_folder
 from tilth.errors import InputError, TilthError
 from tilth.models.classifier import Classifier, Kind, load_classifier, new_classifier
 from tilth.runs import RunMismatch
-from tilth.selftrain import labelled as labelling
+from tilth.selftrain import pseudo_label as labelling
 from tilth.selftrain.augment import Augmented, augment_to_run
-from tilth.selftrain.augmentation import Augmentation
-from tilth.selftrain.words import learn_words
+from tilth.selftrain.settings import Augmentation
+from tilth.selftrain.tokenize import learn_words
 
 MAKE: dict[str, Callable[..., list[dict[str, Any]]]] = {
     "class": classed, "multi": several, "tags": tagged,

@@ -114,9 +114,9 @@ _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
     [
         "tests.system.commands",
-        "tilth.recipes.augmenting",
-        "tilth.generation.dataset",
-        "tilth.paraphrase.dataset",
+        "tilth.workflows.augment",
+        "tilth.generation.generate",
+        "tilth.paraphrase.paraphrase_set",
         "tilth.encoders.bi_encoder",
         "tilth.encoders.triplet",
         "transformers.trainer",

@@ -15,8 +15,8 @@ from tests.system.commands import tilth
 from tests.tiny import salads, tiny_bank, tiny_static, write_lines
 from tilth.cli import augment as command
 from tilth.cli import checks
-from tilth.recipes import augmenting
-from tilth.selftrain.augmentation import Augmentation
+from tilth.selftrain.settings import Augmentation
+from tilth.workflows import augment as augmenting
 
 
 @pytest.fixture(scope="module")

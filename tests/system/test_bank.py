@@ -18,7 +18,7 @@ from datasets import load_dataset
 from tests.system.commands import error_of, tilth
 from tests.tiny import WORDS, salads, tiny_static, write_lines
 from tilth.bank import Bank, Rules, build_bank
-from tilth.bank.indexing import make_index
+from tilth.bank.search.ivf_build import make_index
 from tilth.cli import bank as bank_commands
 from tilth.cli import bank_search
 from tilth.runs import Run

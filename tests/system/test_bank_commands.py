@@ -11,7 +11,7 @@ import pytest
 from tests.system.commands import stopped, tilth
 from tests.tiny import salads, small_parts, tiny_static, write_lines
 from tilth.bank import Bank
-from tilth.bank.workers import in_processes
+from tilth.bank.ingest.workers import in_processes
 from tilth.errors import InputError
 
 

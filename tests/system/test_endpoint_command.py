@@ -17,8 +17,8 @@ import pytest
 
 from tests.models.openai_server import OpenAIServer, written
 from tests.system.commands import stopped, tilth
-from tilth.generation.order import Order
-from tilth.generation.plan import make_plan
+from tilth.generation.estimate import make_plan
+from tilth.generation.generate import Order
 from tilth.generation.settings import Settings
 from tilth.generation.task import load_task
 from tilth.models.endpoint import load_endpoint

@@ -11,12 +11,11 @@ import pytest
 from datasets import Dataset
 
 from tests.system.real_server import RealServer, why_not, write_model
-from tilth.generation.dataset import generate
+from tilth.generation.endpoint_sampler import EndpointSampler
+from tilth.generation.generate import generate
 from tilth.generation.jobs import Job, Outcome, Sampling, job_key
-from tilth.generation.remote import EndpointSampler
-from tilth.models.asking import Request
 from tilth.models.endpoint import load_endpoint
-from tilth.models.patience import Patience
+from tilth.models.endpoint_client import Patience, Request
 
 pytestmark = pytest.mark.slow
 

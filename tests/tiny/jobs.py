@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tilth.generation.decode import Engine
+from tilth.generation.engine import Engine
 from tilth.generation.jobs import Job, Outcome, job_key
 from tilth.generation.task import load_task
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from tests.tiny import tiny_tokenizer
 from tilth.models.scorer import Scorer
 from tilth.models.seq2seq import Seq2Seq
-from tilth.paraphrase.decoding import Search
-from tilth.paraphrase.rewrite import MOST_TRIES, Rewriter
+from tilth.paraphrase.rewriter import MOST_TRIES, Rewriter
+from tilth.paraphrase.search import Search
 from tilth.paraphrase.tags import TAGS
 
 
@@ -61,7 +61,7 @@ def fake_rewriter(
 ) -> tuple[Rewriter, Outputs]:
     """Return a rewriter that writes and scores by functions, and what it was asked."""
     outputs = Outputs(write)
-    monkeypatch.setattr("tilth.paraphrase.rewrite.decode", outputs)
+    monkeypatch.setattr("tilth.paraphrase.rewriter.decode", outputs)
     return Rewriter(fake_model(TAGS), fake_scorer(score)), outputs
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 SENTENCES = (
-    (Path(__file__).parents[2] / "src/tilth/recipes/quickstart_sentences.txt")
+    (Path(__file__).parents[2] / "src/tilth/workflows/quickstart_sentences.txt")
     .read_text(encoding="utf-8")
     .splitlines()
 )

@@ -5,19 +5,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tilth.bank.bank import Bank
     from tilth.bank.build import add_to_bank, build_bank
-    from tilth.bank.cleaning import Rules
     from tilth.bank.hits import Hits
-    from tilth.bank.query import Queries, task_queries
+    from tilth.bank.ingest.cleaning import Rules
+    from tilth.bank.queries import Queries, task_queries
 
 __all__ = ["Bank", "Hits", "Queries", "Rules", "add_to_bank", "build_bank", "task_queries"]
 _HOMES = {
     "Bank": "bank",
     "Hits": "hits",
-    "Queries": "query",
-    "Rules": "cleaning",
+    "Queries": "queries",
+    "Rules": "ingest.cleaning",
     "add_to_bank": "build",
     "build_bank": "build",
-    "task_queries": "query",
+    "task_queries": "queries",
 }
 
 

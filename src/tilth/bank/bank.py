@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tilth.bank.asked import Asked, check_numbers, choose, own_texts, query_vectors
-from tilth.bank.checking import check_bank
-from tilth.bank.codes import Floats
+from tilth.bank.check import check_bank
 from tilth.bank.hits import Hits, Ids, nearest
-from tilth.bank.index import Index
-from tilth.bank.overlap import Sought
-from tilth.bank.search import find, rescore
+from tilth.bank.quantization import Floats
+from tilth.bank.query_vectors import Asked, check_numbers, choose, own_texts, query_vectors
+from tilth.bank.search.decontaminate import Sought
+from tilth.bank.search.exact import find, rescore
+from tilth.bank.search.ivf import Index
 from tilth.bank.store import (
     DOCUMENT,
     SOURCE,
@@ -38,8 +38,8 @@ from tilth.limits import CORES
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-    from tilth.bank.embedded import Encoder
-    from tilth.bank.encode import TextEncoder
+    from tilth.bank.encoder import TextEncoder
+    from tilth.bank.queries import Encoder
 
 # How many of the best by their codes are scored again, for each one wanted.
 OVERSAMPLE = {"int8": 1.2, "compact": 4.0}
@@ -100,7 +100,7 @@ class Bank:
         bank = cls(path, manifest, None)
         bank._device = device
         if encoder is not None:
-            from tilth.bank.encode import TextEncoder
+            from tilth.bank.encoder import TextEncoder
 
             bank._encoder = bank._checked(TextEncoder.load(encoder, device=device))
         return bank
@@ -154,7 +154,7 @@ class Bank:
         """The bank's encoder as a bank uses it."""
         if self._encoder is not None:
             return self._encoder
-        from tilth.bank.encode import STARTER, TextEncoder
+        from tilth.bank.encoder import STARTER, TextEncoder
 
         name = self.manifest.encoder
         if name == "starter":  # as it was called in banks before the starters were renamed
@@ -314,12 +314,12 @@ class Bank:
         return nearest(self, names, ids, similarities, k, removed)
 
     def make_index(self, **options: Any) -> Index:
-        """Make the bank's index for many queries; see `tilth.bank.indexing.make_index`.
+        """Make the bank's index for many queries; see `tilth.bank.search.ivf_build.make_index`.
 
         Returns:
             The index; its `about.recall` says which part of the nearest it finds by nprobe.
         """
-        from tilth.bank.indexing import keep_index, make_index, making, measure_recall
+        from tilth.bank.search.ivf_build import keep_index, make_index, making, measure_recall
 
         with making(self.path):
             made = make_index(self, **options)

@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilth.bank.bank import Bank
-from tilth.bank.cleaning import Rules
-from tilth.bank.codes import Format, fit_codec
-from tilth.bank.documents import Source, find_sources, is_known
-from tilth.bank.duplicates import DamagedPart, find_duplicates
-from tilth.bank.encode import STARTER, TextEncoder
-from tilth.bank.index import FOLDER
-from tilth.bank.parts import ADDING, Work, make_known, make_parts, remove_damaged
-from tilth.bank.shards import make_shards, sample_vectors
+from tilth.bank.encoder import STARTER, TextEncoder
+from tilth.bank.ingest.cleaning import Rules
+from tilth.bank.ingest.deduplicate import DamagedPart, find_duplicates
+from tilth.bank.ingest.documents import Source, find_sources, is_known
+from tilth.bank.ingest.parts import ADDING, Work, make_known, make_parts, remove_damaged
+from tilth.bank.ingest.shards import make_shards, sample_vectors
+from tilth.bank.ingest.workers import end_processes
+from tilth.bank.quantization import Format, fit_codec
+from tilth.bank.search.ivf import FOLDER
 from tilth.bank.store import (
     CODEC,
     ENCODER,
@@ -36,13 +37,11 @@ from tilth.bank.store import (
     read_manifest,
     write_manifest,
 )
-from tilth.bank.workers import end_processes
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, disk_errors, write_whole
 from tilth.limits import CORES, FORMAT, SEED, SHARD_MEGABYTES
 from tilth.runs import Run, RunMismatch
-from tilth.runs.asked import read_run_json, versions
-from tilth.runs.earlier import ASIDE
+from tilth.runs.run import ASIDE, read_run_json, versions
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -77,7 +76,7 @@ def build_bank(
 
     Args:
         path: the bank's folder.
-        sources: see `tilth.bank.documents.find_sources`.
+        sources: see `tilth.bank.ingest.documents.find_sources`.
         encoder: what `tilth.load_encoder` takes, or a loaded
             encoder.
         format: of the vectors: `int8` or `compact`; see `Codec`.

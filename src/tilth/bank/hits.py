@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tilth.bank.codes import Floats
+from tilth.bank.quantization import Floats
 from tilth.bank.store import TEXT
 
 if TYPE_CHECKING:

@@ -31,11 +31,11 @@ import pyarrow.compute as pc
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from tilth.bank.cleaning import Rules
-from tilth.bank.codes import LANES, Codec, Codes, Format
+from tilth.bank.ingest.cleaning import Rules
+from tilth.bank.quantization import LANES, Codec, Codes, Format
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, check_input, disk_errors, sync_folder, write_whole
-from tilth.runs.asked import read_run_json
+from tilth.runs.run import read_run_json
 
 MANIFEST = "bank.json"
 CODEC = "codec.safetensors"

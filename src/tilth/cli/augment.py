@@ -120,9 +120,9 @@ def augment(
 
     [dim]tilth augment train.jsonl --bank runs/bank --test test.jsonl --out runs/more[/dim]
     """
-    from tilth.recipes.augmenting import augment_and_measure
-    from tilth.report.parts import refuse_edited
-    from tilth.selftrain.augmentation import Augmentation
+    from tilth.report.run_reader import refuse_edited
+    from tilth.selftrain.settings import Augmentation
+    from tilth.workflows.augment import augment_and_measure
 
     training = {"epochs": epochs, "batch": batch, "learning_rate": learning_rate}
     made = augment_and_measure(
@@ -147,7 +147,7 @@ def augment(
 
 
 def _show(made: Augmented) -> None:
-    from tilth.recipes.augmenting import teacher_lines
+    from tilth.workflows.augment import teacher_lines
 
     results = made.results
     classes = list(results["classes"].items())

@@ -87,8 +87,8 @@ def build(
     [dim]tilth bank build corpus/ notes.txt.gz --out runs/bank[/dim]
     """
     from tilth.bank import Rules
-    from tilth.recipes.banking import build_named
-    from tilth.recipes.inspecting import is_built
+    from tilth.workflows.bank_info import is_built
+    from tilth.workflows.open_bank import build_named
 
     rules = Rules(
         min_chars, max_chars, min_words, min_letters, max_symbols, not keep_markup,
@@ -128,8 +128,8 @@ def add(
 
     [dim]tilth bank add runs/bank more.jsonl --column body[/dim]
     """
-    from tilth.recipes.banking import add_named
-    from tilth.recipes.inspecting import describe_bank
+    from tilth.workflows.bank_info import describe_bank
+    from tilth.workflows.open_bank import add_named
 
     before = describe_bank(bank)["sentences"]
     add_named(
@@ -147,7 +147,7 @@ def info(bank: options.Bank, json: options.Json = False) -> None:
 
     [dim]tilth bank info runs/bank[/dim]
     """
-    from tilth.recipes.inspecting import describe_bank
+    from tilth.workflows.bank_info import describe_bank
 
     found = describe_bank(bank)
     if json:
@@ -210,7 +210,7 @@ def index(
 
     [dim]tilth bank index runs/bank[/dim]
     """
-    from tilth.recipes.banking import open_named
+    from tilth.workflows.open_bank import open_named
 
     made = open_named(bank).make_index(
         centroids=centroids, codes=codes, pca=pca, nprobe=nprobe, per_centroid=per_centroid,
@@ -242,7 +242,7 @@ def check(bank: options.Bank, quiet: options.Quiet = False, json: options.Json =
 
     [dim]tilth bank check runs/bank[/dim]
     """
-    from tilth.bank.checking import check_bank
+    from tilth.bank.check import check_bank
 
     found = check_bank(bank, quiet=quiet)
     if json:
@@ -261,7 +261,7 @@ def check(bank: options.Bank, quiet: options.Quiet = False, json: options.Json =
 
 def _print_made(bank: Path, seconds: float | None, *, json: bool) -> None:
     """Print what a bank holds after a building or an adding."""
-    from tilth.recipes.inspecting import describe_bank
+    from tilth.workflows.bank_info import describe_bank
 
     found = describe_bank(bank)
     rate = None

@@ -17,7 +17,7 @@ from tilth.cli.screen import print_json, print_table, say
 from tilth.errors import InputError
 
 if TYPE_CHECKING:
-    from tilth.recipes.searching import Searched
+    from tilth.workflows.search_bank import Searched
 
 # On a terminal; pipes and --json have all.
 _SHOWN_QUERIES = 12
@@ -115,11 +115,11 @@ def search(
     [dim]tilth bank search runs/bank --task train.jsonl --without test.jsonl -k 10000 -o runs/hits
     [/dim]
     """
-    from tilth.recipes.banking import open_named
-    from tilth.recipes.searching import Filters, Wanted
-    from tilth.recipes.searching import search as find
-    from tilth.recipes.searching import search_to_run as find_all
-    from tilth.report.parts import refuse_edited
+    from tilth.report.run_reader import refuse_edited
+    from tilth.workflows.open_bank import open_named
+    from tilth.workflows.search_bank import Filters, Wanted
+    from tilth.workflows.search_bank import search as find
+    from tilth.workflows.search_bank import search_to_run as find_all
 
     if task is None and (kind, text, label, clusters) != (None,) * 4:
         raise InputError("--kind, --text, --label and --clusters go with --task: name one")

@@ -13,14 +13,14 @@ import typer.core
 from typer.models import CommandFunctionType
 
 from tilth import limits
+from tilth.classifiers.settings import MASKED
 from tilth.encoders.settings import DIMENSION, MARGIN, MIN_SCORE, TRIPLET_BATCH
 from tilth.errors import InputError, TilthError
 from tilth.generation.jobs import DECAY, NEW_TOKENS, TEMPERATURE, TOP_K, TOP_P
 from tilth.generation.settings import MAX_TRIES, PER_INPUT
 from tilth.limits import Limit
-from tilth.paraphrase.training import MAX_EPOCHS, REWRITER_TOKENS, SCHEDULE
+from tilth.paraphrase.train_settings import MAX_EPOCHS, REWRITER_TOKENS, SCHEDULE
 from tilth.recipes.catalog import NAMES
-from tilth.selftrain.settings import MASKED
 
 # What the options of every command may be, by name; under a command's name, what only its own may.
 LIMITS: dict[str, Limit] = {
@@ -105,7 +105,7 @@ def _bank(name: str) -> None:
 
 
 def _run(name: str) -> None:
-    from tilth.report.parts import command_of
+    from tilth.report.run_reader import command_of
 
     command_of(Path(name))
 

@@ -45,7 +45,7 @@ def curate(
 
     [dim]tilth curate runs/pairs[/dim]
     """
-    from tilth.recipes.curating import curate_folder
+    from tilth.workflows.curate import curate_folder
 
     folder, counts = curate_folder(
         source,

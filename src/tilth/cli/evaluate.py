@@ -2,18 +2,192 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tilth.cli import evaluate_classify, options
+from tilth.cli import options
 from tilth.cli.checks import App
 from tilth.cli.screen import print_json, print_table, say
 
+if TYPE_CHECKING:
+    from tilth.workflows.evaluate_classifier import Tested
+
+SHOWN_CLASSES = 30
+
+Measured = Literal["classify", "tag"]
+
+Classifier = Annotated[str, typer.Argument(help="The run of a training, a folder or a hub id.")]
+Data = Annotated[
+    str,
+    typer.Option(
+        "--data", "-d", help="Labelled rows: a jsonl, csv, tsv, conll or parquet file (plain or "
+        "gz), a folder of them, or a hub data set.",
+    ),
+]  # fmt: skip
+Against = Annotated[
+    str | None, typer.Option("--against", help="Another model, measured on the same rows.")
+]
+Wrong = Annotated[
+    int, typer.Option("--wrong", help="Print so many of the most confidently wrong rows.")
+]
+Kept = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="A run folder for results.json and the answer to each row."),
+]
+Seed = Annotated[int, typer.Option("--seed", help="Of the resamples.")]
+
+
+def _command(described: str, *, measured: Measured) -> Callable[..., None]:
+    """Return `tilth evaluate classify` or `tag`: other figures, the same options."""
+
+    def command(
+        model: Classifier,
+        data: Data,
+        against: Against = None,
+        text: options.Text = None,
+        label: options.Label = None,
+        split: options.Split = "test",
+        bootstrap: options.Bootstrap = 2000,
+        wrong: Wrong = 0,
+        out: Kept = None,
+        seed: Seed = 0,
+        device: options.Device = "auto",
+        precision: options.Precision = "auto",
+        overwrite: options.Overwrite = False,
+        quiet: options.Quiet = False,
+        json: options.Json = False,
+    ) -> None:
+        from tilth.workflows.evaluate_classifier import run_test
+
+        tested = run_test(
+            measured, model, data, against=against, out=out, text=options.columns(text),
+            label=label, split=split, bootstrap=bootstrap, seed=seed, wrong=wrong, device=device,
+            precision=precision, overwrite=overwrite, quiet=quiet,
+        )  # fmt: skip
+        _show(measured, model, tested, out, json=json)
+
+    command.__doc__ = described
+    return command
+
+
+classify = _command(
+    """Measure a classifier: accuracy, F1, each class, the confusion (--json), calibration.
+
+    [dim]tilth evaluate classify runs/student --data test.jsonl --against runs/teacher[/dim]
+    """,
+    measured="classify",
+)
+tag = _command(
+    """Measure a tagger: F1 of whole entities as conlleval counts them, of each type, calibration.
+
+    [dim]tilth evaluate tag runs/tagger --data test.jsonl[/dim]
+    """,
+    measured="tag",
+)
+
+
+def _show(
+    measured: Measured,
+    model: str,
+    tested: Tested,
+    out: Path | None,
+    *,
+    json: bool,
+) -> None:
+    scores = tested.scores
+    if json:
+        print_json(scores)
+        return
+    _print_figures(model, tested)
+    by_class = scores["classes"]
+    kind, held = ("class", "rows") if measured == "classify" else ("type", "entities")
+    worst = sorted(by_class, key=lambda name: by_class[name]["f1"] or 0.0)[:SHOWN_CLASSES]
+    print_table(
+        "Classes" if measured == "classify" else "Types of entity",
+        (kind, "precision", "recall", "F1", held, "answered"),
+        [_class_line(name, by_class[name]) for name in by_class if name in set(worst)],
+    )
+    if len(by_class) > len(worst):
+        say(f"{len(worst)} of {len(by_class)} are shown, the lowest F1: --json has all")
+    if tested.wrong:
+        _print_wrong(measured, tested.wrong)
+    say(f"calibration error {scores['calibration']['error']:.3f}: how far probabilities are off")
+    if out is not None:
+        say(f"results: {out / 'results.json'}")
+
+
+def _print_figures(model: str, tested: Tested) -> None:
+    from tilth.workflows.evaluate_classifier import NAMES
+
+    scores = tested.scores
+    measured = f"x 100, {scores['n']:,} rows"
+    against = scores.get("against")
+    if against is None:
+        lines = [[NAMES[name], *_ends(scores[name])] for name in tested.figures]
+        print_table(model, ["", measured, "95% interval"], lines)
+        return
+    # An interval stands under its figure, and the names above the table: narrow screens hold it.
+    lines = []
+    for name in tested.figures:
+        difference = against["difference"][name]
+        ends = (scores[name], against["scores"][name], difference)
+        cells = ["\n".join(_ends(one, sign)) for one, sign in zip(ends, ("", "", "+"), strict=True)]
+        lines.append([NAMES[name], *cells, _p(difference["p"])])
+    title = f"first: {model}\nsecond: {against['name']}\n{measured}, 95% intervals"
+    print_table(title, ["", "first", "second", "first less second", "p"], lines)
+
+
+def _print_wrong(measured: str, wrong: list[dict[str, Any]]) -> None:
+    if measured == "classify":
+        rows = [
+            ("\n".join(row["texts"]), _names(row["gold"]), _names(row["predicted"]),
+             f"{row['probability']:.2f}")
+            for row in wrong
+        ]  # fmt: skip
+        head: tuple[str, ...] = ("text", "right", "answered", "probability")
+    else:
+        rows = [
+            (row["text"], "\n".join(row["missed"]), "\n".join(row["invented"]),
+             f"{row['probability']:.2f}")
+            for row in wrong
+        ]  # fmt: skip
+        head = ("text", "missed", "invented", "probability")
+    print_table("Most confidently wrong", head, rows, texts=3)
+
+
+def _names(answer: str | list[str]) -> str:
+    return answer if isinstance(answer, str) else ", ".join(answer) or "none"
+
+
+def _class_line(name: str, found: dict[str, Any]) -> tuple[str, ...]:
+    figures = (_figure(found[key]) for key in ("precision", "recall", "f1"))
+    return name, *figures, f"{found['n']:,}", f"{found['predicted']:,}"
+
+
+def _ends(found: dict[str, Any], sign: str = "") -> list[str]:
+    """Return a figure and its interval."""
+    if found["low"] is None:
+        return [_figure(found["value"], sign), ""]
+    return [
+        _figure(found["value"], sign),
+        f"{found['low']:{sign}.1f} to {found['high']:{sign}.1f}",
+    ]
+
+
+def _figure(value: float | None, sign: str = "") -> str:
+    return "undefined" if value is None else f"{value:{sign}.1f}"
+
+
+def _p(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}" if value >= 0.0001 else "< 0.0001"
+
+
 app = App(no_args_is_help=True, help="Measure encoders, classifiers and taggers.")
-app.command("classify")(evaluate_classify.classify)
-app.command("tag")(evaluate_classify.tag)
+app.command("classify")(classify)
+app.command("tag")(tag)
 
 
 @app.command("sts")
@@ -68,7 +242,7 @@ def sts(
 
     [dim]tilth evaluate sts starter-encoder --data data/sts[/dim]
     """
-    from tilth.recipes.measuring import remarks, run_evaluation
+    from tilth.workflows.evaluate_sts import remarks, run_evaluation
 
     found = run_evaluation(
         encoder,

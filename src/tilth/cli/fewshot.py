@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tilth.classifiers.settings import Finetuning
 from tilth.cli import options
 from tilth.cli.screen import print_json, print_table, say
-from tilth.selftrain.fewshot_settings import QUICK, FewShot, both_ways
-from tilth.selftrain.settings import Finetuning
+from tilth.selftrain.few_shot_settings import QUICK, FewShot, both_ways
 
 if TYPE_CHECKING:
-    from tilth.selftrain.fewshot import Outcome
+    from tilth.selftrain.few_shot import Outcome
 
 _PAPER = FewShot()
 
@@ -81,10 +81,9 @@ def fewshot(
     [dim]tilth fewshot train.jsonl --test test.jsonl --bank runs/bank --out runs/few[/dim]
     [dim]tilth fewshot mine.csv --all-rows --test test.csv --bank runs/bank --out runs/mine[/dim]
     """
-    from tilth.recipes.banking import open_named
-    from tilth.selftrain.fewshot import few_shot
-    from tilth.selftrain.reading import Columns
-    from tilth.selftrain.task import read_task
+    from tilth.classifiers.load import Columns, read_task
+    from tilth.selftrain.few_shot import few_shot
+    from tilth.workflows.open_bank import open_named
 
     settings = FewShot(
         base, 1 if all_rows else draws, None if all_rows else per_class, sentences,

@@ -16,7 +16,7 @@ from tilth.generation.settings import Settings
 from tilth.generation.task import load_task, shipped_tasks
 
 if TYPE_CHECKING:
-    from tilth.generation.order import Order
+    from tilth.generation.generate import Order
 
 # The report shows all; this much fits a terminal of 80 columns.
 _SHOWN = ("label", "tries", "closed", "kept", "copies", "distinct-2", "words")
@@ -111,8 +111,7 @@ def generate(
         raise InputError("--column goes with --inputs: leave it out, or name --inputs")
 
     from tilth.data import read_texts
-    from tilth.generation.dataset import run_generate
-    from tilth.generation.order import Order
+    from tilth.generation.generate import Order, run_generate
     from tilth.models import load_lm
     from tilth.runs import refuse_inside
 
@@ -134,7 +133,7 @@ def generate(
 
 
 def _print_plan(order: Order, rows: int | None, *, as_json: bool) -> None:
-    from tilth.generation.plan import make_plan
+    from tilth.generation.estimate import make_plan
 
     plan = make_plan(order, rows=rows)
     if as_json:

@@ -2,14 +2,255 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 import typer.core
 
-from tilth.cli import options, paraphrase_candidates, paraphrase_corpus, paraphrase_train
+from tilth.cli import options
 from tilth.cli.checks import App
 from tilth.cli.screen import print_json, print_table, say
+from tilth.paraphrase.train_settings import RewriterTraining
+
+_TRANSLATORS = "Translators and search"
+
+
+def candidates(
+    sentences: Annotated[
+        str,
+        typer.Argument(
+            help="Single sentences: a txt, jsonl, csv, tsv or parquet file (plain or gz), a folder "
+            "of them, or a hub data set."
+        ),
+    ],
+    out: options.Out,
+    forward: Annotated[
+        str,
+        typer.Option(
+            help="Translates into another language: starter (English to German), a folder or a "
+            "hub id.",
+            rich_help_panel=_TRANSLATORS,
+        ),
+    ] = "starter",
+    backward: Annotated[
+        str, typer.Option(help="Translates back.", rich_help_panel=_TRANSLATORS)
+    ] = "starter",
+    forward_prefix: Annotated[
+        str | None,
+        typer.Option(
+            help="Written before every text, for a model of several languages, such as '>>de<< '.",
+            rich_help_panel=_TRANSLATORS,
+        ),
+    ] = None,
+    backward_prefix: Annotated[
+        str | None, typer.Option(help="The same, on the way back.", rich_help_panel=_TRANSLATORS)
+    ] = None,
+    greedy: Annotated[
+        bool,
+        typer.Option(
+            "--greedy",
+            help="One candidate a sentence, the likeliest word at every step, instead of four by "
+            "sampling.",
+            rich_help_panel=_TRANSLATORS,
+        ),
+    ] = False,
+    beams: Annotated[
+        int, typer.Option(help="Width of the search.", rich_help_panel=_TRANSLATORS)
+    ] = 5,
+    scorer: options.Scorer = "starter",
+    column: options.Column = None,
+    split: options.Split = "train",
+    seed: options.Seed = 0,
+    device: options.Device = "auto",
+    precision: options.Precision = "auto",
+    part_size: Annotated[int, typer.Option(help="Sentences written as one part.")] = 256,
+    overwrite: options.Overwrite = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
+) -> None:
+    """Translate sentences and translate them back: candidates a rewriter can learn from.
+
+    [dim]tilth paraphrase candidates sentences.txt --out runs/candidates[/dim]
+
+    [dim]tilth paraphrase candidates wiki.txt --forward facebook/wmt19-en-de
+    --backward facebook/wmt19-de-en --out runs/wmt19[/dim]
+    """
+    from tilth.paraphrase.make_candidates import make_candidates, read_counts
+
+    make_candidates(
+        sentences, out, forward=forward, backward=backward, forward_prefix=forward_prefix,
+        backward_prefix=backward_prefix, scorer=scorer, greedy=greedy, beams=beams, column=column,
+        split=split, seed=seed, device=device, precision=precision, part_size=part_size,
+        overwrite=overwrite, quiet=quiet,
+    )  # fmt: skip
+    counts = read_counts(out)
+    if json:
+        print_json({**counts.to_dict(), "dataset": str(out / "dataset")})
+        return
+    print_table("Round trips", ("", "value"), counts.lines())
+    say(f"data set: {out / 'dataset'}")
+
+
+def corpus(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="CANDIDATES...",
+            help="Runs of tilth paraphrase candidates, or any sets with text_a, text_b and, where "
+            "known, meaning and wording.",
+        ),
+    ],
+    out: options.Out,
+    size: Annotated[
+        int | None,
+        typer.Option(
+            help="Pairs to train on (paper: 5000000); default: as many as leave at most a quarter "
+            "of the 48 cells short."
+        ),
+    ] = None,
+    validation: Annotated[int, typer.Option(help="Pairs to stop training with.")] = 2_700,
+    test: Annotated[int, typer.Option(help="Pairs to measure with.")] = 2_700,
+    scorer: options.Scorer = "starter",
+    metric: Annotated[
+        str, typer.Option(help="Measures wording where it is not known: bleu or chrf.")
+    ] = "bleu",
+    seed: options.Seed = 0,
+    device: options.Device = "auto",
+    precision: options.Precision = "auto",
+    overwrite: options.Overwrite = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
+) -> None:
+    """Make the corpus of a rewriter: filtered, drawn evenly over 48 cells, split by sentences.
+
+    [dim]tilth paraphrase corpus runs/candidates --out runs/corpus[/dim]
+    """
+    from tilth.paraphrase.corpus import make_corpus
+    from tilth.report.corpus import write_corpus_report
+    from tilth.report.run_reader import refuse_edited
+
+    make_corpus(
+        list(sources),
+        out,
+        size=size,
+        validation=validation,
+        test=test,
+        scorer=scorer,
+        metric=metric,
+        device=device,
+        precision=precision,
+        seed=seed,
+        overwrite=overwrite,
+        quiet=quiet,
+    )
+    with refuse_edited(out):
+        write_corpus_report(out)
+        _show(out, as_json=json)
+
+
+def _show(out: Path, *, as_json: bool) -> None:
+    from tilth.runs.run import read_results
+
+    found = read_results(out)
+    assert found is not None  # it was just written
+    if as_json:
+        print_json(found)
+        return
+    rows = [("read", found["candidates"]), *found["left_out"].items(), ("kept", found["kept"])]
+    rows += [(f"drawn: {name}", count) for name, count in found["drawn"].items()]
+    print_table("Pairs", ("", "pairs"), [(name, f"{count:,}") for name, count in rows])
+    for line in found["notes"]:
+        say(line)
+    say(f"data set: {out / 'dataset'}")
+    say(f"report:   {out / 'report.html'}")
+
+
+_DEFAULT = RewriterTraining()
+
+
+def train(
+    corpus: Annotated[
+        str,
+        typer.Argument(
+            help="A run of tilth paraphrase corpus, or a set with splits train and validation and "
+            "columns text_a, text_b, tags."
+        ),
+    ],
+    out: options.Out,
+    base: Annotated[
+        str,
+        typer.Option("--base", "-b", help="An encoder-decoder: starter, a folder, or a hub id."),
+    ] = "starter",
+    max_epochs: Annotated[
+        int, typer.Option(help="Passes over the pairs, at most.")
+    ] = _DEFAULT.max_epochs,
+    patience: Annotated[
+        int, typer.Option(help="Epochs without a lower validation loss before training stops.")
+    ] = _DEFAULT.patience,
+    batch: Annotated[int, typer.Option(help="Pairs in a step.")] = _DEFAULT.batch,
+    rows: Annotated[
+        int | None,
+        typer.Option(help="Pairs in a pass; default: a whole batch, or what fits into memory."),
+    ] = _DEFAULT.rows,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Of AdamW; default: 1e-5, for the starter 3e-4.")
+    ] = _DEFAULT.learning_rate,
+    schedule: Annotated[
+        str, typer.Option(help="constant, or linear: falling to 0 over max-epochs.")
+    ] = _DEFAULT.schedule,
+    max_length: Annotated[
+        int | None, typer.Option(help="Tokens of a text; longer pairs are left out.")
+    ] = _DEFAULT.max_length,
+    save_every: Annotated[
+        int, typer.Option(help="Steps between checkpoints, beside that of each epoch.")
+    ] = _DEFAULT.save_every,
+    seed: Annotated[int, typer.Option(help="Same corpus, settings and seed, same weights.")] = 0,
+    device: options.Device = "auto",
+    precision: options.TrainingPrecision = "auto",
+    overwrite: options.Overwrite = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
+) -> None:
+    """Train a rewriter on a corpus; it stops when the validation loss no longer falls.
+
+    [dim]tilth paraphrase train runs/corpus --base starter --out runs/rewriter[/dim]
+    """
+    from tilth.paraphrase.train import train_rewriter
+    from tilth.report.corpus import write_rewriter_report
+    from tilth.runs.run import read_results
+
+    train_rewriter(
+        corpus,
+        base,
+        out,
+        device=device,
+        overwrite=overwrite,
+        quiet=quiet,
+        max_epochs=max_epochs,
+        patience=patience,
+        batch=batch,
+        rows=rows,
+        learning_rate=learning_rate,
+        schedule=schedule,
+        max_length=max_length,
+        save_every=save_every,
+        precision=precision,
+        seed=seed,
+    )
+    write_rewriter_report(out)
+    found = read_results(out)
+    assert found is not None  # it was just written
+    if json:
+        print_json(found)
+        return
+    best = found["best"]
+    say(
+        f"rewriter: {out / 'model'} (epoch {best['epoch']} of {found['epochs']}, validation loss "
+        f"{best['validation_loss']:.3f})"
+    )
+    say(f"report:   {out / 'report.html'}")
+
 
 _REWRITE = "rewrite"
 _ASKED, _SEARCH, _RUN = "What is asked for", "Search", "Running"
@@ -140,8 +381,8 @@ def rewrite(
     [dim]tilth paraphrase pairs.csv --meaning 95 --wording 40 --min-meaning 85 --out runs/near[/dim]
     """
     from tilth.errors import InputError
-    from tilth.paraphrase.dataset import run_paraphrase
-    from tilth.paraphrase.rewrite import load_paraphraser
+    from tilth.paraphrase.paraphrase_set import run_paraphrase
+    from tilth.paraphrase.rewriter import load_paraphraser
     from tilth.paraphrase.settings import TRIES, Asked
     from tilth.report.paraphrase import rewrite_summary, write_rewrite_report
 
@@ -168,6 +409,6 @@ def rewrite(
     say(f"report:   {out / 'report.html'}")
 
 
-app.command("candidates")(paraphrase_candidates.candidates)
-app.command("corpus")(paraphrase_corpus.corpus)
-app.command("train")(paraphrase_train.train)
+app.command("candidates")(candidates)
+app.command("corpus")(corpus)
+app.command("train")(train)

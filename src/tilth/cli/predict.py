@@ -60,8 +60,8 @@ def predict(
 
     [dim]tilth predict runs/student new.jsonl --out runs/labelled[/dim]
     """
-    from tilth.recipes.predicting import results_of, run_prediction
-    from tilth.recipes.predictors import Prediction
+    from tilth.workflows.predict import results_of, run_prediction
+    from tilth.workflows.predictors import Prediction
 
     asked = Prediction(options.columns(column), split, probabilities, encoder, precision)
     run = run_prediction(model, data, out, asked, device=device, overwrite=overwrite, quiet=quiet)

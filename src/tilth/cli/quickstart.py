@@ -24,7 +24,7 @@ def quickstart(
 
     [dim]tilth quickstart[/dim]
     """
-    from tilth.recipes.quickstart import run_quickstart
+    from tilth.workflows.quickstart import run_quickstart
 
     say("Writing sentence pairs of similarity 1, 0.5 and 0 with the starter model.")
     run_quickstart(out, seed=seed, overwrite=overwrite, quiet=quiet)

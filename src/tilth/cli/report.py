@@ -10,7 +10,7 @@ import typer
 from tilth.cli import options
 from tilth.cli.generate import print_health
 from tilth.cli.screen import print_json, print_table, say
-from tilth.cli.trained import print_trained
+from tilth.cli.train import print_trained
 
 _GENERATE = "generate"
 
@@ -34,7 +34,7 @@ def report(
     """
     from tilth.errors import InputError
     from tilth.report import command_of, write_report
-    from tilth.report.parts import refuse_edited
+    from tilth.report.run_reader import refuse_edited
 
     command = command_of(run)
     if command != _GENERATE and encoder is not None:
@@ -65,7 +65,7 @@ def _print_rewrites(run: Path, *, as_json: bool) -> None:
 
 def _print_augmented(run: Path, *, as_json: bool) -> None:
     from tilth.report.augment import augment_lines
-    from tilth.report.augmented import gather_augmented
+    from tilth.report.augment_rows import gather_augmented
 
     gathered = gather_augmented(run)
     if as_json:

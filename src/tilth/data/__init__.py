@@ -2,10 +2,10 @@
 
 from tilth.data.card import Card
 from tilth.data.curate import Curated, curate, curate_rows
-from tilth.data.identity import fingerprint, text_id
+from tilth.data.hashing import fingerprint, text_id
 from tilth.data.readers import read_rows, read_texts
-from tilth.data.stored import load_folder
-from tilth.data.writers import DatasetWriter
+from tilth.data.sources import load_folder
+from tilth.data.writer import DatasetWriter
 
 __all__ = [
     "Card",

@@ -8,20 +8,148 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tilth.data.applied import applied_sampled_pairs, applied_smoothing, check_settings
-from tilth.data.drops import REASONS, count_drops, drop_reasons
-from tilth.data.keys import keyed
-from tilth.data.labelled import DROP_REASON, LABEL, Labelled, read_labelled
-from tilth.data.sampled import draw_pairs, sampled_table
+from tilth.data.hashing import group_ids, keyed, places_in_group
+from tilth.data.label_indices import DROP_REASON, LABEL, Labelled, read_labelled
+from tilth.data.near_duplicates import near_duplicates as find_near
+from tilth.data.negative_pairs import draw_pairs, sampled_table
 from tilth.data.split import group_rows, origins_of, validation_rows
 from tilth.errors import InputError
+from tilth.limits import (
+    MOST_SAMPLED_PAIRS,
+    NEAR_DUPLICATES,
+    PART_SHARE,
+    PER_LABEL,
+    SEED,
+    SHARE,
+    SIMILARITY,
+)
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
 
+EMPTY = "empty"
+UNFIT = "label-fit"
+IDENTICAL = "identical-pair"
+DUPLICATE = "duplicate"
+NEAR = "near-duplicate"
+OVER = "over-per-label"
+# In the order they are looked for; a row's code is its place here, 0 for kept rows.
+REASONS = ("", EMPTY, UNFIT, IDENTICAL, DUPLICATE, NEAR, OVER)
+FIT = "label_fit"  # a column of generated sets
+
+
+def drop_reasons(
+    rows: Labelled, per_label: int, near_duplicates: float | None, min_label_fit: float
+) -> NDArray[np.int8]:
+    """Return the code of each row's drop reason, 0 for kept rows."""
+    reasons = np.zeros(len(rows), np.int8)
+    if _has_fit(rows):
+        below = pc.fill_null(pc.less(rows.table[FIT], min_label_fit), False)
+        reasons[below.to_numpy()] = REASONS.index(UNFIT)
+    blank = pc.index(rows.texts, "").as_py()
+    for codes in rows.codes:
+        reasons[codes == blank] = REASONS.index(EMPTY)
+    if rows.is_pair:
+        first, second = rows.codes
+        reasons[(first == second) & (reasons == 0)] = REASONS.index(IDENTICAL)
+    alive = np.flatnonzero(reasons == 0)
+    places = places_in_group(group_ids(*(codes[alive] for codes in (*rows.codes, rows.labels))))
+    reasons[alive[places > 0]] = REASONS.index(DUPLICATE)
+    if near_duplicates is not None:
+        alive = np.flatnonzero(reasons == 0)
+        columns = tuple(codes[alive] for codes in rows.codes)
+        alike = find_near(rows.texts, columns, rows.labels[alive], near_duplicates)
+        reasons[alive[alike]] = REASONS.index(NEAR)
+    if rows.is_pair:
+        alive = np.flatnonzero(reasons == 0)
+        places = places_in_group(group_ids(rows.codes[0][alive], rows.labels[alive]))
+        reasons[alive[places >= per_label]] = REASONS.index(OVER)
+    return reasons  # (rows,)
+
+
+def _has_fit(rows: Labelled) -> bool:
+    names = rows.table.column_names
+    return FIT in names and pa.types.is_floating(rows.table.schema.field(FIT).type)
+
+
+def count_drops(rows: Labelled, reasons: NDArray[np.int8], near: float | None) -> dict[str, int]:
+    """Count the rows of each reason that can apply."""
+    numbers = np.bincount(reasons, minlength=len(REASONS)).tolist()
+    counts = dict(zip(REASONS[1:], numbers[1:], strict=True))
+    if not rows.is_pair:
+        del counts[IDENTICAL], counts[OVER]
+    if not _has_fit(rows):
+        del counts[UNFIT]
+    if near is None:
+        del counts[NEAR]
+    return counts
+
+
 log = logging.getLogger(__name__)
+
+# DINO, Schick and Schütze 2021, section 4 and the released code.
+SMOOTHING = 0.2
+SAMPLED_PAIRS = 2
+
+
+def check_settings(
+    smoothing: float | None,
+    sampled_pairs: int | None,
+    per_label: int,
+    validation: float,
+    near_duplicates: float | None,
+    min_label_fit: float,
+    seed: int,
+) -> None:
+    """Check what can be checked of the settings without the rows."""
+    for name, value, limit in (
+        ("smoothing", smoothing, SHARE),
+        ("sampled_pairs", sampled_pairs, MOST_SAMPLED_PAIRS),
+        ("near_duplicates", near_duplicates, NEAR_DUPLICATES),
+    ):
+        if value is not None:
+            limit.check(name, value)
+    PER_LABEL.check("per_label", per_label)
+    SIMILARITY.check("min_label_fit", min_label_fit)
+    PART_SHARE.check("validation", validation)
+    SEED.check("seed", seed)
+
+
+def applied_smoothing(rows: Labelled, asked: float | None) -> float:
+    """Return the smoothing that applies."""
+    if rows.numbers is None:
+        if asked:
+            raise InputError(
+                f"smoothing is {asked}, but labels are no numbers, such as "
+                f"{rows.first_label!r}: leave it out"
+            )
+        if asked is None and rows.is_pair:
+            log.info("labels are no numbers: no smoothing, no sampled pairs")
+        return 0.0
+    if asked is not None:
+        return asked
+    return SMOOTHING if rows.is_pair else 0.0
+
+
+def applied_sampled_pairs(rows: Labelled, asked: int | None) -> int:
+    """Return the number of sampled pairs for each first text that applies."""
+    if not rows.is_pair:
+        wrong = "rows are single texts"
+    elif rows.numbers is None:
+        wrong = f"their label is 0, and labels are no numbers, such as {rows.first_label!r}"
+    elif rows.numbers.min() < 0:
+        wrong = f"their label is 0, and the lowest label is {rows.numbers.min():g}"
+        if asked is None:
+            log.warning("no sampled pairs: %s", wrong)
+    else:
+        return SAMPLED_PAIRS if asked is None else asked
+    if asked:
+        raise InputError(f"sampled-pairs is {asked}, but {wrong}: leave it out")
+    return 0
+
 
 # Codes of the first and second texts of pairs.
 Pairs: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import pyarrow as pa
 
 from tilth.data.labels import Labels, Where, read_labels, read_tags
-from tilth.data.origin import origin_of
-from tilth.data.readers import read_rows
-from tilth.data.spool import Spool
+from tilth.data.readers import origin_of, read_rows
+from tilth.data.temp_arrow import Spool
 from tilth.errors import InputError
 from tilth.files import check_input
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tilth.data.keys import group_ids, keyed, places_in_group, text_hashes
+from tilth.data.hashing import group_ids, keyed, places_in_group, text_hashes
 
 # With more distinct numbers than this, labels are grades: neighbouring ones form ten strata.
 GRADES = 50

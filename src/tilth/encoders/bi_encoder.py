@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilth.encoders.fitting import Aim, Order, open_base, train
-from tilth.encoders.pairs import read_pairs
+from tilth.encoders.graded_pairs import read_pairs
 from tilth.encoders.settings import Training
+from tilth.encoders.train import Aim, Order, open_base, train
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -53,7 +53,7 @@ def train_encoder(
         Schick and Schütze 2021, arXiv 2104.07540, section 4. The batches of like lengths are
         ours; the paper draws them at random.
     """
-    from tilth.models.training import settings_of
+    from tilth.models.trainer import settings_of
 
     settings = settings_of(Training, training).for_base(base)
     place = {"pairs": str(Path(pairs).resolve()) if _is_path(pairs) else None}
@@ -67,7 +67,7 @@ def towards_labels() -> Aim:
     """Return the aim: cosines near the labels, judged by Spearman's correlation with them."""
     from sentence_transformers.sentence_transformer.losses import CosineSimilarityLoss
 
-    from tilth.encoders.validation import METRIC, Validation
+    from tilth.encoders.train import METRIC, Validation
 
     return Aim(CosineSimilarityLoss, Validation, METRIC, column="spearman")
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules.dense import Dense
 
-from tilth.encoders.vectors import read_vectors
-from tilth.encoders.words import Numbers, WordVectors
+from tilth.encoders.vector_files import read_vectors
+from tilth.encoders.word_vectors import Numbers, WordVectors
 from tilth.errors import InputError
 
 

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from tilth.data.examples import Source
 from tilth.errors import InputError, TilthError
-from tilth.evaluate import tally
-from tilth.evaluate.calibration import calibration
-from tilth.evaluate.gold import check_kind, names_in, read_gold
-from tilth.evaluate.resampling import (
+from tilth.evaluate.expected_labels import check_kind, names_in, read_gold
+from tilth.metrics import counts as tally
+from tilth.metrics.bootstrap import (
     RESAMPLES,
     Figures,
     Kinds,
@@ -23,7 +22,8 @@ from tilth.evaluate.resampling import (
     mcnemar,
     measure,
 )
-from tilth.metrics.answers import likely
+from tilth.metrics.calibration import calibration
+from tilth.metrics.scores import likely
 
 if TYPE_CHECKING:
     from tilth.models.classifier import Classifier
@@ -108,7 +108,7 @@ def classify_scores(
         that occur or are answered) and for `multi` micro_f1, each value, low, high; classes:
         label -> precision, recall, f1 (None: undefined), n, predicted; confusion (`class` only):
         rows of the right label, columns of the answer; calibration: see
-        `tilth.evaluate.calibration`, of the answers, or for `multi` of every label.
+        `tilth.metrics.calibration`, of the answers, or for `multi` of every label.
 
     Raises:
         InputError: the arguments do not go together.

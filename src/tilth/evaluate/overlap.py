@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tilth.data.plain import plain_sentence
+from tilth.data.normalize import plain_sentence
 from tilth.errors import InputError
-from tilth.evaluate.sets import StsSet
+from tilth.evaluate.sts_sets import StsSet
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from tilth.data.examples import Source
 from tilth.errors import InputError, TilthError
-from tilth.evaluate import tally
-from tilth.evaluate.calibration import calibration
-from tilth.evaluate.gold import check_kind, read_gold
-from tilth.evaluate.resampling import (
+from tilth.evaluate.expected_labels import check_kind, read_gold
+from tilth.metrics import counts as tally
+from tilth.metrics.bootstrap import (
     RESAMPLES,
     Figures,
     Kinds,
@@ -22,7 +21,8 @@ from tilth.evaluate.resampling import (
     compare,
     measure,
 )
-from tilth.evaluate.spans import Span, span_counts, spans, types_of
+from tilth.metrics.calibration import calibration
+from tilth.metrics.entity_spans import Span, span_counts, spans, types_of
 
 if TYPE_CHECKING:
     from tilth.models.classifier import Classifier
@@ -100,7 +100,7 @@ def tag_scores(
     Returns:
         n (sentences), tokens; f1, precision, recall (of entities) and accuracy (of tokens), each
         value, low, high, None where undefined; classes: type of entity -> precision, recall, f1,
-        n, predicted; calibration of the tokens' tags, see `tilth.evaluate.calibration`.
+        n, predicted; calibration of the tokens' tags, see `tilth.metrics.calibration`.
 
     Raises:
         InputError: the arguments do not go together.

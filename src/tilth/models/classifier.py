@@ -13,13 +13,19 @@ import torch
 from numpy.typing import NDArray
 
 from tilth.errors import InputError
-from tilth.models.architecture import draw_output, kinds_of, longest_input, set_dropout, writes
-from tilth.models.checkpoints import save_transformer
+from tilth.models.architecture import (
+    draw_output,
+    kinds_of,
+    longest_input,
+    set_dropout,
+    weight_bytes,
+    writes,
+)
 from tilth.models.device import choose_device
-from tilth.models.fingerprint import weight_bytes
 from tilth.models.mean_head import read_mean, reads_mean
 from tilth.models.names import CLASSIFIERS
 from tilth.models.source import Files, open_files
+from tilth.models.trainer import save_transformer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -99,9 +105,9 @@ class Classifier:
 
         Args:
             texts: texts, or the two of each pair.
-            options: see `tilth.models.labelling.probabilities`.
+            options: see `tilth.models.predict.probabilities`.
         """
-        from tilth.models.labelling import probabilities
+        from tilth.models.predict import probabilities
 
         rows = [(text,) if isinstance(text, str) else text for text in texts]
         return probabilities(self, rows, **options)
@@ -113,9 +119,9 @@ class Classifier:
 
         Args:
             tokens: the tokens of each sentence.
-            options: see `tilth.models.labelling.tag_probabilities`.
+            options: see `tilth.models.predict.tag_probabilities`.
         """
-        from tilth.models.labelling import tag_probabilities
+        from tilth.models.predict import tag_probabilities
 
         return tag_probabilities(self, tokens, **options)
 
@@ -124,7 +130,7 @@ class Classifier:
 
         Args:
             rows: with tokens, for a tagger, or texts.
-            options: see `tilth.models.labelling.probabilities`.
+            options: see `tilth.models.predict.probabilities`.
 
         Returns:
             (rows, labels); of a tagger for each row (tokens, tags).

@@ -13,17 +13,20 @@ import torch
 
 from tilth.errors import InputError
 from tilth.limits import POOLING
-from tilth.models.architecture import kinds_of, writes
+from tilth.models.architecture import kinds_of, sampled_values, weight_bytes, writes
 from tilth.models.device import choose_device
-from tilth.models.fingerprint import sampled_values, weight_bytes
 from tilth.models.names import ENCODERS
 from tilth.models.source import Files, open_files
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-# Modules of tilth's, and where their classes are: no import of this folder leads to them.
-_OURS = {"tilth.encoders.words.WordVectors": "tilth.encoders.words:WordVectors"}
+# Modules of tilth's, by the names they have and had, and where their classes are: no import of this
+# folder leads to them.
+_OURS = {
+    "tilth.encoders.word_vectors.WordVectors": "tilth.encoders.word_vectors:WordVectors",
+    "tilth.encoders.words.WordVectors": "tilth.encoders.word_vectors:WordVectors",
+}
 _MODULE = re.compile(
     r"sentence_transformers\.(models|(base|sentence_transformer)\.modules)(\.[a-z_]+)?\."
     r"(Transformer|Pooling|Dense|Normalize|LayerNorm|Dropout|StaticEmbedding|WeightedLayerPooling)"

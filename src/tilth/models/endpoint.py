@@ -14,9 +14,16 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from tilth.errors import InputError, TilthError
-from tilth.models.asking import NO_KEY, Asker, Request, Usage, in_time, limit_size
-from tilth.models.patience import Patience
-from tilth.models.replies import NoSuchPathError, Reply, shorten
+from tilth.models.endpoint_client import (
+    NO_KEY,
+    Asker,
+    Patience,
+    Request,
+    Usage,
+    in_time,
+    limit_size,
+)
+from tilth.models.endpoint_replies import NoSuchPathError, Reply, shorten
 
 FORM = "openai:http://host:port/v1#model, or openai-chat: for chat"
 SCHEMES = {"openai": ("completions", "chat"), "openai-chat": ("chat",)}

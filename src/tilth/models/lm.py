@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tilth.models.architecture import weight_bytes
 from tilth.models.device import choose_device, choose_precision
-from tilth.models.fingerprint import weight_bytes
 from tilth.models.names import LMS
 from tilth.models.source import open_files
 

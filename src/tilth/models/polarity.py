@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tilth.errors import InputError
+from tilth.models.architecture import weight_bytes
 from tilth.models.device import choose_device, choose_precision
-from tilth.models.fingerprint import weight_bytes
 from tilth.models.names import SCORERS
 from tilth.models.scorer import CrossEncoder
 from tilth.models.source import open_files, starter_path

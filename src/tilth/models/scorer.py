@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tilth.errors import InputError, TilthError
-from tilth.models.alike import Encoded, batches, encode_texts, takes_types
 from tilth.models.architecture import longest_input
 from tilth.models.device import choose_device, choose_precision
 from tilth.models.encoder import fingerprint_encoder, load_encoder
 from tilth.models.lm import fingerprint_model
 from tilth.models.names import COSINE, SCORERS, is_cosine
 from tilth.models.source import open_files
+from tilth.models.token_batches import Encoded, batches, encode_texts, takes_types
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

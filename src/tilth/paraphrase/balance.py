@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilth.data.keys import keyed
+from tilth.data.hashing import keyed
 from tilth.paraphrase.tags import CELLS, UNITS
 
 TENTH = 10  # of what there is, at most this part goes to validation, and as much to test

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,31 +13,128 @@ import numpy as np
 import pyarrow as pa
 import torch
 from numpy.typing import NDArray
+from transformers import EarlyStoppingCallback, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from tilth.data import fingerprint
 from tilth.errors import InputError, TilthError
-from tilth.models.checkpoints import CHECKPOINTS, MODEL, save_transformer
 from tilth.models.device import choose_precision, free_memory
 from tilth.models.seq2seq import load_seq2seq
 from tilth.models.source import quietly
-from tilth.paraphrase.pairs import (
+from tilth.models.trainer import CHECKPOINTS, MODEL, Follow, make_arguments, save_transformer
+from tilth.paraphrase.tags import TAGS
+from tilth.paraphrase.train_data import (
     COLUMNS,
     Collator,
     Corpus,
+    LikeLengths,
     byte_lengths,
     longest,
     read_corpus,
     without_long,
 )
-from tilth.paraphrase.tags import TAGS
-from tilth.paraphrase.training import RewriterTraining
+from tilth.paraphrase.train_settings import RewriterTraining
 from tilth.runs import Progress, Run, refuse_inside
-from tilth.runs.asked import RESULTS, read_results
+from tilth.runs.run import RESULTS, read_results
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
 
     from tilth.models.seq2seq import Seq2Seq
+
+LOSS = "eval_loss"
+
+
+class _Trainer(Seq2SeqTrainer):
+    """Takes batches of pairs of like lengths."""
+
+    def __init__(self, sampler: LikeLengths, **options: Any) -> None:
+        super().__init__(**options)
+        self._sampler = sampler
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> LikeLengths:  # noqa: ARG002
+        return self._sampler
+
+
+def make_trainer(
+    seq2seq: Seq2Seq,
+    train: Dataset,
+    validation: Dataset,
+    lengths: np.ndarray[Any, np.dtype[np.int64]],
+    collator: Collator,
+    settings: RewriterTraining,
+    folder: Path,
+    *,
+    rows: int,
+    bfloat16: bool,
+    progress: Progress,
+) -> Seq2SeqTrainer:
+    """Return a trainer of a rewriter.
+
+    Args:
+        seq2seq: its model is trained in place, on its device.
+        train: pairs to learn from.
+        validation: pairs to stop with.
+        lengths: of the training pairs. # (pairs,)
+        collator: makes tensors of pairs.
+        settings: how.
+        folder: for checkpoints.
+        rows: pairs in a pass; divides the batch.
+        bfloat16: whether passes run in bfloat16.
+        progress: advanced by one each step.
+    """
+    assert settings.learning_rate is not None  # `for_base` has put one
+    epoch = -(-len(train) // settings.batch)  # steps
+    arguments = make_arguments(
+        Seq2SeqTrainingArguments,
+        folder,
+        seq2seq.device,
+        settings.seed,
+        max_steps=epoch * settings.max_epochs,
+        per_device_train_batch_size=rows,
+        per_device_eval_batch_size=rows,
+        gradient_accumulation_steps=settings.batch // rows,
+        learning_rate=settings.learning_rate,
+        lr_scheduler_type=settings.schedule,
+        bf16=bfloat16,
+        eval_strategy="steps",
+        eval_steps=epoch,
+        save_strategy="steps",
+        save_steps=settings.save_every,
+        logging_strategy="no",  # `Follow` says when
+        restore_callback_states_from_checkpoint=True,  # epochs without a lower loss
+        metric_for_best_model=LOSS,
+        greater_is_better=False,
+        prediction_loss_only=True,
+        remove_unused_columns=False,
+    )
+    return _Trainer(
+        LikeLengths(lengths, settings.batch, settings.seed),
+        model=seq2seq.model,
+        args=arguments,
+        train_dataset=train,
+        eval_dataset=validation,
+        data_collator=collator,
+        callbacks=[Follow(progress), EarlyStoppingCallback(settings.patience)],
+    )
+
+
+def learning_curve(history: Sequence[dict[str, Any]]) -> pa.Table:
+    """Return epoch, step, loss on the validation pairs, and mean loss of the epoch's steps."""
+    columns: dict[str, list[Any]] = {"epoch": [], "step": [], "validation_loss": [], "loss": []}
+    before, total = 0, 0.0
+    epoch_begun = 0
+    for entry in history:
+        if "loss" in entry:
+            total += entry["loss"] * (entry["step"] - before)
+            before = entry["step"]
+        elif LOSS in entry:
+            step = entry["step"]
+            row = (len(columns["epoch"]) + 1, step, entry[LOSS], total / max(step - epoch_begun, 1))
+            for column, value in zip(columns.values(), row, strict=True):
+                column.append(value)
+            epoch_begun, total = step, 0.0
+    return pa.table(columns)
+
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +179,7 @@ def train_rewriter(
     Reference:
         Ogasa, Kajiwara and Arase, sections 3.3 and 4.2.
     """
-    from tilth.models.training import complete_training, refuse_several, settings_of
+    from tilth.models.trainer import complete_training, refuse_several, settings_of
 
     settings = settings_of(RewriterTraining, training).for_base(base)
     if out is None:
@@ -172,8 +270,7 @@ def _train(
     quiet: bool,
 ) -> pa.Table:
     """Train in place, with checkpoints in a folder, and return the learning curve."""
-    from tilth.models.training import all_finite, run_trainer
-    from tilth.paraphrase.trainer import learning_curve, make_trainer
+    from tilth.models.trainer import all_finite, run_trainer
 
     tokens = longest(ready.train, ready.lengths, ready.collator)
     rows = settings.rows or int(

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilth.bank import Bank
-from tilth.recipes.selftraining import (
+from tilth.classifiers.examples import Rows
+from tilth.recipes.sentaugment import (
     Board,
     Outcome,
     Pool,
@@ -23,8 +24,7 @@ from tilth.recipes.selftraining import (
     weights_of,
 )
 from tilth.recipes.steps import Result, Steps
-from tilth.recipes.table import Row
-from tilth.selftrain.rows import Rows
+from tilth.workflows.table import Row
 
 HEAD = ["SST-5", "CR", "NER"]
 BASE_QUERY = "label-average"

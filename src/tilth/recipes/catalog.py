@@ -15,7 +15,7 @@ from tilth.recipes.catalog_sentaugment import SENTAUGMENT
 from tilth.recipes.recipe import Recipe, RecipeSettings
 
 if TYPE_CHECKING:
-    from tilth.recipes.table import Listing, Table
+    from tilth.workflows.table import Listing, Table
 
 RECIPES: dict[str, Recipe] = {one.name: one for one in (*DINO, *PARAPHRASE, *SENTAUGMENT)}
 NAMES = Choice(tuple(RECIPES))
@@ -63,7 +63,7 @@ def run_recipe(
     from tilth.report.encoders import write_encoder_report
     from tilth.report.maps import write_map_report
     from tilth.runs import Run, refuse_foreign
-    from tilth.runs.folder import RunMismatch
+    from tilth.runs.run import RunMismatch
 
     recipe, settings = find_recipe(name), settings or RecipeSettings()
     SCALE.check("scale", scale)

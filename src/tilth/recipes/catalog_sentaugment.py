@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilth.recipes.recipe import Recipe, Scale
-from tilth.selftrain.fewshot_settings import QUICK
+from tilth.selftrain.few_shot_settings import QUICK
 
 _SOURCE = "SentAugment (Du et al. 2021, arXiv 2010.02194)"
 _NEEDS = (

@@ -6,24 +6,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilth.data.keys import keyed, text_hashes
+from tilth.data.hashing import keyed, text_hashes
 from tilth.encoders.bi_encoder import train_encoder
-from tilth.encoders.pairs import read_pairs
+from tilth.encoders.graded_pairs import read_pairs
 from tilth.errors import InputError
-from tilth.evaluate.sets import StsSet, asked_sets, read_sets
 from tilth.evaluate.sts import Measured, check_sets, most_wrong, summarise_sts
-from tilth.generation.dataset import load_rows, run_generate
+from tilth.evaluate.sts_sets import StsSet, asked_sets, read_sets
+from tilth.generation.generate import Order, load_rows, run_generate
 from tilth.generation.jobs import Sampling
-from tilth.generation.order import Order
 from tilth.generation.settings import Settings
 from tilth.generation.task import load_task
 from tilth.models import load_lm
-from tilth.recipes.curating import curate_folder
-from tilth.recipes.measuring import WRONG_PAIRS, Scores, curve_of, measure, open_encoder, overlap_of
 from tilth.recipes.steps import Result, Steps
-from tilth.recipes.table import Cell, Row, Table, over_seeds
-from tilth.recipes.training import drop_shared
 from tilth.report.encoders import Bar
+from tilth.workflows.curate import curate_folder
+from tilth.workflows.evaluate_sts import (
+    WRONG_PAIRS,
+    Scores,
+    curve_of,
+    measure,
+    open_encoder,
+    overlap_of,
+)
+from tilth.workflows.table import Cell, Row, Table, over_seeds
+from tilth.workflows.train_encoder import drop_shared
 
 if TYPE_CHECKING:
     from tilth.report.encoders import Curve

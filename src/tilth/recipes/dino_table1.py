@@ -12,7 +12,7 @@ from tilth.recipes.dino import (
     word_files,
 )
 from tilth.recipes.steps import Result, Steps
-from tilth.recipes.table import published
+from tilth.workflows.table import published
 
 _HEAD = [*COLUMNS.values(), AVERAGE]
 PUBLISHED = [

@@ -13,7 +13,7 @@ from tilth.recipes.dino import (
     train_seeds,
 )
 from tilth.recipes.steps import Result, Steps
-from tilth.recipes.table import Row, published
+from tilth.workflows.table import Row, published
 
 YEARS, STSB, SICK = "STS12-16", "STSb", "SICK"
 _HEAD = [YEARS, STSB, SICK]

@@ -11,7 +11,7 @@ from tilth.recipes.dino import (
     train_on_both,
 )
 from tilth.recipes.steps import Result, Steps
-from tilth.recipes.table import published
+from tilth.workflows.table import published
 
 SETS = ("sts12", "sts13", "sts14", "sts15", "sts16")
 _HEAD = [*(COLUMNS[name] for name in SETS), AVERAGE]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilth.paraphrase.tags import MEANINGS, MOST_WORDING
-from tilth.recipes.rewriting import Pairs, round_trips, sentences
+from tilth.recipes.paraphrase import Pairs, round_trips, sentences
 from tilth.recipes.steps import Result, Steps
-from tilth.recipes.table import Cell, Row, Table
 from tilth.report.maps import PlaneMap
+from tilth.workflows.table import Cell, Row, Table
 
 GREEDY, SAMPLED = "greedy round trip", "round trip with sampling"
 _CORNER = 95  # from here on in both, the cell at the top right

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import product
 
-from tilth.paraphrase.dataset import run_paraphrase
-from tilth.paraphrase.rewrite import load_paraphraser
+from tilth.paraphrase.paraphrase_set import run_paraphrase
+from tilth.paraphrase.rewriter import load_paraphraser
 from tilth.paraphrase.settings import Asked
 from tilth.paraphrase.tags import asked_cell
-from tilth.recipes.rewriting import PART, Pairs, round_trips, sentences
+from tilth.recipes.paraphrase import PART, Pairs, round_trips, sentences
 from tilth.recipes.steps import Result, Steps
-from tilth.recipes.table import Cell, Row, Table
 from tilth.report.maps import PlaneMap
-from tilth.report.obtained import RewriteSummary
-from tilth.report.rewrites import rewrite_summary
+from tilth.report.paraphrase_figures import RewriteSummary
+from tilth.report.paraphrase_rows import rewrite_summary
+from tilth.workflows.table import Cell, Row, Table
 
 PAIRS = tuple(product((95, 70), (5, 20, 40)))  # meaning, wording; the paper shows the first three
 TRIES = 5

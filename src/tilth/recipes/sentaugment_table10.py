@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilth.data.formats import ending_of
-from tilth.encoders.pairs import Pairs
-from tilth.encoders.parallel import read_parallel
+from tilth.encoders.graded_pairs import Pairs
+from tilth.encoders.parallel_pairs import read_parallel
 from tilth.encoders.triplet import learned, train_triplet
 from tilth.errors import InputError
-from tilth.evaluate.sets import StsSet, read_sets
 from tilth.evaluate.sts import Measured, check_sets, most_wrong, summarise_sts
+from tilth.evaluate.sts_sets import StsSet, read_sets
 from tilth.recipes.dino import COLUMNS, MEASURED, bars, word_files
-from tilth.recipes.measuring import WRONG_PAIRS, measure, open_encoder, overlap_of
 from tilth.recipes.steps import Result, Steps
-from tilth.recipes.table import Cell, Row, Table, over_seeds, published
-from tilth.recipes.training import drop_shared
 from tilth.report.encoders import Curve
+from tilth.workflows.evaluate_sts import WRONG_PAIRS, measure, open_encoder, overlap_of
+from tilth.workflows.table import Cell, Row, Table, over_seeds, published
+from tilth.workflows.train_encoder import drop_shared
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

@@ -8,8 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from tilth.classifiers.examples import Rows, joined, repeated
+from tilth.classifiers.mlm import adapt
 from tilth.models.classifier import Classifier
-from tilth.recipes.selftraining import (
+from tilth.recipes.sentaugment import (
     Board,
     Pool,
     Task,
@@ -28,10 +30,8 @@ from tilth.recipes.selftraining import (
     weights_of,
 )
 from tilth.recipes.steps import Result, Steps
-from tilth.recipes.table import published
-from tilth.selftrain.adapt import adapt
-from tilth.selftrain.labelled import halfway
-from tilth.selftrain.rows import Rows, joined, repeated
+from tilth.selftrain.pseudo_label import halfway
+from tilth.workflows.table import published
 
 FINE, ICP, ST = "fine-tuned", "ICP, then fine-tuned", "self-training"
 OURS = "self-training with a draw, a better teacher and the labelled rows (ours)"

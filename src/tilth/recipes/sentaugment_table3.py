@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from tilth.recipes.selftraining import (
+from tilth.classifiers import load as sets
+from tilth.recipes.sentaugment import (
     Task,
     column_of,
     measures,
@@ -15,11 +16,9 @@ from tilth.recipes.selftraining import (
     table_of,
 )
 from tilth.recipes.steps import Result, Steps
-from tilth.recipes.table import Cell, Row, mean_of, over_seeds
-from tilth.selftrain import task as sets
-from tilth.selftrain.draws import OverDraws, gain
-from tilth.selftrain.fewshot import Outcome, few_shot
-from tilth.selftrain.fewshot_settings import FINE_TUNED, OURS, FewShot, SelfTraining, both_ways
+from tilth.selftrain.few_shot import Outcome, OverDraws, few_shot, gain
+from tilth.selftrain.few_shot_settings import FINE_TUNED, OURS, FewShot, SelfTraining, both_ways
+from tilth.workflows.table import Cell, Row, mean_of, over_seeds
 
 _HEAD = ["SST-2", "SST-5", "CR", "IMP", "TREC", "NER"]
 

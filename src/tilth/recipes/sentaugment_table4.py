@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from tilth.classifiers.examples import Rows, joined
 from tilth.recipes.recipe import Scale
-from tilth.recipes.selftraining import (
+from tilth.recipes.sentaugment import (
     SPARE,
     Board,
     Pool,
@@ -24,9 +25,8 @@ from tilth.recipes.selftraining import (
     weights_of,
 )
 from tilth.recipes.steps import Result, Steps
-from tilth.recipes.table import published
 from tilth.selftrain.retrieve import random_sentences
-from tilth.selftrain.rows import Rows, joined
+from tilth.workflows.table import published
 
 TEACHER, ALONE = "teacher", "student, labelled rows alone"
 GT, RD, SA = "GT: labelled sentences", "RD: random sentences", "SA: retrieved sentences"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilth.recipes.ablation import BASE_QUERY, HEAD, Way, compare
 from tilth.recipes.steps import Result, Steps
-from tilth.recipes.table import published
+from tilth.workflows.table import published
 
 WAYS = [
     Way("all-average", "all-average", "all-average"),

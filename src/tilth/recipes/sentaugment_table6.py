@@ -9,10 +9,10 @@ from tilth.bank import Bank, Rules
 from tilth.errors import InputError
 from tilth.files import write_whole
 from tilth.recipes.ablation import HEAD, Way, compare
-from tilth.recipes.banking import build_named
-from tilth.recipes.selftraining import open_bank
+from tilth.recipes.sentaugment import open_bank
 from tilth.recipes.steps import Result, Steps
-from tilth.recipes.table import published
+from tilth.workflows.open_bank import build_named
+from tilth.workflows.table import published
 
 WORDS, USIF, STATIC, TRANSFORMER = (
     "average of word vectors", "uSIF of word vectors", "static encoder", "transformer encoder"

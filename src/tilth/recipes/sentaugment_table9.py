@@ -13,9 +13,9 @@ from tilth.bank import Bank, Hits, Queries, task_queries
 from tilth.data.examples import read_examples
 from tilth.data.formats import ending_of, part_of
 from tilth.recipes.recipe import Scale
-from tilth.recipes.selftraining import open_bank
+from tilth.recipes.sentaugment import open_bank
 from tilth.recipes.steps import Result, Steps
-from tilth.recipes.table import Listing, Neighbour
+from tilth.workflows.table import Listing, Neighbour
 
 # Written for this recipe, one for each kind of text that the paper's table or a usual bank has.
 SENTENCES = {

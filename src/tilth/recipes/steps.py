@@ -9,9 +9,9 @@ from typing import Any
 
 from tilth.errors import InputError
 from tilth.recipes.recipe import RecipeSettings, Scale
-from tilth.recipes.table import Listing, Table
 from tilth.report.encoders import Bar, Curve
 from tilth.report.maps import PlaneMap
+from tilth.workflows.table import Listing, Table
 
 
 @dataclass(frozen=True, slots=True)

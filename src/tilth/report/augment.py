@@ -10,14 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilth.files import write_whole
-from tilth.report.augmented import Gathered, gather_augmented
-from tilth.report.charts import ChartRow, balance_rows, count_of, drop_rows
+from tilth.report.augment_rows import BINS, Gathered, Group, gather_augmented
+from tilth.report.charts import ChartRow, axis, balance_rows, bar, count_of, drop_rows, histogram
 from tilth.report.figures import percent
-from tilth.report.gather import flat_settings
-from tilth.report.page import SHOWN_LABELS, template
-from tilth.report.plots import axis, bar, histogram
-from tilth.report.retrieved import BINS, Group
-from tilth.report.tested import (
+from tilth.report.generation import flat_settings
+from tilth.report.html import SHOWN_LABELS, template
+from tilth.report.systems import (
     figure,
     figures_of,
     gain_lines,

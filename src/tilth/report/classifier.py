@@ -11,13 +11,20 @@ from markupsafe import Markup
 
 from tilth.errors import InputError
 from tilth.files import write_whole
-from tilth.report.bars import Column, all_curves, bar_chart, curve_chart, scale_over
-from tilth.report.charts import ChartRow, count_of
+from tilth.report.charts import (
+    ChartRow,
+    Column,
+    all_curves,
+    bar_chart,
+    count_of,
+    curve_chart,
+    scale_over,
+)
 from tilth.report.figures import number, percent
-from tilth.report.gather import flat_settings
-from tilth.report.page import SHOWN_LABELS, template
-from tilth.report.parts import command_of, part_files, read_run_json
-from tilth.report.tested import (
+from tilth.report.generation import flat_settings
+from tilth.report.html import SHOWN_LABELS, template
+from tilth.report.run_reader import command_of, part_files, read_run_json
+from tilth.report.systems import (
     BASELINES,
     figure,
     figures_of,
@@ -29,7 +36,7 @@ from tilth.report.tested import (
     tested_on,
     validation_words,
 )
-from tilth.runs.asked import read_results
+from tilth.runs.run import read_results
 
 COMMANDS = ("train classifier", "train tagger")
 MOST_CONFUSED = 20  # classes; more make no table that can be read

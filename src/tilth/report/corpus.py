@@ -21,13 +21,11 @@ from tilth.paraphrase.tags import (
     WORDINGS,
     Cell,
 )
-from tilth.report.bars import all_curves, curve_chart, scale_over
-from tilth.report.charts import ChartRow, drop_rows
+from tilth.report.charts import ChartRow, all_curves, curve_chart, drop_rows, heat_map, scale_over
 from tilth.report.figures import number
-from tilth.report.gather import flat_settings
-from tilth.report.heatmap import heat_map
-from tilth.report.page import SHOWN_LABELS, template
-from tilth.runs.asked import read_results, read_run_json
+from tilth.report.generation import flat_settings
+from tilth.report.html import SHOWN_LABELS, template
+from tilth.runs.run import read_results, read_run_json
 
 SHOWN_PAIRS = 3  # of each corner cell
 _CORNERS = tuple(

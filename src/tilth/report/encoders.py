@@ -11,10 +11,17 @@ from markupsafe import Markup
 
 from tilth.errors import InputError
 from tilth.files import write_whole
-from tilth.report.bars import Column, all_curves, bar_chart, curve_chart, finite, scale_over
-from tilth.report.charts import ChartRow
+from tilth.report.charts import (
+    ChartRow,
+    Column,
+    all_curves,
+    bar_chart,
+    curve_chart,
+    finite,
+    scale_over,
+)
 from tilth.report.figures import number
-from tilth.report.page import template
+from tilth.report.html import template
 
 COLOURS = 8  # the style sheet's; with more encoders they come again, told apart by their key
 SHOWN_CURVES = 12  # the rest unfolds

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from tilth.files import write_whole
 from tilth.paraphrase.tags import Cell
-from tilth.report.heatmap import heat_map
-from tilth.report.page import template
+from tilth.report.charts import heat_map
+from tilth.report.html import template
 
 
 @dataclass(frozen=True, slots=True)

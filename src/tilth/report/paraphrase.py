@@ -9,15 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilth.files import write_whole
-from tilth.paraphrase.keep import BINS
+from tilth.paraphrase.filter import BINS
 from tilth.paraphrase.tags import Cell
-from tilth.report.charts import count_of, drop_rows
+from tilth.report.charts import count_of, drop_rows, heat_map
 from tilth.report.figures import number, percent
-from tilth.report.gather import flat_settings, time_span
-from tilth.report.heatmap import heat_map
-from tilth.report.obtained import DROPPED, RewriteExample, RewriteSummary
-from tilth.report.page import SHOWN_LABELS, duration, template
-from tilth.report.rewrites import Gathered, gather_rewrites, rewrite_summary
+from tilth.report.generation import flat_settings, time_span
+from tilth.report.html import SHOWN_LABELS, duration, template
+from tilth.report.paraphrase_figures import DROPPED, RewriteExample, RewriteSummary
+from tilth.report.paraphrase_rows import Gathered, gather_rewrites, rewrite_summary
 
 __all__ = ["RewriteSummary", "render_rewrites", "rewrite_summary", "write_rewrite_report"]
 

@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from tilth.bank import Bank
+from tilth.classifiers.examples import Rows
+from tilth.classifiers.load import Columns, Task, read_task
+from tilth.classifiers.settings import Finetuning
+from tilth.classifiers.train import check_seeds, train_teacher
 from tilth.data.examples import Source
-from tilth.data.keys import keyed, text_hashes
-from tilth.data.stored import load_folder
+from tilth.data.hashing import keyed, text_hashes
+from tilth.data.sources import load_folder
 from tilth.errors import InputError
 from tilth.models.classifier import (
     Classifier,
@@ -23,12 +27,11 @@ from tilth.models.classifier import (
     new_classifier,
 )
 from tilth.models.names import CLASSIFIERS
-from tilth.models.training import settings_of
+from tilth.models.trainer import settings_of
 from tilth.runs import Run, refuse_inside
-from tilth.runs.asked import RESULTS, read_results
-from tilth.selftrain.augmentation import Augmentation, Wanted, wanted_of
+from tilth.runs.run import RESULTS, read_results
 from tilth.selftrain.dataset import DATASET, Labelled, is_written, write_set
-from tilth.selftrain.labelled import (
+from tilth.selftrain.pseudo_label import (
     bank_fingerprints,
     halfway,
     label_to_run,
@@ -37,13 +40,9 @@ from tilth.selftrain.labelled import (
     results_of,
     retrieve_to_run,
 )
-from tilth.selftrain.reading import Columns
-from tilth.selftrain.rows import Rows
 from tilth.selftrain.select import Selection, select
-from tilth.selftrain.settings import Finetuning
-from tilth.selftrain.task import Task, read_task
-from tilth.selftrain.teacher import check_seeds, train_teacher
-from tilth.selftrain.words import learn_words
+from tilth.selftrain.settings import Augmentation, Wanted, wanted_of
+from tilth.selftrain.tokenize import learn_words
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -106,7 +105,7 @@ def augment(
         text: the column of texts or tokens; None: a usual name.
         label: the column of labels or tags; None: a usual name.
         seeds: how many teachers are trained, of which the best is taken.
-        training: of the teacher; see `tilth.selftrain.settings.Finetuning`.
+        training: of the teacher; see `tilth.classifiers.settings.Finetuning`.
         device: `auto`, `cpu`, `cuda` or `cuda:0`.
         quiet: no progress.
         overwrite: begin the run anew.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tilth.metrics.answers import likely
+from tilth.metrics.scores import likely
 
 if TYPE_CHECKING:
     from tilth.models.classifier import Kind

@@ -13,16 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tilth.classifiers.examples import Rows
+from tilth.classifiers.load import Task
 from tilth.data import Card, DatasetWriter
-from tilth.data.stored import folder_configs
-from tilth.metrics.answers import likely
+from tilth.data.sources import folder_configs
+from tilth.metrics.scores import likely
 from tilth.runs import Run
-from tilth.runs.asked import RESULTS
+from tilth.runs.run import RESULTS
 from tilth.selftrain.confidence import members_of
-from tilth.selftrain.labelled import TOKENS, as_lists, read_columns, results_of
-from tilth.selftrain.rows import Rows
+from tilth.selftrain.pseudo_label import TOKENS, as_lists, read_columns, results_of
 from tilth.selftrain.select import Selection
-from tilth.selftrain.task import Task
 
 if TYPE_CHECKING:
     from datasets import Features

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tilth.bank.overlap import Sought
-from tilth.bank.query import Queries, task_queries
+from tilth.bank.queries import Queries, task_queries
+from tilth.bank.search.decontaminate import Sought
 from tilth.errors import InputError
 from tilth.runs import Progress
 

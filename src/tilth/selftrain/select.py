@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tilth.data.keys import keyed
+from tilth.data.hashing import keyed
 from tilth.errors import InputError
 from tilth.limits import SELECT
 from tilth.selftrain.confidence import (

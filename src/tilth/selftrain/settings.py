@@ -1,157 +1,139 @@
-"""How a classifier or tagger is trained, and how a base is adapted, checked once."""
+"""How a training set is augmented, checked once, and how many rows are wanted for it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+import logging
+from dataclasses import dataclass
 from typing import Annotated
 
+import numpy as np
+from numpy.typing import NDArray
+
+from tilth.classifiers.examples import Rows
+from tilth.errors import InputError
 from tilth.limits import (
-    BATCH,
-    EPOCHS,
-    LEARNING_RATE,
-    PART_SHARE,
+    CLUSTERS,
+    MULTIPLE,
+    QUERY,
+    ROWS,
     SEED,
-    STEPS,
-    TOKENS,
+    SELECT,
+    SHARE,
+    SIMILARITY,
     TRAINING_PRECISION,
-    WEIGHT_DECAY,
-    Number,
     check_fields,
 )
+from tilth.selftrain.retrieve import Filters
+from tilth.selftrain.select import class_ratio, multiple_of
 
-MASKED = Number(0, 1, above=True, below=True)
-_PAPER_RATE = 1e-5
-# Small models hardly move at the paper's rate.
-_STARTER_RATES = {
-    "starter-mlm": 3e-4, "starter-encoder": 1e-4, "starter": 1e-4, "starter-small": 5e-4,
-}  # fmt: skip
-# The rate of Gururangan et al. 2020 for the texts of a task; the paper names none.
-_ADAPTING_RATE = 1e-4
-_EVALUATIONS = 10
-# The paper's passes over a whole set. A few hundred rows would hardly move a base in as many.
-_EPOCHS, _STEPS, _MOST_EPOCHS = 3.0, 200, 20.0
+log = logging.getLogger(__name__)
+
+# Of what is retrieved so much is left to choose from, for each row that is kept.
+_CHOICE = 2
+_FEWEST = 2_000
+# More than this part of a bank is hardly near the task: the paper takes some millions of a hundred
+# millions to some milliards.
+_PART_OF_BANK = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Finetuning:
-    """How a classifier or tagger is trained; the defaults are the SentAugment paper's.
+class Augmentation:
+    """How a training set is augmented.
 
     Attributes:
-        epochs: passes over the rows. None: the paper's 3; of few rows more, up to 20, so that there
-            are 200 steps.
-        batch: rows in a step.
-        learning_rate: the highest; AdamW, falling linearly to 0. None: the paper's 1e-5, but
-            3e-4, 1e-4 and 5e-4 for starter-mlm, starter-encoder and starter-small.
-        warmup: share of the steps in which the rate rises, 0 to below 1.
-        weight_decay: of AdamW.
-        dropout: of every part of the model; None: as the base was saved.
-        evaluate_every: steps between two measurements, of which the best is kept. None: ten over
-            the whole training, and one an epoch at least.
-        label_smoothing: share of each label that is spread over all of them, 0 to below 1.
-        max_length: tokens read of a text; None: as many as the base reads.
-        precision: `auto`, `float32` or `bfloat16` (autocast: weights stay in float32).
-        seed: of the head's weights, the order of the rows and dropout.
+        query: see `tilth.bank.task_queries`: all-average, label-average, per-sentence, clusters.
+        clusters: per label, of query `clusters`.
+        multiple: rows wanted for each of the training set's; None: see `multiple_of`, as far as
+            the bank is large enough.
+        count: rows wanted.
+        per_class: rows wanted of each class; of these three one at most is given.
+        candidates: sentences to be retrieved and labelled; None: two for each wanted row.
+        select: which labelled sentences are kept; see `tilth.selftrain.select.select`. A draw
+            unless asked otherwise: the paper's most confident of each class are the best of a
+            bank of milliards, but of one of millions they are the plain cases, and all alike.
+        floor: least confidence of the teacher, 0 to 1.
+        min_similarity: least cosine with the query.
+        sources: only sentences of these sources of the bank; None: all.
+        near: whether near duplicates of test and validation rows are left out too.
+        index: whether to ask the bank's index.
+        precision: of training and labelling.
+        seed: of everything drawn.
 
     Reference:
-        Du et al. 2021, section 3, "Fine-tuning the student model"; the warm-up is RoBERTa's.
+        Du et al. 2020, arXiv:2010.02194, section 2.
     """
 
-    epochs: Annotated[float | None, EPOCHS] = None
-    batch: Annotated[int, BATCH] = 16
-    learning_rate: Annotated[float | None, LEARNING_RATE] = None
-    warmup: Annotated[float, PART_SHARE] = 0.06
-    weight_decay: Annotated[float, WEIGHT_DECAY] = 0.0
-    dropout: Annotated[float | None, PART_SHARE] = 0.1
-    evaluate_every: Annotated[int | None, STEPS] = None
-    label_smoothing: Annotated[float, PART_SHARE] = 0.0
-    max_length: Annotated[int | None, TOKENS] = None
+    query: Annotated[str, QUERY] = "label-average"
+    clusters: Annotated[int, CLUSTERS] = 8
+    multiple: Annotated[float | None, MULTIPLE] = None
+    count: Annotated[int | None, ROWS] = None
+    per_class: Annotated[int | None, ROWS] = None
+    candidates: Annotated[int | None, ROWS] = None
+    select: Annotated[str, SELECT] = "random"
+    floor: Annotated[float, SHARE] = 0.0
+    min_similarity: Annotated[float | None, SIMILARITY] = None
+    sources: tuple[str, ...] | None = None
+    near: bool = True
+    index: bool = False
     precision: Annotated[str, TRAINING_PRECISION] = "auto"
     seed: Annotated[int, SEED] = 0
 
     def __post_init__(self) -> None:
         """Check every value at the door."""
         check_fields(self)
+        given = [
+            name for name in ("multiple", "count", "per_class") if getattr(self, name) is not None
+        ]
+        if len(given) > 1:
+            raise InputError(f"{' and '.join(given)} say both how many rows are wanted: give one")
 
-    def for_base(self, base: str) -> Finetuning:
-        """Return the settings with the learning rate that a base wants, where none is given."""
-        if self.learning_rate is not None:
-            return self
-        return replace(self, learning_rate=_STARTER_RATES.get(began_as(base), _PAPER_RATE))
-
-    def passes(self, rows: int) -> float:
-        """Return the passes over so many rows."""
-        if self.epochs is not None:
-            return self.epochs
-        return max(_EPOCHS, min(_STEPS / -(-rows // self.batch), _MOST_EPOCHS))
-
-    def steps(self, rows: int) -> tuple[int, int]:
-        """Return the steps of the whole training and those between two measurements."""
-        epoch = -(-rows // self.batch)
-        steps = max(1, round(epoch * self.passes(rows)))
-        every = self.evaluate_every or min(epoch, max(1, steps // _EVALUATIONS))
-        return steps, every
+    @property
+    def filters(self) -> Filters:
+        """Which sentences may be hits."""
+        return Filters(self.min_similarity, self.sources, self.near, self.index)
 
 
 @dataclass(frozen=True, slots=True)
-class Adaptation:
-    """How masked-language-model training is continued on texts.
+class Wanted:
+    """How many rows are wanted, of which classes, and how many are to choose from.
 
     Attributes:
-        epochs: passes over the texts.
-        batch: texts in a step.
-        learning_rate: the highest; AdamW, falling linearly to 0. None: 1e-4, but 5e-4 for
-            starter-mlm and starter-small.
-        warmup: share of the steps in which the rate rises, 0 to below 1.
-        weight_decay: of AdamW.
-        masked: share of the tokens that are to be guessed, above 0 to below 1: of these, 8 in 10
-            are masked, 1 in 10 is another token, 1 in 10 stays.
-        max_length: tokens read of a text.
-        save_every: steps between two checkpoints; a stopped run loses no more.
-        precision: `auto`, `float32` or `bfloat16` (autocast: weights stay in float32).
-        seed: of the order of the texts, the masks, dropout and a fresh head.
-
-    Reference:
-        Du et al. 2021, section 4.1, who name no settings; masks as of Devlin et al. 2019, the
-        rest as of Gururangan et al. 2020, appendix B.
+        rows: in all.
+        ratio: the share of each class. # (classes,)
+        candidates: sentences to be retrieved.
     """
 
-    epochs: Annotated[float, EPOCHS] = 1.0
-    batch: Annotated[int, BATCH] = 32
-    learning_rate: Annotated[float | None, LEARNING_RATE] = None
-    warmup: Annotated[float, PART_SHARE] = 0.06
-    weight_decay: Annotated[float, WEIGHT_DECAY] = 0.01
-    masked: Annotated[float, MASKED] = 0.15
-    max_length: Annotated[int, TOKENS] = 128
-    save_every: Annotated[int, STEPS] = 500
-    precision: Annotated[str, TRAINING_PRECISION] = "auto"
-    seed: Annotated[int, SEED] = 0
-
-    def __post_init__(self) -> None:
-        """Check every value at the door."""
-        check_fields(self)
-
-    def for_base(self, base: str) -> Adaptation:
-        """Return the settings with the learning rate that a base wants, where none is given."""
-        if self.learning_rate is not None:
-            return self
-        starter = began_as(base) in ("starter-mlm", "starter-small")
-        return replace(self, learning_rate=5e-4 if starter else _ADAPTING_RATE)
-
-    def steps(self, rows: int) -> int:
-        """Return the steps of the whole training."""
-        return max(1, round(-(-rows // self.batch) * self.epochs))
+    rows: int
+    ratio: NDArray[np.float64]
+    candidates: int
 
 
-def began_as(base: str) -> str:
-    """Return what a base was made from: of a run of tilth's its own base, and so on."""
-    seen = set()
-    while base not in seen:
-        seen.add(base)
-        file = Path(base).expanduser() / "run.json"
-        if base in _STARTER_RATES or not file.is_file():
-            break
-        from tilth.runs.asked import read_run_json  # not at the start of every command: Arrow
-
-        base = str(read_run_json(file.parent)["settings"].get("base", base))
-    return base
+def wanted_of(asked: Augmentation, rows: Rows, bank: int) -> Wanted:
+    """Return how many rows are wanted of a bank of so many sentences."""
+    ratio = class_ratio(rows.targets, kind=rows.kind, labels=rows.labels)
+    most = min(bank, max(_FEWEST, bank // _PART_OF_BANK))
+    if asked.per_class is not None:
+        there = ratio > 0  # what the training set lacks is not asked for either
+        count = asked.per_class * int(there.sum())
+        ratio = there / there.sum()
+    elif asked.count is not None:
+        count = asked.count
+    elif asked.multiple is not None:
+        count = max(1, round(asked.multiple * len(rows)))
+    else:
+        usual = multiple_of(len(rows)) * len(rows)
+        count = min(usual, max(1, (asked.candidates or most) // _CHOICE))
+        if count < usual:
+            log.warning(
+                "%s rows are wanted, not %s (%d for each row of the training set): the bank's %s "
+                "sentences are few for that; --multiple, --count or --per-class asks for others",
+                f"{count:,}", f"{usual:,}", multiple_of(len(rows)), f"{bank:,}",
+            )  # fmt: skip
+    needed = asked.candidates or _CHOICE * count
+    if needed > bank:
+        log.warning(
+            "the bank holds %s sentences, %s were to be retrieved: all are", f"{bank:,}",
+            f"{needed:,}",
+        )  # fmt: skip
+    candidates = min(asked.candidates or max(_FEWEST, needed), bank)
+    return Wanted(count, ratio, candidates)

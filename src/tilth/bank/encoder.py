@@ -1,0 +1,123 @@
+"""Sentences to vectors with any encoder: static ones at full speed, others by their own batches."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+
+from tilth.bank.static_encoder import fast_static
+from tilth.errors import InputError, TilthError
+from tilth.models.device import choose_precision
+from tilth.models.encoder import fingerprint_encoder, load_encoder
+from tilth.models.scorer import Steps
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+STARTER = "starter-static"
+_TEXTS_AT_ONCE = 1024
+_BATCH = 64
+
+
+class TextEncoder:
+    """An encoder as a bank uses it.
+
+    Attributes:
+        model: the sentence-transformers model.
+        name: what it was asked for by.
+        fingerprint: of its weights and modules.
+        dimension: of its vectors.
+        rows: what encodes with a static model, cheap enough to go to every worker; else None.
+    """
+
+    def __init__(self, model: SentenceTransformer, name: str) -> None:
+        self.model, self.name = model, name
+        self.fingerprint = fingerprint_encoder(model)
+        dimension = model.get_embedding_dimension()
+        if not dimension:
+            raise InputError(f"encoder {name!r} does not say how long its vectors are: use another")
+        self.dimension = int(dimension)
+        self.rows = fast_static(model)
+        if self.rows is not None and not bool(self.rows.vectors.isfinite().all()):
+            raise TilthError(f"encoder {name!r} has weights that are not finite: use another")
+
+    @classmethod
+    def load(
+        cls, encoder: str | SentenceTransformer | TextEncoder, *, device: str = "auto"
+    ) -> TextEncoder:
+        """Load an encoder by name, or take one that is loaded.
+
+        Args:
+            encoder: what `tilth.load_encoder` takes, or a loaded one;
+                as a `TextEncoder` it brings its name.
+            device: see there.
+        """
+        if isinstance(encoder, TextEncoder):
+            return encoder
+        if not isinstance(encoder, str):
+            described = getattr(encoder.model_card_data, "base_model", None)
+            return cls(encoder, str(described or type(encoder).__name__))
+        if encoder == "starter":  # the name that stays the same model
+            encoder = "starter-encoder"
+        return cls(load_encoder(encoder, device=device), encoder)
+
+    def encode(self, texts: pa.Array, progress: Steps | None = None) -> NDArray[np.float32]:
+        """Return unit vectors; zero where the encoder knows nothing of a text.
+
+        Args:
+            texts: an Arrow array of strings.
+            progress: is told how many texts were encoded.
+
+        Returns:
+            Float32, # (texts, dimension)
+
+        Raises:
+            TilthError: a vector is not finite.
+        """
+        if isinstance(texts, pa.ChunkedArray):
+            texts = texts.combine_chunks()
+        vectors = (
+            self._encode_slowly(texts, progress) if self.rows is None else self.rows.encode(texts)
+        )
+        finite = np.isfinite(vectors).all(axis=1)
+        if not finite.all():
+            text = texts[int(np.argmin(finite))].as_py()
+            raise TilthError(
+                f"encoder {self.name!r} gives no finite vector for {text!r:.200}: its weights may "
+                "be broken; use another"
+            )
+        if progress is not None and self.rows is not None:
+            progress.advance(len(texts))
+        return vectors
+
+    @cached_property
+    def _low_precision(self) -> bool:
+        return choose_precision("auto", self.model.device) == torch.bfloat16
+
+    def _encode_slowly(self, texts: pa.Array, progress: Steps | None) -> NDArray[np.float32]:
+        # Longest first over thousands of texts, so that batches pad little.
+        vectors = np.zeros((len(texts), self.dimension), np.float32)
+        lengths = np.array([len(text) for text in texts.to_pylist()])
+        order = np.argsort(-lengths, kind="stable")
+        kind = self.model.device.type
+        with torch.autocast(kind, torch.bfloat16, enabled=self._low_precision):
+            for start in range(0, len(order), _TEXTS_AT_ONCE):
+                rows = order[start : start + _TEXTS_AT_ONCE]
+                found: Any = self.model.encode(
+                    texts.take(pa.array(rows)).to_pylist(),
+                    batch_size=_BATCH,
+                    show_progress_bar=False,
+                    convert_to_numpy=True,
+                )
+                vectors[rows] = np.asarray(found, np.float32)
+                if progress is not None:
+                    progress.advance(len(rows))
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        with np.errstate(invalid="ignore"):  # a vector that is not finite stays so, to be found
+            vectors /= np.where(lengths == 0, 1, lengths)
+        return vectors

@@ -1,0 +1,239 @@
+"""Cleaning: what changes in raw text, and which sentences go, each for one named reason.
+
+A bank wants "short spans of text that can be seen as short documents" (SentAugment, Du et al. 2020,
+arXiv 2010.02194): whole sentences of natural language. The limits suit web text; the tests of a
+rule look at a whole batch at once.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import Annotated
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tilth.bank.ingest.language import check_known, other_language
+from tilth.data.normalize import plain
+from tilth.errors import InputError
+from tilth.limits import CHARS, SHARE, WORDS, check_fields
+
+_ENTITY = re.compile("&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
+_SPACES = "\\t\\x0b\\x0c\\r\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000"
+# Controls, soft hyphens, zero-width spaces, direction marks; joiners are part of words and stay.
+_UNSEEN = (
+    "\\x00-\\x08\\x0e-\\x1f\\x7f-\\x84\\x86-\\x9f\\xad"
+    "\\u200b\\u200e\\u200f\\u202a-\\u202e\\u2060-\\u206f\\ufeff"
+)
+_ODD = re.compile(f"([{_SPACES}])|[{_UNSEEN}]")
+_MANY_SPACES = re.compile("  +")
+# All characters that NFC may change, with others: ASCII, Latin-1 and punctuation stay as they are.
+_NFC_MAY_CHANGE = re.compile(
+    "[\\u0300-\\u1fff\\u2000\\u2001\\u20d0-\\u20ff\\u2126\\u212a\\u212b\\u2329\\u232a\\u2adc"
+    "\\u2c00-\\U0010ffff]"
+)
+# Looked for only where one of these characters stands.
+_MARKUP_SIGNS = b"<>[]{}|=\\_"
+_UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
+_MARKUP = "|".join(
+    (
+        r"</?[A-Za-z][A-Za-z0-9]*(?:\s[^<>]*)?/?>|<!--",  # HTML
+        r"\[\[|\]\]|\{\{|\}\}|\{\||\|\}|__[A-Z]+__|==+[^=]+==+|^\s*[|!]|\|\|",  # wiki
+        r"\[/?(?:b|i|u|url|img|quote|code|size|color)\b[^\]]*\]|\]\(https?:",  # forums
+        r"\"\s*:\s*[\"\[{]|[{\[]\s*\"[^\"]*\"\s*[:,]|[{}]\s*$|[)}]\s*;\s*$",  # JSON, code
+        r"[!<>+*-]=|[a-z]\(\)|\\[a-z]+\{|\b[a-z]+_[a-z_]+\b.*[=(;]|[A-Za-z_]\w*\s*=\s*\S+;\s*$",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a sentence must be like to be kept.
+
+    Attributes:
+        min_chars: characters it has at least.
+        max_chars: characters it has at most; longer ones are lists, tables or unsegmented text,
+            and encoders would not read them to the end.
+        min_words: words, parted by spaces, it has at least.
+        min_letters: share of letters among its characters, spaces left out.
+        max_symbols: share of its characters, spaces left out, that are neither letters nor digits
+            nor usual punctuation: menus, tables, lists of tags.
+        markup: whether sentences with remains of HTML, wiki markup, JSON or code are dropped.
+        language: whose sentences are kept, as a light check tells; None: those of all languages.
+            Also whose abbreviations the segmenter knows.
+    """
+
+    min_chars: Annotated[int, CHARS] = 10
+    max_chars: Annotated[int, CHARS] = 500
+    min_words: Annotated[int, WORDS] = 3
+    min_letters: Annotated[float, SHARE] = 0.5
+    max_symbols: Annotated[float, SHARE] = 0.2
+    markup: bool = True
+    language: str | None = "en"
+
+    def __post_init__(self) -> None:
+        if self.language is not None:
+            check_known(self.language)
+        check_fields(self)
+        if self.min_chars > self.max_chars:
+            raise InputError(
+                f"min_chars is {self.min_chars}: it cannot be above max_chars, {self.max_chars}"
+            )
+
+    def settings(self) -> dict[str, int | float | str | None]:
+        """Return all options by name, for a manifest."""
+        return {option.name: getattr(self, option.name) for option in fields(self)}
+
+
+def tidy(text: str) -> str:
+    r"""Return a text in NFC with plain single spaces, without entities and unseen characters.
+
+    HTML entities become what they stand for; tabs, no-break and other spaces become one space;
+    control characters, soft hyphens, zero-width spaces and direction marks go. Line ends stay.
+
+    Example:
+        >>> tidy("Fish\u00a0&amp;  chips\u200b,\te\u0301t\xe9\n")
+        'Fish & chips, été\n'
+    """
+    if "&" in text:
+        text = _ENTITY.sub(lambda match: _without_lines(html.unescape(match[0])), text)
+    text = _ODD.sub(lambda match: " " if match[1] else "", text)
+    if not text.isascii() and _NFC_MAY_CHANGE.search(text):
+        lines = text.split("\n")
+        text = "\n".join(
+            unicodedata.normalize("NFC", line) if _NFC_MAY_CHANGE.search(line) else line
+            for line in lines
+        )
+    return _MANY_SPACES.sub(" ", text)
+
+
+def clean(texts: pa.Array, rules: Rules) -> tuple[NDArray[np.int64], pa.Array, dict[str, int]]:
+    """Choose the sentences to keep; the first rule that a sentence breaks names the reason.
+
+    Args:
+        texts: tidy sentences.
+        rules: what they must be like.
+
+    Returns:
+        The places of those kept, in order. # (kept,)
+        They as `tilth.data.normalize.plain` has them. # (kept,)
+        How many were dropped for each reason.
+    """
+    drops: dict[str, int] = {}
+    kept = np.arange(len(texts))
+
+    def drop(reason: str, broken: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        nonlocal kept, texts
+        if count := int(broken.sum()):
+            drops[reason] = count
+            kept, texts = kept[~broken], texts.filter(pa.array(~broken))
+        return ~broken
+
+    chars = pc.utf8_length(texts).to_numpy(zero_copy_only=False)
+    short = chars < rules.min_chars
+    chars = chars[drop("too short", short | _few_words(texts, rules.min_words))]
+    drop("too long", chars > rules.max_chars)
+    kinds = _kinds(texts)
+    if rules.markup:
+        kinds = kinds[drop("markup", _has_markup(texts, kinds))]
+    kinds = kinds[drop("few letters", kinds[:, _LETTER] < rules.min_letters * kinds[:, _SEEN])]
+    kinds = kinds[drop("many symbols", kinds[:, _SYMBOL] > rules.max_symbols * kinds[:, _SEEN])]
+    plain_texts = plain(texts)
+    if rules.language is not None:
+        foreign = kinds[:, _FOREIGN] / np.maximum(kinds[:, _LETTER], 1)
+        stay = drop("another language", other_language(plain_texts, foreign, rules.language))
+        plain_texts = plain_texts.filter(pa.array(stay))
+    return kept, plain_texts, drops
+
+
+def _without_lines(text: str) -> str:
+    return text.replace("\n", " ")
+
+
+def _few_words(texts: pa.Array, least: int) -> NDArray[np.bool_]:
+    """Tell which texts have too few words; tidy ones have single spaces.
+
+    Of scripts that are written without spaces, two letters count as a word.
+    """
+    words = pc.count_substring(texts, " ").to_numpy(zero_copy_only=False) + 1
+    suspects = np.flatnonzero(words < least)
+    letters = pc.count_substring_regex(texts.take(pa.array(suspects)), _UNSPACED)
+    words[suspects] += letters.to_numpy(zero_copy_only=False) // 2
+    few: NDArray[np.bool_] = words < least
+    return few
+
+
+_SEEN, _LETTER, _SYMBOL, _FOREIGN, _SIGN = range(5)
+_LANE_BITS = 12
+
+
+def _kinds(texts: pa.Array) -> NDArray[np.int64]:
+    """Count the characters of each kind, from the first bytes of characters alone.
+
+    Letters of the scripts from U+0370 on count as foreign; U+2000 to U+2FFF and characters past
+    U+FFFF count as symbols, but for dashes, quotation marks and such.
+
+    Returns:
+        Seen ones, letters, symbols, foreign letters, signs of markup. # (texts, kinds)
+    """
+    starts = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset :][: len(texts) + 1]
+    data = texts.buffers()[2]
+    if not len(texts) or data is None:
+        return np.zeros((len(texts), 5), np.int64)
+    counts = np.zeros(len(texts), np.uint64)
+    raw = np.frombuffer(data, np.uint8)
+    cuts = np.unique(np.append(np.arange(0, len(texts), 2048), len(texts)))
+    for begin, end in pairwise(cuts.tolist()):
+        part = raw[starts[begin] : starts[end]]
+        lanes = _LANES[part]
+        three = np.flatnonzero(part[:-1] == 0xE2)
+        lanes[three[part[three + 1] == 0x80]] = _lanes(_SEEN)
+        counts[begin:end] = np.add.reduceat(lanes, starts[begin:end] - starts[begin])
+    return np.stack(
+        [(counts >> np.uint64(_LANE_BITS * kind)) & np.uint64(0xFFF) for kind in range(5)], axis=1
+    ).astype(np.int64)
+
+
+def _lanes(*kinds: int) -> int:
+    """Return a number that raises the counters of some kinds: five, of twelve bits each."""
+    return sum(1 << (_LANE_BITS * kind) for kind in kinds)
+
+
+def _byte_lanes() -> NDArray[np.uint64]:
+    """Return what each byte of a text raises."""
+    found = np.zeros(256, np.uint64)
+    for byte in range(ord("!"), 0x7F):
+        char = chr(byte)
+        kinds = [_SEEN]
+        if char.isalpha():
+            kinds.append(_LETTER)
+        elif not char.isdigit() and char not in ".,;:'\"!?()[]-%$/&":
+            kinds.append(_SYMBOL)
+        if byte in _MARKUP_SIGNS:
+            kinds.append(_SIGN)
+        found[byte] = _lanes(*kinds)
+    found[0xC2] = _lanes(_SEEN)  # Latin-1 signs
+    found[0xC3:0xCD] = _lanes(_SEEN, _LETTER)
+    found[0xCD:0xE2] = _lanes(_SEEN, _LETTER, _FOREIGN)
+    found[0xE1] = _lanes(_SEEN, _LETTER)  # also Vietnamese
+    found[0xE2] = _lanes(_SEEN, _SYMBOL)
+    found[0xE3:0xEE] = _lanes(_SEEN, _LETTER, _FOREIGN)
+    found[0xEE:0xF5] = _lanes(_SEEN, _SYMBOL)
+    return found
+
+
+_LANES = _byte_lanes()
+
+
+def _has_markup(texts: pa.Array, kinds: NDArray[np.int64]) -> NDArray[np.bool_]:
+    broken = np.zeros(len(texts), np.bool_)
+    suspects = np.flatnonzero(kinds[:, _SIGN])
+    found = pc.match_substring_regex(texts.take(pa.array(suspects)), _MARKUP)
+    broken[suspects] = found.to_numpy(zero_copy_only=False)
+    return broken

@@ -1,0 +1,292 @@
+"""Duplicates among any number of sentences, out of core: DuckDB groups their keys on disk."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from tilth.bank.shingles import NEAR, SIMILARITY, likenesses
+from tilth.data.normalize import plain
+from tilth.errors import InputError, TilthError
+from tilth.files import disk_errors
+
+EXACT_DUPLICATE = "exact duplicate"
+NEAR_DUPLICATE = "near duplicate"
+REASONS = ("", EXACT_DUPLICATE, NEAR_DUPLICATE)
+_EXACT, _NEAR = 1, 2
+_MARKS = "duplicates.u8"
+_SPILL = "spill"
+# DuckDB's words where its own files cannot be written.
+_CANNOT_WRITE = re.compile(r"(?i)could not write|no space left")
+_SIZE = re.compile(r"[1-9]\d*(\.\d+)? ?[KMGT]i?B")
+_ROWS_AT_ONCE = 100_000
+# Sentences that share a key without being alike, such as boilerplate with varying halves, are not
+# compared each with each: a group has at most so many first sentences that others are held against.
+_LEADERS = 4
+
+
+class DamagedPart(TilthError):  # noqa: N818 - named for what it is
+    """A part cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicates:
+    """Which rows of the parts are duplicates of earlier ones.
+
+    Attributes:
+        marks: of each row of all parts, 0 or the place of its reason in `REASONS`; on disk.
+        starts: where each part's begin, and the end. # (parts + 1,)
+        counts: how many rows are dropped, for each reason.
+    """
+
+    marks: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    counts: dict[str, int]
+
+    def dropped(self, part: int) -> tuple[NDArray[np.int64], list[str]]:
+        """Return the rows of a part to drop, in order, and the reason of each."""
+        marks = self.marks[self.starts[part] : self.starts[part + 1]]
+        rows = np.flatnonzero(marks)
+        return rows, [REASONS[mark] for mark in marks[rows]]
+
+    def kept(self, part: int) -> NDArray[np.bool_]:
+        """Return whether each row of a part stays."""  # (rows,)
+        found: NDArray[np.bool_] = self.marks[self.starts[part] : self.starts[part + 1]] == 0
+        return found
+
+
+def find_duplicates(
+    parts: Sequence[Path],
+    *,
+    known: Sequence[Path] = (),
+    known_texts: Callable[[NDArray[np.int64]], pa.Array] | None = None,
+    near: bool = True,
+    folder: Path,
+    memory: str = "4GB",
+    threads: int = 2,
+) -> Duplicates:
+    """Find the sentences that repeat an earlier one, exactly or nearly.
+
+    Exact duplicates are the same as `plain` has them; the first stays. Near ones have a likeness of
+    0.8 or more with an earlier one that shares a key with them and is not dropped yet; it is
+    computed from the texts, the keys only find the pairs, 95% of those at 0.8, all but a few at
+    0.9. In a chain of like sentences the last may differ more from the first. The result depends on
+    the sentences and their order alone.
+
+    Args:
+        parts: Parquet files with the columns of `tilth.bank.ingest.sentences.SCHEMA`, in order;
+            the keys of near duplicates are needed only to look for those.
+        known: Parquet files with the keys of sentences that are there already, which count as
+            earlier ones.
+        known_texts: answers the texts of known sentences, by their places among the rows of all
+            `known`; needed to look for near duplicates of them.
+        near: whether near duplicates are looked for, too.
+        folder: for the result and for what does not fit into memory.
+        memory: how much DuckDB may use, such as 4GB; some hundred megabytes come to it.
+        threads: how many of the machine DuckDB may use.
+
+    Raises:
+        DamagedPart: a file is no Parquet file.
+        InputError: an option is wrong.
+        TilthError: the disk is full.
+    """
+    if not _SIZE.fullmatch(memory):
+        raise InputError(f"memory {memory!r}: give a size such as 4GB")
+    if threads < 1:
+        raise InputError(f"threads {threads}: give 1 or more")
+    known_rows, starts = _rows(known), _rows(parts)
+    keys = ["exact", *(NEAR if near else ())]
+    if near and known_rows[-1] and known_texts is None:
+        raise InputError("known_texts is missing: give it, or near=False")
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        marks = _new_marks(folder / _MARKS, int(starts[-1]))
+    spill = folder / _SPILL
+    shutil.rmtree(spill, ignore_errors=True)
+    try:
+        if len(marks):
+            with _engine(spill, memory, threads) as engine:
+                new = int(known_rows[-1])
+                _view(engine, "sentences", parts, starts + new, ["text", *keys])
+                if new:
+                    _view(engine, "known", known, known_rows, ["null as text", *keys])
+                    engine.execute("create view all_ as from known union all from sentences")
+                else:
+                    engine.execute("create view all_ as from sentences")
+                _mark_exact(engine, marks, new)
+                for key in keys[1:]:
+                    _mark_near(engine, key, marks, new, known_texts)
+    except duckdb.InterruptException as error:
+        raise KeyboardInterrupt from error
+    except RuntimeError as error:  # also so, by the moment
+        if "interrupted" in str(error).lower():
+            raise KeyboardInterrupt from error
+        raise
+    except duckdb.Error as error:
+        line = str(error).splitlines()[0]
+        if isinstance(error, duckdb.OutOfMemoryException) or _CANNOT_WRITE.search(line):
+            raise TilthError(
+                f"{folder}: no disk space or memory is left to look for duplicates ({line}): free "
+                "some and run the same command again"
+            ) from error
+        raise DamagedPart(f"{folder}: {line}: run the same command again") from error
+    finally:
+        shutil.rmtree(spill, ignore_errors=True)
+    counts = np.bincount(marks, minlength=len(REASONS)).tolist()
+    found = {reason: counts[mark] for mark, reason in enumerate(REASONS) if mark and counts[mark]}
+    return Duplicates(marks, starts, found)
+
+
+def _rows(files: Sequence[Path]) -> NDArray[np.int64]:
+    """Return where the rows of each file begin among all, and the end."""
+    return np.cumsum([0, *map(_rows_of, files)])  # (files + 1,)
+
+
+def _rows_of(file: Path) -> int:
+    try:
+        return int(pq.read_metadata(file).num_rows)
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise DamagedPart(f"{file}: no readable Parquet ({reason}): make it again") from error
+
+
+def _new_marks(path: Path, rows: int) -> NDArray[np.uint8]:
+    if not rows:
+        return np.zeros(0, np.uint8)
+    with open(path, "wb") as file:
+        os.posix_fallocate(file.fileno(), 0, rows)  # or a full disk ends the process
+    return np.memmap(path, np.uint8, "r+", shape=(rows,))
+
+
+def _engine(spill: Path, memory: str, threads: int) -> duckdb.DuckDBPyConnection:
+    spill.mkdir(parents=True)
+    return duckdb.connect(
+        str(spill / "keys.duckdb"),
+        config={
+            "memory_limit": memory,
+            "threads": threads,
+            "temp_directory": str(spill),
+            "preserve_insertion_order": False,
+        },
+    )
+
+
+def _view(
+    engine: duckdb.DuckDBPyConnection,
+    name: str,
+    files: Sequence[Path],
+    starts: NDArray[np.int64],
+    columns: Sequence[str],
+) -> None:
+    """Make a view of some columns of files, and `id`, a row's number among those of all files."""
+    names = [str(file) for file in files]
+    engine.register("file_rows", pa.table({"filename": names, "start": starts[: len(names)]}))
+    engine.execute(f"create table {name}_files as select * from file_rows")
+    listed = ", ".join("'" + name.replace("'", "''") + "'" for name in names)
+    engine.execute(
+        f"create view {name} as select start + file_row_number as id, {', '.join(columns)}"
+        f" from read_parquet([{listed}], filename = true, file_row_number = true)"
+        f" join {name}_files using (filename)"
+    )
+
+
+def _mark_exact(engine: duckdb.DuckDBPyConnection, marks: NDArray[np.uint8], new: int) -> None:
+    """Mark all rows but the first with each exact key."""
+    engine.execute(
+        "create table repeated as select exact, min(id) as first from all_"
+        " group by exact having count(*) > 1"
+    )
+    engine.execute(
+        "create table dropped as select id from all_ join repeated using (exact)"
+        f" where id > first and id >= {new}"
+    )
+    for batch in _batches(engine, "select id from dropped"):
+        marks[batch["id"].to_numpy() - new] = _EXACT
+
+
+def _mark_near(
+    engine: duckdb.DuckDBPyConnection,
+    key: str,
+    marks: NDArray[np.uint8],
+    new: int,
+    known_texts: Callable[[NDArray[np.int64]], pa.Array] | None,
+) -> None:
+    """Mark rows that are like an earlier one with the same key; both not dropped so far."""
+    engine.execute(
+        f"create or replace table shared as select {key} as key from all_"
+        f" anti join dropped using (id) group by key having count(*) > 1 and max(id) >= {new}"
+    )
+    rows = _batches(
+        engine,
+        f"select key, id, text from all_ join shared on {key} = key"
+        " anti join dropped using (id) order by key, id",
+    )
+    group = _Group()
+    for batch in rows:
+        ids, texts = batch["id"].to_numpy(), batch["text"].cast(pa.large_string())
+        old = ids < new
+        if old.any():
+            assert known_texts is not None
+            earlier = known_texts(ids[old]).cast(pa.large_string())
+            texts = pc.replace_with_mask(texts, pa.array(old), earlier)
+        stays = old | (marks[np.maximum(ids - new, 0)] == 0)
+        ids, keys = ids[stays], batch["key"].to_numpy()[stays]
+        found = ids[group.add(keys, texts.filter(pa.array(stays)))]
+        marks[found[found >= new] - new] = _NEAR
+
+
+def _batches(engine: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.RecordBatch]:
+    """Yield the rows a query finds, some at a time, while it runs."""
+    reader = engine.sql(query).to_arrow_reader(_ROWS_AT_ONCE)
+    assert reader is not None
+    yield from reader
+
+
+class _Group:
+    """Holds sentences with one key against the first of them, group after group.
+
+    What is not like the first is held against the first that is left, and so on for `_LEADERS`
+    sentences; so the work grows with the number of sentences, however large a group is.
+    """
+
+    def __init__(self) -> None:
+        self._key: int | None = None
+        self._leaders = pa.array([], pa.large_string())
+
+    def add(self, keys: NDArray[np.uint64], texts: pa.Array) -> NDArray[np.int64]:
+        """Return the places of rows that are like an earlier one; rows come by key."""
+        if not len(keys):
+            return np.zeros(0, np.int64)
+        texts = plain(texts)
+        carried = len(self._leaders) if self._key == keys[0] else 0
+        if carried:  # the group goes on: its leaders stand before it
+            texts = pa.concat_arrays([self._leaders, texts])
+            keys = np.concatenate([np.repeat(keys[:1], carried), keys])
+        alike = np.zeros(len(keys), np.bool_)
+        leading = []
+        left = np.arange(len(keys))
+        for _ in range(_LEADERS):
+            if not len(left):
+                break
+            first = np.append(True, keys[left][1:] != keys[left][:-1])
+            leading.append(left[first])
+            leader = left[first][np.cumsum(first) - 1][~first]
+            left = left[~first]
+            like = likenesses(texts, leader, left) >= SIMILARITY if len(left) else first[:0]
+            alike[left[like]] = True
+            left = left[~like]
+        leaders = np.sort(np.concatenate(leading))
+        last = leaders[keys[leaders] == keys[-1]]
+        self._key, self._leaders = int(keys[-1]), texts.take(pa.array(last))
+        return np.flatnonzero(alike) - carried

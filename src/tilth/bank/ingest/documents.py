@@ -1,0 +1,264 @@
+"""Sources of raw text, and their documents in blocks: what one worker handles at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from hashlib import blake2b, sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tilth.data.formats import decode_line, ending_of, read_chunks
+from tilth.data.readers import texts_of_dataset, texts_of_file
+from tilth.data.sources import Hub, Stored, load_hub, load_stored, locate
+from tilth.errors import InputError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+# A longer line is a file without line ends.
+MAX_LINE_BYTES = 16_000_000
+# Larger ones take a fifth longer a sentence: what a step leaves is no longer in the cache.
+BLOCK_BYTES = 4 << 20
+# Begins a fingerprint of whole files. Those of banks of earlier versions are of samples.
+_WHOLE = "sha256:"
+_SAMPLE_BYTES = 1 << 16
+_READ_AT_ONCE = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file, or one split of a stored or hub data set.
+
+    Attributes:
+        name: as the user named it; for files of a folder, the folder and the path in it.
+        fingerprint: of a file or folder, of its names and all bytes, begun with `sha256:`; of a
+            data set of the hub, of what `datasets` keeps.
+        path: of the file or stored data set; None for one of the hub.
+        hub: the hub's data set.
+        column: the column with the texts; None: it is chosen as `read_texts` does.
+        split: of a data set.
+    """
+
+    name: str
+    fingerprint: str
+    path: Path | None
+    hub: Hub | None
+    column: str | None
+    split: str
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some documents of a source, in order.
+
+    Attributes:
+        source: the name of the source.
+        number: from 0 within the source.
+        first: the line (or row) of the first document, from 1.
+        data: whole lines of a text file, not yet checked; or texts.
+        last: whether it is the source's last.
+        lines: of texts, the line (or row) of each.
+        start: of lines, the byte of the file where they begin.
+    """
+
+    source: str
+    number: int
+    first: int
+    data: bytes | list[str]
+    last: bool
+    lines: list[int] | None = None
+    start: int = 0
+
+    def text(self) -> str:
+        """Return the lines of a text file.
+
+        Raises:
+            InputError: a line is no UTF-8 or holds NUL bytes.
+        """
+        assert isinstance(self.data, bytes)
+        try:
+            text = self.data.decode("utf-8")
+        except UnicodeDecodeError:
+            text = "\0"
+        if "\0" in text:  # rare: look for the line
+            place = self.start
+            for number, line in enumerate(self.data.split(b"\n"), self.first):
+                decode_line(Path(self.source), number, place, line)
+                place += len(line) + 1
+        return text
+
+
+def find_sources(
+    sources: str | Path | Sequence[str | Path], *, column: str | None = None, split: str = "train"
+) -> list[Source]:
+    """Find the files and data sets that sources name, in order; folders by file name.
+
+    Fingerprints read every byte once, about 1 GB a second; a bank is built far slower.
+
+    Args:
+        sources: files (.txt .jsonl .csv .tsv, also .gz; .parquet), folders of them, runs, data set
+            folders and hub data sets (`owner/name`, `owner/name:config`).
+        column: the column with the texts; by default `text`, or the only column of strings.
+        split: of data sets.
+
+    Raises:
+        InputError: one is missing, or named twice.
+    """
+    if isinstance(sources, (str, Path)):
+        sources = [sources]
+    found: dict[Path | Hub, Source] = {}
+    for source in sources:
+        for place in _places(locate(source)):
+            key = place if isinstance(place, Hub) else place.resolve()
+            name = str(source) if isinstance(place, Hub) else str(place)
+            if key in found:
+                raise InputError(f"{name}: named twice, also by {found[key].name}: name it once")
+            if isinstance(place, Hub):
+                mark = str(load_hub(place, split)._fingerprint)
+                mark = blake2b(mark.encode(), digest_size=8).hexdigest()
+                found[key] = Source(name, mark, None, place, column, split)
+            else:
+                found[key] = Source(name, _fingerprint(place), place, None, column, split)
+    if not found:
+        raise InputError("no source is named: name a file, a folder or a data set of the hub")
+    return list(found.values())
+
+
+def is_known(source: Source, fingerprints: Collection[str]) -> bool:
+    """Say whether a source, as it is now, is one of those with some fingerprints.
+
+    Banks of earlier versions have fingerprints without a mark, made of the name, the size and three
+    samples of a file. Against those a source is compared by the same samples: it is not added
+    again, but an edit between the samples that leaves the size as it was is not seen.
+    """
+    if source.fingerprint in fingerprints:
+        return True
+    whole = all(mark.startswith(_WHOLE) for mark in fingerprints)
+    return source.path is not None and not whole and _sampled(source.path) in fingerprints
+
+
+def read_blocks(source: Source, *, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
+    r"""Read a source in blocks; where one ends follows from the source and the size alone.
+
+    Args:
+        source: from `find_sources`.
+        block_bytes: how much text a block holds at most; one document may be longer.
+
+    Raises:
+        InputError: the source holds no text, cannot be read, or has a line too long.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "talk.txt"
+        >>> _ = path.write_text("It rains.\nTake a coat.\n")
+        >>> [block.data for block in read_blocks(*find_sources(path), block_bytes=12)]
+        [b'It rains.\n', b'Take a coat.\n']
+    """
+    if block_bytes < 1:
+        raise InputError(f"block_bytes {block_bytes}: give 1 or more")
+    blocks = _blocks_of_lines if _is_text(source) else _blocks_of_texts
+    ahead, some = None, False
+    for number, block in enumerate(blocks(source, block_bytes)):
+        some = some or _holds_text(block.data)
+        if ahead is not None:
+            yield ahead
+        ahead = replace(block, number=number)
+    if ahead is None or not some:
+        raise InputError(f"{source.name}: holds no text: give at least one")
+    yield replace(ahead, last=True)
+
+
+def _places(found: list[Path] | Stored | Hub) -> Sequence[Path | Hub]:
+    if isinstance(found, Hub):
+        return [found]
+    return [found.path] if isinstance(found, Stored) else found
+
+
+def _fingerprint(path: Path) -> str:
+    """Return a hash of the names and bytes of a file or of the files of a folder."""
+    hashed = sha256()
+    for file in _files(path):
+        name = file.relative_to(path) if path.is_dir() else file.name
+        with _readable(file), open(file, "rb", buffering=0) as content:
+            size = os.fstat(content.fileno()).st_size
+            hashed.update(f"{name}/{size}/".encode("utf-8", "surrogateescape"))
+            while block := content.read(_READ_AT_ONCE):
+                hashed.update(block)
+    return _WHOLE + hashed.hexdigest()[:32]
+
+
+def _sampled(path: Path) -> str:
+    """Return the fingerprint that earlier versions gave a file or folder."""
+    hashed = blake2b(digest_size=8)
+    for file in _files(path):
+        with _readable(file), open(file, "rb") as content:
+            size = os.fstat(content.fileno()).st_size
+            hashed.update(f"{file.name}/{size}/".encode("utf-8", "surrogateescape"))
+            for place in (0, size // 2, max(size - _SAMPLE_BYTES, 0)):
+                content.seek(place)
+                hashed.update(content.read(_SAMPLE_BYTES))
+    return hashed.hexdigest()
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    return sorted(item for item in path.rglob("*") if item.is_file())
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror or error}: give a readable file") from error
+
+
+def _is_text(source: Source) -> bool:
+    return source.path is not None and source.path.is_file() and ending_of(source.path) == ".txt"
+
+
+def _holds_text(data: bytes | list[str]) -> bool:
+    if isinstance(data, bytes):
+        return bool(data) and not data.isspace()
+    return any(text and not text.isspace() for text in data)
+
+
+def _blocks_of_lines(source: Source, block_bytes: int) -> Iterator[Block]:
+    assert source.path is not None
+    if source.column not in (None, "text"):
+        raise InputError(f"{source.name}:1: no column {source.column!r}: there are text")
+    for first, start, data in read_chunks(source.path, block_bytes, MAX_LINE_BYTES):
+        yield Block(source.name, 0, first, data, last=False, start=start)
+
+
+def _blocks_of_texts(source: Source, block_bytes: int) -> Iterator[Block]:
+    lines: list[int] = []
+    texts: list[str] = []
+    size = 0
+    for line, text in _texts(source):
+        length = len(text.encode("utf-8", "surrogatepass")) + 1
+        if texts and size + length > block_bytes:
+            yield Block(source.name, 0, lines[0], texts, last=False, lines=lines)
+            lines, texts, size = [], [], 0
+        lines.append(line)
+        texts.append(text)
+        size += length
+    if texts:
+        yield Block(source.name, 0, lines[0], texts, last=False, lines=lines)
+
+
+def _texts(source: Source) -> Iterator[tuple[int, str]]:
+    """Yield (line or row, text)."""
+    if source.path is not None and source.path.is_file():
+        return texts_of_file(source.path, source.column)
+    dataset: Dataset
+    if source.hub is not None:
+        dataset = load_hub(source.hub, source.split)
+    else:
+        assert source.path is not None
+        dataset = load_stored(Stored(source.path), source.split)
+    return texts_of_dataset(source.name, dataset, source.column)

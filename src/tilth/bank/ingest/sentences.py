@@ -1,0 +1,91 @@
+"""Blocks of documents to tables of clean sentences with the keys of their duplicates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tilth.bank.ingest.cleaning import Rules, clean, tidy
+from tilth.bank.ingest.documents import Block
+from tilth.bank.shingles import NEAR, near_keys_of_plain
+from tilth.data.hashing import text_hashes
+from tilth.data.normalize import plain as plain_texts
+from tilth.data.segment import split_paragraphs
+
+SCHEMA = pa.schema(
+    [("text", pa.string()), ("document", pa.int64()), ("exact", pa.uint64())]
+    + [(name, pa.uint64()) for name in NEAR]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sentences:
+    """The clean sentences of a block.
+
+    Attributes:
+        table: with the columns of `SCHEMA`: the text, the line of its document in the source, the
+            key of exact duplicates and, where they will be looked for, those of near ones.
+        drops: how many sentences were dropped, for each reason.
+        documents: how many documents the block has, empty ones left out.
+        found: how many sentences they have.
+    """
+
+    table: pa.Table
+    drops: dict[str, int]
+    documents: int
+    found: int
+
+
+def sentences_of(block: Block, rules: Rules | None = None, *, near: bool = True) -> Sentences:
+    r"""Segment and clean the documents of a block and give each sentence its keys.
+
+    A line end in a document ends a sentence, too. Duplicates stay: `find_duplicates` looks for
+    them among all blocks.
+
+    Args:
+        block: from `read_blocks`.
+        rules: what sentences must be like; None: the defaults.
+        near: whether near duplicates will be looked for; without, their keys are left out.
+
+    Raises:
+        InputError: a line is no text; the source and the line are named.
+
+    Example:
+        >>> block = Block("talk.txt", 0, 1, b"It rains today. Take a coat.\nWhy?\n", last=True)
+        >>> found = sentences_of(block)
+        >>> found.table["text"].to_pylist(), found.drops
+        (['It rains today.', 'Take a coat.'], {'too short': 1})
+    """
+    rules = Rules() if rules is None else rules
+    text, documents = _lines(block)
+    texts, line = split_paragraphs(text.split("\n"), rules.language or "en")
+    places, plain, drops = clean(texts, rules)
+    table = _table(texts.take(pa.array(places)), documents[line[places]], plain, near=near)
+    return Sentences(table, drops, len(np.unique(documents[line])), len(texts))
+
+
+def keyed_sentences(texts: pa.Array, *, near: bool) -> pa.Table:
+    """Return the table of sentences that are clean already, all of document 0."""
+    return _table(texts, np.zeros(len(texts), np.int64), plain_texts(texts), near=near)
+
+
+def _table(
+    texts: pa.Array, documents: NDArray[np.int64], plain: pa.Array, *, near: bool
+) -> pa.Table:
+    columns = [texts.cast(pa.string()), pa.array(documents), pa.array(text_hashes(plain))]
+    if near:
+        keys = near_keys_of_plain(plain)
+        columns += [pa.array(keys[:, band]) for band in range(keys.shape[1])]
+    return pa.Table.from_arrays(columns, schema=pa.schema(list(SCHEMA)[: len(columns)]))
+
+
+def _lines(block: Block) -> tuple[str, NDArray[np.int64]]:
+    """Return the tidy documents, a line each or several, and the document of each line."""
+    if isinstance(block.data, bytes):
+        text = tidy(block.text())
+        return text, np.arange(block.first, block.first + text.count("\n") + 1)
+    counts = [text.count("\n") + 1 for text in block.data]
+    return tidy("\n".join(block.data)), np.repeat(np.array(block.lines, np.int64), counts)

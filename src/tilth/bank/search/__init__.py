@@ -1,0 +1,1 @@
+"""Exact and approximate search of a bank."""

@@ -1,0 +1,344 @@
+"""Finds the nearest sentences: all codes are scanned, the best are scored again with all bits.
+
+Few queries go through compiled sums at the speed of memory, many through matrix products block by
+block. Both are exact over the codes, and answer the same whatever the number of threads.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilth.bank.quantization import Codec, CodedQueries, Floats
+from tilth.bank.search.scan import TILE, gather, rescore_int8, scan
+from tilth.bank.store import OpenShard
+
+# Sizes that matrix products like: query columns are padded to a multiple.
+
+
+Ids = NDArray[np.int64]
+Chosen = Callable[[OpenShard], "NDArray[np.bool_] | None"]
+"""Which sentences of a shard are looked at; None: all."""
+
+# Up to so many queries the compiled sums are faster than matrix products.
+_FEW = {"int8": 16, "compact": 32}
+_ROWS_AT_ONCE = 1 << 16
+# Products that stay in the last cache until they are looked through.
+_PRODUCTS_AT_ONCE = 1 << 21
+# Buffers of one pass over the bank, in bytes; more queries take several passes.
+_BUFFERS = 1 << 30
+# One sentence of so many is looked at first, in pieces of so many rows.
+_SAMPLED, _PIECE = 64, 32
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The best of each query by the codes, in the order of their numbers.
+
+    Attributes:
+        ids: numbers of sentences; -1 behind the last. # (queries, best)
+        similarities: as the codes have them; -inf behind the last. # (queries, best)
+    """
+
+    ids: Ids
+    similarities: Floats
+
+
+def find(
+    shards: Sequence[OpenShard],
+    codec: Codec,
+    queries: Floats,
+    best: int,
+    *,
+    threads: int,
+    chosen: Chosen | None = None,
+) -> Found:
+    """Return the best sentences of each query by their codes.
+
+    Args:
+        shards: of the bank.
+        codec: of the bank.
+        queries: L2-normalised. # (queries, dimension)
+        best: how many of each, at least 1.
+        threads: how many scan.
+        chosen: which sentences are looked at.
+    """
+    at_once = max(1, _BUFFERS // (2 * best * 12 * threads))
+    parts = [
+        _find(shards, codec, codec.queries(queries[start : start + at_once]), best, threads, chosen)
+        for start in range(0, len(queries), at_once)
+    ]  # fmt: skip
+    return Found(
+        np.concatenate([part.ids for part in parts]),
+        np.concatenate([part.similarities for part in parts]),
+    )
+
+
+@dataclass(slots=True)
+class _Best:
+    """What one thread has gathered."""
+
+    values: Floats
+    ids: Ids
+    counts: NDArray[np.int64]
+
+    @classmethod
+    def empty(cls, queries: int, room: int) -> _Best:
+        return cls(
+            np.empty((queries, room), np.float32),
+            np.empty((queries, room), np.int64),
+            np.zeros(queries, np.int64),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Some rows of a shard. Without a choice, rows are numbered as in the bank."""
+
+    shard: OpenShard
+    start: int
+    stop: int
+    rows: Ids | None
+    number: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start if self.rows is None else len(self.rows)
+
+
+def _find(
+    shards: Sequence[OpenShard],
+    codec: Codec,
+    queries: CodedQueries,
+    best: int,
+    threads: int,
+    chosen: Chosen | None,
+) -> Found:
+    many = len(queries.values)
+    few = many <= _FEW[codec.format]
+    rows_at_once = _ROWS_AT_ONCE if few else max(TILE, _PRODUCTS_AT_ONCE // many // TILE * TILE)
+    blocks = list(_blocks(shards, rows_at_once, chosen))
+    work = _scan if few else _multiply
+    gathered = work(blocks, codec, queries, best, threads)
+    ids = np.full((many, best), -1, np.int64)
+    similarities = np.full((many, best), -np.inf, np.float32)
+    for query in range(many):
+        found = np.concatenate([part.ids[query, : part.counts[query]] for part in gathered])
+        values = np.concatenate([part.values[query, : part.counts[query]] for part in gathered])
+        order = np.argsort(found, kind="stable")  # of a few ascending stretches, which is fast
+        found, values = found[order], values[order]
+        if len(found) > best:
+            kept = _best_of(values, best)
+            found, values = found[kept], values[kept]
+        ids[query, : len(found)] = found
+        similarities[query, : len(found)] = values * queries.steps[query] + queries.offsets[query]
+    return Found(_in_bank(ids, blocks) if chosen else ids, similarities)
+
+
+def _best_of(values: Floats, best: int) -> NDArray[np.bool_]:
+    """Return which values are the best; of equal ones at the edge the first."""  # (values,)
+    least = np.partition(values, len(values) - best)[len(values) - best]
+    kept: NDArray[np.bool_] = values > least
+    edge = np.flatnonzero(values == least)
+    kept[edge[: best - int(kept.sum())]] = True
+    return kept
+
+
+def _blocks(
+    shards: Sequence[OpenShard], rows_at_once: int, chosen: Chosen | None
+) -> Iterator[_Block]:
+    number = 0
+    for shard in shards:
+        mask = chosen(shard) if chosen else None
+        if mask is not None and not mask.any():
+            continue
+        for start in range(0, shard.sentences, rows_at_once):
+            stop = min(start + rows_at_once, shard.sentences)
+            rows = None
+            if mask is not None and not mask[start:stop].all():
+                rows = np.flatnonzero(mask[start:stop])
+                if not len(rows):
+                    continue
+            yield _Block(shard, start, stop, rows, number if chosen else shard.first + start)
+            number += stop - start if rows is None else len(rows)
+
+
+def _in_bank(ids: Ids, blocks: Sequence[_Block]) -> Ids:
+    """Turn numbers among the chosen sentences into those of the bank."""
+    found: Ids = ids.copy()
+    if not blocks:
+        return found
+    begins = np.array([block.number for block in blocks])
+    owners = np.searchsorted(begins, ids, "right") - 1
+    for place in np.unique(owners[ids >= 0]):
+        block, own = blocks[place], (owners == place) & (ids >= 0)
+        rows = ids[own] - block.number
+        rows = rows if block.rows is None else block.rows[rows]
+        found[own] = block.shard.first + block.start + rows
+    return found
+
+
+def _coded(block: _Block) -> tuple[NDArray[np.uint8], Floats]:
+    codes = block.shard.codes[block.start : block.stop]
+    scales = block.shard.scales[block.start : block.stop]
+    if block.rows is not None:
+        codes, scales = codes[block.rows], scales[block.rows]
+    return codes, scales
+
+
+def _floors(queries: int, padding: int) -> Floats:
+    """Return what values must reach to be kept: all do, but none of the queries that fill up.
+
+    Threads share the floors and raise them without a lock. Where two write at once, the lower value
+    may stay; some more values are kept then, and the best are the same.
+    """
+    floors = np.full(queries + padding, -np.inf, np.float32)
+    floors[queries:] = np.inf
+    return floors
+
+
+def _scan(
+    blocks: Sequence[_Block],
+    codec: Codec,
+    queries: CodedQueries,
+    best: int,
+    threads: int,
+) -> list[_Best]:
+    """Gather with compiled sums.
+
+    A sample says beforehand what a value must be like, so that few others are ever kept. Should it
+    have said too much, all is scanned again.
+    """
+    odd = len(queries.values) % 2  # queries go in pairs; the one that fills up finds nothing
+    values = np.pad(queries.values, ((0, odd), (0, 0)))
+    floors = _floors(len(queries.values), odd)
+    pass_over = partial(_pass, blocks, codec, values, threads)
+    rows = sum(map(len, blocks))
+    step = _PIECE * _SAMPLED
+    sampled = sum(len(block) // step * _PIECE + min(len(block) % step, _PIECE) for block in blocks)
+    if rows < _SAMPLED * best or rows < 4 * sampled:  # of small blocks it is a large part
+        return pass_over(best, floors, TILE, TILE)
+    # Five deviations more than the best that the sample may hold.
+    expected = best * sampled / rows
+    rank = int(np.ceil(expected + 5 * np.sqrt(expected))) + 5
+    sample = pass_over(rank, floors.copy(), _PIECE, step)
+    guessed = floors.copy()
+    for query in range(len(queries.values)):
+        found = np.concatenate([part.values[query, : part.counts[query]] for part in sample])
+        if len(found) > rank:
+            least = np.partition(found, len(found) - rank)[len(found) - rank]
+            guessed[query] = max(guessed[query], least)
+    gathered = pass_over(best, guessed.copy(), TILE, TILE)
+    counts = sum(part.counts for part in gathered)
+    if ((counts < best) & (guessed > floors)).any():
+        return pass_over(best, floors, TILE, TILE)
+    return gathered
+
+
+def _pass(
+    blocks: Sequence[_Block],
+    codec: Codec,
+    queries: NDArray[np.int16],
+    threads: int,
+    best: int,
+    floors: Floats,
+    piece: int,
+    step: int,
+) -> list[_Best]:
+    """Go over all blocks once: each thread takes the next one until none is left."""
+    following = itertools.count()
+    fours = -1 if codec.format == "int8" else codec.fours
+
+    def run(_: int) -> _Best:
+        mine = _Best.empty(len(queries), max(2 * best, best + 4 * TILE))
+        while (place := next(following)) < len(blocks):
+            codes, scales = _coded(blocks[place])
+            scan(codes, scales, queries, fours, blocks[place].number, piece, step, best, floors,
+                 mine.values, mine.ids, mine.counts)  # fmt: skip
+        return mine
+
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(run, range(threads)))
+
+
+def _multiply(
+    blocks: Sequence[_Block],
+    codec: Codec,
+    queries: CodedQueries,
+    best: int,
+    threads: int,
+) -> list[_Best]:
+    """Gather with matrix products of all queries at once; threads share the rows of a product."""
+    from tilth.bank.search.products import Products  # torch, which a scan does without
+
+    products = Products(codec, queries)
+    # Little room, often cleared: floors rise soon, and fewer values are ever kept.
+    gathered = [_Best.empty(len(queries.values), 2 * best + 16) for _ in range(threads)]
+    floors = _floors(len(queries.values), products.padding)
+    # The levels of compact codes lie between integers: their products are of doubled values.
+    half = np.float32(1 if codec.format == "int8" else 0.5)
+
+    def keep(part: int, block: _Block, found: list[NDArray[np.int32]], scales: Floats) -> None:
+        cuts = np.linspace(0, len(scales), threads + 1).astype(int)
+        rows, mine = slice(cuts[part], cuts[part + 1]), gathered[part]
+        first = block.number + int(cuts[part])
+        others = found[1][rows] if len(found) > 1 else None
+        gather(found[0][rows], others, scales[rows], first, best, floors, mine.values, mine.ids,
+               mine.counts)  # fmt: skip
+
+    with ThreadPoolExecutor(threads) as pool:
+        for block in blocks:
+            codes, scales = _coded(block)
+            found = products(codes)
+            work = [pool.submit(keep, part, block, found, scales * half) for part in range(threads)]
+            for done in work:
+                done.result()
+    factors = products.steps / queries.steps
+    for mine in gathered:
+        for query, count in enumerate(mine.counts):
+            mine.values[query, :count] *= factors[query]
+    return gathered
+
+
+def rescore(
+    shards: Sequence[OpenShard], codec: Codec, queries: Floats, ids: Ids, *, threads: int
+) -> Floats:
+    """Return similarities from all the bits of int8 codes, nearly those of the vectors.
+
+    Args:
+        shards: of the bank.
+        codec: of the bank, int8.
+        queries: L2-normalised. # (queries, dimension)
+        ids: of sentences; -1 where there is none. # (queries, hits)
+        threads: how many work.
+
+    Returns:
+        -inf where there is no sentence. # (queries, hits)
+    """
+    coded = codec.queries(queries)
+    flat = ids.reshape(-1)
+    order = np.argsort(flat, kind="stable")
+    order = order[np.searchsorted(flat[order], 0) :]  # without the -1
+    firsts = np.array([shard.first for shard in shards])
+    cuts = np.searchsorted(flat[order], np.append(firsts, np.iinfo(np.int64).max))
+    similarities = np.full(flat.shape, -np.inf, np.float32)
+
+    def work(place: int) -> None:
+        shard, pairs = shards[place], order[cuts[place] : cuts[place + 1]]
+        if not len(pairs):
+            return
+        rows, owners = flat[pairs] - shard.first, pairs // ids.shape[1]
+        scales = shard.scales[rows, 0]
+        found = np.empty(len(pairs), np.float32)
+        codes, fine = shard.codes.view(np.int8), shard.fine
+        rescore_int8(codes, fine, scales, rows, owners, coded.turned, found)
+        similarities[pairs] = found + coded.offsets[owners]
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(work, range(len(shards))))
+    return similarities.reshape(ids.shape)

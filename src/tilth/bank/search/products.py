@@ -1,0 +1,66 @@
+"""Products of codes with many queries, as small integers where the processor is made for it."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tilth.bank.quantization import Codec, CodedQueries, Floats
+
+# Sizes that matrix products like: query columns are padded to a multiple.
+_COLUMNS = 16
+
+
+class Products:
+    """Multiplies codes with queries rounded to 8 bits.
+
+    A value is a similarity without the query's offset, divided by the query's step.
+
+    Attributes:
+        steps: of the queries. # (queries,)
+        padding: columns beyond the queries.
+    """
+
+    def __init__(self, codec: Codec, queries: CodedQueries) -> None:
+        self._codec = codec
+        largest = np.abs(queries.turned).max(axis=1, initial=0)
+        self.steps: Floats = np.maximum(largest, 1e-12) / np.float32(127)
+        values = np.rint(queries.turned / self.steps[:, None]).astype(np.int8)
+        self.padding = -len(values) % _COLUMNS
+        values = np.pad(values, ((0, self.padding), (0, 0)))  # (columns, dimensions)
+        cuts = [values.shape[1]] if codec.format == "int8" else [codec.fours, values.shape[1]]
+        pieces = np.split(values, cuts[:-1], axis=1)
+        self._queries = [torch.from_numpy(piece.T.copy()) for piece in pieces]
+        self._room: list[Tensor] = []
+        # Elsewhere products of small integers are slower than those of floats.
+        self._whole = torch.backends.cpu.get_cpu_capability().startswith("AVX512")
+
+    def __call__(self, codes: NDArray[np.uint8]) -> list[NDArray[np.int32]]:
+        """Return the products of each group of codes; they are overwritten by the next call.
+
+        Args:
+            codes: as stored. # (rows, bytes)
+
+        Returns:
+            Int32 for each group, # (rows, columns)
+        """
+        groups = self._codec.groups(codes)
+        # Memory that is new costs more than the products.
+        if not self._room or len(self._room[0]) < len(codes):
+            shape = (len(codes), self._queries[0].shape[1])
+            self._room = [torch.empty(shape, dtype=torch.int32) for _ in groups]
+        for group, queries, room in zip(groups, self._queries, self._room, strict=True):
+            multiply = _in_integers if self._whole else _in_floats
+            multiply(torch.from_numpy(group), queries, room[: len(codes)])
+        return [room[: len(codes)].numpy() for room in self._room]
+
+
+def _in_integers(codes: Tensor, queries: Tensor, products: Tensor) -> None:
+    torch._int_mm(codes, queries, out=products)
+
+
+def _in_floats(codes: Tensor, queries: Tensor, products: Tensor) -> None:
+    """Do the same: sums of a thousand such products fit into the 24 bits of a float."""
+    products.copy_(codes.float() @ queries.float())

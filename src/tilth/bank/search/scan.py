@@ -1,0 +1,306 @@
+"""The scan: similarities of codes with a few queries, and what passes a floor.
+
+Compiled at first use for the processor at hand and kept in Python's cache; while it runs, other
+threads run too. One pass over the codes serves all queries, so that memory's speed is the limit.
+
+Sums of products of small integers are vector instructions that loops are not compiled to. They are
+written in the compiler's own language, where each step is one on whole vectors of any processor:
+neighbouring products are added in pairs, which x86 does in the instruction that multiplies. They
+stand in this file because numba compiles a cached function again only when its own file changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from tilth.bank.quantization import LANES
+
+_FAST: dict[str, Any] = {
+    "nogil": True, "boundscheck": False, "error_model": "numpy", "cache": True,
+    "fastmath": {"reassoc", "contract"},  # sums in any order; infinities keep their meaning
+}  # fmt: skip
+# Rows whose sums stay in the nearest cache until they are compared.
+TILE = 512
+# Values that are compared with their floors together, before single ones.
+_STRETCH = 64
+
+_INT8, _INT16, _INT32 = ir.IntType(8), ir.IntType(16), ir.IntType(32)
+_BYTES, _WIDE = ir.VectorType(_INT8, LANES), ir.VectorType(_INT32, LANES)
+_PAIRS = ir.VectorType(_INT32, LANES // 2)
+
+
+def _two_sums(bits: int) -> Callable[..., Any]:
+    """Make the function that sums the products of a row of codes with two queries.
+
+    Args:
+        bits: of a code: 8 (with a sign), 4 or 2 (without). A byte holds 8 / bits codes, those of
+            the first part of a row in its lowest bits, as `tilth.bank.quantization` packs them.
+    """
+    parts = 8 // bits
+
+    @intrinsic
+    def two_sums(_: Any, codes: Any, one: Any, two: Any) -> Any:
+        signature = types.UniTuple(types.int32, 2)(codes, one, two)  # type: ignore[no-untyped-call]
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            row, *queries = (
+                context.make_array(kind)(context, builder, value)
+                for kind, value in zip(signature.args, arguments, strict=True)
+            )
+            width = builder.extract_value(row.shape, 0)
+            zero, step = ir.Constant(width.type, 0), ir.Constant(width.type, LANES)
+            none = ir.Constant(_PAIRS, [0] * (LANES // 2))
+            sums = [cgutils.alloca_once_value(builder, none) for _ in queries]  # type: ignore[no-untyped-call]
+            with cgutils.for_range_slice(builder, zero, width, step, inc=True) as (place, _):
+                packed = _load(builder, row.data, place, _BYTES)
+                for part in range(parts):
+                    codes = _unpacked(builder, packed, bits, part)
+                    first = builder.mul(width, ir.Constant(width.type, part))
+                    place_of_part = builder.add(place, first)
+                    for total, query in zip(sums, queries, strict=True):
+                        values = _load(
+                            builder, query.data, place_of_part, ir.VectorType(_INT16, LANES)
+                        )
+                        pairs = _pair_sums(builder, codes, values)
+                        builder.store(builder.add(builder.load(total), pairs), total)
+            totals = [_total(builder, builder.load(total)) for total in sums]
+            return context.make_tuple(builder, signature.return_type, totals)
+
+        return signature, generate
+
+    return two_sums
+
+
+def _load(builder: Any, pointer: Any, place: Any, kind: ir.VectorType) -> Any:
+    start = builder.bitcast(builder.gep(pointer, [place]), kind.as_pointer())
+    loaded = builder.load(start)
+    loaded.align = kind.element.width // 8
+    return loaded
+
+
+def _unpacked(builder: Any, packed: Any, bits: int, part: int) -> Any:
+    """Return the codes of a part of the row as 32-bit numbers."""
+    if bits == 8:
+        return builder.sext(packed, _WIDE)
+    if part:
+        packed = builder.lshr(packed, ir.Constant(_BYTES, [part * bits] * LANES))
+    if part < 8 // bits - 1:
+        packed = builder.and_(packed, ir.Constant(_BYTES, [2**bits - 1] * LANES))
+    return builder.zext(packed, _WIDE)
+
+
+def _pair_sums(builder: Any, codes: Any, values: Any) -> Any:
+    """Return the sums of neighbouring products."""
+    products = builder.mul(codes, builder.sext(values, _WIDE))
+    unused = ir.Constant(_WIDE, ir.Undefined)
+    even, odd = (
+        builder.shuffle_vector(products, unused, ir.Constant(_PAIRS, list(range(first, LANES, 2))))
+        for first in (0, 1)
+    )
+    return builder.add(even, odd)
+
+
+def _total(builder: Any, sums: Any) -> Any:
+    name = f"llvm.vector.reduce.add.v{LANES // 2}i32"
+    kind = ir.FunctionType(_INT32, [_PAIRS])
+    total = cgutils.get_or_insert_function(builder.module, kind, name)  # type: ignore[no-untyped-call]
+    return builder.call(total, [sums])
+
+
+two_sums_of_bytes = _two_sums(8)
+two_sums_of_fours = _two_sums(4)
+two_sums_of_twos = _two_sums(2)
+"""(codes of a row, query, query) -> two sums. Codes: uint8, # (bytes,); queries: int16,
+# (bytes * codes in a byte,)."""
+
+
+@numba.njit(**_FAST)
+def _keep_best(values, ids, best):  # type: ignore[no-untyped-def]
+    """Move the best values of a full buffer to its front, in their order; return the least.
+
+    Of equal values the first stay: they have the lowest numbers, as rows come in order.
+    """
+    room = values.shape[0]
+    floor = np.partition(values, room - best)[room - best]
+    above = 0
+    for place in range(room):
+        above += values[place] > floor
+    equal, kept = best - above, 0
+    for place in range(room):
+        if values[place] > floor or (values[place] == floor and equal > 0):
+            equal -= values[place] == floor
+            values[kept], ids[kept] = values[place], ids[place]
+            kept += 1
+    return floor
+
+
+@numba.njit(**_FAST)
+def _make_room(most, best, floors, values, ids, counts):  # type: ignore[no-untyped-def]
+    """Leave room for `most` more values of every query; raise the floors accordingly."""
+    for query in range(counts.shape[0]):
+        count = counts[query]
+        if count + most > values.shape[1]:
+            floor = _keep_best(values[query, :count], ids[query, :count], best)
+            counts[query] = best
+            if floor > floors[query]:
+                floors[query] = floor
+
+
+@numba.njit(**_FAST)
+def _values_of(codes, scales, queries, fours, middles, values):  # type: ignore[no-untyped-def]
+    """Compute the values of a tile's rows, two queries at a time."""
+    for row in range(codes.shape[0]):
+        code, scale = codes[row], scales[row]
+        for query in range(0, queries.shape[0], 2):
+            one, two = queries[query], queries[query + 1]
+            if fours < 0:
+                first, second = two_sums_of_bytes(code, one, two)
+                values[query, row] = np.float32(first) * scale[0]
+                values[query + 1, row] = np.float32(second) * scale[0]
+            else:
+                half = fours // 2
+                first, second = two_sums_of_fours(code[:half], one[:fours], two[:fours])
+                third, fourth = two_sums_of_twos(code[half:], one[fours:], two[fours:])
+                value = (np.float32(first) - middles[query, 0]) * scale[0]
+                values[query, row] = value + (np.float32(third) - middles[query, 1]) * scale[1]
+                query += 1
+                value = (np.float32(second) - middles[query, 0]) * scale[0]
+                values[query, row] = value + (np.float32(fourth) - middles[query, 1]) * scale[1]
+
+
+@numba.njit(**_FAST)
+def scan(  # type: ignore[no-untyped-def]
+    codes, scales, queries, fours, first, piece, step, best, floors, values, ids, counts
+):
+    """Gather the best values of some rows; a value is a similarity before steps and offsets.
+
+    Args:
+        codes: uint8, of a width that is a multiple of LANES. # (rows, bytes)
+        scales: float32. # (rows, groups)
+        queries: int16; an even number of them. # (queries, dimensions)
+        fours: of compact codes, how many dimensions have 4 bits; -1 for int8.
+        first: the number of row 0 in the bank; calls come in its order.
+        piece: rows looked at together, at most TILE.
+        step: rows from one piece to the next; more than `piece` for a sample.
+        best: how many values are wanted of each query.
+        floors: float32; what a value must reach; raised here. # (queries,)
+        values: float32, filled here; room of at least best + TILE. # (queries, room)
+        ids: int64, filled here. # (queries, room)
+        counts: int64; how many are filled. # (queries,)
+    """
+    many = queries.shape[0]
+    tile = np.empty((many, TILE), np.float32)
+    # Compact levels are numbered from 0; the values they stand for lie around 0.
+    middles = np.zeros((many, 2), np.float32)
+    if fours >= 0:
+        for query in range(many):
+            middles[query, 0] = np.float32(7.5) * queries[query, :fours].sum()
+            middles[query, 1] = np.float32(1.5) * queries[query, fours:].sum()
+    for start in range(0, codes.shape[0], step):
+        stop = min(start + piece, codes.shape[0])
+        _values_of(codes[start:stop], scales[start:stop], queries, fours, middles, tile)
+        _make_room(TILE, best, floors, values, ids, counts)
+        for query in range(many):
+            count, floor = counts[query], floors[query]
+            for begin in range(0, stop - start, _STRETCH):
+                stretch = tile[query, begin : min(begin + _STRETCH, stop - start)]
+                passing = np.int32(0)
+                for place in range(stretch.shape[0]):
+                    passing += np.int32(stretch[place] >= floor)
+                if passing == 0:  # mostly
+                    continue
+                for place in range(stretch.shape[0]):
+                    if stretch[place] >= floor:
+                        values[query, count] = stretch[place]
+                        ids[query, count] = first + start + begin + place
+                        count += 1
+            counts[query] = count
+
+
+@numba.njit(**_FAST)
+def gather(products, others, scales, first, best, floors, values, ids, counts):  # type: ignore[no-untyped-def]
+    """Gather the best values of some rows from their products with many queries.
+
+    Args:
+        products: int32; there may be columns more, with a floor of infinity. # (rows, columns)
+        others: those of a second group of codes, or None. # (rows, columns)
+        scales: float32. # (rows, groups)
+        first: see `scan`, like all that follow, with room of at least best + 1.
+        best: see there.
+        floors: see there.
+        values: see there.
+        ids: see there.
+        counts: see there.
+    """
+    rows, many = products.shape
+    stretch = np.empty(_STRETCH, np.float32)
+    for row in range(rows):
+        scale = scales[row]
+        for begin in range(0, many, _STRETCH):
+            one = products[row, begin : begin + _STRETCH]
+            floor = floors[begin : begin + _STRETCH]
+            passing = np.int32(0)
+            if others is None:
+                for place in range(one.shape[0]):
+                    value = np.float32(one[place]) * scale[0]
+                    stretch[place] = value
+                    passing += np.int32(value >= floor[place])
+            else:
+                two = others[row, begin : begin + _STRETCH]
+                for place in range(one.shape[0]):
+                    value = np.float32(one[place]) * scale[0]
+                    value += np.float32(two[place]) * scale[1]
+                    stretch[place] = value
+                    passing += np.int32(value >= floor[place])
+            if passing == 0:  # nearly always
+                continue
+            for place in range(one.shape[0]):
+                query = begin + place
+                if stretch[place] < floors[query]:
+                    continue
+                if counts[query] == values.shape[1]:
+                    least = _keep_best(values[query], ids[query], best)
+                    counts[query] = best
+                    floors[query] = max(floors[query], least)
+                    if stretch[place] < floors[query]:
+                        continue
+                values[query, counts[query]] = stretch[place]
+                ids[query, counts[query]] = first + row
+                counts[query] += 1
+
+
+@numba.njit(**_FAST)
+def rescore_int8(codes, fine, scales, rows, owners, queries, similarities):  # type: ignore[no-untyped-def]
+    """Compute similarities of single rows with single queries from all the bits there are.
+
+    Args:
+        codes: int8. # (rows of the shard, dimensions)
+        fine: uint8: four more bits, the first half of the dimensions in the low ones.
+            # (rows of the shard, dimensions / 2)
+        scales: float32, of the pairs. # (pairs,)
+        rows: int64: the row of each pair. # (pairs,)
+        owners: int64: the query of each pair. # (pairs,)
+        queries: float32, turned. # (queries, dimensions)
+        similarities: float32, filled here, without the queries' offsets. # (pairs,)
+    """
+    half = fine.shape[1]
+    low, up = np.uint8(15), np.uint8(4)
+    for pair in range(rows.shape[0]):
+        code, rest, query = codes[rows[pair]], fine[rows[pair]], queries[owners[pair]]
+        first, second = query[:half], query[half:]
+        coarse, finer, middle = np.float32(0), np.float32(0), np.float32(0)
+        for place in range(code.shape[0]):
+            coarse += np.float32(code[place]) * query[place]
+            middle += query[place]
+        for place in range(half):
+            finer += np.float32(rest[place] & low) * first[place]
+            finer += np.float32(rest[place] >> up) * second[place]
+        finer = (finer - np.float32(7.5) * middle) / np.float32(16)
+        similarities[pair] = (coarse + finer) * scales[pair]

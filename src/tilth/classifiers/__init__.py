@@ -1,0 +1,1 @@
+"""Classifiers and taggers: fine-tuning of encoders on labelled rows."""

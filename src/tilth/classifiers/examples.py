@@ -1,0 +1,354 @@
+"""A teacher's probabilities in a data set: one list a row, for tokens one list a token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tilth.data.hashing import group_ids, keyed, text_hashes
+from tilth.data.labels import Labels
+from tilth.data.split import group_rows, validation_rows
+from tilth.errors import InputError
+from tilth.metrics.scores import likely
+
+if TYPE_CHECKING:
+    from tilth.data.examples import Examples
+    from tilth.models.classifier import Kind
+
+OUTSIDE = "O"
+Where: TypeAlias = Callable[[int], str]
+Targets: TypeAlias = "NDArray[np.float32] | list[NDArray[np.float32]]"
+_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows to train on or to measure with.
+
+    Attributes:
+        kind: `class`: each row has one of the labels; `multi`: any number; `tags`: each token one.
+        labels: the classes or tags, in the order of the targets.
+        texts: one text a row, or two; tokens joined where there are tokens. # (rows,)
+        tokens: of each row, for tags. # (rows,)
+        targets: the probability of each label: (rows, labels), for tags of each row
+            (tokens, tags).
+        weights: how much a row counts; None: all the same. # (rows,)
+        origins: hashes of what rows were made from, see `tilth.data.split.origins_of`; None: not
+            known. # (rows,)
+        written: which rows a model wrote; None: none. # (rows,)
+    """
+
+    kind: Kind
+    labels: list[str]
+    texts: list[tuple[str, ...]]
+    tokens: list[list[str]] | None
+    targets: Targets
+    weights: NDArray[np.float32] | None = None
+    origins: NDArray[np.uint64] | None = None
+    written: NDArray[np.bool_] | None = None
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.texts)
+
+    def select(self, places: NDArray[np.int64]) -> Rows:
+        """Return some rows, in the order asked for."""
+        targets: Targets = (
+            [self.targets[place] for place in places]
+            if isinstance(self.targets, list)
+            else self.targets[places]
+        )
+        return replace(
+            self,
+            texts=[self.texts[place] for place in places],
+            tokens=None if self.tokens is None else [self.tokens[place] for place in places],
+            targets=targets,
+            weights=None if self.weights is None else self.weights[places],
+            origins=None if self.origins is None else self.origins[places],
+            written=None if self.written is None else self.written[places],
+        )
+
+    def hard(self) -> Rows:
+        """Return the rows with the likeliest label alone, for `multi` those that are likely."""
+        if isinstance(self.targets, list):
+            return replace(self, targets=[_likeliest(row) for row in self.targets])
+        if self.kind == "multi":
+            return replace(self, targets=likely(self.targets).astype(np.float32))
+        return replace(self, targets=_likeliest(self.targets))
+
+    def fingerprint(self) -> str:
+        """Return a hash of all that the rows hold, in their order."""
+        digest = blake2b(repr((self.kind, self.labels)).encode(), digest_size=16)
+        for row, texts in enumerate(self.texts):
+            digest.update(repr(texts if self.tokens is None else self.tokens[row]).encode())
+            digest.update(self.targets[row].tobytes())
+        digest.update(b"" if self.weights is None else self.weights.tobytes())
+        return digest.hexdigest()
+
+
+def _likeliest(probabilities: NDArray[np.float32]) -> NDArray[np.float32]:
+    one: NDArray[np.float32] = np.eye(probabilities.shape[-1], dtype=np.float32)[
+        probabilities.argmax(axis=-1)
+    ]
+    return one  # (rows, labels)
+
+
+def rows_of(
+    examples: Examples, labels: Sequence[str] | None = None, *, where: Where | None = None
+) -> Rows:
+    """Return labelled examples as rows, each with certain labels.
+
+    Args:
+        examples: what `read_examples` reads.
+        labels: the labels a model knows, in their order. None: those that occur; for tags O, then
+            B- and I- of each type.
+        where: names the place of a row, for messages.
+
+    Raises:
+        InputError: labels are numbers, a label is none of `labels`, or tags are not IOB2.
+    """
+    found = examples.labels
+    if found is None:
+        raise InputError("the rows have no labels: name their column with label")
+    where = where or (lambda row: f"row {row} (rows count from 0)")
+    if found.kind == "number":
+        raise InputError(
+            f"{where(0)}: {examples.label_column} is {found.values[0]}: numbers with fractions "
+            "are no classes; give each row a class, as a text or a whole number"
+        )
+    known = list(labels) if labels is not None else usual_labels(found)
+    places = {label: place for place, label in enumerate(known)}
+    targets: Targets
+    if found.kind == "tags":
+        assert examples.tokens is not None  # only tokens have tags
+        _check_iob2(found.values, examples.tokens, where)
+        one = np.eye(len(known), dtype=np.float32)
+        targets = [
+            one[[_place(tag, places, row, where) for tag in tags]]
+            for row, tags in enumerate(found.values)
+        ]
+        return Rows(found.kind, known, examples.texts, examples.tokens, targets)
+    targets = np.zeros((len(examples), len(known)), np.float32)
+    names = [str(name) for name in found.classes]
+    for row, members in enumerate(found.members):
+        for member in members:
+            targets[row, _place(names[member], places, row, where)] = 1
+    return Rows(found.kind, known, examples.texts, None, targets)
+
+
+def usual_labels(found: Labels) -> list[str]:
+    """Return the labels of a model that learns from these: the classes, or all valid tags."""
+    names = [str(name) for name in found.classes]
+    if found.kind != "tags":
+        return names
+    return [OUTSIDE, *(f"{begin}-{name}" for name in names for begin in "BI")]
+
+
+def _place(label: str, places: dict[str, int], row: int, where: Where) -> int:
+    if label not in places:
+        known = ", ".join(places)
+        raise InputError(
+            f"{where(row)}: label {label!r} is none that the model learns ({known}): mend it, "
+            "leave the row out, or give training rows that have it"
+        )
+    return places[label]
+
+
+def _check_iob2(rows: list[list[str]], tokens: list[list[str]], where: Where) -> None:
+    """Refuse tags whose spans do not begin with B-: a model would learn to write none either."""
+    for row, tags in enumerate(rows):
+        before = OUTSIDE
+        for place, tag in enumerate(tags):
+            inside = tag[0] == "I"
+            if tag[0] not in "OBI" or (inside and before[1:] != tag[1:]):
+                after = f" after {before!r}" if inside else ""
+                raise InputError(
+                    f"{where(row)}: tag {tag!r} at token {place + 1} "
+                    f"({tokens[row][place]!r:.40}){after}: write B- at the first token of a span "
+                    "and I- at its others"
+                )
+            before = tag
+
+
+def joined(first: Rows, second: Rows) -> Rows:
+    """Return the rows of both, which have the same kind and labels."""
+    assert (first.kind, first.labels) == (second.kind, second.labels)
+    tokens = None
+    if first.tokens is not None and second.tokens is not None:
+        tokens = first.tokens + second.tokens
+    targets: Targets
+    if isinstance(first.targets, list) or isinstance(second.targets, list):
+        targets = [*first.targets, *second.targets]
+    else:
+        targets = np.concatenate([first.targets, second.targets])
+    return Rows(first.kind, first.labels, first.texts + second.texts, tokens, targets)
+
+
+def repeated(rows: Rows, times: int) -> Rows:
+    """Return the rows so many times."""
+    return rows if times == 1 else rows.select(np.tile(np.arange(len(rows)), times))
+
+
+def without_repeats(rows: Rows) -> tuple[Rows, int]:
+    """Keep rows of the same text and targets once; count the texts that have several targets."""
+    first: dict[Any, bytes] = {}
+    more: dict[Any, set[bytes]] = {}  # only of the few texts that have several
+    kept = []
+    for row in range(len(rows)):
+        text: Any = rows.texts[row] if rows.tokens is None else tuple(rows.tokens[row])
+        target = blake2b(rows.targets[row].tobytes(), digest_size=8).digest()
+        if text not in first:
+            first[text] = target
+        elif target == first[text] or target in more.get(text, ()):
+            continue
+        else:
+            more.setdefault(text, set()).add(target)
+        kept.append(row)
+    if len(kept) == len(rows):
+        return rows, len(more)
+    return rows.select(np.array(kept, np.int64)), len(more)
+
+
+def divided(rows: Rows, seed: int) -> tuple[Rows, Rows]:
+    """Return nine tenths to train on and a tenth of each label to choose with.
+
+    Of which row goes where its content decides. A label with fewer than five rows has none in
+    the second part. Rows of one first text or origin are in one part.
+    """
+    import pyarrow as pa
+
+    keys = [
+        text_hashes(pa.array([texts[side] for texts in rows.texts], pa.large_string()))
+        for side in range(len(rows.texts[0]))
+    ]
+    origins = [] if rows.origins is None else [rows.origins]
+    chosen = validation_rows(
+        strata(rows), keyed(seed, "validation", *keys), _SHARE, numeric=False,
+        groups=group_rows(keys[0], *origins),
+    )  # fmt: skip
+    return rows.select(np.flatnonzero(~chosen)), rows.select(np.flatnonzero(chosen))
+
+
+def strata(rows: Rows) -> NDArray[np.int64]:
+    """Return a number for each row; rows that have the same classes or entity types share it."""
+    if isinstance(rows.targets, list):
+        names = list(dict.fromkeys(["", *(label[2:] for label in rows.labels)]))
+        types = np.array([names.index(label[2:]) for label in rows.labels])
+        sets = np.zeros((len(rows), len(names)), np.int64)
+        for row, target in enumerate(rows.targets):
+            sets[row, types[target.argmax(axis=1)]] = 1
+        sets[:, 0] = 0  # O is no type
+        return group_ids(*sets.T)
+    if rows.kind == "class":
+        places: NDArray[np.int64] = rows.targets.argmax(axis=1)
+        return places
+    return group_ids(*likely(rows.targets).T.astype(np.int64))
+
+
+PROBABILITIES = "probabilities"
+_NEAR = 1e-2  # probabilities may have been rounded
+
+
+def named_lists(column: pa.ChunkedArray) -> tuple[list[str] | None, pa.ChunkedArray]:
+    """Return the labels that probabilities are stored by, None without names, and them as lists.
+
+    Args:
+        column: of each row a list, or a struct with a field for each label as `tilth predict`
+            writes; of tags a list of these. # (rows,)
+    """
+    array: Any = column.combine_chunks()
+    structs = array.flatten() if pa.types.is_list(array.type) else array
+    if not pa.types.is_struct(structs.type):
+        return None, column
+    names = [field.name for field in structs.type]
+    flat = np.stack([field.to_numpy(zero_copy_only=False) for field in structs.flatten()], 1)
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(flat.ravel(), pa.float32()), len(names))
+    if structs is not array:
+        sizes = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+        ends = np.append(0, np.cumsum(sizes)).astype(np.int32)
+        lists = pa.ListArray.from_arrays(pa.array(ends), lists)
+    return names, pa.chunked_array([lists])
+
+
+def soft_rows(
+    examples: Examples, column: pa.ChunkedArray, labels: Sequence[str], kind: Kind, where: Where
+) -> Rows:
+    """Return examples as rows with a teacher's probabilities for targets.
+
+    Args:
+        examples: what `read_examples` reads.
+        column: of each row the labels' probabilities, for tags those of each token. # (rows,)
+        labels: the classes or tags, in the order of the probabilities.
+        kind: of the labels.
+        where: names the place of a row, for messages.
+
+    Raises:
+        InputError: there are more or fewer than labels or tokens, or they are no probabilities.
+    """
+    tokens = examples.tokens if kind == "tags" else None
+    rows = np.arange(len(examples))
+    lists: Any = column.combine_chunks()
+    if tokens is not None:
+        sizes = np.array([len(row) for row in tokens])
+        wrong = np.flatnonzero(_lengths(lists, where) != sizes)
+        if len(wrong):
+            row = int(wrong[0])
+            raise InputError(
+                f"{where(row)}: {sizes[row]} tokens, but {PROBABILITIES} of "
+                f"{_lengths(lists, where)[row]}: give each token a list"
+            )
+        rows = np.repeat(rows, sizes)  # (tokens,)
+        lists = pc.list_flatten(lists)
+    flat = _matrix(lists, labels, kind, rows, where)  # (rows or tokens, labels)
+    if tokens is None:
+        return Rows(kind, list(labels), examples.texts, None, flat)
+    targets = np.split(flat, np.cumsum(sizes)[:-1])  # each (tokens, tags)
+    return Rows(kind, list(labels), examples.texts, tokens, targets)
+
+
+def _lengths(lists: pa.Array, where: Where) -> NDArray[np.int64]:
+    kind = lists.type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)
+            or pa.types.is_fixed_size_list(kind)):  # fmt: skip
+        raise InputError(
+            f"{where(0)}: column {PROBABILITIES!r} holds {kind}: give a list with the probability "
+            "of each label, for tags a list of these for each token"
+        )
+    lengths: NDArray[np.int64] = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(
+        zero_copy_only=False
+    )
+    return lengths.astype(np.int64)
+
+
+def _matrix(
+    lists: pa.Array, labels: Sequence[str], kind: Kind, rows: NDArray[np.int64], where: Where
+) -> NDArray[np.float32]:
+    """Return lists of as many probabilities as labels as an array, (lists, labels)."""
+    lengths = _lengths(lists, where)
+    wrong = np.flatnonzero(lengths != len(labels))
+    if len(wrong):
+        raise InputError(
+            f"{where(int(rows[wrong[0]]))}: {lengths[wrong[0]]} {PROBABILITIES} for "
+            f"{len(labels)} labels ({', '.join(labels)}): give each label's, in this order"
+        )
+    values = pc.fill_null(pc.list_flatten(lists).cast(pa.float32()), np.nan)
+    found: NDArray[np.float32] = values.to_numpy(zero_copy_only=False).reshape(-1, len(labels))
+    right = ((found >= 0) & (found <= 1 + _NEAR)).all(axis=1)  # none of it for no number
+    total = found.sum(axis=1)
+    if kind != "multi":
+        right &= np.abs(total - 1) <= _NEAR
+    if not right.all():
+        place = int(np.argmin(right))
+        adding = "" if kind == "multi" else " that add up to 1"
+        raise InputError(
+            f"{where(int(rows[place]))}: {PROBABILITIES} {found[place].tolist()!r:.60} are none: "
+            f"give numbers from 0 to 1{adding}"
+        )
+    return found if kind == "multi" else found / total[:, None]

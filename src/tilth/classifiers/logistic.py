@@ -1,0 +1,97 @@
+"""Logistic regression on features of rows, and a classifier's head that begins with it."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tilth.classifiers.collate import PLACES, TARGETS, WEIGHTS, EncodedRows
+from tilth.models.source import quietly
+
+if TYPE_CHECKING:
+    from tilth.models.classifier import Classifier, Kind
+
+_STRENGTH = 0.1  # of the head's regression: its features are of the size of 1 each, so of many
+_MOST, _BATCH = 5_000, 32  # rows that a head begins with, and how many are read at once
+_FAR = 5.0  # how much less likely than others a label begins that no row has
+
+
+def logistic(
+    features: Any, targets: NDArray[np.float32], kind: Kind, strength: float
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Fit logistic regression; return its weights, (labels, width), and biases, (labels,).
+
+    Args:
+        features: an array or a sparse matrix. # (rows, width)
+        targets: probabilities of the labels; what is likeliest, or for `multi` likely, counts.
+            # (rows, labels)
+        kind: `multi`: each label is a regression of its own; else one of all labels.
+        strength: inverse of the regularisation.
+    """
+    labels, width = targets.shape[1], features.shape[1]
+    weights = np.zeros((labels, width), np.float32)
+    biases = np.zeros(labels, np.float32)
+    if kind == "multi":
+        for label in range(labels):
+            found = _fit(features, targets[:, label] > 0.5, strength)
+            if found is None:
+                biases[label] = _FAR if targets[0, label] > 0.5 else -_FAR
+            else:
+                weights[label], biases[label] = found[1][0], found[2][0]
+        return weights, biases
+    found = _fit(features, targets.argmax(axis=1), strength)
+    seen, some, offsets = found or (np.unique(targets.argmax(axis=1)), weights[:1], biases[:1])
+    if len(seen) == 2 and len(some) == 1:  # one row of weights for both
+        some, offsets = np.concatenate([-some, some]) / 2, np.concatenate([-offsets, offsets]) / 2
+    biases[:] = offsets.min() - _FAR
+    weights[seen], biases[seen] = some, offsets
+    return weights, biases
+
+
+def _fit(features: Any, answers: NDArray[Any], strength: float) -> Any:
+    """Return the answers that occur, weights and biases; None: there is one answer only."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    if len(np.unique(answers)) < 2:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = LogisticRegression(C=strength, max_iter=1000).fit(features, answers)
+    return model.classes_, model.coef_, model.intercept_
+
+
+def begin_head(classifier: Classifier, train: EncodedRows) -> None:
+    """Give a head that reads the mean of a sentence encoder the weights of a regression on it.
+
+    Fine-tuning then begins where logistic regression on embeddings ends, instead of at chance: of
+    few rows for each label it would not get there.
+
+    Args:
+        classifier: with `pools_mean`; changed in place.
+        train: rows of single texts or pairs, of which 5,000 at most are looked at.
+
+    Reference:
+        Kumar et al. 2022, "Fine-Tuning can Distort Pretrained Features", arXiv 2202.10054.
+    """
+    rows = np.random.default_rng(0).permutation(len(train))[:_MOST]
+    rows = rows[np.argsort(train.ids.lengths[rows], kind="stable")]
+    model: Any = classifier.model
+    features = []
+    with torch.inference_mode(), quietly():
+        model.train(mode=False)
+        for start in range(0, len(rows), _BATCH):
+            batch = train[rows[start : start + _BATCH].tolist()]
+            inputs = {key: value.to(classifier.device) for key, value in batch.items()
+                      if key not in (TARGETS, WEIGHTS, PLACES)}  # fmt: skip
+            features.append(model.bert(**inputs).pooler_output.float().cpu().numpy())
+    weights, biases = logistic(
+        np.concatenate(features), train.targets[rows], classifier.kind, _STRENGTH
+    )
+    with torch.no_grad():
+        model.classifier.weight.copy_(torch.from_numpy(weights))
+        model.classifier.bias.copy_(torch.from_numpy(biases))

@@ -1,0 +1,157 @@
+"""How a classifier or tagger is trained, and how a base is adapted, checked once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+from tilth.limits import (
+    BATCH,
+    EPOCHS,
+    LEARNING_RATE,
+    PART_SHARE,
+    SEED,
+    STEPS,
+    TOKENS,
+    TRAINING_PRECISION,
+    WEIGHT_DECAY,
+    Number,
+    check_fields,
+)
+
+MASKED = Number(0, 1, above=True, below=True)
+_PAPER_RATE = 1e-5
+# Small models hardly move at the paper's rate.
+_STARTER_RATES = {
+    "starter-mlm": 3e-4, "starter-encoder": 1e-4, "starter": 1e-4, "starter-small": 5e-4,
+}  # fmt: skip
+# The rate of Gururangan et al. 2020 for the texts of a task; the paper names none.
+_ADAPTING_RATE = 1e-4
+_EVALUATIONS = 10
+# The paper's passes over a whole set. A few hundred rows would hardly move a base in as many.
+_EPOCHS, _STEPS, _MOST_EPOCHS = 3.0, 200, 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finetuning:
+    """How a classifier or tagger is trained; the defaults are the SentAugment paper's.
+
+    Attributes:
+        epochs: passes over the rows. None: the paper's 3; of few rows more, up to 20, so that there
+            are 200 steps.
+        batch: rows in a step.
+        learning_rate: the highest; AdamW, falling linearly to 0. None: the paper's 1e-5, but
+            3e-4, 1e-4 and 5e-4 for starter-mlm, starter-encoder and starter-small.
+        warmup: share of the steps in which the rate rises, 0 to below 1.
+        weight_decay: of AdamW.
+        dropout: of every part of the model; None: as the base was saved.
+        evaluate_every: steps between two measurements, of which the best is kept. None: ten over
+            the whole training, and one an epoch at least.
+        label_smoothing: share of each label that is spread over all of them, 0 to below 1.
+        max_length: tokens read of a text; None: as many as the base reads.
+        precision: `auto`, `float32` or `bfloat16` (autocast: weights stay in float32).
+        seed: of the head's weights, the order of the rows and dropout.
+
+    Reference:
+        Du et al. 2021, section 3, "Fine-tuning the student model"; the warm-up is RoBERTa's.
+    """
+
+    epochs: Annotated[float | None, EPOCHS] = None
+    batch: Annotated[int, BATCH] = 16
+    learning_rate: Annotated[float | None, LEARNING_RATE] = None
+    warmup: Annotated[float, PART_SHARE] = 0.06
+    weight_decay: Annotated[float, WEIGHT_DECAY] = 0.0
+    dropout: Annotated[float | None, PART_SHARE] = 0.1
+    evaluate_every: Annotated[int | None, STEPS] = None
+    label_smoothing: Annotated[float, PART_SHARE] = 0.0
+    max_length: Annotated[int | None, TOKENS] = None
+    precision: Annotated[str, TRAINING_PRECISION] = "auto"
+    seed: Annotated[int, SEED] = 0
+
+    def __post_init__(self) -> None:
+        """Check every value at the door."""
+        check_fields(self)
+
+    def for_base(self, base: str) -> Finetuning:
+        """Return the settings with the learning rate that a base wants, where none is given."""
+        if self.learning_rate is not None:
+            return self
+        return replace(self, learning_rate=_STARTER_RATES.get(began_as(base), _PAPER_RATE))
+
+    def passes(self, rows: int) -> float:
+        """Return the passes over so many rows."""
+        if self.epochs is not None:
+            return self.epochs
+        return max(_EPOCHS, min(_STEPS / -(-rows // self.batch), _MOST_EPOCHS))
+
+    def steps(self, rows: int) -> tuple[int, int]:
+        """Return the steps of the whole training and those between two measurements."""
+        epoch = -(-rows // self.batch)
+        steps = max(1, round(epoch * self.passes(rows)))
+        every = self.evaluate_every or min(epoch, max(1, steps // _EVALUATIONS))
+        return steps, every
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptation:
+    """How masked-language-model training is continued on texts.
+
+    Attributes:
+        epochs: passes over the texts.
+        batch: texts in a step.
+        learning_rate: the highest; AdamW, falling linearly to 0. None: 1e-4, but 5e-4 for
+            starter-mlm and starter-small.
+        warmup: share of the steps in which the rate rises, 0 to below 1.
+        weight_decay: of AdamW.
+        masked: share of the tokens that are to be guessed, above 0 to below 1: of these, 8 in 10
+            are masked, 1 in 10 is another token, 1 in 10 stays.
+        max_length: tokens read of a text.
+        save_every: steps between two checkpoints; a stopped run loses no more.
+        precision: `auto`, `float32` or `bfloat16` (autocast: weights stay in float32).
+        seed: of the order of the texts, the masks, dropout and a fresh head.
+
+    Reference:
+        Du et al. 2021, section 4.1, who name no settings; masks as of Devlin et al. 2019, the
+        rest as of Gururangan et al. 2020, appendix B.
+    """
+
+    epochs: Annotated[float, EPOCHS] = 1.0
+    batch: Annotated[int, BATCH] = 32
+    learning_rate: Annotated[float | None, LEARNING_RATE] = None
+    warmup: Annotated[float, PART_SHARE] = 0.06
+    weight_decay: Annotated[float, WEIGHT_DECAY] = 0.01
+    masked: Annotated[float, MASKED] = 0.15
+    max_length: Annotated[int, TOKENS] = 128
+    save_every: Annotated[int, STEPS] = 500
+    precision: Annotated[str, TRAINING_PRECISION] = "auto"
+    seed: Annotated[int, SEED] = 0
+
+    def __post_init__(self) -> None:
+        """Check every value at the door."""
+        check_fields(self)
+
+    def for_base(self, base: str) -> Adaptation:
+        """Return the settings with the learning rate that a base wants, where none is given."""
+        if self.learning_rate is not None:
+            return self
+        starter = began_as(base) in ("starter-mlm", "starter-small")
+        return replace(self, learning_rate=5e-4 if starter else _ADAPTING_RATE)
+
+    def steps(self, rows: int) -> int:
+        """Return the steps of the whole training."""
+        return max(1, round(-(-rows // self.batch) * self.epochs))
+
+
+def began_as(base: str) -> str:
+    """Return what a base was made from: of a run of tilth's its own base, and so on."""
+    seen = set()
+    while base not in seen:
+        seen.add(base)
+        file = Path(base).expanduser() / "run.json"
+        if base in _STARTER_RATES or not file.is_file():
+            break
+        from tilth.runs.run import read_run_json  # not at the start of every command: Arrow
+
+        base = str(read_run_json(file.parent)["settings"].get("base", base))
+    return base

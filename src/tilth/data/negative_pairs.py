@@ -1,0 +1,143 @@
+"""Sampled pairs: for each first text, second texts that were written for other inputs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tilth.data.hashing import keyed
+
+# What the origin columns of a sampled pair say.
+SAMPLED = "sampled"
+SAMPLED_TRY = -1
+# After so many refused candidates the whole ring is looked at in one go.
+_STEPS = 64
+
+
+def draw_pairs(
+    firsts: NDArray[np.int64],
+    seconds: NDArray[np.int64],
+    partners: tuple[NDArray[np.int64], NDArray[np.int64]],
+    hashes: NDArray[np.uint64],
+    *,
+    count: int,
+    seed: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Draw second texts for each first text.
+
+    The second texts stand on a ring in the order of their hashes; each draw starts at a place
+    that follows from (seed, first text, number of the draw) and takes the next text that is no
+    partner of the first one, in either direction, nor equal to it. So the draws do not depend on
+    the order of rows, and a new row changes few of them.
+
+    Args:
+        firsts: codes of the distinct first texts. # (firsts,)
+        seconds: codes of the distinct second texts. # (seconds,)
+        partners: codes of the texts of all known pairs. # 2 x (pairs,)
+        hashes: a hash for each code. # (codes,)
+        count: draws for each first text; fewer where there are not enough texts.
+        seed: of the draws.
+
+    Returns:
+        Codes of the first and second texts drawn, in the order of `firsts`. # 2 x (drawn,)
+    """
+    ring_hashes = keyed(seed, "sampled second text", hashes[seconds])
+    order = np.lexsort((seconds, ring_hashes))
+    ring, ring_hashes = seconds[order], ring_hashes[order]  # (seconds,)
+    width = np.int64(len(hashes))
+    one, two = partners
+    refused = np.unique(
+        np.concatenate([one * width + two, two * width + one, firsts * width + firsts])
+    )
+    count = min(count, len(ring))
+    drawn = np.full((count, len(firsts)), -1, np.int64)
+    for number in range(count):
+        start = keyed(seed, f"sampled pair {number}", hashes[firsts])
+        place = np.searchsorted(ring_hashes, start)
+        drawn[number] = _next_fit(firsts, ring, place, refused, drawn[:number], width)
+    rows = np.repeat(firsts, count)  # (firsts * count,)
+    columns = drawn.T.reshape(-1)  # (firsts * count,)
+    return rows[columns >= 0], columns[columns >= 0]
+
+
+def _next_fit(
+    firsts: NDArray[np.int64],
+    ring: NDArray[np.int64],
+    place: NDArray[np.int64],
+    refused: NDArray[np.int64],
+    earlier: NDArray[np.int64],
+    width: np.int64,
+) -> NDArray[np.int64]:
+    """Walk on from each place to the first text that fits; -1 where none does."""
+    found = np.full(len(firsts), -1, np.int64)
+    open_ = np.arange(len(firsts))
+    for step in range(min(_STEPS, len(ring))):
+        candidate = ring[(place[open_] + step) % len(ring)]
+        bad = _among(firsts[open_] * width + candidate, refused)
+        bad |= (earlier[:, open_] == candidate).any(axis=0)
+        found[open_[~bad]] = candidate[~bad]
+        open_ = open_[bad]
+        if not len(open_):
+            return found
+    if len(ring) > _STEPS:
+        # Few are left: each is a partner of most texts of the ring, so there cannot be many.
+        for first in open_.tolist():
+            turned = np.roll(ring, -int(place[first]))
+            bad = _among(firsts[first] * width + turned, refused)
+            bad |= np.isin(turned, earlier[:, first])
+            if not bad.all():
+                found[first] = turned[int(np.argmin(bad))]
+    return found
+
+
+def _among(values: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np.bool_]:
+    place = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+    among: NDArray[np.bool_] = ordered[place] == values
+    return among
+
+
+def sampled_table(
+    table: pa.Table, firsts: NDArray[np.int64], seconds: NDArray[np.int64], seed: int
+) -> pa.Table:
+    """Return sampled pairs as rows of a table.
+
+    Args:
+        table: text_a, text_b, label (double) and columns that say where a row comes from.
+        firsts: for each pair, a row that holds its first text. # (pairs,)
+        seconds: for each pair, a row that holds its second text. # (pairs,)
+        seed: of the draws.
+
+    Returns:
+        Rows with label 0, the source_id of the first text, try -1, "sampled" as task, model and
+        label_origin, the seed of the draws, and nulls in other columns, as far as there are such
+        columns.
+    """
+    count = len(firsts)
+    columns = []
+    for field in table.schema:
+        column = pa.nulls(count, field.type)
+        if field.name in ("text_a", "source_id"):
+            column = _take(table[field.name], firsts)
+        elif field.name == "text_b":
+            column = _take(table[field.name], seconds)
+        elif field.name == "label":
+            column = pa.array(np.zeros(count)).cast(field.type)
+        elif field.name == "try" and pa.types.is_signed_integer(field.type):
+            column = pa.repeat(pa.scalar(SAMPLED_TRY, field.type), count)
+        elif field.name == "seed" and pa.types.is_int64(field.type):
+            column = pa.repeat(pa.scalar(seed, field.type), count)
+        elif field.name in ("task", "model", "label_origin") and _is_text(field.type):
+            column = pa.repeat(pa.scalar(SAMPLED, field.type), count)
+        columns.append(column)
+    return pa.table(columns, schema=table.schema)
+
+
+def _take(column: pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.ChunkedArray:
+    if _is_text(column.type):  # taking joins chunks, and more than 2 GB need large offsets
+        return column.cast(pa.large_string()).take(pa.array(rows)).cast(column.type)
+    return column.take(pa.array(rows))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

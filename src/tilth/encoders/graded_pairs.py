@@ -1,0 +1,190 @@
+"""Graded pairs to train an encoder with: where they come from, and what they must hold."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilth.data import load_folder, read_rows
+from tilth.data.hashing import keyed
+from tilth.data.label_indices import Labelled, read_labelled
+from tilth.data.sources import folder_configs
+from tilth.data.split import group_rows, origins_of, validation_rows, written_by_model
+from tilth.errors import InputError
+from tilth.files import check_input
+
+if TYPE_CHECKING:
+    from datasets import Dataset, DatasetDict
+
+log = logging.getLogger(__name__)
+
+TEXT_A, TEXT_B, LABEL = "text_a", "text_b", "label"
+NEGATIVE = "negative"  # of triples: what text_a does not mean
+# What other sets call the three columns; ours come first.
+_NAMES = {
+    TEXT_A: (TEXT_A, "sentence1", "sentence_1", "sentence_A"),
+    TEXT_B: (TEXT_B, "sentence2", "sentence_2", "sentence_B"),
+    LABEL: (LABEL, "score", "similarity_score"),
+}
+_TRAIN, _VALIDATION = "train", "validation"
+_SHARES = (0.1, 0.25, 0.5)  # of the validation part: the first that is enough
+_FEWEST = 3  # pairs for which a rank correlation says anything
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Checked pairs.
+
+    Attributes:
+        train: columns text_a, text_b, label (0 to 1), to train on.
+        validation: likewise, to choose the checkpoint with.
+        written: how many of the validation rows a model wrote.
+    """
+
+    train: Dataset
+    validation: Dataset
+    written: int = 0
+
+    def all_rows(self) -> Dataset:
+        """Return both parts: the second chose the checkpoint, so both shaped the encoder."""
+        from datasets import concatenate_datasets
+
+        return concatenate_datasets([self.train, self.validation])
+
+    def splits(self) -> DatasetDict:
+        """Return the parts as `read_pairs` takes them."""
+        from datasets import DatasetDict
+
+        return DatasetDict({_TRAIN: self.train, _VALIDATION: self.validation})
+
+
+def read_pairs(source: str | Path | Dataset | DatasetDict, *, seed: int = 0) -> Pairs:
+    """Read graded pairs and check them.
+
+    A set that comes without a validation part is split 90/10 by label, chosen by content; pairs
+    of one first text or origin are in one part. Of a small set up to half goes there.
+
+    Args:
+        source: a data set, splits named train and validation, or where they lie: a curated set,
+            a run that holds one, a labelled file, a hub data set. Columns text_a, text_b and
+            label (sentence1, sentence2 and score will do), labels from 0 to 1.
+        seed: of the split.
+
+    Raises:
+        InputError: a column is missing, a text is empty, a label is out of range, or all labels
+            of a part are the same.
+    """
+    splits = _splits(source)
+    where = f"{source}: " if isinstance(source, str | Path) else ""
+    try:
+        train = _checked(splits[_TRAIN], _TRAIN)
+        if len(splits.get(_VALIDATION, ())):
+            held = _checked(splits[_VALIDATION], _VALIDATION)
+            return Pairs(_kept(train), _kept(held), int(written_by_model(held.table).sum()))
+        return _split(train, seed)
+    except InputError as error:
+        raise InputError(f"{where}{error}") from error
+
+
+def _splits(source: str | Path | Dataset | DatasetDict) -> dict[str, Dataset]:
+    from datasets import Dataset, DatasetDict
+
+    if isinstance(source, Dataset):
+        return {_TRAIN: source}
+    if isinstance(source, DatasetDict):
+        if _TRAIN not in source:
+            raise InputError(f"no split 'train' among {', '.join(source)}: name it so")
+        return {name: source[name] for name in (_TRAIN, _VALIDATION) if name in source}
+    folder = Path(source).expanduser()
+    check_input(folder)
+    if (folder / "run.json").is_file() and (folder / "curated").is_dir():
+        folder /= "curated"
+        log.info("%s: its curated set is taken", source)
+    elif (folder / "run.json").is_file():
+        log.warning(
+            "%s is not curated: labels are not smoothed, no sampled pairs; run `tilth curate %s`",
+            source,
+            source,
+        )
+    stored = folder_configs(folder).get("default", {}) if folder.is_dir() else {}
+    if _VALIDATION in stored:
+        return {name: load_folder(folder, name) for name in (_TRAIN, _VALIDATION)}
+    return {_TRAIN: read_rows(str(source))}
+
+
+def _checked(rows: Dataset, split: str) -> Labelled:
+    """Check one part."""
+    if not len(rows):
+        raise InputError(f"the {split} part has no rows: give pairs to learn from")
+    for name, others in _NAMES.items():
+        found = next((other for other in others if other in rows.column_names), None)
+        if found not in (None, name):
+            rows = rows.rename_column(found, name)
+    labelled = read_labelled(rows)
+    if not labelled.is_pair:
+        raise InputError("the set holds single texts: an encoder learns from text_a, text_b, label")
+    numbers = labelled.numbers
+    if numbers is None:
+        raise InputError(
+            f"label {labelled.first_label!r} is no number: an encoder learns from labels 0 to 1"
+        )
+    wrong = np.flatnonzero((numbers < 0) | (numbers > 1))
+    if len(wrong):
+        row, value = int(wrong[0]), numbers[wrong[0]]
+        hint = "divide STS scores by 5" if 0 <= value <= 5 else "scale them"
+        raise InputError(
+            f"{split} row {row} (rows count from 0) has label {value:g}: labels are 0 to 1, {hint}"
+        )
+    _refuse_empty(labelled, split)
+    if len(np.unique(numbers)) == 1:
+        raise InputError(
+            f"every label of the {split} part is {numbers[0]:g}: there is nothing to learn and "
+            "Spearman's correlation is undefined; give pairs of different labels"
+        )
+    if len(numbers) < _FEWEST:
+        raise InputError(f"the {split} part has {len(numbers)} pairs: give at least {_FEWEST}")
+    return labelled
+
+
+def _refuse_empty(labelled: Labelled, split: str) -> None:
+    empty = np.array([not text for text in labelled.texts.to_pylist()])  # (texts,)
+    for name, codes in zip(labelled.columns, labelled.codes, strict=True):
+        rows = np.flatnonzero(empty[codes])
+        if len(rows):
+            raise InputError(
+                f"{split} row {rows[0]} (rows count from 0) has an empty {name}: remove it "
+                "(`tilth curate` does)"
+            )
+
+
+def _split(labelled: Labelled, seed: int) -> Pairs:
+    """Take a tenth of each label as validation part, of few pairs more."""
+    hashes = [labelled.hashes[codes] for codes in labelled.codes]
+    keys = keyed(seed, "validation", *hashes, labelled.label_hashes)
+    groups = group_rows(hashes[0], origins_of(labelled.table))
+    assert labelled.numbers is not None  # as _checked saw to
+    for share in _SHARES:
+        chosen = validation_rows(labelled.labels, keys, share, numeric=True, groups=groups)
+        if chosen.sum() >= _FEWEST and len(np.unique(labelled.numbers[chosen])) > 1:
+            break
+    else:
+        raise InputError(
+            f"{len(labelled)} pairs of {groups.max() + 1} first texts are too few to choose a "
+            "checkpoint with: give more pairs, or splits named train and validation"
+        )
+    if share > _SHARES[0]:
+        log.warning("few pairs: %d of %d choose the checkpoint", chosen.sum(), len(labelled))
+    written = int(written_by_model(labelled.table)[chosen].sum())
+    return Pairs(_kept(labelled, ~chosen), _kept(labelled, chosen), written)
+
+
+def _kept(labelled: Labelled, rows: NDArray[np.bool_] | None = None) -> Dataset:
+    from datasets import Dataset
+
+    table = labelled.table.select([TEXT_A, TEXT_B, LABEL])
+    return Dataset(table if rows is None else table.filter(rows))

@@ -1,0 +1,276 @@
+"""Pairs of texts that mean the same, to train an encoder with: read, cleaned, named, held out."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tilth.data import read_rows
+from tilth.data.hashing import keyed
+from tilth.data.normalize import exact_keys
+from tilth.encoders.graded_pairs import LABEL, NEGATIVE, TEXT_A, TEXT_B, Pairs
+from tilth.errors import InputError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+log = logging.getLogger(__name__)
+
+# Usual names of two columns of texts that mean the same; ours come first.
+_PAIRS = (
+    (TEXT_A, TEXT_B), ("sentence1", "sentence2"), ("sentence_1", "sentence_2"),
+    ("sentence_A", "sentence_B"), ("anchor", "positive"), ("query", "positive"),
+    ("sent0", "sent1"), ("question1", "question2"), ("source", "target"),
+)  # fmt: skip
+_TRANSLATION = "translation."  # of the hub's parallel sets: one column of both languages
+_GRADES = (LABEL, "labels", "score", "similarity_score", "is_duplicate")
+_NEGATIVES = (NEGATIVE, "hard_neg")
+_SEVERAL = re.compile(r"(negative|hard_neg)_?\d+")
+_GROUP = "group"
+_SHARE, _MOST_HELD_OUT, _FEWEST = 0.1, 1_000, 20
+
+
+def read_parallel(
+    sources: str | Path | Dataset | Sequence[str | Path | Dataset],
+    *,
+    pivot: str | None = None,
+    min_score: float | None = None,
+    seed: int = 0,
+) -> Pairs:
+    """Read pairs of texts that mean the same: paraphrases, translations, captions of a picture.
+
+    Triples have a third text that the first one does not mean, in a column `negative` or
+    `hard_neg`. Empty texts, texts paired with themselves and rows that were there before are left
+    out and counted; an empty negative is none. A tenth of the pairs, 1,000 at most, is held out to
+    choose the checkpoint with; what shares a text with them is not trained on.
+
+    Args:
+        sources: one or several; a text may name several with commas. Each is a data set or where
+            one lies (see `tilth.data.read_rows`), with two columns of texts by any usual names
+            (text_a and text_b; en and de), one column `translation` of both, or one column of
+            lists (captions): each text of a list is paired with the next.
+        pivot: of two columns, the one that is not trained on: texts that stand beside the same
+            one there are paraphrases, as two translations of a sentence are. Sources without
+            this column are read as they are.
+        min_score: of graded pairs, whose column is `label`, `score` and the like: rows below it
+            are left out. None: graded pairs are refused.
+        seed: of what is held out.
+
+    Returns:
+        Columns text_a, text_b, of triples negative, and label: three numbers that name the two
+        texts and what they belong to, and of triples the negative's, 0 for none. Pairs with one of
+        the three in common are no negatives of one another.
+
+    Raises:
+        InputError: a source cannot be read, has no such columns, grades its pairs where no
+            `min_score` is given, or too few pairs are left.
+    """
+    opened = [_open(source) for source in _each(sources)]
+    if min_score is not None and not any(_grade_column(rows) for _, rows in opened):
+        raise InputError(
+            f"min-score is {min_score:g}, but no source grades its pairs: leave it out, or name "
+            f"the scores {_GRADES[0]!r}"
+        )
+    tables = [_read(rows, where, pivot, min_score) for where, rows in opened]
+    if not tables:
+        raise InputError("no source is named: name a file, a folder or a data set of the hub")
+    if pivot is not None and not any(pivoted for _, pivoted in tables):
+        raise InputError(f"no source has a column {pivot!r} of texts to pivot on: name one of two")
+    whole = pa.concat_tables([table for table, _ in tables], promote_options="default")
+    return _held_out(_cleaned(whole), seed)
+
+
+def _each(
+    sources: str | Path | Dataset | Sequence[str | Path | Dataset],
+) -> Iterator[str | Path | Dataset]:
+    from datasets import Dataset
+
+    if isinstance(sources, str) and not Path(sources).exists():
+        yield from filter(None, (name.strip() for name in sources.split(",")))
+    elif isinstance(sources, str | Path | Dataset):
+        yield sources
+    else:
+        for source in sources:
+            yield from _each(source)
+
+
+def _open(source: str | Path | Dataset) -> tuple[str, pa.Table]:
+    """Return a source's name, for messages, and its rows."""
+    where, rows = "the data set", source
+    if isinstance(rows, str | Path):
+        where, rows = str(rows), read_rows(rows)
+    return where, rows.with_format("arrow")[:].flatten()
+
+
+def _read(
+    table: pa.Table, where: str, pivot: str | None, min_score: float | None
+) -> tuple[pa.Table, bool]:
+    """Return the pairs of a source with what each belongs to, and whether it was pivoted."""
+    table = _positives(table, where, min_score)
+    columns = _columns(table, where)
+    if len(columns) == 1:
+        return _neighbours(table[columns[0]].to_pylist()), False
+    names = [name.removeprefix(_TRANSLATION) for name in columns]
+    if pivot not in names:
+        texts = [table[name].cast(pa.large_string()) for name in columns]
+        found = {TEXT_A: texts[0], TEXT_B: texts[1], _GROUP: texts[0]}
+        negative = _negative_column(table, where)
+        if negative is not None:
+            found[NEGATIVE] = table[negative].cast(pa.large_string())
+        return pa.table(found), False
+    beside = columns[names.index(pivot)]
+    (kept,) = [name for name in columns if name != beside]
+    groups: dict[str, list[str | None]] = {}
+    for key, text in zip(table[beside].to_pylist(), table[kept].to_pylist(), strict=True):
+        groups.setdefault(key, []).append(text)
+    groups.pop("", None)
+    return _neighbours(texts for key, texts in groups.items() if key is not None), True
+
+
+def _grade_column(table: pa.Table) -> str | None:
+    return next((name for name in _GRADES if name in table.column_names), None)
+
+
+def _positives(table: pa.Table, where: str, min_score: float | None) -> pa.Table:
+    """Return the rows that mean the same: of graded ones those with the least score or more."""
+    name = _grade_column(table)
+    if name is None:
+        return table
+    if min_score is None:
+        if pc.count_distinct(table[name]).as_py() > 1:
+            raise InputError(
+                f"{where}: column {name!r} grades the pairs, and here every pair must mean the "
+                "same: say with --min-score from which on they do, or use `tilth train encoder`"
+            )
+        return table
+    try:
+        scores = table[name].cast(pa.float64())
+    except pa.ArrowException as error:
+        said = str(error).splitlines()[0]
+        raise InputError(
+            f"{where}: column {name!r} holds no numbers ({said}): leave min-score out, or give "
+            "numbers"
+        ) from error
+    kept = table.filter(pc.fill_null(pc.greater_equal(scores, min_score), fill_value=False))
+    log.info("%s: %d of %d pairs have a %s of %g or more", where, len(kept), len(table), name,
+             min_score)  # fmt: skip
+    return kept
+
+
+def _negative_column(table: pa.Table, where: str) -> str | None:
+    """Return the column of hard negatives of triples."""
+    several = next((name for name in table.column_names if _SEVERAL.fullmatch(name)), None)
+    if several is not None:
+        raise InputError(
+            f"{where}: column {several!r} holds one of several negatives: give one, {NEGATIVE!r}, "
+            "in a row of its own for each"
+        )
+    found = next((name for name in _NEGATIVES if name in table.column_names), None)
+    if found is not None and not _is_text(kind := table.schema.field(found).type):
+        raise InputError(f"{where}: column {found!r} holds {kind}: give one text a row")
+    return found
+
+
+def _columns(table: pa.Table, where: str) -> list[str]:
+    """Return the two columns of texts, or the one of lists of texts."""
+    types = {field.name: field.type for field in table.schema}
+    texts = [name for name, kind in types.items() if _is_text(kind)]
+    lists = [name for name, kind in types.items() if _is_list(kind) and _is_text(kind.value_type)]
+    translations = [name for name in texts if name.startswith(_TRANSLATION)]
+    for pair in (*_PAIRS, translations):
+        if len(pair) == 2 and set(pair) <= set(texts):
+            return list(pair)
+    if len(texts) == 2:
+        return texts
+    if len(lists) == 1:
+        return lists
+    raise InputError(
+        f"{where}: which columns hold the pairs: name two of {', '.join(types)} text_a and text_b, "
+        "or give one column of lists of texts"
+    )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _neighbours(groups: Iterable[Sequence[str | None] | None]) -> pa.Table:
+    """Pair each distinct text of a group with the next one, the last with the first."""
+    a, b, belongs = [], [], []
+    for group in groups:
+        texts = list(dict.fromkeys(text for text in group or () if text))
+        if len(texts) < 2:
+            continue
+        following = texts[1:] + (texts[:1] if len(texts) > 2 else [])
+        a += texts[: len(following)]
+        b += following
+        belongs += ["\0".join(texts)] * len(following)
+    columns = (pa.array(column, pa.large_string()) for column in (a, b, belongs))
+    return pa.table(dict(zip((TEXT_A, TEXT_B, _GROUP), columns, strict=True)))
+
+
+def _cleaned(table: pa.Table) -> pa.Table:
+    """Return text_a, text_b and label of the pairs worth training on."""
+    texts = [
+        pc.utf8_trim_whitespace(pc.fill_null(table[name].combine_chunks(), ""))
+        for name in (TEXT_A, TEXT_B)
+    ]
+    keys = [exact_keys(column) for column in texts]
+    full = np.logical_and(*(pc.not_equal(column, "").to_numpy(False) for column in texts))
+    other = keys[0] != keys[1]
+    parts = [np.minimum(*keys), np.maximum(*keys)]
+    groups = exact_keys(pc.fill_null(table[_GROUP].combine_chunks(), ""))
+    names = [*keys, groups]
+    negatives: dict[str, pa.Array] = {}
+    if NEGATIVE in table.column_names:
+        column = table[NEGATIVE].combine_chunks()
+        negatives[NEGATIVE] = pc.utf8_trim_whitespace(pc.fill_null(column, ""))
+        there = pc.not_equal(negatives[NEGATIVE], "").to_numpy(False)
+        names.append(np.where(there, exact_keys(negatives[NEGATIVE]), 0))
+        parts.append(names[-1])
+    first = np.zeros(len(full), np.bool_)
+    first[np.unique(np.stack(parts, 1), axis=0, return_index=True)[1]] = True
+    for reason, wrong in (
+        ("with an empty text", ~full),
+        ("of a text with itself", full & ~other),
+        ("that were there before", full & other & ~first),
+    ):
+        if wrong.any():
+            log.info("%s pairs %s are left out", f"{wrong.sum():,}", reason)
+    width = len(names)
+    flat = pa.array(np.stack(names, 1).view(np.int64).ravel())  # (pairs x names,)
+    label = pa.FixedSizeListArray.from_arrays(flat, width).cast(pa.list_(pa.int64()))
+    cleaned = pa.table({TEXT_A: texts[0], TEXT_B: texts[1], **negatives, LABEL: label})
+    return cleaned.filter(pa.array(full & other & first))
+
+
+def _held_out(table: pa.Table, seed: int) -> Pairs:
+    """Hold out a part by content; leave out of the other what shares a text with it."""
+    from datasets import Dataset
+
+    width = 4 if NEGATIVE in table.column_names else 3
+    names = table[LABEL].combine_chunks().flatten().to_numpy().reshape(-1, width)  # (pairs, width)
+    keys = keyed(seed, "validation", *names[:, :2].T.astype(np.uint64))
+    chosen = np.zeros(len(names), np.bool_)
+    chosen[np.argsort(keys)[: min(int(len(keys) * _SHARE), _MOST_HELD_OUT)]] = True
+    held = names[chosen]
+    left: NDArray[np.bool_] = ~chosen & ~np.isin(names, held[held != 0]).any(1)  # 0: no negative
+    if len(names) < _FEWEST or not left.any():
+        raise InputError(
+            f"{len(names)} pairs of different texts are too few to train on and hold some out: "
+            "give more"
+        )
+    log.info("%s pairs to train on, %s held out", f"{left.sum():,}", f"{chosen.sum():,}")
+    return Pairs(Dataset(table.filter(pa.array(left))), Dataset(table.filter(pa.array(chosen))))

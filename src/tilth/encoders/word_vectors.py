@@ -1,0 +1,347 @@
+"""Averaged word vectors as a sentence encoder: no training, thousands of sentences a second."""
+
+from __future__ import annotations
+
+import json
+import math
+import unicodedata
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules.input_module import InputModule
+from torch import Tensor
+from torch.nn.functional import embedding_bag
+
+from tilth.data.formats import read_lines
+from tilth.encoders.vector_files import MAX_BYTES, existing, read_vectors
+from tilth.errors import InputError
+
+_TEXTS_AT_ONCE = 10_000
+# Chunks whose words are remembered; natural text repeats few of its chunks often.
+_REMEMBERED = 1_000_000
+_ENDINGS = ("n't", "'s", "'re", "'ve", "'ll", "'d", "'m")
+_HUB = ("token", "cache_folder", "revision", "local_files_only")
+
+Numbers = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+def word_vectors(
+    path: str | Path,
+    *,
+    weights: Literal["idf", "sif"] | None = None,
+    sentences: Iterable[str] | None = None,
+    counts: str | Path | None = None,
+    sif_a: float = 1e-3,
+) -> SentenceTransformer:
+    r"""Make an encoder that averages word vectors: the weighted sum over the number of known words.
+
+    Dividing by that number, not by the sum of the weights, is the average of Arora et al.; the
+    cosine is the same either way. A text without a known word has the zero vector. A saved
+    encoder loads with `tilth.load_encoder(folder)`, or with sentence-transformers under
+    `trust_remote_code=True`: it asks for it wherever a module's class is not its own, though no
+    code lies in the folder.
+
+    Args:
+        path: a text file of word vectors, `word v1 ... vn` in each line, plain or .gz; a first
+            line `words dimensions` (word2vec, fastText) may stand before them.
+        weights: what a word counts: None 1; `idf` log((1 + N) / (1 + sentences with it)) + 1;
+            `sif` a / (a + p), p the word's probability.
+        sentences: texts that `idf` or `sif` counts words in.
+        counts: for `sif`, a file `word count` in each line, plain or .gz. Without counts and
+            sentences p follows the word's rank in `path` by Zipf's law: right for files sorted
+            by frequency, as GloVe's are. A word never counted has the smallest p there is.
+        sif_a: the a of `sif`, above 0.
+
+    Raises:
+        InputError: a file or a line in it is wrong, or the arguments do not go together.
+
+    Reference:
+        Arora, Liang and Ma 2017, "A Simple but Tough-to-Beat Baseline for Sentence Embeddings"
+        (sif, a = 1e-3; their removal of the first principal component is not done).
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "vectors.txt"
+        >>> _ = path.write_text("a 1 0\nman 0 4\n")
+        >>> word_vectors(path).encode(["A man.", ""]).tolist()
+        [[0.5, 2.0], [0.0, 0.0]]
+    """
+    _check(weights, sentences, counts, sif_a)
+    module = WordVectors(*read_vectors(path))
+    if weights == "idf":
+        assert sentences is not None
+        module.weigh(idf_weights(*module.document_frequencies(sentences)))
+    elif weights == "sif":
+        if counts is not None:
+            p = module.read_counts(counts).p
+        elif sentences is not None:
+            p = module.count(module.numbered(sentences)).p
+        else:
+            p = zipf(len(module.words))
+        module.weigh(sif_weights(p, sif_a))
+    return SentenceTransformer(modules=[module])
+
+
+def _check(weights: str | None, sentences: object, counts: object, sif_a: float) -> None:
+    if weights not in (None, "idf", "sif"):
+        raise InputError(f"weights {weights!r} is unknown: use idf, sif or None")
+    if weights is None and (sentences is not None or counts is not None):
+        raise InputError("without weights nothing is counted: leave out sentences and counts")
+    if weights == "idf" and sentences is None:
+        raise InputError("weights 'idf' counts sentences: give sentences")
+    if weights == "idf" and counts is not None:
+        raise InputError("weights 'idf' counts sentences: leave out counts")
+    if weights == "sif" and sentences is not None and counts is not None:
+        raise InputError("weights 'sif' counts words once: give either sentences or counts")
+    if not 0 < sif_a < math.inf:
+        raise InputError(f"sif_a is {sif_a}: give a number above 0, such as 1e-3")
+
+
+def idf_weights(texts_with: NDArray[np.int64], texts: int) -> NDArray[np.float64]:
+    """Return log((1 + texts) / (1 + texts with the word)) + 1, as scikit-learn smooths it."""
+    return np.asarray(np.log((1 + texts) / (1 + texts_with)) + 1)  # (words,)
+
+
+def sif_weights(p: NDArray[np.float64], a: float) -> NDArray[np.float64]:
+    """Return a / (a + p) for words of probability p."""
+    return a / (a + p)  # (words,)
+
+
+def zipf(words: int) -> NDArray[np.float64]:
+    """Return the probabilities of words sorted by frequency: 1 / rank, over their sum."""
+    inverse = 1 / np.arange(1, words + 1)
+    return np.asarray(inverse / inverse.sum())  # (words,)
+
+
+@dataclass(frozen=True, slots=True)
+class Frequencies:
+    """How probable words are.
+
+    Attributes:
+        p: of each word with a vector; one never counted has the smallest of all. # (words,)
+        counted: of each word counted, with a vector or without. # (kinds,)
+    """
+
+    p: NDArray[np.float64]
+    counted: NDArray[np.float64]
+
+
+class WordVectors(InputModule):
+    """Texts to (weighted) averages of their words' vectors.
+
+    A text is split at white space and its punctuation taken off; what is left is looked up whole
+    (`well-known`), then with its full stop (`u.s.`), then in parts (`well`, `known`; `do`, `n't`).
+    Unknown words are left out. Lower case throughout if no word of the vectors has an upper-case
+    letter; a word with a space in it is never met.
+
+    Args:
+        words: each once, in the order of the vectors.
+        vectors: float32. # (words, width)
+        weights: what each word counts; None: 1. # (words,)
+        per_dimension: divide each dimension by its norm over the text's words (uSIF); where all
+            of them are 0 it stays 0.
+    """
+
+    config_file_name = "word_vectors.json"
+    config_keys = ["per_dimension"]  # noqa: RUF012 (as declared by the base class)
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        vectors: NDArray[np.float32] | Tensor,
+        weights: NDArray[np.float32] | Tensor | None = None,
+        *,
+        per_dimension: bool = False,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.words = list(words)
+        self.vectors = torch.nn.Parameter(torch.as_tensor(vectors))
+        self.weights: Tensor
+        self.register_buffer(
+            "weights", torch.ones(len(words)) if weights is None else torch.as_tensor(weights)
+        )
+        self.per_dimension = per_dimension
+        self.found = _Found(self.words)
+
+    def get_embedding_dimension(self) -> int:
+        """Return the width of the vectors."""
+        return self.vectors.shape[1]
+
+    def weigh(self, weights: NDArray[np.float64]) -> None:
+        """Give each word its weight."""
+        self.weights.copy_(torch.from_numpy(weights))  # (words,)
+
+    def numbers(self, texts: Iterable[str]) -> Numbers:
+        """Return the numbers of the known words of texts, and where each text's begin."""
+        found, numbers, starts = self.found, array("q"), array("q")
+        for text in texts:
+            starts.append(len(numbers))
+            for chunk in text.split():
+                numbers.extend(found[chunk])
+        return np.array(numbers, np.int64), np.array(starts, np.int64)
+
+    def numbered(self, sentences: Iterable[str]) -> Iterator[Numbers]:
+        """Yield the numbers of many sentences, some thousands at once.
+
+        Raises:
+            InputError: there is no sentence, or something else among them.
+        """
+        if isinstance(sentences, str):
+            raise InputError("sentences is one text: give a list of texts")
+        rest = iter(sentences)
+        block = list(islice(rest, _TEXTS_AT_ONCE))
+        if not block:
+            raise InputError("there are no sentences: give at least one")
+        while block:
+            for sentence in block:
+                if not isinstance(sentence, str):
+                    raise InputError(
+                        f"sentences holds a {type(sentence).__name__}, no text: give texts alone"
+                    )
+            yield self.numbers(block)
+            block = list(islice(rest, _TEXTS_AT_ONCE))
+
+    def preprocess(
+        self, inputs: Sequence[Any], prompt: str | None = None, **_: Any
+    ) -> dict[str, Any]:
+        """Return word numbers of texts, (words of all texts,), and offsets, (texts,)."""
+        numbers, starts = self.numbers([prompt + text for text in inputs] if prompt else inputs)
+        return {"input_ids": torch.from_numpy(numbers), "offsets": torch.from_numpy(starts)}
+
+    def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
+        """Add `sentence_embedding`, (texts, width)."""
+        numbers, starts = features["input_ids"], features["offsets"]
+        sums = embedding_bag(
+            numbers, self.vectors, starts, mode="sum", per_sample_weights=self.weights[numbers]
+        )  # (texts, width)
+        if self.per_dimension:
+            places = torch.arange(len(numbers), device=numbers.device)
+            squares = embedding_bag(places, self.vectors[numbers].square(), starts, mode="sum")
+            sums = sums / squares.clamp_min(torch.finfo(squares.dtype).tiny).sqrt()
+        known = torch.diff(starts, append=starts.new_tensor([len(numbers)]))  # (texts,)
+        features["sentence_embedding"] = sums / known.clamp_min(1)[:, None]  # (texts, width)
+        return features
+
+    def count(self, blocks: Iterable[Numbers]) -> Frequencies:
+        """Return how probable words are in numbered sentences.
+
+        Raises:
+            InputError: no word of them has a vector.
+        """
+        counts = np.zeros(len(self.words), np.int64)
+        for numbers, _ in blocks:
+            counts += np.bincount(numbers, minlength=len(counts))
+        if not counts.any():
+            raise InputError("no word of the sentences has a vector: give others, or other vectors")
+        p = np.maximum(counts, counts[counts > 0].min()) / counts.sum()
+        return Frequencies(p, p[counts > 0])
+
+    def read_counts(self, path: str | Path) -> Frequencies:
+        """Return how probable words are by a file `word count` in each line, plain or .gz.
+
+        Raises:
+            InputError: there is no such file, a line is wrong, or none of its words has a vector.
+        """
+        counts = Counter[str]()
+        for number, line in read_lines(existing(path, "word counts"), MAX_BYTES):
+            word, *rest = line.strip().rsplit(None, 1) or [""]
+            if not rest or not rest[0].isdecimal() or int(rest[0]) < 1:
+                raise InputError(
+                    f"{path}:{number}: {line[:80]!r} is no word with a count from 1: write "
+                    "`word count` in each line"
+                )
+            counts[word.lower() if self.found.lower else word] += int(rest[0])
+        if not any(word in counts for word in self.words):
+            raise InputError(
+                f"{path}: none of its words has a vector: give counts of the same kind"
+            )
+        total, least = sum(counts.values()), min(counts.values())
+        p = np.array([counts.get(word, least) for word in self.words]) / total  # (words,)
+        return Frequencies(p, np.array(list(counts.values())) / total)
+
+    def document_frequencies(self, sentences: Iterable[str]) -> tuple[NDArray[np.int64], int]:
+        """Return in how many sentences each word stands, (words,), and how many there are."""
+        counts, texts = np.zeros(len(self.words), np.int64), 0
+        for numbers, starts in self.numbered(sentences):
+            text = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(numbers)))
+            pairs = np.unique(text * len(counts) + numbers)
+            counts += np.bincount(pairs % len(counts), minlength=len(counts))
+            texts += len(starts)
+        return counts, texts
+
+    def save(self, output_path: str, *_: Any, **__: Any) -> None:
+        """Write vectors and weights as safetensors, words and settings as JSON; never a pickle."""
+        self.save_config(output_path)
+        self.save_torch_weights(output_path)
+        with open(Path(output_path, "words.json"), "w", encoding="utf-8") as file:
+            json.dump(self.words, file, ensure_ascii=False)
+
+    @classmethod
+    def load(
+        cls, model_name_or_path: str, subfolder: str = "", *_: Any, **kwargs: Any
+    ) -> WordVectors:
+        """Read what `save` wrote, from a folder or the hub."""
+        where = {"subfolder": subfolder} | {key: kwargs[key] for key in _HUB if key in kwargs}
+        path = cls.load_file_path(model_name_or_path, "words.json", **where)
+        if path is None:
+            raise InputError(f"{model_name_or_path}: words.json is missing: save the encoder again")
+        words = json.loads(Path(path).read_text(encoding="utf-8"))
+        tensors = cls.load_torch_weights(model_name_or_path, **where)
+        if len(words) != len(tensors["vectors"]):
+            raise InputError(
+                f"{path}: it names {len(words)} words, the encoder has vectors of "
+                f"{len(tensors['vectors'])}: save the encoder again"
+            )
+        config = cls.load_config(model_name_or_path, **where)
+        return cls(words, tensors["vectors"], tensors["weights"], **config)
+
+
+class _Found(dict[str, tuple[int, ...]]):
+    """The numbers of the words in a chunk between white space, remembered once looked up."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        super().__init__()
+        self.row = {word: row for row, word in enumerate(words)}
+        self.lower = all(word == word.lower() for word in words)
+
+    def __missing__(self, chunk: str) -> tuple[int, ...]:
+        if len(self) >= _REMEMBERED:
+            self.clear()
+        found = self[chunk] = self._look_up(chunk)
+        return found
+
+    def _look_up(self, chunk: str) -> tuple[int, ...]:
+        plain = (chunk.lower() if self.lower else chunk).replace("\u2019", "'")
+        inner = [place for place, char in enumerate(plain) if _in_word(char)]
+        if not inner:
+            return ()
+        # Tokenised text has its endings apart: `do n't`, `man 's`.
+        core = plain if plain in _ENDINGS else plain[inner[0] : inner[-1] + 1]
+        for whole in (core, core + "." if plain[inner[-1] + 1 :].startswith(".") else core):
+            if whole in self.row:
+                return (self.row[whole],)
+        parts = self._parts(core)
+        return tuple(self.row[part] for part in parts if part in self.row)
+
+    def _parts(self, core: str) -> list[str]:
+        for ending in _ENDINGS:
+            if core.endswith(ending):
+                # Vectors trained on text that was not split like this know no `n't`.
+                last = "not" if ending == "n't" and ending not in self.row else ending
+                first = core[: -len(ending)]
+                return [*([first] if first in self.row else self._parts(first)), last]
+        return "".join(char if _in_word(char) else " " for char in core).split()
+
+
+def _in_word(char: str) -> bool:
+    # Vowel signs and accents of their own are marks, neither letters nor punctuation.
+    return char.isalnum() or unicodedata.category(char).startswith("M")

@@ -1,0 +1,391 @@
+"""Where STS sets lie: this project's layout, SentEval's, SemEval's own, and the hub."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from tilth.data.formats import ending_of, read_lines, rows_of_file
+from tilth.data.sources import Hub, load_hub, locate
+from tilth.errors import InputError, TilthError
+from tilth.files import check_input
+
+# The usual names of each column, the first that is there counts; case does not.
+_TEXT_A = ("text_a", "sentence1", "sentence_a", "text1", "sent1")
+_TEXT_B = ("text_b", "sentence2", "sentence_b", "text2", "sent2")
+_SCORE = ("score", "similarity_score", "relatedness_score", "similarity", "label")
+_SUBSET = ("subset", "dataset")
+_MAX_LINE_BYTES = 16_000_000
+# In sts-test.csv: genre, filename, year, old_index, score, sentence1, sentence2, notes.
+_BENCHMARK_FIELDS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class RawPair:
+    """A pair as it was read, unchecked.
+
+    Attributes:
+        origin: `file:line`.
+        text_a: one text.
+        text_b: the other text.
+        score: what stands for the score.
+        subset: None where the source has no subsets.
+    """
+
+    origin: str
+    text_a: Any
+    text_b: Any
+    score: Any
+    subset: str | None
+
+
+def read_pairs(part: Part) -> Iterator[RawPair]:
+    """Yield the scored pairs of a part.
+
+    Raises:
+        InputError: a file is missing or its form is wrong; file and line are named.
+    """
+    try:
+        yield from _READERS[part.kind](part)
+    except OSError as error:
+        raise InputError(f"{part}: {error.strerror or error}: give a readable file") from error
+
+
+def _rows(part: Part) -> Iterator[RawPair]:
+    assert part.path is not None
+    rows = rows_of_file(part.path) if ending_of(part.path) else _rows_of_json(part.path)
+    for number, row in rows:
+        yield _pair(f"{part.path}:{number}", row)
+
+
+def _rows_of_json(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield (line or number from 1, row): of a list of objects, or of an object a line."""
+    lines = list(read_lines(path, _MAX_LINE_BYTES))
+    if next((line for _, line in lines if line.strip()), "").lstrip().startswith("["):
+        whole = _parsed(path, 1, "\n".join(line for _, line in lines))
+        numbered: Iterable[tuple[int, Any]] = enumerate(whole, start=1)
+    else:
+        numbered = ((at, _parsed(path, at, line)) for at, line in lines if line.strip())
+    for number, value in numbered:
+        yield number, _object(path, number, value)
+
+
+def _parsed(path: Path, start: int, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        line = start + getattr(error, "lineno", 1) - 1
+        raise InputError(
+            f"{path}:{line}: no JSON ({getattr(error, 'msg', 'nested too deep')}): write a list "
+            "of objects, or one object a line"
+        ) from error
+
+
+def _object(path: Path, number: int, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise InputError(
+            f'{path}:{number}: {value!r:.60} is no object: write {{"text_a": ..., "text_b": ..., '
+            '"score": ...}'
+        )
+    return value
+
+
+def _pair(origin: str, row: Mapping[str, Any]) -> RawPair:
+    names = {name.lower(): name for name in row}
+    subset = next((row[names[name]] for name in _SUBSET if name in names), None)
+    return RawPair(
+        origin,
+        row[_column(origin, names, _TEXT_A)],
+        row[_column(origin, names, _TEXT_B)],
+        row[_column(origin, names, _SCORE)],
+        None if subset in (None, "") else str(subset),
+    )
+
+
+def _column(origin: str, names: Mapping[str, str], wanted: Sequence[str]) -> str:
+    for name in wanted:
+        if name in names:
+            return names[name]
+    raise InputError(
+        f"{origin}: no column {wanted[0]!r} (nor {', '.join(wanted[1:])}): there are "
+        f"{', '.join(names.values()) or 'none'}: name the columns text_a, text_b, score"
+    )
+
+
+def _benchmark(part: Part) -> Iterator[RawPair]:
+    """Read sts-test.csv of STSBenchmark: tabs, no header, quotation marks are literal."""
+    assert part.path is not None
+    for number, line in read_lines(part.path, _MAX_LINE_BYTES):
+        fields = line.split("\t")
+        if len(fields) < _BENCHMARK_FIELDS:
+            raise InputError(
+                f"{part.path}:{number}: {len(fields)} fields between tabs, {_BENCHMARK_FIELDS} are "
+                "needed (genre, filename, year, old_index, score, sentence1, sentence2): give "
+                "STSBenchmark's own file"
+            )
+        yield RawPair(f"{part.path}:{number}", fields[5], fields[6], fields[4], fields[1])
+
+
+def _sick(part: Part) -> Iterator[RawPair]:
+    """Read SICK_test_annotated.txt: tabs, a header, quotation marks are literal."""
+    assert part.path is not None
+    header: list[str] = []
+    for number, line in read_lines(part.path, _MAX_LINE_BYTES):
+        fields = line.split("\t")
+        if number == 1:
+            header = fields
+        elif len(fields) != len(header):
+            raise InputError(
+                f"{part.path}:{number}: {len(fields)} fields between tabs, the header has "
+                f"{len(header)}: give SICK's own file"
+            )
+        else:
+            yield _pair(f"{part.path}:{number}", dict(zip(header, fields, strict=True)))
+
+
+def _semeval(part: Part) -> Iterator[RawPair]:
+    """Read STS.input.*.txt and STS.gs.*.txt; a pair with a blank score was not scored."""
+    path, gold = part.path, part.gold
+    assert path is not None
+    if gold is None:
+        name = path.name.replace(".input.", ".gs.")
+        raise InputError(f"{path}: no scores for these texts: put {name} beside it")
+    texts = list(read_lines(path, _MAX_LINE_BYTES))
+    scores = [score for _, score in read_lines(gold, _MAX_LINE_BYTES)]
+    if len(texts) != len(scores):
+        raise InputError(
+            f"{path} has {len(texts)} lines, {gold} has {len(scores)}: give files of one version"
+        )
+    for (number, line), score in zip(texts, scores, strict=True):
+        fields = line.split("\t")
+        if len(fields) == 1:
+            raise InputError(f"{path}:{number}: no tab: write the two texts with a tab between")
+        if score.strip():
+            origin = f"{path}:{number} ({gold.name}:{number})"
+            yield RawPair(origin, fields[0], fields[1], score, part.subset)
+
+
+def _hub(part: Part) -> Iterator[RawPair]:
+    assert part.hub is not None
+    try:
+        rows = load_hub(part.hub, part.split)
+    except TilthError as error:
+        raise InputError(f"{error}; or give a folder with the set's files as data") from error
+    for number, row in enumerate(rows, start=1):
+        yield _pair(f"{part}:{number}", row)
+
+
+_READERS: dict[str, Callable[[Part], Iterator[RawPair]]] = {
+    "rows": _rows,
+    "benchmark": _benchmark,
+    "sick": _sick,
+    "semeval": _semeval,
+    "hub": _hub,
+}
+
+
+log = logging.getLogger(__name__)
+
+DEFAULT_SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sick")
+KNOWN_SETS = (*DEFAULT_SETS, "stsb-dev", "stsb-train", "sick-dev", "sick-train")
+LOOKED_FOR = (
+    "sts12.jsonl and the like (also .json .csv .tsv, each also with .gz, .parquet) in it or in "
+    "its folder sts; STS.input.*.txt with STS.gs.*.txt below a folder such as STS12-en-test; "
+    "sts-test.csv; SICK_test_annotated.txt"
+)
+
+_SYNONYMS = {"stsb-test": "stsb", "sick-test": "sick"}
+_HUB_SETS = {
+    **{name: (f"mteb/{name}-sts", "test") for name in DEFAULT_SETS[:5]},
+    "stsb": ("mteb/stsbenchmark-sts", "test"),
+    "stsb-dev": ("mteb/stsbenchmark-sts", "validation"),
+    "stsb-train": ("mteb/stsbenchmark-sts", "train"),
+    "sick": ("mteb/sickr-sts", "test"),
+}
+_ENDING = re.compile(r"\.(jsonl|json|csv|tsv)(\.gz)?$|\.parquet$", re.IGNORECASE)
+_BENCHMARK = re.compile(r"sts-(train|dev|test)\.csv", re.IGNORECASE)
+_SICK = re.compile(r"SICK_(train|trial|test_annotated)\.txt", re.IGNORECASE)
+_SICK_SETS = {"train": "sick-train", "trial": "sick-dev", "test_annotated": "sick"}
+_SEMEVAL = re.compile(r"STS(?:20\d\d)?\.(input|gs)\.(.+)\.txt", re.IGNORECASE)
+_YEAR = re.compile(r"(?<!\d)20(1[2-6])(?!\d)|sts[-_ ]?(?:20)?(1[2-6])(?!\d)", re.IGNORECASE)
+# What SemEval's archives unpack to where the name has no year.
+_FOLDER_YEARS = {"test-gold": "12", "test-gs": "13", "test_evaluation_task2a": "15"}
+# Words in the names of folders that hold other data of the same years.
+_SPANISH = {"es", "spanish"}
+_TRAINING = {"train", "trial"}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file, or pair of files, of a set.
+
+    Attributes:
+        kind: how it is written.
+        path: of the file; of the texts for `semeval`; None for `hub`.
+        subset: the name of all its pairs' subset; None: a column says.
+        gold: the file of scores of `semeval`; None there: it was not found.
+        hub: the data set of `hub`.
+        split: of `hub`.
+    """
+
+    kind: Literal["rows", "benchmark", "sick", "semeval", "hub"]
+    path: Path | None = None
+    subset: str | None = None
+    gold: Path | None = None
+    hub: Hub | None = None
+    split: str = "test"
+
+    def __str__(self) -> str:
+        """Return the place, for messages."""
+        return str(self.path) if self.path else f"{self.hub.name if self.hub else ''}:{self.split}"
+
+
+def set_name(name: str) -> str:
+    """Return the one name of a set: `stsb-test` is `stsb`, other names stay."""
+    return _SYNONYMS.get(name, name)
+
+
+def default_names(data: str | Path) -> list[str]:
+    """Return the sets that are asked for when none is named: the usual seven, or a file's own."""
+    path = Path(data)
+    if path.is_dir() or str(data) == "hub":
+        return list(DEFAULT_SETS)
+    return list(find_sets(data))
+
+
+def find_sets(data: str | Path) -> dict[str, list[Part]]:
+    """Find the sets that a place holds, without reading them.
+
+    Args:
+        data: a folder, a file of pairs, `hub`, or the name of one data set of the hub.
+
+    Returns:
+        Set name -> its parts.
+
+    Raises:
+        InputError: there is no such file or folder, or its ending is not known.
+    """
+    path = Path(data)
+    check_input(path)
+    if path.is_dir():
+        return _find_in_folder(path)
+    if path.exists():
+        return _find_file(path)
+    if str(data) == "hub":
+        return {
+            name: [Part("hub", hub=Hub(repository, None), split=split)]
+            for name, (repository, split) in _HUB_SETS.items()
+        }
+    found = locate(data)
+    if not isinstance(found, Hub):
+        raise InputError(f"{data}: no such file or folder: check the path")
+    return {found.name.split("/")[1]: [Part("hub", hub=found)]}
+
+
+def _find_file(path: Path) -> dict[str, list[Part]]:
+    special = _special_file(path)
+    if special is not None:
+        return {special[0]: [special[1]]}
+    if not _ENDING.search(path.name):
+        raise InputError(
+            f"{path}: the ending is not known: give a .jsonl, .json, .csv or .tsv file of pairs "
+            "(each also with .gz), .parquet, or a folder"
+        )
+    return {_stem(path): [Part("rows", path)]}
+
+
+def _find_in_folder(root: Path) -> dict[str, list[Part]]:
+    found: defaultdict[str, list[Part]] = defaultdict(list)
+    for folder in (root, root / "sts"):
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            usual = _ENDING.search(path.name) and not _BENCHMARK.fullmatch(path.name)
+            if path.is_file() and usual and not path.name.startswith("."):
+                found[_stem(path)].append(Part("rows", path))
+    semeval: list[Path] = []
+    for path in _walk(root):
+        special = _special_file(path)
+        if special is not None:
+            found[special[0]].append(special[1])
+        elif _SEMEVAL.fullmatch(path.name):
+            semeval.append(path)
+    for name, part in _pair_up(root, semeval):
+        found[name].append(part)
+    return dict(found)
+
+
+def _stem(path: Path) -> str:
+    return set_name(_ENDING.sub("", path.name))
+
+
+def _walk(root: Path) -> Iterator[Path]:
+    """Yield the files below a folder, by name, without hidden ones and what archives leave."""
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(name for name in folders if not name.startswith((".", "__")))
+        yield from (Path(folder, name) for name in sorted(files) if not name.startswith("."))
+
+
+def _special_file(path: Path) -> tuple[str, Part] | None:
+    """Return the set of a file that SentEval's layout names, None for others."""
+    if match := _BENCHMARK.fullmatch(path.name):
+        return set_name(f"stsb-{match[1].lower()}"), Part("benchmark", path)
+    if match := _SICK.fullmatch(path.name):
+        return _SICK_SETS[match[1].lower()], Part("sick", path, subset="sick")
+    return None
+
+
+def _pair_up(root: Path, paths: list[Path]) -> Iterator[tuple[str, Part]]:
+    """Yield the subsets of SemEval's files: texts with their scores."""
+    sides: dict[str, defaultdict[tuple[str, str], list[Path]]]
+    sides = {"input": defaultdict(list), "gs": defaultdict(list)}
+    for path in paths:
+        match = _SEMEVAL.fullmatch(path.name)
+        assert match is not None
+        name = _year_set(root, path)
+        # SentEval and later work call the subset surprise.OnWN of 2012 OnWN, too.
+        subset = match[2].removeprefix("surprise.")
+        reason = "no year, or no English test set" if name is None else "a concatenation"
+        if name is None or subset.upper() == "ALL":
+            log.info("%s: left out: %s", path, reason)
+        elif (name, subset) == ("sts13", "SMT"):
+            log.info("%s: left out: the usual STS13 is without SMT", path)
+        else:
+            sides[match[1].lower()][name, subset].append(path)
+    for (name, subset), inputs in sides["input"].items():
+        golds = sides["gs"][name, subset]
+        beside = [(one, two) for one in inputs for two in golds if one.parent == two.parent]
+        if not beside:
+            beside = [(inputs[0], golds[0])] if len(inputs) == len(golds) == 1 else []
+        for path, gold in beside:
+            yield name, Part("semeval", path, subset, gold)
+        if not beside:
+            yield name, Part("semeval", inputs[0], subset)
+    for key in sides["gs"].keys() - sides["input"].keys():
+        for gold in sides["gs"][key]:
+            log.warning("%s: scores without their file of texts are left out", gold)
+
+
+def _year_set(root: Path, path: Path) -> str | None:
+    """Return the set of a SemEval file by the nearest name with a year; None: not a test set."""
+    root = root.resolve()
+    folders = [root.name, *path.resolve().parent.relative_to(root).parts]
+    for folder in folders:
+        words = set(re.split(r"[^a-z]+", folder.lower()))
+        if words & _SPANISH or (words & _TRAINING and "test" not in words):
+            return None
+    for name in (path.name, *reversed(folders)):
+        if match := _YEAR.search(name):
+            return f"sts{match[1] or match[2]}"
+        if name.lower() in _FOLDER_YEARS:
+            return f"sts{_FOLDER_YEARS[name.lower()]}"
+    for parent in root.parents:
+        match = _YEAR.search(parent.name)
+        if match and match[2]:
+            return f"sts{match[2]}"
+    return None

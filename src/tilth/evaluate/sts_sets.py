@@ -1,0 +1,219 @@
+"""STS sets: pairs of texts with the similarity people gave them, checked."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilth.errors import InputError
+from tilth.evaluate.sts_files import (
+    KNOWN_SETS,
+    LOOKED_FOR,
+    Part,
+    RawPair,
+    default_names,
+    find_sets,
+    read_pairs,
+    set_name,
+)
+
+log = logging.getLogger(__name__)
+
+_RESERVED = "mean"
+# The usual number of pairs: another one means other numbers than in papers.
+_USUAL_PAIRS = {
+    "sts12": 3108,
+    "sts13": 1500,
+    "sts14": 3750,
+    "sts15": 3000,
+    "sts16": 1186,
+    "stsb": 1379,
+    "sick": 4927,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StsSet:
+    """Pairs of texts with their scores.
+
+    Attributes:
+        name: such as `sts12`.
+        texts_a: one text of each pair, without white space around it. # (pairs,)
+        texts_b: the other text of each pair. # (pairs,)
+        gold: the scores people gave, higher is more alike. # (pairs,)
+        subsets: the name of each pair's subset. # (pairs,)
+    """
+
+    name: str
+    texts_a: list[str]
+    texts_b: list[str]
+    gold: NDArray[np.float64]
+    subsets: list[str]
+
+    @property
+    def identity(self) -> str:
+        """12 hex digits of a sha256 over the pairs; their order and white space do not count."""
+        scores = (f"{score:.6g}" for score in self.gold.tolist())
+        lines = (
+            "\t".join((" ".join(one.split()), " ".join(two.split()), score))
+            for one, two, score in zip(self.texts_a, self.texts_b, scores, strict=True)
+        )
+        return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:12]
+
+    def subset_places(self) -> dict[str, NDArray[np.intp]]:
+        """Return subset -> the places of its pairs, in the order in which subsets first come."""
+        places: dict[str, list[int]] = {}
+        for place, name in enumerate(self.subsets):
+            places.setdefault(name, []).append(place)
+        return {name: np.array(found, np.intp) for name, found in places.items()}
+
+    def keep(self, wanted: NDArray[np.bool_]) -> StsSet:
+        """Return the set with the wanted pairs alone; wanted: (pairs,)."""
+        places = np.flatnonzero(wanted)
+        return replace(
+            self,
+            texts_a=[self.texts_a[place] for place in places],
+            texts_b=[self.texts_b[place] for place in places],
+            gold=self.gold[places],
+            subsets=[self.subsets[place] for place in places],
+        )
+
+    def __len__(self) -> int:
+        """Return the number of pairs."""
+        return len(self.gold)
+
+
+def asked_sets(data: str | Path, sets: Sequence[str] | None = None) -> list[str]:
+    """Return the names of the sets to measure, each once.
+
+    Args:
+        data: as in `read_sets`.
+        sets: names, or None for the usual ones.
+
+    Raises:
+        InputError: `sets` is empty, or there is no such file or folder.
+    """
+    if sets is None:
+        return default_names(data)
+    names = [sets] if isinstance(sets, str) else list(sets)
+    if not names:
+        raise InputError(f"sets is empty: name some of {', '.join(KNOWN_SETS)}, or leave it out")
+    return list(dict.fromkeys(map(set_name, names)))
+
+
+def read_sets(data: str | Path, sets: Sequence[str] | None = None) -> list[StsSet]:
+    r"""Read STS sets; those that are not there are left out with a warning.
+
+    Args:
+        data: a folder (files such as sts12.jsonl.gz in it or in its folder `sts`, SentEval's
+            layout, or SemEval's own archives), one file of pairs (its name is the set's), `hub`
+            for the usual sets of the hub, or one data set of the hub (`owner/name`).
+        sets: names: sts12 to sts16, stsb, sick (these seven are the default), stsb-dev,
+            stsb-train, sick-dev, sick-train, or an own file's name without ending.
+
+    Returns:
+        The sets that were found, in the order asked.
+
+    Raises:
+        InputError: no set is there, a name is unknown, a set lies there twice, or a line in it
+            is wrong: file and line are named.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "birds.csv"
+        >>> _ = path.write_text("text_a,text_b,score\nA wren sings.,A bird sings.,4\n")
+        >>> read_sets(path)[0].gold.tolist()
+        [4.0]
+    """
+    asked, found = asked_sets(data, sets), find_sets(data)
+    if _RESERVED in asked:
+        raise InputError(f"{data}: a set cannot be named {_RESERVED!r}: give the file another name")
+    for name in asked:
+        if name not in found and name not in KNOWN_SETS:
+            raise InputError(
+                f"no set {name!r}: known are {', '.join(KNOWN_SETS)}; found in {data}: "
+                f"{', '.join(sorted(found)) or 'none'}"
+            )
+    there = [name for name in asked if name in found]
+    if not there:
+        others = f"; found others: {', '.join(sorted(found))}: name them in sets" if found else ""
+        raise InputError(
+            f"{data}: none of the STS sets {', '.join(asked)}: looked for {LOOKED_FOR}{others}"
+        )
+    missing = [name for name in asked if name not in found]
+    if missing:
+        log.warning("%s: no %s: left out of the mean", data, ", ".join(missing))
+    return [_read_set(name, found[name]) for name in there]
+
+
+def _read_set(name: str, parts: Sequence[Part]) -> StsSet:
+    _refuse_twice(name, parts)
+    raw = [pair for part in parts for pair in read_pairs(part)]
+    if not raw:
+        raise InputError(f"{parts[0]}: set {name} holds no scored pairs: give some")
+    texts_a = [_text(pair, pair.text_a) for pair in raw]
+    texts_b = [_text(pair, pair.text_b) for pair in raw]
+    gold = np.array([_score(pair) for pair in raw])  # (pairs,)
+    _check_scale(name, raw, gold)
+    usual = _USUAL_PAIRS.get(name, len(raw))
+    if len(raw) != usual:
+        log.warning(
+            "%s: %d pairs, the usual set has %d: published numbers are of another set",
+            name, len(raw), usual,
+        )  # fmt: skip
+    return StsSet(name, texts_a, texts_b, gold, [pair.subset or name for pair in raw])
+
+
+def _refuse_twice(name: str, parts: Sequence[Part]) -> None:
+    """Refuse a set that lies in two places: counted twice, or one of them chosen silently."""
+    places: dict[str | None, Part] = {}
+    for part in parts:
+        # Files of SemEval are one subset each; any other part is the whole set.
+        key = part.subset if all(one.kind == "semeval" for one in parts) else None
+        if key in places:
+            what = f"subset {key} of {name}" if key else f"set {name}"
+            raise InputError(f"{what} lies in {places[key]} and in {part}: keep one of them")
+        places[key] = part
+
+
+def _text(pair: RawPair, value: Any) -> str:
+    if not isinstance(value, str):
+        raise InputError(
+            f"{pair.origin}: {value!r:.60} is no text: write a text in quotation marks"
+        )
+    text = value.strip()
+    if not text:
+        raise InputError(f"{pair.origin}: an empty text: write one or remove the pair")
+    return text
+
+
+def _score(pair: RawPair) -> float:
+    try:
+        score = math.nan if isinstance(pair.score, bool) else float(pair.score)
+    except (TypeError, ValueError):
+        score = math.nan
+    if not math.isfinite(score):
+        raise InputError(f"{pair.origin}: score {pair.score!r:.60} is no finite number: mend it")
+    return score
+
+
+def _check_scale(name: str, raw: Sequence[RawPair], gold: NDArray[np.float64]) -> None:
+    """Refuse scores outside the set's scale; any set may come scaled to 0-1."""
+    if name not in KNOWN_SETS or (gold.min() >= 0 and gold.max() <= 1):
+        return
+    low, high = (1, 5) if name.startswith("sick") else (0, 5)
+    wrong = np.flatnonzero((gold < low) | (gold > high))
+    if len(wrong):
+        pair = raw[wrong[0]]
+        raise InputError(
+            f"{pair.origin}: score {pair.score} is outside {low} to {high}, the scale of {name}: "
+            "mend it, or give all scores from 0 to 1"
+        )

@@ -1,0 +1,158 @@
+"""What the paraphrase recipes share: the sentences, round trips of them, and what is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tilth.data.hashing import keyed, text_hashes
+from tilth.data.normalize import plain_sentence
+from tilth.data.readers import texts_of_dataset, texts_of_file
+from tilth.data.segment import split_paragraphs
+from tilth.data.sources import Hub, Stored, load_stored, locate
+from tilth.errors import InputError
+from tilth.paraphrase.filter import planed
+from tilth.paraphrase.make_candidates import make_candidates
+from tilth.paraphrase.similarity import counted
+from tilth.recipes.steps import Steps
+from tilth.runs import Run
+
+_TEXTS_AT_ONCE = 20_000
+_DOCUMENTS = 8  # drawn for each sentence: many hold none of 4 words
+PART = 64  # sentences translated or rewritten as a closed unit
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """What was measured of pairs with 4 words or more in both texts.
+
+    Attributes:
+        meaning: 0-100. # (pairs,)
+        wording: 0-100. # (pairs,)
+        same: share equal but for case, punctuation and white space; NaN without pairs.
+        short: pairs left out.
+    """
+
+    meaning: NDArray[np.float64]
+    wording: NDArray[np.float64]
+    same: float
+    short: int
+
+    @property
+    def plane(self) -> NDArray[np.int64]:
+        """Pairs by meaning and wording, in bins of 5 points, (20, 20)."""
+        return planed(self.meaning.astype(np.float32), self.wording.astype(np.float32))
+
+
+def sentences(steps: Steps) -> list[str]:
+    """Draw sentences of 4 words or more from all text in bank/, as many as the scale says.
+
+    The draw follows from the sentences, not from their places. It is kept as a step.
+
+    Raises:
+        InputError: there is no text.
+    """
+    source, size = steps.data / "bank", steps.scale.sentences
+    if not source.exists():
+        raise InputError(
+            f"{source}: no such folder: put raw text there, txt, jsonl or parquet files"
+        )
+    files = locate(source)
+    run = Run.open(
+        steps.at("sentences"),
+        command="recipe sentences",
+        settings={"sentences": size},
+        fingerprints={"text": _names_and_sizes(source)},
+        parts=1,
+    )
+    with run:
+        if run.missing():
+            # Many documents first, then sentences of them: every sentence is as likely as another.
+            documents = _drawn(_documents(source, files), _DOCUMENTS * size)
+            pieces = split_paragraphs(" ".join(text.split()) for text in documents)[0].to_pylist()
+            long = [text for text, one in zip(pieces, counted(pieces, pieces), strict=True) if one]
+            run.write_part(0, pa.table({"text": pa.array(_drawn(long, size), pa.string())}))
+        found: list[str] = run.read_part(0)["text"].to_pylist()
+    if not found:
+        raise InputError(f"{source}: no sentence of 4 words or more: put running text there")
+    return found
+
+
+def round_trips(steps: Steps, texts: Sequence[str], *, greedy: bool) -> Pairs:
+    """Translate to German and back, measure, and keep it as a step.
+
+    Args:
+        steps: whose translators and scorer are used.
+        texts: English sentences.
+        greedy: one candidate each, the likeliest word at every step; else up to 4 with sampling,
+            at the paper's settings.
+    """
+    from datasets import Dataset
+
+    forward, backward = steps.scale.translators
+    rows = make_candidates(
+        Dataset.from_dict({"text": list(texts)}),
+        steps.at(f"round-trip-{'greedy' if greedy else 'sampling'}"),
+        forward=forward,
+        backward=backward,
+        scorer=steps.scale.scorer,
+        greedy=greedy,
+        device=steps.settings.device,
+        part_size=PART,
+        quiet=steps.settings.quiet,
+    )
+    return pairs_of(rows.with_format("arrow")[:])
+
+
+def pairs_of(table: pa.Table) -> Pairs:
+    """Return what is counted of rows with text_a, text_b, meaning and wording."""
+    first, second = (table[name].to_pylist() for name in ("text_a", "text_b"))
+    enough = counted(first, second)
+    places = np.flatnonzero(enough)
+    same = [plain_sentence(first[place]) == plain_sentence(second[place]) for place in places]
+    meanings, wordings = (
+        table[name].to_numpy().astype(np.float64)[enough] for name in ("meaning", "wording")
+    )
+    return Pairs(
+        meanings, wordings, float(np.mean(same)) if same else float("nan"),
+        len(first) - len(places),
+    )  # fmt: skip
+
+
+def _documents(source: Path, files: list[Path] | Stored | Hub) -> Iterator[str]:
+    if isinstance(files, Stored):
+        rows = texts_of_dataset(str(source), load_stored(files, "train"), None)
+        yield from (text for _, text in rows)
+    elif not isinstance(files, Hub):  # no path is a hub's name
+        for path in files:
+            yield from (text for _, text in texts_of_file(path, None))
+
+
+def _drawn(texts: Iterable[str], size: int) -> list[str]:
+    """Return the texts, each once, with the smallest keys, in the order of these."""
+    held: dict[int, str] = {}
+    limit, stream = np.uint64(2**64 - 1), iter(texts)
+    while batch := list(islice(stream, _TEXTS_AT_ONCE)):
+        keys = keyed(0, "paraphrase recipes", text_hashes(pa.array(batch, pa.large_string())))
+        for place in np.flatnonzero(keys <= limit):
+            held[int(keys[place])] = batch[place]
+        if len(held) > size:
+            held = {key: held[key] for key in sorted(held)[:size]}
+            limit = np.uint64(max(held))
+    return [held[key] for key in sorted(held)]
+
+
+def _names_and_sizes(folder: Path) -> str:
+    files = sorted(item for item in folder.rglob("*") if item.is_file())
+    return _hash("\n".join(f"{item.relative_to(folder)} {item.stat().st_size}" for item in files))
+
+
+def _hash(text: str) -> str:
+    return blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()

@@ -1,0 +1,1 @@
+"""What joins several folders for one command."""

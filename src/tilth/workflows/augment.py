@@ -1,0 +1,118 @@
+"""Augments a training set from files, measures the teacher, and writes the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilth.classifiers.examples import Rows
+from tilth.classifiers.load import Columns, Task
+from tilth.evaluate.classify import answered, classify_scores, kind_of
+from tilth.evaluate.tag import best_tags, tag_scores
+from tilth.metrics.bootstrap import RESAMPLES, check_resamples
+from tilth.models.classifier import Classifier
+from tilth.report.augment import write_augment_report
+from tilth.report.run_reader import refuse_edited
+from tilth.runs import Progress
+from tilth.selftrain.augment import Augmented, augment_to_run
+from tilth.selftrain.settings import Augmentation
+from tilth.workflows.open_bank import open_named
+
+# Figures of a teacher, and what they are called.
+FIGURES = {"accuracy": "accuracy", "macro_f1": "macro F1", "micro_f1": "micro F1", "f1": "F1"}
+
+
+def augment_and_measure(
+    train: str,
+    bank: Path,
+    out: Path,
+    asked: Augmentation,
+    *,
+    teacher: str,
+    test: str | None = None,
+    validation: str | None = None,
+    text: str | None = None,
+    label: str | None = None,
+    seeds: int = 1,
+    training: Mapping[str, Any] | None = None,
+    encoder: str | None = None,
+    bootstrap: int = RESAMPLES,
+    device: str = "auto",
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> Augmented:
+    """Augment a training set in a run folder, with the teacher's scores and a page.
+
+    Args:
+        train: see `tilth.augment`.
+        bank: the folder of the bank.
+        out: the run folder; the same call goes on where it stopped.
+        asked: how.
+        teacher: see `tilth.augment`.
+        test: a labelled set to measure the teacher on; no sentence of it is retrieved.
+        validation: see `tilth.augment`.
+        text: see there.
+        label: see there.
+        seeds: see there.
+        training: see `tilth.classifiers.settings.Finetuning`.
+        encoder: of the bank, where its name leads elsewhere now.
+        bootstrap: resamples of the scores' intervals; 0: none.
+        device: see `tilth.augment`.
+        overwrite: see there.
+        quiet: see there.
+
+    Raises:
+        InputError: see there.
+        TilthError: see there.
+    """
+    check_resamples(bootstrap, asked.seed)
+
+    def measure(classifier: Classifier, task: Task) -> dict[str, Any]:
+        sets = {"test": task.test, "validation": task.validation}
+        return {
+            name: _scores(classifier, rows, bootstrap, asked, quiet=quiet)
+            for name, rows in sets.items()
+            if rows is not None
+        }
+
+    made = augment_to_run(
+        train, open_named(bank, encoder=encoder, device=device), out, asked, teacher=teacher,
+        test=test, validation=validation, columns=Columns(text, label), seeds=seeds,
+        training=dict(training or {}), device=device, quiet=quiet, overwrite=overwrite,
+        measure=measure,
+    )  # fmt: skip
+    with refuse_edited(made.path):
+        write_augment_report(made.path)
+    return made
+
+
+def _scores(
+    classifier: Classifier, rows: Rows, bootstrap: int, asked: Augmentation, *, quiet: bool
+) -> dict[str, Any]:
+    """Return how well a teacher does on rows; see `classify_scores` and `tag_scores`."""
+    how: dict[str, Any] = {"bootstrap": bootstrap, "seed": asked.seed}
+    with Progress(len(rows), quiet=quiet, what="rows") as progress:
+        given = classifier.answers(rows, precision=asked.precision, progress=progress)
+    if rows.tokens is not None:
+        gold, _ = best_tags(list(rows.targets), rows.labels)
+        said, sure = best_tags(given, classifier.labels)
+        return tag_scores(gold, said, sure=sure, **how)
+    kind = kind_of(classifier)
+    right = answered(np.asarray(rows.targets), kind)
+    return classify_scores(right, given, classifier.labels, kind=kind, **how)
+
+
+def teacher_lines(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return a teacher's scores to print: set, rows, figure, its value and 95% interval."""
+    lines: list[tuple[str, ...]] = []
+    for name, scores in results["teacher"].items():
+        for key, figure in FIGURES.items():
+            if key in scores and not (key == "accuracy" and "f1" in scores):
+                one = scores[key]
+                ends = "" if one.get("low") is None else f"{one['low']:.1f} to {one['high']:.1f}"
+                value = "" if one["value"] is None else f"{one['value']:.1f}"
+                lines.append((name, f"{scores['n']:,}", figure, value, ends))
+    return lines

@@ -1,0 +1,230 @@
+"""A run of `tilth augment` as sets to train on and to measure with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from tilth.bank.search.decontaminate import Sought
+from tilth.data.examples import TAGS, TOKENS, Examples
+from tilth.data.labels import class_names
+from tilth.data.normalize import plain_sentence
+from tilth.data.readers import origin_of
+from tilth.data.sources import folder_configs, load_folder
+from tilth.errors import InputError
+from tilth.runs.run import read_run_json
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+    from tilth.models.classifier import Kind
+
+COMMAND = "augment"
+_LABELS = ("label", "labels")
+_ROWS_AT_ONCE = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Augmented:
+    """What a run of `tilth augment` holds.
+
+    Attributes:
+        folder: of the run.
+        settings: what it was asked.
+        start: names this very run; a run begun anew has another.
+        rows: retrieved and labelled by the teacher.
+        labelled: the ground truth that the teacher learned from, with probabilities half way
+            between label and teacher.
+        validation: the ground truth that chose the teacher's weights; None: there was none.
+        text: the column of texts or tokens.
+        label: the column of labels or tags.
+        labels: the classes or tags, in the order of the probabilities.
+    """
+
+    folder: Path
+    settings: dict[str, Any]
+    start: str
+    rows: Dataset
+    labelled: Dataset
+    validation: Dataset | None
+    text: str
+    label: str
+    labels: list[str]
+
+    @property
+    def truth(self) -> Dataset:
+        """The labelled rows with nothing but their labels, without what the teacher says."""
+        return self.labelled.select_columns([self.text, self.label])
+
+    @property
+    def kind(self) -> Kind:
+        """What a label is of."""
+        from datasets import ClassLabel
+
+        if self.text in TOKENS:
+            return "tags"
+        return "class" if isinstance(self.rows.features[self.label], ClassLabel) else "multi"
+
+    @property
+    def teacher(self) -> str:
+        """Name of the finished teacher."""
+        own = self.folder / "teacher"
+        return str(own) if (own / "run.json").is_file() else str(self.settings["teacher"])
+
+    @property
+    def teacher_base(self) -> str | None:
+        """What the teacher was trained from on the labelled rows; None: it was finished before."""
+        return (
+            str(self.settings["teacher"])
+            if (self.folder / "teacher" / "run.json").is_file()
+            else None
+        )
+
+    @property
+    def test(self) -> str | None:
+        """The test set that the run was given.
+
+        Raises:
+            InputError: it lies elsewhere now.
+        """
+        given = self.settings.get("test")
+        if given is None:
+            return None
+        # What has an ending is a file, and no data set of the hub.
+        path = Path(given).expanduser()
+        if path.suffix and not path.exists():
+            raise InputError(
+                f"{given}: the test set of {self.folder} is not there (a path counts from where "
+                "tilth augment was called): say with --test where it lies"
+            )
+        return str(given)
+
+    def without(self, texts: Iterable[str]) -> Augmented:
+        """Return it without the retrieved sentences that are among some texts.
+
+        Case and punctuation do not count, and near duplicates are left out as well.
+        """
+        own = pa.array(texts_of(self.rows, self.text), pa.large_string())
+        among = Sought("texts", list(texts)).among(own)
+        left = np.flatnonzero(~np.any([*among.values()], axis=0))
+        return self if len(left) == len(self.rows) else replace(self, rows=self.rows.select(left))
+
+
+def is_augmented(source: str) -> bool:
+    """Say whether a source is the folder of a `tilth augment`."""
+    folder = Path(source).expanduser()
+    return (folder / "run.json").is_file() and read_run_json(folder)["command"] == COMMAND
+
+
+def open_augmented(source: str) -> Augmented:
+    """Open a finished run of `tilth augment`.
+
+    Raises:
+        InputError: it is not finished, or a part of it was removed.
+    """
+    folder = Path(source).expanduser()
+    asked = read_run_json(folder)
+    configs = folder_configs(folder / "dataset")
+    if "default" not in configs or "labelled" not in configs:
+        raise InputError(
+            f"{folder}: the run is not finished: the same tilth augment command goes on where it "
+            "stopped"
+        )
+
+    def load(config: str) -> Dataset:
+        return load_folder(folder / "dataset", next(iter(configs[config])), config)
+
+    rows, validation = load("default"), load("validation") if "validation" in configs else None
+    text = _named(folder, rows, (*TOKENS, "text"))
+    label = _named(folder, rows, TAGS if text in TOKENS else _LABELS)
+    names = class_names(rows.features[label])
+    if names is None:
+        raise InputError(
+            f"{folder / 'dataset'}: column {label!r} does not name its classes: run tilth augment "
+            "anew"
+        )
+    if not len(rows):
+        raise InputError(
+            f"{folder}: no sentence was kept, there is nothing to train on: run tilth augment with "
+            "a lower --floor or a larger bank"
+        )
+    labelled = load("labelled")
+    for one in (labelled, *([] if validation is None else [validation])):
+        _named(folder, one, [text])
+        _named(folder, one, [label])
+    if validation is not None and not len(validation):
+        validation = None
+    return Augmented(
+        folder, asked["settings"], str(asked.get("start", "")), rows, labelled, validation, text,
+        label, names,
+    )  # fmt: skip
+
+
+def refuse_other_labels(
+    kind: str, labels: Sequence[str], source: str, data: str, examples: Examples
+) -> None:
+    """Refuse a test set before anything is trained that could not be measured on afterwards.
+
+    Raises:
+        InputError: it holds labels of another kind than the run, or one that the run lacks.
+    """
+    found = examples.labels
+    assert found is not None  # they are asked for
+    if found.kind != kind:
+        holds = {"class": "one label a row", "multi": "a list of labels a row",
+                 "number": "fractions", "tags": "a tag for each token"}  # fmt: skip
+        raise InputError(
+            f"{origin_of(data, 0, 'test')}: the test set has {holds[found.kind]}, {source} "
+            f"{holds[kind]}: name another column of labels, or another file"
+        )
+    known = list(dict.fromkeys(labels))
+    for row, members in enumerate(found.members):
+        for name in (str(found.classes[member]) for member in members):
+            if name not in known:
+                raise InputError(
+                    f"{origin_of(data, row, 'test')}: label {name!r:.60} is none that "
+                    f"{source} knows ({', '.join(known[:8])}): rename or remove it, or name "
+                    "another column of labels"
+                )
+
+
+def columns_of_run(run: Augmented, found: Examples) -> Dataset:
+    """Return a labelled set with the columns that a run's sets have."""
+    from datasets import Dataset
+
+    assert found.labels is not None  # they are asked for
+    texts: list[Any] = [one for (one,) in found.texts] if found.tokens is None else found.tokens
+    return Dataset.from_dict({run.text: texts, run.label: found.labels.values})
+
+
+def shared(examples: Examples, texts: Iterable[str]) -> int:
+    """Return how many rows of a set have all their texts among some plain ones."""
+    known = set(texts)
+    return sum(all(plain_sentence(text) in known for text in row) for row in examples.texts)
+
+
+def plain_texts(rows: Dataset, column: str) -> Iterable[str]:
+    """Yield the text of each row, or its tokens joined, without case and punctuation."""
+    yield from map(plain_sentence, texts_of(rows, column))
+
+
+def texts_of(rows: Dataset, column: str) -> Iterable[str]:
+    """Yield the text of each row, or its tokens joined."""
+    for batch in rows.select_columns([column]).with_format(None).iter(batch_size=_ROWS_AT_ONCE):
+        for text in batch[column]:
+            yield text if isinstance(text, str) else " ".join(text)
+
+
+def _named(folder: Path, rows: Dataset, usual: Iterable[str]) -> str:
+    found = next((name for name in usual if name in rows.column_names), None)
+    if found is None:
+        raise InputError(
+            f"{folder / 'dataset'}: no column {' or '.join(usual)}: there are "
+            f"{', '.join(rows.column_names)}; run tilth augment anew"
+        )
+    return found

@@ -1,0 +1,195 @@
+"""Simple baselines of a task: the majority, and logistic regression on words or embeddings."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilth.classifiers.examples import Rows
+from tilth.classifiers.logistic import logistic
+from tilth.errors import InputError
+from tilth.models.classifier import Kind
+from tilth.models.encoder import load_encoder
+from tilth.report.systems import ENCODER, FREQUENT, MAJORITY, TFIDF, WORDS
+from tilth.workflows.evaluate_classifier import System
+
+STARTER = "starter-encoder"
+_MOST = 20_000  # rows or sentences that a baseline learns from
+# Inverse regularisation, of embeddings for up to 20 labels and for more: chosen on held-out rows of
+# train, see benchmarks/augment_defaults.py.
+_C_WORDS, _C_FEW, _C_MANY, _FEW = 10.0, 3.0, 30.0, 20
+
+Features = Callable[[Sequence[Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """A model that answers as a `Classifier` does.
+
+    Attributes:
+        name: what people read.
+        kind: see `Classifier`.
+        labels: see there.
+        answer: gives the probabilities of texts, (rows, labels), or of tokens, (tokens, tags) of
+            each row.
+    """
+
+    name: str
+    kind: Kind
+    labels: list[str]
+    answer: Callable[[Sequence[Any]], Any]
+
+    def probabilities(self, texts: Sequence[tuple[str, ...]], **options: Any) -> Any:
+        """Return each text's probabilities; of the options the progress counts."""
+        return self._answer(texts, **options)
+
+    def tag_probabilities(self, tokens: Sequence[Sequence[str]], **options: Any) -> Any:
+        """Return each sentence's probabilities of tags; of the options the progress counts."""
+        return self._answer(tokens, **options)
+
+    def _answer(self, rows: Sequence[Any], *, progress: Any = None, **_: Any) -> Any:
+        found = self.answer(rows)
+        if progress is not None:
+            progress.advance(len(rows))
+        return found
+
+
+def baselines(rows: Rows, *, device: str = "auto") -> list[System]:
+    """Fit the baselines of a task on labelled rows, of 20,000 at most.
+
+    Args:
+        rows: to learn from; of probabilities the likeliest label counts.
+        device: of the encoder, see `load_encoder`.
+
+    Returns:
+        Of texts: logistic regression on the embeddings of `starter-encoder` (if it is
+        installed) and on TF-IDF of words and pairs of words, and the share of each label.
+        Of tokens: logistic regression on the words around a token, and each word's commonest tag.
+    """
+    if len(rows) > _MOST:
+        rows = rows.select(np.sort(np.random.default_rng(0).permutation(len(rows))[:_MOST]))
+    rows = rows.hard()
+    found: dict[str, Callable[[Sequence[Any]], Any]]
+    if isinstance(rows.targets, list):
+        found = {WORDS: _tagger(rows), FREQUENT: _frequent(rows)}
+    else:
+        share = np.asarray(rows.targets).mean(axis=0, dtype=np.float64)
+        found = {
+            TFIDF: _fitted(rows, _tfidf(rows.texts), _C_WORDS),
+            MAJORITY: lambda texts: np.tile(share.astype(np.float32), (len(texts), 1)),
+        }
+        embedded = _embeddings(device)
+        if embedded is not None:
+            strength = _C_FEW if len(rows.labels) <= _FEW else _C_MANY
+            found = {ENCODER: _fitted(rows, embedded, strength)} | found
+    return [
+        System(name, Baseline(name, rows.kind, rows.labels, answer))
+        for name, answer in found.items()
+    ]
+
+
+def _fitted(rows: Rows, features: Features, strength: float) -> Callable[[Sequence[Any]], Any]:
+    """Return logistic regression on features of texts."""
+    fitted = logistic(features(rows.texts), np.asarray(rows.targets), rows.kind, strength)
+    return lambda texts: _answers(features(texts), fitted, rows.kind)
+
+
+def _answers(features: Any, fitted: tuple[Any, Any], kind: Kind) -> NDArray[np.float32]:
+    """Return the probabilities that a regression gives, (rows, labels)."""
+    from scipy.special import expit, softmax
+
+    weights, biases = fitted
+    logits = np.asarray(features @ weights.T) + biases
+    found: NDArray[np.float32] = expit(logits) if kind == "multi" else softmax(logits, axis=1)
+    return found.astype(np.float32)
+
+
+def _tfidf(texts: Sequence[tuple[str, ...]]) -> Features:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    def joined(rows: Sequence[tuple[str, ...]]) -> list[str]:
+        return ["\n".join(row) for row in rows]
+
+    # Any run of word characters, so that no set of texts is without words: r"\w\w+" is the usual.
+    vectors = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+|[^\w\s]")
+    vectors.fit(joined(texts))
+    return lambda rows: vectors.transform(joined(rows))
+
+
+def _embeddings(device: str) -> Features | None:
+    """Return a function from texts to embeddings, of pairs with their difference and product."""
+    try:
+        encoder = load_encoder(STARTER, device=device)
+    except InputError:  # the shipped models are not installed
+        return None
+
+    def encode(texts: Sequence[str]) -> NDArray[np.float32]:
+        found: NDArray[np.float32] = encoder.encode(
+            list(texts), normalize_embeddings=True, show_progress_bar=False
+        )
+        return found
+
+    def features(rows: Sequence[tuple[str, ...]]) -> NDArray[np.float32]:
+        sides = [encode(texts) for texts in zip(*rows, strict=True)]
+        if len(sides) == 1:
+            return sides[0]
+        one, two = sides
+        return np.concatenate([one, two, np.abs(one - two), one * two], axis=1)
+
+    return features
+
+
+def _tagger(rows: Rows) -> Callable[[Sequence[Any]], Any]:
+    """Return logistic regression on each token, its neighbours, endings and shape."""
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    # A weight for each feature of the training rows only: of a million hashed ones most stay 0.
+    counter = CountVectorizer(analyzer=list)
+
+    def around(sentences: Sequence[Sequence[str]]) -> Iterator[list[str]]:
+        return (_around(tokens, place) for tokens in sentences for place in range(len(tokens)))
+
+    def features(sentences: Sequence[Sequence[str]]) -> Any:
+        return counter.transform(around(sentences))
+
+    targets = np.concatenate(list(rows.targets))
+    fitted = logistic(
+        counter.fit_transform(around(rows.tokens or [])), targets, rows.kind, _C_WORDS
+    )
+
+    def answer(sentences: Sequence[Sequence[str]]) -> list[NDArray[np.float32]]:
+        ends = np.cumsum([len(tokens) for tokens in sentences])[:-1]
+        return np.split(_answers(features(sentences), fitted, rows.kind), ends)
+
+    return answer
+
+
+def _around(tokens: Sequence[str], place: int) -> list[str]:
+    token = tokens[place]
+    shape = "".join("X" if c.isupper() else "x" if c.islower() else "0" if c.isdigit() else c
+                    for c in token)  # fmt: skip
+    found = [f"word {token.lower()}", f"end {token[-3:].lower()}", f"shape {shape}"]
+    for step in (-2, -1, 1, 2):
+        beside = place + step
+        word = tokens[beside].lower() if 0 <= beside < len(tokens) else ""
+        found.append(f"{step} {word}")
+    return found
+
+
+def _frequent(rows: Rows) -> Callable[[Sequence[Any]], Any]:
+    """Return each word's commonest tag; of unknown words the commonest of all."""
+    counts: dict[str, Counter[int]] = defaultdict(Counter)
+    for tokens, target in zip(rows.tokens or [], rows.targets, strict=True):
+        for token, place in zip(tokens, np.asarray(target).argmax(axis=1).tolist(), strict=True):
+            counts[token][place] += 1
+            counts[""][place] += 1
+    commonest = {token: count.most_common(1)[0][0] for token, count in counts.items()}
+    one = np.eye(len(rows.labels), dtype=np.float32)
+    return lambda sentences: [
+        one[[commonest.get(token, commonest[""]) for token in tokens]] for tokens in sentences
+    ]

@@ -1,0 +1,176 @@
+"""Curate a set on disk: read it, clean it, write it with a card that says what was done."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+
+from tilth.data import Card, Curated, DatasetWriter, curate_rows, read_rows
+from tilth.data.curate import REASONS
+from tilth.data.negative_pairs import SAMPLED
+from tilth.data.sources import Hub, Stored, locate
+from tilth.errors import InputError
+from tilth.runs import refuse_inside
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+log = logging.getLogger(__name__)
+
+# A set that says so in its card was made here and may be replaced.
+_MARK = "made with `tilth curate`"
+_WRITE_ROWS = 20_000
+_LABELS_SHOWN = 50
+
+
+def curate_folder(
+    source: str,
+    out: Path | None,
+    *,
+    smoothing: float | None = None,
+    sampled_pairs: int | None = None,
+    per_label: int = 2,
+    validation: float = 0.1,
+    near_duplicates: float | None = None,
+    min_label_fit: float = 0.0,
+    seed: int = 0,
+    overwrite: bool = False,
+) -> tuple[Path, dict[str, int]]:
+    """Curate a generate run, a data set folder, a labelled file or a hub data set.
+
+    Args:
+        source: what `read_rows` reads.
+        out: where the set goes; default: SOURCE/curated, for plain files NAME-curated beside
+            them. An earlier curated set there is replaced.
+        smoothing: this and the others up to seed: see `tilth.data.curate`.
+        sampled_pairs: see there.
+        per_label: see there.
+        validation: see there.
+        near_duplicates: see there.
+        min_label_fit: see there.
+        seed: see there.
+        overwrite: replace another data set in `out`, too.
+
+    Returns:
+        The folder, and the counts: rows in, each drop reason, sampled pairs, train, validation.
+
+    Raises:
+        InputError: a setting, the source or the folder is wrong.
+        TilthError: the disk is full, or the folder cannot be written.
+    """
+    found = locate(source)
+    folder = _place(source, found) if out is None else out
+    _check_place(source, found, folder, overwrite=overwrite)
+    asked: dict[str, Any] = {
+        "smoothing": smoothing,
+        "sampled_pairs": sampled_pairs,
+        "per_label": per_label,
+        "validation": validation,
+        "near_duplicates": near_duplicates,
+        "min_label_fit": min_label_fit,
+        "seed": seed,
+    }
+    if _is_curated(Path(source)):
+        log.warning(
+            "%s is a curated set: labels are smoothed and pairs sampled once more; curate what it "
+            "was made from, or set smoothing and sampled-pairs to 0",
+            source,
+        )
+    rows = read_rows(source)
+    try:
+        curated = curate_rows(rows, **asked)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from error
+    splits = {"train": curated.train, "validation": curated.validation}
+    with DatasetWriter(folder) as writer:
+        for split, dataset in splits.items():
+            _write(writer, dataset, split, "default")
+        _write(writer, curated.dropped, "train", "dropped")
+        writer.write_card(_card(source, curated))
+    return folder, curated.counts
+
+
+def _place(source: str, found: list[Path] | Stored | Hub) -> Path:
+    """Return where the set goes by default."""
+    if isinstance(found, Hub):
+        raise InputError(f"{source} is a data set of the hub: say with --out where the result goes")
+    path = Path(source)
+    if isinstance(found, Stored):
+        of_run = path.name == "dataset" and (path.parent / "run.json").is_file()
+        return (path.parent if of_run else path) / "curated"
+    # Beside plain files, not among them: there the next reading would take it for one of them.
+    resolved = Path(os.path.realpath(path))
+    return (
+        path.parent / f"{resolved.name.split('.')[0] if path.is_file() else resolved.name}-curated"
+    )
+
+
+def _check_place(
+    source: str, found: list[Path] | Stored | Hub, folder: Path, *, overwrite: bool
+) -> None:
+    """Refuse a folder that holds the source or what is not ours to replace."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file: choose another --out")
+    if isinstance(found, Stored):  # its own files alone are read
+        refuse_inside(folder, named=(str(found.path / "data"), str(found.path), source))
+    elif isinstance(found, list):
+        refuse_inside(folder, source)
+    if (folder / "run.json").exists():
+        raise InputError(f"{folder} holds a run: choose another --out")
+    if overwrite or not folder.is_dir() or not any(folder.iterdir()) or _is_curated(folder):
+        return
+    raise InputError(
+        f"{folder} is not empty and holds no curated set: choose another --out, or --overwrite it"
+    )
+
+
+def _is_curated(folder: Path) -> bool:
+    try:
+        return _MARK in (folder / "README.md").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+
+
+def _write(writer: DatasetWriter, dataset: Dataset, split: str, config: str) -> None:
+    table = dataset.data.table
+    for start in range(0, max(len(table), 1), _WRITE_ROWS):
+        writer.write(table.slice(start, _WRITE_ROWS), split=split, config=config)
+
+
+def _card(source: str, curated: Curated) -> Card:
+    counts, splits = curated.counts, {"train": curated.train, "validation": curated.validation}
+    return Card(
+        title=f"{Path(source).name or source}, curated",
+        summary=(
+            f"{counts['train']:,} rows to train on and {counts['validation']:,} to validate with, "
+            f"{_MARK} from {counts['rows in']:,} labelled rows. {counts['sampled pairs']:,} of "
+            "them are sampled pairs: two texts of different inputs, with label 0."
+        ),
+        command="curate",
+        settings={"source": source, **curated.settings},
+        counts={name: _label_counts(split) for name, split in splits.items()},
+        drops={name: count for name, count in counts.items() if name in REASONS and count},
+        model=_model(curated.train),
+        seed=int(curated.settings["seed"]),
+    )
+
+
+def _label_counts(split: Dataset) -> dict[str, int]:
+    labels = split.data.table["label"]
+    found = pc.value_counts(labels).to_pylist()
+    if len(found) > _LABELS_SHOWN:
+        return {f"{len(found):,} different labels": len(labels)}
+    found.sort(key=lambda entry: entry["values"])
+    return {str(entry["values"]): entry["counts"] for entry in found}
+
+
+def _model(split: Dataset) -> str | None:
+    """Return what wrote the texts, as far as the rows say so."""
+    if "model" not in split.column_names:
+        return None
+    names = [name for name in split.unique("model") if name not in (None, SAMPLED)]
+    return ", ".join(map(str, names[:5])) or None

@@ -1,0 +1,277 @@
+"""Measures encoders on STS sets: by name, kept in a run folder, with a page to look at."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from tilth.encoders.graded_pairs import TEXT_A, TEXT_B, read_pairs
+from tilth.errors import InputError
+from tilth.evaluate.overlap import find_overlap
+from tilth.evaluate.sts import (
+    Measured,
+    check_options,
+    check_sets,
+    measure_sets,
+    most_wrong,
+    summarise_sts,
+)
+from tilth.evaluate.sts_sets import StsSet, asked_sets, read_sets
+from tilth.models.encoder import fingerprint_encoder, load_encoder
+from tilth.report.encoders import Bar, Curve, write_encoder_report
+from tilth.runs import Progress, Run, refuse_inside
+from tilth.runs.run import RunMismatch, read_run_json
+from tilth.workflows.open_bank import is_words, open_words
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformer
+
+Scores = dict[str, dict[str, Any]]
+
+WRONG_PAIRS = 20
+
+
+def open_encoder(
+    name: str,
+    sets: Sequence[StsSet] = (),
+    *,
+    pooling: str | None = None,
+    device: str = "auto",
+) -> SentenceTransformer:
+    """Load an encoder by any name the command line takes.
+
+    Args:
+        name: what `load_encoder` takes, or word vectors: `words:FILE` (plain
+            average), `words-idf:FILE`, `words-sif:FILE`, `usif:FILE`.
+        sets: their sentences are what idf counts and uSIF takes its components from, as the
+            original does; no scores are looked at.
+        pooling: see `load_encoder`.
+        device: see there.
+
+    Raises:
+        InputError: there is no such encoder.
+    """
+    if not is_words(name):
+        return load_encoder(name, pooling=pooling, device=device)
+    if pooling is not None:
+        raise InputError(f"encoder {name!r} averages word vectors: leave pooling out")
+    texts = dict.fromkeys(text for sts in sets for text in (*sts.texts_a, *sts.texts_b))
+    return open_words(name, list(texts))
+
+
+def measure(
+    encoder: SentenceTransformer,
+    found: Sequence[StsSet],
+    out: Path,
+    *,
+    training: Dataset | None = None,
+    progress: Progress | None = None,
+) -> list[Measured]:
+    """Measure an encoder in a run folder; the same call reads what is there.
+
+    The folder's one part holds each pair's cosine, from which every figure follows. What another
+    encoder gave, or other sets, is measured anew: that is the work of seconds. The overlap with
+    the rows of `training` is not kept: it is counted each time. `progress` counts pairs.
+    """
+    overlaps = {} if training is None else find_overlap(training, found)
+    fingerprints = {
+        "encoder": fingerprint_encoder(encoder),
+        **{sts.name: _content(sts) for sts in found},
+    }
+    settings = {"sets": [sts.name for sts in found]}
+    asked = functools.partial(
+        Run.open, out, command="evaluate sts", settings=settings, fingerprints=fingerprints, parts=1
+    )
+    try:
+        run = asked()
+    except RunMismatch:
+        run = asked(overwrite=True)
+    with run:
+        if run.missing():
+            run.write_part(0, _table(measure_sets(encoder, found, progress=progress)))
+        elif progress is not None:
+            progress.skip(sum(map(len, found)))
+        rows = run.read_part(0)
+    cosines = rows["cosine"].to_numpy()  # (pairs of all sets,)
+    names = np.array(rows["set"].to_pylist())
+    return [
+        Measured(sts, cosines[names == sts.name], overlaps[sts.name].counts() if overlaps else None)
+        for sts in found
+    ]
+
+
+def _content(sts: StsSet) -> str:
+    """Return a hash of a set in which, unlike in its identity, the order of pairs counts."""
+    pairs = zip(sts.subsets, sts.texts_a, sts.texts_b, sts.gold.tolist(), strict=True)
+    return blake2b(repr(list(pairs)).encode(), digest_size=8).hexdigest()
+
+
+def _table(measured: Sequence[Measured]) -> pa.Table:
+    return pa.table(
+        {
+            "set": [one.sts.name for one in measured for _ in one.cosine],
+            "subset": [name for one in measured for name in one.sts.subsets],
+            TEXT_A: [text for one in measured for text in one.sts.texts_a],
+            TEXT_B: [text for one in measured for text in one.sts.texts_b],
+            "gold": np.concatenate([one.sts.gold for one in measured]),
+            "cosine": np.concatenate([one.cosine for one in measured]),
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What `tilth evaluate sts` found.
+
+    Attributes:
+        scores: as of `evaluate_sts`.
+        wrong: the most wrong pairs.
+    """
+
+    scores: Scores
+    wrong: list[dict[str, Any]]
+
+
+def run_evaluation(
+    name: str,
+    data: str,
+    *,
+    out: Path | None,
+    protocol: str = "all",
+    sets: Sequence[str] | None = None,
+    training: str | None = None,
+    drop_overlap: bool = False,
+    pooling: str | None = None,
+    device: str = "auto",
+    bootstrap: int = 1000,
+    seed: int = 0,
+    wrong: int = WRONG_PAIRS,
+    overwrite: bool = False,
+) -> Evaluation:
+    """Measure an encoder by name; with `out`, keep scores and a page in a run folder.
+
+    Args:
+        name: see `open_encoder`.
+        data: see `tilth.evaluate_sts`.
+        out: a run folder for results.json and report.html, or None.
+        protocol: see `tilth.evaluate_sts`.
+        sets: see there.
+        training: the pairs the encoder was trained with, to count what they share with the sets;
+            the run of a training knows them.
+        drop_overlap: see `tilth.evaluate_sts`.
+        pooling: see `open_encoder`.
+        device: see there.
+        bootstrap: see `tilth.evaluate_sts`.
+        seed: see there.
+        wrong: how many of the most wrong pairs.
+        overwrite: begin the run folder anew.
+
+    Raises:
+        InputError: an argument, the encoder or the data is wrong.
+        TilthError: the encoder gives no numbers.
+    """
+    source = training if training is not None else pairs_of(name)
+    check_options(protocol, drop_overlap, source, bootstrap, seed)
+    if out is not None:
+        refuse_inside(out, training, named=(name, data))
+    found = read_sets(data, sets)
+    check_sets(found, protocol)
+    encoder = open_encoder(name, found, pooling=pooling, device=device)
+    rows = read_pairs(source).all_rows() if source is not None else None
+    run = None
+    if out is not None:
+        run = Run.open(
+            out,
+            command="evaluate sts",
+            settings={
+                "encoder": name, "pooling": pooling, "protocol": protocol,
+                "sets": [sts.name for sts in found], "training": training,
+                "drop_overlap": drop_overlap, "bootstrap": bootstrap, "seed": seed,
+            },
+            fingerprints={
+                "encoder": fingerprint_encoder(encoder),
+                **{sts.name: sts.identity for sts in found},
+            },
+            parts=0,
+            outputs=("results.json",),
+            overwrite=overwrite,
+        )  # fmt: skip
+    measured = measure_sets(
+        encoder, found, protocol=protocol, training=rows, drop_overlap=drop_overlap
+    )
+    asked = asked_sets(data, sets)
+    scores = summarise_sts(measured, asked, protocol=protocol, bootstrap=bootstrap, seed=seed)
+    evaluation = Evaluation(scores, most_wrong(measured, max(wrong, WRONG_PAIRS)))
+    if run is not None:
+        with run:
+            run.write_file("results.json", json.dumps(scores, indent=2) + "\n")
+            write_encoder_report(
+                run.path / "report.html",
+                title=f"{name} on STS",
+                facts=[("encoder", name), ("data", data), ("protocol", protocol)],
+                bars=bars_of(name, scores),
+                metric="Spearman",
+                interval="bootstrap 95%",
+                wrong={name: evaluation.wrong},
+                notes=remarks(scores),
+            )
+    return evaluation
+
+
+def pairs_of(name: str) -> str | None:
+    """Return where the pairs of a training lie, if the name is its run and they are there."""
+    path = Path(name).expanduser() / "run.json"
+    if not path.is_file():
+        return None
+    source = read_run_json(path.parent).get("resolved", {}).get("pairs")
+    return source if isinstance(source, str) and Path(source).exists() else None
+
+
+def bars_of(name: str, scores: Scores) -> list[Bar]:
+    """Return an encoder's bars, one for each set and the mean."""
+    return [
+        Bar(key, name, score["spearman"], score["low"], score["high"])
+        for key, score in scores.items()
+    ]
+
+
+def remarks(scores: Scores) -> list[str]:
+    """Return what must be said beside scores: what is missing, what the training rows share."""
+    lines = ["Spearman's correlation x 100 of cosines with people's scores."]
+    missing = scores["mean"]["missing"]
+    if missing:
+        lines.append(f"Not measured, and not in the mean: {', '.join(missing)}.")
+    for key, score in scores.items():
+        overlap = score.get("overlap")
+        if overlap and overlap["rows"]:
+            dropped = (
+                f"; {score['dropped']} of its pairs were left out" if "dropped" in score else ""
+            )
+            lines.append(
+                f"{key}: {overlap['rows']} training rows hold one of its sentences, "
+                f"{overlap['pairs']} one of its pairs{dropped}."
+            )
+    return lines
+
+
+def overlap_of(rows: Dataset, found: Sequence[StsSet]) -> dict[str, dict[str, int]]:
+    """Return for each set how many training rows hold its sentences and pairs."""
+    return {name: overlap.counts() for name, overlap in find_overlap(rows, found).items()}
+
+
+def curve_of(run: Path, name: str) -> Curve:
+    """Return the learning curve of a finished training; a training has a checkpoint at least."""
+    import pyarrow.parquet as pq
+
+    rows = pq.read_table(run / "parts" / "part-00000.parquet").to_pydict()
+    best = int(np.argmax(rows["spearman"]))
+    return Curve(name, rows["step"], rows["spearman"], rows["step"][best], "Spearman")

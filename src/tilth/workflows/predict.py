@@ -1,0 +1,295 @@
+"""Labels, tags or vectors of new texts by a trained model, part by part in a run folder."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tilth.data import Card, DatasetWriter, fingerprint, load_folder
+from tilth.data.examples import Source, input_columns, make_room, open_rows
+from tilth.data.sources import folder_configs
+from tilth.errors import InputError
+from tilth.generation.label_fit import UNRELATED
+from tilth.models.trainer import settings_of
+from tilth.runs import Progress, Run, complete, refuse_inside
+from tilth.runs.run import RESULTS, read_results
+from tilth.selftrain.pseudo_label import PART
+from tilth.workflows.predictors import Prediction, Predictor, load_predictor, one_word_on_cuts
+
+if TYPE_CHECKING:
+    from datasets import Dataset, Features
+
+COMMAND = "predict"
+_DATASET = "dataset"
+_ABOUT = {"kind": str, "rows": int, "without_text": int, "labels": dict}  # of results.json
+_LABELS_SHOWN = 200
+
+
+def predict(
+    model: str,
+    data: Source | Sequence[str],
+    out: str | Path | None = None,
+    *,
+    device: str = "auto",
+    overwrite: bool = False,
+    quiet: bool = False,
+    **asked: Any,
+) -> Dataset:
+    """Label, tag or encode new texts with a trained model.
+
+    Every row of the input is a row of the output, in its order and with its columns; a column of
+    the name of a new one is called `before_NAME`. A row without text has no prediction.
+
+    Args:
+        model: the run of a training, a folder or a hub id: of a classifier, a tagger or a sentence
+            encoder; or a task (a shipped name or a file), whose labels' descriptions are compared
+            with the texts.
+        data: texts, a data set, a list of rows, or where a set lies: a file, a folder, a hub data
+            set.
+        out: the run folder, where the work can go on after an interruption; None: the rows live
+            in a temporary folder.
+        device: `auto`, `cpu`, `cuda` or `cuda:N`.
+        overwrite: start the run folder anew.
+        quiet: no progress bar.
+        asked: see `Prediction`: column, split, probabilities, encoder, precision.
+
+    Returns:
+        The rows with, of a classifier, `label` (of any number of labels a list) and `confidence`;
+        of a tagger, `tokens` where texts came, `tags` (IOB2), `spans` and `confidence` (mean over
+        tokens); of an encoder, `embedding`, of unit length; of a task, `label`, `similarity`
+        (cosine with its description) and `margin` to the next. `probabilities` holds each label's
+        by name, of a tagger for each token; of a task it is `similarities`.
+
+    Raises:
+        InputError: an argument, the model or the rows are wrong, or `out` holds another run.
+        TilthError: the model gives no numbers, or the folder cannot be written.
+    """
+    settings = settings_of(Prediction, asked)
+    if out is not None:
+        run = run_prediction(
+            model, data, Path(out), settings, device=device, overwrite=overwrite, quiet=quiet
+        )
+        return load_folder(run.path / _DATASET)
+    with tempfile.TemporaryDirectory(prefix="tilth-") as folder:
+        path = Path(folder) / "run"
+        run = run_prediction(model, data, path, settings, device=device, quiet=quiet)
+        return load_folder(run.path / _DATASET)
+
+
+def run_prediction(
+    model: str,
+    data: Source | Sequence[str],
+    out: Path,
+    asked: Prediction,
+    *,
+    device: str = "auto",
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> Run:
+    """Do what `predict` does in a run folder, or what is left of it; return the run.
+
+    Its results.json holds kind, rows, rows without text, and of each label or type of entity how
+    often it was given and the mean confidence.
+    """
+    if isinstance(data, str | Path):
+        refuse_inside(out, str(data), named=[model])
+    elif isinstance(data, Sequence) and data and isinstance(data[0], str):
+        data = [{"text": text} for text in data]
+    rows, where = open_rows(data, asked.split)
+    if not len(rows):
+        raise InputError(f"{where}the set has no rows: give texts")
+    predictor = load_predictor(model, asked, device)
+    columns = input_columns(rows, where, asked.column, tagged=predictor.kind == "tags")
+    holds_tokens = _check_columns(rows, columns, where, predictor)
+    adds = [name for name in predictor.adds if not (holds_tokens and name == "tokens")]
+    rows = make_room(rows, adds, columns, where)
+    run = Run.open(
+        out,
+        command=COMMAND,
+        settings={"model": model, **asdict(asked), "column": list(columns), "part": PART},
+        fingerprints={
+            "inputs": fingerprint(rows, rows.column_names), "model": predictor.fingerprint
+        },
+        parts=-(-len(rows) // PART),
+        outputs=(_DATASET, RESULTS),
+        overwrite=overwrite,
+    )  # fmt: skip
+    with run, Progress(len(rows), quiet=quiet, what="rows") as progress, one_word_on_cuts():
+        if isinstance(data, str | Path):
+            run.resolve("source", lambda: str(data))
+        progress.skip(sum(min(PART, len(rows) - part * PART) for part in run.done()))
+        table = rows.with_format("arrow")
+
+        def work(index: int, progress: Progress) -> pa.Table:
+            part: pa.Table = table[index * PART : (index + 1) * PART]
+            return _part(part, columns, predictor, progress).select(adds)
+
+        complete(run, work, progress=progress)
+        if read_results(run.path, _ABOUT) is None or not folder_configs(run.path / _DATASET):
+            results = _write(run, rows, predictor, adds)
+            run.write_file(RESULTS, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    return run
+
+
+def results_of(run: Run) -> dict[str, Any]:
+    """Return what a finished prediction's results.json holds."""
+    found = read_results(run.path, _ABOUT)
+    assert found is not None  # `run_prediction` has written it
+    return found
+
+
+def _check_columns(rows: Dataset, columns: Sequence[str], where: str, predictor: Predictor) -> bool:
+    """Check that a model reads what the columns hold; say whether that are tokens."""
+    if len(columns) == 2 and predictor.kind not in ("class", "multi"):
+        raise InputError(
+            f"{where}columns {' and '.join(columns)} hold pairs, and {predictor.name!r} reads one "
+            "text: name one with --column"
+        )
+    schema = rows.data.schema
+    kinds = [schema.field(name).type for name in columns]
+    if predictor.kind == "tags" and _is_list_of_texts(kinds[0]):
+        return True
+    for name, kind in zip(columns, kinds, strict=True):
+        if not _is_text(kind.value_type if pa.types.is_dictionary(kind) else kind):
+            tokens = " or of tokens" if predictor.kind == "tags" else ""
+            raise InputError(
+                f"{where}column {name!r} holds {kind}: name one of texts{tokens} with --column"
+            )
+    return False
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_list_of_texts(kind: pa.DataType) -> bool:
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return is_list and _is_text(kind.value_type)
+
+
+def _part(
+    table: pa.Table, columns: Sequence[str], predictor: Predictor, progress: Progress
+) -> pa.Table:
+    """Return the predictions of a part's rows; of those without text they are null."""
+    sides = [table[name].to_pylist() for name in columns]
+    inputs = [
+        row[0] if predictor.kind == "tags" else _stripped(row) for row in zip(*sides, strict=True)
+    ]
+    full = [place for place, one in enumerate(inputs) if _has_text(one)]
+    made = predictor.predict([inputs[place] for place in full], progress)
+    progress.advance(len(inputs) - len(full))
+    if len(full) == len(inputs):
+        return made
+    places = np.full(len(inputs), -1)
+    places[full] = np.arange(len(full))
+    return made.take(pa.array(places, mask=places < 0))
+
+
+def _stripped(row: tuple[Any, ...]) -> tuple[str, ...]:
+    return tuple((text or "").strip() for text in row)
+
+
+def _has_text(one: Any) -> bool:
+    """Say whether a text, every one of a row's texts, or tokens hold more than white space."""
+    if one is None or isinstance(one, str):
+        return bool(one and one.strip())
+    if isinstance(one, tuple):
+        return all(one)
+    return None not in one and bool("".join(one).strip())
+
+
+def _write(run: Run, rows: Dataset, predictor: Predictor, adds: Sequence[str]) -> dict[str, Any]:
+    """Write the finished set, the input's columns and the new ones; return what is counted."""
+    table, without, unrelated = rows.with_format("arrow"), 0, 0
+    counts: Counter[str] = Counter()
+    sums: Counter[str] = Counter()
+    with DatasetWriter(run.path / _DATASET, {"default": _features(run, rows, adds)}) as writer:
+        for index in range(run.parts):
+            made, part = run.read_part(index), table[index * PART : (index + 1) * PART]
+            for name in adds:
+                part = part.append_column(name, made[name])
+            writer.write(part)
+            without += made[adds[-1]].null_count
+            if predictor.kind == "described":
+                unrelated += pc.sum(pc.less(made["similarity"], UNRELATED)).as_py() or 0
+            for label, many, total in zip(*_counted(made), strict=True):
+                counts[label] += many
+                sums[label] += total
+        sure = "similarity" if predictor.kind == "described" else "confidence"
+        labels = {
+            label: {"rows": many, sure: round(sums[label] / many, 4)}
+            for label, many in counts.most_common()
+        }
+        results = {
+            "kind": predictor.kind, "rows": len(rows), "without_text": without, "labels": labels
+        } | ({"unrelated": unrelated} if predictor.kind == "described" else {})  # fmt: skip
+        writer.write_card(_card(run, results))
+    return results
+
+
+def _features(run: Run, rows: Dataset, adds: Sequence[str]) -> Features:
+    """Return the types of the finished set: of the input those that `datasets` knows of it."""
+    from datasets import Features
+
+    made = Features.from_arrow_schema(run.read_part(0).schema)
+    return Features({**rows.features, **{name: made[name] for name in adds}})
+
+
+def _counted(made: pa.Table) -> list[list[Any]]:
+    """Return the labels or types of entity in a part, how often each is, sums of confidences."""
+    if "embedding" in made.column_names:
+        return [[], [], []]
+    if "spans" in made.column_names:
+        flat = pc.list_flatten(made["spans"])
+        labels, sure = (pc.struct_field(flat, name) for name in ("type", "confidence"))
+    elif pa.types.is_list(made["label"].type):
+        labels = pc.list_flatten(made["label"])
+        sure = made["confidence"].take(pc.list_parent_indices(made["label"]))
+    else:
+        labels, sure = made["label"], made[made.column_names[1]]  # confidence, or similarity
+    found = pa.table({"label": labels, "sure": sure}).drop_null().group_by("label")
+    counted = found.aggregate([("sure", "count"), ("sure", "sum")])
+    return [counted[name].to_pylist() for name in ("label", "sure_count", "sure_sum")]
+
+
+def _card(run: Run, results: Mapping[str, Any]) -> Card:
+    settings, kind = run.settings, results["kind"]
+    counts = {label: found["rows"] for label, found in results["labels"].items()}
+    if kind in ("tags", "vectors") or len(counts) > _LABELS_SHOWN:
+        counts = {"": results["rows"]}
+    made = {"tags": "Tags", "vectors": "Sentence vectors"}.get(kind, "Labels")
+    return Card(
+        title=f"{made} by {settings['model']}",
+        summary=f"{made} that `{settings['model']}` gave to {results['rows']:,} rows, made with "
+        "tilth. Nobody has checked them. The columns of the input are as they came.",
+        command=run.command,
+        settings=settings,
+        counts={"train": counts},
+        language=(),
+        model=str(settings["model"]),
+        texts=f"as they came; {made.lower()} by a model",
+        extra=[("Columns", _COLUMNS[kind])],
+    )
+
+
+_CONFIDENCE = "`confidence` is the model's probability"
+_COLUMNS = {
+    "class": f"`label` is the likeliest label, {_CONFIDENCE} of it.",
+    "multi": "`label` holds the labels that are likelier than not, `confidence` is the model's "
+    "probability of its least sure yes or no.",
+    "tags": "`tags` are IOB2, one for each of the `tokens`; `spans` the entities in them: tokens "
+    "from `start` to before `end`, characters likewise; `confidence` is the mean probability of "
+    "tags, over a span's tokens or a row's.",
+    "described": "`label` is the one whose description is the most similar to the text, "
+    "`similarity` the cosine, `margin` how far it is above the next label's. No probabilities.",
+    "vectors": "`embedding` is the vector of the text, of unit length.",
+}

@@ -1,0 +1,265 @@
+"""What a trained model says of texts, as a table: classes, tags and their spans, or vectors."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import combinations
+from typing import Annotated, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tilth.bank.encoder import TextEncoder
+from tilth.data.labels import iob2
+from tilth.errors import InputError
+from tilth.evaluate.classify import answered, kind_of, named
+from tilth.evaluate.tag import best_tags
+from tilth.generation.label_fit import (
+    ENCODER,
+    TOO_ALIKE,
+    describe_labels,
+    similarity_to_descriptions,
+)
+from tilth.generation.task import is_task, load_task
+from tilth.limits import PRECISION, check_fields
+from tilth.metrics.entity_spans import spans
+from tilth.models import predict as labelling
+from tilth.models.classifier import Classifier, fingerprint_classifier, load_classifier
+from tilth.models.encoder import gives_vectors
+from tilth.runs import Progress
+from tilth.selftrain.confidence import confidence_of
+from tilth.selftrain.tokenize import Words
+
+log = logging.getLogger(__name__)
+
+_TEXTS_AT_ONCE = 1024  # compared with descriptions
+# Raw text is cut into words as English tagged sets are: `'s` and `n't` are words of their own.
+_ENDINGS = ("n't", "'s", "'re", "'ve", "'ll", "'d", "'m")
+_WORDS = Words(endings=(*_ENDINGS, *(ending.replace("'", "\u2019") for ending in _ENDINGS)))
+_SPAN = pa.struct(
+    [("type", pa.string()), ("text", pa.string()), ("start", pa.int32()), ("end", pa.int32()),
+     ("start_char", pa.int32()), ("end_char", pa.int32()), ("confidence", pa.float32())]
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What is asked of a model beside its name.
+
+    Attributes:
+        column: the column of texts, the two of pairs, or that of tokens; None: a usual name.
+        split: of a set that has several.
+        probabilities: write the probability of every label, too, of a task the similarity.
+        encoder: of a task, gives the similarities; None: `starter-encoder`.
+        precision: of a classifier's or tagger's products, `auto`, `float32`, `bfloat16` or
+            `float16`.
+    """
+
+    column: str | Sequence[str] | None = None
+    split: str = "train"
+    probabilities: bool = False
+    encoder: str | None = None
+    precision: Annotated[str, PRECISION] = "auto"
+
+    def __post_init__(self) -> None:
+        """Check every value at the door."""
+        check_fields(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Predictor:
+    """A loaded model, and what it makes of rows.
+
+    Attributes:
+        kind: `class`, `multi`, `tags`, `vectors` or `described`.
+        name: what the user asked for.
+        fingerprint: of its weights.
+        adds: the columns it makes of texts.
+        predict: of a part's inputs, which all hold text, a row each.
+    """
+
+    kind: str
+    name: str
+    fingerprint: str
+    adds: tuple[str, ...]
+    predict: Callable[[list[Any], Progress], pa.Table]
+
+
+def load_predictor(model: str, asked: Prediction, device: str) -> Predictor:
+    """Load a model by name, and say what it makes of texts.
+
+    Args:
+        model: the run of a training, a folder, a hub id, or a task.
+        asked: whether probabilities are wanted, the encoder and the precision.
+        device: `auto`, `cpu`, `cuda` or `cuda:N`.
+
+    Raises:
+        InputError: there is no such model, or it gives no probabilities that are asked for.
+    """
+    if is_task(model):
+        return _described(model, TextEncoder.load(asked.encoder or ENCODER, device=device), asked)
+    if asked.encoder is not None:
+        raise InputError(f"encoder is for a task file, and {model!r} is a model: leave it out")
+    if gives_vectors(model):
+        encoder = TextEncoder.load(model, device=device)
+        if asked.probabilities:
+            raise InputError(
+                f"{model!r} gives vectors, which have no probabilities: leave them out"
+            )
+
+        def encode(texts: list[Any], progress: Progress) -> pa.Table:
+            vectors = encoder.encode(pa.array([text for (text,) in texts], pa.string()), progress)
+            flat = pa.array(vectors.ravel(), pa.float32())
+            return pa.table(
+                {"embedding": pa.FixedSizeListArray.from_arrays(flat, encoder.dimension)}
+            )
+
+        return Predictor("vectors", model, encoder.fingerprint, ("embedding",), encode)
+    classifier = load_classifier(model, device=device)
+    if asked.probabilities and len(set(classifier.labels)) < len(classifier.labels):
+        raise InputError(f"{model!r} has two labels of one name: give each its own in config.json")
+    adds = ("tokens", "tags", "spans") if classifier.kind == "tags" else ("label",)
+    adds += ("confidence", *(("probabilities",) if asked.probabilities else ()))
+    made = _tag if classifier.kind == "tags" else _classify
+
+    def label(inputs: list[Any], progress: Progress) -> pa.Table:
+        how = {"precision": asked.precision, "progress": progress}
+        return made(classifier, inputs, how, probabilities=asked.probabilities)
+
+    return Predictor(classifier.kind, model, fingerprint_classifier(classifier), adds, label)
+
+
+def _described(name: str, encoder: TextEncoder, asked: Prediction) -> Predictor:
+    """Return what gives each text the label whose description is the most similar to it."""
+    task = load_task(name)
+    if task.is_pair or len(task.labels) < 2:
+        wrong = "is of pairs" if task.is_pair else "has one label"
+        raise InputError(f"task {name!r} {wrong}: give two or more labels of single texts")
+    described = describe_labels(task)
+    labels, descriptions = list(described), list(described.values())
+    firsts = [text.partition("\n")[0] for text in descriptions]
+    _warn_of_likes(labels, similarity_to_descriptions(encoder.model, firsts, firsts))
+
+    def label(texts: list[Any], progress: Progress) -> pa.Table:
+        parts = []
+        for at in range(0, max(len(texts), 1), _TEXTS_AT_ONCE):
+            some = [text for (text,) in texts[at : at + _TEXTS_AT_ONCE]]
+            parts.append(similarity_to_descriptions(encoder.model, some, descriptions))
+            progress.advance(len(some))
+        similarities = np.concatenate(parts)  # (texts, labels)
+        ordered = np.sort(similarities, axis=1)
+        columns = {
+            "label": pa.array([labels[one] for one in similarities.argmax(1)], pa.string()),
+            "similarity": pa.array(ordered[:, -1]),
+            "margin": pa.array(ordered[:, -1] - ordered[:, -2]),
+        }
+        if asked.probabilities:
+            columns["similarities"] = _by_name(similarities, labels)
+        return pa.table(columns)
+
+    adds = ("label", "similarity", "margin", *(("similarities",) if asked.probabilities else ()))
+    about = repr((encoder.fingerprint, list(described.items())))
+    digest = blake2b(about.encode(), digest_size=8).hexdigest()
+    return Predictor("described", name, digest, adds, label)
+
+
+def _warn_of_likes(labels: Sequence[str], cosines: NDArray[np.float32]) -> None:
+    for one, two in combinations(range(len(labels)), 2):
+        if cosines[one, two] > TOO_ALIKE:
+            log.warning(
+                "the descriptions of %r and %r are alike (cosine %.2f): the encoder hardly tells "
+                "their texts apart; describe what differs, or train a classifier",
+                labels[one], labels[two], cosines[one, two],
+            )  # fmt: skip
+
+
+def _classify(
+    classifier: Classifier, texts: list[Any], how: dict[str, Any], *, probabilities: bool
+) -> pa.Table:
+    """Return label and confidence of texts, and each label's probability where asked for."""
+    given = classifier.probabilities(texts, **how)  # (texts, labels)
+    kind = kind_of(classifier)
+    labels = [named(answer, classifier.labels) for answer in answered(given, kind)]
+    label_type = pa.list_(pa.string()) if kind == "multi" else pa.string()
+    columns = {
+        "label": pa.array(labels, label_type),
+        "confidence": pa.array(confidence_of(given, kind=kind)),
+    }
+    if probabilities:
+        columns["probabilities"] = _by_name(given, classifier.labels)
+    return pa.table(columns)
+
+
+def _tag(
+    tagger: Classifier, inputs: list[Any], how: dict[str, Any], *, probabilities: bool
+) -> pa.Table:
+    """Return tokens, tags, spans and confidence of sentences, texts or tokens."""
+    tokens = [_WORDS.cut(one) if isinstance(one, str) else one for one in inputs]
+    given = tagger.tag_probabilities(tokens, **how)  # of each sentence (tokens, tags)
+    said, sure = best_tags(given, tagger.labels)
+    tags = [iob2(row) for row in said]
+    texts = [one if isinstance(one, str) else " ".join(one) for one in inputs]
+    found = [_spans(*row) for row in zip(texts, tokens, tags, sure, strict=True)]
+    columns = {
+        "tokens": pa.array(tokens, pa.list_(pa.string())),
+        "tags": pa.array(tags, pa.list_(pa.string())),
+        "spans": pa.array(found, pa.list_(_SPAN)),
+        "confidence": pa.array(confidence_of(given, kind="tags")),
+    }
+    if probabilities:
+        flat = np.concatenate(given) if given else np.zeros((0, len(tagger.labels)), np.float32)
+        ends = np.append(0, np.cumsum([len(row) for row in given])).astype(np.int32)
+        columns["probabilities"] = pa.ListArray.from_arrays(ends, _by_name(flat, tagger.labels))
+    return pa.table(columns)
+
+
+def _spans(
+    text: str, tokens: Sequence[str], tags: Sequence[str], sure: NDArray[Any]
+) -> list[dict[str, Any]]:
+    """Return the entities of a sentence: their tokens from `start` to before `end`, characters."""
+    places, at = [], 0
+    for token in tokens:
+        at = text.index(token, at)
+        places.append(at)
+        at += len(token)
+    found = []
+    for kind, start, end in spans(tags):
+        first, last = places[start], places[end - 1] + len(tokens[end - 1])
+        found.append(
+            {"type": kind, "text": text[first:last], "start": start, "end": end,
+             "start_char": first, "end_char": last, "confidence": float(sure[start:end].mean())}
+        )  # fmt: skip
+    return found
+
+
+def _by_name(probabilities: NDArray[np.float32], labels: Sequence[str]) -> pa.StructArray:
+    columns = [pa.array(column) for column in np.ascontiguousarray(probabilities.T)]
+    return pa.StructArray.from_arrays(columns, list(labels))
+
+
+@contextmanager
+def one_word_on_cuts() -> Iterator[None]:
+    """Say once, at the end, how many texts were cut: each part would say it of its own."""
+    counts: Counter[tuple[Any, ...]] = Counter()
+    labels = logging.getLogger(labelling.__name__)
+
+    def count(record: logging.LogRecord) -> bool:
+        if record.msg != labelling.CUT or not isinstance(record.args, tuple):
+            return True
+        counts[record.args[2:]] += int(str(record.args[0]))
+        return False
+
+    labels.addFilter(count)
+    try:
+        yield
+    finally:
+        labels.removeFilter(count)
+        for (longest, name), cut in counts.items():
+            log.warning("%d texts are longer than the %d tokens that %s reads: they were cut",
+                        cut, longest, name)  # fmt: skip

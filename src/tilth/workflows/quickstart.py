@@ -1,0 +1,32 @@
+"""The quickstart: shipped sentences, starter model, generate, curate, report."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+from tilth.generation.generate import Order, run_generate
+from tilth.generation.settings import Settings
+from tilth.generation.task import load_task
+from tilth.models import load_lm
+from tilth.report import write_report
+from tilth.workflows.curate import curate_folder
+
+
+def quickstart_sentences() -> list[str]:
+    """Return the shipped input sentences, written for this project."""
+    text = files("tilth.workflows").joinpath("quickstart_sentences.txt").read_text(encoding="utf-8")
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def run_quickstart(out: Path, *, seed: int, overwrite: bool, quiet: bool) -> None:
+    """Generate, curate and report; all lies in the run folder afterwards."""
+    order = Order(
+        load_task("sts-x2"),
+        load_lm("starter"),
+        Settings(seed=seed),
+        inputs=quickstart_sentences(),
+    )
+    run_generate(order, out, overwrite=overwrite, quiet=quiet)
+    curated, _ = curate_folder(str(out), out / "curated", seed=seed, overwrite=True)
+    write_report(out, curated=curated)

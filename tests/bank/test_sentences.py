@@ -1,0 +1,340 @@
+from __future__ import annotations
+
+import sys
+import unicodedata
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilth.bank.ingest.cleaning import _NFC_MAY_CHANGE, Rules, clean, tidy
+from tilth.bank.ingest.documents import Block
+from tilth.bank.ingest.language import LANGUAGES
+from tilth.bank.ingest.sentences import SCHEMA, sentences_of
+from tilth.bank.shingles import NEAR, likenesses, near_keys, words_of
+from tilth.data.normalize import exact_keys, plain
+from tilth.data.segment import split_paragraphs
+from tilth.errors import InputError
+
+OPEN = {"min_chars": 1, "min_words": 1, "max_chars": 4000, "min_letters": 0, "max_symbols": 1}
+
+
+def lines(*documents: str, first: int = 1) -> Block:
+    return Block("talk.txt", 0, first, "\n".join(documents).encode(), last=True)
+
+
+def kept(*texts: str, **rules: object) -> list[bool]:
+    options = {**OPEN, "markup": False, "language": None, **rules}
+    places, _, _ = clean(pa.array(texts, pa.large_string()), Rules(**options))  # type: ignore[arg-type]
+    return [place in places for place in range(len(texts))]
+
+
+def test_sentences_know_their_document_and_keys() -> None:
+    found = sentences_of(lines("Book a table for two. Is it far?", "", "We walked home.", first=7))
+    texts = ["Book a table for two.", "Is it far?", "We walked home."]
+    assert found.table.schema == SCHEMA
+    assert found.table["text"].to_pylist() == texts
+    assert found.table["document"].to_pylist() == [7, 7, 9]
+    assert found.table["exact"].to_pylist() == exact_keys(pa.array(texts)).tolist()
+    keys = np.stack([found.table[name].to_numpy() for name in NEAR], 1)
+    assert (keys == near_keys(pa.array(texts))).all()
+    assert (found.documents, found.found, found.drops) == (2, 3, {})
+
+
+def test_documents_of_several_lines() -> None:
+    block = Block("a.csv", 0, 2, ["The first line\nand a second.", "Here is more."], True, [2, 5])
+    found = sentences_of(block)
+    assert found.table["text"].to_pylist() == ["The first line", "and a second.", "Here is more."]
+    assert found.table["document"].to_pylist() == [2, 2, 5]
+    assert found.documents == 2
+
+
+def test_an_empty_block_and_one_where_all_is_dropped() -> None:
+    for text in ("", "\n\n", "...\nNo.\n"):
+        found = sentences_of(lines(text))
+        assert found.table.num_rows == 0
+        assert found.table.schema == SCHEMA
+
+
+def test_the_first_rule_broken_names_the_reason() -> None:
+    found = sentences_of(
+        lines(
+            "Go.",
+            "It is so " + "very " * 120 + "long.",
+            "See <b>this</b> one now.",
+            "12 34 56 78 90 12 34",
+            "Home + Shop + Help + Cart + Log",
+            "Das Haus ist nicht sehr groß.",
+            "This one is good.",
+        ),
+        Rules(max_symbols=0.1),
+    )
+    assert found.drops == {
+        "too short": 1,
+        "too long": 1,
+        "markup": 1,
+        "few letters": 1,
+        "many symbols": 1,
+        "another language": 1,
+    }
+    assert found.table["text"].to_pylist() == ["This one is good."]
+    assert found.found == 7
+
+
+def test_lengths() -> None:
+    assert kept("Four word sentence here.", "Three words here.", min_words=4) == [True, False]
+    assert kept("Ümläut", "Short", min_chars=6) == [True, False]
+    assert kept("Ümläut", "Too long", max_chars=6) == [True, False]
+
+
+def test_shares_of_letters_and_symbols() -> None:
+    assert kept("Call 12 34 56", "Call me at 12", min_letters=0.5) == [False, True]
+    assert kept("a b 😀 😀", "a nice day 😀", "“So \u2013 what…”", max_symbols=0.2) == [
+        False,
+        True,
+        True,
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A line<br/>break.",
+        "See [[Paris|the city]] there.",
+        "{{Infobox person}} He was born.",
+        '{"name": "Ann", "age": 3}',
+        "if (x) { return y; }",
+        "total_sum = total_sum + my_value;",
+        "[url=http://a.example]here[/url]",
+        "Read [this](http://a.example) now.",
+        "== History ==",
+    ],
+)
+def test_markup(text: str) -> None:
+    assert kept(text, markup=True) == [False]
+    assert kept(text, markup=False) == [True]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It rose by < 5 percent; then it fell;",
+        "He said [sic] that 2 > 1.",
+        "We laughed :) and went --> home.",
+        "A | B was the choice.",
+        "The room (No. 4) was cold.",
+    ],
+)
+def test_what_only_looks_like_markup_stays(text: str) -> None:
+    assert kept(text, markup=True) == [True]
+
+
+ENGLISH = [
+    "Book a table for two.",
+    "Tom laughed.",
+    "Man, that was great!",
+    "Las Vegas rocks.",
+    "lol u r so funny",
+    "Mary met Tom in San Jose.",
+    "BRCA1 expression increases with malignancy.",
+    "Café prices soared.",
+]
+OTHERS = {
+    "de": "Ich habe das Buch nicht gelesen.",
+    "fr": "Je ne sais pas où elle est.",
+    "es": "No sé qué hacer con esto.",
+    "it": "Non so che cosa fare con questo.",
+    "pt": "Eu não sei o que fazer com isso.",
+    "nl": "Ik weet niet wat ik moet doen.",
+    "sv": "Jag vet inte vad jag ska göra.",
+    "da": "Jeg ved ikke hvad jeg skal gøre.",
+    "nb": "Jeg vet ikke hva jeg skal gjøre.",
+    "pl": "Nie wiem, co to jest.",
+    "cs": "Nevím, co jsem měl dělat.",
+    "tr": "Bu kadar çok şey var ve ben yok.",
+    "id": "Saya tidak tahu apa yang harus.",
+    "ro": "Nu știu ce este asta pentru tine.",
+    "hu": "Nem tudom, hogy mit kell most.",
+}
+
+
+def test_the_language_wanted_stays_and_others_go() -> None:
+    assert set(OTHERS) | {"en"} == set(LANGUAGES)
+    assert kept(*ENGLISH, language="en") == [True] * len(ENGLISH)
+    assert kept(*OTHERS.values(), language="en") == [False] * len(OTHERS)
+    assert kept(*OTHERS.values(), language=None) == [True] * len(OTHERS)
+    for language, text in OTHERS.items():
+        assert kept(text, "This is what they have said.", language=language) == [True, False]
+
+
+def test_other_scripts_go() -> None:
+    assert kept("Я не знаю, что делать.", "これは本です。", language="en") == [False, False]
+
+
+def test_the_language_also_chooses_the_abbreviations() -> None:
+    text = "Das ist z.B. Prof. Klein."
+    assert len(split_paragraphs([text], "de")[0]) <= len(split_paragraphs([text], "en")[0])
+
+
+def test_a_sentence_of_many_small_words_does_not_overflow() -> None:
+    assert kept("the " * 900, "und " * 900, language="en") == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"min_chars": 0}, "min_chars is 0: give a whole number from 1 to 4,000"),
+        ({"min_chars": 20, "max_chars": 10}, "min_chars is 20: it cannot be above max_chars, 10"),
+        ({"max_chars": 5000}, "max_chars is 5000: give a whole number from 1 to 4,000"),
+        ({"min_words": 0}, "min_words is 0: give a whole number from 1"),
+        ({"min_letters": 1.5}, "min_letters is 1.5: give a number from 0 to 1"),
+        ({"max_symbols": -0.1}, "max_symbols is -0.1: give a number"),
+        ({"language": "xx"}, "language 'xx' is not known: use one of en, de"),
+    ],
+)
+def test_rules_are_checked_at_the_door(options: dict, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        Rules(**options)
+
+
+def test_rules_say_their_settings() -> None:
+    assert Rules(min_words=2).settings()["min_words"] == 2
+
+
+def test_tidy() -> None:
+    assert tidy("a\t\tb\xa0c\u2003d\u200b\ufeff\x07e\xadf\n g") == "a b c def\n g"
+    assert tidy("&lt;b&gt; &amp; &#233;&nope; AT&T &#10;x") == "<b> & é&nope; AT&T x"
+    assert tidy("e\u0301\u212b") == "éÅ"
+    assert tidy("👩\u200d🚀 क्\u200c") == "👩\u200d🚀 क्\u200c"  # joiners stay
+
+
+def test_all_that_nfc_changes_is_looked_at() -> None:
+    for code in range(sys.maxunicode + 1):
+        char = chr(code)
+        if unicodedata.combining(char) or not unicodedata.is_normalized("NFC", char):
+            assert _NFC_MAY_CHANGE.match(char), hex(code)
+        # What may join with the character before it.
+        for part in unicodedata.normalize("NFD", char)[1:]:
+            assert _NFC_MAY_CHANGE.match(part), hex(code)
+
+
+@settings(deadline=None)
+@given(st.text())
+def test_tidy_texts_are_nfc_and_stay(text: str) -> None:
+    once = tidy(text)
+    assert unicodedata.is_normalized("NFC", once)
+    assert once.count("\n") == text.count("\n")
+
+
+def test_segmenter() -> None:
+    found, paragraph = split_paragraphs(
+        ["Mr. Hill said no. We left.", "", "  ", '"It rains. We stay in," she said.', "One line"]
+    )
+    assert found.to_pylist() == [
+        "Mr. Hill said no.",
+        "We left.",
+        '"It rains.',
+        'We stay in," she said.',
+        "One line",
+    ]
+    assert paragraph.tolist() == [0, 0, 3, 3, 4]
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(st.sampled_from("ab A.!?\"'() é€"), max_size=40)))
+def test_segments_together_are_the_paragraphs(paragraphs: list[str]) -> None:
+    found, paragraph = split_paragraphs(paragraphs)
+    joined = [""] * len(paragraphs)
+    for text, place in zip(found.to_pylist(), paragraph.tolist(), strict=True):
+        assert text
+        assert text == text.strip()
+        joined[place] += "".join(text.split())
+    assert joined == ["".join(text.split()) for text in paragraphs]
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(st.sampled_from("ab 1 é,"), max_size=20)))
+def test_words_have_one_hash_wherever_they_stand(texts: list[str]) -> None:
+    plains = plain(pa.array(texts, pa.string()))
+    words = words_of(plains)
+    assert np.diff(words.starts).tolist() == [len(text.split()) for text in plains.to_pylist()]
+    all_words = [word for text in plains.to_pylist() for word in text.split()]
+    alone = {word: int(words_of(pa.array([word])).hashes[0]) for word in set(all_words)}
+    assert words.hashes.tolist() == [alone[word] for word in all_words]
+    same = {word.replace("1", "0") for word in alone}
+    assert len(set(alone.values())) == len(same)
+
+
+def test_languages_without_spaces_are_not_too_short() -> None:
+    texts = [
+        "昨日は一日中雨が降っていました。",
+        "今天下午我们去图书馆看书。",
+        "วันนี้ฝนตกตลอดทั้งวัน",
+        "Antidisestablishment.",
+    ]
+    kept, _, drops = clean(pa.array(texts, pa.large_string()), Rules(language=None))
+    assert kept.tolist() == [0, 1, 2]
+    assert drops == {"too short": 1}
+
+
+def members(text: str) -> set[object]:
+    words = ["".join("0" if char.isdigit() else char for char in word) for word in text.split()]
+    return {*words, *pairwise(words)} or {""}
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(st.sampled_from("abc 1"), max_size=16), min_size=2))
+def test_likeness_is_jaccard(texts: list[str]) -> None:
+    plains = plain(pa.array(texts))
+    one, two = map(np.ravel, np.meshgrid(np.arange(len(texts)), np.arange(len(texts))))
+    sets = [members(text) for text in plains.to_pylist()]
+    expected = [
+        len(sets[a] & sets[b]) / len(sets[a] | sets[b]) for a, b in zip(one, two, strict=True)
+    ]
+    assert likenesses(plains, one, two) == pytest.approx(expected)
+
+
+def test_likeness_of_more_pairs_than_a_block_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilth.bank.shingles._OWNER_BITS", 4)
+    generator = np.random.default_rng(0)
+    texts = [" ".join(generator.choice(["old", "mill", "sold"], 4)) for _ in range(100)]
+    one, two = generator.integers(0, 100, (2, 1000))
+    sets = [members(text) for text in texts]
+    expected = [
+        len(sets[a] & sets[b]) / len(sets[a] | sets[b]) for a, b in zip(one, two, strict=True)
+    ]
+    assert likenesses(pa.array(texts), one, two) == pytest.approx(expected)
+
+
+def test_near_keys_agree_as_often_as_the_arithmetic_says() -> None:
+    generator = np.random.default_rng(0)
+    words = np.array([f"w{chr(97 + a)}{chr(97 + b)}" for a in range(26) for b in range(26)])
+    first = [generator.choice(words, 24, replace=False) for _ in range(3000)]
+    second = [row.copy() for row in first]
+    for row in second:
+        row[generator.integers(1, 23)] = "changed"
+    texts = [" ".join(row) for row in (*first, *second)]
+    keys = near_keys(pa.array(texts))
+    likeness = likenesses(plain(pa.array(texts)), np.arange(1), np.array([3000]))[0]
+    hits = (keys[:3000] == keys[3000:]).any(1).mean()
+    assert hits == pytest.approx(1 - (1 - likeness**4) ** 6, abs=0.02)
+    strangers = (keys[:2999] == keys[1:3000]).any(1).mean()
+    assert strangers < 0.01
+
+
+def test_keys_do_not_depend_on_the_batch() -> None:
+    texts = [
+        f"Sentence number {number} of the {'long ' * (number % 7)}list." for number in range(500)
+    ]
+    together = sentences_of(lines(*texts)).table
+    alone = pa.concat_tables(
+        [sentences_of(lines(text, first=at)).table for at, text in enumerate(texts, 1)]
+    )
+    assert together.equals(alone)
+
+
+def test_keys_are_the_same_on_every_machine() -> None:
+    assert near_keys(pa.array(["It rains in the hills."]))[0, 0] == 11137083074489961330

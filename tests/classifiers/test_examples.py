@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
+
+from tests.selftrain.labelled import as_rows, classed, several, tagged
+from tilth.classifiers.examples import Rows, divided, rows_of, strata, without_repeats
+from tilth.classifiers.load import Columns, read_to_train
+from tilth.data.examples import Source, read_examples
+from tilth.errors import InputError
+
+
+def read(train: Source, validation: Source | None = None, **more: Any) -> tuple[Rows, Rows | None]:
+    asked: dict[str, Any] = {"tags": False, "hard": False, "labels": None, "seed": 0, **more}
+    labelled = asked.pop("labelled", None)
+    return read_to_train(train, validation, labelled, Columns(), **asked)
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def test_labelled_rows_make_up_their_share() -> None:
+    more = [{"text": f"retrieved {place}", "label": "xy"[place % 2]} for place in range(40)]
+    own = [{"text": f"own {place}", "label": "xy"[place % 2]} for place in range(5)]
+    chosen = [{"text": "chosen", "label": "x"}]
+    for share, times in ((0, 1), (1 / 3, 4), (0.5, 8), (0.05, 1), (0.9, 16)):
+        rows, _ = read(more, chosen, labelled=own, labelled_share=share)
+        assert len(rows) == 40 + 5 * times
+        assert rows.texts[40:] == [(row["text"],) for row in own] * times
+    with pytest.raises(InputError, match=r"labelled_share is 1.0: give a number from 0 to below 1"):
+        read(more, chosen, labelled=own, labelled_share=1.0)
+
+
+def test_hard_labels_are_those_of_labelled_rows_too() -> None:
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["x", "y"]),
+                         "probabilities": Sequence(Value("float32"))})  # fmt: skip
+    own = Dataset.from_dict(
+        {"text": ["own", "else"], "label": [0, 1], "probabilities": [[0.8, 0.2], [0.3, 0.7]]},
+        features=features,
+    )
+    rows, _ = read([{"text": "more", "label": "x"}], own, labelled=own, hard=True)
+    np.testing.assert_array_equal(rows.targets, [[1, 0], [1, 0], [0, 1]])
+
+
+def test_labels_become_probabilities() -> None:
+    rows = as_rows([{"text": "a", "label": 10}, {"text": "b", "label": 2}])
+    assert (rows.kind, rows.labels) == ("class", ["2", "10"])
+    np.testing.assert_array_equal(rows.targets, [[0, 1], [1, 0]])
+    rows = as_rows([{"text": "a", "labels": ["x", "y"]}, {"text": "b", "labels": []}])
+    assert (rows.kind, rows.labels) == ("multi", ["x", "y"])
+    np.testing.assert_array_equal(rows.targets, [[1, 1], [0, 0]])
+
+
+def test_tags_have_every_valid_output() -> None:
+    rows = as_rows([{"tokens": ["a", "man"], "tags": ["O", "B-PER"]}])
+    assert rows.labels == ["O", "B-PER", "I-PER"]
+    np.testing.assert_array_equal(rows.targets[0], [[1, 0, 0], [0, 1, 0]])
+    assert rows.tokens == [["a", "man"]]
+
+
+@pytest.mark.parametrize(
+    ("tags", "said"),
+    [
+        (["O", "I-X", "O"], r"tag 'I-X' at token 2 \('man'\) after 'O': write B-"),
+        (["B-Y", "I-X", "O"], "tag 'I-X' at token 2 .* after 'B-Y'"),
+        (["I-X", "O", "O"], "tag 'I-X' at token 1"),
+        (["O", "S-X", "O"], r"tag 'S-X' at token 2 \('man'\): write B-"),
+    ],
+)
+def test_tags_that_are_not_iob2(tmp_path: Path, tags: list[str], said: str) -> None:
+    good = {"tokens": ["a", "man", "runs"], "tags": ["B-X", "I-X", "B-X"]}
+    path = write(tmp_path / "t.jsonl", [good, {**good, "tags": tags}])
+    with pytest.raises(InputError, match=f"t.jsonl:2: {said}"):
+        read(path, tags=True)
+
+
+def test_fractions_are_no_classes(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.jsonl", [{"text": "a", "label": 0.5}])
+    with pytest.raises(InputError, match=r"t.jsonl:1: label is 0.5: numbers with fractions"):
+        read(path)
+
+
+def test_a_label_that_training_lacks(tmp_path: Path) -> None:
+    train = write(tmp_path / "a.jsonl", classed(30))
+    other = write(tmp_path / "b.jsonl", [*classed(3, seed=1), {"text": "x", "label": "new"}])
+    with pytest.raises(InputError, match=r"b.jsonl:4: label 'new' is none that the model learns"):
+        read(train, other)
+    with pytest.raises(InputError, match=r"a.jsonl:3: label 'none' is none .*\(animal, water\)"):
+        read(train, labels=["animal", "water"])
+
+
+def test_the_same_row_counts_once_and_conflicts_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    rows = [
+        {"text": "a", "label": 0}, {"text": "a", "label": 0}, {"text": "b", "label": 0},
+        {"text": "b", "label": 1}, {"text": "b", "label": 1}, {"text": "c", "label": 1},
+    ]  # fmt: skip
+    left, conflicts = without_repeats(as_rows(rows))
+    assert [text for (text,) in left.texts] == ["a", "b", "b", "c"]
+    assert conflicts == 1
+    with caplog.at_level(logging.WARNING):
+        read(rows)
+    assert "1 texts stand there more than once with different labels" in caplog.text
+
+
+@pytest.mark.parametrize("source", [classed(120), several(120), tagged(120)])
+def test_a_tenth_of_each_label_is_kept_to_choose_with(source: list[dict[str, Any]]) -> None:
+    rows, _ = without_repeats(as_rows(source))
+    train, chosen = divided(rows, 0)
+    assert len(train) + len(chosen) == len(rows)
+    assert not {*map(str, train.texts)} & {*map(str, chosen.texts)}
+    found = np.bincount(strata(chosen)) / np.bincount(strata(rows))
+    assert ((found > 0.05) & (found < 0.15)).all()
+    again = divided(rows.select(np.arange(len(rows))[::-1].copy()), 0)[1]
+    assert {*map(str, again.texts)} == {*map(str, chosen.texts)}
+    assert {*map(str, divided(rows, 1)[1].texts)} != {*map(str, chosen.texts)}
+
+
+def test_validation_comes_from_what_is_given_from_a_split_or_from_labelled() -> None:
+    train, other, more = classed(60), classed(12, seed=1), classed(60, seed=2)
+    rows, chosen = read(train, other)
+    assert (len(rows), chosen and len(chosen)) == (60, 12)
+    splits = DatasetDict(train=Dataset.from_list(train), validation=Dataset.from_list(other))
+    rows, chosen = read(splits)
+    assert (len(rows), chosen and len(chosen)) == (60, 12)
+    rows, chosen = read(train, labelled=more)
+    assert chosen is not None
+    texts = {row["text"] for row in more}
+    assert len(chosen) == 6
+    assert all(text in texts for (text,) in chosen.texts)
+    assert len(rows) == 60 + 54
+    rows, chosen = read(train)
+    assert (len(rows), chosen and len(chosen)) == (54, 6)
+
+
+def test_too_few_rows_to_choose_with(caplog: pytest.LogCaptureFixture) -> None:
+    rows, chosen = read(classed(6))
+    assert (len(rows), chosen) == (6, None)
+    assert "the last weights are kept" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("rows", "tags", "said"),
+    [
+        ([{"text": t, "label": "x"} for t in "ab"], False, "every row has the label 'x'"),
+        ([{"tokens": ["a"], "tags": ["O"]}], True, "no token has a tag but O"),
+        ([{"tokens": ["a"], "tags": ["O"]}], False, "use train tagger"),
+        ([{"text": "a", "label": "x"}], True, "use train classifier"),
+    ],
+)
+def test_nothing_to_learn(rows: list[dict[str, Any]], tags: bool, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        read(rows, tags=tags)
+
+
+def soft(rows: list[dict[str, Any]], names: list[str] | None = None) -> Dataset:
+    made = Dataset.from_list(rows)
+    return made if names is None else made.cast_column("label", ClassLabel(names=names))
+
+
+def test_a_teachers_probabilities_are_the_targets() -> None:
+    made = soft(
+        [
+            {"text": "a", "label": "yes", "probabilities": [0.3, 0.7]},
+            {"text": "b", "label": "no", "probabilities": [0.9, 0.1]},
+        ],
+        ["no", "yes"],
+    )
+    rows, _ = read(made, made)
+    assert rows.labels == ["no", "yes"]
+    np.testing.assert_allclose(rows.targets, [[0.3, 0.7], [0.9, 0.1]], rtol=1e-6)
+    rows, _ = read(made, made, hard=True)
+    np.testing.assert_array_equal(rows.targets, [[0, 1], [1, 0]])
+    rows, _ = read(made, made, labelled=[{"text": "c", "label": "yes"}])
+    np.testing.assert_array_equal(rows.targets[-1], [0, 1])
+
+
+def test_probabilities_of_tokens() -> None:
+    features = Features(
+        tokens=Sequence(Value("string")), tags=Sequence(ClassLabel(names=["O", "B-X", "I-X"])),
+        probabilities=Sequence(Sequence(Value("float32"))),
+    )  # fmt: skip
+    one = {"tokens": ["a", "b"], "tags": ["O", "I-X"]}
+    made = Dataset.from_list(
+        [{**one, "probabilities": [[0.5, 0.25, 0.25], [0.125, 0.125, 0.75]]}], features=features
+    )
+    rows, _ = read(made, made, tags=True)
+    assert rows.labels == ["O", "B-X", "I-X"]
+    np.testing.assert_allclose(rows.targets[0], [[0.5, 0.25, 0.25], [0.125, 0.125, 0.75]])
+    np.testing.assert_array_equal(rows.hard().targets[0], [[1, 0, 0], [0, 0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "said"),
+    [
+        ([0.5], "1 probabilities for 2 labels"),
+        ([0.5, 0.4], "are none: give numbers from 0 to 1 that add up to 1"),
+        ([1.5, -0.5], "are none"),
+        ([None, 0.5], "are none"),
+        (None, "0 probabilities for 2 labels"),
+    ],
+)
+def test_wrong_probabilities(probabilities: list[float | None] | None, said: str) -> None:
+    good = {"text": "a", "label": "no", "probabilities": [0.3, 0.7]}
+    made = soft(
+        [good, {"text": "b", "label": "yes", "probabilities": probabilities}], ["no", "yes"]
+    )
+    with pytest.raises(InputError, match=rf"row 1 .*: {said}|row 1 .*{said}"):
+        read(made)
+
+
+def test_probabilities_without_names() -> None:
+    rows = [
+        {"text": "a", "label": "a", "probabilities": [0.7, 0.3]},
+        {"text": "b", "label": "b", "probabilities": [0.3, 0.7]},
+    ]
+    with pytest.raises(InputError, match="make label a ClassLabel that names them in their order"):
+        read(rows)
+    assert read(rows, rows, labels=["a", "b"])[0].labels == ["a", "b"]
+
+
+def test_several_classes_need_not_add_up() -> None:
+    made = [
+        {"text": "a", "labels": ["x"], "probabilities": [0.9, 0.8]},
+        {"text": "b", "labels": ["y"], "probabilities": [0.1, 0.6]},
+    ]
+    rows, _ = read(made, made, labels=["x", "y"])
+    np.testing.assert_allclose(rows.targets, [[0.9, 0.8], [0.1, 0.6]], rtol=1e-6)
+    np.testing.assert_array_equal(rows.hard().targets, [[1, 1], [0, 1]])
+
+
+def test_fingerprints_follow_the_content() -> None:
+    one = as_rows(classed(6))
+    assert one.fingerprint() == as_rows(classed(6)).fingerprint()
+    assert one.fingerprint() != as_rows(classed(6, seed=1)).fingerprint()
+    assert (
+        one.fingerprint() != rows_of(read_examples(classed(6)), [*one.labels, "more"]).fingerprint()
+    )
+    weighted = Rows(one.kind, one.labels, one.texts, None, one.targets, np.ones(6, np.float32))
+    assert one.fingerprint() != weighted.fingerprint()

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.selftrain.labelled import classed, several, tagged
+from tests.tiny import write_lines
+from tilth.classifiers.load import Columns, Task, read_task
+from tilth.errors import InputError
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> str:
+    return str(write_lines(path, list(map(json.dumps, rows))))
+
+
+def read(train: Any, test: Any = None, validation: Any = None, **columns: Any) -> Task:
+    labels = columns.pop("labels", None)
+    seed = columns.pop("seed", 0)
+    return read_task(train, test, validation, Columns(**columns), labels=labels, seed=seed)
+
+
+def test_the_sets_of_a_task() -> None:
+    task = read(classed(60), classed(30, seed=9))
+    assert task.validation is not None
+    assert task.test is not None
+    assert (len(task.rows), len(task.validation), len(task.test)) == (54, 6, 30)
+    assert [texts for texts in task.examples.texts if texts in task.validation.texts] == []
+    assert len(task.examples) == 54  # queries are made of what is trained on
+    assert task.left_out == {
+        "test set": [row["text"] for row in classed(30, seed=9)],
+        "validation set": [text for (text,) in task.validation.texts],
+    }
+    own = read(classed(60), None, classed(12, seed=8))
+    assert (len(own.rows), own.test) == (60, None)
+    assert list(own.left_out) == ["validation set"]
+    assert read(tagged(60), tagged(9, seed=4)).rows.kind == "tags"
+    assert read(several(60), several(9, seed=4)).rows.kind == "multi"
+    other = read(classed(60), seed=3).validation
+    assert other is not None
+    assert other.texts != task.validation.texts
+
+
+def test_columns_and_labels_are_taken() -> None:
+    rows = [{"said": row["text"], "is": row["label"], "text": "x"} for row in classed(60)]
+    task = read(rows, [*rows[:3], {"said": "a dog", "is": "animal", "text": "x"}],
+                text="said", label="is", labels=["water", "none", "animal", "other"])  # fmt: skip
+    assert task.rows.labels == ["water", "none", "animal", "other"]
+    assert task.rows.texts[0] != ("x",)
+
+
+def test_labels_without_names_are_numbers() -> None:
+    numbers = {"animal": 0, "none": 1, "water": 2}
+    rows = [{"text": row["text"], "label": numbers[row["label"]]} for row in classed(60)]
+    assert read(rows, labels=["LABEL_0", "LABEL_1", "LABEL_2"]).rows.labels == ["0", "1", "2"]
+    named = [{**row, "label": f"LABEL_{row['label']}"} for row in rows]
+    labels = ["LABEL_2", "LABEL_1", "LABEL_0"]
+    assert read(named, labels=labels).rows.labels == labels
+
+
+def test_pairs_are_refused(tmp_path: Path) -> None:
+    pairs = [
+        {"text_a": "a", "text_b": "b", "label": "x"},
+        {"text_a": "c", "text_b": "b", "label": 2},
+    ]
+    file = write(tmp_path / "pairs.jsonl", [{**row, "label": str(row["label"])} for row in pairs])
+    with pytest.raises(InputError, match=r"pairs.jsonl: rows are pairs \(text_a and text_b\)"):
+        read(file)
+
+
+def test_one_class_is_refused() -> None:
+    rows = [{"text": row["text"], "label": "same"} for row in classed(30)]
+    with pytest.raises(InputError, match="every row has the label 'same'"):
+        read(rows)
+
+
+def test_the_training_set_is_no_test_set(tmp_path: Path) -> None:
+    file = write(tmp_path / "train.jsonl", classed(30))
+    with pytest.raises(InputError, match=r"train.jsonl: every text of the test set is in the tr"):
+        read(file, str(tmp_path / "." / "train.jsonl"))
+    copy = write(tmp_path / "copy.jsonl", classed(30)[:5])
+    with pytest.raises(InputError, match=r"copy.jsonl: every text of the test set is in the tr"):
+        read(file, copy)
+    other = write(tmp_path / "other.jsonl", classed(12, seed=5))
+    with pytest.raises(InputError, match="in the validation set"):
+        read(file, other, other)
+
+
+def test_the_training_set_is_no_validation_set(tmp_path: Path) -> None:
+    file = write(tmp_path / "train.jsonl", classed(30))
+    with pytest.raises(InputError, match=r"every text of the validation set is in the training"):
+        read(file, None, file)
+
+
+def test_shared_texts_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        read(classed(30), classed(30)[:2] + classed(12, seed=5))
+    assert "2 of 14 texts of the test set are in the training set too" in caplog.text
+
+
+def test_a_test_set_of_another_task_is_refused(tmp_path: Path) -> None:
+    strange = write(tmp_path / "test.jsonl", [{"text": "a dog", "label": "planet"}])
+    with pytest.raises(InputError, match=r"test.jsonl:1: label 'planet' is none"):
+        read(classed(30), strange)
+    with pytest.raises(InputError, match="which has one label a row"):
+        read(classed(30), several(6))

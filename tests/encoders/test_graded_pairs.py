@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import Dataset, DatasetDict
+
+from tests.tiny import graded_pairs
+from tilth.encoders.graded_pairs import read_pairs
+from tilth.errors import InputError
+
+
+def rows(**columns: list[Any]) -> Dataset:
+    return Dataset.from_dict(columns)
+
+
+def test_a_set_without_validation_part_is_split_by_label_and_content() -> None:
+    given = rows(**graded_pairs(300))
+    pairs = read_pairs(given)
+    assert (len(pairs.train), len(pairs.validation)) == (270, 30)
+    assert sorted(set(pairs.validation["label"])) == [0.1, 0.5, 0.9]
+    reordered = read_pairs(given.select(range(299, -1, -1)))
+    assert set(pairs.validation["text_a"]) == set(reordered.validation["text_a"])
+    assert set(pairs.validation["text_a"]) != set(read_pairs(given, seed=1).validation["text_a"])
+
+
+def test_no_group_straddles_the_split_and_generated_rows_are_counted() -> None:
+    given = graded_pairs(300)
+    given["text_a"] = [f"first text {place // 5}" for place in range(300)]
+    origin = {"source_id": [f"source {place // 10}" for place in range(300)]}
+    pairs = read_pairs(rows(**given, **origin, model=["lm"] * 300))
+    assert 20 <= len(pairs.validation) <= 40
+    assert not set(pairs.train["text_a"]) & set(pairs.validation["text_a"])
+    sources = [{int(name.split()[-1]) // 2 for name in part["text_a"]}
+               for part in (pairs.train, pairs.validation)]  # fmt: skip
+    assert not sources[0] & sources[1]
+    assert pairs.written == len(pairs.validation)
+    assert read_pairs(rows(**given)).written == 0
+
+
+def test_of_few_pairs_more_are_held_out(caplog: pytest.LogCaptureFixture) -> None:
+    pairs = read_pairs(rows(**graded_pairs(9)))
+    assert (len(pairs.train), len(pairs.validation)) == (6, 3)
+    assert "3 of 9 choose the checkpoint" in caplog.text
+
+
+def test_given_splits_are_kept() -> None:
+    splits = DatasetDict(train=rows(**graded_pairs(30)), validation=rows(**graded_pairs(6, seed=1)))
+    pairs = read_pairs(splits)
+    assert (len(pairs.train), len(pairs.validation)) == (30, 6)
+    with pytest.raises(InputError, match="no split 'train' among test"):
+        read_pairs(DatasetDict(test=splits["train"]))
+
+
+def test_other_names_of_columns_and_other_columns() -> None:
+    given = graded_pairs(60)
+    renamed = rows(
+        sentence1=given["text_a"],
+        sentence2=given["text_b"],
+        score=given["label"],
+        source=["x"] * 60,
+    )
+    assert read_pairs(renamed).train.column_names == ["text_a", "text_b", "label"]
+
+
+def test_an_empty_validation_part_counts_as_none_and_an_empty_set_is_named() -> None:
+    given = rows(**graded_pairs(60))
+    pairs = read_pairs(DatasetDict(train=given, validation=given.select([])))
+    assert (len(pairs.train), len(pairs.validation)) == (54, 6)
+    with pytest.raises(InputError, match="the train part has no rows"):
+        read_pairs(given.select([]))
+
+
+def test_a_file_is_read_and_named_in_errors(tmp_path: Path) -> None:
+    given = graded_pairs(60)
+    given["label"][7] = 3.2
+    path = tmp_path / "pairs.jsonl"
+    lines = [dict(zip(given, row, strict=True)) for row in zip(*given.values(), strict=True)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(
+        InputError, match=r"pairs.jsonl: train row 7 .*label 3.2: labels are 0 to 1, divide STS"
+    ):
+        read_pairs(path)
+    lines[7]["label"] = 0.5
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert len(read_pairs(path).train) == 54
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"label": [-0.5]}, "label -0.5: labels are 0 to 1, scale them"),
+        ({"label": [float("nan")]}, "row 0 has label nan"),
+        ({"text_b": ["  "]}, r"train row 0 .* has an empty text_b: remove it"),
+        ({"text_a": [None]}, "row 0 has no text_a"),
+    ],
+)
+def test_a_wrong_row_is_named(change: dict[str, list[Any]], said: str) -> None:
+    given = graded_pairs(60)
+    for name, values in change.items():
+        given[name] = values + given[name][1:]
+    with pytest.raises(InputError, match=said):
+        read_pairs(rows(**given))
+
+
+def test_sets_from_which_nothing_can_be_learned() -> None:
+    given = graded_pairs(60)
+    with pytest.raises(InputError, match=r"every label of the train part is 0.5.*undefined"):
+        read_pairs(rows(**{**given, "label": [0.5] * 60}))
+    with pytest.raises(InputError, match="is no number"):
+        read_pairs(rows(**{**given, "label": ["alike"] * 60}))
+    with pytest.raises(InputError, match="no column 'label'"):
+        read_pairs(rows(text_a=given["text_a"], text_b=given["text_b"]))
+    with pytest.raises(InputError, match="single texts"):
+        read_pairs(rows(text=given["text_a"], label=given["label"]))
+    alike = {**graded_pairs(9), "text_a": ["one first text"] * 9}
+    with pytest.raises(InputError, match="9 pairs of 1 first texts are too few"):
+        read_pairs(rows(**alike))
+    constant = rows(**{**graded_pairs(6), "label": [0.9] * 6})
+    with pytest.raises(InputError, match=r"every label of the validation part is 0\.9"):
+        read_pairs(DatasetDict(train=rows(**given), validation=constant))

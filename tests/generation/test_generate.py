@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import Dataset, load_dataset
+
+import tilth
+from tilth.errors import InputError, TilthError
+from tilth.generation.generate import Order
+from tilth.generation.settings import Settings
+from tilth.generation.task import load_task
+from tilth.models.lm import LM
+from tilth.runs import Run, RunMismatch
+
+TEXTS = [f"a dog number {n} runs on the sea" for n in range(9)]
+
+
+def rows(dataset: Dataset) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in dataset]
+
+
+def test_generate_answers_a_data_set_with_origin(llama: LM) -> None:
+    kept = tilth.generate("sts-x2", llama, inputs=TEXTS, seed=4)
+    assert kept.column_names == [
+        "text_a", "text_b", "label", "source_id", "task", "model", "seed", "try",
+        "similarity",
+    ]  # fmt: skip
+    assert set(kept["text_a"]) <= set(TEXTS)
+    assert set(kept["label"]) == {0.0, 0.5, 1.0}
+    assert set(kept["seed"]) == {4}
+    assert set(kept["model"]) == {"tiny-llama"}
+
+
+def test_inputs_may_be_a_data_set_with_a_text_column(llama: LM) -> None:
+    plain = tilth.generate("sts-x2", llama, inputs=TEXTS[:3])
+    stored = tilth.generate("sts-x2", llama, inputs=Dataset.from_dict({"text": TEXTS[:3]}))
+    assert rows(plain) == rows(stored)
+    with pytest.raises(InputError, match="no column 'text': there are sentence"):
+        tilth.generate("sts-x2", llama, inputs=Dataset.from_dict({"sentence": TEXTS}))
+
+
+def test_rows_depend_on_the_seed_and_not_on_parts_or_neighbours(llama: LM) -> None:
+    one = tilth.generate("sts-x2", llama, inputs=TEXTS, part_size=2)
+    assert rows(one) == rows(tilth.generate("sts-x2", llama, inputs=TEXTS, part_size=100))
+    backwards = tilth.generate("sts-x2", llama, inputs=TEXTS[::-1], rows=8)
+    assert sorted(rows(one)) == sorted(rows(backwards))
+    assert rows(one) != rows(tilth.generate("sts-x2", llama, inputs=TEXTS, seed=1))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"decay": 0.0}, {"decay": 2000.0, "floor": 0.5}, {"temperature": 2.0}, {"top_k": 50},
+        {"top_p": 0.2}, {"max_new_tokens": 6}, {"max_tries": 2}, {"per_input": 1},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_no_setting_is_ignored(llama: LM, change: dict[str, Any]) -> None:
+    assert rows(tilth.generate("sts-x2", llama, inputs=TEXTS)) != rows(
+        tilth.generate("sts-x2", llama, inputs=TEXTS, **change)
+    )
+
+
+def test_the_run_folder_loads_with_the_datasets_library(llama: LM, tmp_path: Path) -> None:
+    kept = tilth.generate("sts-x2", llama, inputs=TEXTS, out=tmp_path / "run")
+    folder, cache = str(tmp_path / "run" / "dataset"), str(tmp_path / "cache")
+    assert rows(load_dataset(folder, split="train", cache_dir=cache)) == rows(kept)
+    dropped = load_dataset(folder, "dropped", split="train", cache_dir=cache)
+    assert None not in dropped["drop_reason"]
+
+
+def test_a_task_may_be_a_dict_with_labels_that_are_words(llama: LM) -> None:
+    spec = {
+        "task_name": "mood",
+        "labels": {
+            "glad": {"instruction": 'Task: Write something glad.\nText: "', "counter_labels": []},
+            "sad": {"instruction": 'Task: Write something sad.\nText: "', "counter_labels": []},
+        },
+    }
+    kept = tilth.generate(spec, llama, count=6)
+    assert kept.column_names[:2] == ["text", "label"]
+    assert set(kept["label"]) <= {"glad", "sad"}
+
+
+def test_generated_pairs_go_straight_into_curate(llama: LM) -> None:
+    pairs = tilth.generate("sts-x2", llama, inputs=TEXTS)
+    sets = tilth.curate(pairs, smoothing=0.2, sampled_pairs=1)
+    assert set(sets) == {"train", "validation"}
+    assert set(sets["train"]["label"]) <= {0.0, 0.1, 0.5, 0.9}
+
+
+def test_no_row_kept_is_an_error_that_counts_the_reasons(llama: LM) -> None:
+    with pytest.raises(TilthError, match=r"0 rows kept of 6 tries \(6 prompt-too-long\)"):
+        tilth.generate("sts-x2", llama, inputs=["the sea " * 500])
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ([], "there are no inputs"),
+        (["a dog", ""], r"inputs\[1\] is ''"),
+        (["a dog", None], r"inputs\[1\] is None"),
+        ("hello", "inputs is one text, 'hello': give a list of texts"),
+        (["a dog", "rain \ud800"], r"inputs\[1\] holds half a character, '\\ud800'"),
+        (["a dog", "ra\0in"], r"inputs\[1\] holds a NUL character"),
+        (Dataset.from_dict({"text": ["a dog", None]}), "column 'text', row 1, is None"),
+        (Dataset.from_dict({"text": [3, 4]}), "column 'text', row 0, is 3: every input is a text"),
+        (Dataset.from_dict({"text": ["a", "b\0"]}), "column 'text', row 1, holds a NUL"),
+    ],
+)
+def test_bad_inputs_are_named_by_their_place(llama: LM, inputs: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        tilth.generate("sts-x2", llama, inputs=inputs)
+
+
+@pytest.mark.parametrize("rows", [0, -2, 1.5, True])
+def test_rows_are_a_whole_number_from_one_on(llama: LM, rows: Any) -> None:
+    with pytest.raises(InputError, match=f"rows is {rows}: give a whole number from 1"):
+        tilth.generate("sts-x2", llama, inputs=TEXTS, rows=rows)
+
+
+def test_texts_for_an_input_are_not_asked_of_a_task_without_inputs(llama: LM) -> None:
+    with pytest.raises(InputError, match="without an input: leave per-input away"):
+        tilth.generate("intents", llama, count=3, per_input=4)
+    assert Order(load_task("intents"), llama, Settings(per_input=1), count=3)
+    assert Order(load_task("sts-x2"), llama, Settings(per_input=4), from_x1=10).first_stage()
+
+
+@pytest.mark.parametrize("count", [0, 2.5, True])
+def test_a_count_is_a_whole_number(llama: LM, count: Any) -> None:
+    with pytest.raises(InputError, match=f"count is {count}: give a whole number from 1"):
+        tilth.generate("intents", llama, count=count)
+
+
+def test_first_texts_are_drawn_without_top_k(llama: LM) -> None:
+    stage = Order(load_task("sts-x2"), llama, Settings(), from_x1=10).first_stage()
+    assert stage.settings.sampling.top_k == 0
+    assert stage.settings.sampling.top_p == 0.9
+    assert {label.counter_labels for label in stage.task.labels} == {()}
+
+
+def test_first_texts_are_not_written_into_the_run_of_another_command(
+    llama: LM, tmp_path: Path
+) -> None:
+    Run.open(tmp_path, command="train encoder", settings={}, fingerprints={}, parts=1)
+    for overwrite in (False, True):
+        with pytest.raises(RunMismatch, match="holds a run of `tilth train encoder`"):
+            tilth.generate("sts-x2", llama, from_x1=1, out=tmp_path, overwrite=overwrite)
+    assert not (tmp_path / "x1").exists()

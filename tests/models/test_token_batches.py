@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import random
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+from transformers import AutoTokenizer
+
+from tests.models.test_scorer import pair_marks
+from tests.tiny.models import WORDS, tiny_tokenizer, word_tokenizer
+from tilth.errors import InputError
+from tilth.models import starter_path
+from tilth.models import token_batches as alike
+from tilth.models.token_batches import encode_texts
+
+
+def tokenizers() -> dict[str, Any]:
+    marked = word_tokenizer()
+    marked.backend_tokenizer.post_processor = pair_marks()
+    starters = {
+        name: AutoTokenizer.from_pretrained(starter_path(name)) for name in ("encoder", "lm")
+    }
+    return {"words": marked, "plain": tiny_tokenizer(), **starters}
+
+
+@pytest.mark.parametrize("name", ["words", "plain", "encoder", "lm"])
+def test_texts_and_pairs_are_cut_as_the_tokenizer_cuts_them(name: str) -> None:
+    ours, theirs = tokenizers()[name], tokenizers()[name]
+    rng = random.Random(0)
+    rows: list[tuple[str, ...]] = []
+    for _ in range(120):
+        texts = [
+            " ".join(rng.choices([*WORDS, "[SEP]", "xyzzy"], k=rng.randint(0, 30))) for _ in "ab"
+        ]
+        rows.append(tuple(texts[: rng.choice((1, 2, 2))]))
+    for max_length in (3, 4, 7, 12, 13, 32):
+        theirs.backend_tokenizer.enable_truncation(max_length, strategy="longest_first")
+        expected = theirs.backend_tokenizer.encode_batch(
+            [row[0] if len(row) == 1 else row for row in rows]
+        )
+        found = encode_texts(ours, rows, max_length, with_types=True)
+        ends = np.cumsum(found.lengths)[:-1]
+        assert [part.tolist() for part in np.split(found.ids, ends)] == [e.ids for e in expected]
+        assert found.types is not None
+        types = [part.tolist() for part in np.split(found.types, ends)]
+        assert types == [e.type_ids for e in expected]
+        assert found.cut == sum(bool(e.overflowing) for e in expected)
+
+
+def test_a_pair_of_long_texts_is_cut_after_it_was_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tokenizer's own truncation makes all combinations of what overflows: 161,507 here."""
+    cut = Mock(wraps=alike._longest_first)
+    monkeypatch.setattr(alike, "_longest_first", cut)
+    long = " ".join(random.Random(0).choices(WORDS, k=5000))
+    found = encode_texts(tokenizers()["words"], [(long, long)], 32, with_types=True)
+    assert (found.lengths.tolist(), found.cut) == ([32], 1)
+    (call,) = cut.call_args_list
+    assert len(call.args[0]) > 10_000
+
+
+def test_a_length_that_holds_no_text_is_refused() -> None:
+    with pytest.raises(InputError, match="max_length is 2: give at least 3"):
+        encode_texts(tokenizers()["words"], [("a man", "a dog")], 2)

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tiny import salads, write_lines
+from tests.tiny.rewriter import fake_scorer
+from tests.tiny.writers import writer
+from tilth.data import load_folder
+from tilth.errors import InputError, TilthError
+from tilth.models.seq2seq import Seq2Seq
+from tilth.paraphrase import make_candidates as trips
+from tilth.paraphrase import round_trip as roundtrip
+from tilth.paraphrase.round_trip import round_trip
+from tilth.paraphrase.search import Search, decode
+from tilth.runs import RunMismatch
+
+SETTINGS = ["20/3.0 20/3.0", "20/3.0 30/2.0", "30/2.0 20/3.0", "30/2.0 30/2.0"]
+
+
+def both() -> tuple[Seq2Seq, Seq2Seq]:
+    return writer(seed=1, prefix=">>de<< "), writer(seed=2, prefix=">>en<< ")
+
+
+def test_two_settings_each_way_give_four_candidates_of_two_pivots() -> None:
+    found = round_trip(salads(6), *both(), seed=3)
+    assert [[one.setting for one in candidates] for candidates in found] == [SETTINGS] * 6
+    for first, second, third, fourth in found:
+        assert first.pivot == second.pivot
+        assert third.pivot == fourth.pivot
+    assert found == round_trip(salads(6), *both(), seed=3)
+    assert found != round_trip(salads(6), *both(), seed=4)
+
+
+def test_greedy_is_one_candidate_through_the_likeliest_pivot() -> None:
+    texts, (forward, backward) = salads(4), both()
+    pivots = [pivot for (pivot,) in decode(forward, texts, Search(beams=1))]
+    backs = [text for (text,) in decode(backward, pivots, Search(beams=1))]
+    found = round_trip(texts, forward, backward, greedy=True)
+    assert [[(one.pivot, one.text, one.setting) for one in row] for row in found] == [
+        [(pivot, text, "greedy")] for pivot, text in zip(pivots, backs, strict=True)
+    ]
+
+
+def test_equal_pivots_are_translated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def same(seq2seq: Seq2Seq, texts: list[str], _: Search, **__: Any) -> list[list[str]]:
+        asked.append(list(texts))
+        return [["pivot"] if seq2seq.prefix == ">>de<< " else ["back"] for _ in texts]
+
+    monkeypatch.setattr(roundtrip, "decode", same)
+    round_trip(["a dog", "a cat"], *both())
+    assert asked == [["a dog", "a cat"]] * 2 + [["pivot"]] * 2
+
+
+def test_one_translator_both_ways_is_refused() -> None:
+    with pytest.raises(InputError, match="goes one way"):
+        round_trip(["a dog"], writer(), writer())
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return what `make_candidates` takes, of tiny models on the disk and a scorer in code."""
+    for name, seed in (("there", 1), ("back", 2)):
+        seq2seq = writer(seed=seed)
+        seq2seq.model.save_pretrained(tmp_path / name)
+        seq2seq.tokenizer.save_pretrained(tmp_path / name)
+    monkeypatch.setattr(trips, "load_scorer", lambda *_, **__: fake_scorer(lambda *_: 80.0))
+    return {
+        "source": write_lines(tmp_path / "in.txt", [*salads(9), "dog " * 100, salads(1)[0]]),
+        "out": tmp_path / "run", "forward": str(tmp_path / "there"),
+        "backward": str(tmp_path / "back"), "part_size": 4, "precision": "float32",
+    }  # fmt: skip
+
+
+def test_rows_say_what_was_measured_and_where_they_come_from(made: dict[str, Any]) -> None:
+    rows = trips.make_candidates(**made, seed=5)
+    assert set(rows["text_a"]) == set(salads(9))
+    assert set(rows["setting"]) <= set(SETTINGS)
+    assert set(rows["meaning"]) == {80.0}
+    assert rows[0]["origin"].endswith("in.txt:1")
+    assert (rows[0]["forward"], rows[0]["seed"]) == (made["forward"], 5)
+    pairs = list(zip(rows["text_a"], rows["text_b"], strict=True))
+    assert len(set(pairs)) == len(pairs)
+    dropped = load_folder(made["out"], config="dropped")
+    assert dropped["drop_reason"][:].count("too long") == 1
+    counts = trips.read_counts(made["out"])
+    assert counts.rows == len(rows)
+    assert counts.good == sum(value <= 45 for value in rows["wording"])
+    assert counts.drops["too long"] == 1
+    assert "Round trips" in (made["out"] / "dataset" / "README.md").read_text()
+
+
+def test_parts_that_are_lost_are_made_again_the_same(made: dict[str, Any]) -> None:
+    before = trips.make_candidates(**made, beams=3).to_list()
+    (made["out"] / "parts" / "part-00001.parquet").unlink()
+    assert trips.make_candidates(**made, beams=3).to_list() == before
+
+
+def test_other_settings_on_the_folder_are_refused(made: dict[str, Any]) -> None:
+    trips.make_candidates(**made, greedy=True)
+    for other in ({"seed": 1}, {"beams": 3}, {"greedy": False}, {"forward_prefix": ">>de<< "}):
+        with pytest.raises(RunMismatch):
+            trips.make_candidates(**{**made, "greedy": True, **other})
+    assert len(trips.make_candidates(**made, greedy=True, seed=1, overwrite=True))
+
+
+def test_nothing_kept_is_an_error_with_the_reasons(made: dict[str, Any], tmp_path: Path) -> None:
+    made["source"] = write_lines(tmp_path / "long.txt", ["dog " * 100])
+    with pytest.raises(TilthError, match="0 candidates kept \\(1 too long\\)"):
+        trips.make_candidates(**made)
