@@ -10,8 +10,7 @@ import pytest
 
 from tests.tiny.rows import SENTENCES, pair_rows, single_rows, table, write_curated, write_run
 from tilth.errors import InputError, TilthError
-from tilth.report import Report, gather, render, write_report
-from tilth.report import quality as health
+from tilth.report import Report, gather, health, render, write_report
 from tilth.report.html import duration, shown_text
 
 VOID = {"meta", "link", "br", "input", "hr", "img"}
