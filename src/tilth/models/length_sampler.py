@@ -9,7 +9,7 @@ _BATCHES_SORTED = 64  # batches of random pairs that are sorted by length and cu
 
 
 def length_grouped(
-    lengths: NDArray[np.int64], batch: int, *, seed: int, epoch: int
+    lengths: NDArray[np.int64], batch: int, *, seed: int, epoch: int, short_last: bool = False
 ) -> list[NDArray[np.int64]]:
     """Return one epoch's batches, in random order, each of pairs of like lengths.
 
@@ -21,6 +21,7 @@ def length_grouped(
         batch: pairs in a batch.
         seed: of the run.
         epoch: from 0; each is shuffled otherwise.
+        short_last: whether the short batch is the last of the epoch.
 
     Returns:
         Row numbers, each pair once. # each (batch,)
@@ -28,9 +29,11 @@ def length_grouped(
     rng = np.random.default_rng((seed, epoch))
     order = rng.permutation(len(lengths))
     step = batch * _BATCHES_SORTED
+    end = len(order) // batch * batch if short_last else len(order)
     batches = []
-    for start in range(0, len(order), step):
-        chunk = order[start : start + step]
+    for start in range(0, end, step):
+        chunk = order[start : min(start + step, end)]
         chunk = chunk[np.argsort(lengths[chunk], kind="stable")]
         batches += [chunk[i : i + batch] for i in range(0, len(chunk), batch)]
-    return [batches[place] for place in rng.permutation(len(batches))]
+    rest = [order[end:]] if end < len(order) else []
+    return [batches[place] for place in rng.permutation(len(batches))] + rest

@@ -17,6 +17,7 @@ from torch.utils.data import Sampler
 
 from tilth.data import read_rows
 from tilth.errors import InputError
+from tilth.models.length_sampler import length_grouped
 from tilth.paraphrase.candidate_reader import TAGS, TEXT_A, TEXT_B
 from tilth.paraphrase.tags import CELLS
 
@@ -29,7 +30,6 @@ TRAIN, VALIDATION = "train", "validation"
 COLUMNS = (TEXT_A, TEXT_B, TAGS)
 IGNORED = -100  # a label that no loss is taken of
 LENGTHS = 8  # batches are padded to a multiple: hardware likes few shapes
-_BATCHES_SORTED = 64  # batches of random pairs that are sorted by length and cut anew
 _TEXTS_AT_ONCE = 1_000
 _AROUND = 8  # tokens beside the text: tags, begin and end
 _LONGEST = 64
@@ -229,14 +229,7 @@ class LikeLengths(Sampler[int]):
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[int]:
-        rng = np.random.default_rng((self._seed, self.epoch))
-        order, batch = rng.permutation(len(self)), self._batch
-        whole = len(order) // batch * batch
-        batches = []
-        for start in range(0, whole, batch * _BATCHES_SORTED):
-            chunk = order[start : min(start + batch * _BATCHES_SORTED, whole)]
-            chunk = chunk[np.argsort(self._lengths[chunk], kind="stable")]
-            batches += np.split(chunk, len(chunk) // batch)
-        for place in rng.permutation(len(batches)):
-            yield from batches[place].tolist()
-        yield from order[whole:].tolist()
+        for rows in length_grouped(
+            self._lengths, self._batch, seed=self._seed, epoch=self.epoch, short_last=True
+        ):
+            yield from rows.tolist()
