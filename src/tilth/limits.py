@@ -1,8 +1,8 @@
 """The values that a setting may take: declared once, checked for functions and options alike.
 
-A settings dataclass annotates its fields, `batch: Annotated[int, BATCH] = 16`, and calls
-`check_fields(self)` in `__post_init__`. A function checks a parameter with
-`SEED.check("seed", seed)`. An option of the command line is made of the same limit.
+A settings dataclass annotates its fields, `batch: Annotated[int, BATCH, "Batch size."] = 16`, and
+calls `check_fields(self)` in `__post_init__`; the text is the help of the command line's option.
+A function checks a parameter with `SEED.check("seed", seed)`.
 """
 
 from __future__ import annotations
@@ -130,15 +130,23 @@ SHOWN = whole(0, 1_000_000)  # rows to print
 CORES = whole(1, 1024)  # processes or threads
 
 # Training
-TRAINING_PRECISION = Choice(("auto", "float32", "bfloat16"))
 POOLING = Choice(("mean", "cls", "max"))
 TRAININGS = whole(1, 100)
 EPOCHS = Number(0, 10_000, above=True)
 BATCH = whole(1, 65_536)
 LEARNING_RATE = Number(0, 1, above=True)
 WEIGHT_DECAY = Number(0, 10)
+TRAINING_PRECISION = Choice(("auto", "float32", "bfloat16"))
 STEPS = whole(1, 1_000_000_000)  # between measurements or checkpoints
 TOKENS = whole(4, 1_000_000)  # read of a text
+
+TrainingPrecision = Annotated[
+    str,
+    TRAINING_PRECISION,
+    "auto, float32 or bfloat16 (autocast); auto is bfloat16 where the hardware is fast at it.",
+]
+Warmup = Annotated[float, PART_SHARE, "Share of the steps in which the learning rate rises."]
+WeightDecay = Annotated[float, WEIGHT_DECAY, "Weight decay of AdamW."]
 
 # Curated sets
 MOST_SAMPLED_PAIRS = whole(0, 10_000)

@@ -14,9 +14,10 @@ from tilth.limits import (
     SEED,
     STEPS,
     TOKENS,
-    TRAINING_PRECISION,
-    WEIGHT_DECAY,
     Number,
+    TrainingPrecision,
+    Warmup,
+    WeightDecay,
     check_fields,
 )
 
@@ -37,40 +38,40 @@ _EPOCHS, _STEPS, _MOST_EPOCHS = 3.0, 200, 20.0
 class Finetuning:
     """How a classifier or tagger is trained; the defaults are the SentAugment paper's.
 
-    Attributes:
-        epochs: passes over the rows. None: the paper's 3; of few rows more, up to 20, so that there
-            are 200 steps.
-        batch: rows in a step.
-        learning_rate: the highest; AdamW, falling linearly to 0. None: the paper's 1e-5, but
-            3e-4, 1e-4 and 5e-4 for starter-mlm, starter-encoder and starter-small.
-        warmup: share of the steps in which the rate rises, 0 to below 1.
-        weight_decay: of AdamW.
-        dropout: of every part of the model; None: as the base was saved.
-        evaluate_every: steps between two measurements, of which the best is kept. None: ten over
-            the whole training, and one an epoch at least.
-        label_smoothing: share of each label that is spread over all of them, 0 to below 1.
-        max_length: tokens read of a text; None: as many as the base reads.
-        precision: `auto`, `float32` or `bfloat16` (autocast: weights stay in float32).
-        seed: of the head's weights, the order of the rows and dropout.
-
     Reference:
         Du et al. 2021, section 3, "Fine-tuning the student model"; the warm-up is RoBERTa's.
     """
 
-    epochs: Annotated[float | None, EPOCHS] = None
-    batch: Annotated[int, BATCH] = 16
-    learning_rate: Annotated[float | None, LEARNING_RATE] = None
-    warmup: Annotated[float, PART_SHARE] = 0.06
-    weight_decay: Annotated[float, WEIGHT_DECAY] = 0.0
-    dropout: Annotated[float | None, PART_SHARE] = 0.1
-    evaluate_every: Annotated[int | None, STEPS] = None
-    label_smoothing: Annotated[float, PART_SHARE] = 0.0
-    max_length: Annotated[int | None, TOKENS] = None
-    precision: Annotated[str, TRAINING_PRECISION] = "auto"
-    seed: Annotated[int, SEED] = 0
+    epochs: Annotated[
+        float | None,
+        EPOCHS,
+        "Passes over the rows; default: 3, of few rows up to 20 for 200 steps.",
+    ] = None
+    batch: Annotated[int, BATCH, "Batch size, in rows."] = 16
+    learning_rate: Annotated[
+        float | None,
+        LEARNING_RATE,
+        "Highest learning rate; default: 1e-5, for starter-mlm 3e-4, starter-encoder 1e-4, "
+        "starter-small 5e-4.",
+    ] = None
+    warmup: Warmup = 0.06
+    weight_decay: WeightDecay = 0.0
+    dropout: Annotated[float | None, PART_SHARE, "Dropout in every part of the model."] = 0.1
+    evaluate_every: Annotated[
+        int | None,
+        STEPS,
+        "Steps between measurements and checkpoints; default: ten in all, one an epoch at least.",
+    ] = None
+    label_smoothing: Annotated[
+        float, PART_SHARE, "Share of each label that is spread over all of them."
+    ] = 0.0
+    max_length: Annotated[
+        int | None, TOKENS, "Tokens read of a text; default: as many as the base reads."
+    ] = None
+    precision: TrainingPrecision = "auto"
+    seed: Annotated[int, SEED, "Same rows, settings and seed, same weights."] = 0
 
     def __post_init__(self) -> None:
-        """Check every value at the door."""
         check_fields(self)
 
     def for_base(self, base: str) -> Finetuning:
@@ -97,38 +98,29 @@ class Finetuning:
 class Adaptation:
     """How masked-language-model training is continued on texts.
 
-    Attributes:
-        epochs: passes over the texts.
-        batch: texts in a step.
-        learning_rate: the highest; AdamW, falling linearly to 0. None: 1e-4, but 5e-4 for
-            starter-mlm and starter-small.
-        warmup: share of the steps in which the rate rises, 0 to below 1.
-        weight_decay: of AdamW.
-        masked: share of the tokens that are to be guessed, above 0 to below 1: of these, 8 in 10
-            are masked, 1 in 10 is another token, 1 in 10 stays.
-        max_length: tokens read of a text.
-        save_every: steps between two checkpoints; a stopped run loses no more.
-        precision: `auto`, `float32` or `bfloat16` (autocast: weights stay in float32).
-        seed: of the order of the texts, the masks, dropout and a fresh head.
-
     Reference:
         Du et al. 2021, section 4.1, who name no settings; masks as of Devlin et al. 2019, the
         rest as of Gururangan et al. 2020, appendix B.
     """
 
-    epochs: Annotated[float, EPOCHS] = 1.0
-    batch: Annotated[int, BATCH] = 32
-    learning_rate: Annotated[float | None, LEARNING_RATE] = None
-    warmup: Annotated[float, PART_SHARE] = 0.06
-    weight_decay: Annotated[float, WEIGHT_DECAY] = 0.01
-    masked: Annotated[float, MASKED] = 0.15
-    max_length: Annotated[int, TOKENS] = 128
-    save_every: Annotated[int, STEPS] = 500
-    precision: Annotated[str, TRAINING_PRECISION] = "auto"
-    seed: Annotated[int, SEED] = 0
+    epochs: Annotated[float, EPOCHS, "Passes over the texts."] = 1.0
+    batch: Annotated[int, BATCH, "Batch size, in texts."] = 32
+    learning_rate: Annotated[
+        float | None, LEARNING_RATE, "Highest learning rate; default: 1e-4, for the starters 5e-4."
+    ] = None
+    warmup: Warmup = 0.06
+    weight_decay: WeightDecay = 0.01
+    masked: Annotated[
+        float,
+        MASKED,
+        "Masking probability: of these tokens 80% are masked, 10% replaced, 10% kept.",
+    ] = 0.15
+    max_length: Annotated[int, TOKENS, "Tokens read of a text."] = 128
+    save_every: Annotated[int, STEPS, "Steps between checkpoints."] = 500
+    precision: TrainingPrecision = "auto"
+    seed: Annotated[int, SEED, "Same texts, settings and seed, same weights."] = 0
 
     def __post_init__(self) -> None:
-        """Check every value at the door."""
         check_fields(self)
 
     def for_base(self, base: str) -> Adaptation:

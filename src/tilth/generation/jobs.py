@@ -18,29 +18,19 @@ NEW_TOKENS = whole(1, 32_767)
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are drawn (defaults: DINO, Schick and Schütze 2021, section 4).
+    """How tokens are drawn (defaults: DINO, Schick and Schütze 2021, section 4)."""
 
-    Attributes:
-        decay: lambda of the self-debiasing; 0 turns it off.
-        floor: smallest factor a token's probability is multiplied with (epsilon; in the original
-            code, not in the paper).
-        temperature: divides the log-probabilities after debiasing; above 0.
-        top_k: keep the k most probable tokens; 0 keeps all.
-        top_p: then keep the smallest set with at least this much probability; 1 keeps all.
-        max_new_tokens: a text not closed by then is dropped.
-        multiline: whether an endpoint's text may have several lines; else such a try is dropped.
-    """
-
-    decay: Annotated[float, DECAY] = 100.0
-    floor: Annotated[float, SHARE] = 0.01
-    temperature: Annotated[float, TEMPERATURE] = 1.0
-    top_k: Annotated[int, TOP_K] = 5
-    top_p: Annotated[float, TOP_P] = 0.9
-    max_new_tokens: Annotated[int, NEW_TOKENS] = 40
-    multiline: bool = False
+    decay: Annotated[float, DECAY, "Lambda of self-debiasing; 0 turns it off."] = 100.0
+    floor: Annotated[float, SHARE, "Smallest factor of self-debiasing."] = 0.01
+    temperature: Annotated[float, TEMPERATURE, "Divides the log-probabilities after debiasing."] = (
+        1.0
+    )
+    top_k: Annotated[int, TOP_K, "Keep the k likeliest tokens; 0: all."] = 5
+    top_p: Annotated[float, TOP_P, "Then the likeliest with this probability."] = 0.9
+    max_new_tokens: Annotated[int, NEW_TOKENS, "A text not closed by then is dropped."] = 40
+    multiline: Annotated[bool, "At an endpoint: keep texts of several lines."] = False
 
     def __post_init__(self) -> None:
-        """Check every value at the door."""
         check_fields(self)
 
 

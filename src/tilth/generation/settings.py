@@ -17,25 +17,15 @@ MAX_TRIES = whole(1, 32_767)
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of a generate run; defaults are the paper's (DINO, section 4).
+    """The settings of a generate run; defaults are the paper's (DINO, section 4)."""
 
-    Attributes:
-        per_input: texts wanted for each (input, label); of a single-text task, each number of a
-            label has one text.
-        max_tries: tries to get them, at least `per_input`.
-        sampling: how tokens are drawn.
-        seed: root of all random numbers.
-        part_size: inputs decoded and written as one closed unit.
-    """
-
-    per_input: Annotated[int, PER_INPUT] = 2
-    max_tries: Annotated[int, MAX_TRIES] = 5
+    per_input: Annotated[int, PER_INPUT, "Texts for each (input, label)."] = 2
+    max_tries: Annotated[int, MAX_TRIES, "Attempts made to get them."] = 5
     sampling: Sampling = field(default_factory=Sampling)
-    seed: Annotated[int, SEED] = 0
-    part_size: Annotated[int, PARTS] = 256
+    seed: Annotated[int, SEED, "Same settings and seed, same rows."] = 0
+    part_size: Annotated[int, PARTS, "Inputs written as one part."] = 256
 
     def __post_init__(self) -> None:
-        """Check every value at the door."""
         check_fields(self)
         if self.max_tries < self.per_input:
             raise InputError(

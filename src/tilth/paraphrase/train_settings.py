@@ -11,8 +11,8 @@ from tilth.limits import (
     LEARNING_RATE,
     SEED,
     STEPS,
-    TRAINING_PRECISION,
     Choice,
+    TrainingPrecision,
     check_fields,
     whole,
 )
@@ -28,40 +28,38 @@ _STARTER_RATE = 3e-4  # the starter is a tenth of BART-base and hardly moves at 
 class RewriterTraining:
     """How a rewriter is trained; the defaults are the paper's.
 
-    Attributes:
-        max_epochs: passes over the pairs, at most; usually training stops earlier.
-        patience: epochs without a lower loss on the validation pairs, after which it stops.
-        batch: pairs in a step.
-        rows: pairs that pass through the model at once, the gradients of a step summed up; None:
-            as many as fit into memory.
-        learning_rate: of AdamW. None: the paper's 1e-5, but 3e-4 for the starter.
-        schedule: `constant`, or `linear`, falling to 0 over `max_epochs`. The paper says nothing
-            of it; where a training stops by itself, a constant rate does not depend on when it
-            would have ended.
-        max_length: tokens of a text; pairs with a longer one are left out. None: as many as the
-            model reads.
-        save_every: steps between two checkpoints, beside that of each epoch; a stopped run loses
-            no more.
-        precision: `auto`, `float32` or `bfloat16` (autocast: weights stay in float32).
-        seed: of the order of the pairs, of dropout and of new tags.
-
     Reference:
         Ogasa, Kajiwara and Arase, section 4.2.
     """
 
-    max_epochs: Annotated[int, MAX_EPOCHS] = 50
-    patience: Annotated[int, MAX_EPOCHS] = 5
-    batch: Annotated[int, BATCH] = 128
-    rows: Annotated[int | None, BATCH] = None
-    learning_rate: Annotated[float | None, LEARNING_RATE] = None
-    schedule: Annotated[str, SCHEDULE] = "constant"
-    max_length: Annotated[int | None, REWRITER_TOKENS] = None
-    save_every: Annotated[int, STEPS] = 1000
-    precision: Annotated[str, TRAINING_PRECISION] = "auto"
-    seed: Annotated[int, SEED] = 0
+    max_epochs: Annotated[int, MAX_EPOCHS, "Passes over the pairs, at most."] = 50
+    patience: Annotated[
+        int, MAX_EPOCHS, "Epochs without a lower validation loss before training stops."
+    ] = 5
+    batch: Annotated[int, BATCH, "Batch size, in pairs."] = 128
+    rows: Annotated[
+        int | None,
+        BATCH,
+        "Pairs in a forward pass, gradients are summed; default: as many as fit into memory.",
+    ] = None
+    learning_rate: Annotated[
+        float | None, LEARNING_RATE, "Learning rate of AdamW; default: 1e-5, for the starter 3e-4."
+    ] = None
+    # The paper names no schedule; where a training stops by itself, a constant rate does not depend
+    # on when it would have ended.
+    schedule: Annotated[str, SCHEDULE, "constant, or linear: falling to 0 over max-epochs."] = (
+        "constant"
+    )
+    max_length: Annotated[
+        int | None, REWRITER_TOKENS, "Tokens of a text; longer pairs are left out."
+    ] = None
+    save_every: Annotated[int, STEPS, "Steps between checkpoints, beside that of each epoch."] = (
+        1000
+    )
+    precision: TrainingPrecision = "auto"
+    seed: Annotated[int, SEED, "Same corpus, settings and seed, same weights."] = 0
 
     def __post_init__(self) -> None:
-        """Check every value at the door."""
         check_fields(self)
         if self.rows is not None and self.batch % self.rows:
             raise InputError(

@@ -51,7 +51,6 @@ class SelfTraining:
     weight: Annotated[float, _WEIGHT] = 1.0
 
     def __post_init__(self) -> None:
-        """Check every value at the door."""
         check_fields(self)
 
 
@@ -76,34 +75,22 @@ def both_ways(epochs: float | None = None, labelled: int | None = None) -> dict[
 
 @dataclass(frozen=True, slots=True)
 class FewShot:
-    """A few-shot experiment; the defaults are the paper's.
+    """A few-shot experiment; the defaults are the paper's."""
 
-    Attributes:
-        base: what is trained, see `new_classifier`.
-        draws: of the training set.
-        per_class: rows of each class in a draw; None: the one draw is all rows.
-        sentences: in a draw where tokens have tags.
-        validation: rows to choose weights, trainings and teachers with.
-        seeds: trainings of each draw and system.
-        best: of these, by validation, whose mean test score counts.
-        seed: of the draws.
-        training: of teachers and students; the seeds follow its own.
-        systems: ways of self-training by name.
-    """
-
-    base: str = "starter-encoder"
-    draws: Annotated[int, TRAININGS] = 5
-    per_class: Annotated[int | None, ROWS] = 20
-    sentences: Annotated[int, ROWS] = 200
-    validation: Annotated[int, ROWS] = 200
-    seeds: Annotated[int, TRAININGS] = 10
-    best: Annotated[int, TRAININGS] = 3
-    seed: Annotated[int, SEED] = 0
+    base: Annotated[str, "Model to fine-tune: a starter, a folder or a hub id."] = "starter-encoder"
+    draws: Annotated[int, TRAININGS, "Draws of TRAIN."] = 5
+    per_class: Annotated[int | None, ROWS, "Rows of each class in a draw."] = 20
+    sentences: Annotated[int, ROWS, "Sentences in a draw, where tokens have tags."] = 200
+    validation: Annotated[int, ROWS, "Rows to choose weights and teachers with, at most."] = 200
+    seeds: Annotated[int, TRAININGS, "Trainings of each draw; 10 in the paper."] = 10
+    best: Annotated[
+        int, TRAININGS, "Trainings, chosen by validation, that count; 3 in the paper."
+    ] = 3
+    seed: Annotated[int, SEED, "Same settings and seed, same draws."] = 0
     training: Finetuning = field(default_factory=lambda: Finetuning(epochs=50))
     systems: Mapping[str, SelfTraining] = field(default_factory=both_ways)
 
     def __post_init__(self) -> None:
-        """Check every value at the door."""
         check_fields(self)
         if self.per_class is None and self.draws > 1:
             raise InputError(f"draws is {self.draws}: all rows are one draw; give draws 1")

@@ -20,7 +20,7 @@ from tilth.limits import (
     SELECT,
     SHARE,
     SIMILARITY,
-    TRAINING_PRECISION,
+    TrainingPrecision,
     check_fields,
 )
 from tilth.selftrain.retrieve import Filters
@@ -40,46 +40,47 @@ _PART_OF_BANK = 10
 class Augmentation:
     """How a training set is augmented.
 
-    Attributes:
-        query: see `tilth.bank.task_queries`: all-average, label-average, per-sentence, clusters.
-        clusters: per label, of query `clusters`.
-        multiple: rows wanted for each of the training set's; None: see `multiple_of`, as far as
-            the bank is large enough.
-        count: rows wanted.
-        per_class: rows wanted of each class; of these three one at most is given.
-        candidates: sentences to be retrieved and labelled; None: two for each wanted row.
-        select: which labelled sentences are kept; see `tilth.selftrain.select.select`. A draw
-            unless asked otherwise: the paper's most confident of each class are the best of a
-            bank of milliards, but of one of millions they are the plain cases, and all alike.
-        floor: least confidence of the teacher, 0 to 1.
-        min_similarity: least cosine with the query.
-        sources: only sentences of these sources of the bank; None: all.
-        near: whether near duplicates of test and validation rows are left out too.
-        index: whether to ask the bank's index.
-        precision: of training and labelling.
-        seed: of everything drawn.
-
     Reference:
         Du et al. 2020, arXiv:2010.02194, section 2.
     """
 
-    query: Annotated[str, QUERY] = "label-average"
-    clusters: Annotated[int, CLUSTERS] = 8
-    multiple: Annotated[float | None, MULTIPLE] = None
-    count: Annotated[int | None, ROWS] = None
-    per_class: Annotated[int | None, ROWS] = None
-    candidates: Annotated[int | None, ROWS] = None
-    select: Annotated[str, SELECT] = "random"
-    floor: Annotated[float, SHARE] = 0.0
-    min_similarity: Annotated[float | None, SIMILARITY] = None
-    sources: tuple[str, ...] | None = None
-    near: bool = True
-    index: bool = False
-    precision: Annotated[str, TRAINING_PRECISION] = "auto"
-    seed: Annotated[int, SEED] = 0
+    query: Annotated[
+        str, QUERY, "Queries: label-average (one per label), all-average, per-sentence or clusters."
+    ] = "label-average"
+    clusters: Annotated[int, CLUSTERS, "Clusters per label, of --query clusters."] = 8
+    multiple: Annotated[
+        float | None,
+        MULTIPLE,
+        "Rows wanted for each row of TRAIN; default: 100 for small sets, down to 10 for large"
+        " ones, as far as the bank is large enough.",
+    ] = None
+    count: Annotated[int | None, ROWS, "Rows wanted."] = None
+    per_class: Annotated[int | None, ROWS, "Rows wanted of each class."] = None
+    candidates: Annotated[
+        int | None, ROWS, "Sentences to retrieve and label; default: 2 for each wanted row."
+    ] = None
+    # The paper's most confident sentences of each class are the best of a bank of billions; of one
+    # of millions they are the plain cases, all alike (docs/augment.md): a draw is the default.
+    select: Annotated[
+        str,
+        SELECT,
+        "Which rows of each class are kept: random (a draw), confidence (the paper's way), "
+        "margin or similarity; or all.",
+    ] = "random"
+    floor: Annotated[float, SHARE, "Least confidence of the teacher, 0 to 1."] = 0.0
+    min_similarity: Annotated[float | None, SIMILARITY, "Least cosine with the query, -1 to 1."] = (
+        None
+    )
+    sources: Annotated[
+        tuple[str, ...] | None,
+        "Only sentences of this source of the bank: its name, one with *, or a folder.",
+    ] = None
+    near: Annotated[bool, "Also leave out near duplicates of test and validation rows."] = True
+    index: Annotated[bool, "Ask the bank's index, for many queries."] = False
+    precision: TrainingPrecision = "auto"
+    seed: Annotated[int, SEED, "Same settings and seed, same rows."] = 0
 
     def __post_init__(self) -> None:
-        """Check every value at the door."""
         check_fields(self)
         given = [
             name for name in ("multiple", "count", "per_class") if getattr(self, name) is not None

@@ -54,28 +54,21 @@ _MARKUP = "|".join(
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a sentence must be like to be kept.
+    """What a sentence must be like to be kept."""
 
-    Attributes:
-        min_chars: characters it has at least.
-        max_chars: characters it has at most; longer ones are lists, tables or unsegmented text,
-            and encoders would not read them to the end.
-        min_words: words, parted by spaces, it has at least.
-        min_letters: share of letters among its characters, spaces left out.
-        max_symbols: share of its characters, spaces left out, that are neither letters nor digits
-            nor usual punctuation: menus, tables, lists of tags.
-        markup: whether sentences with remains of HTML, wiki markup, JSON or code are dropped.
-        language: whose sentences are kept, as a light check tells; None: those of all languages.
-            Also whose abbreviations the segmenter knows.
-    """
-
-    min_chars: Annotated[int, CHARS] = 10
-    max_chars: Annotated[int, CHARS] = 500
-    min_words: Annotated[int, WORDS] = 3
-    min_letters: Annotated[float, SHARE] = 0.5
-    max_symbols: Annotated[float, SHARE] = 0.2
-    markup: bool = True
-    language: str | None = "en"
+    min_chars: Annotated[int, CHARS, "Characters of a sentence at least."] = 10
+    max_chars: Annotated[
+        int, CHARS, "Characters of a sentence at most; longer ones are lists or unsegmented text."
+    ] = 500
+    min_words: Annotated[int, WORDS, "Words of a sentence at least."] = 3
+    min_letters: Annotated[float, SHARE, "Share of letters at least, without spaces."] = 0.5
+    max_symbols: Annotated[
+        float, SHARE, "Share at most of what is no letter, digit or usual punctuation."
+    ] = 0.2
+    markup: Annotated[bool, "Drop sentences with HTML, wiki markup or code."] = True
+    language: Annotated[
+        str | None, "Language of the sentences that are kept (en, de, fr ...), or none: all."
+    ] = "en"
 
     def __post_init__(self) -> None:
         if self.language is not None:
