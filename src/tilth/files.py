@@ -87,7 +87,7 @@ def check_input(path: Path) -> bool:
     return True
 
 
-def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
+def atomic_write(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Write a file under a temporary name, sync it, rename it, sync its folder.
 
     Raises:
@@ -149,7 +149,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def is_temporary(name: str) -> bool:
-    """Say whether a file name is one that `write_whole` gives while it writes."""
+    """Say whether a file name is one that `atomic_write` gives while it writes."""
     return _TEMPORARY.fullmatch(name) is not None
 
 

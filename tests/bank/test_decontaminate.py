@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.tiny import salads
 from tilth.bank.search.decontaminate import Sought
 from tilth.bank.shingles import SIMILARITY, likenesses, near_keys
-from tilth.data.normalize import exact_keys, plain
+from tilth.data.normalize import exact_keys, normalize_texts
 from tilth.errors import InputError
 
 LONG = "The old mill by the river was sold to a family from the north last {} of the year"
@@ -28,7 +28,7 @@ def among(sought: list[str], texts: list[str], *, near: bool = True) -> list[str
 
 def brute_force(sought: list[str], texts: list[str]) -> list[str]:
     found = []
-    both = plain(pa.array(sought + texts, pa.large_string()))
+    both = normalize_texts(pa.array(sought + texts, pa.large_string()))
     keys, exact = near_keys(both), exact_keys(both)
     for text in range(len(sought), len(both)):
         others = range(len(sought))

@@ -21,7 +21,7 @@ from tilth.bank.ingest.deduplicate import (
 from tilth.bank.ingest.documents import Block
 from tilth.bank.ingest.sentences import SCHEMA, Rules, sentences_of
 from tilth.bank.shingles import NEAR, SIMILARITY, likenesses, near_keys
-from tilth.data.normalize import exact_keys, plain
+from tilth.data.normalize import exact_keys, normalize_texts
 from tilth.errors import InputError, TilthError
 
 LONG = "The old mill by the river was sold to a family from the north last {} of the year"
@@ -54,7 +54,7 @@ def drops(folder: Path, *parts: Sequence[str], **options: object) -> list[dict[i
 
 def brute_force(texts: Sequence[str]) -> dict[int, str]:
     """Do the same in loops, with all the pairs that share a key."""
-    plains = plain(pa.array(texts, pa.string()))
+    plains = normalize_texts(pa.array(texts, pa.string()))
     exact, keys = exact_keys(plains), near_keys(plains)
     found = {
         row: EXACT_DUPLICATE

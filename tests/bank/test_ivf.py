@@ -434,7 +434,7 @@ def test_another_banks_index_is_refused(bank: Bank, tmp_path: Path) -> None:
     assert bank.search(asked(bank), K, index=True, threads=1).counts.all()
 
 
-@pytest.mark.parametrize("step", ["find_directions", "_write", "write_whole"])
+@pytest.mark.parametrize("step", ["find_directions", "_write", "atomic_write"])
 def test_a_crash_leaves_the_earlier_index(
     bank: Bank, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

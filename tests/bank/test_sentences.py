@@ -15,7 +15,7 @@ from tilth.bank.ingest.documents import Block
 from tilth.bank.ingest.language import LANGUAGES
 from tilth.bank.ingest.sentences import SCHEMA, sentences_of
 from tilth.bank.shingles import NEAR, likenesses, near_keys, words_of
-from tilth.data.normalize import exact_keys, plain
+from tilth.data.normalize import exact_keys, normalize_texts
 from tilth.data.segment import split_paragraphs
 from tilth.errors import InputError
 
@@ -258,7 +258,7 @@ def test_segments_together_are_the_paragraphs(paragraphs: list[str]) -> None:
 @settings(deadline=None)
 @given(st.lists(st.text(st.sampled_from("ab 1 é,"), max_size=20)))
 def test_words_have_one_hash_wherever_they_stand(texts: list[str]) -> None:
-    plains = plain(pa.array(texts, pa.string()))
+    plains = normalize_texts(pa.array(texts, pa.string()))
     words = words_of(plains)
     assert np.diff(words.starts).tolist() == [len(text.split()) for text in plains.to_pylist()]
     all_words = [word for text in plains.to_pylist() for word in text.split()]
@@ -288,7 +288,7 @@ def members(text: str) -> set[object]:
 @settings(deadline=None)
 @given(st.lists(st.text(st.sampled_from("abc 1"), max_size=16), min_size=2))
 def test_likeness_is_jaccard(texts: list[str]) -> None:
-    plains = plain(pa.array(texts))
+    plains = normalize_texts(pa.array(texts))
     one, two = map(np.ravel, np.meshgrid(np.arange(len(texts)), np.arange(len(texts))))
     sets = [members(text) for text in plains.to_pylist()]
     expected = [
@@ -318,7 +318,7 @@ def test_near_keys_agree_as_often_as_the_arithmetic_says() -> None:
         row[generator.integers(1, 23)] = "changed"
     texts = [" ".join(row) for row in (*first, *second)]
     keys = near_keys(pa.array(texts))
-    likeness = likenesses(plain(pa.array(texts)), np.arange(1), np.array([3000]))[0]
+    likeness = likenesses(normalize_texts(pa.array(texts)), np.arange(1), np.array([3000]))[0]
     hits = (keys[:3000] == keys[3000:]).any(1).mean()
     assert hits == pytest.approx(1 - (1 - likeness**4) ** 6, abs=0.02)
     strangers = (keys[:2999] == keys[1:3000]).any(1).mean()

@@ -4,7 +4,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilth.data.normalize import exact_keys, plain, plain_sentence
+from tilth.data.normalize import exact_keys, normalize_text, normalize_texts
 
 HARD = [
     "",
@@ -34,13 +34,13 @@ HARD = [
     )
 )
 def test_plain_of_many_is_plain_of_each(texts: list[str]) -> None:
-    expected = [plain_sentence(text) for text in texts]
-    assert plain(pa.array(texts, pa.string())).to_pylist() == expected
+    expected = [normalize_text(text) for text in texts]
+    assert normalize_texts(pa.array(texts, pa.string())).to_pylist() == expected
 
 
 def test_plain_of_a_slice() -> None:
     texts = pa.array(["One, two.", " Three. ", "...", "Four é!", "five"])
-    assert plain(texts.slice(1, 3)).to_pylist() == ["three", "...", "four é"]
+    assert normalize_texts(texts.slice(1, 3)).to_pylist() == ["three", "...", "four é"]
 
 
 def test_keys_follow_the_plain_text_alone() -> None:

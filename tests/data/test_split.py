@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilth.data.split import group_rows, origins_of, validation_rows, written_by_model
+from tilth.data.split import group_rows, source_hashes, validation_rows, written_by_model
 
 
 def hashes(*values: int) -> Any:
@@ -54,13 +54,13 @@ def test_shares_hold_with_small_groups_and_single_rows_are_as_without_groups() -
 
 def test_origin_is_the_source_or_the_row_of_a_source() -> None:
     rows = {"source_row": [1, 1, None], "source": ["a", "b", "a"]}
-    one, two, none = origins_of(pa.table(rows))
+    one, two, none = source_hashes(pa.table(rows))
     assert one != two
     assert none == 0
-    named = origins_of(pa.table({**rows, "source_id": ["x", "x", None]}))
+    named = source_hashes(pa.table({**rows, "source_id": ["x", "x", None]}))
     assert named[0] == named[1] != named[2] == 0
-    assert not origins_of(pa.table({"text": ["a"]})).any()
-    assert not origins_of(pa.table({"source_id": [["a"]]})).any()
+    assert not source_hashes(pa.table({"text": ["a"]})).any()
+    assert not source_hashes(pa.table({"source_id": [["a"]]})).any()
 
 
 @pytest.mark.parametrize(("columns", "expected"), [

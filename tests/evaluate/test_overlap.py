@@ -5,7 +5,7 @@ import pytest
 from datasets import Dataset
 
 from tilth.errors import InputError
-from tilth.evaluate.overlap import find_overlap, plain_sentence, untouched, without_overlap
+from tilth.evaluate.overlap import find_overlap, normalize_text, untouched, without_overlap
 from tilth.evaluate.sts_sets import StsSet
 
 
@@ -46,7 +46,7 @@ COUNTS = {
     ],
 )
 def test_plain_sentence(text: str, plain: str) -> None:
-    assert plain_sentence(text) == plain
+    assert normalize_text(text) == plain
 
 
 @pytest.mark.parametrize("as_dataset", [True, False])

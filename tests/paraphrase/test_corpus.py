@@ -61,7 +61,7 @@ def per_tags(rows: Dataset) -> Counter[str]:
 
 
 def texts(rows: Dataset) -> set[str]:
-    return {plain.plain_sentence(text) for name in ("text_a", "text_b") for text in rows[name]}
+    return {plain.normalize_text(text) for name in ("text_a", "text_b") for text in rows[name]}
 
 
 @pytest.fixture(scope="module")

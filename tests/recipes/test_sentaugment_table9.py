@@ -10,7 +10,7 @@ import pytest
 
 from tests.tiny import salads, tiny_static, write_lines
 from tilth.bank import build
-from tilth.data.normalize import plain_sentence
+from tilth.data.normalize import normalize_text
 from tilth.errors import InputError
 from tilth.recipes import catalog, sentaugment_table9
 from tilth.recipes.catalog import RECIPES, run_recipe
@@ -86,7 +86,7 @@ def test_neighbours_stand_beside_the_published_ones(
     assert TEXTS[0] not in [row.text for row in found[TEXTS[0]]]
     of_moods = {row.text for row in ours if row.domain == "moods"}
     assert of_moods
-    assert not {plain_sentence(text) for text in of_moods} & {plain_sentence(t) for t in TEXTS[:60]}
+    assert not {normalize_text(text) for text in of_moods} & {normalize_text(t) for t in TEXTS[:60]}
     assert not {row.text for row in ours if row.domain == "names"} & set(TEXTS[60:80])
     assert [row.domain for row in table.rows if row.published] == [
         "BioNLP", "financial", "movie review", "product review", "question type"

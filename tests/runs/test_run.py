@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tilth.errors import InputError, TilthError
-from tilth.files import TEMPORARY, write_whole
+from tilth.files import TEMPORARY, atomic_write
 from tilth.runs import Progress, Run, RunLocked, RunMismatch, complete, refuse_inside
 from tilth.runs.run import read_results, read_run_json, versions
 
@@ -227,7 +227,7 @@ def test_a_file_that_is_being_written_is_no_leftover(tmp_path: Path) -> None:
         with open_run(tmp_path):
             file.write(b"whole")
 
-    write_whole(tmp_path / "report.html", write)
+    atomic_write(tmp_path / "report.html", write)
     assert (tmp_path / "report.html").read_bytes() == b"whole"
 
 
@@ -241,7 +241,7 @@ def test_two_threads_write_one_file(tmp_path: Path) -> None:
             together.wait()
             file.write(content)
 
-        write_whole(path, halves)
+        atomic_write(path, halves)
 
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(write, (b"aaaa", b"bbbb")))
@@ -251,7 +251,7 @@ def test_two_threads_write_one_file(tmp_path: Path) -> None:
 
 def test_files_have_the_usual_permissions(tmp_path: Path) -> None:
     (tmp_path / "plain").touch()
-    write_whole(tmp_path / "whole", lambda file: file.write(b"x"))
+    atomic_write(tmp_path / "whole", lambda file: file.write(b"x"))
     assert (tmp_path / "whole").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
@@ -605,7 +605,7 @@ def test_an_error_while_writing_keeps_the_old_file(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_whole(path, fail)
+        atomic_write(path, fail)
     assert path.read_bytes() == b"old"
     assert [item.name for item in tmp_path.iterdir()] == ["file"]
 

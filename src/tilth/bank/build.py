@@ -38,7 +38,7 @@ from tilth.bank.store import (
     write_manifest,
 )
 from tilth.errors import InputError, TilthError
-from tilth.files import TEMPORARY, disk_errors, write_whole
+from tilth.files import TEMPORARY, atomic_write, disk_errors
 from tilth.limits import CORES, FORMAT, SEED, SHARD_MEGABYTES
 from tilth.runs import Run, RunMismatch
 from tilth.runs.run import ASIDE, read_run_json, versions
@@ -354,7 +354,7 @@ def _extend(
         raise
     if bank is None:
         codec = fit_codec(manifest.format, sample_vectors(paths, duplicates, encoder), seed=seed)
-        write_whole(work.bank / CODEC, lambda file: file.write(codec.save()))
+        atomic_write(work.bank / CODEC, lambda file: file.write(codec.save()))
         digest = checksum(work.bank / CODEC)[1]
         manifest = replace(manifest, fours=codec.fours, twos=codec.twos, codec=digest)
     shards, without = make_shards(work, paths, parts, duplicates, manifest, encoder)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tilth.data.examples import Examples, Source, read_examples
-from tilth.data.hashing import keyed, text_hashes
+from tilth.data.hashing import random_keys, text_hashes
 from tilth.errors import InputError, TilthError
 from tilth.limits import CLUSTERS, QUERY, SEED
 from tilth.runs.progress import Progress
@@ -374,7 +374,7 @@ def _clustered(group: _Group, sentences: Embedded, count: int, seed: int) -> lis
     codes, places, weights = np.unique(
         sentences.codes[group.occurrences], return_inverse=True, return_counts=True
     )
-    own = keyed(seed, "clusters", text_hashes(pa.array([group.name], pa.string())))
+    own = random_keys(seed, "clusters", text_hashes(pa.array([group.name], pa.string())))
     found = cluster(
         sentences.vectors[codes], weights.astype(np.float64), count, int(own[0] % 2**32)
     )[places]  # (occurrences,)

@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tilth.data.hashing import keyed
-from tilth.data.normalize import plain
+from tilth.data.hashing import random_keys
+from tilth.data.normalize import normalize_texts
 
 _SPACE = ord(" ")
 # Odd, hence with an inverse modulo 2^64.
 _STEP = np.uint64(0x9E3779B97F4A7C15)
-_BYTE_VALUES = keyed(0, "byte of a word", np.arange(256, dtype=np.uint64))
+_BYTE_VALUES = random_keys(0, "byte of a word", np.arange(256, dtype=np.uint64))
 # All digits are one, as for CCNet's duplicates (Wenzek et al. 2019, arXiv 1911.00359).
 _BYTE_VALUES[ord("0") : ord("9") + 1] = _BYTE_VALUES[ord("0")]
 _BYTES_AT_ONCE = 1 << 18
@@ -41,7 +41,7 @@ class Words:
 
 
 def words_of(plain: pa.Array) -> Words:
-    """Return the words of texts as `plain` has them: parted by single spaces."""
+    """Return the words of texts as `normalize_texts` has them: parted by single spaces."""
     plain = plain.cast(pa.large_string())
     offsets = np.frombuffer(plain.buffers()[1], np.int64)[plain.offset :][: len(plain) + 1]
     data = plain.buffers()[2]
@@ -103,8 +103,10 @@ _MEMBERS_AT_ONCE = 1 << 16
 # A member is compared as one number: which text or pair of a block it belongs to, then its hash.
 _OWNER_BITS = 18
 # Multiply-shift hashing (Dietzfelbinger et al. 1997): the high half of member * odd + addend.
-_FACTORS = keyed(0, "min hash factor", np.arange(BANDS * _ROWS, dtype=np.uint64)) | np.uint64(1)
-_ADDENDS = keyed(0, "min hash addend", np.arange(BANDS * _ROWS, dtype=np.uint64))
+_FACTORS = random_keys(0, "min hash factor", np.arange(BANDS * _ROWS, dtype=np.uint64)) | np.uint64(
+    1
+)
+_ADDENDS = random_keys(0, "min hash addend", np.arange(BANDS * _ROWS, dtype=np.uint64))
 
 
 def near_keys(texts: pa.Array) -> NDArray[np.uint64]:
@@ -115,11 +117,11 @@ def near_keys(texts: pa.Array) -> NDArray[np.uint64]:
         >>> bool((keys[0] == keys[1]).all())
         True
     """
-    return near_keys_of_plain(plain(texts))
+    return near_keys_of_plain(normalize_texts(texts))
 
 
 def near_keys_of_plain(texts: pa.Array) -> NDArray[np.uint64]:
-    """Return what `near_keys` does, of texts as `plain` has them."""
+    """Return what `near_keys` does, of texts as `normalize_texts` has them."""
     members, starts = members_of(texts)
     keys = np.empty((len(texts), BANDS), np.uint64)
     cuts = np.searchsorted(starts, np.arange(0, len(members), _MEMBERS_AT_ONCE), "right") - 1

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from tilth.bank.ingest.cleaning import Rules
 from tilth.bank.quantization import LANES, Codec, Codes, Format
 from tilth.errors import InputError, TilthError
-from tilth.files import TEMPORARY, check_input, disk_errors, sync_folder, write_whole
+from tilth.files import TEMPORARY, atomic_write, check_input, disk_errors, sync_folder
 from tilth.runs.run import read_run_json
 
 MANIFEST = "bank.json"
@@ -136,7 +136,7 @@ class Manifest:
 def write_manifest(bank: Path, manifest: Manifest) -> None:
     """Replace a bank's manifest."""
     text = json.dumps({"version": VERSION, **asdict(manifest)}, indent=1, ensure_ascii=False)
-    write_whole(bank / MANIFEST, lambda file: file.write(text.encode() + b"\n"))
+    atomic_write(bank / MANIFEST, lambda file: file.write(text.encode() + b"\n"))
 
 
 def read_manifest(bank: Path) -> Manifest:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tilth.data.hashing import group_ids, keyed, text_hashes
+from tilth.data.hashing import group_ids, random_keys, text_hashes
 from tilth.data.labels import Labels
 from tilth.data.split import group_rows, validation_rows
 from tilth.errors import InputError
@@ -40,7 +40,7 @@ class Rows:
         targets: the probability of each label: (rows, labels), for tags of each row
             (tokens, tags).
         weights: how much a row counts; None: all the same. # (rows,)
-        origins: hashes of what rows were made from, see `tilth.data.split.origins_of`; None: not
+        origins: hashes of what rows were made from, see `tilth.data.split.source_hashes`; None: not
             known. # (rows,)
         written: which rows a model wrote; None: none. # (rows,)
     """
@@ -230,7 +230,7 @@ def divided(rows: Rows, seed: int) -> tuple[Rows, Rows]:
     ]
     origins = [] if rows.origins is None else [rows.origins]
     chosen = validation_rows(
-        strata(rows), keyed(seed, "validation", *keys), _SHARE, numeric=False,
+        strata(rows), random_keys(seed, "validation", *keys), _SHARE, numeric=False,
         groups=group_rows(keys[0], *origins),
     )  # fmt: skip
     return rows.select(np.flatnonzero(~chosen)), rows.select(np.flatnonzero(chosen))

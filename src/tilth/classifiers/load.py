@@ -28,9 +28,9 @@ from tilth.classifiers.examples import (
 )
 from tilth.data.examples import Examples, Source, curated_of, open_rows, read_examples
 from tilth.data.labels import class_names, labels_among
-from tilth.data.readers import origin_of
+from tilth.data.readers import row_location
 from tilth.data.sources import folder_configs, load_folder
-from tilth.data.split import origins_of, written_by_model
+from tilth.data.split import source_hashes, written_by_model
 from tilth.errors import InputError
 from tilth.limits import PART_SHARE
 from tilth.metrics.scores import likely
@@ -168,7 +168,7 @@ def _read(source: Source, columns: Columns, split: str, *, tags: bool) -> _Read:
         rows_of(examples, where=where)  # says what is wrong
     dataset, _ = open_rows(source, split)
     table = dataset.with_format("arrow")[:]
-    made = (origins_of(table), written_by_model(table))
+    made = (source_hashes(table), written_by_model(table))
     if PROBABILITIES not in dataset.column_names:
         return _Read(examples, None, None, where, *made)
     named, column = named_lists(table[PROBABILITIES])
@@ -177,7 +177,7 @@ def _read(source: Source, columns: Columns, split: str, *, tags: bool) -> _Read:
 
 
 def _origin(source: Source, split: str, row: int) -> str:
-    return origin_of(source, row, split)
+    return row_location(source, row, split)
 
 
 def _labels(sets: list[_Read], given: Sequence[str] | None) -> list[str]:
@@ -335,7 +335,7 @@ def _read_test(test: Source, columns: Columns, train: Rows) -> Rows:
 
 
 def _origin_of_sets(source: Source, row: int) -> str:
-    return origin_of(source, row, "test")
+    return row_location(source, row, "test")
 
 
 def refuse_same(

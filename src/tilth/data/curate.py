@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tilth.data.hashing import group_ids, keyed, places_in_group
+from tilth.data.hashing import group_ids, random_keys, rank_in_group
 from tilth.data.label_indices import DROP_REASON, LABEL, Labelled, read_labelled
 from tilth.data.near_duplicates import near_duplicates as find_near
 from tilth.data.negative_pairs import draw_pairs, sampled_table
-from tilth.data.split import group_rows, origins_of, validation_rows
+from tilth.data.split import group_rows, source_hashes, validation_rows
 from tilth.errors import InputError
 from tilth.limits import (
     MOST_SAMPLED_PAIRS,
@@ -56,7 +56,7 @@ def drop_reasons(
         first, second = rows.codes
         reasons[(first == second) & (reasons == 0)] = REASONS.index(IDENTICAL)
     alive = np.flatnonzero(reasons == 0)
-    places = places_in_group(group_ids(*(codes[alive] for codes in (*rows.codes, rows.labels))))
+    places = rank_in_group(group_ids(*(codes[alive] for codes in (*rows.codes, rows.labels))))
     reasons[alive[places > 0]] = REASONS.index(DUPLICATE)
     if near_duplicates is not None:
         alive = np.flatnonzero(reasons == 0)
@@ -65,7 +65,7 @@ def drop_reasons(
         reasons[alive[alike]] = REASONS.index(NEAR)
     if rows.is_pair:
         alive = np.flatnonzero(reasons == 0)
-        places = places_in_group(group_ids(rows.codes[0][alive], rows.labels[alive]))
+        places = rank_in_group(group_ids(rows.codes[0][alive], rows.labels[alive]))
         reasons[alive[places >= per_label]] = REASONS.index(OVER)
     return reasons  # (rows,)
 
@@ -364,9 +364,9 @@ def _split(
         hashes = np.append(hashes, zeros.view(np.uint64))
     if rows.is_pair:
         codes = [np.append(column, sampled) for column, sampled in zip(codes, pairs, strict=True)]
-    keys = keyed(seed, "validation", *(rows.hashes[column] for column in codes), hashes)
+    keys = random_keys(seed, "validation", *(rows.hashes[column] for column in codes), hashes)
     origins = np.zeros(len(codes[0]), np.uint64)  # of sampled pairs the first text says enough
-    origins[: kept.sum()] = origins_of(rows.table)[kept]
+    origins[: kept.sum()] = source_hashes(rows.table)[kept]
     groups = group_rows(rows.hashes[codes[0]], origins)
     return validation_rows(labels, keys, share, numeric=numbers is not None, groups=groups)
 

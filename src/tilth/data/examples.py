@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import pyarrow as pa
 
 from tilth.data.labels import Labels, Where, read_labels, read_tags
-from tilth.data.readers import origin_of, read_rows
+from tilth.data.readers import read_rows, row_location
 from tilth.data.temp_arrow import Spool
 from tilth.errors import InputError
 from tilth.files import check_input
@@ -126,7 +126,7 @@ def read_examples(
     table = dataset.select_columns(wanted).with_format("arrow")[:]
 
     def where(row: int) -> str:
-        return origin_of(source, row, split)
+        return row_location(source, row, split)
 
     tokens = _tokens(table[columns[0]], columns[0], where, name) if is_tokens else None
     texts: list[tuple[str, ...]]
@@ -179,10 +179,10 @@ def open_rows(source: Source, split: str) -> tuple[Dataset, str]:
         for number, row in enumerate(source):
             if not isinstance(row, Mapping):
                 raise InputError(
-                    f"{origin_of(source, number, split)}: {row!r:.60} is no row: give dicts such "
-                    'as {"text": ..., "label": ...}'
+                    f"{row_location(source, number, split)}: {row!r:.60} is no row: give dicts "
+                    'such as {"text": ..., "label": ...}'
                 )
-            spool.add(dict(row), origin_of(source, number, split))
+            spool.add(dict(row), row_location(source, number, split))
         return spool.dataset(), ""
     except BaseException:
         spool.discard()

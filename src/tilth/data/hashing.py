@@ -27,7 +27,7 @@ def text_hashes(texts: pa.Array) -> NDArray[np.uint64]:
     return np.concatenate(found)
 
 
-def keyed(seed: int, purpose: str, *columns: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def random_keys(seed: int, purpose: str, *columns: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return one pseudo-random number for each row of some columns.
 
     Args:
@@ -60,7 +60,7 @@ def group_ids(*columns: NDArray[np.int64]) -> NDArray[np.int64]:
     return ids  # (rows,)
 
 
-def places_in_group(ids: NDArray[np.int64]) -> NDArray[np.int64]:
+def rank_in_group(ids: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return how many earlier rows have the same number as each row."""
     order = np.argsort(ids, kind="stable")  # within a group, rows stay in their order
     ordered = ids[order]

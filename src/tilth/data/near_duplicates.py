@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tilth.data.hashing import keyed
+from tilth.data.hashing import random_keys
 
 # Scripts written without spaces: every character stands as a word of its own.
 _SPACELESS = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
@@ -106,7 +106,7 @@ def _triples(
     )
     if words.max() < 1 << _PACKED_BITS:
         return (one << 2 * _PACKED_BITS) | (two << _PACKED_BITS) | three
-    hashed = keyed(0, "triple", *(part.astype(np.uint64) for part in (one, two, three)))
+    hashed = random_keys(0, "triple", *(part.astype(np.uint64) for part in (one, two, three)))
     return hashed.view(np.int64)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tilth.data.hashing import keyed
+from tilth.data.hashing import random_keys
 
 # What the origin columns of a sampled pair say.
 SAMPLED = "sampled"
@@ -42,7 +42,7 @@ def draw_pairs(
     Returns:
         Codes of the first and second texts drawn, in the order of `firsts`. # 2 x (drawn,)
     """
-    ring_hashes = keyed(seed, "sampled second text", hashes[seconds])
+    ring_hashes = random_keys(seed, "sampled second text", hashes[seconds])
     order = np.lexsort((seconds, ring_hashes))
     ring, ring_hashes = seconds[order], ring_hashes[order]  # (seconds,)
     width = np.int64(len(hashes))
@@ -53,7 +53,7 @@ def draw_pairs(
     count = min(count, len(ring))
     drawn = np.full((count, len(firsts)), -1, np.int64)
     for number in range(count):
-        start = keyed(seed, f"sampled pair {number}", hashes[firsts])
+        start = random_keys(seed, f"sampled pair {number}", hashes[firsts])
         place = np.searchsorted(ring_hashes, start)
         drawn[number] = _next_fit(firsts, ring, place, refused, drawn[:number], width)
     rows = np.repeat(firsts, count)  # (firsts * count,)

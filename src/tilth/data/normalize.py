@@ -26,33 +26,33 @@ _PUNCTUATION = _Spaced()
 _BYTES_AT_ONCE = 1 << 18
 _TOKENS_KEPT = 1 << 17
 _LONGEST_TOKEN_KEPT = 40
-# Bytes of ASCII texts: lower case, punctuation and white space to a space, as `plain_sentence`.
+# Bytes of ASCII texts: lower case, punctuation and white space to a space, as `normalize_text`.
 _PLAIN_BYTES = bytes(
     ord(" ") if char.isspace() or unicodedata.category(char).startswith("P") else ord(char.lower())
     for char in map(chr, range(128))
 ) + bytes(range(128, 256))
 
 
-def plain_sentence(text: str) -> str:
+def normalize_text(text: str) -> str:
     """Return a text without case, punctuation and further white space (NFKC).
 
     A text of nothing but punctuation keeps it, so that two of them do not become equal.
 
     Example:
-        >>> plain_sentence("The  ﬁrst swallow, at last!")
+        >>> normalize_text("The  ﬁrst swallow, at last!")
         'the first swallow at last'
     """
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     return " ".join(folded.translate(_PUNCTUATION).split()) or " ".join(folded.split())
 
 
-def plain(texts: pa.Array) -> pa.Array:
-    """Return `plain_sentence` of each text.
+def normalize_texts(texts: pa.Array) -> pa.Array:
+    """Return `normalize_text` of each text.
 
     Most, those in ASCII but for dashes and quotation marks, are done without a loop.
 
     Example:
-        >>> plain(pa.array(["At last!", "É…"])).to_pylist()
+        >>> normalize_texts(pa.array(["At last!", "É…"])).to_pylist()
         ['at last', 'é']
     """
     texts = texts.cast(pa.large_string())
@@ -68,7 +68,7 @@ def plain(texts: pa.Array) -> pa.Array:
 
 
 def exact_keys(texts: pa.Array) -> NDArray[np.uint64]:
-    """Return a 64-bit key of each text, one for texts that are the same as `plain` has them.
+    """Return a 64-bit key of each text, equal for texts that `normalize_texts` makes equal.
 
     The same on every machine. Among 100 million texts, one pair of different ones shares its key
     with a probability of 0.03%.
@@ -78,7 +78,7 @@ def exact_keys(texts: pa.Array) -> NDArray[np.uint64]:
         >>> (bool(one == two), bool(one == three))
         (True, False)
     """
-    return text_hashes(plain(texts))  # (texts,)
+    return text_hashes(normalize_texts(texts))  # (texts,)
 
 
 class _Tokens(dict[str, str]):
@@ -98,9 +98,9 @@ _TOKENS = _Tokens()
 
 
 def _by_token(text: str) -> str:
-    """Return `plain_sentence` of a text, token by token: nothing in it reaches across a space."""
+    """Return `normalize_text` of a text, token by token: nothing in it reaches across a space."""
     mapped = " ".join(map(_TOKENS.__getitem__, text.split(" ")))
-    return " ".join(mapped.split()) or plain_sentence(text)
+    return " ".join(mapped.split()) or normalize_text(text)
 
 
 def _spaced(texts: pa.LargeStringArray) -> tuple[bytes, NDArray[np.int64], NDArray[np.bool_]]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 
-def origin_of(source: Any, row: int, split: str) -> str:
+def row_location(source: Any, row: int, split: str) -> str:
     """Name the place of a row: `file:line`, or its number where there are no lines.
 
     Files are read again up to the row: rows carry no line, and only an error asks for it.

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tilth.data.hashing import group_ids, keyed, places_in_group, text_hashes
+from tilth.data.hashing import group_ids, random_keys, rank_in_group, text_hashes
 
 # With more distinct numbers than this, labels are grades: neighbouring ones form ten strata.
 GRADES = 50
@@ -51,7 +51,7 @@ def validation_rows(
         return _whole_groups(strata, keys, groups, rows, wanted)
     order = np.argsort(keys, kind="stable")
     chosen = np.zeros(len(labels), np.bool_)
-    chosen[order] = places_in_group(strata[order]) < wanted[strata[order]]
+    chosen[order] = rank_in_group(strata[order]) < wanted[strata[order]]
     return chosen
 
 
@@ -70,7 +70,7 @@ def _whole_groups(
     left, remaining = wanted.copy(), rows.copy()
     chosen = np.zeros(len(members), np.bool_)
     # Hashed again: a large group has a smaller least key.
-    for group in np.argsort(keyed(0, "group", least), kind="stable").tolist():
+    for group in np.argsort(random_keys(0, "group", least), kind="stable").tolist():
         if not left.any():
             break
         places, counts = np.unique(members[group], return_counts=True)
@@ -108,7 +108,7 @@ def group_rows(*columns: NDArray[np.uint64]) -> NDArray[np.int64]:
     return np.unique(found[:count], return_inverse=True)[1].astype(np.int64)
 
 
-def origins_of(table: pa.Table) -> NDArray[np.uint64]:
+def source_hashes(table: pa.Table) -> NDArray[np.uint64]:
     """Return a hash of what each row was made from, 0 where the set does not say.
 
     That is its `source_id`, or else its `source_row` with its `source`. # (rows,)
@@ -120,7 +120,7 @@ def origins_of(table: pa.Table) -> NDArray[np.uint64]:
         return np.zeros(len(table), np.uint64)
     found = _hashes(table[_SOURCE_ROW])
     if _SOURCE in names:
-        found = np.where(found == 0, found, keyed(0, _SOURCE, found, _hashes(table[_SOURCE])))
+        found = np.where(found == 0, found, random_keys(0, _SOURCE, found, _hashes(table[_SOURCE])))
     return found
 
 

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilth.data import load_folder, read_rows
-from tilth.data.hashing import keyed
+from tilth.data.hashing import random_keys
 from tilth.data.label_indices import Labelled, read_labelled
 from tilth.data.sources import folder_configs
-from tilth.data.split import group_rows, origins_of, validation_rows, written_by_model
+from tilth.data.split import group_rows, source_hashes, validation_rows, written_by_model
 from tilth.errors import InputError
 from tilth.files import check_input
 
@@ -165,8 +165,8 @@ def _refuse_empty(labelled: Labelled, split: str) -> None:
 def _split(labelled: Labelled, seed: int) -> Pairs:
     """Take a tenth of each label as validation part, of few pairs more."""
     hashes = [labelled.hashes[codes] for codes in labelled.codes]
-    keys = keyed(seed, "validation", *hashes, labelled.label_hashes)
-    groups = group_rows(hashes[0], origins_of(labelled.table))
+    keys = random_keys(seed, "validation", *hashes, labelled.label_hashes)
+    groups = group_rows(hashes[0], source_hashes(labelled.table))
     assert labelled.numbers is not None  # as _checked saw to
     for share in _SHARES:
         chosen = validation_rows(labelled.labels, keys, share, numeric=True, groups=groups)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tilth.data import read_rows
-from tilth.data.hashing import keyed
+from tilth.data.hashing import random_keys
 from tilth.data.normalize import exact_keys
 from tilth.encoders.graded_pairs import LABEL, NEGATIVE, TEXT_A, TEXT_B, Pairs
 from tilth.errors import InputError
@@ -262,7 +262,7 @@ def _held_out(table: pa.Table, seed: int) -> Pairs:
 
     width = 4 if NEGATIVE in table.column_names else 3
     names = table[LABEL].combine_chunks().flatten().to_numpy().reshape(-1, width)  # (pairs, width)
-    keys = keyed(seed, "validation", *names[:, :2].T.astype(np.uint64))
+    keys = random_keys(seed, "validation", *names[:, :2].T.astype(np.uint64))
     chosen = np.zeros(len(names), np.bool_)
     chosen[np.argsort(keys)[: min(int(len(keys) * _SHARE), _MOST_HELD_OUT)]] = True
     held = names[chosen]

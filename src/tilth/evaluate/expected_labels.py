@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tilth.data.examples import Examples, Source, read_examples
 from tilth.data.labels import TAG, labels_among
-from tilth.data.readers import origin_of
+from tilth.data.readers import row_location
 from tilth.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def read_gold(
     examples = read_examples(data, text=text, label=label, split=split)
 
     def where(row: int) -> str:
-        return origin_of(data, row, split)
+        return row_location(data, row, split)
 
     return examples, gold_of(classifier, examples, where)
 

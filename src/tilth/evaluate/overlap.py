@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tilth.data.normalize import plain_sentence
+from tilth.data.normalize import normalize_text
 from tilth.errors import InputError
 from tilth.evaluate.sts_sets import StsSet
 
@@ -31,7 +31,7 @@ class Overlap:
     Attributes:
         rows: training rows that hold a sentence of the set.
         pairs: training rows that hold both sentences of a pair of the set, in either order.
-        sentences: the sentences found, as `plain_sentence` gives them.
+        sentences: the sentences found, as `normalize_text` gives them.
     """
 
     rows: int = 0
@@ -90,8 +90,8 @@ def untouched(sts: StsSet, overlap: Overlap) -> NDArray[np.bool_]:
     """Return which pairs of a set have no text that stands in the training rows, (pairs,)."""
     return np.array(
         [
-            plain_sentence(one) not in overlap.sentences
-            and plain_sentence(two) not in overlap.sentences
+            normalize_text(one) not in overlap.sentences
+            and normalize_text(two) not in overlap.sentences
             for one, two in zip(sts.texts_a, sts.texts_b, strict=True)
         ],
         np.bool_,
@@ -108,14 +108,14 @@ class _Index:
         for sts in sets:
             self.found[sts.name] = Overlap()
             for texts in zip(sts.texts_a, sts.texts_b, strict=True):
-                one, two = sorted(map(plain_sentence, texts))
+                one, two = sorted(map(normalize_text, texts))
                 for sentence in (one, two):
                     self._sentences.setdefault(sentence, set()).add(sts.name)
                 self._pairs.setdefault((one, two), set()).add(sts.name)
 
     def count(self, texts: Iterable[str]) -> bool:
         """Count a training row in; return whether it holds a sentence of any set."""
-        held = sorted(text for text in map(plain_sentence, texts) if text in self._sentences)
+        held = sorted(text for text in map(normalize_text, texts) if text in self._sentences)
         touched: set[str] = set()
         for text in held:
             for name in self._sentences[text]:

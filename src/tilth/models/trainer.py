@@ -17,7 +17,7 @@ from transformers import PrinterCallback, TrainerCallback, TrainerState
 from transformers.trainer_utils import SaveStrategy
 
 from tilth.errors import InputError, TilthError
-from tilth.files import disk_errors, sync_folder, write_whole
+from tilth.files import atomic_write, disk_errors, sync_folder
 from tilth.models.source import quietly
 from tilth.runs import Run
 
@@ -67,7 +67,7 @@ def save_whole(unfinished: Path, folder: Path, save: Callable[[Path], object]) -
 def move_whole(unfinished: Path, folder: Path) -> None:
     """Record the checksums of a written folder's files, and move it to its place."""
     text = json.dumps(_checksums(unfinished, sync=True), indent=2) + "\n"
-    write_whole(unfinished / SUMS, lambda file: file.write(text.encode()))
+    atomic_write(unfinished / SUMS, lambda file: file.write(text.encode()))
     shutil.rmtree(folder, ignore_errors=True)
     unfinished.rename(folder)
     sync_folder(folder.parent)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilth.data.hashing import keyed
+from tilth.data.hashing import random_keys
 from tilth.paraphrase.tags import CELLS, UNITS
 
 TENTH = 10  # of what there is, at most this part goes to validation, and as much to test
@@ -114,7 +114,7 @@ def draw(pool: Pool, size: int | None, validation: int, test: int, *, seed: int)
         seed: of the hashes.
     """
     most = pool.per_cell() // TENTH
-    by_source = keyed(seed, "paraphrase split", pool.source)
+    by_source = random_keys(seed, "paraphrase split", pool.source)
     left = np.arange(len(pool))
     parts = []
     for pairs in (validation, test):

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tilth.data.hashing import keyed, text_hashes
-from tilth.data.normalize import exact_keys, plain_sentence
+from tilth.data.hashing import random_keys, text_hashes
+from tilth.data.normalize import exact_keys, normalize_text
 from tilth.paraphrase.balance import Pool, distinct
 from tilth.paraphrase.candidate_reader import SCORES, Candidates, Chunk
 from tilth.paraphrase.similarity import counted
@@ -124,7 +124,7 @@ def _reasons(
 
 
 def _same(source: str, rewrite: str) -> bool:
-    return plain_sentence(source) == plain_sentence(rewrite)
+    return normalize_text(source) == normalize_text(rewrite)
 
 
 def _pool(
@@ -141,7 +141,7 @@ def _pool(
         cell=cells_of(meaning, wording),
         source=exact_keys(texts[0]),
         rewrite=exact_keys(texts[1]),
-        order=keyed(seed, "paraphrase draw", *map(text_hashes, texts)),
+        order=random_keys(seed, "paraphrase draw", *map(text_hashes, texts)),
         meaning=meaning,
         wording=wording,
     )

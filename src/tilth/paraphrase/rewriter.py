@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, overload
 import numpy as np
 
 from tilth import limits
-from tilth.data.normalize import plain_sentence
+from tilth.data.normalize import normalize_text
 from tilth.data.segment import split_paragraphs
 from tilth.errors import InputError
 from tilth.models import load_scorer, load_seq2seq
@@ -371,9 +371,9 @@ class Rewriter:
 
 def _usable(sentence: str, outputs: list[str], *, copies: bool) -> list[str]:
     """Return the outputs that are whole and, unless copies count, in other words, each once."""
-    itself = plain_sentence(sentence)
+    itself = normalize_text(sentence)
     some = [text for text in dict.fromkeys(outputs) if text.strip() and not _BROKEN.search(text)]
-    return [text for text in some if copies or plain_sentence(text) != itself]
+    return [text for text in some if copies or normalize_text(text) != itself]
 
 
 def _without_marks(sentence: str, marks: Sequence[str]) -> str:

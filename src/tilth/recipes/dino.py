@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilth.data.hashing import keyed, text_hashes
+from tilth.data.hashing import random_keys, text_hashes
 from tilth.encoders.bi_encoder import train_encoder
 from tilth.encoders.graded_pairs import read_pairs
 from tilth.errors import InputError
@@ -50,7 +50,7 @@ def first_texts(steps: Steps) -> list[str]:
         return texts
     import pyarrow as pa
 
-    keys = keyed(0, "first texts", text_hashes(pa.array(texts, pa.large_string())))
+    keys = random_keys(0, "first texts", text_hashes(pa.array(texts, pa.large_string())))
     chosen = sorted(range(len(texts)), key=lambda place: int(keys[place]))
     return [texts[place] for place in chosen[: steps.scale.inputs]]
 

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tilth.data.hashing import keyed, text_hashes
-from tilth.data.normalize import plain_sentence
+from tilth.data.hashing import random_keys, text_hashes
+from tilth.data.normalize import normalize_text
 from tilth.data.readers import texts_of_dataset, texts_of_file
 from tilth.data.segment import split_paragraphs
 from tilth.data.sources import Hub, Stored, load_stored, locate
@@ -116,7 +116,7 @@ def pairs_of(table: pa.Table) -> Pairs:
     first, second = (table[name].to_pylist() for name in ("text_a", "text_b"))
     enough = counted(first, second)
     places = np.flatnonzero(enough)
-    same = [plain_sentence(first[place]) == plain_sentence(second[place]) for place in places]
+    same = [normalize_text(first[place]) == normalize_text(second[place]) for place in places]
     meanings, wordings = (
         table[name].to_numpy().astype(np.float64)[enough] for name in ("meaning", "wording")
     )
@@ -140,7 +140,7 @@ def _drawn(texts: Iterable[str], size: int) -> list[str]:
     held: dict[int, str] = {}
     limit, stream = np.uint64(2**64 - 1), iter(texts)
     while batch := list(islice(stream, _TEXTS_AT_ONCE)):
-        keys = keyed(0, "paraphrase recipes", text_hashes(pa.array(batch, pa.large_string())))
+        keys = random_keys(0, "paraphrase recipes", text_hashes(pa.array(batch, pa.large_string())))
         for place in np.flatnonzero(keys <= limit):
             held[int(keys[place])] = batch[place]
         if len(held) > size:

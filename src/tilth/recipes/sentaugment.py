@@ -21,7 +21,7 @@ from tilth.classifiers.train import train_teacher
 from tilth.data.examples import Examples, read_examples
 from tilth.data.formats import ending_of, part_of
 from tilth.data.hashing import text_hashes
-from tilth.data.normalize import plain_sentence
+from tilth.data.normalize import normalize_text
 from tilth.errors import InputError
 from tilth.evaluate.classify import answered
 from tilth.evaluate.tag import best_tags
@@ -132,10 +132,10 @@ def _read_task(name: str, folder: Path) -> Task:
     if lacking:
         raise InputError(f"{folder}: has no file {lacking[0]}, such as {lacking[0]}.jsonl.gz")
     read = {part: read_examples(file) for part, file in files.items() if part in _PARTS}
-    known = set(map(plain_sentence, read["test"].sentences))
+    known = set(map(normalize_text, read["test"].sentences))
     kept = {
         part: [row for row, texts in enumerate(read[part].texts)
-               if not known.issuperset(map(plain_sentence, texts))]
+               if not known.issuperset(map(normalize_text, texts))]
         for part in ("train", "dev")
     }  # fmt: skip
     for part, rows in kept.items():

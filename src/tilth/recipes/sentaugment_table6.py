@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tilth.bank import Bank, Rules
 from tilth.errors import InputError
-from tilth.files import write_whole
+from tilth.files import atomic_write
 from tilth.recipes.ablation import HEAD, Way, compare
 from tilth.recipes.sentaugment import open_bank
 from tilth.recipes.steps import Result, Steps
@@ -60,7 +60,9 @@ def _bank(steps: Steps, *, encoder: str, step: str) -> Bank:
     if not sentences.is_file():
         whole = open_bank(steps)
         texts = (text for number, text in enumerate(whole) if number % _SHARE == 0)
-        write_whole(sentences, lambda file: file.writelines(f"{text}\n".encode() for text in texts))
+        atomic_write(
+            sentences, lambda file: file.writelines(f"{text}\n".encode() for text in texts)
+        )
     return build_named(
         steps.at(f"bank-{step}"), [str(sentences)], encoder=encoder, format="int8", rules=Rules(),
         near=False, column=None, split="train", seed=0, shard_megabytes=16, workers=None,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilth.files import write_whole
+from tilth.files import atomic_write
 from tilth.report.augment_rows import BINS, Gathered, Group, gather_augmented
 from tilth.report.charts import ChartRow, axis, balance_rows, bar, count_of, drop_rows, histogram
 from tilth.report.figures import percent
@@ -47,7 +47,7 @@ def write_augment_report(run_folder: str | Path, *, out: str | Path | None = Non
     page = render_augmented(gather_augmented(run_folder), str(run_folder))
     target = Path(out) if out is not None else Path(run_folder) / "report.html"
     data = page.encode("utf-8", errors="replace")
-    write_whole(target, lambda file: file.write(data))
+    atomic_write(target, lambda file: file.write(data))
     return target
 
 

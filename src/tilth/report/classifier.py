@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from markupsafe import Markup
 
 from tilth.errors import InputError
-from tilth.files import write_whole
+from tilth.files import atomic_write
 from tilth.report.charts import (
     ChartRow,
     Column,
@@ -60,7 +60,7 @@ def write_classifier_report(run_folder: str | Path, *, out: str | Path | None = 
     page = _render(folder, asked, training_results(folder))
     target = Path(out) if out is not None else folder / "report.html"
     data = page.encode("utf-8", errors="replace")
-    write_whole(target, lambda file: file.write(data))
+    atomic_write(target, lambda file: file.write(data))
     return target
 
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from tilth.data import load_folder
 from tilth.errors import InputError
-from tilth.files import write_whole
+from tilth.files import atomic_write
 from tilth.paraphrase.tags import (
     CELLS,
     MEANINGS,
@@ -214,5 +214,5 @@ def _write(folder: Path, *, asked: dict[str, Any], **parts: Any) -> Path:
         label_width="auto",
     )
     data = page.lstrip().encode("utf-8", errors="replace")
-    write_whole(folder / "report.html", lambda out: out.write(data))
+    atomic_write(folder / "report.html", lambda out: out.write(data))
     return folder / "report.html"

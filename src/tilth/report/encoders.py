@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 from markupsafe import Markup
 
 from tilth.errors import InputError
-from tilth.files import write_whole
+from tilth.files import atomic_write
 from tilth.report.charts import (
     ChartRow,
     Column,
@@ -166,7 +166,7 @@ def write_encoder_report(
         share=_share,
         interval_text=_interval_text,
     )
-    write_whole(file, lambda out: _write(out, page))
+    atomic_write(file, lambda out: _write(out, page))
 
 
 def _write(out: BinaryIO, page: str) -> None:

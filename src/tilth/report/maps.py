@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tilth.files import write_whole
+from tilth.files import atomic_write
 from tilth.paraphrase.tags import Cell
 from tilth.report.charts import heat_map
 from tilth.report.html import template
@@ -76,4 +76,4 @@ def write_map_report(
         label_width="auto",
     )
     data = page.lstrip().encode("utf-8", errors="replace")
-    write_whole(file, lambda out: out.write(data))
+    atomic_write(file, lambda out: out.write(data))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilth.files import write_whole
+from tilth.files import atomic_write
 from tilth.paraphrase.filter import BINS
 from tilth.paraphrase.tags import Cell
 from tilth.report.charts import count_of, drop_rows, heat_map
@@ -45,7 +45,7 @@ def write_rewrite_report(run_folder: str | Path, *, out: str | Path | None = Non
     gathered = gather_rewrites(run_folder)
     target = Path(out) if out is not None else Path(run_folder) / "report.html"
     page = render_rewrites(gathered).encode()
-    write_whole(target, lambda file: file.write(page))
+    atomic_write(target, lambda file: file.write(page))
     return target
 
 

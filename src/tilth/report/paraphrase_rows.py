@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tilth.data.normalize import plain_sentence
+from tilth.data.normalize import normalize_text
 from tilth.errors import InputError
 from tilth.paraphrase.filter import BINS, planed
 from tilth.paraphrase.similarity import counted
@@ -135,7 +135,7 @@ class _Tally:
         enough = counted(first, second)
         meaning, wording = scores[:, enough]  # (pairs,) each
         same = [
-            plain_sentence(first[place]) == plain_sentence(second[place])
+            normalize_text(first[place]) == normalize_text(second[place])
             for place in np.flatnonzero(enough)
         ]
         self._counted += len(meaning)

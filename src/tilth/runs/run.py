@@ -25,13 +25,13 @@ import pyarrow.parquet as pq
 
 from tilth.errors import InputError, TilthError
 from tilth.files import (
+    atomic_write,
     check_input,
     disk_errors,
     is_temporary,
     remove_leftovers,
     sync_folder,
     try_lock,
-    write_whole,
 )
 from tilth.runs.progress import Progress
 
@@ -233,7 +233,7 @@ def set_aside(folder: Path, names: Iterable[str]) -> None:
             item.rename(aside / name)
     sync_folder(folder)
     content = (folder / _RUN).read_bytes()
-    write_whole(aside / _RUN, lambda file: file.write(content))
+    atomic_write(aside / _RUN, lambda file: file.write(content))
 
 
 def discard(folder: Path) -> None:
@@ -253,7 +253,7 @@ def restore(folder: Path, made: Iterable[str]) -> None:
         else:
             item.unlink(missing_ok=True)
     content = (folder / ASIDE / _RUN).read_bytes()
-    write_whole(folder / _RUN, lambda file: file.write(content))
+    atomic_write(folder / _RUN, lambda file: file.write(content))
     _move_back(folder)
 
 
@@ -592,7 +592,7 @@ class Run:
         self._must_be_locked()
         about = self._about(index, table.column_names, table.num_rows)
         marked = table.replace_schema_metadata({**(table.schema.metadata or {}), _ABOUT: about})
-        write_whole(
+        atomic_write(
             self.part_path(index),
             lambda file: pq.write_table(marked, file, compression="zstd", write_page_checksum=True),
         )
@@ -684,7 +684,7 @@ class Run:
         self._must_be_locked()
         # Half a character, of a name that is not UTF-8, becomes what JSON writes for it.
         data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
-        write_whole(self.path / name, lambda file: file.write(data))
+        atomic_write(self.path / name, lambda file: file.write(data))
 
     def _must_be_locked(self) -> None:
         if self._lock is None:

@@ -17,7 +17,7 @@ from tilth.classifiers.load import Columns, Task, read_task
 from tilth.classifiers.settings import Finetuning
 from tilth.classifiers.train import check_seeds, train_teacher
 from tilth.data.examples import Source
-from tilth.data.hashing import keyed, text_hashes
+from tilth.data.hashing import random_keys, text_hashes
 from tilth.data.sources import load_folder
 from tilth.errors import InputError
 from tilth.models.classifier import (
@@ -294,7 +294,7 @@ def _complete(
 def _select(
     given: Any, table: pa.Table, rows: Rows, wanted: Wanted, asked: Augmentation
 ) -> Selection:
-    keys = keyed(asked.seed, "augment", text_hashes(table["text"].combine_chunks()))
+    keys = random_keys(asked.seed, "augment", text_hashes(table["text"].combine_chunks()))
     return select(
         given, kind=rows.kind, labels=rows.labels, ratio=wanted.ratio, count=wanted.rows,
         floor=asked.floor, by=asked.select,

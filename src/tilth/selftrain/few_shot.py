@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tilth.classifiers.examples import Rows, Targets, joined, rows_of, strata
 from tilth.classifiers.finetune import MEASURES, Curve, fit, score_of
 from tilth.classifiers.load import Task
-from tilth.data.hashing import keyed, text_hashes
+from tilth.data.hashing import random_keys, text_hashes
 from tilth.errors import InputError
 from tilth.metrics.intervals import of_mean
 from tilth.metrics.scores import likely
@@ -132,7 +132,7 @@ def _drawn_order(rows: Rows, purpose: str, without: Texts) -> NDArray[np.int64]:
     if not len(places):
         return places
     keys = [text_hashes(pa.array(side, pa.large_string())) for side in zip(*first, strict=True)]
-    return places[np.argsort(keyed(0, purpose, *keys), kind="stable")]
+    return places[np.argsort(random_keys(0, purpose, *keys), kind="stable")]
 
 
 def _in_shares(
@@ -546,7 +546,7 @@ def _score(rows: Rows, given: Targets) -> float:
 
 def _sampled(found: pa.Table, count: int, seed: int) -> pa.Table:
     """Draw some sentences; which ones, seed and text decide. They stay in their order."""
-    order = np.argsort(keyed(seed, "few-shot candidates", _keys(found)), kind="stable")
+    order = np.argsort(random_keys(seed, "few-shot candidates", _keys(found)), kind="stable")
     return found.take(pa.array(np.sort(order[:count])))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tilth.data.hashing import keyed
+from tilth.data.hashing import random_keys
 from tilth.errors import InputError
 from tilth.limits import SELECT
 from tilth.selftrain.confidence import (
@@ -233,7 +233,7 @@ def _worth(
     if by == "margin":
         return margin_of(probabilities, kind=kind, of_tokens=of_tokens).astype(np.float64)
     if by == "random":
-        return keyed(seed, "select", keys).astype(np.float64)
+        return random_keys(seed, "select", keys).astype(np.float64)
     return confidence.astype(np.float64)
 
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 from tilth.bank.search.decontaminate import Sought
 from tilth.data.examples import TAGS, TOKENS, Examples
 from tilth.data.labels import class_names
-from tilth.data.normalize import plain_sentence
-from tilth.data.readers import origin_of
+from tilth.data.normalize import normalize_text
+from tilth.data.readers import row_location
 from tilth.data.sources import folder_configs, load_folder
 from tilth.errors import InputError
 from tilth.runs.run import read_run_json
@@ -179,7 +179,7 @@ def refuse_other_labels(
         holds = {"class": "one label a row", "multi": "a list of labels a row",
                  "number": "fractions", "tags": "a tag for each token"}  # fmt: skip
         raise InputError(
-            f"{origin_of(data, 0, 'test')}: the test set has {holds[found.kind]}, {source} "
+            f"{row_location(data, 0, 'test')}: the test set has {holds[found.kind]}, {source} "
             f"{holds[kind]}: name another column of labels, or another file"
         )
     known = list(dict.fromkeys(labels))
@@ -187,7 +187,7 @@ def refuse_other_labels(
         for name in (str(found.classes[member]) for member in members):
             if name not in known:
                 raise InputError(
-                    f"{origin_of(data, row, 'test')}: label {name!r:.60} is none that "
+                    f"{row_location(data, row, 'test')}: label {name!r:.60} is none that "
                     f"{source} knows ({', '.join(known[:8])}): rename or remove it, or name "
                     "another column of labels"
                 )
@@ -205,12 +205,12 @@ def columns_of_run(run: Augmented, found: Examples) -> Dataset:
 def shared(examples: Examples, texts: Iterable[str]) -> int:
     """Return how many rows of a set have all their texts among some plain ones."""
     known = set(texts)
-    return sum(all(plain_sentence(text) in known for text in row) for row in examples.texts)
+    return sum(all(normalize_text(text) in known for text in row) for row in examples.texts)
 
 
 def plain_texts(rows: Dataset, column: str) -> Iterable[str]:
     """Yield the text of each row, or its tokens joined, without case and punctuation."""
-    yield from map(plain_sentence, texts_of(rows, column))
+    yield from map(normalize_text, texts_of(rows, column))
 
 
 def texts_of(rows: Dataset, column: str) -> Iterable[str]:

@@ -15,10 +15,10 @@ from tilth.classifiers.load import Columns, labelled_times, read_to_train, refus
 from tilth.classifiers.settings import Finetuning
 from tilth.classifiers.train import train_classifier, train_tagger
 from tilth.data.examples import Source, open_rows, read_examples
-from tilth.data.normalize import plain_sentence
+from tilth.data.normalize import normalize_text
 from tilth.data.split import written_by_model
 from tilth.errors import InputError
-from tilth.files import write_whole
+from tilth.files import atomic_write
 from tilth.limits import LOSS, PART_SHARE, TRAININGS
 from tilth.metrics.bootstrap import RESAMPLES, check_resamples
 from tilth.metrics.scores import likely
@@ -242,7 +242,7 @@ def _train_on_file(
         found_labels = [one.labels for one in learnt if one.labels is not None]
         names = [str(name) for one in found_labels for name in one.classes]
         refuse_other_labels(found_labels[0].kind, names, source, test, examples)
-        known = (plain_sentence(one) for given in learnt for one in given.sentences)
+        known = (normalize_text(one) for given in learnt for one in given.sentences)
         notes += _shared_note(shared(examples, known), len(examples), "training rows")
     model = how.train(
         source, out, validation=validation, labelled=labelled, labelled_share=how.labelled_share,
@@ -454,6 +454,6 @@ def _finish(
     text = json.dumps(results, indent=2, ensure_ascii=False) + "\n"
     # Half a character, of an edited run, becomes what JSON writes for it.
     data = text.encode(errors="backslashreplace")
-    write_whole(file, lambda file: file.write(data))
+    atomic_write(file, lambda file: file.write(data))
     write_classifier_report(out)
     return Trained(out, results)

@@ -15,7 +15,7 @@ from tilth.errors import InputError
 from tilth.evaluate.overlap import without_overlap
 from tilth.evaluate.sts import check_sets, most_wrong, summarise_sts
 from tilth.evaluate.sts_sets import StsSet, asked_sets, read_sets
-from tilth.files import write_whole
+from tilth.files import atomic_write
 from tilth.models.encoder import load_encoder
 from tilth.models.names import ENCODERS
 from tilth.report.encoders import Bar, Curve, write_encoder_report
@@ -149,7 +149,7 @@ def train_and_measure(
         curve.best, max(curve.values), validated, scores, _table(scores), _warnings(scores), notes
     )
     text = json.dumps(result.to_dict(), indent=2) + "\n"
-    write_whole(out / RESULTS, lambda file: file.write(text.encode()))
+    atomic_write(out / RESULTS, lambda file: file.write(text.encode()))
     _write_page(out, result, curve, base, source, len(parts.train), bars, wrong)
     return result
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tilth.bank.ingest.language import check_known, other_language
-from tilth.data.normalize import plain
+from tilth.data.normalize import normalize_texts
 from tilth.errors import InputError
 from tilth.limits import CHARS, SHARE, WORDS, check_fields
 
@@ -115,7 +115,7 @@ def clean(texts: pa.Array, rules: Rules) -> tuple[NDArray[np.int64], pa.Array, d
 
     Returns:
         The places of those kept, in order. # (kept,)
-        They as `tilth.data.normalize.plain` has them. # (kept,)
+        They as `tilth.data.normalize.normalize_texts` has them. # (kept,)
         How many were dropped for each reason.
     """
     drops: dict[str, int] = {}
@@ -137,7 +137,7 @@ def clean(texts: pa.Array, rules: Rules) -> tuple[NDArray[np.int64], pa.Array, d
         kinds = kinds[drop("markup", _has_markup(texts, kinds))]
     kinds = kinds[drop("few letters", kinds[:, _LETTER] < rules.min_letters * kinds[:, _SEEN])]
     kinds = kinds[drop("many symbols", kinds[:, _SYMBOL] > rules.max_symbols * kinds[:, _SEEN])]
-    plain_texts = plain(texts)
+    plain_texts = normalize_texts(texts)
     if rules.language is not None:
         foreign = kinds[:, _FOREIGN] / np.maximum(kinds[:, _LETTER], 1)
         stay = drop("another language", other_language(plain_texts, foreign, rules.language))

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tilth.bank.shingles import NEAR, SIMILARITY, likenesses
-from tilth.data.normalize import plain
+from tilth.data.normalize import normalize_texts
 from tilth.errors import InputError, TilthError
 from tilth.files import disk_errors
 
@@ -78,11 +78,11 @@ def find_duplicates(
 ) -> Duplicates:
     """Find the sentences that repeat an earlier one, exactly or nearly.
 
-    Exact duplicates are the same as `plain` has them; the first stays. Near ones have a likeness of
-    0.8 or more with an earlier one that shares a key with them and is not dropped yet; it is
-    computed from the texts, the keys only find the pairs, 95% of those at 0.8, all but a few at
-    0.9. In a chain of like sentences the last may differ more from the first. The result depends on
-    the sentences and their order alone.
+    Exact duplicates are equal after `normalize_texts`; the first stays. Near ones have a
+    likeness of 0.8 or more with an earlier one that shares a key with them and is not dropped yet;
+    it is computed from the texts, the keys only find the pairs, 95% of those at 0.8, all but a few
+    at 0.9. In a chain of like sentences the last may differ more from the first. The result depends
+    on the sentences and their order alone.
 
     Args:
         parts: Parquet files with the columns of `tilth.bank.ingest.sentences.SCHEMA`, in order;
@@ -268,7 +268,7 @@ class _Group:
         """Return the places of rows that are like an earlier one; rows come by key."""
         if not len(keys):
             return np.zeros(0, np.int64)
-        texts = plain(texts)
+        texts = normalize_texts(texts)
         carried = len(self._leaders) if self._key == keys[0] else 0
         if carried:  # the group goes on: its leaders stand before it
             texts = pa.concat_arrays([self._leaders, texts])

@@ -50,7 +50,7 @@ def other_language(
     """Tell which sentences are in another language than the one wanted.
 
     Args:
-        plain: the sentences as `tilth.data.normalize.plain` has them.
+        plain: the sentences as `tilth.data.normalize.normalize_texts` has them.
         foreign_letters: which share of a sentence's letters is of other scripts than Latin.
         language: one of `LANGUAGES`.
 

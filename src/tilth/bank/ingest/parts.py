@@ -19,7 +19,7 @@ from tilth.bank.ingest.sentences import keyed_sentences, sentences_of
 from tilth.bank.ingest.workers import in_processes
 from tilth.bank.store import SHARDS, SOURCE, TEXT, TEXT_FILE, Manifest, read_text
 from tilth.errors import TilthError
-from tilth.files import disk_errors, write_whole
+from tilth.files import atomic_write, disk_errors
 from tilth.runs import Progress
 
 ADDING = "adding"
@@ -140,7 +140,7 @@ def _make_part(task: tuple[int, Path, str, list[Block]], work: Work) -> tuple[in
     table = pa.concat_tables(tables).unify_dictionaries()
     part = Part(key, documents, dict(drops), len(table))
     table = table.replace_schema_metadata({_ABOUT: json.dumps(asdict(part))})
-    write_whole(path, lambda file: pq.write_table(table, file, compression="zstd"))
+    atomic_write(path, lambda file: pq.write_table(table, file, compression="zstd"))
     return number, part
 
 
@@ -192,4 +192,4 @@ def make_known(work: Work, manifest: Manifest) -> list[Path]:
 def _make_keys(task: tuple[Path, Path], near: bool) -> None:
     path, text = task
     table = keyed_sentences(read_text(text)[TEXT].combine_chunks(), near=near)
-    write_whole(path, lambda file: pq.write_table(table, file, compression="zstd"))
+    atomic_write(path, lambda file: pq.write_table(table, file, compression="zstd"))

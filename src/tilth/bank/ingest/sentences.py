@@ -12,7 +12,7 @@ from tilth.bank.ingest.cleaning import Rules, clean, tidy
 from tilth.bank.ingest.documents import Block
 from tilth.bank.shingles import NEAR, near_keys_of_plain
 from tilth.data.hashing import text_hashes
-from tilth.data.normalize import plain as plain_texts
+from tilth.data.normalize import normalize_texts
 from tilth.data.segment import split_paragraphs
 
 SCHEMA = pa.schema(
@@ -69,7 +69,7 @@ def sentences_of(block: Block, rules: Rules | None = None, *, near: bool = True)
 
 def keyed_sentences(texts: pa.Array, *, near: bool) -> pa.Table:
     """Return the table of sentences that are clean already, all of document 0."""
-    return _table(texts, np.zeros(len(texts), np.int64), plain_texts(texts), near=near)
+    return _table(texts, np.zeros(len(texts), np.int64), normalize_texts(texts), near=near)
 
 
 def _table(

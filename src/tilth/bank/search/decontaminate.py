@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tilth.bank.ingest.cleaning import tidy
 from tilth.bank.shingles import SIMILARITY, likenesses, near_keys_of_plain
 from tilth.data.hashing import text_hashes
-from tilth.data.normalize import plain
+from tilth.data.normalize import normalize_texts
 from tilth.data.segment import split_paragraphs
 from tilth.errors import InputError
 
@@ -40,9 +40,9 @@ class Sought:
         self.name, self._near = name, near
         whole = pa.array(texts, pa.large_string())
         pieces, _ = split_paragraphs(tidy("\n".join(texts)).split("\n"))
-        pieces = plain(pieces)
+        pieces = normalize_texts(pieces)
         telling = pc.greater_equal(pc.count_substring(pieces, " "), _WORDS - 1)
-        self._plain = pa.concat_arrays([plain(whole), pieces.filter(telling)]).unique()
+        self._plain = pa.concat_arrays([normalize_texts(whole), pieces.filter(telling)]).unique()
 
     @cached_property
     def _exact(self) -> NDArray[np.uint64]:
@@ -62,7 +62,7 @@ class Sought:
             `NAME, exact` and, if asked for, `NAME, near`: whether each text is one. A text that is
             both is exact. # (texts,)
         """
-        plain_texts = plain(texts)
+        plain_texts = normalize_texts(texts)
         exact = np.isin(text_hashes(plain_texts), self._exact)
         found = {f"{self.name}, exact": exact}
         if self._near:

@@ -38,7 +38,7 @@ from tilth.bank.search.ivf import (
 )
 from tilth.bank.store import OpenShard, checksum, open_shards
 from tilth.errors import InputError, TilthError
-from tilth.files import TEMPORARY, disk_errors, remove_leftovers, sync_folder, write_whole
+from tilth.files import TEMPORARY, atomic_write, disk_errors, remove_leftovers, sync_folder
 from tilth.limits import CORES, PER_CENTROID, SEED
 from tilth.runs import Progress, RunLocked
 
@@ -252,7 +252,7 @@ def keep_index(index: Index, recall: list[dict[str, float]]) -> Index:
             )  # fmt: skip
     folder = index.path / FOLDER
     text = json.dumps({"version": VERSION, **asdict(about)}, indent=1, ensure_ascii=False)
-    write_whole(folder / ABOUT, lambda file: file.write(text.encode() + b"\n"))
+    atomic_write(folder / ABOUT, lambda file: file.write(text.encode() + b"\n"))
     with disk_errors(folder):
         _remove_others(folder, about.file)
     said = ", ".join(f"{row['nprobe']:g}: {row['recall_100']:.3f}" for row in recall)
