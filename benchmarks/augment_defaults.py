@@ -30,7 +30,7 @@ import torch
 from numpy.typing import NDArray
 
 from tilth.bank import Bank
-from tilth.classifiers.collate import LikeLengths, encode
+from tilth.classifiers.collate import encode
 from tilth.classifiers.examples import Rows, joined, repeated, rows_of
 from tilth.classifiers.finetune import fit
 from tilth.classifiers.load import labelled_times
@@ -41,6 +41,7 @@ from tilth.data.examples import Examples, read_examples
 from tilth.data.hashing import text_hashes
 from tilth.metrics.intervals import Interval, of_gain, of_mean
 from tilth.models.classifier import Classifier, new_classifier
+from tilth.models.length_sampler import LengthBatchSampler
 from tilth.report.systems import TRAINED
 from tilth.runs import Progress
 from tilth.selftrain.pseudo_label import halfway, label_hits
@@ -226,7 +227,8 @@ def train(
         Progress(steps, quiet=True, what="steps") as progress,
     ):
         tuner = make_tuner(
-            classifier.model, encoded, LikeLengths(encoded.ids.lengths, settings.batch, seed),
+            classifier.model, encoded,
+            LengthBatchSampler(encoded.ids.lengths, settings.batch, seed),
             loss_of(classifier, settings, bfloat16=False), measure, settings, Path(folder),
             keep=False, steps=steps, every=-(-steps // measurements), progress=progress,
         )  # fmt: skip

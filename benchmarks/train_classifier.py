@@ -20,12 +20,13 @@ from pathlib import Path
 import torch
 from transformers import get_linear_schedule_with_warmup
 
-from tilth.classifiers.collate import LikeLengths, encode
+from tilth.classifiers.collate import encode
 from tilth.classifiers.examples import Rows, rows_of
 from tilth.classifiers.finetune import fit
 from tilth.classifiers.settings import Finetuning
 from tilth.classifiers.trainer import loss_of, own_random
 from tilth.models.classifier import Classifier, new_classifier
+from tilth.models.length_sampler import LengthBatchSampler
 
 WORDS = [
     "the", "a", "old", "red", "man", "dog", "sea", "boat", "runs", "sees", "near", "under", "rain",
@@ -61,7 +62,7 @@ def plain(classifier: Classifier, data: Rows, settings: Finetuning) -> None:
     schedule = get_linear_schedule_with_warmup(optimizer, int(steps * settings.warmup) + 1, steps)
     model.train()
     with own_random(settings.seed):
-        for batch in LikeLengths(encoded.ids.lengths, settings.batch, settings.seed):
+        for batch in LengthBatchSampler(encoded.ids.lengths, settings.batch, settings.seed):
             loss(model, encoded[batch]).backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()

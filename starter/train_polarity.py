@@ -27,7 +27,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from tilth.models.polarity import new_model, whole_weights
+from tilth.models.polarity import add_low_rank_update, new_polarity_model
 from tilth.models.scorer import CrossEncoder
 
 RANK = 16
@@ -81,8 +81,8 @@ def load_learnt(model: Any, folder: Path) -> dict[str, Tensor]:
 
 def measured(tokenizer: Any, weights: dict[str, Tensor], rows: list[dict[str, Any]]) -> np.ndarray:  # fmt: skip
     """Return the probabilities of rows by the weights as they are loaded."""
-    plain, _ = new_model()
-    plain.load_state_dict(whole_weights(plain, weights))
+    plain, _ = new_polarity_model()
+    plain.load_state_dict(add_low_rank_update(plain, weights))
     pairs = CrossEncoder(plain.eval(), tokenizer, torch.float32)
     return pairs.scores([r["first"] for r in rows], [r["second"] for r in rows], None) / 100
 
@@ -118,7 +118,7 @@ def main() -> None:
         rows = again + rng.sample(rows, len(again) // 4)
         rng.shuffle(rows)
     rows = (rows * (-(-arguments.pairs // len(rows))))[: arguments.pairs]
-    model, tokenizer = new_model()
+    model, tokenizer = new_polarity_model()
     for parameter in model.parameters():
         parameter.requires_grad = False
     for name in updatable(model):

@@ -23,7 +23,7 @@ from tilth.classifiers.mlm import IGNORED, adapt, losses_of, masked
 from tilth.classifiers.train import train_classifier
 from tilth.errors import InputError, TilthError
 from tilth.models.classifier import new_classifier
-from tilth.models.masked_lm import load_masked
+from tilth.models.masked_lm import load_masked_lm
 from tilth.runs.run import RunMismatch
 
 QUICK: dict[str, Any] = {
@@ -119,10 +119,10 @@ def test_texts_come_from_anywhere(base: str, tmp_path: Path) -> None:
 def test_a_base_without_its_head_gets_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     base = str(save_encoder(tmp_path / "bert"))
     with caplog.at_level(logging.WARNING):
-        one, two = load_masked(base, device="cpu"), load_masked(base, device="cpu")
+        one, two = load_masked_lm(base, device="cpu"), load_masked_lm(base, device="cpu")
     assert "has no head that guesses hidden tokens" in caplog.text
     assert one.fingerprint == two.fingerprint
-    assert load_masked(base, seed=1, device="cpu").fingerprint != one.fingerprint
+    assert load_masked_lm(base, seed=1, device="cpu").fingerprint != one.fingerprint
     embeddings: Any = one.model.get_input_embeddings()
     output: Any = one.model.get_output_embeddings()
     assert output.weight is embeddings.weight

@@ -207,7 +207,7 @@ def test_a_model_that_writes_is_no_base(tmp_path: Path, kind: str) -> None:
     lm = tiny_lm(kind)
     lm.model.save_pretrained(tmp_path)
     lm.tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(InputError, match=r"is a language model that writes .*give an encoder"):
+    with pytest.raises(InputError, match=r"is a generative language model .*give an encoder"):
         made(str(tmp_path))
     with pytest.raises(InputError, match="no classifying head"):
         load_classifier(str(tmp_path))

@@ -13,7 +13,7 @@ from tests.tiny import save_encoder, tiny_lm, tiny_static
 from tilth.encoders.word_vectors import word_vectors
 from tilth.errors import InputError
 from tilth.models import load_encoder, source
-from tilth.models.encoder import fingerprint_encoder, gives_vectors
+from tilth.models.encoder import fingerprint_encoder, is_sentence_encoder
 
 TEXTS = ["a man reads", "the old dog sleeps near the river"]
 
@@ -76,7 +76,7 @@ def test_a_model_that_writes_is_no_encoder(tmp_path: Path, kind: str) -> None:
     lm = tiny_lm(kind)
     lm.model.save_pretrained(tmp_path)
     lm.tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(InputError, match="is a language model that writes"):
+    with pytest.raises(InputError, match="is a generative language model"):
         load_encoder(str(tmp_path))
 
 
@@ -185,4 +185,4 @@ def test_a_config_that_is_a_list_is_one_line(tmp_path: Path) -> None:
     folder = save_encoder(tmp_path / "bert")
     (folder / "config.json").write_text("[[]]")
     with pytest.raises(InputError, match="does not load as a sentence encoder"):
-        gives_vectors(str(folder))
+        is_sentence_encoder(str(folder))

@@ -11,7 +11,13 @@ import pytest
 import torch
 
 from tilth.errors import InputError
-from tilth.models.polarity import Polarity, has_polarity, has_prefixed, load_polarity, whole_weights
+from tilth.models.polarity import (
+    Polarity,
+    add_low_rank_update,
+    has_polarity,
+    has_prefixed,
+    load_polarity,
+)
 
 PAIRS = Path(__file__).parents[1] / "paraphrase" / "polarity_pairs.tsv"
 
@@ -44,7 +50,7 @@ def test_the_update_is_added_to_the_matrices() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(3, 2))
     down, up = torch.ones(1, 3), torch.tensor([[1.0], [2.0]])
     bias = torch.tensor([5.0, 6.0])
-    found = whole_weights(
+    found = add_low_rank_update(
         model, {"0.update_down": down.half(), "0.update_up": up.half(), "0.bias": bias.half()}
     )
     torch.testing.assert_close(

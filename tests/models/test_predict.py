@@ -197,41 +197,41 @@ def test_windows_hold_each_word_once_with_the_most_around_it(max_length: int) ->
     tokenizer, rows = word_tokenizer(), sentences(40, longest=70)
     asked: list[list[str]] = [[] for _ in rows]
     for window in encode_words(tokenizer, rows, max_length):
-        assert len(window.pieces) <= max_length
-        words = tokenizer.convert_ids_to_tokens(window.pieces[window.places].tolist())
+        assert len(window.token_ids) <= max_length
+        words = tokenizer.convert_ids_to_tokens(window.token_ids[window.word_starts].tolist())
         assert window.first == len(asked[window.row])
         asked[window.row] += words
-        assert (window.pieces[0], window.pieces[-1]) == (2, 3)
-        whole = len(window.pieces) < max_length or len(rows[window.row]) == max_length - 2
+        assert (window.token_ids[0], window.token_ids[-1]) == (2, 3)
+        whole = len(window.token_ids) < max_length or len(rows[window.row]) == max_length - 2
         if not whole and max_length > 5:
             room = max_length - 2
             last = window.first + len(words) == len(rows[window.row])
             # Around a word that is not at the end of the sentence is a quarter of a window.
-            assert window.first == 0 or window.places[0] - 1 >= (room // 4 if not last else 1)
+            assert window.first == 0 or window.word_starts[0] - 1 >= (room // 4 if not last else 1)
     assert asked == rows
 
 
 def test_a_piece_may_begin_with_the_space_before_its_word() -> None:
     tokenizer = tiny_tokenizer()  # of bytes, without a mark before or after a text
     (window,) = encode_words(tokenizer, [["the", "xyz", "\u00e9t\u00e9"]], 32)
-    pieces = tokenizer.convert_ids_to_tokens(window.pieces.tolist())
-    assert [pieces[place] for place in window.places] == ["the", "x", "\u00c3"]
+    pieces = tokenizer.convert_ids_to_tokens(window.token_ids.tolist())
+    assert [pieces[place] for place in window.word_starts] == ["the", "x", "\u00c3"]
     vocabulary = {"\u0120": 0, "m": 1, "\u0120m": 2, "a": 3}
     backend = Tokenizer(models.BPE(vocabulary, [("\u0120", "m")]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     joined = PreTrainedTokenizerFast(tokenizer_object=backend)
     (window,) = encode_words(joined, [["m", "m", "mm"]], 32)
-    assert window.pieces.tolist() == [1, 2, 2, 1]
-    assert window.places.tolist() == [0, 1, 2]
+    assert window.token_ids.tolist() == [1, 2, 2, 1]
+    assert window.word_starts.tolist() == [0, 1, 2]
 
 
 def test_a_word_without_pieces_is_unknown_and_moves_no_other(base: str) -> None:
     tokenizer = word_tokenizer()
     (window,) = encode_words(tokenizer, [["a", "", "man", "", ""]], 32)
-    assert tokenizer.convert_ids_to_tokens(window.pieces.tolist()) == [
+    assert tokenizer.convert_ids_to_tokens(window.token_ids.tolist()) == [
         "[CLS]", "a", "[UNK]", "man", "[UNK]", "[UNK]", "[SEP]",
     ]  # fmt: skip
-    assert window.places.tolist() == [1, 2, 3, 4, 5]
+    assert window.word_starts.tolist() == [1, 2, 3, 4, 5]
     with pytest.raises(InputError, match="give more than 2"):
         encode_words(tokenizer, [["a"]], 2)
 

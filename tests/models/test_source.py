@@ -25,7 +25,7 @@ from tilth.encoders.usif import usif
 from tilth.errors import InputError
 from tilth.models import load_encoder, load_lm, load_scorer, load_seq2seq
 from tilth.models.classifier import load_classifier, new_classifier
-from tilth.models.masked_lm import load_masked
+from tilth.models.masked_lm import load_masked_lm
 
 SIZES: dict[str, Any] = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
@@ -58,7 +58,7 @@ LOADERS: dict[str, Callable[[str], Any]] = {
     "lm": load_lm,
     "seq2seq": load_seq2seq,
     "encoder": load_encoder,
-    "masked": load_masked,
+    "masked": load_masked_lm,
     "scorer": load_scorer,
     "classifier": load_classifier,
     "base": lambda name: new_classifier(name, kind="class", labels=["a", "b"]),

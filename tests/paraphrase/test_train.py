@@ -14,12 +14,12 @@ from datasets import Dataset, DatasetDict
 from tests.tiny import save_encoder
 from tests.tiny.bart import bart_tokenizer, corpus, save_bart
 from tilth.errors import InputError, TilthError
+from tilth.models.length_sampler import LengthSampler
 from tilth.models.seq2seq import Seq2Seq, load_seq2seq
 from tilth.paraphrase.tags import TAGS
 from tilth.paraphrase.train import LOSS, add_tags, learning_curve, rows_that_fit, train_rewriter
 from tilth.paraphrase.train_data import (
     Collator,
-    LikeLengths,
     byte_lengths,
     read_corpus,
     without_long,
@@ -151,7 +151,7 @@ def test_batches_are_tags_source_and_rewrite() -> None:
 
 def test_batches_hold_every_pair_once_and_like_lengths() -> None:
     lengths = np.random.default_rng(0).integers(1, 100, 1_030)
-    sampler = LikeLengths(lengths, 16, seed=0)
+    sampler = LengthSampler(lengths, 16, seed=0)
     first = list(sampler)
     assert sorted(first) == list(range(1_030))
     assert first == list(sampler)

@@ -43,7 +43,7 @@ def models(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Fake]]:
         fake.asked.clear()
     monkeypatch.setattr(predictors, "load_classifier", lambda name, device: MODELS[name])
     monkeypatch.setattr(predictors, "fingerprint_classifier", lambda model: f"{model.seed}")
-    monkeypatch.setattr(predictors, "gives_vectors", lambda name: name not in MODELS)
+    monkeypatch.setattr(predictors, "is_sentence_encoder", lambda name: name not in MODELS)
     monkeypatch.setattr(predicting, "PART", 8)
     return MODELS
 

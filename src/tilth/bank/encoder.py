@@ -14,10 +14,11 @@ from tilth.bank.static_encoder import fast_static
 from tilth.errors import InputError, TilthError
 from tilth.models.device import choose_precision
 from tilth.models.encoder import fingerprint_encoder, load_encoder
-from tilth.models.scorer import Steps
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
+
+    from tilth.runs import Progress
 
 STARTER = "starter-static"
 _TEXTS_AT_ONCE = 1024
@@ -66,7 +67,7 @@ class TextEncoder:
             encoder = "starter-encoder"
         return cls(load_encoder(encoder, device=device), encoder)
 
-    def encode(self, texts: pa.Array, progress: Steps | None = None) -> NDArray[np.float32]:
+    def encode(self, texts: pa.Array, progress: Progress | None = None) -> NDArray[np.float32]:
         """Return unit vectors; zero where the encoder knows nothing of a text.
 
         Args:
@@ -99,7 +100,7 @@ class TextEncoder:
     def _low_precision(self) -> bool:
         return choose_precision("auto", self.model.device) == torch.bfloat16
 
-    def _encode_slowly(self, texts: pa.Array, progress: Steps | None) -> NDArray[np.float32]:
+    def _encode_slowly(self, texts: pa.Array, progress: Progress | None) -> NDArray[np.float32]:
         # Longest first over thousands of texts, so that batches pad little.
         vectors = np.zeros((len(texts), self.dimension), np.float32)
         lengths = np.array([len(text) for text in texts.to_pylist()])

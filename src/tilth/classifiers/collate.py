@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import Dataset
 
-from tilth.models.length_sampler import length_grouped
-from tilth.models.token_batches import encode_texts, takes_types
+from tilth.models.token_batches import encode_texts, uses_token_type_ids
 from tilth.models.word_windows import encode_words
 
 if TYPE_CHECKING:
@@ -135,33 +134,6 @@ class EncodedRows(Dataset[Batch]):
         return batch
 
 
-class LikeLengths(Sampler[list[int]]):
-    """Yields batches of rows of like lengths, in another order each epoch.
-
-    The order follows from seed and epoch alone, so that a stopped training meets the same
-    batches.
-
-    Args:
-        lengths: of the rows. # (rows,)
-        batch: rows in a step.
-        seed: of the run.
-    """
-
-    def __init__(self, lengths: NDArray[np.int64], batch: int, seed: int) -> None:
-        self._lengths, self._batch, self._seed, self._epoch = lengths, batch, seed, 0
-
-    def __len__(self) -> int:
-        return -(-len(self._lengths) // self._batch)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Say which epoch is next, from 0."""
-        self._epoch = epoch
-
-    def __iter__(self) -> Iterator[list[int]]:
-        for rows in length_grouped(self._lengths, self._batch, seed=self._seed, epoch=self._epoch):
-            yield rows.tolist()
-
-
 def encode(classifier: Classifier, rows: Rows, *, bfloat16: bool) -> EncodedRows:
     """Tokenise rows as a classifier reads them; texts that are too long are cut.
 
@@ -170,14 +142,14 @@ def encode(classifier: Classifier, rows: Rows, *, bfloat16: bool) -> EncodedRows
     tokenizer, limit = classifier.tokenizer, classifier.max_length
     ids, types, words = Gathered(np.int32), Gathered(np.uint8), Gathered(np.int32)
     is_pair = rows.tokens is None and len(rows.texts[0]) > 1
-    is_typed = is_pair and takes_types(classifier.model, tokenizer)
+    is_typed = is_pair and uses_token_type_ids(classifier.model, tokenizer)
     cut = 0
     for start in range(0, len(rows), _TEXTS_AT_ONCE):
         some = slice(start, start + _TEXTS_AT_ONCE)
         if rows.tokens is not None:
             windows = encode_words(tokenizer, rows.tokens[some], limit)
-            ids.add([window.pieces for window in windows])
-            words.add([window.places for window in windows])
+            ids.add([window.token_ids for window in windows])
+            words.add([window.word_starts for window in windows])
             continue
         found = encode_texts(tokenizer, rows.texts[some], limit, with_types=is_typed)
         ids.add_flat(found.ids, found.lengths)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
-from tilth.classifiers.collate import EncodedRows, LikeLengths, encode
+from tilth.classifiers.collate import EncodedRows, encode
 from tilth.classifiers.logistic import begin_head
 from tilth.classifiers.trainer import (
     CHOICE,
@@ -31,7 +31,8 @@ from tilth.classifiers.trainer import (
 from tilth.errors import InputError, TilthError
 from tilth.metrics.scores import accuracy, likely, macro_f1, span_f1
 from tilth.models.device import choose_precision
-from tilth.models.source import quietly
+from tilth.models.length_sampler import LengthBatchSampler
+from tilth.models.source import silence_transformers
 from tilth.models.trainer import all_finite
 from tilth.runs import Progress
 
@@ -168,12 +169,13 @@ def _train(
     # Of a run: one command may train a student, its baseline and a teacher, each of several seeds.
     what = f"steps of {folder.parent.parent.name}, {folder.name}" if keep else "steps"
     with (
-        quietly(),
+        silence_transformers(),
         own_random(settings.seed),
         Progress(steps, quiet=quiet, what=what) as progress,
     ):
         tuner = make_tuner(
-            classifier.model, train, LikeLengths(train.ids.lengths, settings.batch, settings.seed),
+            classifier.model, train,
+            LengthBatchSampler(train.ids.lengths, settings.batch, settings.seed),
             loss_of(classifier, settings, bfloat16=bfloat16), measure, settings, folder, keep=keep,
             choose=choose, steps=steps, every=every, progress=progress,
         )  # fmt: skip

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from tilth.classifiers.collate import PLACES, TARGETS, WEIGHTS, EncodedRows
-from tilth.models.source import quietly
+from tilth.models.source import silence_transformers
 
 if TYPE_CHECKING:
     from tilth.models.classifier import Classifier, Kind
@@ -82,7 +82,7 @@ def begin_head(classifier: Classifier, train: EncodedRows) -> None:
     rows = rows[np.argsort(train.ids.lengths[rows], kind="stable")]
     model: Any = classifier.model
     features = []
-    with torch.inference_mode(), quietly():
+    with torch.inference_mode(), silence_transformers():
         model.train(mode=False)
         for start in range(0, len(rows), _BATCH):
             batch = train[rows[start : start + _BATCH].tolist()]

@@ -16,21 +16,22 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
-from tilth.classifiers.collate import Batch, EncodedRows, Gathered, LikeLengths
+from tilth.classifiers.collate import Batch, EncodedRows, Gathered
 from tilth.classifiers.settings import Adaptation
 from tilth.classifiers.trainer import loss_of_masked, make_tuner, own_random, trained
 from tilth.data import read_texts
 from tilth.errors import InputError, TilthError
 from tilth.models.device import choose_precision
-from tilth.models.masked_lm import MaskedLM, load_masked
-from tilth.models.source import quietly
+from tilth.models.length_sampler import LengthBatchSampler
+from tilth.models.masked_lm import MaskedLM, load_masked_lm
+from tilth.models.source import silence_transformers
 from tilth.models.token_batches import encode_texts
 from tilth.models.trainer import (
     CHECKPOINTS,
     MODEL,
     all_finite,
     complete_training,
-    refuse_several,
+    require_single_process,
     settings_of,
 )
 from tilth.runs import Progress, Run, refuse_inside
@@ -184,11 +185,11 @@ def adapt(
     asked = settings_of(Adaptation, settings).for_base(base)
     if out is None:
         raise InputError("no run folder is given: say with out where the model goes")
-    refuse_several(device)
+    require_single_process(device)
     named = isinstance(texts, str | Path)
     refuse_inside(Path(out), str(texts) if named else None, named=[base])
     read = _texts(texts, column)
-    lm = load_masked(base, seed=asked.seed, device=device)
+    lm = load_masked_lm(base, seed=asked.seed, device=device)
     run = Run.open(
         out,
         command=COMMAND,
@@ -242,9 +243,9 @@ def _train(
     model: Any = lm.model
     if hasattr(model, "sparse_prediction"):  # ModernBERT's: logits of hidden tokens only
         model.sparse_prediction = True
-    sampler = Numbered(LikeLengths(rows.ids.lengths, settings.batch, settings.seed))
+    sampler = Numbered(LengthBatchSampler(rows.ids.lengths, settings.batch, settings.seed))
     with (
-        quietly(),
+        silence_transformers(),
         own_random(settings.seed),
         Progress(steps, quiet=quiet, what="steps") as progress,
     ):

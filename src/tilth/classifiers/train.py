@@ -29,7 +29,7 @@ from tilth.models.trainer import (
     MODEL,
     is_whole,
     model_is_whole,
-    refuse_several,
+    require_single_process,
     save_whole,
     settings_of,
 )
@@ -80,7 +80,7 @@ def train_teacher(
         TilthError: training gave no numbers, or the folder cannot be written.
     """
     settings = settings.for_base(base)
-    refuse_several(device)
+    require_single_process(device)
     check_seeds(seeds, validation)
     several = [replace(settings, seed=settings.seed + place) for place in range(seeds)]
     first = _new(train, base, settings, device)

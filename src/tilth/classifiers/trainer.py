@@ -16,7 +16,7 @@ from torch.utils.data import Sampler
 from transformers import Trainer, TrainingArguments
 
 from tilth.classifiers.collate import PLACES, TARGETS, WEIGHTS, Batch
-from tilth.models.trainer import Follow, make_arguments, run_trainer
+from tilth.models.trainer import CheckpointCallback, run_trainer, training_arguments
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tilth.classifiers.settings import Finetuning
     from tilth.models.classifier import Classifier, Kind
-    from tilth.models.trainer import Steps
+    from tilth.runs import Progress
 
 
 def divergence(logits: Tensor, targets: Tensor) -> Tensor:
@@ -158,7 +158,7 @@ def make_tuner(
     keep: bool,
     steps: int,
     every: int,
-    progress: Steps,
+    progress: Progress,
     choose: bool = False,
 ) -> Tuner:
     """Return a trainer of a model.
@@ -178,7 +178,7 @@ def make_tuner(
         choose: whether the best weights are those that score best; else the last.
     """
     strategy = "steps" if measure is not None else "no"
-    arguments = make_arguments(
+    arguments = training_arguments(
         TrainingArguments,
         folder,
         model.device,
@@ -209,7 +209,7 @@ def make_tuner(
         train_dataset=train,
         eval_dataset=train if measure is not None else None,  # `measure` knows its own
         data_collator=_only,
-        callbacks=[Follow(progress)],
+        callbacks=[CheckpointCallback(progress)],
     )
 
 

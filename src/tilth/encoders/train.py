@@ -30,8 +30,14 @@ from tilth.files import disk_errors
 from tilth.models.device import choose_device, choose_precision
 from tilth.models.encoder import fingerprint_encoder, load_encoder
 from tilth.models.length_sampler import length_grouped
-from tilth.models.source import quietly
-from tilth.models.trainer import CHECKPOINTS, MODEL, Follow, drop_limits, make_arguments
+from tilth.models.source import silence_transformers
+from tilth.models.trainer import (
+    CHECKPOINTS,
+    MODEL,
+    CheckpointCallback,
+    drop_limits,
+    training_arguments,
+)
 from tilth.runs import Progress, Run
 from tilth.runs.run import RESULTS
 
@@ -76,7 +82,7 @@ def make_trainer(
         progress: advanced by one each step.
     """
     assert settings.learning_rate is not None  # `for_base` has put one
-    arguments = make_arguments(
+    arguments = training_arguments(
         SentenceTransformerTrainingArguments,
         folder,
         encoder.device,
@@ -94,7 +100,7 @@ def make_trainer(
         save_steps=settings.evaluate_every,
         metric_for_best_model=f"eval_{aim.measure}",
         greater_is_better=True,
-        logging_strategy="no",  # `Follow` says when
+        logging_strategy="no",  # `CheckpointCallback` says when
     )
     return _Trainer(
         model=encoder,
@@ -103,7 +109,7 @@ def make_trainer(
         loss=aim.loss(encoder),
         data_collator=SentenceTransformerDataCollator(preprocess_fn=partial(_preprocess, encoder)),
         evaluator=aim.judge(parts.validation, batch=_VALIDATION_BATCH, bfloat16=bfloat16),
-        callbacks=[Follow(progress)],
+        callbacks=[CheckpointCallback(progress)],
     )
 
 
@@ -215,9 +221,9 @@ def open_base(order: Order, device: str) -> SentenceTransformer:
     Raises:
         InputError: it does not load, has no weights to train, or the device is not for training.
     """
-    from tilth.models.trainer import refuse_several
+    from tilth.models.trainer import require_single_process
 
-    refuse_several(device)
+    require_single_process(device)
     settings = order.settings
     encoder = load_encoder(
         order.base, pooling=settings.pooling, max_length=settings.max_length, device=device
@@ -285,7 +291,7 @@ def train(
 
 def _save(encoder: SentenceTransformer, folder: Path) -> None:
     drop_limits(encoder.tokenizer)
-    with quietly():
+    with silence_transformers():
         encoder.save(str(folder), create_model_card=False)
 
 
@@ -304,7 +310,7 @@ def fit(
     device = choose_device(str(encoder.device))
     bfloat16 = choose_precision(settings.precision, device) is torch.bfloat16
     steps = max(1, round(-(-len(parts.train) // settings.batch) * settings.epochs))
-    with quietly(), Progress(steps, quiet=quiet, what="steps") as progress:
+    with silence_transformers(), Progress(steps, quiet=quiet, what="steps") as progress:
         trainer = make_trainer(
             encoder, parts, aim, settings, folder,
             bfloat16=bfloat16, steps=steps, progress=progress,

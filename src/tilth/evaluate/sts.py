@@ -30,7 +30,7 @@ from tilth.metrics.correlation import (
 if TYPE_CHECKING:
     from datasets import Dataset
 
-    from tilth.models.scorer import Steps
+    from tilth.runs import Progress
 
 BATCH = 64
 _BATCHES_AT_ONCE = 16  # what a SentenceTransformer is given between two signs of progress
@@ -46,7 +46,7 @@ class Encoder(Protocol):
 
 
 def pair_cosines(
-    encoder: Encoder, sets: Sequence[StsSet], batch: int, progress: Steps | None = None
+    encoder: Encoder, sets: Sequence[StsSet], batch: int, progress: Progress | None = None
 ) -> list[NDArray[np.float64]]:
     """Return each set's cosines; every distinct sentence of all sets is encoded once.
 
@@ -87,7 +87,7 @@ def pair_cosines(
 
 
 def _encode(
-    encoder: Encoder, texts: list[str], batch: int, pairs: int, progress: Steps | None
+    encoder: Encoder, texts: list[str], batch: int, pairs: int, progress: Progress | None
 ) -> NDArray[np.float64]:
     """Return vectors in float64, (texts, width)."""
     encode: Any = encoder.encode
@@ -198,7 +198,7 @@ def measure_sets(
     training: Dataset | Sequence[Mapping[str, Any]] | None = None,
     drop_overlap: bool = False,
     batch: int = BATCH,
-    progress: Steps | None = None,
+    progress: Progress | None = None,
 ) -> list[Measured]:
     """Encode the sets' sentences, each distinct one once, and return each pair's cosine.
 

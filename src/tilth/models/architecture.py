@@ -43,12 +43,12 @@ _SHIFTED = (
 _WRITERS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 
 
-def kinds_of(config: Any) -> str:
+def architectures_of(config: Any) -> str:
     """Return the architectures that a model was saved as, to be named in a message."""
     return ", ".join(map(str, getattr(config, "architectures", None) or [config.model_type]))
 
 
-def writes(config: Any) -> bool:
+def is_generative(config: Any) -> bool:
     """Tell whether a model writes instead of reading."""
     kinds = getattr(config, "architectures", None) or []
     return bool(
@@ -63,7 +63,7 @@ def set_dropout(config: Any, dropout: float) -> None:
             setattr(config, name, dropout)
 
 
-def draw_output(model: Any) -> set[str]:
+def reinit_head(model: Any) -> set[str]:
     """Draw the output layer anew, were it that of another task; return its weights' names."""
     name, output = [
         (name, module) for name, module in model.named_modules()
@@ -76,7 +76,7 @@ def draw_output(model: Any) -> set[str]:
     return {f"{name}.weight", f"{name}.bias"}
 
 
-def longest_input(config: Any, tokenizer: Any) -> int:
+def max_input_tokens(config: Any, tokenizer: Any) -> int:
     """Return how many tokens a model reads, those that mark begin and end counted."""
     positions = getattr(config, "max_position_embeddings", None) or _LONGEST
     if config.model_type in _SHIFTED:

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from tilth.errors import InputError
 from tilth.models.architecture import (
-    draw_output,
-    kinds_of,
-    longest_input,
+    architectures_of,
+    is_generative,
+    max_input_tokens,
+    reinit_head,
     set_dropout,
     weight_bytes,
-    writes,
 )
 from tilth.models.device import choose_device
 from tilth.models.mean_head import read_mean, reads_mean
@@ -35,7 +35,7 @@ __all__ = [
     "Kind",
     "fingerprint_classifier",
     "load_classifier",
-    "longest_input",
+    "max_input_tokens",
     "new_classifier",
 ]
 
@@ -156,7 +156,7 @@ def load_classifier(name: str, *, device: str = "auto") -> Classifier:
     heads = [kind for kind in kinds if kind.endswith("ForTokenClassification")]
     if not heads and not any(kind.endswith("ForSequenceClassification") for kind in kinds):
         raise InputError(
-            f"model {name!r} has no classifying head ({kinds_of(config)}): "
+            f"model {name!r} has no classifying head ({architectures_of(config)}): "
             f"train one, tilth train classifier --base {name}"
         )
     is_tagger = bool(heads)
@@ -173,7 +173,7 @@ def load_classifier(name: str, *, device: str = "auto") -> Classifier:
             f"model {name!r} gives a number, not a class: give a classifier with classes"
         )
     kind: Kind = "tags" if is_tagger else "multi" if multi else "class"
-    longest = longest_input(config, tokenizer)
+    longest = max_input_tokens(config, tokenizer)
     return Classifier(model.to(place).eval(), tokenizer, kind, labels, name, longest)
 
 
@@ -210,10 +210,10 @@ def new_classifier(
         raise InputError(f"dropout is {dropout}: give a fraction from 0 to below 1, such as 0.1")
     place = choose_device(device)
     files, config, tokenizer = _open(base)
-    if writes(config):
+    if is_generative(config):
         raise InputError(
-            f"base {base!r} is a language model that writes ({kinds_of(config)}): give an encoder, "
-            "such as a masked language model"
+            f"base {base!r} is a generative language model ({architectures_of(config)}): give an "
+            "encoder, such as a masked language model"
         )
     config.id2label = dict(enumerate(labels))
     config.label2id = {label: number for number, label in enumerate(labels)}
@@ -225,7 +225,7 @@ def new_classifier(
         torch.manual_seed(seed)
         head = _head(is_tagger=kind == "tags")
         model, drawn = files.model(head, tokenizer, config=config, new_head=True)
-        fresh = frozenset(drawn) | draw_output(model)
+        fresh = frozenset(drawn) | reinit_head(model)
     pools_mean = kind != "tags" and reads_mean(files, model)
     if pools_mean:
         read_mean(model)
@@ -281,7 +281,7 @@ def _check_labels(kind: Kind, labels: Sequence[str]) -> None:
 
 def _reading(config: Any, tokenizer: Any, name: str, max_length: int | None) -> int:
     """Return how many tokens are to be read; the tokenizer keeps it when it is saved."""
-    limit = longest_input(config, tokenizer)
+    limit = max_input_tokens(config, tokenizer)
     if max_length is not None:
         if not 4 <= max_length <= limit:
             raise InputError(f"max_length is {max_length}: base {name!r} reads 4 to {limit} tokens")

@@ -13,7 +13,7 @@ import torch
 
 from tilth.errors import InputError
 from tilth.limits import POOLING
-from tilth.models.architecture import kinds_of, sampled_values, weight_bytes, writes
+from tilth.models.architecture import architectures_of, is_generative, sampled_values, weight_bytes
 from tilth.models.device import choose_device
 from tilth.models.names import ENCODERS
 from tilth.models.source import Files, open_files
@@ -75,7 +75,7 @@ def load_encoder(
     return encoder.eval()
 
 
-def gives_vectors(name: str) -> bool:
+def is_sentence_encoder(name: str) -> bool:
     """Tell whether a model is an encoder; false where it has a head that classifies texts or tags.
 
     Args:
@@ -219,13 +219,17 @@ def _check_files(encoder: SentenceTransformer, files: Files, modules: list[dict[
 def _refuse_writers(encoder: SentenceTransformer) -> None:
     """Refuse a language model, unless its pooling says that it was made an encoder."""
     model: Any = getattr(encoder[0], "auto_model", None)
-    if model is None or not writes(model.config) or type(model).__name__.endswith("EncoderModel"):
+    if (
+        model is None
+        or not is_generative(model.config)
+        or type(model).__name__.endswith("EncoderModel")
+    ):
         return
     pooled = {getattr(module, "pooling_mode", None) for module in encoder}
     if not pooled & set(_WRITERS_POOLINGS):
         raise ValueError(
-            f"it is a language model that writes ({kinds_of(model.config)}): give an encoder, such "
-            "as a masked language model"
+            f"it is a generative language model ({architectures_of(model.config)}): give an "
+            "encoder, such as a masked language model"
         )
 
 

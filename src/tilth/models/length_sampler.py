@@ -1,39 +1,95 @@
-"""Batches of pairs of like lengths: less padding, the same pairs."""
+"""Batches of rows of similar length, in an order that follows from seed and epoch."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
+
 import numpy as np
 from numpy.typing import NDArray
+from torch.utils.data import Sampler
 
-_BATCHES_SORTED = 64  # batches of random pairs that are sorted by length and cut anew
+_BATCHES_SORTED = 64  # batches of shuffled rows that are sorted by length and cut anew
 
 
 def length_grouped(
     lengths: NDArray[np.int64], batch: int, *, seed: int, epoch: int, short_last: bool = False
 ) -> list[NDArray[np.int64]]:
-    """Return one epoch's batches, in random order, each of pairs of like lengths.
+    """Return one epoch's batches in random order, each of rows of similar length.
 
-    Pairs are shuffled; of every 64 batches' worth the pairs are sorted by length and cut. So a
-    batch is random among pairs of its length, and the only short batch is the last one cut.
+    Rows are shuffled; of every 64 batches' worth the rows are sorted by length and cut. So a
+    batch is random among rows of its length, and at most one batch is short.
 
     Args:
-        lengths: of the pairs. # (pairs,)
-        batch: pairs in a batch.
+        lengths: of the rows. # (rows,)
+        batch: rows in a batch.
         seed: of the run.
-        epoch: from 0; each is shuffled otherwise.
-        short_last: whether the short batch is the last of the epoch.
+        epoch: from 0.
+        short_last: put the short batch last, of randomly chosen rows of any length.
 
     Returns:
-        Row numbers, each pair once. # each (batch,)
+        Row indices, each row once. # each (batch,)
     """
     rng = np.random.default_rng((seed, epoch))
     order = rng.permutation(len(lengths))
-    step = batch * _BATCHES_SORTED
     end = len(order) // batch * batch if short_last else len(order)
+    step = batch * _BATCHES_SORTED
     batches = []
     for start in range(0, end, step):
         chunk = order[start : min(start + step, end)]
         chunk = chunk[np.argsort(lengths[chunk], kind="stable")]
         batches += [chunk[i : i + batch] for i in range(0, len(chunk), batch)]
     rest = [order[end:]] if end < len(order) else []
-    return [batches[place] for place in rng.permutation(len(batches))] + rest
+    return [batches[index] for index in rng.permutation(len(batches))] + rest
+
+
+class LengthBatchSampler(Sampler[list[int]]):
+    """Yields the batches of `length_grouped`, in another order each epoch.
+
+    The order follows from seed and epoch alone, so a resumed training meets the same batches.
+
+    Args:
+        lengths: of the rows. # (rows,)
+        batch: rows in a batch.
+        seed: of the run.
+    """
+
+    def __init__(self, lengths: NDArray[np.int64], batch: int, seed: int) -> None:
+        self._lengths, self._batch, self._seed, self.epoch = lengths, batch, seed, 0
+
+    def __len__(self) -> int:
+        return -(-len(self._lengths) // self._batch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the next epoch, from 0."""
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for rows in length_grouped(self._lengths, self._batch, seed=self._seed, epoch=self.epoch):
+            yield rows.tolist()
+
+
+class LengthSampler(Sampler[int]):
+    """Yields rows for a data loader that cuts batches itself: the short batch comes last.
+
+    Args:
+        lengths: of the rows. # (rows,)
+        batch: rows in a batch.
+        seed: of the run.
+    """
+
+    def __init__(self, lengths: NDArray[np.int64], batch: int, seed: int) -> None:
+        self._lengths, self._batch, self._seed, self.epoch = lengths, batch, seed, 0
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the next epoch, from 0."""
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        batches = length_grouped(
+            self._lengths, self._batch, seed=self._seed, epoch=self.epoch, short_last=True
+        )
+        return chain.from_iterable(rows.tolist() for rows in batches)

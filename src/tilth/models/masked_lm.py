@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from tilth.errors import InputError
-from tilth.models.architecture import kinds_of
-from tilth.models.classifier import longest_input
+from tilth.models.architecture import architectures_of
+from tilth.models.classifier import max_input_tokens
 from tilth.models.device import choose_device
 from tilth.models.lm import fingerprint_model
 from tilth.models.names import CLASSIFIERS
@@ -47,7 +47,7 @@ class MaskedLM:
         save_transformer(self.model, self.tokenizer, folder)
 
 
-def load_masked(name: str, *, seed: int = 0, device: str = "auto") -> MaskedLM:
+def load_masked_lm(name: str, *, seed: int = 0, device: str = "auto") -> MaskedLM:
     """Load an encoder with the head that guesses hidden tokens.
 
     Where only the head is missing, a fresh one is drawn, whose last layer is the encoder's own
@@ -76,11 +76,11 @@ def load_masked(name: str, *, seed: int = 0, device: str = "auto") -> MaskedLM:
         raise InputError(f"base {name!r} has no mask token: give a masked language model")
     if getattr(model.config, "is_decoder", False):
         raise InputError(
-            f"base {name!r} is a language model that writes ({kinds_of(model.config)}): give a "
+            f"base {name!r} is a causal language model ({architectures_of(model.config)}): give a "
             "masked language model"
         )
     if drawn:
         log.warning("base %r has no head that guesses hidden tokens: a fresh one is trained", name)
-    longest = longest_input(model.config, tokenizer)
+    longest = max_input_tokens(model.config, tokenizer)
     print_of = fingerprint_model(model, tokenizer)
     return MaskedLM(model.to(place).eval(), tokenizer, name, longest, print_of)

@@ -111,8 +111,8 @@ def load_polarity(*, device: str = "auto", precision: str = "auto") -> Polarity:
     folder = starter_path("polarity")
     settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     learnt = load_file(folder / "model.safetensors")
-    model, tokenizer = new_model()
-    model.load_state_dict(whole_weights(model, learnt))
+    model, tokenizer = new_polarity_model()
+    model.load_state_dict(add_low_rank_update(model, learnt))
     digest = hashlib.blake2b(repr(settings).encode(), digest_size=8)
     for name, value in sorted(model.state_dict().items()):
         digest.update(name.encode() + weight_bytes(value.float()))
@@ -120,7 +120,7 @@ def load_polarity(*, device: str = "auto", precision: str = "auto") -> Polarity:
     return Polarity(digest.hexdigest(), float(settings["threshold"]), pairs)
 
 
-def new_model() -> tuple[Any, Any]:
+def new_polarity_model() -> tuple[Any, Any]:
     """Return starter-encoder with an untrained head of one output, and its tokenizer."""
     from transformers import AutoModelForSequenceClassification
 
@@ -134,11 +134,11 @@ def new_model() -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def whole_weights(model: Any, learnt: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def add_low_rank_update(model: Any, learnt: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return a model's weights with an update added: matrices by their products, others replaced.
 
     Args:
-        model: from `new_model`.
+        model: from `new_polarity_model`.
         learnt: name -> value; a matrix's two factors stand under its module's name and DOWN, UP.
     """
     weights = dict(model.state_dict())

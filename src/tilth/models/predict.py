@@ -21,7 +21,7 @@ from torch import Tensor
 from tilth.errors import InputError, TilthError
 from tilth.models.device import choose_precision
 from tilth.models.scorer import Steps
-from tilth.models.token_batches import Encoded, batches, encode_texts, takes_types
+from tilth.models.token_batches import Encoded, batches, encode_texts, uses_token_type_ids
 from tilth.models.word_windows import Window, encode_words
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def probabilities(
     found = np.empty((len(distinct), len(classifier.labels)), np.float32)
     cut = 0
     with _running(classifier, precision) as model:
-        with_types = takes_types(model, classifier.tokenizer)
+        with_types = uses_token_type_ids(model, classifier.tokenizer)
 
         def encode(numbers: list[int]) -> Encoded:
             rows = [distinct[n] for n in numbers]
@@ -211,19 +211,19 @@ def _label_windows(
     """Return the probabilities of the tags of each window's words, each (words, tags)."""
     if not windows:
         return []
-    lengths = np.array([len(window.pieces) for window in windows], np.int64)
-    encoded = Encoded(np.concatenate([window.pieces for window in windows]), None, lengths)
+    lengths = np.array([len(window.token_ids) for window in windows], np.int64)
+    encoded = Encoded(np.concatenate([window.token_ids for window in windows]), None, lengths)
     rows: list[NDArray[np.int64]] = []
     found: list[Tensor] = []
     for some, inputs in _batches(classifier, encoded, batch_tokens):
         logits = model(**inputs).logits  # (batch, width, tags)
         width = logits.shape[1]
-        places = [number * width + windows[row].places for number, row in enumerate(some)]
+        places = [number * width + windows[row].word_starts for number, row in enumerate(some)]
         asked = torch.from_numpy(np.concatenate(places)).to(logits.device)
         found.append(logits.flatten(0, 1)[asked].float().softmax(dim=-1))  # (words, tags)
         rows.append(some)
     order = np.concatenate(rows)
-    ends = np.cumsum([len(windows[row].places) for row in order])
+    ends = np.cumsum([len(windows[row].word_starts) for row in order])
     parts = np.split(torch.cat(found).cpu().numpy(), ends[:-1])
     return [parts[number] for number in np.argsort(order)]
 

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tilth.errors import InputError, TilthError
-from tilth.models.architecture import longest_input
+from tilth.models.architecture import max_input_tokens
 from tilth.models.device import choose_device, choose_precision
 from tilth.models.encoder import fingerprint_encoder, load_encoder
 from tilth.models.lm import fingerprint_model
 from tilth.models.names import COSINE, SCORERS, is_cosine
 from tilth.models.source import open_files
-from tilth.models.token_batches import Encoded, batches, encode_texts, takes_types
+from tilth.models.token_batches import Encoded, batches, encode_texts, uses_token_type_ids
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -178,7 +178,7 @@ class CrossEncoder:
     def __init__(self, model: Any, tokenizer: Any, dtype: torch.dtype) -> None:
         self.model, self.tokenizer, self.dtype = model, tokenizer, dtype
         self.device = torch.device(model.device)
-        self.longest = longest_input(model.config, tokenizer)
+        self.longest = max_input_tokens(model.config, tokenizer)
 
     def scores(
         self, first: list[str], second: list[str], progress: Steps | None
@@ -190,7 +190,7 @@ class CrossEncoder:
             range(len(first)),
             key=lambda row: (len(first[row]) + len(second[row]), first[row], second[row]),
         )
-        with_types = takes_types(self.model, self.tokenizer)
+        with_types = uses_token_type_ids(self.model, self.tokenizer)
         cut = strange = 0
         for start in range(0, len(order), _PAIRS_AT_ONCE):
             rows = order[start : start + _PAIRS_AT_ONCE]

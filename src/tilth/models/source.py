@@ -111,7 +111,7 @@ class Files:
             InputError: the files could not be read.
         """
         try:
-            with quietly():
+            with silence_transformers():
                 yield
         except (TilthError, MemoryError):
             raise
@@ -263,7 +263,7 @@ def _reason(error: Exception) -> str:
 
 
 @contextmanager
-def quietly() -> Iterator[None]:
+def silence_transformers() -> Iterator[None]:
     """Keep transformers quiet: no bars, no word about a head that an encoder does without."""
     from transformers.utils import logging
 

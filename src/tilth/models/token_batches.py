@@ -87,7 +87,7 @@ def _longest_first(sequences: Sequence[int | None], max_length: int) -> NDArray[
     return np.sort(np.concatenate([marks, first[: shares[0]], second[: shares[1]]]))
 
 
-def takes_types(model: Any, tokenizer: Any) -> bool:
+def uses_token_type_ids(model: Any, tokenizer: Any) -> bool:
     """Tell whether a model is told which text of a pair a token is of.
 
     Its tokenizer says so: whoever trained or uses the model elsewhere follows it too.

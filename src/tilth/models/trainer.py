@@ -18,7 +18,7 @@ from transformers.trainer_utils import SaveStrategy
 
 from tilth.errors import InputError, TilthError
 from tilth.files import atomic_write, disk_errors, sync_folder
-from tilth.models.source import quietly
+from tilth.models.source import silence_transformers
 from tilth.runs import Run
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _CHUNK = 1 << 22  # bytes
 def save_transformer(model: Any, tokenizer: Any, folder: Path) -> None:
     """Save a model and its tokenizer as a transformers folder, weights as safetensors."""
     drop_limits(tokenizer)
-    with quietly():
+    with silence_transformers():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 
@@ -166,7 +166,7 @@ def settings_of(kind: type[Settings], given: dict[str, Any]) -> Settings:
     return kind(**given)
 
 
-def refuse_several(device: str) -> None:
+def require_single_process(device: str) -> None:
     """Refuse what the trainer would do otherwise than asked.
 
     Raises:
@@ -192,7 +192,7 @@ class Steps(Protocol):
         """Count steps of this one."""
 
 
-def make_arguments(
+def training_arguments(
     kind: type[Arguments], folder: Path, device: torch.device, seed: int, **options: Any
 ) -> Arguments:
     """Return the arguments of a trainer: those that all trainings share, and its own.
@@ -205,7 +205,7 @@ def make_arguments(
         options: its own; `eval_steps` and `save_steps` say when a checkpoint is written.
     """
     arguments = kind(
-        output_dir=str(folder / _UNFINISHED),  # `Follow` moves whole checkpoints to `folder`
+        output_dir=str(folder / _UNFINISHED),  # the callback moves whole checkpoints out
         use_cpu=device.type == "cpu",
         dataloader_pin_memory=device.type == "cuda",
         seed=seed,
@@ -218,7 +218,7 @@ def make_arguments(
     return arguments
 
 
-class Follow(TrainerCallback):
+class CheckpointCallback(TrainerCallback):
     """Shows how many steps are done, and keeps checkpoints whole.
 
     Each measurement and the last step have a checkpoint, written after the measurement: so a
@@ -271,8 +271,8 @@ def run_trainer(trainer: Trainer, *, too_large: str) -> list[dict[str, Any]]:
     """Train, from the last whole checkpoint on, load the best weights, return what was logged.
 
     Args:
-        trainer: made with `make_arguments` and a `Follow`. It is not trained where a checkpoint
-            says that its training was over.
+        trainer: made with `training_arguments` and a `CheckpointCallback`; not trained further
+            where the last checkpoint says that training was over.
         too_large: what is said when memory is too small.
 
     Raises:

@@ -19,15 +19,15 @@ class Window:
 
     Attributes:
         row: the sentence.
-        pieces: numbers of the pieces, those that mark begin and end too. # (pieces,)
+        token_ids: its token ids, special tokens included. # (tokens,)
         first: the first word that is asked for; the others follow it.
-        places: where in `pieces` the first piece of each word asked for is. # (words,)
+        word_starts: index in `token_ids` of the first token of each word asked for. # (words,)
     """
 
     row: int
-    pieces: NDArray[np.int64]
+    token_ids: NDArray[np.int64]
     first: int
-    places: NDArray[np.int64]
+    word_starts: NDArray[np.int64]
 
 
 def encode_words(tokenizer: Any, tokens: Sequence[Sequence[str]], max_length: int) -> list[Window]:

@@ -15,7 +15,8 @@ from tilth.errors import InputError
 from tilth.limits import METRIC
 
 if TYPE_CHECKING:
-    from tilth.models.scorer import Scorer, Steps
+    from tilth.models.scorer import Scorer
+    from tilth.runs import Progress
 
 FEWEST_WORDS = 4  # Ogasa et al., footnote 12
 _ORDERS = 4  # BLEU's
@@ -63,7 +64,7 @@ def meaning(
     second: Sequence[str],
     scorer: Scorer,
     *,
-    progress: Steps | None = None,
+    progress: Progress | None = None,
 ) -> NDArray[np.float32]:
     """Return how alike the texts of each pair are in meaning, 0 to 100, (pairs,).
 

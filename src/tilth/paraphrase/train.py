@@ -18,15 +18,21 @@ from transformers import EarlyStoppingCallback, Seq2SeqTrainer, Seq2SeqTrainingA
 from tilth.data import fingerprint
 from tilth.errors import InputError, TilthError
 from tilth.models.device import choose_precision, free_memory
+from tilth.models.length_sampler import LengthSampler
 from tilth.models.seq2seq import load_seq2seq
-from tilth.models.source import quietly
-from tilth.models.trainer import CHECKPOINTS, MODEL, Follow, make_arguments, save_transformer
+from tilth.models.source import silence_transformers
+from tilth.models.trainer import (
+    CHECKPOINTS,
+    MODEL,
+    CheckpointCallback,
+    save_transformer,
+    training_arguments,
+)
 from tilth.paraphrase.tags import TAGS
 from tilth.paraphrase.train_data import (
     COLUMNS,
     Collator,
     Corpus,
-    LikeLengths,
     byte_lengths,
     longest,
     read_corpus,
@@ -47,11 +53,11 @@ LOSS = "eval_loss"
 class _Trainer(Seq2SeqTrainer):
     """Takes batches of pairs of like lengths."""
 
-    def __init__(self, sampler: LikeLengths, **options: Any) -> None:
+    def __init__(self, sampler: LengthSampler, **options: Any) -> None:
         super().__init__(**options)
         self._sampler = sampler
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> LikeLengths:  # noqa: ARG002
+    def _get_train_sampler(self, train_dataset: Any = None) -> LengthSampler:  # noqa: ARG002
         return self._sampler
 
 
@@ -84,7 +90,7 @@ def make_trainer(
     """
     assert settings.learning_rate is not None  # `for_base` has put one
     epoch = -(-len(train) // settings.batch)  # steps
-    arguments = make_arguments(
+    arguments = training_arguments(
         Seq2SeqTrainingArguments,
         folder,
         seq2seq.device,
@@ -100,7 +106,7 @@ def make_trainer(
         eval_steps=epoch,
         save_strategy="steps",
         save_steps=settings.save_every,
-        logging_strategy="no",  # `Follow` says when
+        logging_strategy="no",  # `CheckpointCallback` says when
         restore_callback_states_from_checkpoint=True,  # epochs without a lower loss
         metric_for_best_model=LOSS,
         greater_is_better=False,
@@ -108,13 +114,13 @@ def make_trainer(
         remove_unused_columns=False,
     )
     return _Trainer(
-        LikeLengths(lengths, settings.batch, settings.seed),
+        LengthSampler(lengths, settings.batch, settings.seed),
         model=seq2seq.model,
         args=arguments,
         train_dataset=train,
         eval_dataset=validation,
         data_collator=collator,
-        callbacks=[Follow(progress), EarlyStoppingCallback(settings.patience)],
+        callbacks=[CheckpointCallback(progress), EarlyStoppingCallback(settings.patience)],
     )
 
 
@@ -179,12 +185,12 @@ def train_rewriter(
     Reference:
         Ogasa, Kajiwara and Arase, sections 3.3 and 4.2.
     """
-    from tilth.models.trainer import complete_training, refuse_several, settings_of
+    from tilth.models.trainer import complete_training, require_single_process, settings_of
 
     settings = settings_of(RewriterTraining, training).for_base(base)
     if out is None:
         raise InputError("no run folder is given: say with out where the model goes")
-    refuse_several(device)
+    require_single_process(device)
     named = [str(one) if isinstance(one, (str, Path)) else None for one in (corpus, base)]
     refuse_inside(Path(out), named[0], named=named[1:])
     parts = read_corpus(corpus)
@@ -232,7 +238,7 @@ def add_tags(seq2seq: Seq2Seq, seed: int) -> int:
     )
     embeddings: Any = model.get_input_embeddings()
     if len(tokenizer) > embeddings.num_embeddings:
-        with torch.random.fork_rng(devices=[]), quietly():  # new rows are drawn
+        with torch.random.fork_rng(devices=[]), silence_transformers():  # new rows are drawn
             torch.manual_seed(seed)
             model.resize_token_embeddings(len(tokenizer))
     return len(missing)
@@ -277,7 +283,7 @@ def _train(
         run.resolve("rows", lambda: rows_that_fit(seq2seq, tokens, settings.batch))
     )
     steps = -(-len(ready.train) // settings.batch) * settings.max_epochs
-    with quietly(), Progress(steps, quiet=quiet, what="steps") as progress:
+    with silence_transformers(), Progress(steps, quiet=quiet, what="steps") as progress:
         trainer = make_trainer(
             seq2seq, ready.train, ready.validation, ready.lengths.sum(axis=1), ready.collator,
             settings, folder, rows=rows, bfloat16=ready.bfloat16, progress=progress,

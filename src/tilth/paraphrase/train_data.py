@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import Sampler
 
 from tilth.data import read_rows
 from tilth.errors import InputError
-from tilth.models.length_sampler import length_grouped
 from tilth.paraphrase.candidate_reader import TAGS, TEXT_A, TEXT_B
 from tilth.paraphrase.tags import CELLS
 
@@ -203,33 +201,3 @@ def longest(rows: Dataset, lengths: NDArray[np.int64], collator: Collator) -> in
     """Return the tokens of about the longest text: that of the pairs with the most bytes."""
     places = np.argsort(-lengths.max(axis=1), kind="stable")[:_LONGEST]
     return int(collator.tokens(rows.select(places).to_list()).max())
-
-
-class LikeLengths(Sampler[int]):
-    """Yields rows so that the pairs of a batch have like lengths, in another order each epoch.
-
-    Of every 64 batches' worth of shuffled pairs, those are sorted by length and cut; the one
-    short batch comes last. The order follows from seed and epoch alone, so that a stopped
-    training meets the same batches.
-
-    Args:
-        lengths: of the pairs. # (pairs,)
-        batch: pairs in a step.
-        seed: of the run.
-    """
-
-    def __init__(self, lengths: NDArray[np.int64], batch: int, seed: int) -> None:
-        self._lengths, self._batch, self._seed, self.epoch = lengths, batch, seed, 0
-
-    def __len__(self) -> int:
-        return len(self._lengths)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Say which epoch is next, from 0."""
-        self.epoch = epoch
-
-    def __iter__(self) -> Iterator[int]:
-        for rows in length_grouped(
-            self._lengths, self._batch, seed=self._seed, epoch=self.epoch, short_last=True
-        ):
-            yield from rows.tolist()

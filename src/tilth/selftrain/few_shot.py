@@ -21,7 +21,7 @@ from tilth.errors import InputError
 from tilth.metrics.intervals import of_mean
 from tilth.metrics.scores import likely
 from tilth.models.classifier import Classifier, fingerprint_classifier, new_classifier
-from tilth.models.trainer import refuse_several
+from tilth.models.trainer import require_single_process
 from tilth.runs import Progress, Run
 from tilth.runs.run import RESULTS
 from tilth.selftrain.few_shot_settings import FINE_TUNED, FewShot, SelfTraining
@@ -290,7 +290,7 @@ def few_shot(
     """
     settings = settings or FewShot()
     settings = replace(settings, training=settings.training.for_base(settings.base))
-    refuse_several(device)
+    require_single_process(device)
     task = _checked(task, settings)
     jobs = plan(settings)
     base = new_classifier(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tilth.classifiers.examples import Targets
     from tilth.data.examples import Examples
     from tilth.models.classifier import Classifier
-    from tilth.models.scorer import Steps
+    from tilth.runs import Progress
 
 log = logging.getLogger(__name__)
 
@@ -188,7 +188,7 @@ def label_hits(
     table: pa.Table,
     *,
     precision: str = "auto",
-    progress: Steps | None = None,
+    progress: Progress | None = None,
 ) -> Any:
     """Return a teacher's probabilities for retrieved sentences.
 

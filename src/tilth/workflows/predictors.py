@@ -31,7 +31,7 @@ from tilth.limits import PRECISION, check_fields
 from tilth.metrics.entity_spans import spans
 from tilth.models import predict as labelling
 from tilth.models.classifier import Classifier, fingerprint_classifier, load_classifier
-from tilth.models.encoder import gives_vectors
+from tilth.models.encoder import is_sentence_encoder
 from tilth.runs import Progress
 from tilth.selftrain.confidence import confidence_of
 from tilth.selftrain.tokenize import Words
@@ -106,7 +106,7 @@ def load_predictor(model: str, asked: Prediction, device: str) -> Predictor:
         return _described(model, TextEncoder.load(asked.encoder or ENCODER, device=device), asked)
     if asked.encoder is not None:
         raise InputError(f"encoder is for a task file, and {model!r} is a model: leave it out")
-    if gives_vectors(model):
+    if is_sentence_encoder(model):
         encoder = TextEncoder.load(model, device=device)
         if asked.probabilities:
             raise InputError(
