@@ -39,7 +39,7 @@ from tilth.classifiers.settings import Finetuning
 from tilth.classifiers.trainer import choice, loss_of, make_tuner, own_random, trained
 from tilth.data.examples import Examples, read_examples
 from tilth.data.hashing import text_hashes
-from tilth.metrics.intervals import Interval, of_gain, of_mean
+from tilth.metrics.significance import Interval, gain_interval, mean_interval
 from tilth.models.classifier import Classifier, new_classifier
 from tilth.models.length_sampler import LengthBatchSampler
 from tilth.report.systems import TRAINED
@@ -259,9 +259,8 @@ def print_ways(out: Path, seeds: int) -> None:
         both = [pair for pair in both if len(pair[0])]
         if both:
             each = " ".join(f"{one.mean() - two.mean():+.1f}" for one, two in both)
-            print(
-                f"{f'{name} less {against}':42} {each}   {said(of_gain(*zip(*both, strict=True)))}"
-            )
+            gain = said(gain_interval(*zip(*both, strict=True)))
+            print(f"{f'{name} less {against}':42} {each}   {gain}")
 
 
 def said(found: Interval) -> str:
@@ -314,7 +313,9 @@ def print_choices(out: Path, seeds: int, draws: int = 300) -> None:
         done = by_step[np.isfinite(by_step)].tolist()
         if done:
             seed = f", seed {np.nanmean(by_seed):+.2f}" if np.isfinite(by_seed).any() else ""
-            print(f"{count:4} rows: step {said(of_mean(done))} of {len(done)} trainings{seed}")
+            print(
+                f"{count:4} rows: step {said(mean_interval(done))} of {len(done)} trainings{seed}"
+            )
 
 
 def _gain(
@@ -363,7 +364,9 @@ def print_test(data: Path, out: Path, seeds: int) -> None:
     for name, right in found.items():
         print(f"{name:24} " + " ".join(f"{one.mean():8.1f}" for one in right))
     each = [a.mean() - b.mean() for a, b in zip(found["default"], found["alone"], strict=True)]
-    print(f"gain {' '.join(f'{one:+.1f}' for one in each)}   {said(of_gain(*found.values()))}")
+    print(
+        f"gain {' '.join(f'{one:+.1f}' for one in each)}   {said(gain_interval(*found.values()))}"
+    )
 
 
 def main() -> int:

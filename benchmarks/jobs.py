@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from tilth.metrics.intervals import of_mean
+from tilth.metrics.significance import mean_interval
 from tilth.report.systems import BOTH, TRAINED
 from tilth.workflows.train_encoder import AFTER
 
@@ -170,7 +170,7 @@ def print_job(job: str, found: dict[str, list[dict[str, Scores]]]) -> None:
         own = np.array(each.pop("the default, trained"))
         others = {name: np.array(scores) for name, scores in each.items()}
         best = max(others, key=lambda name: others[name].mean())
-        gain: Any = of_mean((own - others[best]).tolist())
+        gain: Any = mean_interval((own - others[best]).tolist())
         ends = "" if gain.low is None else f" ({gain.low:+.1f} to {gain.high:+.1f})"
         print(f"  the default less {best}: {gain.value:+.1f}{ends}")
 

@@ -5,15 +5,11 @@ import logging
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tilth.data import read_rows
 from tilth.data.examples import read_examples
 from tilth.data.formats import holds_columns, part_of, rows_of_columns
-from tilth.data.labels import iob2
 from tilth.errors import InputError
-from tilth.metrics.entity_spans import spans
 
 CONLL = """-DOCSTART- -X- -X- O
 
@@ -133,15 +129,6 @@ def test_other_files_with_the_name_of_a_part_are_left_out_of_a_folder(
 )  # fmt: skip
 def test_the_part_of_a_set_that_a_file_holds(name: str, part: str) -> None:
     assert part_of(Path(name)) == part
-
-
-@given(st.lists(st.sampled_from(["O", *(f"{p}-{t}" for p in "BIESLU" for t in "XY")])))
-def test_iob2_keeps_the_spans_and_is_itself_iob2(tags: list[str]) -> None:
-    written = iob2(tags)
-    assert spans(written) == spans(tags)
-    assert iob2(written) == written
-    for before, tag in zip(["O", *written], written, strict=False):
-        assert tag[0] != "I" or before[2:] == tag[2:]
 
 
 def test_lines_are_those_of_first_tokens(tmp_path: Path) -> None:

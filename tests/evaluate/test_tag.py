@@ -54,26 +54,6 @@ def slow_scores(gold: list[list[str]], said: list[list[str]]) -> tuple[float, fl
     return precision, recall, 2 * precision * recall / ((precision + recall) or 1)
 
 
-@pytest.mark.parametrize(
-    ("tags", "found"),
-    [
-        ("O O", []),
-        ("B-PER I-PER O", [("PER", 0, 2)]),
-        ("B-PER B-PER", [("PER", 0, 1), ("PER", 1, 2)]),
-        ("I-PER I-PER", [("PER", 0, 2)]),  # IOB1, or a B that is missing
-        ("O I-LOC B-LOC I-LOC", [("LOC", 1, 2), ("LOC", 2, 4)]),
-        ("B-PER I-LOC", [("PER", 0, 1), ("LOC", 1, 2)]),
-        ("B-PER I-LOC I-PER", [("PER", 0, 1), ("LOC", 1, 2), ("PER", 2, 3)]),
-        ("S-PER S-PER B-LOC E-LOC", [("PER", 0, 1), ("PER", 1, 2), ("LOC", 2, 4)]),
-        ("B-LOC E-LOC I-LOC", [("LOC", 0, 2), ("LOC", 2, 3)]),
-        ("U-PER B-LOC L-LOC", [("PER", 0, 1), ("LOC", 1, 3)]),
-        ("B-top-part I-top-part", [("top-part", 0, 2)]),
-    ],
-)
-def test_entities_by_hand(tags: str, found: list[tuple[str, int, int]]) -> None:
-    assert spans(tags.split()) == found
-
-
 @settings(deadline=None)
 @given(rows_of, st.integers(0, 1000))
 def test_figures_equal_conlleval(gold: list[list[str]], seed: int) -> None:

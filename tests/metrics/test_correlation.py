@@ -9,10 +9,10 @@ from scipy import stats
 from tilth.metrics.correlation import (
     average_ranks,
     bootstrap_spearman,
-    interval,
     pearson,
     spearman,
 )
+from tilth.metrics.significance import percentile_interval
 
 numbers = st.lists(st.integers(-4, 4), min_size=3, max_size=30)
 
@@ -53,7 +53,7 @@ def test_resamples_equal_a_slow_loop() -> None:
         places = drawing.integers(0, 40, 40)
         theirs.append(stats.spearmanr(a[places], b[places]).statistic)
     np.testing.assert_allclose(ours, theirs, atol=1e-12)
-    assert interval(ours) == pytest.approx(tuple(np.percentile(theirs, [2.5, 97.5])))
+    assert percentile_interval(ours) == pytest.approx(tuple(np.percentile(theirs, [2.5, 97.5])))
 
 
 def test_resamples_without_a_correlation_are_drawn_again() -> None:

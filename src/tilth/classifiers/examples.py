@@ -16,7 +16,7 @@ from tilth.data.hashing import group_ids, random_keys, text_hashes
 from tilth.data.labels import Labels
 from tilth.data.split import group_rows, validation_rows
 from tilth.errors import InputError
-from tilth.metrics.scores import likely
+from tilth.metrics.scores import positive
 
 if TYPE_CHECKING:
     from tilth.data.examples import Examples
@@ -80,7 +80,7 @@ class Rows:
         if isinstance(self.targets, list):
             return replace(self, targets=[_likeliest(row) for row in self.targets])
         if self.kind == "multi":
-            return replace(self, targets=likely(self.targets).astype(np.float32))
+            return replace(self, targets=positive(self.targets).astype(np.float32))
         return replace(self, targets=_likeliest(self.targets))
 
     def fingerprint(self) -> str:
@@ -249,7 +249,7 @@ def strata(rows: Rows) -> NDArray[np.int64]:
     if rows.kind == "class":
         places: NDArray[np.int64] = rows.targets.argmax(axis=1)
         return places
-    return group_ids(*likely(rows.targets).T.astype(np.int64))
+    return group_ids(*positive(rows.targets).T.astype(np.int64))
 
 
 PROBABILITIES = "probabilities"

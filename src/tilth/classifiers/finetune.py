@@ -29,7 +29,8 @@ from tilth.classifiers.trainer import (
     trained,
 )
 from tilth.errors import InputError, TilthError
-from tilth.metrics.scores import accuracy, likely, macro_f1, span_f1
+from tilth.metrics import scores as metrics
+from tilth.metrics.entity_spans import entity_types, span_counts
 from tilth.models.device import choose_precision
 from tilth.models.length_sampler import LengthBatchSampler
 from tilth.models.source import silence_transformers
@@ -228,10 +229,12 @@ def score_of(rows: Rows, outputs: NDArray[np.float32]) -> float:
         ends = np.cumsum([len(target) for target in rows.targets])[:-1]
         said = [names[some].tolist() for some in np.split(outputs.argmax(axis=1), ends)]
         true = [names[target.argmax(axis=1)].tolist() for target in rows.targets]
-        return span_f1(true, said)
+        counts = span_counts(true, said, entity_types([*true, *said]))
+        return metrics.percent(metrics.micro_f1(metrics.Counts.of(counts.sum(axis=0)))) or 0.0
     if rows.kind == "multi":
-        return macro_f1(likely(rows.targets), outputs > 0)
-    return accuracy(rows.targets.argmax(axis=1), outputs.argmax(axis=1))
+        counts = metrics.label_counts(metrics.positive(rows.targets), outputs > 0)
+        return metrics.percent(metrics.macro_f1(metrics.Counts.of(counts.sum(axis=0)))) or 0.0
+    return 100 * float(np.mean(rows.targets.argmax(axis=1) == outputs.argmax(axis=1)))
 
 
 def _curve(history: list[dict[str, Any]]) -> Curve:

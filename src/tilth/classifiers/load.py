@@ -33,7 +33,7 @@ from tilth.data.sources import folder_configs, load_folder
 from tilth.data.split import source_hashes, written_by_model
 from tilth.errors import InputError
 from tilth.limits import PART_SHARE
-from tilth.metrics.scores import likely
+from tilth.metrics.scores import positive
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -235,7 +235,7 @@ def _refuse_one_label(rows: Rows, source: Source) -> None:
         outside = [place for place, label in enumerate(rows.labels) if label == "O"]
         if all(np.isin(target.argmax(axis=1), outside).all() for target in rows.targets):
             raise InputError(f"{name}no token has a tag but O: there is nothing to learn")
-    elif not likely(np.asarray(rows.targets)).any():
+    elif not positive(np.asarray(rows.targets)).any():
         raise InputError(f"{name}no row has a label: there is nothing to learn")
 
 

@@ -17,9 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tilth.data.labels import TAG, iob2
+from tilth.data.labels import TAG
 from tilth.errors import InputError
 from tilth.files import check_input
+from tilth.metrics.entity_spans import iob2
 
 # A longer text is a file without line ends, not a sentence.
 MAX_CHARS = 100_000

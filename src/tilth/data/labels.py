@@ -19,7 +19,6 @@ _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
 _UNNAMED = re.compile(r"LABEL_(\d+)")  # what transformers calls labels without names
 # IOB1, IOB2, BIOES and BILOU write no other tags.
 TAG = re.compile(r"O|[BIESLU]-\S.*")
-_BEGINS, _ENDS = "BSU", "OESLU"  # S and U: a span of one token, in BIOES and BILOU
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,30 +147,6 @@ def read_tags(
         values.append(found)
     types = [list(dict.fromkeys(tag[2:] for tag in tags if tag != "O")) for tags in values]
     return _with_classes("tags", values, types, names and [tag[2:] for tag in names])
-
-
-def iob2(tags: Sequence[str]) -> list[str]:
-    """Return tags as IOB2: the first token of each span has B-, its others I-.
-
-    A tag begins a span when it says so, or when what stands before it cannot go on in it: `O`,
-    the end of a span, another type. So I-X without B-X counts, as in IOB1.
-
-    Args:
-        tags: `O`, or a prefix with `-` and a type: IOB1, IOB2, BIOES, BILOU.
-
-    Reference:
-        conlleval of the CoNLL shared tasks, and seqeval's default mode.
-
-    Example:
-        >>> iob2(["I-PER", "I-PER", "B-PER", "O", "S-LOC", "E-LOC"])
-        ['B-PER', 'I-PER', 'B-PER', 'O', 'B-LOC', 'B-LOC']
-    """
-    written, before = [], "O"
-    for tag in tags:
-        begins = tag[0] in _BEGINS or before[0] in _ENDS or tag[2:] != before[2:]
-        written.append("O" if tag == "O" else f"{'B' if begins else 'I'}-{tag[2:]}")
-        before = tag
-    return written
 
 
 def class_names(feature: Any) -> list[str] | None:

@@ -11,19 +11,18 @@ from numpy.typing import NDArray
 from tilth.data.examples import Source
 from tilth.errors import InputError, TilthError
 from tilth.evaluate.expected_labels import check_kind, names_in, read_gold
-from tilth.metrics import counts as tally
-from tilth.metrics.bootstrap import (
+from tilth.metrics import scores as metrics
+from tilth.metrics.scores import calibration, positive
+from tilth.metrics.significance import (
     RESAMPLES,
-    Figures,
-    Kinds,
-    alike,
+    Metrics,
+    UniqueRows,
+    bootstrap_scores,
     check_resamples,
-    compare,
+    compare_scores,
     mcnemar,
-    measure,
+    unique_rows,
 )
-from tilth.metrics.calibration import calibration
-from tilth.metrics.scores import likely
 
 if TYPE_CHECKING:
     from tilth.models.classifier import Classifier
@@ -31,10 +30,10 @@ if TYPE_CHECKING:
 Kind: TypeAlias = Literal["class", "multi"]
 Probabilities: TypeAlias = NDArray[np.floating[Any]]
 
-_FIGURES: dict[Kind, Figures] = {
-    "class": {"accuracy": tally.accuracy, "macro_f1": tally.macro_f1},
+_FIGURES: dict[Kind, Metrics] = {
+    "class": {"accuracy": metrics.accuracy, "macro_f1": metrics.macro_f1},
     "multi": {
-        "accuracy": tally.accuracy, "macro_f1": tally.macro_f1, "micro_f1": tally.micro_f1,
+        "accuracy": metrics.accuracy, "macro_f1": metrics.macro_f1, "micro_f1": metrics.micro_f1,
     },
 }  # fmt: skip
 
@@ -108,7 +107,7 @@ def classify_scores(
         that occur or are answered) and for `multi` micro_f1, each value, low, high; classes:
         label -> precision, recall, f1 (None: undefined), n, predicted; confusion (`class` only):
         rows of the right label, columns of the answer; calibration: see
-        `tilth.metrics.calibration`, of the answers, or for `multi` of every label.
+        `tilth.metrics.scores.calibration`, of the answers, or for `multi` of every label.
 
     Raises:
         InputError: the arguments do not go together.
@@ -127,8 +126,10 @@ def classify_scores(
     kinds = _kinds(kind, len(labels), gold, answers)
     scores: dict[str, Any] = {
         "n": len(gold),
-        **measure(kinds, _FIGURES[kind], resamples=bootstrap, seed=seed),
-        "classes": tally.by_label(tally.tally(kinds.times @ kinds.counts[0]), labels),
+        **bootstrap_scores(kinds, _FIGURES[kind], resamples=bootstrap, seed=seed),
+        "classes": metrics.scores_by_label(
+            metrics.Counts.of(kinds.times @ kinds.counts[0]), labels
+        ),
     }
     if kind == "class":
         scores["confusion"] = confusion(gold, answers, len(labels)).tolist()
@@ -169,7 +170,9 @@ def compare_classify_scores(
         _check(gold, probabilities, labels, kind)
     answers = answered(first, kind), answered(second, kind)
     kinds = _kinds(kind, len(labels), gold, *answers)
-    found: dict[str, Any] = dict(compare(kinds, _FIGURES[kind], resamples=bootstrap, seed=seed))
+    found: dict[str, Any] = dict(
+        compare_scores(kinds, _FIGURES[kind], resamples=bootstrap, seed=seed)
+    )
     right = [_right(gold, one) for one in answers]
     found["mcnemar"] = mcnemar(*right)
     found["accuracy"]["p"] = found["mcnemar"]["p"]
@@ -179,7 +182,7 @@ def compare_classify_scores(
 def answered(probabilities: Probabilities, kind: Kind) -> NDArray[np.int64]:
     """Return the answers: places of labels, (rows,); for `multi` 0 or 1, (rows, labels)."""
     if kind == "multi":
-        return likely(probabilities).astype(np.int64)
+        return positive(probabilities).astype(np.int64)
     return np.asarray(probabilities.argmax(1))
 
 
@@ -254,15 +257,15 @@ def aligned(
     return placed
 
 
-def _kinds(kind: Kind, labels: int, gold: NDArray[Any], *answers: NDArray[Any]) -> Kinds:
+def _kinds(kind: Kind, labels: int, gold: NDArray[Any], *answers: NDArray[Any]) -> UniqueRows:
     parts = [gold, *answers]
     if kind == "class":
-        times, (right, *said) = alike(*(part[:, None] for part in parts))
-        counts = [tally.class_counts(right[:, 0], one[:, 0], labels) for one in said]
+        times, (right, *said) = unique_rows(*(part[:, None] for part in parts))
+        counts = [metrics.class_counts(right[:, 0], one[:, 0], labels) for one in said]
     else:
-        times, (right, *said) = alike(*parts)
-        counts = [tally.label_counts(right, one) for one in said]
-    return Kinds(times, counts)
+        times, (right, *said) = unique_rows(*parts)
+        counts = [metrics.label_counts(right, one) for one in said]
+    return UniqueRows(times, counts)
 
 
 def _right(gold: NDArray[Any], answers: NDArray[Any]) -> NDArray[np.bool_]:

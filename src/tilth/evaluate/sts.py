@@ -17,15 +17,14 @@ from tilth.errors import InputError, TilthError
 from tilth.evaluate.overlap import find_overlap, untouched
 from tilth.evaluate.sts_sets import StsSet, asked_sets, read_sets
 from tilth.limits import PROTOCOL
-from tilth.metrics.bootstrap import check_resamples
 from tilth.metrics.correlation import (
     Numbers,
     average_ranks,
     bootstrap_spearman,
-    interval,
     pearson,
     spearman,
 )
+from tilth.metrics.significance import check_resamples, percentile_interval
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -418,7 +417,7 @@ def _percent(correlation: float) -> float | None:
 def _interval(replicates: Numbers) -> tuple[float | None, float | None]:
     if not len(replicates):
         return None, None
-    low, high = interval(replicates)
+    low, high = percentile_interval(replicates)
     return 100 * low, 100 * high
 
 

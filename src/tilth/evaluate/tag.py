@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 from tilth.data.examples import Source
 from tilth.errors import InputError, TilthError
 from tilth.evaluate.expected_labels import check_kind, read_gold
-from tilth.metrics import counts as tally
-from tilth.metrics.bootstrap import (
+from tilth.metrics import scores as metrics
+from tilth.metrics.entity_spans import Span, entity_types, span_counts, spans
+from tilth.metrics.scores import calibration
+from tilth.metrics.significance import (
     RESAMPLES,
-    Figures,
-    Kinds,
-    alike,
+    Metrics,
+    UniqueRows,
+    bootstrap_scores,
     check_resamples,
-    compare,
-    measure,
+    compare_scores,
+    unique_rows,
 )
-from tilth.metrics.calibration import calibration
-from tilth.metrics.entity_spans import Span, span_counts, spans, types_of
 
 if TYPE_CHECKING:
     from tilth.models.classifier import Classifier
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 Tags: TypeAlias = Sequence[Sequence[str]]
 Numbers: TypeAlias = NDArray[np.floating[Any]]
 
-_FIGURES: Figures = {
-    "f1": tally.micro_f1,
-    "precision": tally.micro_precision,
-    "recall": tally.micro_recall,
-    "accuracy": tally.accuracy,
+_FIGURES: Metrics = {
+    "f1": metrics.micro_f1,
+    "precision": metrics.micro_precision,
+    "recall": metrics.micro_recall,
+    "accuracy": metrics.accuracy,
 }
 
 
@@ -100,7 +100,7 @@ def tag_scores(
     Returns:
         n (sentences), tokens; f1, precision, recall (of entities) and accuracy (of tokens), each
         value, low, high, None where undefined; classes: type of entity -> precision, recall, f1,
-        n, predicted; calibration of the tokens' tags, see `tilth.metrics.calibration`.
+        n, predicted; calibration of the tokens' tags, see `tilth.metrics.scores.calibration`.
 
     Raises:
         InputError: the arguments do not go together.
@@ -113,14 +113,14 @@ def tag_scores(
     """
     check_resamples(bootstrap, seed)
     _check(gold, predicted)
-    types = types_of([*gold, *predicted])
-    times, parts = alike(span_counts(gold, predicted, types))
-    kinds = Kinds(times, parts)
+    types = entity_types([*gold, *predicted])
+    times, parts = unique_rows(span_counts(gold, predicted, types))
+    kinds = UniqueRows(times, parts)
     scores: dict[str, Any] = {
         "n": len(gold),
         "tokens": sum(map(len, gold)),
-        **measure(kinds, _FIGURES, resamples=bootstrap, seed=seed),
-        "classes": tally.by_label(tally.tally(kinds.times @ kinds.counts[0]), types),
+        **bootstrap_scores(kinds, _FIGURES, resamples=bootstrap, seed=seed),
+        "classes": metrics.scores_by_label(metrics.Counts.of(kinds.times @ kinds.counts[0]), types),
     }
     if sure is not None:
         right = np.equal(np.concatenate(gold), np.concatenate(predicted))  # (tokens,)
@@ -152,9 +152,9 @@ def compare_tag_scores(
     check_resamples(bootstrap, seed)
     for tags in (first, second):
         _check(gold, tags)
-    types = types_of([*gold, *first, *second])
-    times, parts = alike(*(span_counts(gold, tags, types) for tags in (first, second)))
-    return dict(compare(Kinds(times, parts), _FIGURES, resamples=bootstrap, seed=seed))
+    types = entity_types([*gold, *first, *second])
+    times, parts = unique_rows(*(span_counts(gold, tags, types) for tags in (first, second)))
+    return dict(compare_scores(UniqueRows(times, parts), _FIGURES, resamples=bootstrap, seed=seed))
 
 
 def best_tags(

@@ -1,1 +1,1 @@
-"""Figures and how sure they are: pure functions of arrays."""
+"""Evaluation metrics, confidence intervals and significance tests: pure functions of arrays."""

@@ -1,4 +1,4 @@
-"""Rank and linear correlation of two lists of numbers, and how sure a rank correlation is."""
+"""Pearson's and Spearman's correlation, and the bootstrap of Spearman's."""
 
 from __future__ import annotations
 
@@ -10,29 +10,15 @@ from numpy.typing import NDArray
 Numbers: TypeAlias = NDArray[np.float64]
 Groups: TypeAlias = NDArray[np.intp]
 
-_PERCENTILES = (2.5, 97.5)
-
 
 def average_ranks(values: Numbers) -> Numbers:
-    """Return the ranks of numbers, from 1; equal numbers share the average of their ranks.
-
-    Args:
-        values: finite numbers, (items,).
-
-    Returns:
-        Ranks, (items,).
-    """
+    """Return the ranks of finite numbers, from 1, (items,); ties share their average rank."""
     groups = _groups(values)
     return _ranks_of_groups(np.bincount(groups))[groups]  # (items,)
 
 
 def pearson(a: Numbers, b: Numbers) -> float:
-    """Return the linear correlation of two lists, -1 to 1; nan where one of them is constant.
-
-    Args:
-        a: finite numbers, (items,).
-        b: as many.
-    """
+    """Return the linear correlation of finite numbers, -1 to 1; nan where one list is constant."""
     if np.ptp(a) == 0 or np.ptp(b) == 0:
         return float("nan")
     a, b = a - a.mean(), b - b.mean()
@@ -42,12 +28,7 @@ def pearson(a: Numbers, b: Numbers) -> float:
 
 
 def spearman(a: Numbers, b: Numbers) -> float:
-    """Return the rank correlation of two lists, -1 to 1; nan where one of them is constant.
-
-    Args:
-        a: finite numbers, (items,).
-        b: as many.
-    """
+    """Return the rank correlation of finite numbers, -1 to 1; nan where one list is constant."""
     return pearson(average_ranks(a), average_ranks(b))
 
 
@@ -86,35 +67,29 @@ def bootstrap_spearman(
     return np.array(found)  # (resamples,)
 
 
-def interval(replicates: Numbers) -> tuple[float, float]:
-    """Return the 2.5th and the 97.5th percentile of replicates, (resamples,)."""
-    low, high = np.percentile(replicates, _PERCENTILES)
-    return float(low), float(high)
-
-
 def _groups(values: Numbers) -> Groups:
-    """Return for each number the place of its value among the distinct values in order."""
+    """Return the index of each value among the distinct values in order, (items,)."""
     groups: Groups = np.unique(values, return_inverse=True)[1]
-    return groups  # (items,)
+    return groups
 
 
-def _ranks_of_groups(held: NDArray[Any]) -> Numbers:
-    """Return the average rank of each group's members, from how many each group holds."""
-    ranks: Numbers = np.cumsum(held) - (held - 1) / 2
-    return ranks  # (groups,)
+def _ranks_of_groups(sizes: NDArray[Any]) -> Numbers:
+    """Return the average rank of each group's members, (groups,)."""
+    ranks: Numbers = np.cumsum(sizes) - (sizes - 1) / 2
+    return ranks
 
 
 def _spearman_of_counts(groups_a: Groups, groups_b: Groups, counts: NDArray[np.intp]) -> float:
-    """Return the rank correlation of the list in which each pair stands `counts` times.
+    """Return the rank correlation of the list in which each pair occurs `counts` times.
 
-    Sorting is done once for all resamples: only how many each group holds changes.
+    Sorting is done once for all resamples: only the size of each group changes.
     """
     middle = (counts.sum() + 1) / 2
-    held_a = np.bincount(groups_a, weights=counts)
-    held_b = np.bincount(groups_b, weights=counts)
-    ranks_a = _ranks_of_groups(held_a) - middle  # (groups of a,)
-    ranks_b = _ranks_of_groups(held_b) - middle  # (groups of b,)
-    spread = (held_a @ ranks_a**2) * (held_b @ ranks_b**2)
+    sizes_a = np.bincount(groups_a, weights=counts)
+    sizes_b = np.bincount(groups_b, weights=counts)
+    ranks_a = _ranks_of_groups(sizes_a) - middle  # (groups of a,)
+    ranks_b = _ranks_of_groups(sizes_b) - middle  # (groups of b,)
+    spread = (sizes_a @ ranks_a**2) * (sizes_b @ ranks_b**2)
     if spread == 0:
         return float("nan")
     return float((counts * ranks_a[groups_a]) @ ranks_b[groups_b] / np.sqrt(spread))

@@ -1,4 +1,4 @@
-"""Entities in a sentence's tags, as conlleval finds them, and what a sentence adds to a tally."""
+"""Entity spans of IOB tags, as conlleval finds them, and their counts by sentence."""
 
 from __future__ import annotations
 
@@ -7,17 +7,42 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tilth.data.labels import iob2
-from tilth.metrics.counts import Numbers
+from tilth.metrics.scores import Numbers
 
 Span: TypeAlias = tuple[str, int, int]
 
+_BEGINS, _ENDS = "BSU", "OESLU"  # S and U: a span of one token, in BIOES and BILOU
 
-def spans(tags: Sequence[str]) -> list[Span]:
-    """Return the entities in tags: type, first token, token after the last; in order.
+
+def iob2(tags: Sequence[str]) -> list[str]:
+    """Return tags as IOB2: the first token of each span has B-, its others I-.
+
+    A tag begins a span when it says so, or when the tag before it cannot continue in it: `O`, the
+    end of a span, another type. So I-X without B-X counts, as in IOB1.
 
     Args:
-        tags: IOB1, IOB2, BIOES or BILOU; see `tilth.data.labels.iob2`.
+        tags: `O`, or a prefix with `-` and a type: IOB1, IOB2, BIOES, BILOU.
+
+    Reference:
+        conlleval of the CoNLL shared tasks, and seqeval's default mode.
+
+    Example:
+        >>> iob2(["I-PER", "I-PER", "B-PER", "O", "S-LOC", "E-LOC"])
+        ['B-PER', 'I-PER', 'B-PER', 'O', 'B-LOC', 'B-LOC']
+    """
+    written, before = [], "O"
+    for tag in tags:
+        begins = tag[0] in _BEGINS or before[0] in _ENDS or tag[2:] != before[2:]
+        written.append("O" if tag == "O" else f"{'B' if begins else 'I'}-{tag[2:]}")
+        before = tag
+    return written
+
+
+def spans(tags: Sequence[str]) -> list[Span]:
+    """Return the entities of a sentence, in order: type, first token, token after the last.
+
+    Args:
+        tags: in a scheme that `iob2` reads.
 
     Example:
         >>> spans(["B-PER", "I-PER", "O", "I-LOC", "I-ORG"])
@@ -34,23 +59,20 @@ def spans(tags: Sequence[str]) -> list[Span]:
     return found
 
 
-def types_of(tags: Sequence[Sequence[str]]) -> list[str]:
-    """Return the types of entity in the tags of sentences, by the alphabet."""
+def entity_types(tags: Sequence[Sequence[str]]) -> list[str]:
+    """Return the entity types in the tags of sentences, sorted."""
     return sorted({tag[2:] for row in tags for tag in row if tag != "O"})
 
 
 def span_counts(
     gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], types: Sequence[str]
 ) -> Numbers:
-    """Return what each sentence adds to a tally: spans by type, tokens that are right.
+    """Return each sentence's spans by type and right tokens, (sentences, 3 types + 2).
 
     Args:
         gold: tags of each sentence.
         predicted: as many of each.
-        types: every type of entity in either.
-
-    Returns:
-        Counts as of `tilth.metrics.counts`, (sentences, 3 types + 2).
+        types: every entity type in either.
     """
     places, width = {name: place for place, name in enumerate(types)}, len(types)
     counts = np.zeros((len(gold), 3 * width + 2))

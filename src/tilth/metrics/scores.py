@@ -1,20 +1,26 @@
-"""How well answers agree with labels: the one number that chooses the best weights."""
+"""Accuracy, precision, recall, F1 and calibration of classifiers and taggers.
+
+Figures are computed from sums of counts by row, so that thousands of resamples of a test set need
+one matrix product (`tilth.metrics.significance`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+Numbers: TypeAlias = NDArray[np.float64]
+
 THRESHOLD = 0.5
+BINS = 15
 
 
-def likely(probabilities: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
-    """Return which labels a text has that may have any number: those likelier than not.
-
-    A probability of one half is no yes, as a logit of 0 is none.
+def positive(probabilities: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
+    """Return which labels of a multi-label row are predicted: those above one half, as logits > 0.
 
     Args:
         probabilities: of any shape.
@@ -22,47 +28,155 @@ def likely(probabilities: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
     return probabilities > THRESHOLD
 
 
-def accuracy(gold: NDArray[np.int64], answers: NDArray[np.int64]) -> float:
-    """Return the share of rows whose class is right, x 100."""
-    return 100 * float(np.mean(gold == answers))
+@dataclass(frozen=True, slots=True, eq=False)
+class Counts:
+    """Sums over rows of one data set, or of many resamples of it.
+
+    Attributes:
+        hits: true positives by label. # (..., labels)
+        predicted: predictions by label. # (..., labels)
+        gold: gold labels. # (..., labels)
+        right: correct rows, or tokens. # (...)
+        total: rows, or tokens. # (...)
+    """
+
+    hits: Numbers
+    predicted: Numbers
+    gold: Numbers
+    right: Numbers
+    total: Numbers
+
+    @classmethod
+    def of(cls, sums: NDArray[Any]) -> Counts:
+        """Name the columns that `label_counts` makes, or their sums, (..., 3 labels + 2)."""
+        sums = np.asarray(sums, float)
+        labels = (sums.shape[-1] - 2) // 3
+        hits, predicted, gold, rest = np.split(sums, [labels, 2 * labels, 3 * labels], axis=-1)
+        return cls(hits, predicted, gold, rest[..., 0], rest[..., 1])
 
 
-def macro_f1(gold: NDArray[np.bool_], answers: NDArray[np.bool_]) -> float:
-    """Return the mean F1 of the labels that occur or are answered, x 100.
+def class_counts(gold: NDArray[Any], predicted: NDArray[Any], labels: int) -> Numbers:
+    """Return each row's counts where a row has one class, (rows, 3 labels + 2).
 
     Args:
-        gold: whether each row has each label. # (rows, labels)
-        answers: whether it was said to. # (rows, labels)
+        gold: indices of the gold classes, (rows,).
+        predicted: indices of the predicted classes, (rows,).
+        labels: number of classes.
     """
-    hits, said = (gold & answers).sum(axis=0), gold.sum(axis=0) + answers.sum(axis=0)
-    occurs = said > 0
-    return 100 * float(np.mean(2 * hits[occurs] / said[occurs])) if occurs.any() else 0.0
+    one_hot = np.eye(labels)
+    return label_counts(one_hot[gold], one_hot[predicted])
 
 
-def span_f1(gold: Sequence[Sequence[str]], answers: Sequence[Sequence[str]]) -> float:
-    """Return F1 over spans of tags, right in type, begin and end, x 100.
+def label_counts(gold: NDArray[Any], predicted: NDArray[Any]) -> Numbers:
+    """Return each row's counts where a row has any number of labels, (rows, 3 labels + 2).
 
-    An I- that nothing before it goes on into begins a span, as in conlleval.
+    A row is right when all its labels are.
 
     Args:
-        gold: IOB tags of each sentence.
-        answers: likewise.
+        gold: 1 where a row has the label, 0 elsewhere, (rows, labels).
+        predicted: likewise, (rows, labels).
     """
-    hits = total = 0
-    for true, said in zip(gold, answers, strict=True):
-        one, two = _spans(true), _spans(said)
-        hits += len(one & two)
-        total += len(one) + len(two)
-    return 200 * hits / total if total else 0.0
+    right = (gold == predicted).all(1, keepdims=True)  # (rows, 1)
+    parts = [gold * predicted, predicted, gold, right, np.ones_like(right)]
+    return np.hstack(parts, dtype=float)
 
 
-def _spans(tags: Sequence[str]) -> set[tuple[str, int, int]]:
-    """Return type, first token and token after the last of each span."""
-    found, kind, first = set(), "", 0
-    for place, tag in enumerate([*tags, "O"]):
-        if tag[0] == "I" and tag[2:] == kind:
-            continue
-        if kind:
-            found.add((kind, first, place))
-        kind, first = tag[2:], place
-    return found
+def accuracy(counts: Counts) -> Numbers:
+    """Return the share of rows or tokens that are right, (...)."""
+    return _ratio(counts.right, counts.total)
+
+
+def precision(counts: Counts) -> Numbers:
+    """Return precision by label, (..., labels); nan for a label that is never predicted."""
+    return _ratio(counts.hits, counts.predicted)
+
+
+def recall(counts: Counts) -> Numbers:
+    """Return recall by label, (..., labels); nan for a label without gold rows."""
+    return _ratio(counts.hits, counts.gold)
+
+
+def f1(counts: Counts) -> Numbers:
+    """Return F1 by label, (..., labels); nan for a label that is neither gold nor predicted."""
+    return _ratio(2 * counts.hits, counts.predicted + counts.gold)
+
+
+def macro_f1(counts: Counts) -> Numbers:
+    """Return the mean F1 of the labels that are gold or predicted anywhere, (...)."""
+    of_labels = f1(counts)
+    occurs = ~np.isnan(of_labels)
+    return _ratio(np.where(occurs, of_labels, 0.0).sum(-1), occurs.sum(-1))
+
+
+def micro_f1(counts: Counts) -> Numbers:
+    """Return F1 over the predictions of all labels, (...)."""
+    return _ratio(2 * counts.hits.sum(-1), counts.predicted.sum(-1) + counts.gold.sum(-1))
+
+
+def micro_precision(counts: Counts) -> Numbers:
+    """Return precision over the predictions of all labels, (...)."""
+    return _ratio(counts.hits.sum(-1), counts.predicted.sum(-1))
+
+
+def micro_recall(counts: Counts) -> Numbers:
+    """Return recall over all gold labels, (...)."""
+    return _ratio(counts.hits.sum(-1), counts.gold.sum(-1))
+
+
+def scores_by_label(counts: Counts, labels: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return precision, recall and F1 x 100 (None: undefined), n (gold) and predicted by label."""
+    figures = {"precision": precision(counts), "recall": recall(counts), "f1": f1(counts)}
+    return {
+        name: {
+            **{key: percent(values[place]) for key, values in figures.items()},
+            "n": int(counts.gold[place]),
+            "predicted": int(counts.predicted[place]),
+        }
+        for place, name in enumerate(labels)
+    }
+
+
+def percent(share: float | Numbers) -> float | None:
+    """Return a share x 100; None for nan."""
+    return None if np.isnan(share) else 100 * float(share)
+
+
+def calibration(
+    probability: NDArray[np.floating[Any]], right: NDArray[np.bool_], *, bins: int = BINS
+) -> dict[str, Any]:
+    """Return the expected calibration error and the reliability diagram.
+
+    Args:
+        probability: of each decision, 0 to 1, (decisions,).
+        right: whether the decision was right, (decisions,).
+        bins: of equal width between 0 and 1.
+
+    Returns:
+        error: expected calibration error, 0 to 1; bins: low, high, n, probability (mean) and
+        right (share) of each bin that is not empty.
+
+    Reference:
+        Guo et al. 2017, arXiv:1706.04599, section 2; 15 bins as there.
+    """
+    probability = np.asarray(probability, float)
+    places = np.clip(np.ceil(probability * bins).astype(int) - 1, 0, bins - 1)  # (low, high]
+    held = np.bincount(places, minlength=bins)  # (bins,)
+    filled = np.flatnonzero(held)
+    means = np.bincount(places, weights=probability, minlength=bins)[filled] / held[filled]
+    shares = np.bincount(places, weights=right, minlength=bins)[filled] / held[filled]
+    error = float(np.abs(means - shares) @ held[filled] / len(probability))
+    return {
+        "error": error,
+        "bins": [
+            {"low": at / bins, "high": (at + 1) / bins, "n": int(held[at]),
+             "probability": float(mean), "right": float(share)}
+            for at, mean, share in zip(filled.tolist(), means, shares, strict=True)
+        ],
+    }  # fmt: skip
+
+
+def _ratio(part: NDArray[Any], whole: NDArray[Any]) -> Numbers:
+    """Divide; nan where the denominator is 0."""
+    part, whole = np.asarray(part, float), np.asarray(whole, float)
+    undefined = np.full(np.broadcast_shapes(part.shape, whole.shape), np.nan)
+    return np.asarray(np.divide(part, whole, out=undefined, where=whole > 0))

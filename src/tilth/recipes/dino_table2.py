@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tilth.metrics.intervals import of_difference
+from tilth.metrics.significance import difference_interval
 from tilth.recipes.dino import (
     Board,
     curate_pairs,
@@ -89,7 +89,7 @@ def verdicts(board: Board, variants: list[str]) -> list[str]:
     lines = []
     for name in others:
         cell = board.cell(name, names)
-        gain = of_difference(best.runs or [best.value], cell.runs or [cell.value])
+        gain = difference_interval(best.runs or [best.value], cell.runs or [cell.value])
         said = f"{full} against {name}: {gain.value:+.1f} on all measured sets, "
         if gain.low is None:
             lines.append(f"{said}one seed.")

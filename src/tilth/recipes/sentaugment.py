@@ -25,8 +25,8 @@ from tilth.data.normalize import normalize_text
 from tilth.errors import InputError
 from tilth.evaluate.classify import answered
 from tilth.evaluate.tag import best_tags
-from tilth.metrics.entity_spans import span_counts, types_of
-from tilth.metrics.intervals import Interval, f1_of_rows, of_gain
+from tilth.metrics.entity_spans import entity_types, span_counts
+from tilth.metrics.significance import Interval, f1_contributions, gain_interval
 from tilth.models.classifier import Classifier, fingerprint_classifier, new_classifier
 from tilth.recipes.recipe import Scale
 from tilth.recipes.steps import Result, Steps
@@ -407,7 +407,7 @@ def _counted(task: Task, classifier: Classifier) -> pa.Table:
     if isinstance(test.targets, list):
         gold, _ = best_tags(test.targets, test.labels)
         said, _ = best_tags(answers, classifier.labels)
-        kinds = types_of([*gold, *said])
+        kinds = entity_types([*gold, *said])
         counts = span_counts(gold, said, kinds)[:, : 3 * len(kinds)]
         counts = counts.reshape(len(gold), 3, len(kinds)).sum(axis=2)  # (rows, 3)
     else:
@@ -438,9 +438,10 @@ def gain(first: Mapping[str, Outcome], second: Mapping[str, Outcome]) -> Interva
         second: likewise, of at least the same tasks.
     """
     both = [
-        (f1_of_rows(one.counts), f1_of_rows(second[task].counts)) for task, one in first.items()
+        (f1_contributions(one.counts), f1_contributions(second[task].counts))
+        for task, one in first.items()
     ]
-    return of_gain(*zip(*both, strict=True))
+    return gain_interval(*zip(*both, strict=True))
 
 
 def gain_note(name: str, over: str, found: Interval) -> str:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tilth.data.labels import class_names
 from tilth.data.sources import folder_configs
 from tilth.errors import InputError
+from tilth.metrics.entity_spans import spans
 from tilth.report.row_samples import row_keys
 from tilth.report.run_reader import part_files, read_run_json, read_tables
 from tilth.runs.run import read_results
@@ -226,15 +227,7 @@ class Group:
 
 def entities(tokens: Sequence[str], tags: Sequence[str]) -> list[tuple[str, str]]:
     """Return type and text of the entities in IOB tags."""
-    found: list[tuple[str, list[str]]] = []
-    before = "O"
-    for token, tag in zip(tokens, tags, strict=True):
-        if tag[0] == "I" and before[2:] == tag[2:] and found:
-            found[-1][1].append(token)
-        elif tag != "O":
-            found.append((tag[2:], [token]))
-        before = tag
-    return [(kind, " ".join(words)) for kind, words in found]
+    return [(kind, " ".join(tokens[start:end])) for kind, start, end in spans(tags)]
 
 
 class Tally:

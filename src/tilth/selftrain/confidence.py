@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tilth.metrics.scores import likely
+from tilth.metrics.scores import positive
 
 if TYPE_CHECKING:
     from tilth.models.classifier import Kind
@@ -59,7 +59,7 @@ def members_of(
         found[np.arange(len(found)), np.asarray(probabilities).argmax(axis=1)] = True
         return found
     if kind == "multi":
-        found[:, :-1] = likely(np.asarray(probabilities))
+        found[:, :-1] = positive(np.asarray(probabilities))
     else:
         types = np.array([len(classes) - 1 if tag == "O" else classes.index(tag[2:])
                           for tag in labels])  # (tags,)  # fmt: skip

@@ -17,7 +17,7 @@ from tilth.classifiers.examples import Rows
 from tilth.classifiers.load import Task
 from tilth.data import Card, DatasetWriter
 from tilth.data.sources import folder_configs
-from tilth.metrics.scores import likely
+from tilth.metrics.scores import positive
 from tilth.runs import Run
 from tilth.runs.run import RESULTS
 from tilth.selftrain.confidence import members_of
@@ -185,7 +185,7 @@ def _likeliest(given: Any, kind: Kind) -> pa.Array:
         return pa.array(places, pa.int64())
     lists: list[list[int]]
     if kind == "multi":
-        lists = [np.flatnonzero(likely(row)).tolist() for row in given]
+        lists = [np.flatnonzero(positive(row)).tolist() for row in given]
     else:
         lists = [row.argmax(axis=1).tolist() for row in given]
     return pa.array(lists, pa.list_(pa.int64()))

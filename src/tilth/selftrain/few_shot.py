@@ -18,8 +18,8 @@ from tilth.classifiers.finetune import MEASURES, Curve, fit, score_of
 from tilth.classifiers.load import Task
 from tilth.data.hashing import random_keys, text_hashes
 from tilth.errors import InputError
-from tilth.metrics.intervals import of_mean
-from tilth.metrics.scores import likely
+from tilth.metrics.scores import positive
+from tilth.metrics.significance import mean_interval
 from tilth.models.classifier import Classifier, fingerprint_classifier, new_classifier
 from tilth.models.trainer import require_single_process
 from tilth.runs import Progress, Run
@@ -83,7 +83,7 @@ def draw(
         return np.sort(order)
     if isinstance(rows.targets, list):
         return np.sort(_in_shares(strata(rows), order, sentences))
-    has = likely(rows.targets[order])  # (rows, labels)
+    has = positive(rows.targets[order])  # (rows, labels)
     if rows.kind == "class":
         has = rows.targets[order].argmax(axis=1)[:, None] == np.arange(len(rows.labels))
     chosen = []
@@ -218,7 +218,7 @@ class OverDraws:
 
 def over_draws(values: Sequence[float]) -> OverDraws:
     """Return mean, deviation and interval of figures of draws."""
-    found = of_mean(values)
+    found = mean_interval(values)
     deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
     return OverDraws(found.value, deviation, found.low, found.high, tuple(values))
 

@@ -12,7 +12,7 @@ from tilth.classifiers.examples import Rows
 from tilth.classifiers.load import Columns, Task
 from tilth.evaluate.classify import answered, classify_scores, kind_of
 from tilth.evaluate.tag import best_tags, tag_scores
-from tilth.metrics.bootstrap import RESAMPLES, check_resamples
+from tilth.metrics.significance import RESAMPLES, check_resamples
 from tilth.models.classifier import Classifier
 from tilth.report.augment import write_augment_report
 from tilth.report.run_reader import refuse_edited

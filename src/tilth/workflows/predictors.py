@@ -16,7 +16,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tilth.bank.encoder import TextEncoder
-from tilth.data.labels import iob2
 from tilth.errors import InputError
 from tilth.evaluate.classify import answered, kind_of, named
 from tilth.evaluate.tag import best_tags
@@ -28,7 +27,7 @@ from tilth.generation.label_fit import (
 )
 from tilth.generation.task import is_task, load_task
 from tilth.limits import PRECISION, check_fields
-from tilth.metrics.entity_spans import spans
+from tilth.metrics.entity_spans import iob2, spans
 from tilth.models import predict as labelling
 from tilth.models.classifier import Classifier, fingerprint_classifier, load_classifier
 from tilth.models.encoder import is_sentence_encoder

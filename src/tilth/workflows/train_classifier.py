@@ -20,8 +20,8 @@ from tilth.data.split import written_by_model
 from tilth.errors import InputError
 from tilth.files import atomic_write
 from tilth.limits import LOSS, PART_SHARE, TRAININGS
-from tilth.metrics.bootstrap import RESAMPLES, check_resamples
-from tilth.metrics.scores import likely
+from tilth.metrics.scores import positive
+from tilth.metrics.significance import RESAMPLES, check_resamples
 from tilth.models.classifier import Classifier, load_classifier
 from tilth.models.trainer import settings_of
 from tilth.report.augment import write_augment_report
@@ -387,7 +387,7 @@ def _examples_of(rows: Rows) -> list[dict[str, Any]]:
         ]
     targets = np.asarray(rows.targets)
     labels = (
-        [names[one].tolist() for one in likely(targets)]
+        [names[one].tolist() for one in positive(targets)]
         if rows.kind == "multi"
         else names[targets.argmax(axis=1)].tolist()
     )
