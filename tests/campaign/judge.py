@@ -25,7 +25,7 @@ from unittest import mock
 from typer.testing import CliRunner
 
 from tilth.cli import ending, main
-from tilth.runs.run import ASIDE
+from tilth.runs import ASIDE
 
 log = logging.getLogger("campaign")
 SECONDS = float(os.environ.get("CAMPAIGN_SECONDS", "60"))

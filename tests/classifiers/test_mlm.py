@@ -24,7 +24,7 @@ from tilth.classifiers.train import train_classifier
 from tilth.errors import InputError, TilthError
 from tilth.models.classifier import new_classifier
 from tilth.models.masked_lm import load_masked_lm
-from tilth.runs.run import RunMismatch
+from tilth.runs import RunMismatch
 
 QUICK: dict[str, Any] = {
     "learning_rate": 3e-3, "batch": 16, "save_every": 5, "precision": "float32", "device": "cpu",

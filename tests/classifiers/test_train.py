@@ -16,7 +16,7 @@ from tilth.classifiers.settings import Finetuning
 from tilth.classifiers.train import train_teacher
 from tilth.errors import InputError
 from tilth.models.classifier import Classifier
-from tilth.runs.run import RunMismatch
+from tilth.runs import RunMismatch
 
 ROWS, CHOSEN = as_rows(classed(96)), as_rows(classed(30, seed=9))
 SETTINGS = Finetuning(

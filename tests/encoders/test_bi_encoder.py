@@ -20,8 +20,7 @@ from tilth.encoders.train import METRIC, Validation, make_trainer
 from tilth.encoders.word_vectors import word_vectors
 from tilth.errors import InputError, TilthError
 from tilth.models import load_encoder
-from tilth.runs import Progress
-from tilth.runs.run import RunMismatch
+from tilth.runs import Progress, RunMismatch
 
 QUICK: dict[str, Any] = {
     "learning_rate": 1e-3, "batch": 16, "evaluate_every": 10, "precision": "float32",

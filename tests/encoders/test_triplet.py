@@ -18,7 +18,7 @@ from tilth.encoders.settings import TripletTraining
 from tilth.encoders.triplet import METRIC, Ranking, reciprocal_rank, sharing, train_triplet
 from tilth.errors import InputError
 from tilth.models import load_encoder
-from tilth.runs.run import RunMismatch
+from tilth.runs import RunMismatch
 
 QUICK: dict[str, Any] = {
     "learning_rate": 2e-3, "batch": 16, "evaluate_every": 10, "dimension": 12,

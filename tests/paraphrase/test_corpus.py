@@ -22,8 +22,7 @@ from tilth.paraphrase.balance import Pool, distinct, draw, largest_size, quotas
 from tilth.paraphrase.corpus import make_corpus
 from tilth.paraphrase.filter import planed
 from tilth.paraphrase.tags import CELLS, UNITS, cell_of
-from tilth.runs import complete
-from tilth.runs.run import RunMismatch
+from tilth.runs import RunMismatch, complete
 
 UNIT = np.array([cell.units for cell in CELLS])
 

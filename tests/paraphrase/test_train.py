@@ -25,7 +25,7 @@ from tilth.paraphrase.train_data import (
     without_long,
 )
 from tilth.paraphrase.train_settings import RewriterTraining
-from tilth.runs.run import RunMismatch
+from tilth.runs import RunMismatch
 
 QUICK: dict[str, Any] = {
     "learning_rate": 3e-3, "batch": 16, "max_epochs": 3, "precision": "float32",

@@ -19,7 +19,7 @@ from tilth.recipes import catalog, dino, dino_table2
 from tilth.recipes.catalog import RECIPES, run_recipe
 from tilth.recipes.recipe import RecipeSettings, Scale
 from tilth.recipes.steps import Steps
-from tilth.runs.run import RunMismatch
+from tilth.runs import RunMismatch
 from tilth.workflows.evaluate_sts import measure
 from tilth.workflows.table import Cell, Row, Table, over_seeds, published
 

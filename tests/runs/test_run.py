@@ -20,8 +20,17 @@ import pytest
 
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, atomic_write
-from tilth.runs import Progress, Run, RunLocked, RunMismatch, complete, refuse_inside
-from tilth.runs.run import read_results, read_run_json, versions
+from tilth.runs import (
+    Progress,
+    Run,
+    RunLocked,
+    RunMismatch,
+    complete,
+    read_results,
+    read_run_json,
+    refuse_inside,
+    versions,
+)
 
 
 def table(index: int, rows: int = 3) -> pa.Table:

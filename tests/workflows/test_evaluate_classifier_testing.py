@@ -14,7 +14,7 @@ from tests.tiny.classifiers import Fake
 from tilth.errors import InputError
 from tilth.evaluate.classify import classify_scores, compare_classify_scores
 from tilth.evaluate.tag import best_tags, compare_tag_scores, tag_scores
-from tilth.runs.run import RunMismatch
+from tilth.runs import RunMismatch
 from tilth.workflows import evaluate_classifier as testing
 from tilth.workflows.evaluate_classifier import run_test
 

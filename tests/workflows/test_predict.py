@@ -20,7 +20,7 @@ from tilth.data import load_folder, read_rows
 from tilth.data.examples import read_examples
 from tilth.errors import InputError
 from tilth.models.encoder import load_encoder
-from tilth.runs.run import RunMismatch
+from tilth.runs import RunMismatch
 from tilth.workflows import predict as predicting
 from tilth.workflows import predictors
 from tilth.workflows.predict import predict, results_of, run_prediction

@@ -16,7 +16,7 @@ from tilth.classifiers.train import train_classifier, train_tagger
 from tilth.errors import InputError, TilthError
 from tilth.report.augment_rows import gather_augmented
 from tilth.report.systems import ALONE, ENCODER, FREQUENT, MAJORITY, TEACHER, TFIDF, WORDS
-from tilth.runs.run import RunMismatch
+from tilth.runs import RunMismatch
 from tilth.workflows import baselines
 from tilth.workflows import train_classifier as training_classifier
 from tilth.workflows.augmented_run import open_augmented

@@ -40,8 +40,7 @@ from tilth.bank.store import (
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, atomic_write, disk_errors
 from tilth.limits import CORES, FORMAT, SEED, SHARD_MEGABYTES
-from tilth.runs import Run, RunMismatch
-from tilth.runs.run import ASIDE, read_run_json, versions
+from tilth.runs import ASIDE, Run, RunMismatch, read_run_json, versions
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

@@ -8,7 +8,7 @@ from pathlib import Path
 from tilth.bank.search.ivf import ABOUT, FOLDER, damaged_index
 from tilth.bank.store import damaged, load_codec, read_manifest
 from tilth.errors import TilthError
-from tilth.runs.progress import Progress
+from tilth.runs import Progress
 
 
 @dataclass(frozen=True, slots=True)

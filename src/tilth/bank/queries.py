@@ -18,7 +18,7 @@ from tilth.data.examples import Examples, Source, read_examples
 from tilth.data.hashing import random_keys, text_hashes
 from tilth.errors import InputError, TilthError
 from tilth.limits import CLUSTERS, QUERY, SEED
-from tilth.runs.progress import Progress
+from tilth.runs import Progress
 
 _STARTS = 4
 

@@ -35,7 +35,7 @@ from tilth.bank.ingest.cleaning import Rules
 from tilth.bank.quantization import LANES, Codec, Codes, Format
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, atomic_write, check_input, disk_errors, sync_folder
-from tilth.runs.run import read_run_json
+from tilth.runs import read_run_json
 
 MANIFEST = "bank.json"
 CODEC = "codec.safetensors"

@@ -143,7 +143,7 @@ def began_as(base: str) -> str:
         file = Path(base).expanduser() / "run.json"
         if base in _STARTER_RATES or not file.is_file():
             break
-        from tilth.runs.run import read_run_json  # not at the start of every command: Arrow
+        from tilth.runs import read_run_json  # not at the start of every command: Arrow
 
         base = str(read_run_json(file.parent)["settings"].get("base", base))
     return base

@@ -33,8 +33,7 @@ from tilth.models.trainer import (
     save_whole,
     settings_of,
 )
-from tilth.runs import Run, refuse_inside
-from tilth.runs.run import RESULTS, read_results
+from tilth.runs import RESULTS, Run, read_results, refuse_inside
 
 if TYPE_CHECKING:
     from tilth.classifiers.examples import Rows

@@ -150,7 +150,7 @@ def corpus(
 
 
 def _show(out: Path, *, as_json: bool) -> None:
-    from tilth.runs.run import read_results
+    from tilth.runs import read_results
 
     found = read_results(out)
     assert found is not None  # it was just written
@@ -218,7 +218,7 @@ def train(
     """
     from tilth.paraphrase.train import train_rewriter
     from tilth.report.corpus import write_rewriter_report
-    from tilth.runs.run import read_results
+    from tilth.runs import read_results
 
     train_rewriter(
         corpus,

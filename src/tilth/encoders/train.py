@@ -38,8 +38,7 @@ from tilth.models.trainer import (
     drop_limits,
     training_arguments,
 )
-from tilth.runs import Progress, Run
-from tilth.runs.run import RESULTS
+from tilth.runs import RESULTS, Progress, Run
 
 if TYPE_CHECKING:
     from datasets import Dataset

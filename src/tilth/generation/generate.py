@@ -23,8 +23,7 @@ from tilth.generation.task import Task, first_text_task, load_task
 from tilth.generation.write import with_usage, write_dataset
 from tilth.limits import BATCH, TEXTS
 from tilth.models import LM
-from tilth.runs import Progress, Run, complete, refuse_foreign
-from tilth.runs.run import refuse_other_command
+from tilth.runs import Progress, Run, complete, refuse_foreign, refuse_other_command
 
 if TYPE_CHECKING:
     from datasets import Dataset

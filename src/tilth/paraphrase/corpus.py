@@ -31,8 +31,7 @@ from tilth.paraphrase.candidate_reader import (
 )
 from tilth.paraphrase.filter import MEANING_LOW, Kept, keep, planed
 from tilth.paraphrase.tags import CELLS, UNITS
-from tilth.runs import Progress, Run, complete, refuse_inside
-from tilth.runs.run import read_results
+from tilth.runs import Progress, Run, complete, read_results, refuse_inside
 
 if TYPE_CHECKING:
     from datasets import DatasetDict

@@ -39,8 +39,7 @@ from tilth.paraphrase.train_data import (
     without_long,
 )
 from tilth.paraphrase.train_settings import RewriterTraining
-from tilth.runs import Progress, Run, refuse_inside
-from tilth.runs.run import RESULTS, read_results
+from tilth.runs import RESULTS, Progress, Run, read_results, refuse_inside
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict

@@ -62,8 +62,7 @@ def run_recipe(
     from tilth.recipes.steps import Steps
     from tilth.report.encoders import write_encoder_report
     from tilth.report.maps import write_map_report
-    from tilth.runs import Run, refuse_foreign
-    from tilth.runs.run import RunMismatch
+    from tilth.runs import Run, RunMismatch, refuse_foreign
 
     recipe, settings = find_recipe(name), settings or RecipeSettings()
     SCALE.check("scale", scale)

@@ -22,7 +22,7 @@ from tilth.errors import InputError
 from tilth.metrics.entity_spans import spans
 from tilth.report.row_samples import row_keys
 from tilth.report.run_reader import part_files, read_run_json, read_tables
-from tilth.runs.run import read_results
+from tilth.runs import read_results
 
 COMMAND = "augment"
 SHOWN_QUERIES = 12

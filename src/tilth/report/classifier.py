@@ -36,7 +36,7 @@ from tilth.report.systems import (
     tested_on,
     validation_words,
 )
-from tilth.runs.run import read_results
+from tilth.runs import read_results
 
 COMMANDS = ("train classifier", "train tagger")
 MOST_CONFUSED = 20  # classes; more make no table that can be read

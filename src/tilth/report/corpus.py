@@ -25,7 +25,7 @@ from tilth.report.charts import ChartRow, all_curves, curve_chart, drop_rows, he
 from tilth.report.figures import number
 from tilth.report.generation import flat_settings
 from tilth.report.html import SHOWN_LABELS, template
-from tilth.runs.run import read_results, read_run_json
+from tilth.runs import read_results, read_run_json
 
 SHOWN_PAIRS = 3  # of each corner cell
 _CORNERS = tuple(

@@ -1,29 +1,31 @@
-"""The run folder of a long job, what is done in it, and how work on it goes on."""
+"""The run folder of a long job: what was asked, its parts, resuming, progress."""
 
+from tilth.runs.out_folder import check_place, refuse_foreign, refuse_inside, refuse_other_command
 from tilth.runs.progress import Progress
-from tilth.runs.run import (
-    Executor,
-    Run,
-    RunLocked,
+from tilth.runs.run import ASIDE, Run, RunLocked, complete
+from tilth.runs.run_json import (
+    COMPARED,
+    RESULTS,
     RunMismatch,
-    ThisProcess,
-    Work,
-    check_place,
-    complete,
-    refuse_foreign,
-    refuse_inside,
+    read_results,
+    read_run_json,
+    versions,
 )
 
 __all__ = [
-    "Executor",
+    "ASIDE",
+    "COMPARED",
+    "RESULTS",
     "Progress",
     "Run",
     "RunLocked",
     "RunMismatch",
-    "ThisProcess",
-    "Work",
     "check_place",
     "complete",
+    "read_results",
+    "read_run_json",
     "refuse_foreign",
     "refuse_inside",
+    "refuse_other_command",
+    "versions",
 ]

@@ -28,8 +28,7 @@ from tilth.models.classifier import (
 )
 from tilth.models.names import CLASSIFIERS
 from tilth.models.trainer import settings_of
-from tilth.runs import Run, refuse_inside
-from tilth.runs.run import RESULTS, read_results
+from tilth.runs import RESULTS, Run, read_results, refuse_inside
 from tilth.selftrain.dataset import DATASET, Labelled, is_written, write_set
 from tilth.selftrain.pseudo_label import (
     bank_fingerprints,

@@ -18,8 +18,7 @@ from tilth.classifiers.load import Task
 from tilth.data import Card, DatasetWriter
 from tilth.data.sources import folder_configs
 from tilth.metrics.scores import positive
-from tilth.runs import Run
-from tilth.runs.run import RESULTS
+from tilth.runs import RESULTS, Run
 from tilth.selftrain.confidence import members_of
 from tilth.selftrain.pseudo_label import TOKENS, as_lists, read_columns, results_of
 from tilth.selftrain.select import Selection

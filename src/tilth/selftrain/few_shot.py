@@ -22,8 +22,7 @@ from tilth.metrics.scores import positive
 from tilth.metrics.significance import mean_interval
 from tilth.models.classifier import Classifier, fingerprint_classifier, new_classifier
 from tilth.models.trainer import require_single_process
-from tilth.runs import Progress, Run
-from tilth.runs.run import RESULTS
+from tilth.runs import RESULTS, Progress, Run
 from tilth.selftrain.few_shot_settings import FINE_TUNED, FewShot, SelfTraining
 from tilth.selftrain.pseudo_label import (
     PROBABILITIES,

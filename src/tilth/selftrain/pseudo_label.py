@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from tilth.classifiers.examples import Rows
 from tilth.errors import InputError
-from tilth.runs import Progress, Run, complete
-from tilth.runs.run import COMPARED, RESULTS, read_results, read_run_json
+from tilth.runs import COMPARED, RESULTS, Progress, Run, complete, read_results, read_run_json
 from tilth.selftrain.retrieve import Filters, Retrieved, find, queries_of
 from tilth.selftrain.tokenize import Words
 

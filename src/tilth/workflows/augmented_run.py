@@ -17,7 +17,7 @@ from tilth.data.normalize import normalize_text
 from tilth.data.readers import row_location
 from tilth.data.sources import folder_configs, load_folder
 from tilth.errors import InputError
-from tilth.runs.run import read_run_json
+from tilth.runs import read_run_json
 
 if TYPE_CHECKING:
     from datasets import Dataset

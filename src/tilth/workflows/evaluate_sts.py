@@ -27,8 +27,7 @@ from tilth.evaluate.sts import (
 from tilth.evaluate.sts_sets import StsSet, asked_sets, read_sets
 from tilth.models.encoder import fingerprint_encoder, load_encoder
 from tilth.report.encoders import Bar, Curve, write_encoder_report
-from tilth.runs import Progress, Run, refuse_inside
-from tilth.runs.run import RunMismatch, read_run_json
+from tilth.runs import Progress, Run, RunMismatch, read_run_json, refuse_inside
 from tilth.workflows.open_bank import is_words, open_words
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from tilth.data.sources import folder_configs
 from tilth.errors import InputError
 from tilth.generation.label_fit import UNRELATED
 from tilth.models.trainer import settings_of
-from tilth.runs import Progress, Run, complete, refuse_inside
-from tilth.runs.run import RESULTS, read_results
+from tilth.runs import RESULTS, Progress, Run, complete, read_results, refuse_inside
 from tilth.selftrain.pseudo_label import PART
 from tilth.workflows.predictors import Prediction, Predictor, load_predictor, one_word_on_cuts
 

@@ -20,8 +20,7 @@ from tilth.data.examples import Examples, read_examples
 from tilth.data.readers import read_texts
 from tilth.errors import InputError
 from tilth.limits import CLUSTERS, QUERY, SEED
-from tilth.runs import Run, refuse_inside
-from tilth.runs.run import RESULTS, read_results
+from tilth.runs import RESULTS, Run, read_results, refuse_inside
 
 if TYPE_CHECKING:
     from datasets import Features

@@ -20,8 +20,7 @@ from tilth.models.encoder import load_encoder
 from tilth.models.names import ENCODERS
 from tilth.report.encoders import Bar, Curve, write_encoder_report
 from tilth.report.systems import generated_words
-from tilth.runs import Progress, refuse_inside
-from tilth.runs.run import RESULTS
+from tilth.runs import RESULTS, Progress, refuse_inside
 from tilth.workflows.evaluate_sts import (
     WRONG_PAIRS,
     Scores,

@@ -1,0 +1,103 @@
+"""Where a run may write: checks of `--out` before anything is made."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from tilth.errors import InputError, TilthError
+from tilth.files import check_input, disk_errors, is_temporary
+from tilth.runs.run_json import RunMismatch, read_run_json
+
+LOCK = ".tilth-lock"
+
+
+def refuse_foreign(path: Path) -> None:
+    """Refuse a folder that is no run and holds something; nothing in it is touched.
+
+    Raises:
+        InputError: what it holds.
+    """
+    with disk_errors(path):
+        if check_input(path / "run.json") or not path.exists():
+            return
+        # Allowed: the lock, leftovers of a killed writer, and `x1`, the run of first texts that
+        # `generate` makes before the run that reads them.
+        others = [
+            item.name
+            for item in path.iterdir()
+            if item.name not in (LOCK, "x1") and not is_temporary(item.name)
+        ]
+    if others:
+        raise InputError(
+            f"{path}: the folder holds {min(others)!r} and is no run: choose another --out"
+        )
+
+
+def refuse_other_command(path: Path, command: str) -> None:
+    """Refuse to replace the run of another command: it may be what this one reads.
+
+    Raises:
+        RunMismatch: the folder holds one.
+    """
+    try:
+        found = read_run_json(path)["command"]
+    except TilthError:  # none, or damaged and to be begun anew
+        return
+    if found != command:
+        raise RunMismatch(
+            f"{path}: holds a run of `tilth {found}`: choose another --out, or remove the folder"
+        )
+
+
+def check_place(path: Path, *, is_run: bool = True) -> None:
+    """Refuse a path where no folder, or no run, can be made; nothing is made.
+
+    Raises:
+        InputError: a file is in the way, or the folder holds something else.
+        TilthError: the path cannot be written, or its run.json is damaged.
+    """
+    check_name(path)
+    with disk_errors(path):
+        if path.is_symlink() and not path.exists():
+            raise InputError(f"{path} is a link that leads nowhere: choose another --out")
+        nearest = next(place for place in (path, *path.absolute().parents) if place.exists())
+        if not nearest.is_dir():
+            raise InputError(f"{nearest} is a file: choose another --out")
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "Permission denied", str(nearest))
+        if is_run:
+            refuse_foreign(path)
+
+
+def check_name(path: Path) -> None:
+    """Refuse a path that is not UTF-8."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{str(path)!a}: the name is not UTF-8: choose another --out") from error
+
+
+def refuse_inside(out: Path, *sources: str | None, named: Sequence[str | None] = ()) -> None:
+    """Refuse a run folder that holds what is read, or that would be read as a part of it.
+
+    Args:
+        out: the run folder.
+        sources: read as a whole, every file of a folder: `out` may not lie in one, unless it is
+            a run, of which the data set alone is read.
+        named: models and folders of which files are read by name: `out` may lie in one.
+
+    Raises:
+        InputError: it does.
+    """
+    place = Path(os.path.realpath(out))  # not resolve(), which raises on a link to itself
+    for name in (*sources, *named):
+        path = Path(os.path.realpath(os.path.expanduser(name))) if name is not None else None
+        if path is None or not os.path.exists(path):
+            continue
+        if place in (path, *path.parents):
+            raise InputError(f"{out} holds {name} itself: choose another --out")
+        if path in place.parents and name in sources and not os.path.exists(path / "run.json"):
+            raise InputError(f"{out} lies in {name}, which is read: choose another --out")

@@ -1,0 +1,142 @@
+"""What `run.json` and `results.json` of a run folder hold: reading, checking, comparing."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from tilth.errors import InputError, TilthError
+from tilth.files import check_input
+
+Json: TypeAlias = Any
+RESULTS = "results.json"
+# Runs begun when fingerprints of models were of a sample of their weights lack this in run.json.
+WHOLE = "whole_models"
+COMPARED = ("command", "settings", "fingerprints", "parts")
+_MODELS = ("model", "base", "encoder", "teacher", "forward", "backward", "scorer")
+_SAMPLED = (
+    ", or it is: the run was begun by an earlier version, whose fingerprints of models were others"
+)
+_TYPES: dict[str, type] = {
+    "command": str, "settings": dict, "fingerprints": dict, "parts": int, "resolved": dict,
+    "versions": dict, "outputs": list,
+}  # fmt: skip
+_DEFAULTS: dict[str, Json] = {"outputs": [], "versions": {}}  # of runs of earlier versions
+_DEPTH = 32  # tilth nests nothing deeper, and what is cannot be compared or written
+_PACKAGES = ("tilth", "torch", "transformers", "datasets", "pyarrow", "numpy")
+
+
+class RunMismatch(InputError):  # noqa: N818 - named for what it is
+    """The folder holds a run with other settings."""
+
+
+def read_run_json(folder: Path) -> dict[str, Json]:
+    """Return what a run folder's run.json holds.
+
+    Raises:
+        InputError: there is none, or it is a pipe.
+        TilthError: it is damaged.
+    """
+    file = folder / "run.json"
+    check_input(file)
+    try:
+        found: Json = json.loads(file.read_text(encoding="utf-8"))
+        wrong = _find_error(found)
+    except FileNotFoundError:
+        raise InputError(f"{folder}: no run.json: name a run folder") from None
+    except (OSError, ValueError, RecursionError) as error:
+        reason = "nested too deep" if isinstance(error, RecursionError) else error
+        raise TilthError(f"{file}: cannot be read ({reason}): --overwrite starts anew") from error
+    if wrong:
+        raise TilthError(f"{file}: is not what tilth wrote ({wrong}): --overwrite starts anew")
+    checked: dict[str, Json] = found
+    return checked
+
+
+def _find_error(found: Json) -> str | None:
+    """Return what is wrong with the content of a run.json; None: nothing."""
+    _check_depth(found)
+    if not isinstance(found, dict):
+        return "no object"
+    for name, kind in _TYPES.items():
+        value = found.get(name, _DEFAULTS.get(name))
+        if not isinstance(value, kind) or isinstance(value, bool):
+            return f"{name} is {_shorten(value)}"
+    if found["parts"] < 0:
+        return f"parts is {found['parts']}"
+    for name in found.get("outputs", ()):
+        # Overwriting removes what is listed: a name may not lead out of the folder.
+        if not isinstance(name, str) or name[:1] in ("", ".") or Path(name).name != name:
+            return f"outputs holds {_shorten(name)}"
+    return None
+
+
+def _check_depth(value: Json, left: int = _DEPTH) -> None:
+    if left == 0:
+        raise RecursionError
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            _check_depth(inner, left - 1)
+
+
+def read_results(folder: Path, kinds: Mapping[str, type] = {}) -> dict[str, Json] | None:
+    """Return what a folder's results.json holds; None: it is missing or damaged.
+
+    Args:
+        folder: of a run.
+        kinds: name -> type of what it must hold.
+    """
+    file = folder / RESULTS
+    if not file.is_file():  # reading a pipe would block
+        return None
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    valid = isinstance(found, dict) and all(
+        isinstance(found.get(name), kind) for name, kind in kinds.items()
+    )
+    return found if valid else None
+
+
+def differences(found: Mapping[str, Json], asked: Mapping[str, Json]) -> list[str]:
+    """Return a line for each setting and input that differs between two run.json."""
+    if found["command"] != asked["command"]:
+        return [f"command is {found['command']} in the folder, {asked['command']} asked"]
+    old, new = found["settings"], asked["settings"]
+    lines = [
+        f"{name} is {_shorten(old.get(name))} in the folder, {_shorten(new.get(name))} asked"
+        for name in dict.fromkeys((*old, *new))
+        if old.get(name) != new.get(name)
+    ]
+    old, new = found["fingerprints"], asked["fingerprints"]
+    sampled = "" if found.get(WHOLE) else _SAMPLED
+    lines += [
+        f"the {name} {'are' if name.endswith('s') else 'is'} not the same"
+        + (sampled if name in _MODELS else "")
+        for name in dict.fromkeys((*old, *new))
+        if old.get(name) != new.get(name)
+    ]
+    if not lines and found["parts"] != asked["parts"]:
+        lines.append(f"it has {found['parts']} parts, {asked['parts']} asked")
+    return lines
+
+
+def _shorten(value: Json) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that rows depend on."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # noqa: PERF203 - a handful
+            continue
+    return found
