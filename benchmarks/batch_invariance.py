@@ -13,10 +13,10 @@ import argparse
 import torch
 
 from inputs import joined_sentences
-from tilth.generation.attempts import Tries
+from tilth.generation.attempts import Attempts
 from tilth.generation.engine import Engine
-from tilth.generation.jobs import Job, Outcome
-from tilth.generation.settings import Settings, items_from_inputs
+from tilth.generation.jobs import Job, Outcome, items_from_inputs
+from tilth.generation.settings import GenerateSettings
 from tilth.generation.task import load_task
 from tilth.models.lm import LM, load_lm
 from tilth.runs import Progress
@@ -26,7 +26,7 @@ from tilth.runs import Progress
 def texts(lm: LM, rows: int, inputs: list[str]) -> dict[tuple[str, str, int], str]:
     """Return the text of every first try."""
     task = load_task("sts-x2")
-    engine = Engine(lm, Settings().sampling, heads=[x.head for x in task.labels], rows=rows)
+    engine = Engine(lm, GenerateSettings(), heads=[x.head for x in task.labels], rows=rows)
     found: dict[tuple[str, str, int], str] = {}
 
     def then(outcome: Outcome) -> Job | None:
@@ -35,7 +35,10 @@ def texts(lm: LM, rows: int, inputs: list[str]) -> dict[tuple[str, str, int], st
         return None
 
     items = items_from_inputs(task, inputs, inputs)
-    engine.run(Tries(task, Settings(), items, Progress(len(items), quiet=True)).first(), then)
+    engine.run(
+        Attempts(task, GenerateSettings(), items, Progress(len(items), quiet=True)).first_jobs(),
+        then,
+    )
     return found
 
 

@@ -24,9 +24,11 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from inputs import joined_sentences
 from original import OriginalDino
-from tilth.generation.attempts import Tries
-from tilth.generation.engine import Engine, choose_rows
-from tilth.generation.settings import Settings, items_from_inputs
+from tilth.generation.attempts import Attempts
+from tilth.generation.engine import Engine
+from tilth.generation.jobs import items_from_inputs
+from tilth.generation.model_checks import choose_rows
+from tilth.generation.settings import GenerateSettings
 from tilth.generation.task import Task, load_task
 from tilth.models.lm import LM, load_lm
 from tilth.runs import Progress
@@ -59,9 +61,9 @@ def gpt2_shape() -> LM:
 def ours(engine: Engine, task: Task, texts: list[str]) -> tuple[int, int, float]:
     """Return outputs kept, tries and seconds of our engine."""
     items = items_from_inputs(task, texts, texts)
-    tries = Tries(task, Settings(), items, Progress(len(items), quiet=True))
+    tries = Attempts(task, GenerateSettings(), items, Progress(len(items), quiet=True))
     start = time.perf_counter()
-    engine.run(tries.first(), tries.then)
+    engine.run(tries.first_jobs(), tries.next_job)
     seconds = time.perf_counter() - start
     reasons = [outcome.reason for _, outcome in tries.outcomes()]
     return reasons.count(None), len(reasons), seconds
@@ -119,7 +121,7 @@ def main() -> None:
         lm = replace(base, model=model)
         rows = args.rows or choose_rows(lm, prompt_tokens=64, max_new_tokens=40)
         heads = [label.head for label in task.labels]
-        engines[precision] = Engine(lm, Settings().sampling, heads=heads, rows=rows)
+        engines[precision] = Engine(lm, GenerateSettings(), heads=heads, rows=rows)
     print(f"{args.model}: {len(texts)} inputs for tilth, {few} for the original, per round")
     theirs(peer, task, texts[:1])
     ratios: dict[str, list[float]] = {name: [] for name in engines}

@@ -11,8 +11,7 @@ import pytest
 from tilth.classifiers.settings import Adaptation, Finetuning
 from tilth.encoders.settings import Training, TripletTraining
 from tilth.errors import InputError
-from tilth.generation.jobs import Sampling
-from tilth.generation.settings import Settings
+from tilth.generation.settings import GenerateSettings, Sampling
 from tilth.limits import SEED, Choice, Number, check_fields, whole
 from tilth.paraphrase.train_settings import RewriterTraining
 
@@ -79,7 +78,7 @@ def test_a_refusal_names_value_and_limit() -> None:
         (RewriterTraining, {"batch": 2_147_483_648}),
         (RewriterTraining, {"schedule": "cosine"}),
         (Sampling, {"decay": math.nan}),
-        (Settings, {"seed": 2**80}),
+        (GenerateSettings, {"seed": 2**80}),
     ],
 )
 def test_settings_are_checked(kind: Any, values: dict[str, Any]) -> None:

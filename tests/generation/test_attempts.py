@@ -8,8 +8,8 @@ import pytest
 
 from tilth.errors import InputError
 from tilth.generation.attempts import make_part
-from tilth.generation.jobs import Job, Outcome, Sampling, split_output
-from tilth.generation.settings import Settings, items_from_inputs, items_from_nothing
+from tilth.generation.jobs import Job, Outcome, items_from_inputs, items_from_nothing, split_output
+from tilth.generation.settings import GenerateSettings, Sampling
 from tilth.generation.task import load_task
 
 
@@ -51,7 +51,7 @@ def part(sampler: Scripted, task: str = "sts-x2", **settings: int) -> tuple[list
     items = items_from_inputs(spec, TEXTS, TEXTS)
     if not spec.is_pair:
         items = items_from_nothing(spec, 3, each_label=True)
-    table = make_part(spec, "model", Settings(**settings), items, sampler, count)
+    table = make_part(spec, "model", GenerateSettings(**settings), items, sampler, count)
     return table.to_pylist(), count
 
 
@@ -98,7 +98,7 @@ def test_a_single_text_is_wanted_once_for_each_label_and_number() -> None:
 def test_without_debiasing_counter_prompts_are_not_run() -> None:
     sampler = Scripted(lambda job: None)
     spec = load_task("sts-x2")
-    settings = Settings(sampling=Sampling(decay=0))
+    settings = GenerateSettings(decay=0)
     make_part(spec, "m", settings, items_from_inputs(spec, TEXTS, TEXTS), sampler, Count())
     assert {len(job.prompts) for job in sampler.seen} == {1}
 
@@ -135,7 +135,7 @@ def test_equal_inputs_count_once_and_the_first_stays() -> None:
 )
 def test_settings_are_checked_at_the_door(settings: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Settings(**settings)
+        GenerateSettings(**settings)
 
 
 @pytest.mark.parametrize(

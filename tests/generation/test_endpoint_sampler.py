@@ -14,7 +14,8 @@ from tests.models.openai_server import OpenAIServer, written
 from tilth.errors import InputError, TilthError
 from tilth.generation.endpoint_sampler import CONCURRENCY, EndpointSampler, share_tokens, unquote
 from tilth.generation.generate import generate
-from tilth.generation.jobs import Job, Outcome, Sampling, job_key
+from tilth.generation.jobs import Job, Outcome, job_key
+from tilth.generation.settings import Sampling
 from tilth.models.endpoint import Endpoint, load_endpoint
 from tilth.models.endpoint_client import Patience
 from tilth.models.endpoint_replies import Choice, Reply
@@ -380,7 +381,9 @@ def test_several_lines_are_kept_where_allowed(chat: bool) -> None:
 def test_a_session_ends_where_all_first_tries_fail(answer: str, reason: str, remedy: str) -> None:
     prompts = [f"{PROMPT}{n}" for n in range(100)]
     with OpenAIServer(answer=lambda prompt, seed, index: answer) as server:
-        with pytest.raises(TilthError, match=rf"first 30 tries .*\({reason}\).*{remedy}") as error:
+        with pytest.raises(
+            TilthError, match=rf"first 30 attempts .*\({reason}\).*{remedy}"
+        ) as error:
             outcomes_of(load(server, chat=True), jobs_for(prompts))
         assert repr(" ".join(answer.split())) in str(error.value)
         assert len(server.requests) < 50

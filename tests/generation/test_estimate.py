@@ -3,23 +3,22 @@ from __future__ import annotations
 import pytest
 
 from tests.tiny import tiny_lm
-from tilth.generation.estimate import make_plan
-from tilth.generation.generate import Order
-from tilth.generation.jobs import Sampling
-from tilth.generation.settings import Settings
+from tilth.generation.estimate import estimate_run
+from tilth.generation.generate import GenerateRequest
+from tilth.generation.settings import GenerateSettings
 from tilth.generation.task import load_task
 from tilth.models.lm import LM
 
-SHORT = Sampling(max_new_tokens=8)
 
-
-def order(lm: LM, count: int, **more: int) -> Order:
+def request(lm: LM, count: int, **more: int) -> GenerateRequest:
     texts = [f"the dog number {n} runs" for n in range(count)]
-    return Order(load_task("sts-x2"), lm, Settings(sampling=SHORT, **more), inputs=texts)
+    return GenerateRequest(
+        load_task("sts-x2"), lm, GenerateSettings(max_new_tokens=8, **more), inputs=texts
+    )
 
 
 def test_a_plan_grows_with_the_inputs_and_the_texts_wanted(llama: LM) -> None:
-    small, large = make_plan(order(llama, 40)), make_plan(order(llama, 4000))
+    small, large = estimate_run(request(llama, 40)), estimate_run(request(llama, 4000))
     assert small.items == 40
     assert small.trial_items in (20, 40)  # more where the first took no time
     assert large.items == 4000
@@ -27,7 +26,7 @@ def test_a_plan_grows_with_the_inputs_and_the_texts_wanted(llama: LM) -> None:
     assert large.tokens > 50 * small.tokens
     assert large.disk_bytes > 50 * small.disk_bytes
     assert large.seconds > small.seconds > 0
-    more = make_plan(order(llama, 40, per_input=4))
+    more = estimate_run(request(llama, 40, per_input=4))
     assert more.tries > small.tries
     assert more.outputs > small.outputs
 
@@ -36,8 +35,8 @@ def test_a_plan_counts_what_a_whole_run_makes(llama: LM) -> None:
     """With no more inputs than a trial takes, the plan is what the run does."""
     from tilth import generate
 
-    few = order(llama, 12)
-    plan = make_plan(few)
+    few = request(llama, 12)
+    plan = estimate_run(few)
     rows = generate(few.task, llama, inputs=few.inputs, max_new_tokens=8)
     assert plan.outputs == len(rows)
     assert plan.requests is None
@@ -47,18 +46,24 @@ def test_a_plan_counts_what_a_whole_run_makes(llama: LM) -> None:
 def test_the_trial_is_spread_over_the_inputs(llama: LM) -> None:
     """Sorted inputs: the first twenty alone would all be too long, and nothing kept."""
     texts = ["the sea " * 300 + str(n) for n in range(50)] + [f"rain {n}" for n in range(150)]
-    plan = make_plan(Order(load_task("sts-x2"), llama, Settings(), inputs=texts))
+    plan = estimate_run(
+        GenerateRequest(load_task("sts-x2"), llama, GenerateSettings(), inputs=texts)
+    )
     assert plan.outputs > 0
     assert 0 < plan.kept["1"] < 1
 
 
 def test_a_plan_from_nothing_takes_both_stages(llama: LM) -> None:
     spec = load_task("sts-x2")
-    plan = make_plan(Order(spec, llama, Settings(sampling=SHORT), from_x1=500))
+    plan = estimate_run(
+        GenerateRequest(spec, llama, GenerateSettings(max_new_tokens=8), from_x1=500)
+    )
     assert plan.items == 500
     assert plan.tries > 500
-    single = make_plan(
-        Order(load_task("review-sentiment"), llama, Settings(sampling=SHORT), count=70)
+    single = estimate_run(
+        GenerateRequest(
+            load_task("review-sentiment"), llama, GenerateSettings(max_new_tokens=8), count=70
+        )
     )
     assert single.items == 70
     assert single.tries >= 2 * 70
@@ -67,6 +72,6 @@ def test_a_plan_from_nothing_takes_both_stages(llama: LM) -> None:
 @pytest.mark.parametrize("rows", [4, 64])
 def test_rows_change_nothing_but_the_time(rows: int) -> None:
     lm = tiny_lm("llama")
-    small = order(lm, 6)
-    plan, other = make_plan(small, rows=rows), make_plan(small, rows=16)
+    small = request(lm, 6)
+    plan, other = estimate_run(small, rows=rows), estimate_run(small, rows=16)
     assert (plan.outputs, plan.tries, plan.tokens) == (other.outputs, other.tries, other.tokens)

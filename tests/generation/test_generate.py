@@ -8,8 +8,8 @@ from datasets import Dataset, load_dataset
 
 import tilth
 from tilth.errors import InputError, TilthError
-from tilth.generation.generate import Order
-from tilth.generation.settings import Settings
+from tilth.generation.generate import GenerateRequest
+from tilth.generation.settings import GenerateSettings
 from tilth.generation.task import load_task
 from tilth.models.lm import LM
 from tilth.runs import Run, RunMismatch
@@ -92,7 +92,7 @@ def test_generated_pairs_go_straight_into_curate(llama: LM) -> None:
 
 
 def test_no_row_kept_is_an_error_that_counts_the_reasons(llama: LM) -> None:
-    with pytest.raises(TilthError, match=r"0 rows kept of 6 tries \(6 prompt-too-long\)"):
+    with pytest.raises(TilthError, match=r"0 rows kept of 6 attempts \(6 prompt-too-long\)"):
         tilth.generate("sts-x2", llama, inputs=["the sea " * 500])
 
 
@@ -124,8 +124,10 @@ def test_rows_are_a_whole_number_from_one_on(llama: LM, rows: Any) -> None:
 def test_texts_for_an_input_are_not_asked_of_a_task_without_inputs(llama: LM) -> None:
     with pytest.raises(InputError, match="without an input: leave per-input away"):
         tilth.generate("intents", llama, count=3, per_input=4)
-    assert Order(load_task("intents"), llama, Settings(per_input=1), count=3)
-    assert Order(load_task("sts-x2"), llama, Settings(per_input=4), from_x1=10).first_stage()
+    assert GenerateRequest(load_task("intents"), llama, GenerateSettings(per_input=1), count=3)
+    assert GenerateRequest(
+        load_task("sts-x2"), llama, GenerateSettings(per_input=4), from_x1=10
+    ).first_stage()
 
 
 @pytest.mark.parametrize("count", [0, 2.5, True])
@@ -135,9 +137,11 @@ def test_a_count_is_a_whole_number(llama: LM, count: Any) -> None:
 
 
 def test_first_texts_are_drawn_without_top_k(llama: LM) -> None:
-    stage = Order(load_task("sts-x2"), llama, Settings(), from_x1=10).first_stage()
-    assert stage.settings.sampling.top_k == 0
-    assert stage.settings.sampling.top_p == 0.9
+    stage = GenerateRequest(
+        load_task("sts-x2"), llama, GenerateSettings(), from_x1=10
+    ).first_stage()
+    assert stage.settings.top_k == 0
+    assert stage.settings.top_p == 0.9
     assert {label.counter_labels for label in stage.task.labels} == {()}
 
 

@@ -13,9 +13,15 @@ from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWa
 
 from tests.tiny import KINDS, tiny_lm
 from tests.tiny.jobs import pair_jobs, run_jobs
-from tilth.generation.debias import candidates, draw, law, penalty
+from tilth.generation.debias import (
+    debiased_distribution,
+    penalty,
+    sample_indices,
+    truncated_distribution,
+)
 from tilth.generation.engine import Engine, uniforms
-from tilth.generation.jobs import Job, Sampling, job_key
+from tilth.generation.jobs import Job, job_key
+from tilth.generation.settings import Sampling
 from tilth.models.lm import LM
 
 
@@ -129,7 +135,9 @@ def test_candidates_equal_what_transformers_sampling_keeps(llama: LM) -> None:
     for step, scores in enumerate(theirs.scores):
         logits = llama.model(theirs.sequences[:, : length + step]).logits[:, -1].clone()
         logits[:, 0] = -torch.inf  # end of sequence
-        tokens, kept = candidates(logits.softmax(-1), temperature=1.3, top_k=7, top_p=0.8)
+        tokens, kept = truncated_distribution(
+            logits.softmax(-1), temperature=1.3, top_k=7, top_p=0.8
+        )
         ours = torch.zeros_like(scores).scatter_(1, tokens, kept)
         torch.testing.assert_close(ours, scores.softmax(-1), atol=1e-5, rtol=1e-3)
 
@@ -177,7 +185,7 @@ def test_penalty_is_the_formula() -> None:
 
 def test_equal_logits_at_the_cut_all_stay_and_stand_by_id() -> None:
     weights = torch.tensor([[0.1, 0.3, 0.1, 0.3, 0.1, 0.1]])
-    ids, kept = candidates(weights, top_k=3)
+    ids, kept = truncated_distribution(weights, top_k=3)
     assert ids[0, kept[0] > 0].tolist() == [1, 3, 0, 2, 4, 5]
 
 
@@ -185,7 +193,7 @@ def test_draw_inverts_the_distribution_at_its_edges() -> None:
     ids = torch.tensor([[7, 4, 9, 1]]).expand(4, -1)
     kept = torch.tensor([[0.5, 0.3, 0.2, 0.0]]).expand(4, -1)
     uniform = torch.tensor([0.0, 0.5, 0.81, 1 - 2**-24])
-    assert ids.gather(-1, draw(kept, uniform))[:, 0].tolist() == [7, 4, 9, 9]
+    assert ids.gather(-1, sample_indices(kept, uniform))[:, 0].tolist() == [7, 4, 9, 9]
 
 
 @pytest.mark.parametrize("sharpness", [0.3, 3.0, 12.0])
@@ -196,11 +204,11 @@ def test_the_shortlist_changes_nothing(sharpness: float, decay: float) -> None:
     logits = torch.randn(60, 1000, generator=random) * sharpness
     shares = logits.softmax(-1)
     members = torch.arange(60).reshape(20, 3)
-    options = {"decay": decay, "floor": 0.01, "temperature": 1.3, "top_p": 0.9}
-    ids, kept, factors = law(logits, members, top_k=5, **options)
+    sampling = Sampling(decay, 0.01, temperature=1.3, top_k=5, top_p=0.9)
+    ids, kept, factors = debiased_distribution(logits, members, sampling)
     own, counter = shares[members[:, 0]], shares[members[:, 1:]].amax(1)
     weights = own * penalty(own, counter, decay=decay, floor=0.01)
-    expected, probabilities = candidates(weights, 1.3, 5, 0.9)
+    expected, probabilities = truncated_distribution(weights, 1.3, 5, 0.9)
     places = kept > 0
     assert torch.equal(places, probabilities > 0)
     assert torch.equal(ids[places], expected[places])

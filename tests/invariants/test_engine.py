@@ -15,13 +15,13 @@ from tilth.errors import InputError, TilthError
 from tilth.generation import engine as decode
 from tilth.generation.engine import (
     Engine,
-    TokenMarks,
-    check_model,
-    max_positions,
+    Vocabulary,
 )
-from tilth.generation.jobs import Job, Outcome, Sampling, job_key
-from tilth.generation.kv_cache import KeyValues
-from tilth.generation.prompt_cache import PromptStore
+from tilth.generation.jobs import Job, Outcome, job_key
+from tilth.generation.kv_cache import KVCache
+from tilth.generation.model_checks import check_model, max_positions
+from tilth.generation.prompt_cache import PromptCache
+from tilth.generation.settings import Sampling
 from tilth.generation.task import load_task
 from tilth.models.lm import LM
 
@@ -95,7 +95,7 @@ def test_out_of_memory_halves_the_rows_and_loses_nothing(
 ) -> None:
     jobs = list(pair_jobs(TEXTS))
     expected = texts_of(run_jobs(Engine(llama, Sampling(), rows=40), jobs))
-    step = decode.KeyValues.step
+    step = decode.KVCache.step
     calls = 0
 
     def scarce(self: Any, ids: torch.Tensor, *args: Any) -> torch.Tensor:
@@ -105,7 +105,7 @@ def test_out_of_memory_halves_the_rows_and_loses_nothing(
             raise torch.OutOfMemoryError("tried to allocate")
         return step(self, ids, *args)
 
-    monkeypatch.setattr(decode.KeyValues, "step", scarce)
+    monkeypatch.setattr(decode.KVCache, "step", scarce)
     engine = Engine(llama, Sampling(), rows=40)
     assert texts_of(run_jobs(engine, jobs)) == expected
     assert engine.rows < 40
@@ -119,7 +119,7 @@ def test_out_of_memory_at_the_smallest_size_says_so(
     def never(*_args: Any) -> torch.Tensor:
         raise torch.OutOfMemoryError("tried to allocate")
 
-    monkeypatch.setattr(decode.KeyValues, "step", never)
+    monkeypatch.setattr(decode.KVCache, "step", never)
     with pytest.raises(TilthError, match=r"out of memory with 3 rows on cpu: use a smaller"):
         run_jobs(engine, pair_jobs(TEXTS))
 
@@ -132,7 +132,7 @@ def test_other_runtime_errors_are_not_taken_for_memory(
     def broken(*_args: Any) -> torch.Tensor:
         raise RuntimeError("shape mismatch")
 
-    monkeypatch.setattr(decode.KeyValues, "step", broken)
+    monkeypatch.setattr(decode.KVCache, "step", broken)
     with pytest.raises(RuntimeError, match="shape mismatch"):
         run_jobs(engine, pair_jobs(TEXTS))
 
@@ -180,7 +180,7 @@ def test_special_tokens_are_never_drawn() -> None:
 def test_end_ids_outside_the_vocabulary_are_passed_over() -> None:
     lm = tiny_lm("gpt2")
     lm.model.generation_config.eos_token_id = [0, len(lm.tokenizer), 50256, -1]
-    assert TokenMarks(lm).banned.tolist() == [0]
+    assert Vocabulary(lm).banned.tolist() == [0]
 
 
 def test_prefixes_are_kept_for_one_call_alone(llama: LM) -> None:
@@ -190,7 +190,7 @@ def test_prefixes_are_kept_for_one_call_alone(llama: LM) -> None:
     for start in range(3):
         texts = [f"{'red sea '[: 4 * start]}dog {number}" for number in range(3)]
         run_jobs(engine, pair_jobs(texts, tries=1))
-        kept.append(len(engine._store._prefixes))
+        kept.append(len(engine._prompts._prefixes))
     assert kept == [3, 3, 3]
 
 
@@ -262,9 +262,9 @@ def test_a_row_that_gives_no_number_harms_no_other(
     jobs = list(pair_jobs([f"a dog number {n} runs" for n in range(10, 30)]))
     clean = texts_of(run_jobs(Engine(llama, Sampling(), rows=12), jobs))
     steps = 0
-    step = KeyValues.step
+    step = KVCache.step
 
-    def once_broken(self: KeyValues, ids: Any, positions: Any, end: int) -> Any:
+    def once_broken(self: KVCache, ids: Any, positions: Any, end: int) -> Any:
         nonlocal steps
         logits = step(self, ids, positions, end)
         if self.width > 40 and len(ids) > 1:  # rows being decoded, not prompts
@@ -275,7 +275,7 @@ def test_a_row_that_gives_no_number_harms_no_other(
                     layer.keys[0, :, positions[0]] = layer.values[0, :, positions[0]] = torch.nan
         return logits
 
-    monkeypatch.setattr(KeyValues, "step", once_broken)
+    monkeypatch.setattr(KVCache, "step", once_broken)
     broken = texts_of(run_jobs(Engine(llama, Sampling(), rows=12), jobs))
     different = {key: broken[key] for key in clean if broken[key] != clean[key]}
     assert steps >= 5
@@ -288,22 +288,22 @@ def test_after_an_out_of_memory_the_failed_rows_are_freed_before_others_are_made
     made: list[Any] = []
     alive: list[bool] = []
 
-    class Failing(KeyValues):
+    class Failing(KVCache):
         def step(self, *arguments: Any) -> Any:
             if not made:
                 made.append(weakref.ref(self))
                 raise torch.OutOfMemoryError
             return super().step(*arguments)
 
-    drop = PromptStore.drop_memory
+    drop = PromptCache.drop_memory
 
-    def looked(self: PromptStore) -> None:
+    def looked(self: PromptCache) -> None:
         alive.append(made[0]() is not None)
         drop(self)
 
     engine = Engine(llama, Sampling(), rows=12)
-    monkeypatch.setattr(decode, "KeyValues", Failing)
-    monkeypatch.setattr(PromptStore, "drop_memory", looked)
+    monkeypatch.setattr(decode, "KVCache", Failing)
+    monkeypatch.setattr(PromptCache, "drop_memory", looked)
     gc.disable()
     try:
         run_jobs(engine, pair_jobs(TEXTS[:2]))

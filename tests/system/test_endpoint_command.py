@@ -17,9 +17,9 @@ import pytest
 
 from tests.models.openai_server import OpenAIServer, written
 from tests.system.commands import stopped, tilth
-from tilth.generation.estimate import make_plan
-from tilth.generation.generate import Order
-from tilth.generation.settings import Settings
+from tilth.generation.estimate import estimate_run
+from tilth.generation.generate import GenerateRequest
+from tilth.generation.settings import GenerateSettings
 from tilth.generation.task import load_task
 from tilth.models.endpoint import load_endpoint
 
@@ -138,8 +138,10 @@ def test_control_c_ends_promptly(server: OpenAIServer, inputs: Path, tmp_path: P
 
 
 def test_plan_counts_requests(server: OpenAIServer) -> None:
-    order = Order(load_task("sts-x2"), load_endpoint(server.name()), Settings(), inputs=TEXTS)
-    plan = make_plan(order)
+    request = GenerateRequest(
+        load_task("sts-x2"), load_endpoint(server.name()), GenerateSettings(), inputs=TEXTS
+    )
+    plan = estimate_run(request)
     assert plan.requests == asked_of(server)  # all sixteen inputs are tried
     assert plan.endpoint_tokens is not None
     assert plan.endpoint_tokens > plan.tokens > 0

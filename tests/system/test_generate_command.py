@@ -188,7 +188,7 @@ def test_no_row_kept_says_why(model: Path, tmp_path: Path) -> None:
     inputs = tmp_path / "texts.txt"
     inputs.write_text("the sea " * 400)
     said = error_of(*generate(model, inputs, tmp_path / "run"), code=1)
-    assert "0 rows kept of 6 tries (6 prompt-too-long)" in said
+    assert "0 rows kept of 6 attempts (6 prompt-too-long)" in said
 
 
 BAD_CONTENT = [

@@ -13,7 +13,8 @@ from datasets import Dataset
 from tests.system.real_server import RealServer, why_not, write_model
 from tilth.generation.endpoint_sampler import EndpointSampler
 from tilth.generation.generate import generate
-from tilth.generation.jobs import Job, Outcome, Sampling, job_key
+from tilth.generation.jobs import Job, Outcome, job_key
+from tilth.generation.settings import Sampling
 from tilth.models.endpoint import load_endpoint
 from tilth.models.endpoint_client import Patience, Request
 

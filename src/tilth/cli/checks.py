@@ -16,8 +16,15 @@ from tilth import limits
 from tilth.classifiers.settings import MASKED
 from tilth.encoders.settings import DIMENSION, MARGIN, MIN_SCORE, TRIPLET_BATCH
 from tilth.errors import InputError, TilthError
-from tilth.generation.jobs import DECAY, NEW_TOKENS, TEMPERATURE, TOP_K, TOP_P
-from tilth.generation.settings import MAX_TRIES, PER_INPUT
+from tilth.generation.settings import (
+    DECAY,
+    MAX_TRIES,
+    NEW_TOKENS,
+    PER_INPUT,
+    TEMPERATURE,
+    TOP_K,
+    TOP_P,
+)
 from tilth.limits import Limit
 from tilth.paraphrase.train_settings import MAX_EPOCHS, REWRITER_TOKENS, SCHEDULE
 from tilth.recipes.catalog import NAMES

@@ -11,12 +11,11 @@ import typer
 from tilth.cli import options
 from tilth.cli.screen import print_json, print_table, say
 from tilth.errors import InputError
-from tilth.generation.jobs import Sampling
-from tilth.generation.settings import Settings
+from tilth.generation.settings import GenerateSettings
 from tilth.generation.task import load_task, shipped_tasks
 
 if TYPE_CHECKING:
-    from tilth.generation.generate import Order
+    from tilth.generation.generate import GenerateRequest
 
 # The report shows all; this much fits a terminal of 80 columns.
 _SHOWN = ("label", "tries", "closed", "kept", "copies", "distinct-2", "words")
@@ -44,7 +43,7 @@ def generate(
         int, typer.Option(help="Texts for each (input, label).", rich_help_panel=_PAPER)
     ] = 2,
     max_tries: Annotated[
-        int, typer.Option(help="Tries made to get them.", rich_help_panel=_PAPER)
+        int, typer.Option(help="Attempts made to get them.", rich_help_panel=_PAPER)
     ] = 5,
     decay: Annotated[
         float,
@@ -99,8 +98,10 @@ def generate(
 
     [dim]tilth generate review-sentiment --count 500 --out runs/reviews[/dim]
     """
-    sampling = Sampling(decay, floor, temperature, top_k, top_p, max_new_tokens, multiline)
-    settings = Settings(per_input, max_tries, sampling, seed, part_size)
+    settings = GenerateSettings(
+        decay, floor, temperature, top_k, top_p, max_new_tokens, multiline, per_input, max_tries,
+        seed, part_size,
+    )  # fmt: skip
     spec = load_task(task)
     if spec.is_pair and inputs is None and from_x1 is None:
         raise InputError(f"task {task!r} writes pairs: give --inputs or --from-x1")
@@ -111,7 +112,7 @@ def generate(
         raise InputError("--column goes with --inputs: leave it out, or name --inputs")
 
     from tilth.data import read_texts
-    from tilth.generation.generate import Order, run_generate
+    from tilth.generation.generate import GenerateRequest, run_generate
     from tilth.models import load_lm
     from tilth.runs import refuse_inside
 
@@ -120,11 +121,11 @@ def generate(
     if inputs is not None:
         texts = list(read_texts(inputs, column=column, split=split)["text"])
     lm = load_lm(model, device=device, precision=precision)
-    order = Order(spec, lm, settings, inputs=texts, count=count, from_x1=from_x1)
+    request = GenerateRequest(spec, lm, settings, inputs=texts, count=count, from_x1=from_x1)
     if plan:
-        _print_plan(order, rows, as_json=json)
+        _print_plan(request, rows, as_json=json)
         return
-    run_generate(order, out, overwrite=overwrite, rows=rows, quiet=quiet)
+    run_generate(request, out, overwrite=overwrite, rows=rows, quiet=quiet)
 
     from tilth.report import write_report
 
@@ -132,10 +133,10 @@ def generate(
     print_health(out, as_json=json)
 
 
-def _print_plan(order: Order, rows: int | None, *, as_json: bool) -> None:
-    from tilth.generation.estimate import make_plan
+def _print_plan(request: GenerateRequest, rows: int | None, *, as_json: bool) -> None:
+    from tilth.generation.estimate import estimate_run
 
-    plan = make_plan(order, rows=rows)
+    plan = estimate_run(request, rows=rows)
     if as_json:
         print_json(asdict(plan))
         return

@@ -1,36 +1,30 @@
 """Self-debiased sampling as pure functions of tensors (DINO, section 3; Schick et al. 2021).
 
-The law, per token: softmax over the whole vocabulary for the label's prompt and for each counter
-label's; tokens that a counter label makes likelier are pressed down; then temperature, top-k,
-top-p, in that order; then one draw.
+Per token: softmax over the whole vocabulary for the label's prompt and for each counter label's;
+tokens that a counter label makes likelier are pressed down; then temperature, top-k, top-p, in
+that order; then one draw.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from tilth.generation.settings import Sampling
 
 # torch.topk says nothing about the order of equal values, and bf16 logits are often equal: this
 # many entries beyond k are fetched so that ties at the k-th place are all seen.
 _TIES = 8
 _FIRST_WIDTH = 512
 _SHORTLIST = 64
-_CACHED = 1 << 19  # numbers: 2 MiB of float32
+_CACHED = 1 << 19  # values: 2 MiB of float32
 
 
-def law(
-    logits: Tensor,
-    members: Tensor,
-    *,
-    decay: float,
-    floor: float,
-    temperature: float,
-    top_k: int,
-    top_p: float,
+def debiased_distribution(
+    logits: Tensor, members: Tensor, sampling: Sampling
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the tokens each group may draw, their probabilities and their penalties.
 
@@ -41,76 +35,60 @@ def law(
     Args:
         logits: (rows, vocab), of any floating type.
         members: (groups, members): a group's rows in `logits`, its own label's first; a row that
-            stands there as its own counter changes nothing.
-        decay: see `penalty`.
-        floor: see `penalty`.
-        temperature: see `candidates`.
-        top_k: see `candidates`.
-        top_p: see `candidates`.
+            is listed as its own counter changes nothing.
+        sampling: how tokens are drawn.
 
     Returns:
         Token ids, probabilities and factors alpha, each (groups, width).
     """
-    options = _Options(decay, floor, temperature, top_k, top_p)
+    top_k = sampling.top_k
     if not 0 < top_k <= _SHORTLIST // 2 or logits.shape[-1] <= _SHORTLIST:
-        return _weighed_in_full(logits, members, options)
-    totals, tops, names = _summarised(logits, members[:, 0])
+        return _weigh_vocabulary(logits, members, sampling)
+    totals, tops, shortlist = _summarise(logits, members[:, 0])
     outside = (tops[:, -1] - totals[members[:, 0]]).exp()  # no token left out is likelier
-    names, _ = names.sort(dim=-1)  # (groups, shortlist)
-    shares = [
-        (logits[rows[:, None], names].float() - totals[rows, None]).exp() for rows in members.T
+    shortlist, _ = shortlist.sort(dim=-1)  # (groups, shortlist)
+    probabilities = [
+        (logits[rows[:, None], shortlist].float() - totals[rows, None]).exp() for rows in members.T
     ]
-    ids, kept, factors = _weighed(shares, options)
-    last = shares[0].gather(-1, ids[:, top_k - 1 : top_k])[:, 0] * factors[:, top_k - 1]
-    ids = names.gather(-1, ids)
+    ids, kept, factors = _weigh(probabilities, sampling)
+    last = probabilities[0].gather(-1, ids[:, top_k - 1 : top_k])[:, 0] * factors[:, top_k - 1]
+    ids = shortlist.gather(-1, ids)
     unproven = (last <= outside).nonzero()[:, 0]
     if len(unproven):
-        full = _weighed_in_full(logits, members[unproven], options)
+        full = _weigh_vocabulary(logits, members[unproven], sampling)
         for part, whole in zip((ids, kept, factors), full, strict=True):
             part[unproven] = whole
     return ids, kept, factors
 
 
-class _Options(NamedTuple):
-    decay: float
-    floor: float
-    temperature: float
-    top_k: int
-    top_p: float
-
-
-def _summarised(logits: Tensor, mains: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return every row's log of the sum of exponentials, and the main rows' largest logits.
+def _summarise(logits: Tensor, mains: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return every row's logsumexp, (rows,), and the main rows' largest logits and their ids.
 
     Rows are taken in blocks that stay in the processor's cache.
-
-    Returns:
-        (rows,); values and ids, largest first, (groups, shortlist).
     """
     block = max(1, _CACHED // logits.shape[-1])
     totals = [part.float().logsumexp(-1) for part in torch.split(logits, block)]
     tops = [logits[part].topk(_SHORTLIST, dim=-1) for part in torch.split(mains, block)]
     values, ids = (torch.cat(parts) for parts in zip(*tops, strict=True))
-    return torch.cat(totals), values.float(), ids
+    return torch.cat(totals), values.float(), ids  # (groups, shortlist)
 
 
-def _weighed_in_full(
-    logits: Tensor, members: Tensor, options: _Options
+def _weigh_vocabulary(
+    logits: Tensor, members: Tensor, sampling: Sampling
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Weigh the whole vocabulary."""
-    return _weighed([logits[rows].float().softmax(-1) for rows in members.T], options)
+    return _weigh([logits[rows].float().softmax(-1) for rows in members.T], sampling)
 
 
-def _weighed(shares: Sequence[Tensor], options: _Options) -> tuple[Tensor, Tensor, Tensor]:
-    """Weigh tokens by their shares, own and counter labels', each (groups, tokens)."""
-    own, *counters = shares
+def _weigh(probabilities: Sequence[Tensor], sampling: Sampling) -> tuple[Tensor, Tensor, Tensor]:
+    """Weigh tokens by their probabilities, own and counter labels', each (groups, tokens)."""
+    own, *counters = probabilities
+    factors = torch.ones_like(own)
     if counters:
-        factors = penalty(
-            own, reduce(torch.maximum, counters), decay=options.decay, floor=options.floor
-        )
-    else:
-        factors = torch.ones_like(own)
-    ids, kept = candidates(own * factors, *options[2:])
+        counter = reduce(torch.maximum, counters)
+        factors = penalty(own, counter, decay=sampling.decay, floor=sampling.floor)
+    ids, kept = truncated_distribution(
+        own * factors, sampling.temperature, sampling.top_k, sampling.top_p
+    )
     return ids, kept, factors.gather(-1, ids)
 
 
@@ -135,10 +113,10 @@ def penalty(own: Tensor, counter: Tensor, *, decay: float, floor: float) -> Tens
     return (own - counter).clamp_(max=0).mul_(decay).exp_().clamp_(min=floor)
 
 
-def candidates(
+def truncated_distribution(
     weights: Tensor, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0
 ) -> tuple[Tensor, Tensor]:
-    """Return the tokens that may be drawn and their probabilities.
+    """Apply temperature, top-k and top-p; return the tokens left and their probabilities.
 
     Args:
         weights: probabilities up to a factor per row, (rows, vocab), float32.
@@ -181,17 +159,17 @@ def _largest(weights: Tensor, width: int) -> tuple[Tensor, Tensor]:
     return ids.gather(-1, by_value), values
 
 
-def draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
-    """Return one place a row by inverting the cumulative distribution.
+def sample_indices(probabilities: Tensor, uniform: Tensor) -> Tensor:
+    """Draw one index a row by inverting the cumulative distribution.
 
     Args:
         probabilities: (rows, width), each row sums to 1, zeros last.
         uniform: (rows,), in [0, 1).
 
     Returns:
-        Places within the width, (rows, 1).
+        Indices below the width, (rows, 1).
     """
     cumulative = probabilities.cumsum(-1)  # (rows, width)
     last = (probabilities > 0).sum(-1, keepdim=True).clamp(min=1) - 1
-    place = (cumulative <= uniform[:, None]).sum(-1, keepdim=True)  # (rows, 1)
-    return torch.minimum(place, last)
+    index = (cumulative <= uniform[:, None]).sum(-1, keepdim=True)  # (rows, 1)
+    return torch.minimum(index, last)

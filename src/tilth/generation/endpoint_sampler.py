@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from tilth.errors import InputError, TilthError
-from tilth.generation.jobs import REMEDIES, Job, Outcome, Sampling, split_output
+from tilth.generation.jobs import DROP_REASONS, Job, NextJob, Outcome, split_output
+from tilth.generation.settings import Sampling
 from tilth.models.endpoint import Endpoint
 from tilth.models.endpoint_client import Request
 from tilth.models.endpoint_replies import PromptTooLongError, Reply, shorten
 
 CONCURRENCY = 8
-# Tries with the same prompt are looked for among so many jobs, and asked for together.
+# Attempts with the same prompt are looked for among so many jobs, and asked for together.
 _WINDOW, _LARGEST_GROUP = 64, 8
 _CHAT_SYSTEM = (
     "You complete a text. The message ends with an opening quotation mark: answer only with the "
@@ -62,8 +63,8 @@ class EndpointSampler:
         self._failed: list[Outcome] | None = []  # the first tries; None once one of them is kept
         endpoint.say_once(endpoint.statement)
 
-    def run(self, jobs: Iterable[Job], then: Callable[[Outcome], Job | None]) -> None:
-        """Run all jobs; `then` is called in this thread, an outcome at a time.
+    def run(self, jobs: Iterable[Job], next_job: NextJob) -> None:
+        """Run all jobs; `next_job` is called in this thread, an outcome at a time.
 
         Raises:
             TilthError: the endpoint failed for good; nothing goes on in the background.
@@ -82,7 +83,7 @@ class EndpointSampler:
                     return
                 for outcome in workers.get():
                     self._check_first(outcome)
-                    job = then(outcome)
+                    job = next_job(outcome)
                     if job is not None:
                         again.append((job,))
 
@@ -97,8 +98,9 @@ class EndpointSampler:
         elif len(self._failed) == _FIRST_TRIES:
             reason = str(outcome.reason)
             raise TilthError(
-                f"endpoint {self._endpoint.name}: the first {_FIRST_TRIES} tries were all dropped "
-                f"({reason}); {REMEDIES[reason]}; an answer began {shorten(outcome.text)[:80]!r}"
+                f"endpoint {self._endpoint.name}: the first {_FIRST_TRIES} attempts were all "
+                f"dropped ({reason}); {DROP_REASONS[reason]}; an answer began "
+                f"{shorten(outcome.text)[:80]!r}"
             )
 
     def _answer(self, group: Group, stopped: threading.Event) -> list[Outcome]:

@@ -1,41 +1,41 @@
-"""What a run will take, from a trial on some inputs: outputs, tokens, time, disk, requests."""
+"""Estimate rows, tokens, time, disk and requests of a run from a trial on some inputs."""
 
 from __future__ import annotations
 
 import io
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tilth.generation.attempts import make_part
-from tilth.generation.generate import Order, make_sampler
-from tilth.generation.settings import Item, items_from_nothing
+from tilth.generation.generate import GenerateRequest, make_sampler
+from tilth.generation.jobs import Item
 from tilth.models import LM
+from tilth.models.endpoint_client import Usage
 from tilth.runs import Progress
 
 TRIAL = 20
 # A local model's time is measured on more inputs where that takes no longer than this: the first
-# ones also pay for what is prepared once for each new number of rows, and the last for rows that
-# stay empty.
+# ones also pay for one-off preparation, and the last for rows that stay empty.
 _MORE, _SECONDS = 40, 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Estimate:
     """What a run will take, extrapolated from a trial.
 
     Attributes:
         items: inputs, or numbers of a single-text task.
         trial_items: how many of them were tried.
         outputs: rows that will be kept.
-        tries: tries that will be made.
-        kept: share of tries kept, label by label.
+        tries: attempts that will be made.
+        kept: share of attempts kept, by label.
         tokens: output tokens that will be decoded for the labels' own texts.
-        seconds: time at the trial's speed, with whatever else the machine does meanwhile. A trial
-            fills the rows of the engine less well than a run does: the run is rather faster.
+        seconds: time at the trial's speed under the machine's present load; a run fills the rows
+            of the engine better than a trial and is rather faster.
         disk_bytes: size of parts and data set together.
         requests: to an endpoint; None for a local model.
         endpoint_tokens: prompt and output tokens an endpoint will count; None for a local model.
@@ -53,14 +53,14 @@ class Plan:
     endpoint_tokens: int | None = None
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return the plan as lines to print."""
+        """Return the estimate as lines to print."""
         lines = [
             ("inputs" if self.requests is None else "inputs (endpoint)", f"{self.items:,}"),
             ("tried for this plan", f"{self.trial_items:,}"),
             ("rows kept", f"{self.outputs:,}"),
-            *((f"  kept of tries, label {name}", f"{share:.0%}") for name, share in
-              self.kept.items()),
-            ("tries", f"{self.tries:,}"),
+            *((f"  kept of attempts, label {name}", f"{share:.0%}")
+              for name, share in self.kept.items()),
+            ("attempts", f"{self.tries:,}"),
             ("tokens decoded", f"{self.tokens:,}"),
             ("time, at this load", _duration(self.seconds)),
             ("disk", f"{self.disk_bytes / 2**20:,.1f} MiB"),
@@ -71,81 +71,71 @@ class Plan:
         return lines
 
 
-def make_plan(order: Order, *, rows: int | None = None) -> Plan:
-    """Try some twenty inputs, evenly spread, and say what the whole run will take.
+def estimate_run(request: GenerateRequest, *, rows: int | None = None) -> Estimate:
+    """Try some twenty inputs, evenly spread, and extrapolate to the whole run.
 
     Nothing is written. With from-x1 the trial writes its first texts from nothing, and the time
-    for all of them is part of the plan.
+    for all of them is included.
     """
-    if order.from_x1 is not None:
-        return _plan_from_nothing(order, order.from_x1, rows)
-    items = order.items()
-    return _scale(order, items, len(items), rows)
-
-
-def _plan_from_nothing(order: Order, count: int, rows: int | None) -> Plan:
-    """Plan both stages: the first texts, then the pairs."""
-    stage = order.first_stage()
-    firsts = items_from_nothing(stage.task, min(TRIAL, count), each_label=False)
+    if request.from_x1 is None:
+        items = request.items()
+        return _extrapolate(request, items, len(items), rows)
+    count, stage = request.from_x1, request.first_stage()
+    firsts = stage.first_items(min(TRIAL, count))
     table, seconds = _try(stage, firsts, rows)
     texts = [row["text"].strip() for row in table.to_pylist() if row["drop_reason"] is None]
-    pairs = order.with_inputs(texts or ["nothing was written"])
-    plan = _scale(pairs, pairs.items(), max(1, round(count * len(texts) / len(firsts))), rows)
-    return Plan(
-        **{
-            **{name: getattr(plan, name) for name in Plan.__slots__},
-            "items": count,
-            "seconds": plan.seconds + seconds * count / len(firsts),
-        }
-    )
+    pairs = request.with_inputs(texts or ["nothing was written"])
+    kept = max(1, round(count * len(texts) / len(firsts)))
+    estimate = _extrapolate(pairs, pairs.items(), kept, rows)
+    seconds = estimate.seconds + seconds * count / len(firsts)
+    return replace(estimate, items=count, seconds=seconds)
 
 
 def _spread(items: Sequence[Item], most: int) -> list[Item]:
     """Return some items, evenly spread: inputs are often sorted."""
     count = min(most, len(items))
-    return [items[place * len(items) // count] for place in range(count)]
+    return [items[index * len(items) // count] for index in range(count)]
 
 
-def _try(order: Order, items: Sequence[Item], rows: int | None) -> tuple[pa.Table, float]:
-    sampler = make_sampler(order, items, None, rows)
-    if isinstance(order.lm, LM):  # a model's first steps take longer than all that follow
-        make_part(
-            order.task,
-            order.lm.name,
-            order.settings,
-            items[:2],
-            sampler,
-            Progress(len(items), quiet=True),
-        )
+def _try(
+    request: GenerateRequest, items: Sequence[Item], rows: int | None
+) -> tuple[pa.Table, float]:
+    """Return the attempts for some items, and the seconds they took."""
+    sampler = make_sampler(request, items, None, rows)
+
+    def make(chosen: Sequence[Item]) -> pa.Table:
+        progress = Progress(len(chosen), quiet=True)
+        return make_part(request.task, request.lm.name, request.settings, chosen, sampler, progress)
+
+    if isinstance(request.lm, LM):  # a model's first steps take longer than all that follow
+        make(items[:2])
     start = time.perf_counter()
-    table = make_part(
-        order.task, order.lm.name, order.settings, items, sampler, Progress(len(items), quiet=True)
-    )
-    return table, time.perf_counter() - start
+    return make(items), time.perf_counter() - start
 
 
-def _scale(order: Order, items: Sequence[Item], count: int, rows: int | None) -> Plan:
+def _extrapolate(
+    request: GenerateRequest, items: Sequence[Item], count: int, rows: int | None
+) -> Estimate:
     """Try some of the items and multiply."""
-    before = _usage(order)
+    lm = request.lm
+    before = Usage() if isinstance(lm, LM) else lm.usage
     trial = _spread(items, TRIAL)
-    table, seconds = _try(order, trial, rows)
+    table, seconds = _try(request, trial, rows)
     each = seconds / len(trial)
     tried = {item.number for item in trial}
     others = _spread([item for item in items if item.number not in tried], _MORE)
-    if isinstance(order.lm, LM) and others and each * len(others) < _SECONDS:
-        more, seconds = _try(order, others, rows)
+    if isinstance(lm, LM) and others and each * len(others) < _SECONDS:
+        more, seconds = _try(request, others, rows)
         each = seconds / len(others)
         table = pa.concat_tables([table, more])
         trial += others
-    used = [now - then for now, then in zip(_usage(order), before, strict=True)]
     factor = count / len(trial)
-    kept: dict[str, list[int]] = {}
+    kept: dict[str, list[bool]] = {}
     for row in table.select(["label", "drop_reason"]).to_pylist():
         kept.setdefault(row["label"], []).append(row["drop_reason"] is None)
     file = io.BytesIO()
     pq.write_table(table, file, compression="zstd")
-    local = isinstance(order.lm, LM)
-    return Plan(
+    estimate = Estimate(
         items=count,
         trial_items=len(trial),
         outputs=round(factor * sum(map(sum, kept.values()))),
@@ -154,16 +144,17 @@ def _scale(order: Order, items: Sequence[Item], count: int, rows: int | None) ->
         tokens=round(factor * sum(table["tokens"].to_pylist())),
         seconds=count * each,
         disk_bytes=round(2 * factor * file.tell()),
-        requests=None if local else round(factor * used[0]),
-        endpoint_tokens=None if local else round(factor * (used[1] + used[2])),
     )
-
-
-def _usage(order: Order) -> tuple[int, int, int]:
-    if isinstance(order.lm, LM):
-        return 0, 0, 0
-    usage = order.lm.usage
-    return usage.requests, usage.prompt_tokens, usage.completion_tokens
+    if isinstance(lm, LM):
+        return estimate
+    now = lm.usage
+    tokens = now.prompt_tokens - before.prompt_tokens
+    tokens += now.completion_tokens - before.completion_tokens
+    return replace(
+        estimate,
+        requests=round(factor * (now.requests - before.requests)),
+        endpoint_tokens=round(factor * tokens),
+    )
 
 
 def _duration(seconds: float) -> str:

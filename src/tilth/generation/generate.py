@@ -1,4 +1,4 @@
-"""From task and model to a labelled data set: the generate run."""
+"""Generate a labelled data set from a task and a language model, in a run folder."""
 
 from __future__ import annotations
 
@@ -16,9 +16,15 @@ from tilth.data import load_folder, text_id
 from tilth.errors import InputError, TilthError
 from tilth.files import disk_errors
 from tilth.generation.attempts import make_part
-from tilth.generation.jobs import REMEDIES, Sampler, Sampling
+from tilth.generation.jobs import (
+    DROP_REASONS,
+    Item,
+    Sampler,
+    items_from_inputs,
+    items_from_nothing,
+)
 from tilth.generation.label_fit import choose_encoder, with_fit
-from tilth.generation.settings import Item, Settings, items_from_inputs, items_from_nothing
+from tilth.generation.settings import GenerateSettings
 from tilth.generation.task import Task, first_text_task, load_task
 from tilth.generation.write import with_usage, write_dataset
 from tilth.limits import BATCH, TEXTS
@@ -31,29 +37,29 @@ if TYPE_CHECKING:
     from tilth.models import Endpoint
 
 # The paper draws the x1 of a pair task with top-p alone (section 4).
-FIRST_TEXT_TOP_K = 0
+_FIRST_TEXT_TOP_K = 0
 # A first text takes one row where an input of a pair task takes a dozen.
 _FIRST_TEXTS_A_PART = 8
+_FIRST = "x1"  # folder of the run that writes the first texts of pairs from nothing
+_STOP = "\x1f"
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """An order that can be carried out."""
+class GenerateRequest:
+    """A checked request: what to write, with which model and settings."""
 
     task: Task
     lm: LM | Endpoint
-    settings: Settings
+    settings: GenerateSettings
     inputs: Sequence[str] | None = None
     count: int | None = None
     from_x1: int | None = None
 
     def __post_init__(self) -> None:
-        """Check that the task and what it is given go together."""
-        if not isinstance(self.lm, LM) and self.settings.sampling.decay:
-            # An endpoint gives no distributions: the settings say what is really done.
-            plain = replace(self.settings.sampling, decay=0.0)
-            object.__setattr__(self, "settings", replace(self.settings, sampling=plain))
-        if isinstance(self.lm, LM) and self.settings.sampling.multiline:
+        if not isinstance(self.lm, LM) and self.settings.decay:
+            # An endpoint gives no distributions: the settings record what is really done.
+            object.__setattr__(self, "settings", replace(self.settings, decay=0.0))
+        if isinstance(self.lm, LM) and self.settings.multiline:
             raise InputError("multiline counts at endpoints only: a local model writes one line")
         name = self.task.name
         if self.task.is_pair:
@@ -74,7 +80,7 @@ class Order:
             if self.count is None:
                 raise InputError(f"task {name!r} writes single texts: say how many, --count")
             TEXTS.check("count", self.count)
-            if self.settings.per_input not in (1, Settings().per_input):
+            if self.settings.per_input not in (1, GenerateSettings().per_input):
                 raise InputError(
                     f"task {name!r} writes single texts without an input: leave per-input away, "
                     "count is the number of texts for each label"
@@ -86,20 +92,19 @@ class Order:
             return items_from_nothing(self.task, self.count or 0, each_label=True)
         return items_from_inputs(self.task, self.inputs, [text_id(text) for text in self.inputs])
 
-    def first_stage(self) -> Order:
-        """Return the order for the first texts, where they are written from nothing."""
-        sampling = replace(self.settings.sampling, top_k=FIRST_TEXT_TOP_K)
+    def first_stage(self) -> GenerateRequest:
+        """Return the request for the first texts, where they are written from nothing."""
         size = self.settings.part_size * _FIRST_TEXTS_A_PART
-        settings = replace(self.settings, per_input=1, sampling=sampling, part_size=size)
-        return Order(first_text_task(self.task), self.lm, settings, count=self.from_x1)
+        settings = replace(self.settings, per_input=1, top_k=_FIRST_TEXT_TOP_K, part_size=size)
+        return GenerateRequest(first_text_task(self.task), self.lm, settings, count=self.from_x1)
 
-    def with_inputs(self, texts: Sequence[str]) -> Order:
-        """Return the order with its first texts given."""
+    def first_items(self, count: int) -> list[Item]:
+        """Return `count` items of the first stage, labels in turn."""
+        return items_from_nothing(self.task, count, each_label=False)
+
+    def with_inputs(self, texts: Sequence[str]) -> GenerateRequest:
+        """Return the request with its first texts given."""
         return replace(self, inputs=texts, from_x1=None)
-
-
-_STOP = "\x1f"
-_FIRST = "x1"  # holds the run that wrote the first texts of pairs from nothing
 
 
 def generate(
@@ -127,6 +132,8 @@ def generate(
 ) -> Dataset:
     """Write a labelled data set with a language model, from a task's instructions.
 
+    The settings are those of `GenerateSettings`, which describes each.
+
     Args:
         task: a shipped name, the path of a spec, a spec as a dict, or a loaded task.
         lm: what `load_lm` returns.
@@ -135,7 +142,7 @@ def generate(
         count: for single-text tasks: texts wanted for each label.
         from_x1: for pair tasks without inputs: write this many first texts from nothing before.
         per_input: for pair tasks: texts wanted for each (input, label).
-        max_tries: tries made to get them.
+        max_tries: attempts made to get them.
         decay: lambda of self-debiasing; 0 turns it off.
         floor: smallest factor of self-debiasing (epsilon).
         temperature: of sampling, above 0.
@@ -144,12 +151,11 @@ def generate(
         max_new_tokens: a text not closed by then is dropped.
         multiline: at an endpoint, keep texts of several lines.
         seed: same settings and seed, same rows.
-        out: the run folder, where the work can go on after an interruption; without it the rows
-            live in a temporary folder.
+        out: the run folder, where the work can be resumed; default: a temporary folder.
         overwrite: start the run folder anew.
-        part_size: inputs decoded and written as one closed unit.
+        part_size: inputs decoded and written as one part.
         rows: sequences decoded side by side, chosen from the free memory when None; at an
-            endpoint, requests under way at the same time, 8 when None.
+            endpoint, concurrent requests, 8 when None.
         quiet: no progress bar.
 
     Returns:
@@ -165,9 +171,11 @@ def generate(
     """
     if rows is not None:
         BATCH.check("rows", rows)
-    sampling = Sampling(decay, floor, temperature, top_k, top_p, max_new_tokens, multiline)
-    settings = Settings(per_input, max_tries, sampling, seed, part_size)
-    order = Order(
+    settings = GenerateSettings(
+        decay, floor, temperature, top_k, top_p, max_new_tokens, multiline, per_input, max_tries,
+        seed, part_size,
+    )  # fmt: skip
+    request = GenerateRequest(
         task if isinstance(task, Task) else load_task(task),
         lm,
         settings,
@@ -176,9 +184,9 @@ def generate(
         from_x1=from_x1,
     )
     if out is not None:
-        return run_generate(order, Path(out), overwrite=overwrite, rows=rows, quiet=quiet)
+        return run_generate(request, Path(out), overwrite=overwrite, rows=rows, quiet=quiet)
     with tempfile.TemporaryDirectory(prefix="tilth-") as folder:
-        return run_generate(order, Path(folder) / "run", rows=rows, quiet=quiet)
+        return run_generate(request, Path(folder) / "run", rows=rows, quiet=quiet)
 
 
 def _texts(inputs: Sequence[str] | Dataset) -> Sequence[str]:
@@ -203,145 +211,129 @@ def _texts(inputs: Sequence[str] | Dataset) -> Sequence[str]:
 
 
 def run_generate(
-    order: Order,
+    request: GenerateRequest,
     out: Path,
     *,
     overwrite: bool = False,
     rows: int | None = None,
     quiet: bool = False,
 ) -> Dataset:
-    """Do what an order asks in a run folder, or what is left of it, and load the finished set."""
-    given = order.from_x1 is None
-    if not given:
+    """Do the missing work of a request in a run folder and load the finished set."""
+    options: dict[str, Any] = {"overwrite": overwrite, "rows": rows, "quiet": quiet}
+    has_inputs = request.from_x1 is None
+    if not has_inputs:
         refuse_foreign(out)  # before the first texts, which take long
         refuse_other_command(out, "generate")
-        firsts = _first_texts(order, out / _FIRST, overwrite=overwrite, rows=rows, quiet=quiet)
-        order = order.with_inputs(firsts)
-    items = order.items()
-    _make(order, items, out, overwrite=overwrite, rows=rows, quiet=quiet, measured=True)
-    if given and overwrite and (out / _FIRST / "run.json").is_file():
+        stage = request.first_stage()
+        items = stage.first_items(stage.count or 0)
+        _complete_run(stage, items, out / _FIRST, **options, is_measured=False)
+        texts = (text.strip() for text in load_rows(out / _FIRST)["text"])
+        request = request.with_inputs(list(dict.fromkeys(texts)))
+    _complete_run(request, request.items(), out, **options)
+    if has_inputs and overwrite and (out / _FIRST / "run.json").is_file():
         with disk_errors(out):
             shutil.rmtree(out / _FIRST)  # of the earlier run; this one was given its inputs
     return load_rows(out)
 
 
-def _first_texts(
-    order: Order, out: Path, *, overwrite: bool, rows: int | None, quiet: bool
-) -> list[str]:
-    """Write the first texts of a pair task from nothing, in a run folder of their own."""
-    stage = order.first_stage()
-    items = items_from_nothing(stage.task, stage.count or 0, each_label=False)
-    _make(stage, items, out, overwrite=overwrite, rows=rows, quiet=quiet, measured=False)
-    texts = [text.strip() for text in load_rows(out)["text"]]
-    return list(dict.fromkeys(texts))
-
-
-def _make(
-    order: Order,
+def _complete_run(
+    request: GenerateRequest,
     items: Sequence[Item],
     out: Path,
     *,
     overwrite: bool,
     rows: int | None,
     quiet: bool,
-    measured: bool,
+    is_measured: bool = True,
 ) -> None:
     """Make the missing parts of a run and its finished data set.
 
     Args:
-        order: what is to be written.
+        request: what to write.
         items: what it is written for.
         out: the run folder.
         overwrite: start the run folder anew.
         rows: sequences decoded side by side.
         quiet: no progress bar.
-        measured: whether it is measured how well the texts fit their labels.
+        is_measured: whether the fit of texts to labels is measured.
     """
-    task, lm, settings = order.task, order.lm, order.settings
-    parts = -(-len(items) // settings.part_size)
+    task, lm, settings = request.task, request.lm, request.settings
+    size = settings.part_size
+    precision = {"precision": lm.precision} if isinstance(lm, LM) else {}
+    joined = _STOP.join(f"{item.source_id}{_STOP}{item.labels[0].name}" for item in items)
     run = Run.open(
         out,
         command="generate",
-        settings={**settings.to_dict(), "task": task.to_dict(), "rows": rows, **_model_facts(lm)},
-        fingerprints={"inputs": _fingerprint(items), "model": lm.fingerprint},
-        parts=parts,
+        settings={
+            **settings.to_dict(), "task": task.to_dict(), "rows": rows, "model": lm.name,
+            **precision,
+        },
+        fingerprints={"inputs": text_id(joined), "model": lm.fingerprint},
+        parts=-(-len(items) // size),
         outputs=("dataset",),
         overwrite=overwrite,
-    )
+    )  # fmt: skip
     with run, Progress(len(items), quiet=quiet) as progress:
         sampler: Sampler | None = None
 
         def work(index: int, progress: Progress) -> pa.Table:
             nonlocal sampler
             if sampler is None:  # a finished run is not worth loading an engine for
-                sampler = make_sampler(order, items, run, rows)
-            start = index * settings.part_size
-            chosen = items[start : start + settings.part_size]
+                sampler = make_sampler(request, items, run, rows)
+            chosen = items[index * size : (index + 1) * size]
             make = partial(make_part, task, lm.name, settings, chosen, sampler, progress)
             table = make() if isinstance(lm, LM) else with_usage(lm, make)
-            if not measured:
+            if not is_measured:
                 return table
             return with_fit(table, task, run.resolve("label_fit", lambda: choose_encoder(task)))
 
-        size = settings.part_size
         progress.skip(sum(len(items[part * size : (part + 1) * size]) for part in run.done()))
         complete(run, work, progress=progress)
-        tally = write_dataset(run, task, lm)
-    if not tally.kept:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in tally.drops.most_common())
-        remedy = REMEDIES[tally.drops.most_common(1)[0][0]]
+        counts = write_dataset(run, task, lm)
+    if not counts.labels:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in counts.drops.most_common())
+        remedy = DROP_REASONS[counts.drops.most_common(1)[0][0]]
         raise TilthError(
-            f"{out}: 0 rows kept of {sum(tally.drops.values())} tries ({reasons}): the tries stand "
-            f"in its parts; {remedy}"
+            f"{out}: 0 rows kept of {counts.drops.total()} attempts ({reasons}): its parts hold "
+            f"the attempts; {remedy}"
         )
 
 
-def _model_facts(lm: LM | Endpoint) -> dict[str, Any]:
-    if isinstance(lm, LM):
-        return {"model": lm.name, "precision": lm.precision}
-    return {"model": lm.name}
-
-
-def _fingerprint(items: Sequence[Item]) -> str:
-    return text_id(_STOP.join(f"{item.source_id}{_STOP}{item.labels[0].name}" for item in items))
-
-
-def make_sampler(order: Order, items: Sequence[Item], run: Run | None, rows: int | None) -> Sampler:
+def make_sampler(
+    request: GenerateRequest, items: Sequence[Item], run: Run | None, rows: int | None
+) -> Sampler:
     """Return what runs the jobs: the local engine, with as many rows as fit, or the endpoint."""
-    if not isinstance(order.lm, LM):
+    lm, settings = request.lm, request.settings
+    if not isinstance(lm, LM):
         from tilth.generation.endpoint_sampler import CONCURRENCY, EndpointSampler
 
-        concurrency = rows or CONCURRENCY
-        return EndpointSampler(order.lm, order.settings.sampling, concurrency=concurrency)
-    from tilth.generation.engine import Engine, choose_rows
-
-    lm, sampling = order.lm, order.settings.sampling
+        return EndpointSampler(lm, settings, concurrency=rows or CONCURRENCY)
+    from tilth.generation.engine import Engine
+    from tilth.generation.model_checks import choose_rows
 
     def choose() -> int:
-        longest = longest_prompt(order, items)
-        return choose_rows(lm, prompt_tokens=longest, max_new_tokens=sampling.max_new_tokens)
+        longest = _longest_prompt(request.task, lm, settings, items)
+        return choose_rows(lm, prompt_tokens=longest, max_new_tokens=settings.max_new_tokens)
 
     if rows is None:
         rows = int(run.resolve("rows", choose)) if run is not None else choose()
-    heads = [label.head for label in order.task.labels]
-    return Engine(lm, sampling, heads=heads, rows=rows)
+    heads = [label.head for label in request.task.labels]
+    return Engine(lm, settings, heads=heads, rows=rows)
 
 
-def longest_prompt(order: Order, items: Sequence[Item]) -> int:
-    """Return the tokens of the longest prompt the model can still read."""
-    from tilth.generation.engine import max_positions
+def _longest_prompt(task: Task, lm: LM, settings: GenerateSettings, items: Sequence[Item]) -> int:
+    """Return the tokens of the longest prompt that fits into the model's positions."""
+    from tilth.generation.model_checks import max_positions
 
-    if not isinstance(order.lm, LM):
-        raise TypeError("an endpoint's prompts are counted by its server")
-    room = max_positions(order.lm) - order.settings.sampling.max_new_tokens
+    room = max_positions(lm) - settings.max_new_tokens
     longest = sorted(items, key=lambda item: len(item.text or ""))[-64:]
     prompts = [
         prompt
         for item in longest
         for label in item.labels
-        for prompt in order.task.prompts(label, item.text)
+        for prompt in task.prompts(label, item.text)
     ]
-    lengths = map(len, order.lm.tokenizer(prompts, verbose=False)["input_ids"])
+    lengths = map(len, lm.tokenizer(prompts, verbose=False)["input_ids"])
     return max((length for length in lengths if length <= room), default=room)
 
 

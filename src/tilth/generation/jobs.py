@@ -1,50 +1,57 @@
-"""What a sampler is asked for and what it answers: one job is one try at one text."""
+"""Items, jobs and outcomes of a generate run, the seed of each attempt, and all drop reasons."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Protocol
 
-from tilth.limits import SHARE, Number, check_fields, whole
+from tilth.generation.task import Label, Task
 
-DECAY = Number(0, 1e9)
-TEMPERATURE = Number(1e-3, 1e3)
-TOP_K = whole(0, 1_000_000_000)
-TOP_P = Number(1e-9, 1)
-NEW_TOKENS = whole(1, 32_767)
+# Why attempts are dropped -> what helps.
+DROP_REASONS = {
+    "newline": "let the instruction ask for one sentence, name an instruction-tuned model, or, at "
+    "an endpoint, allow several lines with --multiline",
+    "not-closed": "raise --max-new-tokens, or let the instruction ask for one short sentence",
+    "empty": "the model closes at once or answers nothing: word the instruction otherwise, name "
+    "another model, or raise --max-new-tokens for one that thinks before it answers",
+    "prompt-too-long": "give shorter inputs, or a model with more positions",
+    "not-a-number": "the model's weights are broken in this precision: --precision float32",
+    "filtered": "the server filters its answers: word the instruction otherwise",
+}
+# Retrying cannot help.
+FINAL_REASONS = frozenset({"prompt-too-long", "not-a-number"})
 
 
 @dataclass(frozen=True, slots=True)
-class Sampling:
-    """How tokens are drawn (defaults: DINO, Schick and Schütze 2021, section 4)."""
+class Item:
+    """What texts are written for: an input of a pair task, or a number of a single-text task.
 
-    decay: Annotated[float, DECAY, "Lambda of self-debiasing; 0 turns it off."] = 100.0
-    floor: Annotated[float, SHARE, "Smallest factor of self-debiasing."] = 0.01
-    temperature: Annotated[float, TEMPERATURE, "Divides the log-probabilities after debiasing."] = (
-        1.0
-    )
-    top_k: Annotated[int, TOP_K, "Keep the k likeliest tokens; 0: all."] = 5
-    top_p: Annotated[float, TOP_P, "Then the likeliest with this probability."] = 0.9
-    max_new_tokens: Annotated[int, NEW_TOKENS, "A text not closed by then is dropped."] = 40
-    multiline: Annotated[bool, "At an endpoint: keep texts of several lines."] = False
+    Attributes:
+        number: index in the run.
+        source_id: id of the input text; for a single-text task, made of the number.
+        text: the input, or None.
+        labels: the labels to write for.
+    """
 
-    def __post_init__(self) -> None:
-        check_fields(self)
+    number: int
+    source_id: str
+    text: str | None
+    labels: tuple[Label, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One try.
+    """One attempt at one text.
 
     Attributes:
-        item: number of the input within the part.
+        item: index of the input within the part.
         source_id: id of the input text.
         label: name of the label to write for.
-        attempt: number of the try, from 0.
+        attempt: number of the attempt, from 0.
         prompts: the label's own prompt, then one for each counter label.
-        key: 16 bytes, the root of this try's random numbers.
+        key: 16 bytes that seed the attempt's random numbers.
     """
 
     item: int
@@ -57,15 +64,15 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a try gave.
+    """The result of one attempt.
 
     Attributes:
-        job: the try.
-        text: what stands before the closing quotation mark, or all there is.
-        reason: None when kept, else why the try is dropped.
+        job: the attempt.
+        text: what precedes the closing quotation mark, or the whole output.
+        reason: None when kept, else one of `DROP_REASONS`.
         tokens: tokens decoded.
-        floor_share: share of these whose factor was at the floor, 0 to 1; None where the model
-            shows no distributions.
+        floor_share: share of these whose factor was at the floor, 0 to 1; None at an endpoint,
+            which shows no distributions.
     """
 
     job: Job
@@ -75,31 +82,45 @@ class Outcome:
     floor_share: float | None
 
 
-# What helps where tries are dropped, by reason.
-REMEDIES = {
-    "newline": "let the instruction ask for one sentence, name an instruction-tuned model, or, at "
-    "an endpoint, allow several lines with --multiline",
-    "not-closed": "raise --max-new-tokens, or let the instruction ask for one short sentence",
-    "empty": "the model closes at once or answers nothing: word the instruction otherwise, name "
-    "another model, or raise --max-new-tokens for one that thinks before it answers",
-    "prompt-too-long": "give shorter inputs, or a model with more positions",
-    "not-a-number": "the model's weights are broken in this precision: --precision float32",
-    "filtered": "the server filters its answers: word the instruction otherwise",
-}
+NextJob = Callable[[Outcome], Job | None]
 
 
 class Sampler(Protocol):
-    """Runs jobs: the local engine (decode.py) or an endpoint (remote.py)."""
+    """Runs jobs: the local engine or the sampler of an endpoint."""
 
-    def run(self, jobs: Iterable[Job], then: Callable[[Outcome], Job | None]) -> None:
-        """Run all jobs; hand each outcome to `then`.
+    def run(self, jobs: Iterable[Job], next_job: NextJob) -> None:
+        """Run all jobs; pass each outcome to `next_job`, which may return a further attempt.
 
-        It may answer with the next try: a job with the same prompts.
+        A further attempt has the same prompts.
         """
 
 
+def items_from_inputs(task: Task, inputs: Sequence[str], ids: Sequence[str]) -> list[Item]:
+    """Return one item for each distinct input, at its first occurrence."""
+    first = dict(zip(reversed(ids), reversed(inputs), strict=True))
+    return [
+        Item(number, source_id, first[source_id], task.labels)
+        for number, source_id in enumerate(dict.fromkeys(ids))
+    ]
+
+
+def items_from_nothing(task: Task, count: int, *, each_label: bool) -> list[Item]:
+    """Return the items of a single-text task.
+
+    Args:
+        task: the task.
+        count: texts wanted.
+        each_label: whether `count` is for every label, or for all labels together in turn.
+    """
+    labels = task.labels
+    return [
+        Item(n, f"{task.name}-{n}", None, labels if each_label else (labels[n % len(labels)],))
+        for n in range(count)
+    ]
+
+
 def job_key(seed: int, source_id: str, label: str, attempt: int) -> bytes:
-    """Return the 16-byte root of a try's random numbers: never a matter of batch or order."""
+    """Return the 16-byte seed of an attempt; it depends neither on batch nor on order."""
     parts = f"{seed}\x1f{source_id}\x1f{label}\x1f{attempt}".encode()
     return hashlib.blake2b(parts, digest_size=16).digest()
 
@@ -107,8 +128,8 @@ def job_key(seed: int, source_id: str, label: str, attempt: int) -> bytes:
 def split_output(decoded: str, *, multiline: bool = False) -> tuple[str, str | None]:
     """Return the text before the first quotation mark and why it is dropped, if it is.
 
-    Spec: no quotation mark, or a newline before it, and the try is discarded; an empty text too.
-    White space around the text is kept, as in the original code.
+    Without a quotation mark, or with a newline before it, the paper discards the output. White
+    space around the text is kept, as in the original code.
     """
     text, mark, _ = decoded.partition('"')
     if "\n" in text and not multiline:

@@ -1,9 +1,10 @@
-"""Preallocated keys and values: rows of one memory, each at its own length."""
+"""A preallocated key/value cache: rows of one memory, each at its own length."""
 
 from __future__ import annotations
 
 import inspect
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,16 +13,16 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 
 class _Layer(CacheLayerMixin):
-    """One layer's memory: keys and values, (rows, heads, width, head size)."""
+    """One layer's keys and values, (rows, heads, width, head size)."""
 
     is_sliding = False
     keys: Tensor
     values: Tensor
 
-    def __init__(self, owner: KeyValues) -> None:
+    def __init__(self, owner: KVCache) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         # No cycle of references: the memory is free as soon as its owner is.
-        self.owner: KeyValues = weakref.proxy(owner)
+        self.owner: KVCache = weakref.proxy(owner)
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         rows, width = self.owner.rows, self.owner.width
@@ -58,8 +59,8 @@ class _Layer(CacheLayerMixin):
     get_max_cache_shape = get_max_length  # its name before transformers 5.20
 
 
-class KeyValues:
-    """Memory for `rows` rows of at most `width` tokens, for every layer of a model.
+class KVCache:
+    """Keys and values of `rows` rows of at most `width` tokens, for every layer of a model.
 
     Column j of a row always holds position j, so rows of different lengths stand side by side
     without padding arithmetic: what lies beyond a row's length is masked, then overwritten.
@@ -74,33 +75,46 @@ class KeyValues:
         self._layers = [_Layer(self) for _ in range(_layer_count(model))]
         self._cache = Cache(layers=list(self._layers))
 
+    def prefill(self, tokens: Sequence[Sequence[int]], start: int = 0) -> Tensor:
+        """Run prompts of different lengths; return the logits after each, (prompts, vocab).
+
+        Args:
+            tokens: each prompt's token ids, for the first rows.
+            start: columns that hold the prompts' first tokens already.
+        """
+        device, last = self.every.device, max(map(len, tokens)) - 1
+        if last > start:
+            ids = torch.zeros(len(tokens), last - start, dtype=torch.long)
+            for row, known in enumerate(tokens):
+                ids[row, : len(known) - 1 - start] = torch.tensor(known[start:-1])
+            self.extend(ids.to(device), start)
+        ends = torch.tensor([known[-1] for known in tokens], device=device)
+        columns = torch.tensor([len(known) - 1 for known in tokens], device=device)
+        return self.step(ends, columns, last + 1)
+
     def extend(self, ids: Tensor, start: int) -> None:
-        """Run tokens from column `start` on through the model; their logits are not wanted.
+        """Run tokens from column `start` on through the model, without their logits.
 
         Args:
             ids: (n, length): tokens of the first n rows. Rows that end earlier may hold anything
                 after their end.
             start: column of the first token, the same for all.
         """
-        length = ids.shape[1]
-        self.positions, self.start, self.end = None, start, start + length
+        self.positions, self.start, self.end = None, start, start + ids.shape[1]
         columns = torch.arange(self.end, device=ids.device)
         own = columns[start:]
         hidden = columns[None, :] > own[:, None]  # (length, end)
         mask = self._mask(hidden[None, None])  # (1, 1, length, end)
-        places = own[None, :].expand(ids.shape[0], -1)  # (n, length)
-        self._forward(ids, places, mask.expand(ids.shape[0], -1, -1, -1))
+        positions = own[None, :].expand(ids.shape[0], -1)  # (n, length)
+        self._forward(ids, positions, mask.expand(ids.shape[0], -1, -1, -1))
 
     def step(self, ids: Tensor, positions: Tensor, end: int) -> Tensor:
-        """Run one token a row and return the logits of what follows.
+        """Run one token a row and return the next-token logits, (n, vocab).
 
         Args:
             ids: (n,), the tokens of the first n rows.
             positions: (n,), the column of each row's token.
             end: one more than the largest position.
-
-        Returns:
-            Logits, (n, vocab).
         """
         self.positions, self.start, self.end = positions, end - 1, end
         columns = torch.arange(end, device=ids.device)
@@ -108,8 +122,8 @@ class KeyValues:
         mask = self._mask(hidden[:, None, None])  # (n, 1, 1, end)
         return self._forward(ids[:, None], positions[:, None], mask)[:, -1]
 
-    def copy_rows(self, rows: Tensor, source: KeyValues, source_rows: Tensor, length: int) -> None:
-        """Copy the first `length` columns of rows of another memory into rows of this one."""
+    def copy_rows(self, rows: Tensor, source: KVCache, source_rows: Tensor, length: int) -> None:
+        """Copy the first `length` columns of rows of another cache into rows of this one."""
         for mine, theirs in zip(self._layers, source._layers, strict=True):
             if not mine.is_initialized:
                 mine.lazy_initialization(theirs.keys, theirs.values)
@@ -135,18 +149,18 @@ class KeyValues:
             attention_mask=mask,
             past_key_values=self._cache,
             use_cache=True,
-            **({"logits_to_keep": 1} if takes(self._model, "logits_to_keep") else {}),
+            **({"logits_to_keep": 1} if accepts(self._model, "logits_to_keep") else {}),
         ).logits
         return logits
 
 
-def takes(model: Any, argument: str) -> bool:
-    """Return whether the model's forward takes an argument of this name."""
+def accepts(model: Any, argument: str) -> bool:
+    """Return whether the model's forward accepts an argument of this name."""
     return argument in inspect.signature(model.forward).parameters
 
 
 def bytes_per_token(model: Any) -> int:
-    """Return how much memory the keys and values of one token take, over all layers."""
+    """Return the bytes that the keys and values of one token take, over all layers."""
     config = model.config.get_text_config()
     heads = config.num_attention_heads
     head_size = getattr(config, "head_dim", None) or config.hidden_size // heads

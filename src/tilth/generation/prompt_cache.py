@@ -1,4 +1,4 @@
-"""Prompts run once: their keys, values and next-token logits, kept while a try needs them."""
+"""Prompts run once: their keys, values and next-token logits, kept while an attempt needs them."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tilth.generation.kv_cache import KeyValues
+from tilth.generation.kv_cache import KVCache
 from tilth.models.lm import LM
 
 _TOKENS_A_PASS = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
-    """A prompt that has been run: `row` of `memory` holds it, `logits` (vocab,) follow it."""
+class CachedPrompt:
+    """A prompt that has been run: `row` of `cache` holds it, `logits` (vocab,) follow it."""
 
-    memory: KeyValues
+    cache: KVCache
     row: int
     length: int
     logits: Tensor
 
 
-class PromptStore:
-    """Tokenises prompts, runs each once, shares what instructions have in common.
+class PromptCache:
+    """Tokenises prompts, runs each once and shares what instructions have in common.
 
     Args:
         lm: the model.
@@ -37,13 +37,13 @@ class PromptStore:
     def __init__(self, lm: LM, heads: Sequence[str] = ()) -> None:
         self._lm = lm
         self._heads = sorted(set(heads), key=len, reverse=True)
-        self._prefixes: dict[tuple[int, ...], KeyValues] = {}
+        self._prefixes: dict[tuple[int, ...], KVCache] = {}
         self._tokens: dict[str, list[int]] = {}
-        self._ready: dict[str, Prompt] = {}
+        self._ready: dict[str, CachedPrompt] = {}
         self._uses: dict[str, int] = defaultdict(int)
 
     def tokenise(self, texts: Iterable[str]) -> None:
-        """Turn texts into tokens, all at once; `length` can then be asked for."""
+        """Tokenise texts all at once; `length` can then be asked for."""
         new = sorted({text for text in texts if text not in self._tokens})
         if new:
             rows = self._lm.tokenizer(new, add_special_tokens=True, verbose=False)["input_ids"]
@@ -54,12 +54,12 @@ class PromptStore:
         return len(self._tokens[text])
 
     def acquire(self, texts: Iterable[str]) -> None:
-        """Say that a try needs these prompts: they stay until released as often."""
+        """Keep these prompts until they are released as often."""
         for text in texts:
             self._uses[text] += 1
 
     def release(self, texts: Iterable[str]) -> None:
-        """Say that a try no longer needs these prompts."""
+        """Drop one use of these prompts, and those without further uses."""
         for text in texts:
             self._uses[text] -= 1
             if not self._uses[text]:
@@ -68,27 +68,28 @@ class PromptStore:
                 self._tokens.pop(text, None)
 
     def drop_memory(self) -> None:
-        """Forget all keys and values (after an out-of-memory); prompts are run again."""
+        """Free all keys and values (after an out-of-memory error); prompts are run again."""
         self._ready.clear()
         self.drop_prefixes()
 
     def drop_prefixes(self) -> None:
-        """Forget what prompts have in common: other prompts share other tokens."""
+        """Free the shared prefixes: other prompts share other tokens."""
         self._prefixes.clear()
 
     def __contains__(self, text: str) -> bool:
         return text in self._ready
 
-    def __getitem__(self, text: str) -> Prompt:
+    def __getitem__(self, text: str) -> CachedPrompt:
         return self._ready[text]
 
     def run(self, texts: Iterable[str]) -> None:
         """Run the prompts that have not been run, in passes of bounded size."""
         families: dict[str, list[str]] = defaultdict(list)
         for text in sorted({text for text in texts if text not in self._ready}):
-            families[self._head(text)].append(text)
+            head = next((head for head in self._heads if text.startswith(head)), "")
+            families[head].append(text)
         for head, members in families.items():
-            shared = self._shared(head, members)
+            shared = self._shared(members) if head else ()
             members.sort(key=self.length)
             while members:
                 longest = self.length(members[-1]) - len(shared)
@@ -96,12 +97,9 @@ class PromptStore:
                 self._run_block(shared, members[-size:])
                 del members[-size:]
 
-    def _head(self, text: str) -> str:
-        return next((head for head in self._heads if text.startswith(head)), "")
-
-    def _shared(self, head: str, members: Sequence[str]) -> tuple[int, ...]:
+    def _shared(self, members: Sequence[str]) -> tuple[int, ...]:
         """Return the tokens all members begin with, leaving each at least one of its own."""
-        if not head or len(members) < 2:
+        if len(members) < 2:
             return ()
         rows = [self._tokens[text] for text in members]
         first, last = min(rows), max(rows)  # the common part of the extremes is common to all
@@ -113,27 +111,15 @@ class PromptStore:
 
     def _run_block(self, shared: tuple[int, ...], texts: Sequence[str]) -> None:
         """Run prompts that begin with the same tokens as one batch, padded at the right."""
-        device = self._lm.device
+        device, start = self._lm.device, len(shared)
         rows = [self._tokens[text] for text in texts]
-        width, start = max(map(len, rows)), len(shared)
-        memory = KeyValues(self._lm.model, len(rows), width)
+        cache = KVCache(self._lm.model, len(rows), max(map(len, rows)))
         if shared:
+            if shared not in self._prefixes:
+                self._prefixes[shared] = KVCache(self._lm.model, 1, start)
+                self._prefixes[shared].extend(torch.tensor([shared], device=device), 0)
             to = torch.arange(len(rows), device=device)
-            memory.copy_rows(to, self._prefix(shared), torch.zeros_like(to), start)
-        if width - 1 > start:
-            ids = torch.zeros(len(rows), width - 1 - start, dtype=torch.long)
-            for number, row in enumerate(rows):
-                ids[number, : len(row) - 1 - start] = torch.tensor(row[start:-1])
-            memory.extend(ids.to(device), start)
-        last = torch.tensor([row[-1] for row in rows], device=device)
-        places = torch.tensor([len(row) - 1 for row in rows], device=device)
-        logits = memory.step(last, places, width)  # (rows, vocab)
-        for number, text in enumerate(texts):
-            self._ready[text] = Prompt(memory, number, len(rows[number]), logits[number])
-
-    def _prefix(self, shared: tuple[int, ...]) -> KeyValues:
-        if shared not in self._prefixes:
-            memory = KeyValues(self._lm.model, 1, len(shared))
-            memory.extend(torch.tensor([shared], device=self._lm.device), 0)
-            self._prefixes[shared] = memory
-        return self._prefixes[shared]
+            cache.copy_rows(to, self._prefixes[shared], torch.zeros_like(to), start)
+        logits = cache.prefill(rows, start)  # (rows, vocab)
+        for row, text in enumerate(texts):
+            self._ready[text] = CachedPrompt(cache, row, len(rows[row]), logits[row])

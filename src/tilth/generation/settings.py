@@ -1,27 +1,49 @@
-"""What a generate run is asked for, checked once; and how its work is cut into parts."""
+"""The settings of a generate run and their limits."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 from tilth.errors import InputError
-from tilth.generation.jobs import Sampling
-from tilth.generation.task import Label, Task
-from tilth.limits import PARTS, SEED, check_fields, whole
+from tilth.limits import PARTS, SEED, SHARE, Number, check_fields, whole
 
+DECAY = Number(0, 1e9)
+TEMPERATURE = Number(1e-3, 1e3)
+TOP_K = whole(0, 1_000_000_000)
+TOP_P = Number(1e-9, 1)
+NEW_TOKENS = whole(1, 32_767)
 PER_INPUT = whole(1, 1000)
 MAX_TRIES = whole(1, 32_767)
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Sampling:
+    """How tokens are drawn (defaults: DINO, Schick and Schütze 2021, section 4).
+
+    The floor is that of the original code, the paper does not mention it.
+    """
+
+    decay: Annotated[float, DECAY, "Lambda of self-debiasing; 0 turns it off."] = 100.0
+    floor: Annotated[float, SHARE, "Smallest factor of self-debiasing."] = 0.01
+    temperature: Annotated[float, TEMPERATURE, "Divides the log-probabilities after debiasing."] = (
+        1.0
+    )
+    top_k: Annotated[int, TOP_K, "Keep the k likeliest tokens; 0: all."] = 5
+    top_p: Annotated[float, TOP_P, "Then the likeliest with this probability."] = 0.9
+    max_new_tokens: Annotated[int, NEW_TOKENS, "A text not closed by then is dropped."] = 40
+    multiline: Annotated[bool, "At an endpoint: keep texts of several lines."] = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateSettings(Sampling):
     """The settings of a generate run; defaults are the paper's (DINO, section 4)."""
 
     per_input: Annotated[int, PER_INPUT, "Texts for each (input, label)."] = 2
     max_tries: Annotated[int, MAX_TRIES, "Attempts made to get them."] = 5
-    sampling: Sampling = field(default_factory=Sampling)
     seed: Annotated[int, SEED, "Same settings and seed, same rows."] = 0
     part_size: Annotated[int, PARTS, "Inputs written as one part."] = 256
 
@@ -33,52 +55,8 @@ class Settings:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as they stand in run.json."""
-        flat = asdict(self)
-        flat = {**flat.pop("sampling"), **flat}
-        if not flat["multiline"]:  # runs begun before there was this setting go on
-            del flat["multiline"]
-        return flat
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """What texts are written for: an input of a pair task, or a number of a single-text task.
-
-    Attributes:
-        number: place in the run.
-        source_id: id of the input text; for a text from nothing, its number.
-        text: the input, or None.
-        labels: the labels to write for.
-    """
-
-    number: int
-    source_id: str
-    text: str | None
-    labels: tuple[Label, ...]
-
-
-def items_from_inputs(task: Task, inputs: Sequence[str], ids: Sequence[str]) -> list[Item]:
-    """Return one item an input; equal inputs count once, the first stays."""
-    first = dict(zip(reversed(ids), reversed(inputs), strict=True))
-    unique = {number: first[number] for number in dict.fromkeys(ids)}
-    return [
-        Item(number, source_id, text, task.labels)
-        for number, (source_id, text) in enumerate(unique.items())
-    ]
-
-
-def items_from_nothing(task: Task, count: int, *, each_label: bool) -> list[Item]:
-    """Return the items of a single-text task.
-
-    Args:
-        task: the task.
-        count: texts wanted.
-        each_label: whether `count` is meant for every label, or for all together in turn.
-    """
-    if each_label:
-        return [Item(n, f"{task.name}-{n}", None, task.labels) for n in range(count)]
-    return [
-        Item(n, f"{task.name}-{n}", None, (task.labels[n % len(task.labels)],))
-        for n in range(count)
-    ]
+        """Return the settings as run.json records them."""
+        found = asdict(self)
+        if not self.multiline:  # resumes runs begun before this setting existed
+            del found["multiline"]
+        return found

@@ -12,9 +12,8 @@ from tilth.encoders.graded_pairs import read_pairs
 from tilth.errors import InputError
 from tilth.evaluate.sts import Measured, check_sets, most_wrong, summarise_sts
 from tilth.evaluate.sts_sets import StsSet, asked_sets, read_sets
-from tilth.generation.generate import Order, load_rows, run_generate
-from tilth.generation.jobs import Sampling
-from tilth.generation.settings import Settings
+from tilth.generation.generate import GenerateRequest, load_rows, run_generate
+from tilth.generation.settings import GenerateSettings
 from tilth.generation.task import load_task
 from tilth.models import load_lm
 from tilth.recipes.steps import Result, Steps
@@ -58,14 +57,14 @@ def first_texts(steps: Steps) -> list[str]:
 def generate_pairs(steps: Steps, name: str, *, decay: float = 100.0, given: bool = True) -> Path:
     """Generate second texts, for STSb's sentences or for generated first texts."""
     folder = steps.at(name)
-    order = Order(
+    request = GenerateRequest(
         load_task("sts-x2"),
         load_lm(steps.scale.lm, device=steps.settings.device),
-        Settings(sampling=Sampling(decay=decay)),
+        GenerateSettings(decay=decay),
         inputs=first_texts(steps) if given else None,
         from_x1=None if given else steps.scale.first_texts,
     )
-    run_generate(order, folder, quiet=steps.settings.quiet)
+    run_generate(request, folder, quiet=steps.settings.quiet)
     return folder
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
-from tilth.generation.generate import Order, run_generate
-from tilth.generation.settings import Settings
+from tilth.generation.generate import GenerateRequest, run_generate
+from tilth.generation.settings import GenerateSettings
 from tilth.generation.task import load_task
 from tilth.models import load_lm
 from tilth.report import write_report
@@ -21,12 +21,12 @@ def quickstart_sentences() -> list[str]:
 
 def run_quickstart(out: Path, *, seed: int, overwrite: bool, quiet: bool) -> None:
     """Generate, curate and report; all lies in the run folder afterwards."""
-    order = Order(
+    request = GenerateRequest(
         load_task("sts-x2"),
         load_lm("starter"),
-        Settings(seed=seed),
+        GenerateSettings(seed=seed),
         inputs=quickstart_sentences(),
     )
-    run_generate(order, out, overwrite=overwrite, quiet=quiet)
+    run_generate(request, out, overwrite=overwrite, quiet=quiet)
     curated, _ = curate_folder(str(out), out / "curated", seed=seed, overwrite=True)
     write_report(out, curated=curated)
