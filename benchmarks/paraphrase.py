@@ -27,7 +27,7 @@ import torch
 
 from tilth.models import Seq2Seq, load_seq2seq
 from tilth.paraphrase.round_trip import SETTINGS
-from tilth.paraphrase.search import Search, decode
+from tilth.paraphrase.search import BeamSearch, decode
 
 BATCH = 8
 TAGS = "<SIM95> <BLEU0_5> "
@@ -59,8 +59,8 @@ def sentences(data: Path, count: int) -> list[str]:
     return [text for pair in mixed for text in pair][:count]
 
 
-def plain(models: Models, prefix: str, texts: list[str], search: Search, _: int) -> list[str]:
-    """Search as a user of `generate` does."""
+def plain(models: Models, prefix: str, texts: list[str], search: BeamSearch, _: int) -> list[str]:
+    """BeamSearch as a user of `generate` does."""
     seq2seq, found = models.plain, []
     options: dict[str, Any] = {"do_sample": False}
     if search.samples:
@@ -79,19 +79,19 @@ def plain(models: Models, prefix: str, texts: list[str], search: Search, _: int)
     return found
 
 
-def ours(models: Models, prefix: str, texts: list[str], search: Search, seed: int) -> list[str]:
-    """Search as tilth does."""
+def ours(models: Models, prefix: str, texts: list[str], search: BeamSearch, seed: int) -> list[str]:
+    """BeamSearch as tilth does."""
     prefixed = [prefix + text for text in texts]
     found = decode(models.ours, prefixed, search, seed=seed)
     return [outputs[0] if outputs else "" for outputs in found]
 
 
-Way = Callable[[Models, str, list[str], Search, int], list[str]]
+Way = Callable[[Models, str, list[str], BeamSearch, int], list[str]]
 
 
 def candidates(way: Way, models: Models, texts: list[str]) -> None:
     """Make 4 candidates a sentence, both directions."""
-    searches = [Search(5, top_k, temperature) for top_k, temperature in SETTINGS]
+    searches = [BeamSearch(5, top_k, temperature) for top_k, temperature in SETTINGS]
     pivots = [way(models, ">>de<< ", texts, search, n) for n, search in enumerate(searches)]
     for number, search in enumerate(searches):
         if way is ours:  # as `round_trip`: all pivots together
@@ -101,16 +101,16 @@ def candidates(way: Way, models: Models, texts: list[str]) -> None:
                 way(models, ">>en<< ", row, search, number)
 
 
-def once(prefix: str, search: Search) -> Callable[[Way, Models, list[str]], None]:
+def once(prefix: str, search: BeamSearch) -> Callable[[Way, Models, list[str]], None]:
     """Return work that searches once for each sentence."""
     return lambda way, models, texts: way(models, prefix, texts, search, 0) and None
 
 
 WORK: dict[str, Callable[[Way, Models, list[str]], None]] = {
     "candidates": candidates,
-    "beam 5": once(">>de<< ", Search(5)),
-    "beam 20, rewriting": once(TAGS, Search(20, shortest=0.75, longest=1.5)),
-    "greedy": once(">>de<< ", Search(1)),
+    "beam 5": once(">>de<< ", BeamSearch(5)),
+    "beam 20, rewriting": once(TAGS, BeamSearch(20, shortest=0.75, longest=1.5)),
+    "greedy": once(">>de<< ", BeamSearch(1)),
 }
 
 

@@ -24,9 +24,9 @@ from static_data import is_text
 from tilth.models import load_scorer, load_seq2seq
 from tilth.paraphrase.rewriter import Rewrite, Rewriter
 from tilth.paraphrase.round_trip import round_trip
-from tilth.paraphrase.search import Search, decode
-from tilth.paraphrase.similarity import counted, meaning, without_symbols, wording
-from tilth.paraphrase.tags import asked_cell, near
+from tilth.paraphrase.search import BeamSearch, decode
+from tilth.paraphrase.similarity import long_enough, meaning, without_symbols, wording
+from tilth.paraphrase.tags import asked_cell
 
 
 def translate(arguments: argparse.Namespace) -> None:
@@ -36,7 +36,7 @@ def translate(arguments: argparse.Namespace) -> None:
         model = load_seq2seq(arguments.model, prefix=f">>{target}<< ")
         for beams in (1, 5):
             began = time.perf_counter()
-            found = decode(model, [row[source] for row in rows], Search(beams=beams))
+            found = decode(model, [row[source] for row in rows], BeamSearch(beams=beams))
             speed = len(rows) / (time.perf_counter() - began)
             score = sacrebleu.corpus_bleu(
                 [texts[0] for texts in found], [[row[target] for row in rows]]
@@ -69,7 +69,7 @@ def unseen(data: Path, count: int) -> dict[str, list[str]]:
 def line(name: str, rewrites: Sequence[Rewrite]) -> str:
     """Return the figures of some rewrites."""
     made = [one for one in rewrites if one.problem is None]
-    use = counted([one.source for one in made], [one.text for one in made])
+    use = long_enough([one.source for one in made], [one.text for one in made])
     rows = [one for one, used in zip(made, use, strict=True) if used]
     cell = asked_cell(rows[0].asked_meaning, rows[0].asked_wording)
     same = sum(
@@ -78,7 +78,7 @@ def line(name: str, rewrites: Sequence[Rewrite]) -> str:
     return (
         f"{name:<34} meaning {np.mean([one.meaning for one in rows]):5.1f}  wording "
         f"{np.mean([one.wording for one in rows]):5.1f}  near "
-        f"{100 * np.mean([near(one.wording, cell) for one in rows]):5.1f}%  inside "
+        f"{100 * np.mean([cell.is_near(one.wording) for one in rows]):5.1f}%  inside "
         f"{100 * np.mean([one.inside for one in rows]):5.1f}%  same {100 * same / len(made):.1f}%  "
         f"of {len(rows)}, none {len(rewrites) - len(made)}"
     )
@@ -114,7 +114,7 @@ def rewrite(arguments: argparse.Namespace) -> None:
     trips = round_trip(texts, there, back, greedy=True)
     pairs = [(text, found[0].text) for text, found in zip(texts, trips, strict=True) if found]
     first, second = [a for a, _ in pairs], [b for _, b in pairs]
-    use = counted(first, second)
+    use = long_enough(first, second)
     print(
         f"greedy round trip: meaning {meaning(first, second, scorer)[use].mean():.1f} wording "
         f"{wording(first, second)[use].mean():.1f} of {use.sum()}"

@@ -18,7 +18,7 @@ import torch
 from lm_sentences import DEFAULT_DATA, read_lines, read_rows, segment, tidy
 
 from tilth.paraphrase.rewriter import load_paraphraser
-from tilth.paraphrase.settings import Asked
+from tilth.paraphrase.settings import RewriteSettings
 
 CELLS = ((95, 5), (95, 20), (95, 40), (85, 20))  # meaning, wording
 NEGATED, PLAIN = 600, 700  # sentences of Tatoeba with a negation, and of all
@@ -59,7 +59,7 @@ def main() -> None:
         for number, start in enumerate(range(0, len(texts), TEXTS_AT_ONCE)):
             some = texts[start : start + TEXTS_AT_ONCE]
             meaning, wording = CELLS[number % len(CELLS)]
-            asked = Asked(meaning, wording, min_meaning=50, n=3)
+            asked = RewriteSettings(meaning, wording, min_meaning=50, n=3)
             for text, found in zip(some, rewriter.rewrites(some, asked, seed=number), strict=True):
                 for one in found:
                     if one.problem is None:

@@ -19,6 +19,7 @@ from seq2seq_mix import save
 from transformers import AutoTokenizer
 
 from tilth.paraphrase.corpus import make_corpus
+from tilth.paraphrase.settings import CorpusSettings
 from tilth.paraphrase.similarity import wording
 from tilth.paraphrase.tags import MOST_WORDING
 
@@ -64,7 +65,10 @@ def main() -> None:
     arguments = parser.parse_args()
     work: Path = arguments.work
     corpus = make_corpus(
-        gathered(work), work / "corpus", size=arguments.size, validation=1350, test=1350, quiet=True
+        gathered(work),
+        work / "corpus",
+        CorpusSettings(size=arguments.size, validation=1350, test=1350),
+        quiet=True,
     )
     tokenizer = AutoTokenizer.from_pretrained(work / "tokenizer")
     for split, name in (("train", "rewrite"), ("validation", "rewrite-dev")):

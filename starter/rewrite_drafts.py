@@ -34,7 +34,7 @@ from seq2seq_data import DEFAULT_WORK, held_out
 from seq2seq_model import MEANING, WORDING
 
 from tilth.models import load_seq2seq
-from tilth.paraphrase.search import Search, decode
+from tilth.paraphrase.search import BeamSearch, decode
 
 SOURCES = 190_000  # sentences that the rules rewrite
 CHANGED = 0.12  # share of their rewrites with a changed fact, for the lower meanings
@@ -127,7 +127,7 @@ def translated(arguments: argparse.Namespace) -> Pairs:
     for start in range(0, min(TRANSLATED, len(rows)), AT_ONCE):
         some = rows[start : start + AT_ONCE]
         for number, (top_k, temperature) in enumerate(SETTINGS):
-            search = Search(beams=4, top_k=top_k, temperature=temperature)
+            search = BeamSearch(beams=4, top_k=top_k, temperature=temperature)
             outputs = decode(model, [row["de"] for row in some], search, seed=start + number)
             for row, found in zip(some, outputs, strict=True):
                 yield from ((row["en"], text) for text in found)
@@ -140,9 +140,9 @@ def round_trips(arguments: argparse.Namespace) -> Pairs:
     back = load_seq2seq(str(arguments.model), prefix=">>en<< ")
     for start in range(0, min(TRIPPED, len(texts)), AT_ONCE):
         some = texts[start : start + AT_ONCE]
-        pivots = decode(there, some, Search(beams=2), seed=start)
+        pivots = decode(there, some, BeamSearch(beams=2), seed=start)
         for number, (top_k, temperature) in enumerate(SETTINGS[:2]):
-            search = Search(beams=3, top_k=top_k, temperature=temperature)
+            search = BeamSearch(beams=3, top_k=top_k, temperature=temperature)
             read = [pivot[0] if pivot else "" for pivot in pivots]
             outputs = decode(back, read, search, seed=start + number)
             for text, found in zip(some, outputs, strict=True):
@@ -158,7 +158,7 @@ def own(arguments: argparse.Namespace) -> Pairs:
         some = texts[start : start + AT_ONCE]
         for number, wording in enumerate((WORDING[0], WORDING[0], WORDING[2])):
             tags = f"{rng.choice(MEANING[1:])} {wording} "
-            search = Search(
+            search = BeamSearch(
                 beams=4, top_k=20, temperature=OWN_HEAT[number], returned=2, shortest=0.7,
                 longest=1.5,
             )  # fmt: skip

@@ -13,7 +13,7 @@ from tilth.encoders.settings import Training, TripletTraining
 from tilth.errors import InputError
 from tilth.generation.settings import GenerateSettings, Sampling
 from tilth.limits import SEED, Choice, Number, check_fields, whole
-from tilth.paraphrase.train_settings import RewriterTraining
+from tilth.paraphrase.settings import RewriterTraining
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def _paraphrase(folder: Path) -> Job:
     from tilth.models.seq2seq import load_seq2seq
     from tilth.paraphrase.paraphrase_set import run_paraphrase
     from tilth.paraphrase.rewriter import Rewriter
-    from tilth.paraphrase.settings import Asked
+    from tilth.paraphrase.settings import RewriteSettings
     from tilth.paraphrase.tags import TAGS
 
     base = folder / "base"
@@ -63,7 +63,7 @@ def _paraphrase(folder: Path) -> Job:
     scorer = fake_scorer(lambda one, two: 100.0 * len(one) / (len(one) + len(two)))
     rewriter = Rewriter(load_seq2seq(str(base), device="cpu", precision="float32"), scorer)
     rows = [{"text": text.lower(), "label": number % 2} for number, text in enumerate(salads(40))]
-    asked = Asked(min_meaning=50, n=2, beams=4, part_size=4)
+    asked = RewriteSettings(min_meaning=50, n=2, beams=4, part_size=4)
     return lambda out: run_paraphrase(rows, rewriter, asked, out, quiet=True)
 
 

@@ -9,20 +9,20 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.tiny import tiny_tokenizer
 from tilth.errors import InputError
-from tilth.paraphrase.copy_penalty import Copying, word_begins
+from tilth.paraphrase.copy_penalty import CopyPenalty, word_begins
 
 CPU = torch.device("cpu")
 BEGIN = 9  # what a decoder starts with
 BEGINS = torch.tensor([True] * 8 + [False] * 2)  # entry 8 goes on inside a word
 
 
-def taken(copying: Copying, *written: list[int]) -> torch.Tensor:
+def taken(copying: CopyPenalty, *written: list[int]) -> torch.Tensor:
     ids = torch.tensor([[BEGIN, *row] for row in written])
     return -copying(ids, torch.zeros(len(written), len(BEGINS)))
 
 
 def test_the_cost_grows_with_the_words_that_are_the_same() -> None:
-    copying = Copying([[1, 2, 3, 4, 5]], [10.0], 1, BEGINS, 1)
+    copying = CopyPenalty([[1, 2, 3, 4, 5]], [10.0], 1, BEGINS, 1)
     costs = [taken(copying, row)[0] for row in ([], [1], [1, 2], [1, 2, 3], [7, 3])]
     assert [round(float(cost[4]), 3) for cost in costs] == [1.5, 1.5, 1.5, 10.0, 5.0]
     assert [round(float(cost[3]), 3) for cost in costs] == [1.5, 1.5, 7.5, 1.5, 1.5]
@@ -30,13 +30,13 @@ def test_the_cost_grows_with_the_words_that_are_the_same() -> None:
 
 
 def test_pieces_inside_a_word_cost_nothing() -> None:
-    copying = Copying([[1, 8, 2]], [10.0], 1, BEGINS, 1)
+    copying = CopyPenalty([[1, 8, 2]], [10.0], 1, BEGINS, 1)
     assert float(taken(copying, [1])[0][8]) == 0
     assert float(taken(copying, [1, 8])[0][2]) == pytest.approx(7.5)
 
 
 def test_each_text_has_its_own_source_and_cost_for_all_of_its_beams() -> None:
-    copying = Copying([[1, 2, 3], [4]], [10.0, 0.0], 2, BEGINS, 1)
+    copying = CopyPenalty([[1, 2, 3], [4]], [10.0, 0.0], 2, BEGINS, 1)
     cost = taken(copying, [1], [5], [4], [4])
     assert float(cost[0][2]) == pytest.approx(5.0)
     assert float(cost[1][2]) == pytest.approx(1.5)

@@ -18,9 +18,10 @@ from tests.tiny import WORDS
 from tilth.data import normalize as plain
 from tilth.errors import InputError, TilthError
 from tilth.models import scorer as scorers
-from tilth.paraphrase.balance import Pool, distinct, draw, largest_size, quotas
+from tilth.paraphrase.balance import PairPool, distinct, draw_splits, largest_size, quotas
 from tilth.paraphrase.corpus import make_corpus
-from tilth.paraphrase.filter import planed
+from tilth.paraphrase.filter import plane_counts
+from tilth.paraphrase.settings import CorpusSettings
 from tilth.paraphrase.tags import CELLS, UNITS, cell_of
 from tilth.runs import RunMismatch, complete
 
@@ -47,7 +48,9 @@ def candidates(sources: int, *, each: int = 4, seed: int = 0, **more: Any) -> Da
 
 
 def made(source: Any, out: Path, **options: Any) -> DatasetDict:
-    return make_corpus(source, out, quiet=True, **{"validation": 54, "test": 54, **options})
+    overwrite = options.pop("overwrite", False)
+    settings = CorpusSettings(**{"validation": 54, "test": 54, **options})
+    return make_corpus(source, out, settings, overwrite=overwrite, quiet=True)
 
 
 def results(run: Path) -> dict[str, Any]:
@@ -112,7 +115,7 @@ def test_no_text_of_one_split_stands_in_another(
 ) -> None:
     rng = np.random.default_rng(seed)
     pool = distinct(
-        Pool(
+        PairPool(
             row=np.arange(rows),
             cell=rng.integers(0, rng.integers(1, len(CELLS) + 1), rows).astype(np.int16),
             source=rng.integers(0, sources, rows).astype(np.uint64),
@@ -122,7 +125,7 @@ def test_no_text_of_one_split_stands_in_another(
             wording=np.zeros(rows, np.float32),
         )
     )
-    drawn = draw(pool, size, held, held, seed=seed)
+    drawn = draw_splits(pool, CorpusSettings(size=size, validation=held, test=held, seed=seed))
     splits = drawn.splits()
     for name, one in splits.items():
         for other_name, other in splits.items():
@@ -207,7 +210,7 @@ def test_validation_shrinks_to_a_tenth_and_says_so(
     pairs: Dataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        corpus = make_corpus(pairs, tmp_path, size=540, quiet=True)
+        corpus = make_corpus(pairs, tmp_path, CorpusSettings(size=540), quiet=True)
     kept = results(tmp_path)["kept"]
     counts = per_tags(corpus["validation"])
     assert 0.07 * kept < len(corpus["validation"]) <= 0.1 * kept
@@ -262,7 +265,7 @@ def test_plane_counts_every_measured_pair(pairs: Dataset, tmp_path: Path) -> Non
 
 
 def test_the_plane_holds_its_edges() -> None:
-    plane = planed(np.array([0, 100, -3], np.float32), np.array([100, 0, 4.9], np.float32))
+    plane = plane_counts(np.array([0, 100, -3], np.float32), np.array([100, 0, 4.9], np.float32))
     assert (plane[0, 19], plane[19, 0], plane[0, 0]) == (1, 1, 1)
 
 
@@ -293,7 +296,9 @@ def test_a_run_is_read_again_and_not_mixed_up(
     pairs: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = made(pairs, tmp_path, size=540)
-    monkeypatch.setattr("tilth.paraphrase.corpus.keep", lambda *_, **__: pytest.fail("made"))
+    monkeypatch.setattr(
+        "tilth.paraphrase.corpus.filter_candidates", lambda *_, **__: pytest.fail("made")
+    )
     assert made(pairs, tmp_path, size=540)["train"][:] == first["train"][:]
     with pytest.raises(RunMismatch, match="size is 540 in the folder, 270 asked"):
         made(pairs, tmp_path, size=270)

@@ -12,7 +12,7 @@ from datasets import ClassLabel, Dataset, Features, Value, load_dataset
 from tests.tiny.rewriter import fake_rewriter
 from tilth.errors import InputError, TilthError
 from tilth.paraphrase.paraphrase_set import paraphrase_set, run_paraphrase
-from tilth.paraphrase.settings import Asked
+from tilth.paraphrase.settings import RewriteSettings
 from tilth.runs import RunMismatch
 
 
@@ -54,7 +54,9 @@ def test_rows_that_cannot_be_rewritten_stand_in_dropped_with_their_reason(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     rewriter, _ = fake_rewriter(monkeypatch, unread)
-    run_paraphrase(ROWS, rewriter, Asked(wording=5, part_size=2), tmp_path / "run", quiet=True)
+    run_paraphrase(
+        ROWS, rewriter, RewriteSettings(wording=5, part_size=2), tmp_path / "run", quiet=True
+    )
     folder = str(tmp_path / "run" / "dataset")
     dropped = load_dataset(folder, "dropped", split="train")
     assert dict(zip(dropped["id"], dropped["drop_reason"], strict=True)) == {
@@ -141,7 +143,7 @@ def test_an_interrupted_run_goes_on_and_gives_the_same_rows(
 ) -> None:
     rows = [{"text": f"Number {n} is odd.", "label": n % 2} for n in range(7)]
     rewriter, outputs = fake_rewriter(monkeypatch, write)
-    asked = Asked(part_size=3)
+    asked = RewriteSettings(part_size=3)
     whole = run_paraphrase(rows, rewriter, asked, tmp_path / "whole", quiet=True)
 
     def stop(text: str, number: int) -> list[str]:
@@ -218,4 +220,4 @@ def test_nothing_rewritten_is_an_error_that_counts_the_reasons(
 
 def test_asked_checks_at_the_door() -> None:
     with pytest.raises(InputError, match="seed is"):
-        Asked(seed=2**40)
+        RewriteSettings(seed=2**40)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.tiny.rewriter import fake_model, fake_polarity, fake_rewriter, fake_scorer
 from tilth.errors import InputError
-from tilth.paraphrase.rewriter import COPYING, EMPTY, LOW, NOTHING, POLARITY, TOO_LONG, Rewriter
+from tilth.paraphrase.rewriter import COPY_COSTS, EMPTY, LOW, NOTHING, POLARITY, TOO_LONG, Rewriter
 from tilth.paraphrase.tags import TAGS
 
 SENTENCE = "The old kite hangs high in the oak tree."
@@ -72,8 +72,8 @@ def test_steering_takes_the_nearest_of_one_search(monkeypatch: pytest.MonkeyPatc
     rewriter, outputs = fake_rewriter(monkeypatch, lambda _, __: [CLOSE, HALF, FAR])
     low, high = (rewriter.rewrite([SENTENCE], wording=wording)[0] for wording in (5, 40))
     assert (low.text, low.inside, high.text) == (FAR, True, HALF)
-    assert [call[2].copying for call in outputs.calls] == [COPYING] * 2
-    assert outputs.calls[0][2].beams * len(COPYING) == 10
+    assert [call[2].copy_costs for call in outputs.calls] == [COPY_COSTS] * 2
+    assert outputs.calls[0][2].beams * len(COPY_COSTS) == 10
 
 
 def test_meaning_counts_beside_wording(monkeypatch: pytest.MonkeyPatch) -> None:

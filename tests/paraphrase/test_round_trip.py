@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from datasets import Dataset
 
 from tests.tiny import salads, write_lines
 from tests.tiny.rewriter import fake_scorer
@@ -14,7 +16,8 @@ from tilth.models.seq2seq import Seq2Seq
 from tilth.paraphrase import make_candidates as trips
 from tilth.paraphrase import round_trip as roundtrip
 from tilth.paraphrase.round_trip import round_trip
-from tilth.paraphrase.search import Search, decode
+from tilth.paraphrase.search import BeamSearch, decode
+from tilth.paraphrase.settings import CandidateSettings
 from tilth.runs import RunMismatch
 
 SETTINGS = ["20/3.0 20/3.0", "20/3.0 30/2.0", "30/2.0 20/3.0", "30/2.0 30/2.0"]
@@ -36,8 +39,8 @@ def test_two_settings_each_way_give_four_candidates_of_two_pivots() -> None:
 
 def test_greedy_is_one_candidate_through_the_likeliest_pivot() -> None:
     texts, (forward, backward) = salads(4), both()
-    pivots = [pivot for (pivot,) in decode(forward, texts, Search(beams=1))]
-    backs = [text for (text,) in decode(backward, pivots, Search(beams=1))]
+    pivots = [pivot for (pivot,) in decode(forward, texts, BeamSearch(beams=1))]
+    backs = [text for (text,) in decode(backward, pivots, BeamSearch(beams=1))]
     found = round_trip(texts, forward, backward, greedy=True)
     assert [[(one.pivot, one.text, one.setting) for one in row] for row in found] == [
         [(pivot, text, "greedy")] for pivot, text in zip(pivots, backs, strict=True)
@@ -47,7 +50,7 @@ def test_greedy_is_one_candidate_through_the_likeliest_pivot() -> None:
 def test_equal_pivots_are_translated_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
 
-    def same(seq2seq: Seq2Seq, texts: list[str], _: Search, **__: Any) -> list[list[str]]:
+    def same(seq2seq: Seq2Seq, texts: list[str], _: BeamSearch, **__: Any) -> list[list[str]]:
         asked.append(list(texts))
         return [["pivot"] if seq2seq.prefix == ">>de<< " else ["back"] for _ in texts]
 
@@ -76,8 +79,14 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def made_candidates(
+    source: Path, out: Path, *, overwrite: bool = False, **settings: Any
+) -> Dataset:
+    return trips.make_candidates(source, out, CandidateSettings(**settings), overwrite=overwrite)
+
+
 def test_rows_say_what_was_measured_and_where_they_come_from(made: dict[str, Any]) -> None:
-    rows = trips.make_candidates(**made, seed=5)
+    rows = made_candidates(**made, seed=5)
     assert set(rows["text_a"]) == set(salads(9))
     assert set(rows["setting"]) <= set(SETTINGS)
     assert set(rows["meaning"]) == {80.0}
@@ -87,28 +96,28 @@ def test_rows_say_what_was_measured_and_where_they_come_from(made: dict[str, Any
     assert len(set(pairs)) == len(pairs)
     dropped = load_folder(made["out"], config="dropped")
     assert dropped["drop_reason"][:].count("too long") == 1
-    counts = trips.read_counts(made["out"])
-    assert counts.rows == len(rows)
-    assert counts.good == sum(value <= 45 for value in rows["wording"])
-    assert counts.drops["too long"] == 1
+    results = json.loads((made["out"] / "results.json").read_text())
+    assert results["rows"] == len(rows)
+    assert results["good"] == sum(value <= 45 for value in rows["wording"])
+    assert results["drops"]["too long"] == 1
     assert "Round trips" in (made["out"] / "dataset" / "README.md").read_text()
 
 
 def test_parts_that_are_lost_are_made_again_the_same(made: dict[str, Any]) -> None:
-    before = trips.make_candidates(**made, beams=3).to_list()
+    before = made_candidates(**made, beams=3).to_list()
     (made["out"] / "parts" / "part-00001.parquet").unlink()
-    assert trips.make_candidates(**made, beams=3).to_list() == before
+    assert made_candidates(**made, beams=3).to_list() == before
 
 
 def test_other_settings_on_the_folder_are_refused(made: dict[str, Any]) -> None:
-    trips.make_candidates(**made, greedy=True)
+    made_candidates(**made, greedy=True)
     for other in ({"seed": 1}, {"beams": 3}, {"greedy": False}, {"forward_prefix": ">>de<< "}):
         with pytest.raises(RunMismatch):
-            trips.make_candidates(**{**made, "greedy": True, **other})
-    assert len(trips.make_candidates(**made, greedy=True, seed=1, overwrite=True))
+            made_candidates(**{**made, "greedy": True, **other})
+    assert len(made_candidates(**made, greedy=True, seed=1, overwrite=True))
 
 
 def test_nothing_kept_is_an_error_with_the_reasons(made: dict[str, Any], tmp_path: Path) -> None:
     made["source"] = write_lines(tmp_path / "long.txt", ["dog " * 100])
     with pytest.raises(TilthError, match="0 candidates kept \\(1 too long\\)"):
-        trips.make_candidates(**made)
+        made_candidates(**made)

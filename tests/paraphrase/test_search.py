@@ -10,13 +10,13 @@ from tests.tiny.writers import FAMILIES, POSITIONS, writer
 from tilth.errors import InputError
 from tilth.models.seq2seq import Seq2Seq
 from tilth.paraphrase import fast_beam_search as beams
-from tilth.paraphrase.search import Search, decode, is_too_long
+from tilth.paraphrase.search import BeamSearch, decode, is_too_long
 
-SAMPLING = Search(beams=4, top_k=5, temperature=2.0)
+SAMPLING = BeamSearch(beams=4, top_k=5, temperature=2.0)
 
 
-def plainly(seq2seq: Seq2Seq, text: str, search: Search) -> list[str]:
-    """Search with `generate` alone, one text by itself."""
+def plainly(seq2seq: Seq2Seq, text: str, search: BeamSearch) -> list[str]:
+    """BeamSearch with `generate` alone, one text by itself."""
     given = seq2seq.tokenizer(text, return_tensors="pt")
     tokens = given["input_ids"].shape[1] - 1  # beside the closing one
     before = 1 + (seq2seq.model.generation_config.forced_bos_token_id is not None)
@@ -29,8 +29,8 @@ def plainly(seq2seq: Seq2Seq, text: str, search: Search) -> list[str]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("search", [Search(beams=1), Search(beams=4, returned=3)])
-def test_batches_give_what_generate_gives_for_each_text(family: str, search: Search) -> None:
+@pytest.mark.parametrize("search", [BeamSearch(beams=1), BeamSearch(beams=4, returned=3)])
+def test_batches_give_what_generate_gives_for_each_text(family: str, search: BeamSearch) -> None:
     seq2seq, texts = writer(family), salads(12)
     assert decode(seq2seq, texts, search) == [plainly(seq2seq, text, search) for text in texts]
 
@@ -76,41 +76,43 @@ def test_sampling_follows_the_seed_alone_and_leaves_the_global_state() -> None:
 
 def test_sampling_from_one_token_at_a_beam_is_greedy() -> None:
     seq2seq, texts = writer(), salads(6)
-    one = Search(beams=1, top_k=1, temperature=1.0)
-    assert decode(seq2seq, texts, one) == decode(seq2seq, texts, Search(beams=1))
+    one = BeamSearch(beams=1, top_k=1, temperature=1.0)
+    assert decode(seq2seq, texts, one) == decode(seq2seq, texts, BeamSearch(beams=1))
 
 
 @pytest.mark.parametrize("sampling", [False, True])
 def test_every_row_keeps_its_own_limits(sampling: bool) -> None:
     seq2seq, texts = writer(), salads(12)
-    search = Search(
+    search = BeamSearch(
         beams=4, shortest=0.75, longest=1.5, top_k=20 if sampling else None,
         temperature=3.0 if sampling else None,
     )  # fmt: skip
     for text, (output,) in zip(texts, decode(seq2seq, texts, search, rows=12), strict=True):
         asked = len(seq2seq.tokenizer(text, add_special_tokens=False)["input_ids"])
         assert len(output.split()) <= 1.5 * asked
-    short = decode(seq2seq, texts, Search(beams=4, longest=0.3), rows=12)
+    short = decode(seq2seq, texts, BeamSearch(beams=4, longest=0.3), rows=12)
     assert all(len(o.split()) <= 0.3 * 13 for (o,) in short)
 
 
 def test_bad_texts_have_no_outputs_or_some_and_raise_nothing() -> None:
     texts = ["", " \n", "dog " * 5000, "\U0001f600 dog", "dog \x00\x07", "\ud800 dog", "犬です"]
     counted: list[int] = []
-    found = decode(writer(), texts, Search(beams=2), progress=counted.append)
+    found = decode(writer(), texts, BeamSearch(beams=2), progress=counted.append)
     assert [bool(outputs) for outputs in found] == [False, False, False, True, True, True, True]
     assert sum(counted) == len(texts)
     assert is_too_long(writer(), texts[2])
     assert not is_too_long(writer(), texts[3])
-    assert decode(writer(), [], Search()) == []
+    assert decode(writer(), [], BeamSearch()) == []
 
 
 def test_the_prefix_is_read() -> None:
     texts = salads(8)
-    assert decode(writer(prefix=">>de<< "), texts, Search()) == decode(
-        writer(), [f">>de<< {text}" for text in texts], Search()
+    assert decode(writer(prefix=">>de<< "), texts, BeamSearch()) == decode(
+        writer(), [f">>de<< {text}" for text in texts], BeamSearch()
     )
-    assert decode(writer(prefix=">>de<< "), texts, Search()) != decode(writer(), texts, Search())
+    assert decode(writer(prefix=">>de<< "), texts, BeamSearch()) != decode(
+        writer(), texts, BeamSearch()
+    )
 
 
 def test_the_model_is_left_as_it_was() -> None:
@@ -134,4 +136,4 @@ def test_the_model_is_left_as_it_was() -> None:
 )
 def test_settings_out_of_range_are_one_line(wrong: dict[str, float], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        Search(**wrong)  # type: ignore[arg-type]
+        BeamSearch(**wrong)  # type: ignore[arg-type]

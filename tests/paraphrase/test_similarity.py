@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tilth.errors import InputError
 from tilth.models.scorer import Scorer
-from tilth.paraphrase.similarity import counted, meaning, without_symbols, wording
+from tilth.paraphrase.similarity import long_enough, meaning, without_symbols, wording
 
 SOURCE = "The mayor, Ms. Ortiz, opened 2.5 miles of new path."
 
@@ -153,13 +153,13 @@ def test_meaning_asks_the_scorer_once_for_each_pair_without_symbols() -> None:
     ],
 )
 def test_pairs_of_four_words_count(first: str, second: str, yes: bool) -> None:
-    assert counted([first], [second]).tolist() == [yes]
+    assert long_enough([first], [second]).tolist() == [yes]
 
 
 def test_no_pairs() -> None:
     assert meaning([], [], scorer(Asked())).shape == (0,)
     assert wording([], []).shape == (0,)
-    assert counted([], []).shape == (0,)
+    assert long_enough([], []).shape == (0,)
 
 
 @pytest.mark.parametrize(
@@ -178,4 +178,4 @@ def test_what_is_no_pair_of_texts_is_named(
     with pytest.raises(InputError, match=says):
         wording(first, second)
     with pytest.raises(InputError, match=says):
-        counted(first, second)
+        long_enough(first, second)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilth.errors import InputError
-from tilth.paraphrase.tags import CELLS, TAGS, UNITS, Cell, asked_cell, cell_of, cells_of, near
+from tilth.paraphrase.tags import CELLS, TAGS, UNITS, Cell, asked_cell, cell_of, cells_of
 
 
 def test_tags_are_the_published_strings() -> None:
@@ -89,24 +89,15 @@ def test_distance_is_to_the_nearest_edge() -> None:
     assert Cell(95, 0).distance(96, 13) == 3.0
 
 
-def test_near_is_the_own_bin_or_a_neighbour() -> None:
-    lowest, third, highest = Cell(95, 0), Cell(95, 15), Cell(95, 40)
-    assert [near(wording, lowest) for wording in (0, 9.9, 14.9, 15)] == [
-        True,
-        True,
-        True,
-        False,
-    ]
-    assert [near(wording, third) for wording in (9.9, 10, 24.9, 25)] == [
-        False,
-        True,
-        True,
-        False,
-    ]
-    assert [near(wording, highest) for wording in (34.9, 35, 49.9, 50)] == [
-        False,
-        True,
-        True,
-        False,
-    ]
-    assert not near(math.nan, Cell(95, 0))
+@pytest.mark.parametrize(
+    ("cell", "wordings", "expected"),
+    [
+        (Cell(95, 0), (0, 9.9, 14.9, 15, math.nan), [True, True, True, False, False]),
+        (Cell(95, 15), (9.9, 10, 24.9, 25), [False, True, True, False]),
+        (Cell(95, 40), (34.9, 35, 49.9, 50), [False, True, True, False]),
+    ],
+)
+def test_near_is_the_own_bin_or_a_neighbour(
+    cell: Cell, wordings: tuple[float, ...], expected: list[bool]
+) -> None:
+    assert [cell.is_near(wording) for wording in wordings] == expected

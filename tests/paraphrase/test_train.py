@@ -16,15 +16,14 @@ from tests.tiny.bart import bart_tokenizer, corpus, save_bart
 from tilth.errors import InputError, TilthError
 from tilth.models.length_sampler import LengthSampler
 from tilth.models.seq2seq import Seq2Seq, load_seq2seq
+from tilth.paraphrase.settings import RewriterTraining
 from tilth.paraphrase.tags import TAGS
 from tilth.paraphrase.train import LOSS, add_tags, learning_curve, rows_that_fit, train_rewriter
 from tilth.paraphrase.train_data import (
     Collator,
-    byte_lengths,
     read_corpus,
     without_long,
 )
-from tilth.paraphrase.train_settings import RewriterTraining
 from tilth.runs import RunMismatch
 
 QUICK: dict[str, Any] = {
@@ -89,7 +88,7 @@ def test_a_finished_run_is_not_trained_again_and_not_mixed_up(
 ) -> None:
     settings = {**QUICK, "max_epochs": 1}
     trained = train_rewriter(pairs, base, tmp_path, **settings)
-    monkeypatch.setattr("tilth.paraphrase.train._train", lambda *_, **__: pytest.fail("trained"))
+    monkeypatch.setattr("tilth.paraphrase.train._fit", lambda *_, **__: pytest.fail("trained"))
     assert_same(train_rewriter(pairs, base, tmp_path, **settings), trained)
     with pytest.raises(RunMismatch, match="patience is 5 in the folder, 2 asked"):
         train_rewriter(pairs, base, tmp_path, **settings, patience=2)
@@ -170,7 +169,7 @@ def test_long_pairs_are_left_out_and_said(
     exact = {**long, "text_b": " ".join(["dog"] * 30)}
     train = Dataset.from_list([*short["train"].to_list(), long, exact])
     collator = Collator(bart_tokenizer(*TAGS), 32)
-    kept, lengths = without_long(train, byte_lengths(train), collator, 32)
+    kept, lengths = without_long(train, collator, 32, "training")
     assert kept["text_b"][-1] == exact["text_b"]
     assert len(kept) == len(lengths) == 31
     both = DatasetDict({**short, "train": train})
@@ -212,7 +211,7 @@ def test_rows_that_fit_divide_the_batch(base: str, monkeypatch: pytest.MonkeyPat
 def test_weights_that_become_nan_are_reported(
     base: str, pairs: DatasetDict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tilth.models.trainer.all_finite", lambda _: False)
+    monkeypatch.setattr("tilth.paraphrase.train.all_finite", lambda _: False)
     with pytest.raises(TilthError, match="lower --learning-rate"):
         train_rewriter(pairs, base, tmp_path, **{**QUICK, "max_epochs": 1})
     assert not (tmp_path / "model").exists()

@@ -18,7 +18,7 @@ from tilth.models.scorer import Scorer
 from tilth.paraphrase import make_candidates as trips
 from tilth.paraphrase.rewriter import Rewrite
 from tilth.paraphrase.round_trip import Candidate
-from tilth.paraphrase.settings import Asked
+from tilth.paraphrase.settings import RewriteSettings
 from tilth.paraphrase.tags import Cell, asked_cell
 from tilth.recipes import catalog, paraphrase_fig3
 from tilth.recipes import paraphrase as rewriting
@@ -81,7 +81,9 @@ class Fakes:
             rewrites=self.rewritten,
         )
 
-    def rewritten(self, texts: Sequence[str], asked: Asked, *, seed: int) -> list[list[Rewrite]]:
+    def rewritten(
+        self, texts: Sequence[str], asked: RewriteSettings, *, seed: int
+    ) -> list[list[Rewrite]]:
         """Return rewrites whose wording lies 12 points above the cell, inside it when checked."""
         cell, check = asked_cell(asked.meaning, asked.wording), asked.tries > 1
         assert asked.min_meaning == 0  # nothing is left out for its meaning

@@ -9,6 +9,7 @@ from datasets import Dataset
 
 from tilth.errors import InputError
 from tilth.paraphrase.corpus import make_corpus
+from tilth.paraphrase.settings import CorpusSettings
 from tilth.report.corpus import write_corpus_report, write_rewriter_report
 from tilth.runs import Run
 
@@ -28,7 +29,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for n in range(2_000)
     ]
     folder = tmp_path_factory.mktemp("runs") / "corpus"
-    make_corpus(Dataset.from_list(rows), folder, size=540, validation=54, test=54, quiet=True)
+    settings = CorpusSettings(size=540, validation=54, test=54)
+    make_corpus(Dataset.from_list(rows), folder, settings, quiet=True)
     return folder
 
 

@@ -16,7 +16,7 @@ from tests.tiny import tiny_tokenizer
 from tilth.models.scorer import Scorer
 from tilth.models.seq2seq import Seq2Seq
 from tilth.paraphrase.rewriter import MOST_TRIES, Rewriter
-from tilth.paraphrase.search import Search
+from tilth.paraphrase.search import BeamSearch
 from tilth.paraphrase.tags import TAGS
 
 
@@ -25,13 +25,13 @@ class Outputs:
     """Stands in for `decode`: (text, try from 0) -> outputs; notes what it was asked."""
 
     write: Callable[[str, int], list[str]]
-    calls: list[tuple[str, list[str], Search, int]] = field(default_factory=list)
+    calls: list[tuple[str, list[str], BeamSearch, int]] = field(default_factory=list)
 
     def __call__(
-        self, seq2seq: Seq2Seq, texts: Sequence[str], search: Search, *, seed: int = 0, **_: Any
+        self, seq2seq: Seq2Seq, texts: Sequence[str], search: BeamSearch, *, seed: int = 0, **_: Any
     ) -> list[list[str]]:
         self.calls.append((seq2seq.prefix, list(texts), search, seed))
-        most = search.returned * max(1, len(search.copying))
+        most = search.returned * max(1, len(search.copy_costs))
         return [self.write(text, seed % MOST_TRIES)[:most] for text in texts]
 
 

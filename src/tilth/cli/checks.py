@@ -26,7 +26,7 @@ from tilth.generation.settings import (
     TOP_P,
 )
 from tilth.limits import Limit
-from tilth.paraphrase.train_settings import MAX_EPOCHS, REWRITER_TOKENS, SCHEDULE
+from tilth.paraphrase.settings import MAX_EPOCHS, REWRITER_TOKENS, SCHEDULE
 from tilth.recipes.catalog import NAMES
 
 # What the options of every command may be, by name; under a command's name, what only its own may.

@@ -11,7 +11,13 @@ import typer.core
 from tilth.cli import options
 from tilth.cli.checks import App
 from tilth.cli.screen import print_json, print_table, say
-from tilth.paraphrase.train_settings import RewriterTraining
+from tilth.paraphrase.settings import (
+    TRIES,
+    CandidateSettings,
+    CorpusSettings,
+    RewriterTraining,
+    RewriteSettings,
+)
 
 _TRANSLATORS = "Translators and search"
 
@@ -76,19 +82,32 @@ def candidates(
     [dim]tilth paraphrase candidates wiki.txt --forward facebook/wmt19-en-de
     --backward facebook/wmt19-de-en --out runs/wmt19[/dim]
     """
-    from tilth.paraphrase.make_candidates import make_candidates, read_counts
+    from tilth.paraphrase.make_candidates import make_candidates
+    from tilth.runs import read_results
 
-    make_candidates(
-        sentences, out, forward=forward, backward=backward, forward_prefix=forward_prefix,
-        backward_prefix=backward_prefix, scorer=scorer, greedy=greedy, beams=beams, column=column,
-        split=split, seed=seed, device=device, precision=precision, part_size=part_size,
-        overwrite=overwrite, quiet=quiet,
+    settings = CandidateSettings(
+        forward, backward, forward_prefix, backward_prefix, scorer, greedy, beams, precision, seed,
+        part_size,
     )  # fmt: skip
-    counts = read_counts(out)
+    make_candidates(
+        sentences, out, settings, column=column, split=split, device=device, overwrite=overwrite,
+        quiet=quiet,
+    )  # fmt: skip
+    found = read_results(out)
+    assert found is not None  # it was just written
     if json:
-        print_json({**counts.to_dict(), "dataset": str(out / "dataset")})
+        print_json({**found, "dataset": str(out / "dataset")})
         return
-    print_table("Round trips", ("", "value"), counts.lines())
+    share = 100 / max(found["rows"], 1)
+    rows = [
+        ("candidates", f"{found['rows']:,}"),
+        ("meaning above 70 and wording at most 45", f"{found['good'] * share:.1f}%"),
+        ("equal to their source", f"{found['same'] * share:.1f}%"),
+        ("mean meaning", f"{found['meaning'] or 0:.1f}"),
+        ("mean wording", f"{found['wording'] or 0:.1f}"),
+        *((f"dropped: {reason}", f"{count:,}") for reason, count in found["drops"].items()),
+    ]
+    print_table("Round trips", ("", "value"), rows)
     say(f"data set: {out / 'dataset'}")
 
 
@@ -130,20 +149,11 @@ def corpus(
     from tilth.report.corpus import write_corpus_report
     from tilth.report.run_reader import refuse_edited
 
+    settings = CorpusSettings(size, validation, test, seed, scorer, metric)
     make_corpus(
-        list(sources),
-        out,
-        size=size,
-        validation=validation,
-        test=test,
-        scorer=scorer,
-        metric=metric,
-        device=device,
-        precision=precision,
-        seed=seed,
-        overwrite=overwrite,
+        list(sources), out, settings, device=device, precision=precision, overwrite=overwrite,
         quiet=quiet,
-    )
+    )  # fmt: skip
     with refuse_edited(out):
         write_corpus_report(out)
         _show(out, as_json=json)
@@ -383,13 +393,12 @@ def rewrite(
     from tilth.errors import InputError
     from tilth.paraphrase.paraphrase_set import run_paraphrase
     from tilth.paraphrase.rewriter import load_paraphraser
-    from tilth.paraphrase.settings import TRIES, Asked
     from tilth.report.paraphrase import rewrite_summary, write_rewrite_report
 
     if tries is not None and not check:
         raise InputError("--tries counts with --check only: give both, or neither")
     tried = (tries or TRIES) if check else 1
-    asked = Asked(
+    asked = RewriteSettings(
         meaning, wording, min_meaning, number, steer, tried, beams, seed, originals, part_size
     )
     rewriter = load_paraphraser(

@@ -1,4 +1,4 @@
-"""Draws as many pairs from every cell, and splits that share no text: arrays only."""
+"""Draws equally many pairs from every cell, and splits that share no text: arrays only."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilth.data.hashing import random_keys
+from tilth.paraphrase.settings import CorpusSettings
 from tilth.paraphrase.tags import CELLS, UNITS
 
-TENTH = 10  # of what there is, at most this part goes to validation, and as much to test
+TENTH = 10  # at most a tenth of the pairs goes to validation, and as much to test
 _UNITS = np.array([cell.units for cell in CELLS], np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class PairPool:
     """Pairs that may be drawn; every array has one value for each, (pairs,).
 
     Attributes:
-        row: its number among all candidates.
-        cell: place in CELLS.
-        source: hash of its source, the same for texts that differ in case or punctuation alone.
-        rewrite: likewise, of its rewrite.
-        order: pseudo-random number that follows from its texts; the smallest are drawn first.
+        row: number among all candidates.
+        cell: index in CELLS.
+        source: hash of the source, the same for texts that differ only in case or punctuation.
+        rewrite: likewise, of the rewrite.
+        order: pseudo-random number that follows from the texts; the smallest are drawn first.
         meaning: measured, 0 to 100.
         wording: measured, 0 to 100.
     """
@@ -40,44 +41,44 @@ class Pool:
     def __len__(self) -> int:
         return len(self.row)
 
-    def at(self, chosen: NDArray[np.int64] | NDArray[np.bool_]) -> Pool:
+    def select(self, chosen: NDArray[np.int64] | NDArray[np.bool_]) -> PairPool:
         """Return some of the pairs."""
-        return Pool(*(getattr(self, item.name)[chosen] for item in fields(self)))
+        return PairPool(*(getattr(self, item.name)[chosen] for item in fields(self)))
 
     def per_cell(self) -> NDArray[np.int64]:
-        """Return how many pairs each cell holds."""  # (cells,)
+        """Return the number of pairs of each cell, (cells,)."""
         return np.bincount(self.cell, minlength=len(CELLS))
 
     def texts(self) -> NDArray[np.uint64]:
-        """Return the hashes of all its texts, sources and rewrites."""
-        return np.concatenate([self.source, self.rewrite])  # (2 * pairs,)
+        """Return the hashes of all sources and rewrites, (2 * pairs,)."""
+        return np.concatenate([self.source, self.rewrite])
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
-    """What was drawn, in the order in which it is written.
+class DrawnSplits:
+    """The splits of a corpus, in the order in which they are written.
 
     Attributes:
-        train: to train on.
-        validation: to stop with.
-        test: to measure with.
+        train: training pairs.
+        validation: pairs for early stopping.
+        test: pairs for measuring.
         available: pairs of each cell that could go to training. # (cells,)
         wanted: pairs that training wanted of each cell. # (cells,)
     """
 
-    train: Pool
-    validation: Pool
-    test: Pool
+    train: PairPool
+    validation: PairPool
+    test: PairPool
     available: NDArray[np.int64]
     wanted: NDArray[np.int64]
 
-    def splits(self) -> dict[str, Pool]:
+    def splits(self) -> dict[str, PairPool]:
         """Return the pairs of each split."""
         return {"train": self.train, "validation": self.validation, "test": self.test}
 
 
 def quotas(pairs: int) -> NDArray[np.int64]:
-    """Share pairs out over the cells: as many for each, twice as many where wording is below 10.
+    """Share pairs out over the cells: equally many each, twice as many where wording is below 10.
 
     The shares sum to `pairs`; cells of one width differ by one at most.
     """
@@ -86,7 +87,7 @@ def quotas(pairs: int) -> NDArray[np.int64]:
 
 
 def largest_size(available: NDArray[np.int64]) -> int:
-    """Return the pairs of the largest draw for which a quarter of the cells, at most, is short.
+    """Return the pairs of the largest draw for which at most a quarter of the cells is short.
 
     Of the cells that hold any pair, the one at the lower quartile of pairs a unit is just enough.
 
@@ -99,41 +100,35 @@ def largest_size(available: NDArray[np.int64]) -> int:
     return UNITS * max(1, int(held[(len(held) - 1) // 4]))
 
 
-def draw(pool: Pool, size: int | None, validation: int, test: int, *, seed: int) -> Draw:
-    """Draw the three splits.
+def draw_splits(pool: PairPool, settings: CorpusSettings) -> DrawnSplits:
+    """Draw the three splits of distinct pairs.
 
-    Validation takes, of each cell, the pairs whose sources have the smallest keyed hashes; so
-    few sources serve many cells. What shares a text with it is left out of the rest, from which
-    test is drawn likewise, then training.
-
-    Args:
-        pool: without duplicate pairs.
-        size: pairs to train on; None: `largest_size` of what is left for training.
-        validation: pairs, at most a tenth of the pool and of each cell.
-        test: likewise.
-        seed: of the hashes.
+    Validation takes, of each cell, the pairs whose sources have the smallest keyed hashes, so that
+    few sources serve many cells. Pairs that share a text with it are left out of the rest, from
+    which test is drawn likewise, then training.
     """
     most = pool.per_cell() // TENTH
-    by_source = random_keys(seed, "paraphrase split", pool.source)
+    by_source = random_keys(settings.seed, "paraphrase split", pool.source)
     left = np.arange(len(pool))
-    parts = []
-    for pairs in (validation, test):
+    held_out = []
+    for pairs in (settings.validation, settings.test):
         wanted = np.minimum(quotas(min(pairs, len(pool) // TENTH)), most)
-        some = pool.at(left)
-        chosen = some.at(_smallest(some.cell, wanted, by_source[left], some.order))
-        parts.append(chosen)
-        left = left[~_shares_text(some, chosen)]
-    rest = pool.at(left)
+        some = pool.select(left)
+        chosen = some.select(_smallest(some.cell, wanted, by_source[left], some.order))
+        held_out.append(_in_draw_order(chosen))
+        texts = np.unique(chosen.texts())
+        left = left[~(np.isin(some.source, texts) | np.isin(some.rewrite, texts))]
+    rest = pool.select(left)
     available = rest.per_cell()
-    wanted = quotas(largest_size(available) if size is None else size)
-    train = rest.at(_smallest(rest.cell, wanted, rest.order))
-    return Draw(_shuffled(train), _shuffled(parts[0]), _shuffled(parts[1]), available, wanted)
+    wanted = quotas(largest_size(available) if settings.size is None else settings.size)
+    train = _in_draw_order(rest.select(_smallest(rest.cell, wanted, rest.order)))
+    return DrawnSplits(train, held_out[0], held_out[1], available, wanted)
 
 
 def _smallest(
     cell: NDArray[np.int16], wanted: NDArray[np.int64], *keys: NDArray[np.uint64]
 ) -> NDArray[np.int64]:
-    """Return the places of so many pairs of each cell, those with the smallest keys."""
+    """Return the indices of the wanted number of pairs of each cell with the smallest keys."""
     columns: Any = (*reversed(keys), cell)
     order = np.lexsort(columns)
     ranked = cell[order]
@@ -141,20 +136,14 @@ def _smallest(
     return order[rank < wanted[ranked]]
 
 
-def _shares_text(pool: Pool, others: Pool) -> NDArray[np.bool_]:
-    texts = np.unique(others.texts())
-    shared: NDArray[np.bool_] = np.isin(pool.source, texts) | np.isin(pool.rewrite, texts)
-    return shared  # (pairs,)
+def _in_draw_order(pool: PairPool) -> PairPool:
+    return pool.select(np.lexsort((pool.row, pool.order)))
 
 
-def _shuffled(pool: Pool) -> Pool:
-    return pool.at(np.lexsort((pool.row, pool.order)))
-
-
-def distinct(pool: Pool) -> Pool:
-    """Leave out the pairs whose texts another one has, in the order of `order`, then of rows."""
+def distinct(pool: PairPool) -> PairPool:
+    """Leave out pairs of the same two texts but the first by `order`, then by row."""
     order = np.lexsort((pool.row, pool.order, pool.rewrite, pool.source))
     source, rewrite = pool.source[order], pool.rewrite[order]
     first = np.ones(len(order), np.bool_)
     first[1:] = (source[1:] != source[:-1]) | (rewrite[1:] != rewrite[:-1])
-    return pool.at(np.sort(order[first]))
+    return pool.select(np.sort(order[first]))

@@ -1,8 +1,8 @@
-"""Candidates as they are read: rows of one or several data sets, with or without scores."""
+"""Reads candidates: rows of one or several data sets, with or without scores."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -21,17 +21,27 @@ TEXT_A, TEXT_B, MEANING, WORDING, TAGS = "text_a", "text_b", "meaning", "wording
 SCORES = (MEANING, WORDING)
 _ROWS_AT_ONCE = 10_000
 
-Source: TypeAlias = "str | Path | Dataset"
+CandidateSource: TypeAlias = "str | Path | Dataset"
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some rows in a row of one of the sets; those of a set without scores are a part each."""
+    """Consecutive rows of one of the sets.
 
-    place: int
+    Attributes:
+        set: index of the set.
+        start: first row in the set.
+        end: after the last row.
+        part: of the run that measures a set without scores; None: the set has scores.
+    """
+
+    set: int
     start: int
     end: int
     part: int | None
+
+    def __len__(self) -> int:
+        return self.end - self.start
 
 
 class Candidates:
@@ -40,13 +50,15 @@ class Candidates:
     Args:
         source: data sets or where they lie, each with text_a and text_b, and meaning and wording
             where they are known.
-        part_size: rows of a set without scores that are scored at once.
+        part_size: rows of a chunk of a set without scores.
 
     Raises:
-        InputError: a set is not there, or a column is missing or holds something else.
+        InputError: a set is missing, or a column is missing or of the wrong type.
     """
 
-    def __init__(self, source: Source | Sequence[Source], *, part_size: int) -> None:
+    def __init__(
+        self, source: CandidateSource | Sequence[CandidateSource], *, part_size: int
+    ) -> None:
         listed = list(source) if isinstance(source, (list, tuple)) else [source]
         if not listed:
             raise InputError("no candidates are given: name a run of `tilth paraphrase candidates`")
@@ -57,27 +69,23 @@ class Candidates:
         self.sets = [_checked(name, one) for name, one in zip(self.names, listed, strict=True)]
         self._columns = self._shared_columns()
         self._starts = np.cumsum([0, *(len(rows) for rows in self.sets)])
-        self._chunks: list[Chunk] = []
-        part = 0
-        for place, rows in enumerate(self.sets):
+        self.chunks: list[Chunk] = []
+        self.parts: list[Chunk] = []  # the chunks without scores
+        for index, rows in enumerate(self.sets):
             scored = has_scores(rows)
             step = _ROWS_AT_ONCE if scored else part_size
             for start in range(0, len(rows), step):
                 end = min(start + step, len(rows))
-                self._chunks.append(Chunk(place, start, end, None if scored else part))
-                part += not scored
+                chunk = Chunk(index, start, end, None if scored else len(self.parts))
+                self.chunks.append(chunk)
+                self.parts += [] if scored else [chunk]
 
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    @property
-    def parts(self) -> list[Chunk]:
-        """The chunks still to be scored."""
-        return [chunk for chunk in self._chunks if chunk.part is not None]
-
     def texts(self, chunk: Chunk) -> tuple[list[str], list[str]]:
         """Return the sources and the rewrites of a chunk; a missing text is empty."""
-        rows = _arrow(self.sets[chunk.place], (TEXT_A, TEXT_B))[chunk.start : chunk.end]
+        rows = _arrow(self.sets[chunk.set], (TEXT_A, TEXT_B))[chunk.start : chunk.end]
         first, second = (
             [text or "" for text in rows[name].to_pylist()] for name in (TEXT_A, TEXT_B)
         )
@@ -85,57 +93,52 @@ class Candidates:
 
     def known_scores(self, chunk: Chunk) -> pa.Table:
         """Return meaning and wording of a chunk of a set that has them."""
-        rows = _arrow(self.sets[chunk.place], SCORES)[chunk.start : chunk.end]
+        rows = _arrow(self.sets[chunk.set], SCORES)[chunk.start : chunk.end]
         try:
             return rows.cast(pa.schema([(name, pa.float32()) for name in SCORES]))
         except pa.ArrowException as error:
             raise InputError(
-                f"{self.names[chunk.place]}: meaning and wording must be numbers from 0 to 100 "
+                f"{self.names[chunk.set]}: meaning and wording must be numbers from 0 to 100 "
                 f"({str(error).splitlines()[0]})"
             ) from error
 
     def first_row(self, chunk: Chunk) -> int:
         """Return the number of a chunk's first row among all."""
-        return int(self._starts[chunk.place]) + chunk.start
-
-    def chunks(self) -> Iterator[Chunk]:
-        """Yield all chunks in order."""
-        yield from self._chunks
+        return int(self._starts[chunk.set]) + chunk.start
 
     def take(self, rows: NDArray[np.int64]) -> pa.Table:
-        """Return texts and origin of some rows, in the order asked for."""
+        """Return texts and origin of some rows, in the order given."""
         sets = np.searchsorted(self._starts, rows, side="right") - 1
-        found, places = [], []
-        for place in np.unique(sets):
-            chosen = np.flatnonzero(sets == place)
-            part = _arrow(self.sets[place], self._columns.names)
-            found.append(part[rows[chosen] - self._starts[place]].cast(self._columns))
-            places.append(chosen)
+        found, order = [], []
+        for index in np.unique(sets):
+            chosen = np.flatnonzero(sets == index)
+            part = _arrow(self.sets[index], self._columns.names)
+            found.append(part[rows[chosen] - self._starts[index]].cast(self._columns))
+            order.append(chosen)
         if not found:
             return self._columns.empty_table()
-        return pa.concat_tables(found).take(np.argsort(np.concatenate(places)))
+        return pa.concat_tables(found).take(np.argsort(np.concatenate(order)))
 
     def _shared_columns(self) -> pa.Schema:
-        """Return the columns that all sets have alike, but for those this work adds."""
+        """Return the columns of one type in all sets, except those that the corpus adds."""
         schemas = [rows.features.arrow_schema for rows in self.sets]
         kept = [pa.field(TEXT_A, pa.string()), pa.field(TEXT_B, pa.string())]
         for field in schemas[0]:
-            if field.name in (TEXT_A, TEXT_B, *SCORES, TAGS):
-                continue
-            if all(
+            shared = all(
                 field.name in other.names and other.field(field.name).type == field.type
                 for other in schemas
-            ):
+            )
+            if shared and field.name not in (TEXT_A, TEXT_B, *SCORES, TAGS):
                 kept.append(pa.field(field.name, field.type))
         return pa.schema(kept)
 
 
 def has_scores(rows: Dataset) -> bool:
-    """Tell whether a set comes with meaning and wording."""
+    """Tell whether a set has meaning and wording."""
     return all(name in rows.column_names for name in SCORES)
 
 
-def _checked(name: str, source: Source) -> Dataset:
+def _checked(name: str, source: CandidateSource) -> Dataset:
     rows = read_rows(source) if isinstance(source, (str, Path)) else source
     columns = getattr(rows, "column_names", None)
     if not isinstance(columns, list):

@@ -1,4 +1,4 @@
-"""A search in which taking words from the source in a row costs, so that wording can be steered."""
+"""Penalty on copying runs of words from the source, which steers the wording of a rewrite."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from torch import Tensor
 
 from tilth.errors import InputError
 
-# Of the cost: for any word of the source, and more for each word before it that is the same.
+# Shares of the cost: for any word of the source, then more for each equal word before it.
 _SHARES = (0.15, 0.35, 0.25, 0.25)
-_WORD_BEGINS = ("\u0120", "\u2581")  # as byte-level and sentence-piece vocabularies mark it
-_WORD_GOES_ON = "##"  # as word-piece vocabularies mark what does not begin one
+_WORD_BEGINS = ("\u0120", "\u2581")  # marks of byte-level and sentence-piece vocabularies
+_WORD_GOES_ON = "##"  # mark of word-piece vocabularies
 
 
-class Copying:
-    """Takes a cost off the score of each word with which an output goes on as its source does.
+class CopyPenalty:
+    """Logits processor that lowers the score of words with which an output copies its source.
 
     BLEU counts words, pairs, triples and fours in a row; so does the cost: it is whole for the
-    fourth word in a row. Pieces inside a word cost nothing, so that names stay whole.
+    fourth word in a row. Tokens inside a word cost nothing, so that names stay whole.
 
     Args:
         sources: token ids of each text.
         costs: of each text, in logits.
         beams: of the search.
         begins: which entries of the vocabulary begin a word. # (vocabulary,)
-        before: tokens of the output that are not its text's.
+        before: tokens of the output before its text.
     """
 
     def __init__(
@@ -39,10 +39,9 @@ class Copying:
         begins: Tensor,
         before: int,
     ) -> None:
-        longest = max(map(len, sources))
-        ids = torch.full((len(sources), longest), -1)  # (texts, longest)
-        for row, source in enumerate(sources):
-            ids[row, : len(source)] = torch.tensor(source)
+        ids = torch.nn.utils.rnn.pad_sequence(
+            [torch.tensor(source) for source in sources], batch_first=True, padding_value=-1
+        )  # (texts, longest)
         self.next = ids.repeat_interleave(beams, dim=0).to(begins.device)  # (rows, longest)
         word = begins[self.next.clamp(min=0)] & (self.next >= 0)
         cost = torch.tensor(costs).repeat_interleave(beams).to(begins.device)
@@ -55,7 +54,7 @@ class Copying:
         same = torch.ones_like(self.next, dtype=torch.bool)
         share = torch.full(self.next.shape, _SHARES[0], device=scores.device)
         for back in range(1, min(written, len(_SHARES) - 1) + 1):
-            moved = torch.full_like(self.next, -2)  # the source's tokens `back` places before
+            moved = torch.full_like(self.next, -2)  # the source's tokens `back` positions before
             moved[:, back:] = self.next[:, :-back]
             same &= moved == ids[:, -back, None]
             share += same * _SHARES[back]
@@ -66,7 +65,12 @@ class Copying:
 
 
 @lru_cache(maxsize=4)
-def _begins(tokenizer: Any) -> Tensor:
+def word_begins(tokenizer: Any, device: torch.device) -> Tensor:
+    """Return which entries of a vocabulary begin a word, (vocabulary,).
+
+    Raises:
+        InputError: the vocabulary does not mark them.
+    """
     names = [str(name) for name in tokenizer.convert_ids_to_tokens(range(len(tokenizer)))]
     begins = [name.startswith(_WORD_BEGINS) for name in names]
     if not any(begins):
@@ -79,13 +83,4 @@ def _begins(tokenizer: Any) -> Tensor:
             )
         special = set(tokenizer.all_special_ids)
         begins = [not inner and number not in special for number, inner in enumerate(goes_on)]
-    return torch.tensor(begins)
-
-
-def word_begins(tokenizer: Any, device: torch.device) -> Tensor:
-    """Return which entries of a vocabulary begin a word, (vocabulary,).
-
-    Raises:
-        InputError: the vocabulary does not say so.
-    """
-    return _begins(tokenizer).to(device)
+    return torch.tensor(begins, device=device)

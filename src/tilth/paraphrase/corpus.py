@@ -1,4 +1,4 @@
-"""From scored candidates to the corpus of a rewriter: filtered, balanced over cells, split."""
+"""Makes the training corpus of a rewriter: candidates filtered, balanced over cells, split."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ import pyarrow.compute as pc
 
 from tilth.data import Card, DatasetWriter, fingerprint, load_folder
 from tilth.errors import TilthError
-from tilth.limits import HELD_OUT_ROWS, METRIC, PARTS, ROWS, SEED
 from tilth.models.names import describe_scorer
-from tilth.paraphrase.balance import TENTH, Draw, Pool, draw
+from tilth.paraphrase.balance import TENTH, DrawnSplits, PairPool, draw_splits
 from tilth.paraphrase.candidate_reader import (
     MEANING,
     SCORES,
@@ -25,11 +24,12 @@ from tilth.paraphrase.candidate_reader import (
     TEXT_B,
     WORDING,
     Candidates,
+    CandidateSource,
     Chunk,
-    Source,
     has_scores,
 )
-from tilth.paraphrase.filter import MEANING_LOW, Kept, keep, planed
+from tilth.paraphrase.filter import MEANING_LOW, FilteredPairs, filter_candidates, plane_counts
+from tilth.paraphrase.settings import CorpusSettings
 from tilth.paraphrase.tags import CELLS, UNITS
 from tilth.runs import Progress, Run, complete, read_results, refuse_inside
 
@@ -38,29 +38,162 @@ if TYPE_CHECKING:
 
     from tilth.models.scorer import Scorer
 
+log = logging.getLogger(__name__)
 
-def results_of(
-    candidates: int, kept: Kept, drawn: Draw, *, chosen: bool, asked: tuple[int, int]
-) -> dict[str, Any]:
-    """Return what there was and what was drawn, as JSON values.
+SPLITS = ("train", "validation", "test")
+_WRITE_ROWS = 10_000
+_RESULTS = {"candidates": int, "left_out": dict, "kept": int, "drawn": dict}
+
+
+def make_corpus(
+    source: CandidateSource | Sequence[CandidateSource],
+    out: str | Path,
+    settings: CorpusSettings | None = None,
+    *,
+    device: str = "auto",
+    precision: str = "auto",
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> DatasetDict:
+    """Make the training corpus of a rewriter.
+
+    Pairs with a meaning above 70 and a wording up to 45, both texts of 4 words or more, are kept.
+    Equally many of each of the 48 cells are drawn, twice as many of those with a wording below 10;
+    a cell that holds fewer is taken whole. No text of one split, source or rewrite, stands in
+    another, whatever its case and punctuation. The order of the candidates does not matter.
 
     Args:
-        candidates: rows that were read.
-        kept: what the filter left.
-        drawn: the splits.
-        chosen: whether the size was chosen here.
-        asked: pairs asked for validation and for test.
+        source: candidates: a run of `tilth paraphrase candidates`, or any data set with text_a
+            (the source), text_b (the rewrite) and, where known, meaning and wording; or several.
+        out: the run folder; the set lies in its `dataset`.
+        settings: None: the defaults.
+        device: of the scorer.
+        precision: of the scorer.
+        overwrite: start the run folder anew.
+        quiet: no progress.
+
+    Returns:
+        train, validation and test: text_a, text_b, meaning, wording, tags, and the columns that
+        say where a pair came from.
+
+    Raises:
+        InputError: a source is wrong, or `out` holds another run.
+        TilthError: no pair is kept, or none is left to train on.
+
+    Reference:
+        Ogasa, Kajiwara and Arase, sections 3.3 and 4.1. That rewrites, too, stay in one split is
+        ours.
     """
+    settings = settings or CorpusSettings()
+    candidates = Candidates(source, part_size=settings.part_size)
+    refuse_inside(Path(out), *candidates.names)
+    recorded: dict[str, Any] = {
+        name: getattr(settings, name) for name in ("size", "validation", "test", "seed")
+    }
+    fingerprints = {}
+    for number, rows in enumerate(candidates.sets, start=1):
+        columns = (TEXT_A, TEXT_B, *SCORES) if has_scores(rows) else (TEXT_A, TEXT_B)
+        name = "candidates" if len(candidates.sets) == 1 else f"candidates {number}"
+        fingerprints[name] = fingerprint(rows, columns)
+    scorer: Scorer | None = None
+    if candidates.parts:
+        from tilth.models.scorer import load_scorer
+
+        scorer = load_scorer(settings.scorer, device=device, precision=precision)
+        recorded |= {name: getattr(settings, name) for name in ("scorer", "metric", "part_size")}
+        fingerprints["scorer"] = scorer.fingerprint
+    run = Run.open(
+        out,
+        command="paraphrase corpus",
+        settings=recorded,
+        fingerprints=fingerprints,
+        parts=len(candidates.parts),
+        outputs=("dataset", "results.json"),
+        overwrite=overwrite,
+    )
+    with run:
+        if scorer is not None:
+            _measure(run, candidates.parts, candidates, scorer, settings.metric, quiet=quiet)
+        card = run.path / "dataset" / "README.md"
+        if read_results(run.path, _RESULTS) is None or not card.is_file():
+            _draw_and_write(run, candidates, settings, quiet=quiet)
+    from datasets import DatasetDict
+
+    return DatasetDict({name: load_folder(run.path, name) for name in SPLITS})
+
+
+def _measure(
+    run: Run,
+    chunks: Sequence[Chunk],
+    candidates: Candidates,
+    scorer: Scorer,
+    metric: str,
+    *,
+    quiet: bool,
+) -> None:
+    """Measure the pairs that come without scores, a chunk a part."""
+    from tilth.paraphrase.similarity import meaning, wording
+
+    def make_part(index: int, progress: Progress) -> pa.Table:
+        first, second = candidates.texts(chunks[index])
+        meanings, wordings = meaning(first, second, scorer), wording(first, second, metric)
+        progress.advance(done=len(first))
+        return pa.table({MEANING: meanings, WORDING: wordings})
+
+    with Progress(sum(map(len, chunks)), quiet=quiet, what="pairs") as progress:
+        progress.skip(sum(len(chunks[part]) for part in run.done()))
+        complete(run, make_part, progress=progress)
+
+
+def _draw_and_write(
+    run: Run, candidates: Candidates, settings: CorpusSettings, *, quiet: bool
+) -> None:
+    """Filter, draw and write the splits, results.json last."""
+
+    def scores(chunk: Chunk) -> pa.Table:
+        return candidates.known_scores(chunk) if chunk.part is None else run.read_part(chunk.part)
+
+    with Progress(len(candidates), quiet=quiet, what="candidates") as progress:
+        kept = filter_candidates(candidates, scores, seed=settings.seed, progress=progress.advance)
+    names = ", ".join(candidates.names)
+    if not len(kept.pool):
+        reasons = ", ".join(f"{rows:,} {reason}" for reason, rows in kept.left_out.items() if rows)
+        hint = "give more or other candidates"
+        if 0 < kept.highest <= 1 and kept.left_out[MEANING_LOW]:
+            hint = "scores are 0 to 100: these seem to be 0 to 1"
+        raise TilthError(f"{names}: none of {len(candidates):,} pairs is kept ({reasons}): {hint}")
+    drawn = draw_splits(kept.pool, settings)
+    if not len(drawn.train):
+        raise TilthError(
+            f"{names}: no pair is left to train on: all {len(kept.pool):,} share a text with "
+            "validation or test; make these smaller, or give candidates of more sources"
+        )
+    results = _results(len(candidates), kept, drawn, settings)
+    for note in results["notes"]:
+        log.warning("%s", note)
+    with DatasetWriter(run.path / "dataset") as writer:
+        for name, pool in drawn.splits().items():
+            for start in range(0, max(len(pool), 1), _WRITE_ROWS):
+                some = pool.select(np.arange(start, min(start + _WRITE_ROWS, len(pool))))
+                writer.write(_table(candidates, some), split=name)
+        writer.write_card(_card(run, candidates, results, drawn))
+    run.write_file("results.json", json.dumps(results, indent=2) + "\n")
+
+
+def _results(
+    candidates: int, kept: FilteredPairs, drawn: DrawnSplits, settings: CorpusSettings
+) -> dict[str, Any]:
+    """Return what results.json holds: counts of all candidates and of the splits, by cell."""
     splits = drawn.splits()
     counts = {name: pool.per_cell().tolist() for name, pool in splits.items()}
     had = kept.pool.per_cell()
     cells = [
         {
             "tags": cell.tags, "meaning": cell.meaning, "wording": cell.wording,
-            "units": cell.units, "had": int(had[place]), "wanted": int(drawn.wanted[place]),
-            **{name: count[place] for name, count in counts.items()},
+            "units": cell.units, "had": int(had[index]), "wanted": int(drawn.wanted[index]),
+            **{name: count[index] for name, count in counts.items()},
         }
-        for place, cell in enumerate(CELLS)
+        for index, cell in enumerate(CELLS)
     ]  # fmt: skip
     return {
         "candidates": candidates,
@@ -70,16 +203,15 @@ def results_of(
         "drawn": {name: len(pool) for name, pool in splits.items()},
         "cells": cells,
         "plane": kept.plane.tolist(),
-        "plane_drawn": planed(drawn.train.meaning, drawn.train.wording).tolist(),
-        "notes": _notes(drawn, chosen=chosen, asked=asked),
+        "plane_drawn": plane_counts(drawn.train.meaning, drawn.train.wording).tolist(),
+        "notes": _notes(drawn, settings),
     }
 
 
-def _notes(drawn: Draw, *, chosen: bool, asked: tuple[int, int]) -> list[str]:
-    """Return what a reader must know of the draw."""
+def _notes(drawn: DrawnSplits, settings: CorpusSettings) -> list[str]:
     notes = []
     size, had = int(drawn.wanted.sum()), len(drawn.train)
-    if chosen:
+    if settings.size is None:
         notes.append(
             f"size was not given: {size:,} pairs are wanted, {size // UNITS:,} a unit, the most "
             "that leave at most a quarter of the cells that hold pairs short"
@@ -94,8 +226,9 @@ def _notes(drawn: Draw, *, chosen: bool, asked: tuple[int, int]) -> list[str]:
             f"{CELLS[worst].tags} with {drawn.available[worst]:,} of {drawn.wanted[worst]:,}: give "
             "more candidates"
         )
-    for name, pool, wanted in zip(
-        ("validation", "test"), (drawn.validation, drawn.test), asked, strict=True
+    for name, pool, wanted in (
+        ("validation", drawn.validation, settings.validation),
+        ("test", drawn.test, settings.test),
     ):
         if len(pool) < wanted:
             notes.append(
@@ -105,187 +238,7 @@ def _notes(drawn: Draw, *, chosen: bool, asked: tuple[int, int]) -> list[str]:
     return notes
 
 
-log = logging.getLogger(__name__)
-
-SPLITS = ("train", "validation", "test")
-HELD_OUT = 2_700  # 50 pairs a unit, as published
-_WRITE_ROWS = 10_000
-_RESULTS = {"candidates": int, "left_out": dict, "kept": int, "drawn": dict}
-
-
-def make_corpus(
-    source: Source | Sequence[Source],
-    out: str | Path,
-    *,
-    size: int | None = None,
-    validation: int = HELD_OUT,
-    test: int = HELD_OUT,
-    scorer: str = "starter",
-    metric: str = "bleu",
-    device: str = "auto",
-    precision: str = "auto",
-    seed: int = 0,
-    part_size: int = 4096,
-    overwrite: bool = False,
-    quiet: bool = False,
-) -> DatasetDict:
-    """Make the corpus that a rewriter learns from.
-
-    Kept are pairs with a meaning above 70 and a wording up to 45, both texts of 4 words or more.
-    Of each of the 48 cells as many are drawn, of those with a wording below 10 twice as many;
-    a cell that holds fewer is taken whole. No text of one split, source or rewrite, stands in
-    another, whatever its case and punctuation. The same candidates in another order give the
-    same rows.
-
-    Args:
-        source: candidates: a run of `tilth paraphrase candidates`, or any data set with text_a
-            (the source), text_b (the rewrite) and, where known, meaning and wording; or several.
-        out: the run folder; the set lies in its `dataset`.
-        size: pairs to train on, shared out over 54 units; None: as many as leave at most a
-            quarter of the cells short.
-        validation: pairs to stop training with; at most a tenth of what is kept, and of a cell.
-        test: likewise, to measure with.
-        scorer: where meaning is not known: see `load_scorer`.
-        metric: where wording is not known: `bleu` or `chrf`.
-        device: of the scorer.
-        precision: of the scorer.
-        seed: of the draw and of the splits.
-        part_size: pairs that are scored and written as one part.
-        overwrite: begin the run anew.
-        quiet: no progress.
-
-    Returns:
-        train, validation and test: text_a, text_b, meaning, wording, tags, and the columns that
-        say where a pair came from.
-
-    Raises:
-        InputError: a setting or a source is wrong, or `out` holds another run.
-        TilthError: no pair is kept, or none is left to train on.
-
-    Reference:
-        Ogasa, Kajiwara and Arase, sections 3.3 and 4.1. That rewrites, too, stay in one split is
-        ours.
-    """
-    if size is not None:
-        ROWS.check("size", size)
-    for name, pairs in (("validation", validation), ("test", test)):
-        HELD_OUT_ROWS.check(name, pairs)
-    PARTS.check("part_size", part_size)
-    SEED.check("seed", seed)
-    METRIC.check("metric", metric)
-    candidates = Candidates(source, part_size=part_size)
-    refuse_inside(Path(out), *candidates.names)
-    settings: dict[str, Any] = {
-        "size": size, "validation": validation, "test": test, "seed": seed,
-    }  # fmt: skip
-    fingerprints = _fingerprints(candidates)
-    rater: Scorer | None = None
-    if candidates.parts:
-        from tilth.models.scorer import load_scorer
-
-        rater = load_scorer(scorer, device=device, precision=precision)
-        settings |= {"scorer": scorer, "metric": metric, "part_size": part_size}
-        fingerprints["scorer"] = rater.fingerprint
-    run = Run.open(
-        out,
-        command="paraphrase corpus",
-        settings=settings,
-        fingerprints=fingerprints,
-        parts=len(candidates.parts),
-        outputs=("dataset", "results.json"),
-        overwrite=overwrite,
-    )
-    with run:
-        if rater is not None:
-            _score(run, candidates, rater, metric, quiet=quiet)
-        card = run.path / "dataset" / "README.md"
-        if read_results(run.path, _RESULTS) is None or not card.is_file():
-            _make(run, candidates, size, validation, test, seed, quiet=quiet)
-    from datasets import DatasetDict
-
-    return DatasetDict({name: load_folder(run.path, name) for name in SPLITS})
-
-
-def _fingerprints(candidates: Candidates) -> dict[str, str]:
-    found = {}
-    for place, rows in enumerate(candidates.sets, start=1):
-        columns = (TEXT_A, TEXT_B, *SCORES) if has_scores(rows) else (TEXT_A, TEXT_B)
-        name = "candidates" if len(candidates.sets) == 1 else f"candidates {place}"
-        found[name] = fingerprint(rows, columns)
-    return found
-
-
-def _score(run: Run, candidates: Candidates, scorer: Scorer, metric: str, *, quiet: bool) -> None:
-    """Measure the pairs that come without scores, a part at a time."""
-    from tilth.paraphrase import similarity
-
-    chunks = candidates.parts
-
-    def work(index: int, progress: Progress) -> pa.Table:
-        first, second = candidates.texts(chunks[index])
-        meaning = similarity.meaning(first, second, scorer)
-        wording = similarity.wording(first, second, metric)
-        progress.advance(done=len(first))
-        return pa.table({MEANING: meaning, WORDING: wording})
-
-    total = sum(chunk.end - chunk.start for chunk in chunks)
-    with Progress(total, quiet=quiet, what="pairs") as progress:
-        progress.skip(sum(chunks[part].end - chunks[part].start for part in run.done()))
-        complete(run, work, progress=progress)
-
-
-def _make(
-    run: Run,
-    candidates: Candidates,
-    size: int | None,
-    validation: int,
-    test: int,
-    seed: int,
-    *,
-    quiet: bool,
-) -> None:
-    """Filter, draw and write; what was found goes to results.json, last."""
-
-    def scores(chunk: Chunk) -> pa.Table:
-        return candidates.known_scores(chunk) if chunk.part is None else run.read_part(chunk.part)
-
-    with Progress(len(candidates), quiet=quiet, what="candidates") as progress:
-        kept = keep(candidates, scores, seed=seed, seen=progress.advance)
-    if not len(kept.pool):
-        raise TilthError(_nothing_kept(candidates, kept))
-    drawn = draw(kept.pool, size, validation, test, seed=seed)
-    if not len(drawn.train):
-        raise TilthError(
-            f"{', '.join(candidates.names)}: no pair is left to train on: all "
-            f"{len(kept.pool):,} share a text with validation or test; make these smaller, or "
-            "give candidates of more sources"
-        )
-    results = results_of(
-        len(candidates), kept, drawn, chosen=size is None, asked=(validation, test)
-    )
-    for note in results["notes"]:
-        log.warning("%s", note)
-    with DatasetWriter(run.path / "dataset") as writer:
-        for name, pool in drawn.splits().items():
-            for start in range(0, max(len(pool), 1), _WRITE_ROWS):
-                some = pool.at(np.arange(start, min(start + _WRITE_ROWS, len(pool))))
-                writer.write(_table(candidates, some), split=name)
-        writer.write_card(_card(run, candidates, results, drawn))
-    run.write_file("results.json", json.dumps(results, indent=2) + "\n")
-
-
-def _nothing_kept(candidates: Candidates, kept: Kept) -> str:
-    reasons = [f"{rows:,} {reason}" for reason, rows in kept.left_out.items() if rows]
-    hint = "give more or other candidates"
-    if 0 < kept.highest <= 1 and kept.left_out[MEANING_LOW]:
-        hint = "scores are 0 to 100: these seem to be 0 to 1"
-    return (
-        f"{', '.join(candidates.names)}: none of {len(candidates):,} pairs is kept "
-        f"({', '.join(reasons)}): {hint}"
-    )
-
-
-def _table(candidates: Candidates, pool: Pool) -> pa.Table:
+def _table(candidates: Candidates, pool: PairPool) -> pa.Table:
     """Return the rows of some pairs: texts, scores, tags, then their origin."""
     texts = candidates.take(pool.row)
     tags = pa.array([cell.tags for cell in CELLS]).take(pa.array(pool.cell))
@@ -294,46 +247,39 @@ def _table(candidates: Candidates, pool: Pool) -> pa.Table:
     return pa.table(columns | {name: texts[name] for name in texts.column_names[2:]})
 
 
-def _card(run: Run, candidates: Candidates, results: dict[str, Any], drawn: Draw) -> Card:
+def _card(run: Run, candidates: Candidates, results: dict[str, Any], drawn: DrawnSplits) -> Card:
     rows = [
         f"| `{cell['tags']}` | {cell['had']:,} | {cell['train']:,} |" for cell in results["cells"]
     ]
-    table = "\n".join(["| cell | there were | to train on |", "| --- | ---: | ---: |", *rows])
+    extra = [("Cells", "\n".join(["| cell | kept | train |", "| --- | ---: | ---: |", *rows]))]
+    if results["notes"]:
+        extra.append(("Notes", "\n".join(f"- {note}" for note in results["notes"])))
+    measured = "Meaning and wording came with the candidates; their cards say what measured them."
+    if "scorer" in run.settings:
+        measured = f"Meaning is measured by {describe_scorer(run.settings['scorer'])}."
     return Card(
         title="Pairs to train a rewriter with",
         summary=(
             f"{len(drawn.train):,} pairs of a sentence (`text_a`) and its rewrite (`text_b`) with "
-            "their measured similarity of meaning and of wording, drawn evenly over 48 cells. A "
+            "their measured similarity in meaning and wording, drawn evenly from 48 cells. A "
             "rewriter reads `tags` and `text_a`, and writes `text_b`. Left out are pairs with a "
-            "meaning of 70 or less or a wording above 45, as in the paper, and those that have a "
-            "text under 4 words, are the same but for case and punctuation, or were there before. "
-            f"{_measured_by(run.settings.get('scorer'))}"
+            "meaning of 70 or less or a wording above 45, as in the paper, pairs with a text under "
+            "4 words, pairs that differ only in case and punctuation, and repeated pairs. "
+            f"{measured}"
         ),
         command="paraphrase corpus",
         settings={"source": candidates.names, **run.settings},
         counts={name: {"pairs": len(pool)} for name, pool in drawn.splits().items()},
         drops=results["left_out"],
-        model=_writers(candidates, drawn.train),
+        model=_translators(candidates, drawn.train),
         seed=int(run.settings["seed"]),
         task_categories=("text2text-generation",),
         tags=("paraphrase",),
-        extra=[
-            ("Cells", table),
-            *(
-                [("Notes", "\n".join(f"- {note}" for note in results["notes"]))]
-                * bool(results["notes"])
-            ),
-        ],
+        extra=extra,
     )
 
 
-def _measured_by(scorer: Any) -> str:
-    if scorer is None:
-        return "Meaning and wording came with the candidates; their cards say what measured them."
-    return f"Meaning is measured by {describe_scorer(scorer)}."
-
-
-def _writers(candidates: Candidates, pool: Pool) -> str | None:
+def _translators(candidates: Candidates, pool: PairPool) -> str | None:
     """Return the translators that wrote the rewrites, as far as the rows say so."""
     some = candidates.take(pool.row[:_WRITE_ROWS])
     names = [

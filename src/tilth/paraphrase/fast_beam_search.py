@@ -1,9 +1,9 @@
-"""What makes `transformers`' beam search cheaper without changing what it finds.
+"""A cheaper beam search of `transformers` that finds the same outputs.
 
-Three things take most of its time on a CPU: the attention to the source, whose keys and values are
-kept and rearranged once for every beam although all beams of a text share them; one random number
-for every entry of the vocabulary and beam, although only `top_k` of them can be drawn; and copies
-of what has been written.
+Three things take most of its time on a CPU: attention to the source, whose keys and values are
+kept and rearranged for every beam although all beams of a text share them; one random number for
+every entry of the vocabulary and beam, although only `top_k` of them can be drawn; and copies of
+the tokens already written.
 """
 
 from __future__ import annotations
@@ -21,22 +21,24 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 _NAME = "tilth_beams"
-# The step of `transformers`' search in which continuations are chosen; not part of its interface:
-# where it is not there the search runs as it is.
+# The step of `transformers`' search that chooses continuations. It is not part of its interface:
+# where it is missing the search runs unchanged.
 _CONTINUATIONS = "_get_top_k_continuations"
-# Families whose attention to the source is this one. Others are searched as they are.
+# Families whose cross-attention is `_attend`. Others run unchanged.
 _FAMILIES = ("bart", "mbart", "marian", "pegasus")
 
 
 @contextmanager
-def cheaper(model: Any, beams: int, top_k: int | None, length: int) -> Iterator[dict[str, Any]]:
-    """Make a model's search cheaper inside the block.
+def fast_beam_search(
+    model: Any, beams: int, top_k: int | None, length: int
+) -> Iterator[dict[str, Any]]:
+    """Make an encoder-decoder's beam search cheaper inside the block.
 
     Args:
         model: an encoder-decoder.
         beams: of the search.
         top_k: of sampling; None: no sampling.
-        length: most tokens of an output, with those before and after it.
+        length: most tokens of an output, special tokens included.
 
     Yields:
         Options for `model.generate`, which replace those of the same name.
@@ -45,32 +47,28 @@ def cheaper(model: Any, beams: int, top_k: int | None, length: int) -> Iterator[
     before = model.config._attn_implementation
     if model.config.model_type in _FAMILIES and before == "sdpa":
         model.set_attn_implementation(_NAME)
-        written: Any = partial(_WrittenLayer, length)
+        written: Any = partial(_OutputLayer, length)
         source: Any = partial(_SourceLayer, beams)
         options["past_key_values"] = EncoderDecoderCache(
             Cache(layer_class_to_replicate=written), Cache(layer_class_to_replicate=source)
         )
     if top_k is not None and beams > 1 and hasattr(model, _CONTINUATIONS):
-        setattr(
-            model,
-            _CONTINUATIONS,
-            partial(_draw_continuations, getattr(model, _CONTINUATIONS), top_k),
-        )
+        draw = partial(_draw_continuations, getattr(model, _CONTINUATIONS), top_k)
+        setattr(model, _CONTINUATIONS, draw)
         options["top_k"] = 0  # it is applied in the draw
     try:
         yield options
     finally:
         if _CONTINUATIONS in vars(model):
-            delattr(model, _CONTINUATIONS)  # the class's own is seen again
+            delattr(model, _CONTINUATIONS)  # the class's own is visible again
         if model.config._attn_implementation != before:
             model.set_attn_implementation(before)
 
 
-class _WrittenLayer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """Keys and values of what has been written, in room taken once.
+class _OutputLayer(DynamicLayer):  # type: ignore[no-untyped-call]
+    """Keys and values of the output, in memory allocated once.
 
-    A new tensor for every step and every change of places costs more in fresh memory than the
-    step itself.
+    A new tensor for every step and every reordering costs more in fresh memory than the step.
     """
 
     def __init__(self, length: int) -> None:
@@ -78,11 +76,11 @@ class _WrittenLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         self.length, self.filled = length, 0
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:  # noqa: ARG002
-        """Take the room, twice: beams move from one half to the other."""
+        """Allocate twice the memory: beams move from one half to the other."""
         self.dtype, self.device = key_states.dtype, key_states.device
         rows, heads, _, width = key_states.shape
         shape = (4, rows, heads, self.length, width)
-        self.rooms = list(torch.empty(shape, dtype=self.dtype, device=self.device))
+        self.buffers = list(torch.empty(shape, dtype=self.dtype, device=self.device))
         self.is_initialized = True
 
     def update(
@@ -92,18 +90,16 @@ class _WrittenLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         start, self.filled = self.filled, self.filled + key_states.shape[-2]
-        for room, states in zip(self.rooms, (key_states, value_states), strict=False):
-            room[:, :, start : self.filled] = states
-        self.keys, self.values = (room[:, :, : self.filled] for room in self.rooms[:2])
+        for buffer, states in zip(self.buffers, (key_states, value_states), strict=False):
+            buffer[:, :, start : self.filled] = states
+        self.keys, self.values = (buffer[:, :, : self.filled] for buffer in self.buffers[:2])
         return self.keys, self.values
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Move beams to the places of those they go on from."""
-        for room, other in zip(self.rooms[:2], self.rooms[2:], strict=True):
-            torch.index_select(
-                room[:, :, : self.filled], 0, beam_idx, out=other[:, :, : self.filled]
-            )
-        self.rooms = [*self.rooms[2:], *self.rooms[:2]]
+        """Copy each beam from the one it continues."""
+        for old, new in zip(self.buffers[:2], self.buffers[2:], strict=True):
+            torch.index_select(old[:, :, : self.filled], 0, beam_idx, out=new[:, :, : self.filled])
+        self.buffers = [*self.buffers[2:], *self.buffers[:2]]
 
 
 class _SourceLayer(DynamicLayer):  # type: ignore[no-untyped-call]
@@ -121,7 +117,7 @@ class _SourceLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         return super().update(keys, values, *args, **kwargs)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Do nothing: beams change places only within their text."""
+        """Do nothing: beams change order only within their text."""
 
 
 def _attend(
@@ -133,11 +129,7 @@ def _attend(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attend as `sdpa` does; the beams of a text are one query of several positions.
-
-    Returns:
-        What was attended to, (rows, positions, heads, head width).
-    """
+    """Attend as `sdpa` does, with the beams of a text as positions of one query."""
     rows, heads, positions, width = query.shape
     if positions > 1:
         output, _ = sdpa_attention_forward(
@@ -168,8 +160,8 @@ def _draw_continuations(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Draw continuations among each beam's `top_k` tokens only.
 
-    It is what the whole vocabulary with all other tokens at probability 0 gives: `draw`, which is
-    the model's own, sees the tokens' places among the best, and the tokens are put in after.
+    Equal to the whole vocabulary with all other tokens at probability 0: `draw`, the model's own
+    step, sees the tokens' indices among the best, and the tokens are put in afterwards.
     """
     texts = accumulated_log_probs.shape[0]
     each = accumulated_log_probs.view(texts, num_beams, -1)  # (texts, beams, vocabulary)
@@ -182,6 +174,6 @@ def _draw_continuations(
     step = given["cur_len"]
     first = torch.arange(texts, device=tokens.device)[:, None] * num_beams
     beams = indices[:, :, step - given["decoder_prompt_len"]].long() - first  # (texts, kept)
-    places = sequences[:, :, step]  # (texts, kept)
-    sequences[:, :, step] = tokens.flatten(1).gather(1, beams * width + places)
+    chosen = sequences[:, :, step]  # (texts, kept)
+    sequences[:, :, step] = tokens.flatten(1).gather(1, beams * width + chosen)
     return log_probs, sequences, indices

@@ -1,10 +1,10 @@
-"""Which candidates may be drawn, and why the others may not."""
+"""Filters candidates, and counts why the others are left out."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from tilth.data.hashing import random_keys, text_hashes
 from tilth.data.normalize import exact_keys, normalize_text
-from tilth.paraphrase.balance import Pool, distinct
+from tilth.paraphrase.balance import PairPool, distinct
 from tilth.paraphrase.candidate_reader import SCORES, Candidates, Chunk
-from tilth.paraphrase.similarity import counted
+from tilth.paraphrase.similarity import long_enough
 from tilth.paraphrase.tags import MEANINGS, ROUNDING, cells_of
 
 BINS = 20  # of the plane of meaning and wording, in each direction: 5 points wide
@@ -26,38 +26,38 @@ REASONS = (NO_SCORE, SHORT, MEANING_LOW, WORDING_HIGH, SAME, TWICE)
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """What may be drawn, and what there was.
+class FilteredPairs:
+    """The pairs that may be drawn, and counts of all.
 
     Attributes:
         pool: the pairs.
         left_out: reason -> rows; each row counts for the first reason it meets.
         plane: pairs with a score and enough words, by meaning and wording. # (BINS, BINS)
-        highest: the highest meaning met, NaN without any.
+        highest: the highest meaning, NaN without any.
     """
 
-    pool: Pool
+    pool: PairPool
     left_out: dict[str, int]
     plane: NDArray[np.int64]
     highest: float
 
 
-def keep(
+def filter_candidates(
     candidates: Candidates,
     scores: Callable[[Chunk], pa.Table],
     *,
     seed: int,
-    seen: Callable[[int], object] = lambda _: None,
-) -> Kept:
-    """Apply the paper's filter, and leave out rewrites same as their source, and pairs met twice.
+    progress: Callable[[int], object] = lambda _: None,
+) -> FilteredPairs:
+    """Apply the paper's filter; leave out rewrites equal to their source, and repeated pairs.
 
-    Memory grows with the pairs that are kept, by 42 bytes each, not with the texts.
+    Memory grows with the kept pairs, by 42 bytes each, not with the texts.
 
     Args:
-        candidates: what is read.
-        scores: gives meaning and wording of a chunk, (rows,) each.
+        candidates: to filter.
+        scores: returns meaning and wording of a chunk, (rows,) each.
         seed: of the order in which pairs are drawn.
-        seen: called with the number of rows after each chunk.
+        progress: called with the number of rows after each chunk.
 
     Reference:
         Ogasa, Kajiwara and Arase, section 3.3; texts under 4 words: footnote 12.
@@ -65,92 +65,64 @@ def keep(
     left_out = Counter(dict.fromkeys(REASONS, 0))
     plane = np.zeros((BINS, BINS), np.int64)
     pools, highest = [], float("nan")
-    for chunk in candidates.chunks():
+    for chunk in candidates.chunks:
         first, second = candidates.texts(chunk)
         table = scores(chunk)
         meaning, wording = (table[name].to_numpy().astype(np.float32) for name in SCORES)
         highest = float(np.fmax(highest, np.fmax.reduce(meaning)))
-        reasons = _reasons(meaning, wording, counted(first, second))
+        reasons = _reasons(meaning, wording, long_enough(first, second))
         measured = (reasons != NO_SCORE) & (reasons != SHORT)
-        plane += planed(meaning[measured], wording[measured])
-        places = np.flatnonzero(reasons == "")
-        same = np.array([_same(first[place], second[place]) for place in places], np.bool_)
-        reasons[places[same]] = SAME
+        plane += plane_counts(meaning[measured], wording[measured])
+        for row in np.flatnonzero(reasons == ""):
+            if normalize_text(first[row]) == normalize_text(second[row]):
+                reasons[row] = SAME
         left_out.update(reasons[reasons != ""].tolist())
-        places = places[~same]
+        rows = np.flatnonzero(reasons == "")
+        texts = [
+            pa.array([side[row] for row in rows], pa.large_string()) for side in (first, second)
+        ]
         pools.append(
-            _pool(
-                candidates.first_row(chunk) + places,
-                [first[place] for place in places],
-                [second[place] for place in places],
-                meaning[places],
-                wording[places],
-                seed,
+            PairPool(
+                row=candidates.first_row(chunk) + rows,
+                cell=cells_of(meaning[rows], wording[rows]),
+                source=exact_keys(texts[0]),
+                rewrite=exact_keys(texts[1]),
+                order=random_keys(seed, "paraphrase draw", *map(text_hashes, texts)),
+                meaning=meaning[rows],
+                wording=wording[rows],
             )
         )
-        seen(len(first))
-    pool = _joined(pools)
+        progress(len(first))
+    names = [field.name for field in fields(PairPool)]
+    pool = PairPool(*(np.concatenate([getattr(one, name) for one in pools]) for name in names))
     kept = distinct(pool)
     left_out[TWICE] += len(pool) - len(kept)
-    return Kept(kept, dict(left_out), plane, highest)
+    return FilteredPairs(kept, dict(left_out), plane, highest)
 
 
-def planed(meaning: NDArray[np.float32], wording: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Count measured values in the bins of the plane, 5 points wide in both directions.
+def plane_counts(meaning: NDArray[np.float32], wording: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Count pairs in the bins of the plane, 5 points wide in both directions.
 
     Args:
         meaning: 0 to 100; cosines below 0 count as 0. # (pairs,)
         wording: 0 to 100. # (pairs,)
     """
-    places = [
+    bins = [
         np.clip(values * (BINS / 100), 0, BINS - 1).astype(np.int64)
         for values in (meaning, wording)
     ]
-    counts = np.bincount(places[0] * BINS + places[1], minlength=BINS * BINS)
+    counts = np.bincount(bins[0] * BINS + bins[1], minlength=BINS * BINS)
     return counts.reshape(BINS, BINS)  # (meaning, wording)
 
 
 def _reasons(
-    meaning: NDArray[np.float32], wording: NDArray[np.float32], worded: NDArray[np.bool_]
+    meaning: NDArray[np.float32], wording: NDArray[np.float32], long: NDArray[np.bool_]
 ) -> NDArray[np.object_]:
-    """Return for each row why it is left out, or nothing."""
+    """Return for each row why it is left out, or an empty text, (rows,)."""
     known = (meaning <= 100 + ROUNDING) & (wording >= 0) & (wording <= 100 + ROUNDING)
     reasons = np.full(len(meaning), WORDING_HIGH, np.object_)
     reasons[cells_of(meaning, wording) >= 0] = ""
     reasons[meaning <= MEANINGS[0]] = MEANING_LOW
-    reasons[~worded] = SHORT
+    reasons[~long] = SHORT
     reasons[~known] = NO_SCORE
-    return reasons  # (rows,)
-
-
-def _same(source: str, rewrite: str) -> bool:
-    return normalize_text(source) == normalize_text(rewrite)
-
-
-def _pool(
-    rows: NDArray[np.int64],
-    first: list[str],
-    second: list[str],
-    meaning: NDArray[np.float32],
-    wording: NDArray[np.float32],
-    seed: int,
-) -> Pool:
-    texts = [pa.array(one, pa.large_string()) for one in (first, second)]
-    return Pool(
-        row=rows,
-        cell=cells_of(meaning, wording),
-        source=exact_keys(texts[0]),
-        rewrite=exact_keys(texts[1]),
-        order=random_keys(seed, "paraphrase draw", *map(text_hashes, texts)),
-        meaning=meaning,
-        wording=wording,
-    )
-
-
-def _joined(pools: Sequence[Pool]) -> Pool:
-    return Pool(
-        *(
-            np.concatenate([getattr(pool, name) for pool in pools])
-            for name in Pool.__dataclass_fields__
-        )
-    )
+    return reasons

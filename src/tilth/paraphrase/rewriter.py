@@ -1,4 +1,4 @@
-"""The rewriter: texts in other words, at an asked meaning and wording, and measured.
+"""The rewriter: rewrites texts at a requested meaning and wording, and measures what comes out.
 
 Reference: Ogasa, Kajiwara and Arase, sections 3.3 and 4.2.
 """
@@ -20,38 +20,50 @@ from tilth.data.segment import split_paragraphs
 from tilth.errors import InputError
 from tilth.models import load_scorer, load_seq2seq
 from tilth.models.polarity import has_polarity, load_polarity
-from tilth.paraphrase.search import Search, decode
-from tilth.paraphrase.settings import BEAMS, MIN_MEANING, Asked
+from tilth.paraphrase.search import BeamSearch, decode
+from tilth.paraphrase.settings import BEAMS, MIN_MEANING, RewriteSettings
 from tilth.paraphrase.similarity import meaning as meanings_of
 from tilth.paraphrase.similarity import wording as wordings_of
-from tilth.paraphrase.tags import TAGS, Cell, asked_cell, cell_of, near
+from tilth.paraphrase.tags import TAGS, Cell, asked_cell, cell_of
 
 if TYPE_CHECKING:
     from tilth.models.polarity import Polarity
     from tilth.models.scorer import Scorer
     from tilth.models.seq2seq import Seq2Seq
 
-_EDGE, _BEYOND = 1e-6, 200.0
+log = logging.getLogger(__name__)
+
+# Why there is no rewrite of a text.
 EMPTY, TOO_LONG, NOTHING = "empty", "too long", "no rewrite found"
 LOW, POLARITY = "low meaning", "polarity"
+# Costs of copying that one search tries side by side, each with some of the beams.
+COPY_COSTS = (0.0, 0.6, 1.2, 2.4, 4.8)
+SHORTEST, LONGEST = 0.75, 1.5  # times the input's tokens, section 4.2
+MOST_TRIES = int(limits.TRIES.high)
+_BROKEN = re.compile("[\x00-\x08\x0e-\x1f\ufffd]")  # characters of which a part is missing
+# Sampling of further tries; a little warmer each time, so that they differ.
+_TOP_K, _TEMPERATURE, _WARMER = 20, 1.0, 0.2
+# An edge that is not a cell's own is outside it; a wording beyond the neighbouring steps is farther
+# than any within, whatever the meaning.
+_EDGE, _BEYOND = 1e-6, 200.0
 
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """A text in other words.
+    """A rewrite of a text.
 
     Attributes:
         text: the rewrite; empty where there is a problem.
         source: the text it rewrites.
-        meaning: measured similarity of meaning, 0-100; of several sentences their mean.
-        wording: measured similarity of wording, 0-100.
-        asked_meaning: as asked.
-        asked_wording: as asked.
-        inside: whether both measured values lie in the cell that was asked for.
-        tries: decodings made for it; of several sentences the most.
+        meaning: measured similarity in meaning, 0-100; of several sentences their mean.
+        wording: measured similarity in wording, 0-100.
+        asked_meaning: as requested.
+        asked_wording: as requested.
+        inside: whether both measured values lie in the requested cell.
+        tries: searches made for it; of several sentences the most.
         problem: why there is no rewrite: `empty`, `too long` (a sentence longer than the model
-            reads), `no rewrite found` (only the text itself came out), `low meaning` (none reached
-            the least meaning), `polarity` (those that did say the opposite); else None.
+            reads), `no rewrite found` (only the text itself came out), `low meaning` (no output
+            reached the least meaning), `polarity` (those that did say the opposite); else None.
         flips: outputs that were left out because they say the opposite.
     """
 
@@ -68,8 +80,8 @@ class Rewrite:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A rewrite of one sentence; `distance` is how far it lies outside the asked cell."""
+class _Output:
+    """A measured output for one sentence, and its distance from the requested cell."""
 
     text: str
     meaning: float
@@ -78,103 +90,44 @@ class Found:
 
 
 @dataclass(slots=True)
-class Answer:
-    """The rewrites of one sentence so far, nearest to the asked cell first.
+class _Sentence:
+    """A sentence and its outputs so far, nearest to the requested cell first.
 
     `low` and `flips` count outputs left out for their meaning and for their polarity.
     """
 
-    found: list[Found] = field(default_factory=list)
+    text: str
+    found: list[_Output] = field(default_factory=list)
     tries: int = 0
-    read: bool = True
+    is_read: bool = True  # by the model: not too long
     low: int = 0
     flips: int = 0
 
-    def add(self, new: list[Found], most: int, *, read: bool) -> bool:
-        """Take in what one search found; tell whether it was the first or came nearer."""
+    def add(self, new: list[_Output], most: int) -> bool:
+        """Add the outputs of a search; tell whether it was the first or came nearer."""
         self.tries += 1
-        self.read = read
-        before = [found.distance for found in self.found]
-        known = {found.text for found in self.found}
-        both = self.found + [found for found in new if found.text not in known]
-        both.sort(key=lambda found: found.distance)  # stable: the earlier and likelier stays ahead
+        before = [output.distance for output in self.found]
+        known = {output.text for output in self.found}
+        both = self.found + [output for output in new if output.text not in known]
+        both.sort(key=lambda output: output.distance)  # stable: the likelier stays ahead
         self.found = both[:most]
-        return self.tries == 1 or [found.distance for found in self.found] != before
+        return self.tries == 1 or [output.distance for output in self.found] != before
 
     def is_open(self, most: int) -> bool:
-        """Whether another try may find something nearer."""
-        return self.read and (len(self.found) < most or any(f.distance for f in self.found))
-
-
-def sentences_of(text: str) -> list[str]:
-    """Split a text into its sentences; line ends are white space."""
-    found: list[str] = split_paragraphs([" ".join(text.split())])[0].to_pylist()
-    return found
-
-
-def distance(cell: Cell, meaning: float, wording: float) -> float:
-    """Return how far measured values lie outside a cell; an edge that is not its own is outside.
-
-    Whatever the meaning, a wording beyond the neighbouring steps is farther than any within.
-    """
-    if cell_of(meaning, wording) == cell:
-        return 0.0
-    return max(_EDGE, cell.distance(meaning, wording)) + (0 if near(wording, cell) else _BEYOND)
-
-
-def joined(text: str, sentences: list[str], answers: list[Answer], cell: Cell) -> list[Rewrite]:
-    """Put the sentences' rewrites together: the first of each, the second of each, and so on.
-
-    A sentence with fewer rewrites stays with its last; one with none, such as "Oh!", as it is.
-    """
-    start = Rewrite("", text, math.nan, math.nan, cell.meaning, cell.wording, inside=False, tries=0)
-    if not sentences:
-        return [replace(start, problem=EMPTY)]
-    if not all(answer.read for answer in answers):
-        return [replace(start, problem=TOO_LONG)]
-    flips = sum(answer.flips for answer in answers)
-    start = replace(start, tries=max(answer.tries for answer in answers), flips=flips)
-    most = max(len(answer.found) for answer in answers)
-    if not most:
-        low = any(answer.low for answer in answers)
-        return [replace(start, problem=POLARITY if flips else LOW if low else NOTHING)]
-    made = []
-    for number in range(most):
-        chosen = [
-            answer.found[min(number, len(answer.found) - 1)]
-            if answer.found
-            else Found(sentence, 100.0, 100.0, math.inf)
-            for sentence, answer in zip(sentences, answers, strict=True)
-        ]
-        text = " ".join(found.text for found in chosen)
-        meaning, wording = chosen[0].meaning, chosen[0].wording
-        if len(chosen) > 1:
-            meaning = float(np.mean([found.meaning for found in chosen]))
-            wording = float(wordings_of([start.source], [text])[0])
-        inside = cell_of(meaning, wording) == cell
-        made.append(replace(start, text=text, meaning=meaning, wording=wording, inside=inside))
-    return made
-
-
-log = logging.getLogger(__name__)
-
-# Costs of copying that one search tries side by side, each with some of the beams.
-COPYING = (0.0, 0.6, 1.2, 2.4, 4.8)
-SHORTEST, LONGEST = 0.75, 1.5  # times the input's tokens, section 4.2
-MOST_TRIES = int(limits.TRIES.high)
-_BROKEN = re.compile("[\x00-\x08\x0e-\x1f\ufffd]")  # characters of which a part is missing
-# Tries after the first draw; a little warmer each time, so that they differ.
-_TOP_K, _TEMPERATURE, _WARMER = 20, 1.0, 0.2
+        """Tell whether another try may come nearer."""
+        return self.is_read and (
+            len(self.found) < most or any(output.distance for output in self.found)
+        )
 
 
 class Rewriter:
-    """Rewrites texts at an asked meaning and wording.
+    """Rewrites texts at a requested meaning and wording.
 
     Args:
-        seq2seq: a model that was trained with the tags.
-        scorer: measures the meaning of what comes out.
-        polarity: finds what says the opposite of its sentence, which is then no rewrite of it;
-            None: nothing does.
+        seq2seq: a model trained with the control tags.
+        scorer: measures the meaning of the outputs.
+        polarity: finds outputs that say the opposite of their sentence, which are left out; None:
+            no check.
 
     Raises:
         InputError: the model's vocabulary lacks the tags.
@@ -203,7 +156,7 @@ class Rewriter:
         seed: int = ...,
     ) -> list[list[Rewrite]]: ...  # fmt: skip
 
-    def rewrite(
+    def rewrite(  # noqa: D417 (the options: RewriteSettings)
         self,
         texts: Sequence[str],
         *,
@@ -216,25 +169,15 @@ class Rewriter:
         beams: int = BEAMS,
         seed: int = 0,
     ) -> list[Rewrite] | list[list[Rewrite]]:
-        """Rewrite texts, sentence by sentence.
+        """Rewrite texts, sentence by sentence; for the options see `RewriteSettings`.
 
-        A sentence is searched for side by side at several costs of taking words from it; all that
-        was found is measured, and the nearest is its rewrite: nearest in wording to within a step
-        of 5, then in both. Without `steer` it is the best of one beam search that is not the
-        sentence itself; with a least meaning of 0 the best, whatever it is, as in the paper. With
-        several `tries` sentences of which nothing lies in the asked cell are searched for again,
-        with sampling. What is below the least meaning or says the opposite is left out.
+        All outputs of a sentence's search are measured, and the nearest is its rewrite: nearest in
+        wording to within a step of 5, then in both. Without `steer` it is the best output that is
+        not the sentence itself; with a least meaning of 0 the best, whatever it is, as in the
+        paper. Outputs below the least meaning or of the opposite polarity are left out.
 
         Args:
             texts: of one or several sentences, in the language of the model.
-            meaning: 70 to 100, mapped to the tag of its step of 5.
-            wording: 0 to 45, likewise; 0 to 10 is one step.
-            min_meaning: least measured meaning of a sentence's rewrite, 0 to 100.
-            n: different rewrites of each text; fewer where the search finds fewer.
-            steer: whether copying is made to cost.
-            tries: searches of a sentence at most; a search that comes no nearer is the last.
-            beams: width of the search; the paper's figures are of 20.
-            seed: of what is sampled; same texts, settings and seed, same rewrites.
 
         Returns:
             For each text its rewrite; for n above 1 a list of them, best first, never empty: it
@@ -249,131 +192,172 @@ class Rewriter:
             'The kite is hanging in the oak tree.'
         """
         check_texts(texts)
-        asked = Asked(
+        settings = RewriteSettings(
             meaning, wording, min_meaning, n, steer=steer, tries=tries, beams=beams, seed=seed
         )
-        answers = self.rewrites(texts, asked, seed=seed)
-        return [answer[0] for answer in answers] if n == 1 else answers
+        found = self.rewrites(texts, settings, seed=seed)
+        return [rewrites[0] for rewrites in found] if n == 1 else found
 
-    def rewrites(self, texts: Sequence[str], asked: Asked, *, seed: int) -> list[list[Rewrite]]:
+    def rewrites(
+        self, texts: Sequence[str], settings: RewriteSettings, *, seed: int
+    ) -> list[list[Rewrite]]:
         """Return the rewrites of each text, a list even when n is 1.
 
-        Args:
-            texts: as in `rewrite`.
-            asked: what is asked for.
-            seed: of what is sampled, in place of that of `asked`.
+        `seed` takes the place of that of the settings.
         """
-        cell = asked_cell(asked.meaning, asked.wording)
-        pieces = [sentences_of(text) for text in texts]
-        unique = list(dict.fromkeys(piece for found in pieces for piece in found))
-        found_of = dict(zip(unique, self._search(unique, cell, asked, seed), strict=True))
-        joint = [
-            joined(text, found, [found_of[piece] for piece in found], cell)
-            for text, found in zip(texts, pieces, strict=True)
-        ]
+        cell = asked_cell(settings.meaning, settings.wording)
+        split = [sentences_of(text) for text in texts]
+        sentences = {one: _Sentence(one) for found in split for one in found}
+        self._search(list(sentences.values()), cell, settings, seed)
         return [
-            [
-                replace(one, asked_meaning=asked.meaning, asked_wording=asked.wording)
-                for one in rewrites
-            ]
-            for rewrites in joint
+            _joined(text, [sentences[one] for one in found], cell, settings)
+            for text, found in zip(texts, split, strict=True)
         ]
 
-    def _search(self, sentences: list[str], cell: Cell, asked: Asked, seed: int) -> list[Answer]:
-        """Return the best rewrites of each sentence, at most n."""
-        answers = [Answer() for _ in sentences]
-        places = list(range(len(sentences)))
+    def _search(
+        self, sentences: list[_Sentence], cell: Cell, settings: RewriteSettings, seed: int
+    ) -> None:
+        """Find the best rewrites of each sentence, at most n."""
         model = replace(self.seq2seq, prefix=f"{cell.tags} ")
         tokenizer = self.seq2seq.tokenizer
         marks = [mark for mark in sorted({*tokenizer.all_special_tokens, *TAGS}) if len(mark) > 1]
-        beams = max(asked.beams, asked.n + 1)  # the sentence itself may be among what is found
-        if asked.steer:
-            beams = max(1, -(-2 * beams // len(COPYING)))
-        nearest = asked.steer or asked.tries > 1  # else the search's own order counts
-        plain = not nearest and not asked.min_meaning  # the paper's: a copy counts, too
-        for number in range(asked.tries):
-            if not places:
-                break
-            search = Search(
+        beams = max(settings.beams, settings.n + 1)  # the sentence itself may be an output
+        if settings.steer:
+            beams = max(1, -(-2 * beams // len(COPY_COSTS)))
+        nearest = settings.steer or settings.tries > 1  # else the search's own order counts
+        copies = not nearest and not settings.min_meaning  # the paper's: a copy counts, too
+        for number in range(settings.tries):
+            if not sentences:
+                return
+            search = BeamSearch(
                 beams=beams,
                 returned=beams,
                 shortest=SHORTEST,
                 longest=LONGEST,
                 top_k=_TOP_K if number else None,
                 temperature=_TEMPERATURE + _WARMER * (number - 1) if number else None,
-                copying=COPYING if asked.steer else (),
+                copy_costs=COPY_COSTS if settings.steer else (),
             )
-            chosen = [sentences[place] for place in places]
-            read = [_without_marks(sentence, marks) for sentence in chosen]
+            read = [_without_marks(sentence.text, marks) for sentence in sentences]
             outputs = decode(model, read, search, seed=seed * MOST_TRIES + number)
-            kept = [
-                _usable(sentence, found, copies=plain)
-                for sentence, found in zip(chosen, outputs, strict=True)
-            ]
-            measured = self._measured(chosen, kept, cell)
+            for sentence, found in zip(sentences, outputs, strict=True):
+                sentence.is_read = bool(found)
+            measured = self._measured(sentences, outputs, cell, copies=copies)
             if nearest:
-                measured = [sorted(found, key=lambda one: one.distance) for found in measured]
-            some = [answers[place] for place in places]
-            accepted = self._accepted(chosen, measured, some, asked)
+                measured = [sorted(some, key=lambda one: one.distance) for some in measured]
+            accepted = self._accepted(sentences, measured, settings)
             nearer = [
-                answer.add(new, asked.n, read=bool(written))
-                for answer, new, written in zip(some, accepted, outputs, strict=True)
+                sentence.add(new, settings.n)
+                for sentence, new in zip(sentences, accepted, strict=True)
             ]
-            places = [
-                place for place, gain in zip(places, nearer, strict=True)
-                if gain and answers[place].is_open(asked.n)
+            sentences = [
+                sentence for sentence, gain in zip(sentences, nearer, strict=True)
+                if gain and sentence.is_open(settings.n)
             ]  # fmt: skip
-        return answers
-
-    def _accepted(
-        self, sentences: list[str], found: list[list[Found]], answers: list[Answer], asked: Asked
-    ) -> list[list[Found]]:
-        """Return the first n of each sentence's that keep its meaning and polarity.
-
-        What is left out is counted in the answers. Only as many as it takes are checked.
-        """
-        waiting = []
-        for some, answer in zip(found, answers, strict=True):
-            high = [one for one in some if one.meaning >= asked.min_meaning]
-            answer.low += len(some) - len(high)
-            waiting.append(high)
-        if self.polarity is None:
-            return [some[: asked.n] for some in waiting]
-        accepted: list[list[Found]] = [[] for _ in sentences]
-        while asking := [
-            (place, one)
-            for place, some in enumerate(waiting)
-            for one in some[: asked.n - len(accepted[place])]
-        ]:
-            flips = self.polarity.flips(
-                [sentences[place] for place, _ in asking], [one.text for _, one in asking]
-            )
-            for (place, one), is_flip in zip(asking, flips.tolist(), strict=True):
-                waiting[place].remove(one)
-                answers[place].flips += is_flip
-                if not is_flip:
-                    accepted[place].append(one)
-        return accepted
 
     def _measured(
-        self, sentences: list[str], texts: list[list[str]], cell: Cell
-    ) -> list[list[Found]]:
-        first = [s for s, found in zip(sentences, texts, strict=True) for _ in found]
-        second = [text for found in texts for text in found]
+        self, sentences: list[_Sentence], outputs: list[list[str]], cell: Cell, *, copies: bool
+    ) -> list[list[_Output]]:
+        """Measure the outputs that are whole and, unless copies count, not the sentence itself."""
+        usable = []
+        for sentence, texts in zip(sentences, outputs, strict=True):
+            itself = normalize_text(sentence.text)
+            usable.append([
+                text for text in dict.fromkeys(texts)
+                if text.strip() and not _BROKEN.search(text)
+                and (copies or normalize_text(text) != itself)
+            ])  # fmt: skip
+        first = [one.text for one, texts in zip(sentences, usable, strict=True) for _ in texts]
+        second = [text for texts in usable for text in texts]
         meanings = meanings_of(first, second, self.scorer).tolist()
         wordings = wordings_of(first, second).tolist()
         measured = iter(
-            Found(text, m, w, distance(cell, m, w))
-            for text, m, w in zip(second, meanings, wordings, strict=True)
+            _Output(text, meaning, wording, _distance(cell, meaning, wording))
+            for text, meaning, wording in zip(second, meanings, wordings, strict=True)
         )
-        return [[next(measured) for _ in found] for found in texts]
+        return [[next(measured) for _ in texts] for texts in usable]
+
+    def _accepted(
+        self, sentences: list[_Sentence], found: list[list[_Output]], settings: RewriteSettings
+    ) -> list[list[_Output]]:
+        """Return the first n of each sentence's that keep its meaning and polarity.
+
+        The others are counted in the sentences. No more are checked than needed.
+        """
+        n = settings.n
+        waiting = []
+        for sentence, some in zip(sentences, found, strict=True):
+            high = [one for one in some if one.meaning >= settings.min_meaning]
+            sentence.low += len(some) - len(high)
+            waiting.append(high)
+        if self.polarity is None:
+            return [some[:n] for some in waiting]
+        accepted: list[list[_Output]] = [[] for _ in sentences]
+        while checked := [
+            (index, one)
+            for index, some in enumerate(waiting)
+            for one in some[: n - len(accepted[index])]
+        ]:
+            flips = self.polarity.flips(
+                [sentences[index].text for index, _ in checked], [one.text for _, one in checked]
+            )
+            for (index, one), is_flip in zip(checked, flips.tolist(), strict=True):
+                waiting[index].remove(one)
+                sentences[index].flips += is_flip
+                if not is_flip:
+                    accepted[index].append(one)
+        return accepted
 
 
-def _usable(sentence: str, outputs: list[str], *, copies: bool) -> list[str]:
-    """Return the outputs that are whole and, unless copies count, in other words, each once."""
-    itself = normalize_text(sentence)
-    some = [text for text in dict.fromkeys(outputs) if text.strip() and not _BROKEN.search(text)]
-    return [text for text in some if copies or normalize_text(text) != itself]
+def sentences_of(text: str) -> list[str]:
+    """Split a text into its sentences; line ends are white space."""
+    found: list[str] = split_paragraphs([" ".join(text.split())])[0].to_pylist()
+    return found
+
+
+def _distance(cell: Cell, meaning: float, wording: float) -> float:
+    if cell_of(meaning, wording) == cell:
+        return 0.0
+    beyond = 0 if cell.is_near(wording) else _BEYOND
+    return max(_EDGE, cell.distance(meaning, wording)) + beyond
+
+
+def _joined(
+    text: str, sentences: list[_Sentence], cell: Cell, settings: RewriteSettings
+) -> list[Rewrite]:
+    """Join the sentences' rewrites: the first of each, the second of each, and so on.
+
+    A sentence with fewer rewrites stays with its last; one with none, such as "Oh!", as it is.
+    """
+    flips = sum(sentence.flips for sentence in sentences)
+    start = Rewrite(
+        "", text, math.nan, math.nan, settings.meaning, settings.wording, inside=False,
+        tries=max((sentence.tries for sentence in sentences), default=0), flips=flips,
+    )  # fmt: skip
+    if not sentences:
+        return [replace(start, problem=EMPTY)]
+    if not all(sentence.is_read for sentence in sentences):
+        return [replace(start, problem=TOO_LONG, tries=0, flips=0)]
+    most = max(len(sentence.found) for sentence in sentences)
+    if not most:
+        low = any(sentence.low for sentence in sentences)
+        return [replace(start, problem=POLARITY if flips else LOW if low else NOTHING)]
+    made = []
+    for number in range(most):
+        chosen = [
+            sentence.found[min(number, len(sentence.found) - 1)]
+            if sentence.found
+            else _Output(sentence.text, 100.0, 100.0, math.inf)
+            for sentence in sentences
+        ]
+        rewrite = " ".join(output.text for output in chosen)
+        meaning, wording = chosen[0].meaning, chosen[0].wording
+        if len(chosen) > 1:
+            meaning = float(np.mean([output.meaning for output in chosen]))
+            wording = float(wordings_of([text], [rewrite])[0])
+        inside = cell_of(meaning, wording) == cell
+        made.append(replace(start, text=rewrite, meaning=meaning, wording=wording, inside=inside))
+    return made
 
 
 def _without_marks(sentence: str, marks: Sequence[str]) -> str:
@@ -392,14 +376,14 @@ def load_paraphraser(
     device: str = "auto",
     precision: str = "auto",
 ) -> Rewriter:
-    """Load a rewriter by name, with the scorer and the check of polarity that judge its rewrites.
+    """Load a rewriter by name, with the scorer and the polarity check of its outputs.
 
     Args:
         name: `starter`, the run of `tilth paraphrase train`, a model folder or a hub id; the
             published checkpoint too.
         scorer: as in `load_scorer`.
-        polarity: leave out what says the opposite of its sentence; the check is in tilth-starter
-            and reads English. None: where tilth-starter is installed.
+        polarity: leave out outputs that say the opposite of their sentence; the check is in
+            tilth-starter and reads English. None: where tilth-starter is installed.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         precision: `auto`, `float32`, `bfloat16` or `float16`.
 
@@ -418,10 +402,10 @@ def load_paraphraser(
 
 
 def check_texts(texts: Sequence[str]) -> None:
-    """Check that texts are texts; what they hold is no error.
+    """Check that texts is a list of strings.
 
     Raises:
-        InputError: one is none, or there is but one text instead of a list.
+        InputError: it is a single string, or an item is none.
     """
     if isinstance(texts, str):
         raise InputError(f"texts is one text, {texts!r:.80}: give a list of texts")

@@ -1,4 +1,4 @@
-"""Round trips: a sentence into another language and back, which is a sentence in other words."""
+"""Round trips: translation of a sentence into another language and back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tilth.errors import InputError
 from tilth.models import Seq2Seq, load_seq2seq
-from tilth.paraphrase.search import Search, decode
+from tilth.paraphrase.search import BeamSearch, decode
 
 # (top-k, temperature) of sampling, as published (section 4.1), each forward and each backward.
 SETTINGS = ((20, 3.0), (30, 2.0))
@@ -17,11 +17,11 @@ _STARTER_PREFIXES = (">>de<< ", ">>en<< ")
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way a sentence came back.
+    """A round trip of a sentence.
 
     Attributes:
         text: in the first language again.
-        pivot: between, in the other language.
+        pivot: in the other language.
         setting: of both searches, such as `20/3.0 30/2.0`, or `greedy`.
     """
 
@@ -42,21 +42,21 @@ def round_trip(
 ) -> list[list[Candidate]]:
     """Translate sentences and translate them back.
 
-    Each setting translates forward once, and what it gives goes back with each setting: two
-    settings give four candidates. The same texts and seed give the same candidates.
+    Each setting translates forward once, and each output is translated back with each setting: two
+    settings give four candidates.
 
     Args:
         texts: single sentences; translators are trained on them.
-        forward: into the other language.
-        backward: out of it.
-        greedy: the likeliest word at every step, one candidate: the paper's baseline.
+        forward: translator into the other language.
+        backward: translator back.
+        greedy: one candidate by greedy search, the paper's baseline.
         beams: of the searches, unless greedy.
         settings: (top-k, temperature) of sampling.
         seed: of sampling.
 
     Returns:
         For each text its candidates in the order of settings, the backward one changing faster;
-        fewer where nothing was written, none where the text is empty or longer than a model reads.
+        fewer where an output is empty, none for a text that is empty or longer than a model reads.
 
     Raises:
         InputError: both translators are the same.
@@ -65,51 +65,44 @@ def round_trip(
         Ogasa, Kajiwara and Arase, sections 3.2 and 4.1.
     """
     check_direction(forward, backward)
-    searches = _searches(greedy, beams, settings)
+    if not greedy and not settings:
+        raise InputError("no settings are given: name at least one (top-k, temperature)")
+    searches = {
+        f"{top_k}/{float(temperature)}": BeamSearch(beams, top_k, temperature)
+        for top_k, temperature in settings
+    }
+    if greedy:
+        searches = {GREEDY: BeamSearch(beams=1)}
     draws = len(searches) * (len(searches) + 1)
-    found: list[list[Candidate]] = [[] for _ in texts]
-    pivots = [
-        _best(forward, texts, search, seed * draws + number)
-        for number, (_, search) in enumerate(searches)
-    ]  # (settings, texts)
+
+    def translate(seq2seq: Seq2Seq, some: Sequence[str], first: int) -> list[list[str]]:
+        """Return the best output of each search for each text, empty where there is none."""
+        return [
+            [found[0] if found else "" for found in decode(seq2seq, some, search, seed=number)]
+            for number, search in enumerate(searches.values(), start=seed * draws + first)
+        ]
+
+    pivots = translate(forward, texts, 0)  # (settings, texts)
     unique = list(dict.fromkeys(pivot for row in pivots for pivot in row if pivot))
     backs = [
-        dict(zip(unique, _best(backward, unique, search, seed * draws + number), strict=True))
-        for number, (_, search) in enumerate(searches, start=len(searches))
+        dict(zip(unique, row, strict=True)) for row in translate(backward, unique, len(searches))
     ]
-    for place, candidates in enumerate(found):
-        for (there, _), row in zip(searches, pivots, strict=True):
-            for (back, _), known in zip(searches, backs, strict=True):
-                setting = GREEDY if greedy else f"{there} {back}"
-                text = known.get(row[place], "")
-                if text:
-                    candidates.append(Candidate(text, row[place], setting))
-    return found
-
-
-def _searches(
-    greedy: bool, beams: int, settings: Sequence[tuple[int, float]]
-) -> list[tuple[str, Search]]:
-    if greedy:
-        return [(GREEDY, Search(beams=1))]
-    if not settings:
-        raise InputError("no settings are given: name at least one (top-k, temperature)")
     return [
-        (f"{top_k}/{float(temperature)}", Search(beams, top_k, temperature))
-        for top_k, temperature in settings
+        [
+            Candidate(text, row[index], GREEDY if greedy else f"{there} {back}")
+            for there, row in zip(searches, pivots, strict=True)
+            for back, translated in zip(searches, backs, strict=True)
+            if (text := translated.get(row[index]))
+        ]
+        for index in range(len(texts))
     ]
-
-
-def _best(seq2seq: Seq2Seq, texts: Sequence[str], search: Search, seed: int) -> list[str]:
-    """Return the best output for each text; an empty one where there is none."""
-    return [outputs[0] if outputs else "" for outputs in decode(seq2seq, texts, search, seed=seed)]
 
 
 def check_direction(forward: Seq2Seq, backward: Seq2Seq) -> None:
-    """Check that two translators do not both go the same way.
+    """Check that two translators are not one model with one prefix.
 
     Raises:
-        InputError: they are one model with one prefix.
+        InputError: they are.
     """
     if forward.prefix != backward.prefix:
         return
@@ -132,10 +125,10 @@ def load_translators(
     """Load the translators of a round trip; one name is loaded once.
 
     Args:
-        forward: as in `load_seq2seq`; the starter goes from English to German and back.
+        forward: as in `load_seq2seq`; the starter translates between English and German.
         backward: likewise.
-        forward_prefix: written before every text there, such as `>>de<< `; None: what the starter
-            needs, nothing for others.
+        forward_prefix: written before every text, such as `>>de<< `; None: the starter's own,
+            nothing for others.
         backward_prefix: likewise, on the way back.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         precision: `auto`, `float32`, `bfloat16` or `float16`.

@@ -1,8 +1,8 @@
-"""Fast beam search and beam search with sampling: texts to what a translator or rewriter writes.
+"""Fast beam search and beam search with sampling of translators and rewriters.
 
-The search is `transformers.generate`'s. What makes it fast: texts of one length together, in large
-batches of few shapes; per-row limits on the length, so that no row runs away; and keys and values
-of the source that are not copied for every step.
+The search is `transformers.generate`'s. It is fast because texts of one length run together in
+large batches of few shapes, per-row limits on the length stop every row, and keys and values of
+the source are not copied at every step.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ from torch import Tensor
 from tilth.errors import InputError
 from tilth.limits import BEAMS, Number, check_fields, whole
 from tilth.models.seq2seq import Seq2Seq
-from tilth.paraphrase.copy_penalty import Copying, word_begins
+from tilth.paraphrase.copy_penalty import CopyPenalty, word_begins
 
-# Source lengths are padded to multiples of it: each new shape costs the CPU's kernels some
-# milliseconds.
-_MULTIPLE = 8
+_MULTIPLE = 8  # of padded lengths: each new shape costs the CPU's kernels some milliseconds
 _TOP_K, _TIMES = whole(1, 1_000_000), Number(0, 1000, above=True)
 # Of caches and scores over the vocabulary. Fixed, not of the free memory: the batches, and with
 # them what is sampled, must not depend on the machine's load.
 _BYTES = 768 * 2**20
 _BEAM_ROWS = 80
-# Without a limit asked for, an output ends at twice the source's tokens and some.
+# Without `longest` an output ends at twice the source's tokens and some.
 _LONGEST, _MORE = 2.0, 16
 # Neutral values for what models' own generation configs hold from other uses, such as the
-# `no_repeat_ngram_size=3` of facebook/bart-base. In force stay the tokens they begin with, end
-# with, force and forbid.
+# `no_repeat_ngram_size=3` of facebook/bart-base. The tokens they begin with, end with, force and
+# forbid stay in force.
 _NEUTRAL: dict[str, Any] = {
+    "do_sample": False,
+    "temperature": 1.0,
+    "top_k": 50,
     "length_penalty": 1.0,
     "early_stopping": False,
     "no_repeat_ngram_size": 0,
@@ -52,18 +53,18 @@ _NEUTRAL: dict[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
-    """How outputs are searched for.
+class BeamSearch:
+    """Settings of a beam search.
 
     Attributes:
-        beams: of the beam search; 1 is greedy, or plain sampling.
+        beams: 1 is greedy, or plain sampling.
         top_k: tokens that sampling draws from at each step; None: no sampling.
         temperature: of sampling, with `top_k`.
         returned: outputs for each text, at most `beams`.
-        shortest: least tokens of an output, in times the input's; tags and the like count not.
+        shortest: least tokens of an output, in times the input's; tags are not counted.
         longest: most tokens of an output, in times the input's; None: 2.0 and 16 tokens.
-        copying: what it costs to go on as the source does, in logits; see `copying.Copying`. Each
-            text is searched for once with each cost. Nothing: once, at no cost.
+        copy_costs: costs of copying the source, in logits; see `CopyPenalty`. Each text is
+            searched once with each cost. Empty: once, without a penalty.
     """
 
     beams: Annotated[int, BEAMS] = 5
@@ -72,10 +73,10 @@ class Search:
     returned: Annotated[int, BEAMS] = 1
     shortest: Annotated[float | None, _TIMES] = None
     longest: Annotated[float | None, _TIMES] = None
-    copying: tuple[float, ...] = ()
+    copy_costs: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check every value at the door."""
+        """Check the values."""
         check_fields(self)
         if self.returned > self.beams:
             raise InputError(
@@ -88,7 +89,7 @@ class Search:
 
     @property
     def samples(self) -> bool:
-        """Whether tokens are drawn."""
+        """Whether tokens are sampled."""
         return self.top_k is not None
 
 
@@ -96,39 +97,39 @@ class Search:
 def decode(
     seq2seq: Seq2Seq,
     texts: Sequence[str],
-    search: Search,
+    search: BeamSearch,
     *,
     seed: int = 0,
     rows: int | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> list[list[str]]:
-    """Write outputs for texts, each with the model's prefix before it.
+    """Generate outputs for texts, each with the model's prefix before it.
 
-    The same texts, search, seed and rows give the same outputs; tokens are drawn batch by batch
-    from the numbers of (seed, batch), and the global random state is left as it was.
+    The same texts, search, seed and rows give the same outputs: tokens are sampled batch by batch
+    with a generator of (seed, batch), and the global random state is left as it was.
 
     Args:
-        seq2seq: what writes.
-        texts: sentences; the models are trained on single ones.
-        search: how.
+        seq2seq: translator or rewriter.
+        texts: single sentences.
+        search: its settings.
         seed: of sampling.
-        rows: texts side by side; None: as many as a fixed memory budget holds.
+        rows: batch size; None: as many texts as a fixed memory budget holds.
         progress: called with the number of texts of each finished batch.
 
     Returns:
         For each text `search.returned` outputs, best first, for each cost of copying in turn; none
         for a text that is empty or longer than the model reads.
     """
-    found: list[list[list[str]]] = [[[] for _ in search.copying or "-"] for _ in texts]
+    found: list[list[list[str]]] = [[[] for _ in search.copy_costs or "-"] for _ in texts]
     sources = _sources(seq2seq, texts, search)
-    unread = len(texts) - len({source.place for source in sources})
+    unread = len(texts) - len({source.text for source in sources})
     if progress is not None and unread:
         progress(unread)
     for number, batch in enumerate(_batches(seq2seq, sources, search, rows)):
         outputs = _generate(seq2seq, batch, search, f"{seed}/{number}")
-        for place, source in enumerate(batch):
-            start = place * search.returned
-            found[source.place][source.number] = outputs[start : start + search.returned]
+        for row, source in enumerate(batch):
+            start = row * search.returned
+            found[source.text][source.number] = outputs[start : start + search.returned]
         if progress is not None:
             progress(sum(not source.number for source in batch))
     return [[text for some in each for text in some] for each in found]
@@ -141,38 +142,38 @@ def is_too_long(seq2seq: Seq2Seq, text: str) -> bool:
 
 def _token_ids(seq2seq: Seq2Seq, texts: Sequence[str]) -> list[list[int]]:
     # Half a surrogate pair, which no tokenizer takes, becomes a question mark.
-    whole = [seq2seq.prefix + text.encode("utf-8", "replace").decode() for text in texts]
+    prefixed = [seq2seq.prefix + text.encode("utf-8", "replace").decode() for text in texts]
     tokenizer: Any = seq2seq.tokenizer
-    ids: list[list[int]] = tokenizer(whole, verbose=False)["input_ids"] if whole else []
+    ids: list[list[int]] = tokenizer(prefixed, verbose=False)["input_ids"] if texts else []
     return ids
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """One text's ids and the limits of its output, in tokens without the closing one.
+    """Token ids of a text, and the limits of its output in tokens without the closing one.
 
     Attributes:
-        place: of the text.
-        number: of the cost of copying, and `copying` the cost.
+        text: index of the text.
+        number: index of the cost of copying, `copy_cost`.
     """
 
-    place: int
+    text: int
     number: int
-    copying: float
+    copy_cost: float
     ids: list[int]
     least: int
     most: int
 
 
-def _sources(seq2seq: Seq2Seq, texts: Sequence[str], search: Search) -> list[_Source]:
-    """Return the texts that can be read."""
+def _sources(seq2seq: Seq2Seq, texts: Sequence[str], search: BeamSearch) -> list[_Source]:
+    """Return the texts that can be read, once for each cost of copying."""
     tokenizer: Any = seq2seq.tokenizer
     marks = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
     marks.discard(tokenizer.unk_token_id)
     sources = []
-    for place, ids in enumerate(_token_ids(seq2seq, texts)):
+    for index, ids in enumerate(_token_ids(seq2seq, texts)):
         tokens = sum(token not in marks for token in ids)
-        if not texts[place].strip() or not tokens or len(ids) > seq2seq.positions:
+        if not texts[index].strip() or not tokens or len(ids) > seq2seq.positions:
             continue
         most = _LONGEST * tokens + _MORE
         if search.longest is not None:
@@ -181,30 +182,30 @@ def _sources(seq2seq: Seq2Seq, texts: Sequence[str], search: Search) -> list[_So
         least = math.ceil((search.shortest or 0) * tokens)
         limits = min(least, int(most), room), min(int(most), room)
         sources += [
-            _Source(place, number, cost, ids, *limits)
-            for number, cost in enumerate(search.copying or (0.0,))
+            _Source(index, number, cost, ids, *limits)
+            for number, cost in enumerate(search.copy_costs or (0.0,))
         ]
     return sources
 
 
 def _batches(
-    seq2seq: Seq2Seq, sources: Sequence[_Source], search: Search, rows: int | None
+    seq2seq: Seq2Seq, sources: Sequence[_Source], search: BeamSearch, rows: int | None
 ) -> Iterator[list[_Source]]:
     """Yield batches of about equal length, longest first, so that too little memory shows soon."""
     ordered = sorted(sources, key=lambda source: (-_padded(len(source.ids)), -source.most))
     start = 0
     while start < len(ordered):
         first = ordered[start]
-        many = rows or _fitting_rows(seq2seq, _padded(len(first.ids)) + first.most, search.beams)
-        yield ordered[start : start + many]
-        start += many
+        size = rows or _batch_size(seq2seq, _padded(len(first.ids)) + first.most, search.beams)
+        yield ordered[start : start + size]
+        start += size
 
 
 def _padded(length: int) -> int:
     return -(-length // _MULTIPLE) * _MULTIPLE
 
 
-def _fitting_rows(seq2seq: Seq2Seq, tokens: int, beams: int) -> int:
+def _batch_size(seq2seq: Seq2Seq, tokens: int, beams: int) -> int:
     """Return how many texts fit, of so many source and output tokens together."""
     config: Any = seq2seq.model.config
     layers = getattr(config, "decoder_layers", None) or config.num_hidden_layers
@@ -213,61 +214,56 @@ def _fitting_rows(seq2seq: Seq2Seq, tokens: int, beams: int) -> int:
     return max(1, min(_BEAM_ROWS, _BYTES // int(cache + scores)) // beams)
 
 
-def _generate(seq2seq: Seq2Seq, batch: Sequence[_Source], search: Search, key: str) -> list[str]:
+def _generate(
+    seq2seq: Seq2Seq, batch: Sequence[_Source], search: BeamSearch, key: str
+) -> list[str]:
     """Return the outputs of a batch, `search.returned` for each text."""
     from transformers import LogitsProcessorList
 
-    from tilth.paraphrase.fast_beam_search import cheaper
+    from tilth.paraphrase.fast_beam_search import fast_beam_search
 
     model: Any = seq2seq.model
     tokenizer: Any = seq2seq.tokenizer
-    length = _padded(max(len(source.ids) for source in batch))
-    ids = torch.full((len(batch), length), tokenizer.pad_token_id)  # (texts, length)
-    mask = torch.zeros_like(ids)
+    device = seq2seq.device
+    shape = len(batch), _padded(max(len(source.ids) for source in batch))
+    ids, mask = torch.full(shape, tokenizer.pad_token_id), torch.zeros(shape, dtype=torch.long)
     for row, source in enumerate(batch):
-        ids[row, : len(source.ids)] = torch.tensor(source.ids)
+        ids[row, : len(source.ids)] = torch.tensor(source.ids)  # (texts, length)
         mask[row, : len(source.ids)] = 1
-    limits = _Limits(model.generation_config, batch, search.beams, seq2seq.device)
+    limits = _LengthLimits(model.generation_config, batch, search.beams, device)
     processors: list[Any] = [limits]
-    if any(source.copying for source in batch):
-        processors.insert(0, _copying(seq2seq, batch, search.beams, limits.before))
-    options: dict[str, Any] = {"do_sample": False, "temperature": 1.0, "top_k": 50}
+    if any(source.copy_cost for source in batch):
+        penalty = CopyPenalty(
+            [source.ids for source in batch], [source.copy_cost for source in batch],
+            search.beams, word_begins(tokenizer, device), limits.before,
+        )  # fmt: skip
+        processors.insert(0, penalty)
+    options = dict(_NEUTRAL)
     if search.samples:
-        options = {
+        options |= {
             "do_sample": True, "temperature": search.temperature, "top_k": search.top_k
         }  # fmt: skip
-    devices = [seq2seq.device] if seq2seq.device.type == "cuda" else []
     with (
-        torch.random.fork_rng(devices),
-        cheaper(model, search.beams, search.top_k, limits.length) as cheap,
+        torch.random.fork_rng([device] if device.type == "cuda" else []),
+        fast_beam_search(model, search.beams, search.top_k, limits.length) as cheaper,
     ):
         torch.manual_seed(int.from_bytes(blake2b(key.encode(), digest_size=7).digest(), "big"))
         outputs = model.generate(
-            input_ids=ids.to(seq2seq.device),
-            attention_mask=mask.to(seq2seq.device),
+            input_ids=ids.to(device),
+            attention_mask=mask.to(device),
             logits_processor=LogitsProcessorList(processors),
             num_beams=search.beams,
             num_return_sequences=search.returned,
             max_length=limits.length,
-            **{**_NEUTRAL, **options, **cheap},
+            **{**options, **cheaper},
         )  # (texts * returned, tokens)
     return [text.strip() for text in tokenizer.batch_decode(outputs, skip_special_tokens=True)]
 
 
-def _copying(seq2seq: Seq2Seq, batch: Sequence[_Source], beams: int, before: int) -> Copying:
-    return Copying(
-        [source.ids for source in batch],
-        [source.copying for source in batch],
-        beams,
-        word_begins(seq2seq.tokenizer, seq2seq.device),
-        before,
-    )
+class _LengthLimits:
+    """Logits processor with a least and a most length for each row.
 
-
-class _Limits:
-    """Bars the closing token from each row before its least length, forces it at its most.
-
-    `generate` itself knows one least and one most length for a whole batch.
+    `generate` itself knows one of each for a whole batch.
     """
 
     def __init__(
@@ -277,13 +273,15 @@ class _Limits:
         self.before = 1 + (config.forced_bos_token_id is not None)
         ends = config.eos_token_id
         self.ends = torch.tensor(ends if isinstance(ends, list) else [ends], device=device)
-        self.least = _each_beam([source.least for source in batch], beams, device)
-        self.most = _each_beam([source.most for source in batch], beams, device)
+        self.least, self.most = (
+            torch.tensor(lengths, device=device).repeat_interleave(beams)  # (rows * beams)
+            for lengths in ([one.least for one in batch], [one.most for one in batch])
+        )
         self.earliest, self.latest = int(self.least.max()), int(self.most.min())
         self.length = self.before + int(self.most.max()) + 1
 
     def __call__(self, ids: Tensor, scores: Tensor) -> Tensor:
-        """Return the scores of the next token, (rows * beams, vocabulary)."""
+        """Forbid the closing token below the least length, force it at the most."""
         written = ids.shape[1] - self.before
         if written < self.earliest:
             short = self.least > written  # (rows * beams)
@@ -293,7 +291,3 @@ class _Limits:
             scores = scores.masked_fill(ended[:, None], -math.inf)
             scores[:, self.ends[0]] = scores[:, self.ends[0]].masked_fill(ended, 0.0)
         return scores
-
-
-def _each_beam(values: Sequence[int], beams: int, device: torch.device) -> Tensor:
-    return torch.tensor(values, device=device).repeat_interleave(beams)  # (rows * beams)

@@ -1,7 +1,7 @@
-"""The 48 cells of meaning and wording, and their tags, spelt as the published rewriter spells them.
+"""The 48 cells of meaning and wording, and their control tags as published.
 
-Reference: Ogasa, Kajiwara and Arase, section 3.3. Meaning above 70 in six steps of 5, wording up to
-45 in eight: 0 to 10 in one step, for few pairs lie there, then steps of 5.
+Reference: Ogasa, Kajiwara and Arase, section 3.3. Meaning above 70 in six steps of 5; wording up to
+45 in eight: 0 to 10 in one step because few pairs lie there, then steps of 5.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Cell:
     """One cell of the published grid.
 
     Args:
-        meaning: Lower bound of its meaning, one of MEANINGS; that of 70 is itself outside.
-        wording: Lower bound of its wording, one of WORDINGS.
+        meaning: lower bound, one of MEANINGS; 70 itself is outside.
+        wording: lower bound, one of WORDINGS.
     """
 
     meaning: int
@@ -37,17 +37,17 @@ class Cell:
 
     @property
     def meaning_end(self) -> int:
-        """Upper bound of its meaning; itself inside only at 100."""
+        """Upper bound of the meaning; only 100 itself is inside."""
         return self.meaning + STEP
 
     @property
     def wording_end(self) -> int:
-        """Upper bound of its wording; itself inside only at 45."""
+        """Upper bound of the wording; only 45 itself is inside."""
         return self.wording + STEP * self.units
 
     @property
     def units(self) -> int:
-        """How many shares of a balanced draw the cell takes: two where it is twice as wide."""
+        """Shares of a balanced draw: two for a cell that is twice as wide."""
         return 2 if self.wording == 0 else 1
 
     @property
@@ -56,11 +56,20 @@ class Cell:
         return f"{_meaning_tag(self.meaning)} {_wording_tag(self.wording)}"
 
     def distance(self, meaning: float, wording: float) -> float:
-        """How far measured values lie outside the cell, Euclidean; 0.0 inside and on its edges."""
+        """Return the Euclidean distance of measured values; 0.0 inside and on the edges."""
         return math.hypot(
             max(self.meaning - meaning, 0.0, meaning - self.meaning_end),
             max(self.wording - wording, 0.0, wording - self.wording_end),
         )
+
+    def is_near(self, wording: float) -> bool:
+        """Tell whether a measured wording lies in this wording bin or in a neighbouring one.
+
+        The neighbour above 40 to 45 is 45 to 50, which has no tag.
+        """
+        bounds = (*WORDINGS, MOST_WORDING, MOST_WORDING + STEP)
+        index = WORDINGS.index(self.wording)
+        return bounds[max(index - 1, 0)] <= wording < bounds[index + 2]
 
 
 def _meaning_tag(low: int) -> str:
@@ -77,20 +86,11 @@ UNITS = sum(cell.units for cell in CELLS)  # 54
 
 
 def cells_of(meaning: ArrayLike, wording: ArrayLike) -> NDArray[np.int16]:
-    """Find the cells of measured values.
+    """Return the indices in CELLS of measured values, (pairs,).
 
-    Args:
-        meaning: Measured meanings, 0 to 100, shape (pairs,).
-        wording: Measured wordings, 0 to 100, shape (pairs,).
-
-    Returns:
-        Places in CELLS, shape (pairs,); -1 where meaning is not above 70, wording is above 45, or
-        either is NaN.
+    -1 where meaning is not above 70, wording is above 45, or either is NaN.
     """
-    meanings, wordings = (
-        np.asarray(meaning, dtype=np.float64),
-        np.asarray(wording, dtype=np.float64),
-    )
+    meanings, wordings = np.asarray(meaning, np.float64), np.asarray(wording, np.float64)
     row = np.searchsorted(MEANINGS, meanings, side="right") - 1  # 100 stays in the last
     column = np.searchsorted(WORDINGS, wordings, side="right") - 1
     inside = (meanings > MEANINGS[0]) & (meanings <= MOST_MEANING + ROUNDING)
@@ -99,36 +99,24 @@ def cells_of(meaning: ArrayLike, wording: ArrayLike) -> NDArray[np.int16]:
 
 
 def cell_of(meaning: float, wording: float) -> Cell | None:
-    """Find the cell of two measured values; None where the pair is not kept."""
-    place = int(cells_of([meaning], [wording])[0])
-    return None if place < 0 else CELLS[place]
+    """Return the cell of two measured values; None outside the grid."""
+    index = int(cells_of([meaning], [wording])[0])
+    return None if index < 0 else CELLS[index]
 
 
 def asked_cell(meaning: float, wording: float) -> Cell:
-    """Find the cell that a user asks for.
+    """Return the cell of a requested meaning (70 to 100) and wording (0 to 45).
 
-    Args:
-        meaning: 70 to 100; 70 itself asks for the lowest cell.
-        wording: 0 to 45.
+    A meaning of 70 requests the lowest cell.
 
     Raises:
-        InputError: No number, or outside the grid.
+        InputError: a value is not a number, or is outside the grid.
     """
-    row = _asked("meaning", meaning, MEANINGS, MOST_MEANING)
-    return Cell(row, _asked("wording", wording, WORDINGS, MOST_WORDING))
+    row = _lower_bound("meaning", meaning, MEANINGS, MOST_MEANING)
+    return Cell(row, _lower_bound("wording", wording, WORDINGS, MOST_WORDING))
 
 
-def near(wording: float, cell: Cell) -> bool:
-    """Whether a measured wording lies in the cell's wording bin or in a neighbour.
-
-    Beside 40 to 45 lies 45 to 50, which has no tag.
-    """
-    bounds = (*WORDINGS, MOST_WORDING, MOST_WORDING + STEP)
-    place = WORDINGS.index(cell.wording)
-    return bounds[max(place - 1, 0)] <= wording < bounds[place + 2]
-
-
-def _asked(name: str, value: float, lows: tuple[int, ...], most: int) -> int:
+def _lower_bound(name: str, value: float, lows: tuple[int, ...], most: int) -> int:
     number = isinstance(value, Real) and not isinstance(value, bool | np.bool_)
     if not number or not lows[0] <= value <= most:
         raise InputError(f"{name} {value!r}: must be a number from {lows[0]} to {most}.")

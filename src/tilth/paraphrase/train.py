@@ -1,18 +1,16 @@
-"""Trains a rewriter: an encoder-decoder that reads two tags and a sentence, in a run folder."""
+"""Trains a rewriter: an encoder-decoder that reads two tags and a sentence."""
 
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import torch
-from numpy.typing import NDArray
 from transformers import EarlyStoppingCallback, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from tilth.data import fingerprint
@@ -25,20 +23,23 @@ from tilth.models.trainer import (
     CHECKPOINTS,
     MODEL,
     CheckpointCallback,
+    all_finite,
+    complete_training,
+    require_single_process,
+    run_trainer,
     save_transformer,
+    settings_of,
     training_arguments,
 )
+from tilth.paraphrase.settings import RewriterTraining
 from tilth.paraphrase.tags import TAGS
 from tilth.paraphrase.train_data import (
     COLUMNS,
     Collator,
-    Corpus,
-    byte_lengths,
     longest,
     read_corpus,
     without_long,
 )
-from tilth.paraphrase.train_settings import RewriterTraining
 from tilth.runs import RESULTS, Progress, Run, read_results, refuse_inside
 
 if TYPE_CHECKING:
@@ -47,10 +48,121 @@ if TYPE_CHECKING:
     from tilth.models.seq2seq import Seq2Seq
 
 LOSS = "eval_loss"
+_FLOAT_BYTES = 4
+
+
+def train_rewriter(
+    corpus: str | Path | DatasetDict,
+    base: str = "starter",
+    out: str | Path | None = None,
+    *,
+    device: str = "auto",
+    overwrite: bool = False,
+    quiet: bool = False,
+    **training: Any,
+) -> Seq2Seq:
+    """Train a model to write the rewrite from `<SIM95> <BLEU0_5> sentence`.
+
+    Tags that the vocabulary lacks are added to it. The validation loss is measured after every
+    epoch; training stops after `patience` epochs without a lower one, and the best weights are
+    kept. Pairs of similar lengths share a batch.
+
+    Args:
+        corpus: from `make_corpus`, or where it lies: splits train and validation with text_a,
+            text_b and tags.
+        base: an encoder-decoder: `starter`, a folder, or a hub id.
+        out: the run folder; the same call resumes from the last checkpoint. The model lies in its
+            `model`, which transformers loads.
+        device: `auto`, `cpu`, `cuda` or `cuda:0`; one GPU.
+        overwrite: start the run folder anew.
+        quiet: no progress.
+        training: see `RewriterTraining`: max_epochs, patience, batch, rows, learning_rate,
+            schedule, max_length, save_every, precision, seed.
+
+    Returns:
+        The best model, as `load_seq2seq` loads it.
+
+    Raises:
+        InputError: the corpus, the base or a setting is wrong, or `out` holds another run.
+        TilthError: training diverged, memory is too small, or the folder cannot be written.
+
+    Reference:
+        Ogasa, Kajiwara and Arase, sections 3.3 and 4.2.
+    """
+    settings = settings_of(RewriterTraining, training).for_base(base)
+    if out is None:
+        raise InputError("no run folder is given: say with out where the model goes")
+    require_single_process(device)
+    named = [str(one) if isinstance(one, (str, Path)) else None for one in (corpus, base)]
+    refuse_inside(Path(out), named[0], named=named[1:])
+    train, validation = read_corpus(corpus)
+    seq2seq = load_seq2seq(base, device=device, precision="float32")
+    fingerprints = {
+        "train": fingerprint(train, COLUMNS),
+        "validation": fingerprint(validation, COLUMNS),
+        "base": seq2seq.fingerprint,
+    }
+    pairs = {"train": len(train), "validation": len(validation)}
+    choose_precision(settings.precision, seq2seq.device)  # refused before the folder is made
+    add_tags(seq2seq, settings.seed)
+    limit = min(seq2seq.positions, settings.max_length or seq2seq.positions)
+    collator = Collator(seq2seq.tokenizer, limit)
+    train, lengths = without_long(train, collator, limit, "training")
+    validation, _ = without_long(validation, collator, limit, "validation")
+    run = Run.open(
+        out,
+        command="paraphrase train",
+        settings={"base": base, **asdict(settings)},
+        fingerprints=fingerprints,
+        parts=1,
+        outputs=(MODEL, CHECKPOINTS, RESULTS),
+        overwrite=overwrite,
+    )
+
+    def fit(folder: Path) -> pa.Table:
+        tokens = longest(train, lengths, collator)
+        rows = settings.rows or int(
+            run.resolve("rows", lambda: rows_that_fit(seq2seq, tokens, settings.batch))
+        )
+        sampler = LengthSampler(lengths.sum(axis=1), settings.batch, settings.seed)
+        return _fit(
+            seq2seq, train, validation, collator, sampler, settings, folder, rows=rows, quiet=quiet
+        )
+
+    with run:
+        complete_training(
+            run, fit, lambda folder: save_transformer(seq2seq.model, seq2seq.tokenizer, folder)
+        )
+        results = _results(run.read_part(0), base, pairs)
+        if read_results(run.path) != results:
+            run.write_file(RESULTS, json.dumps(results, indent=2) + "\n")
+    return load_seq2seq(str(run.path), device=device)
+
+
+def add_tags(seq2seq: Seq2Seq, seed: int) -> int:
+    """Add the tags that the vocabulary lacks, with embeddings; return how many were added.
+
+    A vocabulary that has them all is left alone, as is that of the published checkpoint. New
+    embeddings begin near the mean of the others.
+    """
+    model, tokenizer = seq2seq.model, seq2seq.tokenizer
+    known = tokenizer.get_vocab()
+    missing = [tag for tag in TAGS if tag not in known]
+    if not missing:
+        return 0
+    tokenizer.add_special_tokens(
+        {"extra_special_tokens": missing}, replace_extra_special_tokens=False
+    )
+    embeddings: Any = model.get_input_embeddings()
+    if len(tokenizer) > embeddings.num_embeddings:
+        with torch.random.fork_rng(devices=[]), silence_transformers():  # new embeddings are drawn
+            torch.manual_seed(seed)
+            model.resize_token_embeddings(len(tokenizer))
+    return len(missing)
 
 
 class _Trainer(Seq2SeqTrainer):
-    """Takes batches of pairs of like lengths."""
+    """Takes batches of pairs of similar lengths."""
 
     def __init__(self, sampler: LengthSampler, **options: Any) -> None:
         super().__init__(**options)
@@ -60,33 +172,19 @@ class _Trainer(Seq2SeqTrainer):
         return self._sampler
 
 
-def make_trainer(
+def _fit(
     seq2seq: Seq2Seq,
     train: Dataset,
     validation: Dataset,
-    lengths: np.ndarray[Any, np.dtype[np.int64]],
     collator: Collator,
+    sampler: LengthSampler,
     settings: RewriterTraining,
     folder: Path,
     *,
     rows: int,
-    bfloat16: bool,
-    progress: Progress,
-) -> Seq2SeqTrainer:
-    """Return a trainer of a rewriter.
-
-    Args:
-        seq2seq: its model is trained in place, on its device.
-        train: pairs to learn from.
-        validation: pairs to stop with.
-        lengths: of the training pairs. # (pairs,)
-        collator: makes tensors of pairs.
-        settings: how.
-        folder: for checkpoints.
-        rows: pairs in a pass; divides the batch.
-        bfloat16: whether passes run in bfloat16.
-        progress: advanced by one each step.
-    """
+    quiet: bool,
+) -> pa.Table:
+    """Train in place, `rows` pairs in a pass, and return the learning curve."""
     assert settings.learning_rate is not None  # `for_base` has put one
     epoch = -(-len(train) // settings.batch)  # steps
     arguments = training_arguments(
@@ -100,7 +198,7 @@ def make_trainer(
         gradient_accumulation_steps=settings.batch // rows,
         learning_rate=settings.learning_rate,
         lr_scheduler_type=settings.schedule,
-        bf16=bfloat16,
+        bf16=choose_precision(settings.precision, seq2seq.device) is torch.bfloat16,
         eval_strategy="steps",
         eval_steps=epoch,
         save_strategy="steps",
@@ -112,19 +210,30 @@ def make_trainer(
         prediction_loss_only=True,
         remove_unused_columns=False,
     )
-    return _Trainer(
-        LengthSampler(lengths, settings.batch, settings.seed),
-        model=seq2seq.model,
-        args=arguments,
-        train_dataset=train,
-        eval_dataset=validation,
-        data_collator=collator,
-        callbacks=[CheckpointCallback(progress), EarlyStoppingCallback(settings.patience)],
-    )
+    steps = epoch * settings.max_epochs
+    with silence_transformers(), Progress(steps, quiet=quiet, what="steps") as progress:
+        trainer = _Trainer(
+            sampler,
+            model=seq2seq.model,
+            args=arguments,
+            train_dataset=train,
+            eval_dataset=validation,
+            data_collator=collator,
+            callbacks=[CheckpointCallback(progress), EarlyStoppingCallback(settings.patience)],
+        )
+        history = run_trainer(
+            trainer,
+            too_large=f"{rows} pairs at once do not fit into the memory of {seq2seq.device}: give "
+            f"--rows {max(1, rows // 2)}, which takes a batch in more passes",
+        )
+    curve = learning_curve(history)
+    if not all_finite(seq2seq.model) or not np.isfinite(curve["validation_loss"].to_numpy()).any():
+        raise TilthError("training gave NaN or infinite weights: lower --learning-rate")
+    return curve
 
 
 def learning_curve(history: Sequence[dict[str, Any]]) -> pa.Table:
-    """Return epoch, step, loss on the validation pairs, and mean loss of the epoch's steps."""
+    """Return epoch, step, validation loss, and mean training loss of each epoch."""
     columns: dict[str, list[Any]] = {"epoch": [], "step": [], "validation_loss": [], "loss": []}
     before, total = 0, 0.0
     epoch_begun = 0
@@ -141,181 +250,8 @@ def learning_curve(history: Sequence[dict[str, Any]]) -> pa.Table:
     return pa.table(columns)
 
 
-log = logging.getLogger(__name__)
-
-_FLOATS = 4  # bytes
-
-
-def train_rewriter(
-    corpus: str | Path | DatasetDict,
-    base: str = "starter",
-    out: str | Path | None = None,
-    *,
-    device: str = "auto",
-    overwrite: bool = False,
-    quiet: bool = False,
-    **training: Any,
-) -> Seq2Seq:
-    """Train a model to write the rewrite from `<SIM95> <BLEU0_5> sentence`.
-
-    Tags that the vocabulary lacks are added to it. After every epoch the loss on the validation
-    pairs is measured; after five epochs without a lower one training stops, and the best weights
-    are kept. Pairs of like lengths share a batch.
-
-    Args:
-        corpus: what `make_corpus` makes, or where it lies: splits train and validation with
-            text_a, text_b and tags.
-        base: an encoder-decoder: `starter`, a folder, or a hub id.
-        out: the run folder; the same call goes on from its last checkpoint. The model lies in
-            its `model`, which transformers loads.
-        device: `auto`, `cpu`, `cuda` or `cuda:0`; one GPU.
-        overwrite: begin the run anew.
-        quiet: no progress.
-        training: see `RewriterTraining`: max_epochs, patience, batch, rows, learning_rate,
-            schedule, max_length, save_every, precision, seed.
-
-    Returns:
-        The best model, as `load_seq2seq` loads it.
-
-    Raises:
-        InputError: the corpus, the base or a setting is wrong, or `out` holds another run.
-        TilthError: training gave no numbers, memory is too small, or the folder cannot be written.
-
-    Reference:
-        Ogasa, Kajiwara and Arase, sections 3.3 and 4.2.
-    """
-    from tilth.models.trainer import complete_training, require_single_process, settings_of
-
-    settings = settings_of(RewriterTraining, training).for_base(base)
-    if out is None:
-        raise InputError("no run folder is given: say with out where the model goes")
-    require_single_process(device)
-    named = [str(one) if isinstance(one, (str, Path)) else None for one in (corpus, base)]
-    refuse_inside(Path(out), named[0], named=named[1:])
-    parts = read_corpus(corpus)
-    seq2seq = load_seq2seq(base, device=device, precision="float32")
-    fingerprint_of_base = seq2seq.fingerprint
-    ready = _prepare(seq2seq, parts, settings)
-    run = Run.open(
-        out,
-        command="paraphrase train",
-        settings={"base": base, **asdict(settings)},
-        fingerprints={
-            "train": fingerprint(parts.train, COLUMNS),
-            "validation": fingerprint(parts.validation, COLUMNS),
-            "base": fingerprint_of_base,
-        },
-        parts=1,
-        outputs=(MODEL, CHECKPOINTS, RESULTS),
-        overwrite=overwrite,
-    )
-    with run:
-        complete_training(
-            run,
-            lambda folder: _train(seq2seq, ready, settings, run, folder, quiet=quiet),
-            lambda folder: save_transformer(seq2seq.model, seq2seq.tokenizer, folder),
-        )
-        results = _results(run.read_part(0), base, parts)
-        if read_results(run.path) != results:
-            run.write_file(RESULTS, json.dumps(results, indent=2) + "\n")
-    return load_seq2seq(str(run.path), device=device)
-
-
-def add_tags(seq2seq: Seq2Seq, seed: int) -> int:
-    """Add the tags that the vocabulary lacks, and rows for them; return how many were added.
-
-    A vocabulary that has them all is left alone, as is that of the published checkpoint. New
-    rows begin near the mean of the others.
-    """
-    model, tokenizer = seq2seq.model, seq2seq.tokenizer
-    known = tokenizer.get_vocab()
-    missing = [tag for tag in TAGS if tag not in known]
-    if not missing:
-        return 0
-    tokenizer.add_special_tokens(
-        {"extra_special_tokens": missing}, replace_extra_special_tokens=False
-    )
-    embeddings: Any = model.get_input_embeddings()
-    if len(tokenizer) > embeddings.num_embeddings:
-        with torch.random.fork_rng(devices=[]), silence_transformers():  # new rows are drawn
-            torch.manual_seed(seed)
-            model.resize_token_embeddings(len(tokenizer))
-    return len(missing)
-
-
-@dataclass(frozen=True, slots=True)
-class _Ready:
-    """What a training takes: pairs whose texts are short enough, and how batches are made."""
-
-    train: Dataset
-    validation: Dataset
-    lengths: NDArray[np.int64]  # (training pairs, 2)
-    collator: Collator
-    bfloat16: bool
-
-
-def _prepare(seq2seq: Seq2Seq, parts: Corpus, settings: RewriterTraining) -> _Ready:
-    """Add tags to a model's vocabulary, and leave out pairs that are too long."""
-    bfloat16 = choose_precision(settings.precision, seq2seq.device) is torch.bfloat16
-    add_tags(seq2seq, settings.seed)
-    limit = min(seq2seq.positions, settings.max_length or seq2seq.positions)
-    collator = Collator(seq2seq.tokenizer, limit)
-    train, lengths = _short_enough(parts.train, collator, limit, "training")
-    validation, _ = _short_enough(parts.validation, collator, limit, "validation")
-    return _Ready(train, validation, lengths, collator, bfloat16)
-
-
-def _train(
-    seq2seq: Seq2Seq,
-    ready: _Ready,
-    settings: RewriterTraining,
-    run: Run,
-    folder: Path,
-    *,
-    quiet: bool,
-) -> pa.Table:
-    """Train in place, with checkpoints in a folder, and return the learning curve."""
-    from tilth.models.trainer import all_finite, run_trainer
-
-    tokens = longest(ready.train, ready.lengths, ready.collator)
-    rows = settings.rows or int(
-        run.resolve("rows", lambda: rows_that_fit(seq2seq, tokens, settings.batch))
-    )
-    steps = -(-len(ready.train) // settings.batch) * settings.max_epochs
-    with silence_transformers(), Progress(steps, quiet=quiet, what="steps") as progress:
-        trainer = make_trainer(
-            seq2seq, ready.train, ready.validation, ready.lengths.sum(axis=1), ready.collator,
-            settings, folder, rows=rows, bfloat16=ready.bfloat16, progress=progress,
-        )  # fmt: skip
-        history = run_trainer(
-            trainer,
-            too_large=f"{rows} pairs at once do not fit into the memory of {seq2seq.device}: give "
-            f"--rows {max(1, rows // 2)}, which takes a batch in more passes",
-        )
-    curve = learning_curve(history)
-    if not all_finite(seq2seq.model) or not np.isfinite(curve["validation_loss"].to_numpy()).any():
-        raise TilthError("training gave weights that are no numbers: lower --learning-rate")
-    return curve
-
-
-def _short_enough(
-    pairs: Dataset, collator: Collator, limit: int, what: str
-) -> tuple[Dataset, NDArray[np.int64]]:
-    rows, lengths = without_long(pairs, byte_lengths(pairs), collator, limit)
-    if not len(rows):
-        raise InputError(
-            f"every {what} pair has a text of more than {limit} tokens: raise max-length"
-        )
-    if len(rows) < len(pairs):
-        log.warning(
-            "%d of %d %s pairs have a text of more than %d tokens and are left out",
-            len(pairs) - len(rows), len(pairs), what, limit,
-        )  # fmt: skip
-    return rows, lengths
-
-
 def rows_that_fit(seq2seq: Seq2Seq, tokens: int, batch: int) -> int:
-    """Return how many pairs to take at once: the largest divisor of the batch that should fit.
+    """Return the pairs of a pass: the largest divisor of the batch that should fit into memory.
 
     Args:
         seq2seq: the model, on its device.
@@ -324,7 +260,7 @@ def rows_that_fit(seq2seq: Seq2Seq, tokens: int, batch: int) -> int:
     """
     config: Any = seq2seq.model.config
     # Weights' gradients and AdamW's two averages come on top of the weights.
-    free = free_memory(seq2seq.device) - 3 * _FLOATS * sum(
+    free = free_memory(seq2seq.device) - 3 * _FLOAT_BYTES * sum(
         weight.numel() for weight in seq2seq.model.parameters()
     )
     layers = int(getattr(config, "num_hidden_layers", 6)) * 2
@@ -332,16 +268,16 @@ def rows_that_fit(seq2seq: Seq2Seq, tokens: int, batch: int) -> int:
     heads = int(getattr(config, "num_attention_heads", 12))
     logits = 4 * len(seq2seq.tokenizer)  # and their softmax, gradients and float copy
     per_token = logits + layers * (40 * width + 4 * heads * tokens)
-    most = max(1, int(free / 2) // (_FLOATS * tokens * per_token))
-    return max(rows for rows in range(1, batch + 1) if batch % rows == 0 and rows <= max(most, 1))
+    most = max(1, int(free / 2) // (_FLOAT_BYTES * tokens * per_token))
+    return max(rows for rows in range(1, batch + 1) if batch % rows == 0 and rows <= most)
 
 
-def _results(curve: pa.Table, base: str, parts: Corpus) -> dict[str, Any]:
+def _results(curve: pa.Table, base: str, pairs: dict[str, int]) -> dict[str, Any]:
     losses = curve["validation_loss"].to_numpy()
     best = int(np.nanargmin(losses))
     return {
         "base": base,
-        "pairs": {"train": len(parts.train), "validation": len(parts.validation)},
+        "pairs": pairs,
         "epochs": len(losses),
         "best": {
             "epoch": curve["epoch"][best].as_py(),

@@ -18,9 +18,10 @@ from tilth.data.readers import texts_of_dataset, texts_of_file
 from tilth.data.segment import split_paragraphs
 from tilth.data.sources import Hub, Stored, load_stored, locate
 from tilth.errors import InputError
-from tilth.paraphrase.filter import planed
+from tilth.paraphrase.filter import plane_counts
 from tilth.paraphrase.make_candidates import make_candidates
-from tilth.paraphrase.similarity import counted
+from tilth.paraphrase.settings import CandidateSettings
+from tilth.paraphrase.similarity import long_enough
 from tilth.recipes.steps import Steps
 from tilth.runs import Run
 
@@ -48,7 +49,7 @@ class Pairs:
     @property
     def plane(self) -> NDArray[np.int64]:
         """Pairs by meaning and wording, in bins of 5 points, (20, 20)."""
-        return planed(self.meaning.astype(np.float32), self.wording.astype(np.float32))
+        return plane_counts(self.meaning.astype(np.float32), self.wording.astype(np.float32))
 
 
 def sentences(steps: Steps) -> list[str]:
@@ -77,7 +78,9 @@ def sentences(steps: Steps) -> list[str]:
             # Many documents first, then sentences of them: every sentence is as likely as another.
             documents = _drawn(_documents(source, files), _DOCUMENTS * size)
             pieces = split_paragraphs(" ".join(text.split()) for text in documents)[0].to_pylist()
-            long = [text for text, one in zip(pieces, counted(pieces, pieces), strict=True) if one]
+            long = [
+                text for text, one in zip(pieces, long_enough(pieces, pieces), strict=True) if one
+            ]
             run.write_part(0, pa.table({"text": pa.array(_drawn(long, size), pa.string())}))
         found: list[str] = run.read_part(0)["text"].to_pylist()
     if not found:
@@ -100,12 +103,10 @@ def round_trips(steps: Steps, texts: Sequence[str], *, greedy: bool) -> Pairs:
     rows = make_candidates(
         Dataset.from_dict({"text": list(texts)}),
         steps.at(f"round-trip-{'greedy' if greedy else 'sampling'}"),
-        forward=forward,
-        backward=backward,
-        scorer=steps.scale.scorer,
-        greedy=greedy,
+        CandidateSettings(
+            forward, backward, scorer=steps.scale.scorer, greedy=greedy, part_size=PART
+        ),
         device=steps.settings.device,
-        part_size=PART,
         quiet=steps.settings.quiet,
     )
     return pairs_of(rows.with_format("arrow")[:])
@@ -114,7 +115,7 @@ def round_trips(steps: Steps, texts: Sequence[str], *, greedy: bool) -> Pairs:
 def pairs_of(table: pa.Table) -> Pairs:
     """Return what is counted of rows with text_a, text_b, meaning and wording."""
     first, second = (table[name].to_pylist() for name in ("text_a", "text_b"))
-    enough = counted(first, second)
+    enough = long_enough(first, second)
     places = np.flatnonzero(enough)
     same = [normalize_text(first[place]) == normalize_text(second[place]) for place in places]
     meanings, wordings = (

@@ -7,7 +7,7 @@ from itertools import product
 
 from tilth.paraphrase.paraphrase_set import run_paraphrase
 from tilth.paraphrase.rewriter import load_paraphraser
-from tilth.paraphrase.settings import Asked
+from tilth.paraphrase.settings import RewriteSettings
 from tilth.paraphrase.tags import asked_cell
 from tilth.recipes.paraphrase import PART, Pairs, round_trips, sentences
 from tilth.recipes.steps import Result, Steps
@@ -36,7 +36,7 @@ def run(steps: Steps) -> Result:
     rows, maps = [], []
     short: dict[str, int] = {}
     for (way, (steer, check)), (meaning, wording) in product(WAYS.items(), PAIRS):
-        asked = Asked(
+        asked = RewriteSettings(
             meaning, wording, min_meaning=0, steer=steer, tries=TRIES if check else 1,
             beams=steps.scale.beams, part_size=PART,
         )  # fmt: skip

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from tilth.data.normalize import normalize_text
 from tilth.errors import InputError
-from tilth.paraphrase.filter import BINS, planed
-from tilth.paraphrase.similarity import counted
-from tilth.paraphrase.tags import CELLS, asked_cell, cells_of, near
+from tilth.paraphrase.filter import BINS, plane_counts
+from tilth.paraphrase.similarity import long_enough
+from tilth.paraphrase.tags import CELLS, asked_cell, cells_of
 from tilth.report.paraphrase_figures import RewriteExample, RewriteSummary
 from tilth.report.row_samples import row_keys
 from tilth.report.run_reader import part_files, read_run_json, read_tables
@@ -132,7 +132,7 @@ class _Tally:
         scores = np.stack([table[name].to_numpy() for name in names[2:]]).astype(np.float64)
         keys = row_keys(self._pairs, len(table), self._seed)
         self._pairs += len(table)
-        enough = counted(first, second)
+        enough = long_enough(first, second)
         meaning, wording = scores[:, enough]  # (pairs,) each
         same = [
             normalize_text(first[place]) == normalize_text(second[place])
@@ -141,9 +141,9 @@ class _Tally:
         self._counted += len(meaning)
         self._sums += (meaning.sum(), wording.sum())
         self._inside += int((cells_of(meaning, wording) == CELLS.index(self._cell)).sum())
-        self._near += sum(near(value, self._cell) for value in wording.tolist())
+        self._near += sum(self._cell.is_near(value) for value in wording.tolist())
         self._same += sum(same)
-        self._plane += planed(meaning.astype(np.float32), wording.astype(np.float32))
+        self._plane += plane_counts(meaning.astype(np.float32), wording.astype(np.float32))
         self._choose(table, names, enough, scores, keys)
 
     def _choose(
