@@ -10,10 +10,15 @@ from datasets import ClassLabel, Dataset, Features, Value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilth.data.curate import Curated, curate, curate_rows
+from tilth.data import curate_rows as curate_with
+from tilth.data.curate import Curated, CurateOptions, curate
 from tilth.errors import InputError
 
 Row = tuple[str, str, Any]
+
+
+def curate_rows(dataset: Dataset, **options: Any) -> Curated:
+    return curate_with(dataset, CurateOptions(**options))
 
 
 def pairs(rows: list[Row], **columns: list[Any]) -> Dataset:

@@ -37,7 +37,7 @@ def test_single_texts_with_classes() -> None:
     assert examples.labels.kind == "class"
     assert examples.labels.values == ["weather", "sport", "weather"]
     assert examples.labels.classes == ["sport", "weather"]
-    assert examples.labels.members == [(1,), (0,), (1,)]
+    assert examples.labels.class_ids == [(1,), (0,), (1,)]
     assert (examples.columns, examples.label_column, len(examples)) == (("text",), "label", 3)
 
 
@@ -101,7 +101,7 @@ def test_tokens_with_tags() -> None:
     assert examples.labels.kind == "tags"
     assert examples.labels.values == [row["tags"] for row in TOKENS]
     assert examples.labels.classes == ["LOC", "PER"]
-    assert examples.labels.members == [(0, 1), (), (0,)]
+    assert examples.labels.class_ids == [(0, 1), (), (0,)]
 
 
 def test_some_rows() -> None:
@@ -110,7 +110,7 @@ def test_some_rows() -> None:
     assert some.tokens == [["New", "York"], ["It", "rained"]]
     assert some.labels is not None
     assert some.labels.values == [TOKENS[2]["tags"], TOKENS[1]["tags"]]
-    assert (some.labels.classes, some.labels.members) == (["LOC"], [(0,), ()])
+    assert (some.labels.classes, some.labels.class_ids) == (["LOC"], [(0,), ()])
     single = read_examples(SINGLE)
     again = single.select(range(len(single)))
     assert again == single
@@ -148,7 +148,7 @@ def test_labels_of_every_kind(values: list[Any], kind: str, classes: list[Any]) 
     labels = read_examples(Dataset.from_dict({"text": ["x", "y", "z"], "label": values})).labels
     assert labels is not None
     assert (labels.kind, labels.classes) == (kind, classes)
-    for value, members in zip(labels.values, labels.members, strict=True):
+    for value, members in zip(labels.values, labels.class_ids, strict=True):
         given = value if kind == "multi" else [value] if classes else []
         assert {labels.classes[place] for place in members} == set(given)
 
@@ -285,4 +285,4 @@ def test_lists_of_labels_that_are_all_empty_are_refused() -> None:
         read_examples(rows)
     labels = read_examples([*rows, {"text": "c", "label": ["x"]}]).labels
     assert labels is not None
-    assert labels.members == [(), (), (0,)]
+    assert labels.class_ids == [(), (), (0,)]

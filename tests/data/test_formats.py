@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tilth.data import read_rows
+from tilth.data.conll import is_conll, rows_of_conll
 from tilth.data.examples import read_examples
-from tilth.data.formats import holds_columns, part_of, rows_of_columns
+from tilth.data.formats import split_of
 from tilth.errors import InputError
 
 CONLL = """-DOCSTART- -X- -X- O
@@ -108,7 +109,7 @@ def test_a_slip_in_a_long_file_is_told_by_its_line_and_not_taken_for_text(tmp_pa
     ],
 )
 def test_texts_are_no_columns(tmp_path: Path, text: str) -> None:
-    assert not holds_columns(put(tmp_path / "a.txt", text))
+    assert not is_conll(put(tmp_path / "a.txt", text))
 
 
 def test_other_files_with_the_name_of_a_part_are_left_out_of_a_folder(
@@ -128,8 +129,8 @@ def test_other_files_with_the_name_of_a_part_are_left_out_of_a_folder(
      ("train.jsonl.gz", "train"), ("dev.conll", "dev"), ("test.2003.txt", "test")],
 )  # fmt: skip
 def test_the_part_of_a_set_that_a_file_holds(name: str, part: str) -> None:
-    assert part_of(Path(name)) == part
+    assert split_of(Path(name)) == part
 
 
 def test_lines_are_those_of_first_tokens(tmp_path: Path) -> None:
-    assert [line for line, _ in rows_of_columns(put(tmp_path / "a.conll", CONLL))] == [3, 10]
+    assert [line for line, _ in rows_of_conll(put(tmp_path / "a.conll", CONLL))] == [3, 10]

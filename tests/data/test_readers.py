@@ -400,7 +400,7 @@ def test_temporary_files_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         read_texts(put(tmp_path / "b.txt", b"good\n\xff"))
     del last
     gc.collect()
-    assert not list((tmp_path / "temporary").iterdir())
+    assert not list((tmp_path / "temporary").rglob("*.arrow"))
 
 
 def test_no_room_for_the_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,10 +148,10 @@ def test_the_temporary_file_stays_as_long_as_any_rows_of_it(
     gc.collect()
     again: Dataset = pickle.loads(pickle.dumps(rows))  # what map(num_proc=2) does
     assert again["text"][:] == ["a", "b", "c"]
-    assert list((tmp_path / "temporary").iterdir())
+    assert list((tmp_path / "temporary").rglob("*.arrow"))
     del rows, again
     gc.collect()
-    assert not list((tmp_path / "temporary").iterdir())
+    assert not list((tmp_path / "temporary").rglob("*.arrow"))
 
 
 def test_temporary_rows_of_killed_processes_go(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 from datasets import Dataset
 
 from tests.tiny.sts import benchmark, jsonl, pairs_of, semeval, sick, write
+from tilth.data.sources import HubDataset
 from tilth.errors import InputError, TilthError
-from tilth.evaluate import sts_files as pairs_module
 from tilth.evaluate.sts_sets import StsSet, read_sets
 
 SEVEN = ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sick"]
@@ -271,12 +271,12 @@ def test_identity_follows_the_pairs_alone(tmp_path: Path) -> None:
 def test_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[tuple[str, str]] = []
 
-    def load(hub: pairs_module.Hub, split: str) -> Dataset:  # type: ignore[name-defined]
+    def load(hub: HubDataset, split: str) -> Dataset:
         asked.append((hub.name, split))
         rows = [{"sentence1": a, "sentence2": b, "score": 1 + s / 2} for a, b, s in pairs_of(3)]
         return Dataset.from_list(rows)
 
-    monkeypatch.setattr(pairs_module, "load_hub", load)
+    monkeypatch.setattr(HubDataset, "load", load)
     monkeypatch.chdir(tmp_path)
     assert [sts.name for sts in read_sets("hub")] == SEVEN
     repositories = [*(f"mteb/sts{year}-sts" for year in range(12, 17)), "mteb/stsbenchmark-sts"]
@@ -291,7 +291,7 @@ def test_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     def fail(*_: object) -> Dataset:
         raise TilthError("mteb/sts12-sts: the hub cannot be reached")
 
-    monkeypatch.setattr(pairs_module, "load_hub", fail)
+    monkeypatch.setattr(HubDataset, "load", fail)
     monkeypatch.chdir(tmp_path)
     message = refused("hub")
     assert message.endswith("cannot be reached; or give a folder with the set's files as data")

@@ -10,6 +10,7 @@ import pytest
 from datasets import Dataset, load_dataset
 
 from tilth.data import DatasetWriter, load_folder, read_rows
+from tilth.data.curate import CurateOptions
 from tilth.errors import InputError, TilthError
 from tilth.workflows.curate import curate_folder
 
@@ -75,25 +76,31 @@ def test_the_folder_loads_with_datasets(file: Path, tmp_path: Path) -> None:
 
 
 def test_options_reach_the_rows(file: Path, tmp_path: Path) -> None:
-    _, counts = curate_folder(
-        str(file), tmp_path / "out", smoothing=0.5, sampled_pairs=1, per_label=1, validation=0,
-        near_duplicates=0.5, seed=3,
-    )  # fmt: skip
+    options = CurateOptions(
+        smoothing=0.5, sampled_pairs=1, per_label=1, validation=0, near_duplicates=0.5, seed=3
+    )
+    _, counts = curate_folder(str(file), tmp_path / "out", options)
     assert counts["near-duplicate"]
     assert (counts["sampled pairs"], counts["validation"]) == (20, 0)
     train = load_folder(tmp_path / "out")
     assert set(train["label"]) == {0.0, 0.25, 0.5, 0.75}
     assert load_folder(tmp_path / "out", "validation").num_rows == 0
-    curate_folder(str(file), tmp_path / "other", sampled_pairs=1, validation=0.2, seed=4)
-    curate_folder(str(file), tmp_path / "again", sampled_pairs=1, validation=0.2, seed=4)
-    curate_folder(str(file), tmp_path / "seed", sampled_pairs=1, validation=0.2, seed=5)
+    curate_folder(
+        str(file), tmp_path / "other", CurateOptions(sampled_pairs=1, validation=0.2, seed=4)
+    )
+    curate_folder(
+        str(file), tmp_path / "again", CurateOptions(sampled_pairs=1, validation=0.2, seed=4)
+    )
+    curate_folder(
+        str(file), tmp_path / "seed", CurateOptions(sampled_pairs=1, validation=0.2, seed=5)
+    )
     assert content(tmp_path / "other") == content(tmp_path / "again")
     assert content(tmp_path / "other") != content(tmp_path / "seed")
 
 
 def test_an_earlier_curated_set_is_replaced(file: Path) -> None:
     folder, _ = curate_folder(str(file), None)
-    _, counts = curate_folder(str(file), None, sampled_pairs=0)
+    _, counts = curate_folder(str(file), None, CurateOptions(sampled_pairs=0))
     assert load_folder(folder).num_rows == counts["train"] == 108
 
 
@@ -177,7 +184,7 @@ def test_errors_name_the_source(tmp_path: Path) -> None:
     assert not (tmp_path / "rows-curated").exists()
     path.write_text('{"text": "x", "label": "a"}')
     with pytest.raises(InputError, match=r"smoothing is 0\.2, but labels are no numbers"):
-        curate_folder(str(path), None, smoothing=0.2)
+        curate_folder(str(path), None, CurateOptions(smoothing=0.2))
 
 
 @pytest.mark.parametrize("source", ["missing.jsonl", "/missing/folder"])
@@ -195,5 +202,5 @@ def test_many_labels_are_summed_up_in_the_card(tmp_path: Path) -> None:
     path = tmp_path / "graded.jsonl"
     graded = [{"text_a": f"a{i}", "text_b": f"b{i}", "label": i / 7} for i in range(99)]
     path.write_text("\n".join(map(json.dumps, graded)))
-    folder, _ = curate_folder(str(path), None, sampled_pairs=0, validation=0)
+    folder, _ = curate_folder(str(path), None, CurateOptions(sampled_pairs=0, validation=0))
     assert "99 different labels" in (folder / "README.md").read_text()

@@ -303,7 +303,7 @@ def _groups(examples: Examples, kind: str) -> list[_Group]:
             f"{examples.label_column} holds no tag but O: take all-average or per-sentence"
         )
     rows: defaultdict[int, list[int]] = defaultdict(list)
-    for row, members in enumerate(labels.members):
+    for row, members in enumerate(labels.class_ids):
         for place in members:
             rows[place].append(row)
     return [
@@ -365,7 +365,7 @@ def _one_label(examples: Examples, rows: NDArray[np.int64]) -> str | None:
     """Return the label that is the only one of some rows, if there is one."""
     if examples.labels is None:
         return None
-    found = {place for row in rows for place in examples.labels.members[row]}
+    found = {place for row in rows for place in examples.labels.class_ids[row]}
     return str(examples.labels.classes[found.pop()]) if len(found) == 1 else None
 
 

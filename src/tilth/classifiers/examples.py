@@ -137,7 +137,7 @@ def rows_of(
         return Rows(found.kind, known, examples.texts, examples.tokens, targets)
     targets = np.zeros((len(examples), len(known)), np.float32)
     names = [str(name) for name in found.classes]
-    for row, members in enumerate(found.members):
+    for row, members in enumerate(found.class_ids):
         for member in members:
             targets[row, _place(names[member], places, row, where)] = 1
     return Rows(found.kind, known, examples.texts, None, targets)

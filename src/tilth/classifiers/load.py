@@ -26,8 +26,8 @@ from tilth.classifiers.examples import (
     usual_labels,
     without_repeats,
 )
-from tilth.data.examples import Examples, Source, curated_of, open_rows, read_examples
-from tilth.data.labels import class_names, labels_among
+from tilth.data.examples import Examples, Source, open_rows, prefer_curated, read_examples
+from tilth.data.labels import class_names, match_label_names
 from tilth.data.readers import row_location
 from tilth.data.sources import folder_configs, load_folder
 from tilth.data.split import source_hashes, written_by_model
@@ -149,7 +149,7 @@ def labelled_times(share: float, rows: int, labelled: int) -> int:
 
 
 def _read(source: Source, columns: Columns, split: str, *, tags: bool) -> _Read:
-    source = curated_of(source)
+    source = prefer_curated(source)
     where = partial(_origin, source, split)
     examples = read_examples(source, text=columns.text, label=columns.label, split=split)
     assert examples.labels is not None  # they are asked for
@@ -302,7 +302,7 @@ def read_task(
     assert examples.labels is not None  # they are asked for
     rows, chosen = read_to_train(
         train, validation, None, columns, tags=examples.labels.kind == "tags", hard=False,
-        labels=None if labels is None else labels_among(labels, examples.labels.classes),
+        labels=None if labels is None else match_label_names(labels, examples.labels.classes),
         seed=seed,
     )  # fmt: skip
     tested = None

@@ -45,11 +45,10 @@ def curate(
 
     [dim]tilth curate runs/pairs[/dim]
     """
+    from tilth.data.curate import CurateOptions
     from tilth.workflows.curate import curate_folder
 
-    folder, counts = curate_folder(
-        source,
-        out,
+    chosen = CurateOptions(
         smoothing=smoothing,
         sampled_pairs=sampled_pairs,
         per_label=per_label,
@@ -57,8 +56,8 @@ def curate(
         near_duplicates=near_duplicates,
         min_label_fit=min_label_fit,
         seed=seed,
-        overwrite=overwrite,
     )
+    folder, counts = curate_folder(source, out, chosen, overwrite=overwrite)
     if json:
         print_json(counts)
         return

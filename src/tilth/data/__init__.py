@@ -1,7 +1,7 @@
 """What a data set is: reading texts and rows, cleaning them, writing them with a card."""
 
 from tilth.data.card import Card
-from tilth.data.curate import Curated, curate, curate_rows
+from tilth.data.curate import Curated, CurateOptions, curate, curate_rows
 from tilth.data.hashing import fingerprint, text_id
 from tilth.data.readers import read_rows, read_texts
 from tilth.data.sources import load_folder
@@ -9,6 +9,7 @@ from tilth.data.writer import DatasetWriter
 
 __all__ = [
     "Card",
+    "CurateOptions",
     "Curated",
     "DatasetWriter",
     "curate",

@@ -1,10 +1,10 @@
-"""Clean a labelled set, soften its labels, add sampled pairs, split it; every drop has a reason."""
+"""Clean a labelled set, smooth its labels, add sampled pairs, split it; every drop has a reason."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tilth.data.hashing import group_ids, random_keys, rank_in_group
-from tilth.data.label_indices import DROP_REASON, LABEL, Labelled, read_labelled
-from tilth.data.near_duplicates import near_duplicates as find_near
+from tilth.data.labelled_table import DROP_REASON, LABEL, LabelledTable, read_labelled_table
+from tilth.data.near_duplicates import near_duplicates as find_near_duplicates
 from tilth.data.negative_pairs import draw_pairs, sampled_table
 from tilth.data.split import group_rows, source_hashes, validation_rows
 from tilth.errors import InputError
@@ -25,134 +25,69 @@ from tilth.limits import (
     SEED,
     SHARE,
     SIMILARITY,
+    check_fields,
 )
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
 
+log = logging.getLogger(__name__)
+
 EMPTY = "empty"
-UNFIT = "label-fit"
+LABEL_FIT = "label-fit"
 IDENTICAL = "identical-pair"
 DUPLICATE = "duplicate"
-NEAR = "near-duplicate"
-OVER = "over-per-label"
-# In the order they are looked for; a row's code is its place here, 0 for kept rows.
-REASONS = ("", EMPTY, UNFIT, IDENTICAL, DUPLICATE, NEAR, OVER)
+NEAR_DUPLICATE = "near-duplicate"
+OVER_PER_LABEL = "over-per-label"
+# A row's code is the place of its reason, 0 for kept rows.
+REASONS = ("", EMPTY, LABEL_FIT, IDENTICAL, DUPLICATE, NEAR_DUPLICATE, OVER_PER_LABEL)
 FIT = "label_fit"  # a column of generated sets
-
-
-def drop_reasons(
-    rows: Labelled, per_label: int, near_duplicates: float | None, min_label_fit: float
-) -> NDArray[np.int8]:
-    """Return the code of each row's drop reason, 0 for kept rows."""
-    reasons = np.zeros(len(rows), np.int8)
-    if _has_fit(rows):
-        below = pc.fill_null(pc.less(rows.table[FIT], min_label_fit), False)
-        reasons[below.to_numpy()] = REASONS.index(UNFIT)
-    blank = pc.index(rows.texts, "").as_py()
-    for codes in rows.codes:
-        reasons[codes == blank] = REASONS.index(EMPTY)
-    if rows.is_pair:
-        first, second = rows.codes
-        reasons[(first == second) & (reasons == 0)] = REASONS.index(IDENTICAL)
-    alive = np.flatnonzero(reasons == 0)
-    places = rank_in_group(group_ids(*(codes[alive] for codes in (*rows.codes, rows.labels))))
-    reasons[alive[places > 0]] = REASONS.index(DUPLICATE)
-    if near_duplicates is not None:
-        alive = np.flatnonzero(reasons == 0)
-        columns = tuple(codes[alive] for codes in rows.codes)
-        alike = find_near(rows.texts, columns, rows.labels[alive], near_duplicates)
-        reasons[alive[alike]] = REASONS.index(NEAR)
-    if rows.is_pair:
-        alive = np.flatnonzero(reasons == 0)
-        places = rank_in_group(group_ids(rows.codes[0][alive], rows.labels[alive]))
-        reasons[alive[places >= per_label]] = REASONS.index(OVER)
-    return reasons  # (rows,)
-
-
-def _has_fit(rows: Labelled) -> bool:
-    names = rows.table.column_names
-    return FIT in names and pa.types.is_floating(rows.table.schema.field(FIT).type)
-
-
-def count_drops(rows: Labelled, reasons: NDArray[np.int8], near: float | None) -> dict[str, int]:
-    """Count the rows of each reason that can apply."""
-    numbers = np.bincount(reasons, minlength=len(REASONS)).tolist()
-    counts = dict(zip(REASONS[1:], numbers[1:], strict=True))
-    if not rows.is_pair:
-        del counts[IDENTICAL], counts[OVER]
-    if not _has_fit(rows):
-        del counts[UNFIT]
-    if near is None:
-        del counts[NEAR]
-    return counts
-
-
-log = logging.getLogger(__name__)
 
 # DINO, Schick and Schütze 2021, section 4 and the released code.
 SMOOTHING = 0.2
 SAMPLED_PAIRS = 2
 
-
-def check_settings(
-    smoothing: float | None,
-    sampled_pairs: int | None,
-    per_label: int,
-    validation: float,
-    near_duplicates: float | None,
-    min_label_fit: float,
-    seed: int,
-) -> None:
-    """Check what can be checked of the settings without the rows."""
-    for name, value, limit in (
-        ("smoothing", smoothing, SHARE),
-        ("sampled_pairs", sampled_pairs, MOST_SAMPLED_PAIRS),
-        ("near_duplicates", near_duplicates, NEAR_DUPLICATES),
-    ):
-        if value is not None:
-            limit.check(name, value)
-    PER_LABEL.check("per_label", per_label)
-    SIMILARITY.check("min_label_fit", min_label_fit)
-    PART_SHARE.check("validation", validation)
-    SEED.check("seed", seed)
-
-
-def applied_smoothing(rows: Labelled, asked: float | None) -> float:
-    """Return the smoothing that applies."""
-    if rows.numbers is None:
-        if asked:
-            raise InputError(
-                f"smoothing is {asked}, but labels are no numbers, such as "
-                f"{rows.first_label!r}: leave it out"
-            )
-        if asked is None and rows.is_pair:
-            log.info("labels are no numbers: no smoothing, no sampled pairs")
-        return 0.0
-    if asked is not None:
-        return asked
-    return SMOOTHING if rows.is_pair else 0.0
-
-
-def applied_sampled_pairs(rows: Labelled, asked: int | None) -> int:
-    """Return the number of sampled pairs for each first text that applies."""
-    if not rows.is_pair:
-        wrong = "rows are single texts"
-    elif rows.numbers is None:
-        wrong = f"their label is 0, and labels are no numbers, such as {rows.first_label!r}"
-    elif rows.numbers.min() < 0:
-        wrong = f"their label is 0, and the lowest label is {rows.numbers.min():g}"
-        if asked is None:
-            log.warning("no sampled pairs: %s", wrong)
-    else:
-        return SAMPLED_PAIRS if asked is None else asked
-    if asked:
-        raise InputError(f"sampled-pairs is {asked}, but {wrong}: leave it out")
-    return 0
-
-
 # Codes of the first and second texts of pairs.
 Pairs: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurateOptions:
+    """What `curate` drops, adds and splits off."""
+
+    # e in y * (1 - e) + e * mean of the distinct labels.
+    smoothing: Annotated[
+        float | None,
+        SHARE,
+        "Label smoothing of numeric labels; default: the paper's 0.2 for pairs, so 0 / 1 -> "
+        "0.1 / 0.9.",
+    ] = None
+    sampled_pairs: Annotated[
+        int | None,
+        MOST_SAMPLED_PAIRS,
+        "Pairs of a first text and the second text of another input, with label 0, for each first "
+        "text; default: the paper's 2, where labels are numbers from 0.",
+    ] = None
+    per_label: Annotated[
+        int, PER_LABEL, "Second texts kept for each (first text, label), the first ones."
+    ] = 2
+    validation: Annotated[
+        float, PART_SHARE, "Share of the validation split; labels too rare stay in train."
+    ] = 0.1
+    near_duplicates: Annotated[
+        float | None,
+        NEAR_DUPLICATES,
+        "Also drop rows this similar to an earlier one of their label (0 to 1, Jaccard similarity "
+        "of word triples).",
+    ] = None
+    min_label_fit: Annotated[
+        float, SIMILARITY, "Drop generated texts that fit their label less (-1: keep all)."
+    ] = 0.0
+    seed: Annotated[int, SEED, "Same rows and seed, same result."] = 0
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,21 +129,8 @@ def curate(
     is random follows from seed and content. Rows of one first text, `source_id` or `source_row`
     are in one split; the paper splits row by row.
 
-    Args:
-        dataset: with columns text_a, text_b, label, or text, label; other columns are kept.
-            Labels of pairs that are written as numbers ("0.5") count as numbers.
-        smoothing: e in y * (1 - e) + e * mean of the distinct labels, 0 to 1. Default: the
-            paper's 0.2 for pairs with numeric labels, else none.
-        sampled_pairs: for each first text, so many second texts of other inputs that are no
-            partner of it, with label 0. Default: the paper's 2 for pairs with numeric labels,
-            none of them below 0, else none.
-        per_label: second texts kept for each (first text, label), the first ones.
-        validation: share of the validation split, 0 to below 1. Labels too rare stay in train.
-        near_duplicates: drop rows this alike to an earlier one of their label, above 0 to 1:
-            Jaccard similarity of word triples, for each text.
-        min_label_fit: drop rows below it in the column `label_fit` of a generated set; -1 keeps
-            all. Rows where it is not measured stay.
-        seed: same rows and seed, same result.
+    The set has columns text_a, text_b, label, or text, label; other columns are kept. Labels of
+    pairs that are written as numbers ("0.5") count as numbers. Options as in `CurateOptions`.
 
     Returns:
         The splits train and validation.
@@ -229,8 +151,7 @@ def curate(
     """
     from datasets import DatasetDict
 
-    curated = curate_rows(
-        dataset,
+    options = CurateOptions(
         smoothing=smoothing,
         sampled_pairs=sampled_pairs,
         per_label=per_label,
@@ -239,79 +160,140 @@ def curate(
         min_label_fit=min_label_fit,
         seed=seed,
     )
+    curated = curate_rows(dataset, options)
     return DatasetDict({"train": curated.train, "validation": curated.validation})
 
 
-def curate_rows(
-    dataset: Dataset,
-    *,
-    smoothing: float | None = None,
-    sampled_pairs: int | None = None,
-    per_label: int = 2,
-    validation: float = 0.1,
-    near_duplicates: float | None = None,
-    min_label_fit: float = 0.0,
-    seed: int = 0,
-) -> Curated:
-    """Do what `curate` does; return the dropped rows and all counts too. Options as there."""
-    check_settings(
-        smoothing, sampled_pairs, per_label, validation, near_duplicates, min_label_fit, seed
+def curate_rows(dataset: Dataset, options: CurateOptions) -> Curated:
+    """Do what `curate` does; return the dropped rows and all counts, too."""
+    rows = read_labelled_table(dataset)
+    options = replace(
+        options,
+        smoothing=_smoothing(rows, options.smoothing),
+        sampled_pairs=_sampled_pairs(rows, options.sampled_pairs),
     )
-    rows = read_labelled(dataset)
-    smoothing = applied_smoothing(rows, smoothing)
-    sampled_pairs = applied_sampled_pairs(rows, sampled_pairs)
-    reasons = drop_reasons(rows, per_label, near_duplicates, min_label_fit)
-    counts = count_drops(rows, reasons, near_duplicates)
+    reasons = _drop_reasons(rows, options)
+    counts = _count_drops(rows, reasons, options)
     kept = reasons == 0
     if not kept.any():
         why = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
         raise InputError(f"no row is left of {len(rows)} ({why}): give a set with other rows")
-    labels = None if rows.numbers is None else smooth(rows.numbers, kept, smoothing)
-    table = rows.table if labels is None or not smoothing else rows.with_labels(labels)
-    pairs = _sample(rows, kept, sampled_pairs, seed)
-    added = _sampled_rows(rows, table, kept, pairs, seed)
-    held_out = _split(rows, kept, pairs, labels, validation, seed)
-    train, held = (_ready_rows(rows, table, kept, added, side) for side in (~held_out, held_out))
-    if validation and not len(held):
-        log.warning("no validation rows: every label is too rare for a share of %g", validation)
+    table, labels = rows.table, rows.numbers
+    if labels is not None and options.smoothing:
+        labels = _smooth(labels, kept, options.smoothing)
+        table = table.set_column(table.column_names.index(LABEL), LABEL, pa.chunked_array([labels]))
+    pairs = _sample(rows, kept, options)
+    sampled = _sampled_rows(rows, table, kept, pairs, options.seed)
+    held_out = _split(rows, kept, pairs, labels, options)
+    ready = pa.concat_tables([table.filter(pa.array(kept)), sampled])
+    train, held = (_dataset(ready.filter(pa.array(side)), rows) for side in (~held_out, held_out))
+    if options.validation and not len(held):
+        log.warning(
+            "no validation rows: every label is too rare for a share of %g", options.validation
+        )
+    names = pa.array(REASONS).take(pa.array(reasons[~kept]))
+    dropped = rows.table.filter(pa.array(~kept)).append_column(DROP_REASON, names)
     return Curated(
         train,
         held,
-        _dropped_rows(rows, reasons),
+        _dataset(dropped, rows),
         {
             "rows in": len(rows),
             **counts,
-            "sampled pairs": len(added),
+            "sampled pairs": len(sampled),
             "train": len(train),
             "validation": len(held),
         },
-        {
-            "smoothing": smoothing,
-            "sampled_pairs": sampled_pairs,
-            "per_label": per_label,
-            "validation": validation,
-            "near_duplicates": near_duplicates,
-            "min_label_fit": min_label_fit,
-            "seed": seed,
-        },
+        asdict(options),
     )
 
 
-def smooth(
+def _smoothing(rows: LabelledTable, asked: float | None) -> float:
+    """Return the smoothing that applies."""
+    if rows.numbers is None:
+        if asked:
+            raise InputError(
+                f"smoothing is {asked}, but labels are no numbers, such as "
+                f"{rows.first_label!r}: leave it out"
+            )
+        if asked is None and rows.is_pair:
+            log.info("labels are no numbers: no smoothing, no sampled pairs")
+        return 0.0
+    if asked is not None:
+        return asked
+    return SMOOTHING if rows.is_pair else 0.0
+
+
+def _sampled_pairs(rows: LabelledTable, asked: int | None) -> int:
+    """Return the number of sampled pairs for each first text that applies."""
+    if not rows.is_pair:
+        wrong = "rows are single texts"
+    elif rows.numbers is None:
+        wrong = f"their label is 0, and labels are no numbers, such as {rows.first_label!r}"
+    elif rows.numbers.min() < 0:
+        wrong = f"their label is 0, and the lowest label is {rows.numbers.min():g}"
+        if asked is None:
+            log.warning("no sampled pairs: %s", wrong)
+    else:
+        return SAMPLED_PAIRS if asked is None else asked
+    if asked:
+        raise InputError(f"sampled-pairs is {asked}, but {wrong}: leave it out")
+    return 0
+
+
+def _drop_reasons(rows: LabelledTable, options: CurateOptions) -> NDArray[np.int8]:
+    """Return the code of each row's drop reason, 0 for kept rows."""
+    reasons = np.zeros(len(rows), np.int8)
+    if _has_fit(rows):
+        below = pc.fill_null(pc.less(rows.table[FIT], options.min_label_fit), False)
+        reasons[below.to_numpy()] = REASONS.index(LABEL_FIT)
+    blank = pc.index(rows.texts, "").as_py()
+    for codes in rows.codes:
+        reasons[codes == blank] = REASONS.index(EMPTY)
+    if rows.is_pair:
+        first, second = rows.codes
+        reasons[(first == second) & (reasons == 0)] = REASONS.index(IDENTICAL)
+    alive = np.flatnonzero(reasons == 0)
+    ranks = rank_in_group(group_ids(*(codes[alive] for codes in (*rows.codes, rows.labels))))
+    reasons[alive[ranks > 0]] = REASONS.index(DUPLICATE)
+    if options.near_duplicates is not None:
+        alive = np.flatnonzero(reasons == 0)
+        columns = tuple(codes[alive] for codes in rows.codes)
+        near = find_near_duplicates(
+            rows.texts, columns, rows.labels[alive], options.near_duplicates
+        )
+        reasons[alive[near]] = REASONS.index(NEAR_DUPLICATE)
+    if rows.is_pair:
+        alive = np.flatnonzero(reasons == 0)
+        ranks = rank_in_group(group_ids(rows.codes[0][alive], rows.labels[alive]))
+        reasons[alive[ranks >= options.per_label]] = REASONS.index(OVER_PER_LABEL)
+    return reasons  # (rows,)
+
+
+def _has_fit(rows: LabelledTable) -> bool:
+    names = rows.table.column_names
+    return FIT in names and pa.types.is_floating(rows.table.schema.field(FIT).type)
+
+
+def _count_drops(
+    rows: LabelledTable, reasons: NDArray[np.int8], options: CurateOptions
+) -> dict[str, int]:
+    """Count the rows of each reason that can apply."""
+    numbers = np.bincount(reasons, minlength=len(REASONS)).tolist()
+    counts = dict(zip(REASONS[1:], numbers[1:], strict=True))
+    if not rows.is_pair:
+        del counts[IDENTICAL], counts[OVER_PER_LABEL]
+    if not _has_fit(rows):
+        del counts[LABEL_FIT]
+    if options.near_duplicates is None:
+        del counts[NEAR_DUPLICATE]
+    return counts
+
+
+def _smooth(
     labels: NDArray[np.float64], kept: NDArray[np.bool_], smoothing: float
 ) -> NDArray[np.float64]:
-    """Draw labels towards the mean of the distinct ones that are kept: y * (1 - e) + e * mean.
-
-    Args:
-        labels: # (rows,)
-        kept: which rows are; the others' labels count for nothing. # (rows,)
-        smoothing: e, 0 to 1.
-
-    Raises:
-        InputError: the mean is beyond the numbers of 64 bits.
-    """
-    if not smoothing:
-        return labels
+    """Move labels towards the mean of the distinct labels of kept rows: y * (1 - e) + e * mean."""
     with np.errstate(over="ignore"):
         mean = np.unique(labels[kept]).mean()
     if not np.isfinite(mean):
@@ -320,8 +302,9 @@ def smooth(
     return smoothed  # (rows,)
 
 
-def _sample(rows: Labelled, kept: NDArray[np.bool_], count: int, seed: int) -> Pairs:
+def _sample(rows: LabelledTable, kept: NDArray[np.bool_], options: CurateOptions) -> Pairs:
     """Draw the sampled pairs."""
+    count = options.sampled_pairs
     none = np.empty(0, np.int64)
     if not count:
         return none, none
@@ -331,7 +314,9 @@ def _sample(rows: Labelled, kept: NDArray[np.bool_], count: int, seed: int) -> P
         return none, none
     # Partners of dropped rows are partners too.
     first, second = rows.codes
-    pairs = draw_pairs(firsts, seconds, (first, second), rows.hashes, count=count, seed=seed)
+    pairs = draw_pairs(
+        firsts, seconds, (first, second), rows.hashes, count=count, seed=options.seed
+    )
     wanted = count * len(firsts)
     if len(pairs[0]) < wanted:
         log.warning(
@@ -345,34 +330,8 @@ def _in_order(codes: NDArray[np.int64]) -> NDArray[np.int64]:
     return codes[np.sort(np.unique(codes, return_index=True)[1])]
 
 
-def _split(
-    rows: Labelled,
-    kept: NDArray[np.bool_],
-    pairs: Pairs,
-    numbers: NDArray[np.float64] | None,
-    share: float,
-    seed: int,
-) -> NDArray[np.bool_]:
-    """Return which of the kept rows, then the sampled pairs, go to validation."""
-    codes = [column[kept] for column in rows.codes]
-    # Of the labels as they came, so that smoothing changes nobody's split; 0 is the hash of 0.0.
-    hashes, labels = rows.label_hashes[kept], rows.labels[kept]
-    if numbers is not None:
-        zeros = np.zeros(len(pairs[0]))
-        values = np.append(numbers[kept], zeros)
-        labels = np.unique(values, return_inverse=True)[1].astype(np.int64)
-        hashes = np.append(hashes, zeros.view(np.uint64))
-    if rows.is_pair:
-        codes = [np.append(column, sampled) for column, sampled in zip(codes, pairs, strict=True)]
-    keys = random_keys(seed, "validation", *(rows.hashes[column] for column in codes), hashes)
-    origins = np.zeros(len(codes[0]), np.uint64)  # of sampled pairs the first text says enough
-    origins[: kept.sum()] = source_hashes(rows.table)[kept]
-    groups = group_rows(rows.hashes[codes[0]], origins)
-    return validation_rows(labels, keys, share, numeric=numbers is not None, groups=groups)
-
-
 def _sampled_rows(
-    rows: Labelled, table: pa.Table, kept: NDArray[np.bool_], pairs: Pairs, seed: int
+    rows: LabelledTable, table: pa.Table, kept: NDArray[np.bool_], pairs: Pairs, seed: int
 ) -> pa.Table:
     """Return the sampled pairs as rows of a table."""
     if not len(pairs[0]):
@@ -386,28 +345,35 @@ def _sampled_rows(
     return sampled_table(table, chosen[0], chosen[1], seed)
 
 
-def _ready_rows(
-    rows: Labelled,
-    table: pa.Table,
+def _split(
+    rows: LabelledTable,
     kept: NDArray[np.bool_],
-    added: pa.Table,
-    side: NDArray[np.bool_],
-) -> Dataset:
-    """Return one split: what of the kept rows, then of the sampled pairs, is on its side."""
-    mask = kept.copy()
-    mask[kept] = side[: len(side) - len(added)]
-    more = added.filter(pa.array(side[len(side) - len(added) :]))
-    return _dataset(pa.concat_tables([table.filter(pa.array(mask)), more]), rows)
+    pairs: Pairs,
+    numbers: NDArray[np.float64] | None,
+    options: CurateOptions,
+) -> NDArray[np.bool_]:
+    """Return which of the kept rows, then the sampled pairs, go to validation."""
+    codes = [column[kept] for column in rows.codes]
+    # Of the labels as they came, so that smoothing changes nobody's split; 0 is the hash of 0.0.
+    hashes, labels = rows.label_hashes[kept], rows.labels[kept]
+    if numbers is not None:
+        zeros = np.zeros(len(pairs[0]))
+        values = np.append(numbers[kept], zeros)
+        labels = np.unique(values, return_inverse=True)[1].astype(np.int64)
+        hashes = np.append(hashes, zeros.view(np.uint64))
+    if rows.is_pair:
+        codes = [np.append(column, sampled) for column, sampled in zip(codes, pairs, strict=True)]
+    text_keys = [rows.hashes[column] for column in codes]
+    keys = random_keys(options.seed, "validation", *text_keys, hashes)
+    sources = np.zeros(len(codes[0]), np.uint64)  # sampled pairs are grouped by first text alone
+    sources[: kept.sum()] = source_hashes(rows.table)[kept]
+    groups = group_rows(text_keys[0], sources)
+    return validation_rows(
+        labels, keys, options.validation, numeric=numbers is not None, groups=groups
+    )
 
 
-def _dropped_rows(rows: Labelled, reasons: NDArray[np.int8]) -> Dataset:
-    dropped = reasons > 0
-    names = pa.array(REASONS).take(pa.array(reasons[dropped]))
-    table = rows.table.filter(pa.array(dropped)).append_column(DROP_REASON, names)
-    return _dataset(table, rows)
-
-
-def _dataset(table: pa.Table, rows: Labelled) -> Dataset:
+def _dataset(table: pa.Table, rows: LabelledTable) -> Dataset:
     from datasets import Dataset, DatasetInfo, Value
 
     features = rows.features.copy()

@@ -10,9 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
 
-from tilth.data.labels import Labels, Where, read_labels, read_tags
+from tilth.data.labels import (
+    Labels,
+    Where,
+    decode_dictionary,
+    is_list,
+    is_text,
+    read_labels,
+    read_tags,
+)
 from tilth.data.readers import read_rows, row_location
-from tilth.data.temp_arrow import Spool
+from tilth.data.temp_arrow import TempArrowWriter
 from tilth.errors import InputError
 from tilth.files import check_input
 
@@ -21,7 +29,7 @@ if TYPE_CHECKING:
 
 Source: TypeAlias = "str | Path | Dataset | DatasetDict | Sequence[Mapping[str, Any]]"
 
-# What sets call their columns; of several the first that is there is taken.
+# Usual column names, by precedence.
 TOKENS = ("tokens", "words")
 PAIRS = (
     ("text_a", "text_b"), ("premise", "hypothesis"), ("sentence1", "sentence2"),
@@ -35,16 +43,16 @@ TAGS = ("tags", "ner_tags", "labels")
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """The rows of a labelled set, checked, in the order they came.
+    """The checked rows of a labelled set.
 
     Attributes:
         texts: each row's texts, without surrounding white space: two of a pair, otherwise one;
             tokens joined by spaces. # (rows,)
         tokens: each row's tokens; None for other texts. # (rows,)
-        labels: what the label column holds, and which classes each row has; None where the set
-            has none and none was asked for.
-        columns: where the texts come from, one or two.
-        label_column: where the labels come from.
+        labels: the labels and each row's classes; None where the set has none and none was asked
+            for.
+        columns: the text columns, one or two.
+        label_column: the column of the labels.
     """
 
     texts: list[tuple[str, ...]]
@@ -70,7 +78,7 @@ class Examples:
         return len(self.texts)
 
     def select(self, rows: Sequence[int]) -> Examples:
-        """Return some of the rows, in the order of their places; classes are those that occur."""
+        """Return some of the rows, in the order given; classes are those that occur."""
         return replace(
             self,
             texts=[self.texts[row] for row in rows],
@@ -111,7 +119,7 @@ def read_examples(
         >>> examples.texts, examples.labels.classes
         ([('Rain.',), ('Two all.',)], ['sport', 'weather'])
     """
-    source = curated_of(source)
+    source = prefer_curated(source)
     dataset, name = open_rows(source, split)
     if not len(dataset):
         raise InputError(f"{name}the set has no rows: give one with labelled texts")
@@ -128,14 +136,14 @@ def read_examples(
     def where(row: int) -> str:
         return row_location(source, row, split)
 
-    tokens = _tokens(table[columns[0]], columns[0], where, name) if is_tokens else None
+    tokens, labels = None, None
     texts: list[tuple[str, ...]]
-    if tokens is not None:
+    if is_tokens:
+        tokens = _tokens(table[columns[0]], columns[0], where, name)
         texts = [(" ".join(row).strip(),) for row in tokens]
     else:
         sides = [_texts(table[column], column, where, name) for column in columns]
         texts = list(zip(*sides, strict=True))
-    labels = None
     if label_column is not None:
         values, feature = table[label_column], dataset.features[label_column]
         labels = (
@@ -146,8 +154,8 @@ def read_examples(
     return Examples(texts, tokens, labels, columns, label_column)
 
 
-def curated_of(source: Source) -> Source:
-    """Return the place of a run's curated set, as training takes it too."""
+def prefer_curated(source: Source) -> Source:
+    """Return the folder of a run's curated set if the source is a run that has one."""
     if isinstance(source, str | Path):
         folder = Path(source).expanduser()
         check_input(folder)
@@ -174,27 +182,24 @@ def open_rows(source: Source, split: str) -> tuple[Dataset, str]:
         return read_rows(source, split=split), f"{source}: "
     if not len(source):
         raise InputError("the list has no rows: give labelled texts")
-    spool = Spool("the list")
-    try:
+    with TempArrowWriter("the list") as writer:
         for number, row in enumerate(source):
+            location = row_location(source, number, split)
             if not isinstance(row, Mapping):
                 raise InputError(
-                    f"{row_location(source, number, split)}: {row!r:.60} is no row: give dicts "
-                    'such as {"text": ..., "label": ...}'
+                    f"{location}: {row!r:.60} is no row: give dicts such as "
+                    '{"text": ..., "label": ...}'
                 )
-            spool.add(dict(row), row_location(source, number, split))
-        return spool.dataset(), ""
-    except BaseException:
-        spool.discard()
-        raise
+            writer.add(dict(row), location)
+        return writer.dataset(), ""
 
 
 def make_room(rows: Dataset, added: Sequence[str], used: Sequence[str], name: str) -> Dataset:
-    """Return rows whose own columns of the names of new ones are called `before_NAME`.
+    """Rename columns whose names new ones will have to `before_NAME`.
 
     Args:
         rows: that get new columns.
-        added: the names of these.
+        added: the names of the new columns.
         used: columns that must keep their names.
         name: the beginning of a message, the set's name or nothing.
 
@@ -222,8 +227,8 @@ def input_columns(
     Args:
         dataset: its rows.
         name: the beginning of a message, the set's name or nothing.
-        text: what was asked for; None: the columns are told by their names.
-        tagged: whether tokens come before texts.
+        text: what was asked for; None: by the usual names.
+        tagged: whether tokens are preferred to texts.
         label: the column of labels, which holds no texts.
 
     Raises:
@@ -247,7 +252,7 @@ def input_columns(
         if column in names:
             return (column,)
     others = {label} if label else set(LABEL)
-    strings = [n for n in names if n not in others and _is_text(_type(dataset, n))]
+    strings = [n for n in names if n not in others and is_text(_type(dataset, n))]
     if len(strings) == 1:
         return (strings[0],)
     raise InputError(
@@ -289,13 +294,9 @@ def _type(dataset: Dataset, column: str) -> pa.DataType:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
 def _texts(column: pa.ChunkedArray, name: str, where: Where, source: str) -> list[str]:
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if not (_is_text(kind) or pa.types.is_null(kind)):
+    kind = decode_dictionary(column).type
+    if not (is_text(kind) or pa.types.is_null(kind)):
         raise InputError(f"{source}column {name!r} holds {kind}: name one of texts")
     texts = [(text or "").strip() for text in column.to_pylist()]
     for row, text in enumerate(texts):
@@ -306,7 +307,7 @@ def _texts(column: pa.ChunkedArray, name: str, where: Where, source: str) -> lis
 
 def _tokens(column: pa.ChunkedArray, name: str, where: Where, source: str) -> list[list[str]]:
     kind = column.type
-    if not (_is_list(kind) and (_is_text(kind.value_type) or pa.types.is_null(kind.value_type))):
+    if not (is_list(kind) and (is_text(kind.value_type) or pa.types.is_null(kind.value_type))):
         raise InputError(f"{source}column {name!r} holds {kind}: name one of texts or of tokens")
     rows: list[list[str]] = column.to_pylist()
     for row, tokens in enumerate(rows):
@@ -316,7 +317,3 @@ def _tokens(column: pa.ChunkedArray, name: str, where: Where, source: str) -> li
                 "the row"
             )
     return rows
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))

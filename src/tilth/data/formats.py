@@ -1,282 +1,26 @@
-"""Rows of one file in each format tilth reads; every row knows its line."""
+"""Rows of one file in each format tilth reads, with their line or row numbers."""
 
 from __future__ import annotations
 
 import csv
-import gzip
 import json
-import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from io import BufferedReader
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tilth.data.labels import TAG
+from tilth.data.conll import CONLL_SPLITS, is_conll, rows_of_conll
+from tilth.data.lines import read_lines
 from tilth.errors import InputError
 from tilth.files import check_input
-from tilth.metrics.entity_spans import iob2
 
 # A longer text is a file without line ends, not a sentence.
 MAX_CHARS = 100_000
-_BOM = b"\xef\xbb\xbf"
-_GZ = b"\x1f\x8b"
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
-_READ_BYTES = 1 << 20
-
-
-def read_lines(path: Path, max_bytes: int) -> Iterator[tuple[int, str]]:
-    """Yield (line number from 1, line without its end) of a UTF-8 file.
-
-    Memory stays flat whatever a line's length. A byte order mark and CRLF ends are taken off.
-
-    Raises:
-        InputError: a line is longer than `max_bytes`, no UTF-8 or holds NUL bytes; the gz file
-            is cut short or none.
-    """
-    number = offset = 0
-    with _opened(path) as file, _gz_errors(path, lambda: number + 1):
-        while line := file.readline(max_bytes + 3):
-            number += 1
-            if number == 1:
-                _check_start(path, line)
-            if len(line) > max_bytes + 2 or (
-                len(line) > max_bytes and len(line.rstrip(b"\r\n")) > max_bytes
-            ):
-                raise _too_long(path, number, max_bytes)
-            yield number, decode_line(path, number, offset, line)
-            offset += len(line)
-
-
-def read_chunks(path: Path, chunk_bytes: int, max_bytes: int) -> Iterator[tuple[int, int, bytes]]:
-    """Yield (number of the first line, byte of the file where it begins, whole lines).
-
-    A chunk ends with the last line that ends within `chunk_bytes`, or else with its first line.
-    Memory stays flat whatever a line's length. What the lines hold is not looked at.
-
-    Raises:
-        InputError: a line is longer than `max_bytes`, the file is UTF-16, or the gz file is cut
-            short or none.
-    """
-    number, start, held, more = 1, 0, bytearray(), True
-    with _opened(path) as file, _gz_errors(path, lambda: number + held.count(b"\n")):
-        while more or held:
-            end = _chunk_end(held, chunk_bytes, more)
-            if end:
-                chunk = bytes(held[:end])
-                del held[:end]
-                _check_lengths(path, number, chunk, max_bytes)
-                yield number, start, chunk
-                number, start = number + chunk.count(b"\n"), start + end
-                continue
-            if len(held) > chunk_bytes + max_bytes:
-                _check_lengths(path, number, bytes(held), max_bytes)
-            piece = file.read1(_READ_BYTES)
-            if not start and not held:
-                _check_start(path, piece)
-            more = bool(piece)
-            held += piece
-
-
-def decode_line(path: Path, number: int, offset: int, line: bytes) -> str:
-    """Return a line without its end.
-
-    Args:
-        path: of the file, for errors.
-        number: of the line, from 1; the first may begin with a byte order mark.
-        offset: the byte of the file where the line begins.
-        line: its bytes.
-
-    Raises:
-        InputError: it is no UTF-8 or holds NUL bytes.
-    """
-    if number == 1 and line.startswith(_BOM):
-        line = line[len(_BOM) :]
-        offset += len(_BOM)
-    line = line.removesuffix(b"\n").removesuffix(b"\r")
-    nul = line.find(b"\0")
-    if nul >= 0:
-        raise InputError(
-            f"{path}:{number}: NUL byte at byte {offset + nul} of the file: is it a text file"
-            " in UTF-8?"
-        )
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path}:{number}: byte {line[error.start]:#04x} at byte {offset + error.start} of the "
-            "file is not UTF-8: save the file as UTF-8"
-        ) from error
-
-
-def _chunk_end(held: bytearray, chunk_bytes: int, more: bool) -> int:
-    """Return where the next chunk ends; 0: not known before more is read."""
-    if more and len(held) < chunk_bytes:
-        return 0
-    end = held.rfind(b"\n", 0, chunk_bytes) + 1
-    return end or held.find(b"\n", chunk_bytes) + 1 or (0 if more else len(held))
-
-
-def _check_lengths(path: Path, number: int, lines: bytes, max_bytes: int) -> None:
-    if len(lines) <= max_bytes:
-        return
-    ends = np.flatnonzero(np.frombuffer(lines, np.uint8) == ord("\n"))
-    lengths = np.diff(ends, prepend=-1, append=len(lines)) - 1
-    for line in np.flatnonzero(lengths > max_bytes).tolist():
-        stop = ends[line] if line < len(ends) else len(lines)
-        if lengths[line] - lines[:stop].endswith(b"\r") > max_bytes:
-            raise _too_long(path, number + line, max_bytes)
-
-
-def _too_long(path: Path, number: int, max_bytes: int) -> InputError:
-    return InputError(
-        f"{path}:{number}: the line is longer than {max_bytes:,} bytes: write one text a line"
-    )
-
-
-def _opened(path: Path) -> gzip.GzipFile | BufferedReader:
-    check_input(path)
-    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else open(path, "rb")
-
-
-@contextmanager
-def _gz_errors(path: Path, line: Callable[[], int]) -> Iterator[None]:
-    """Name the line of a gz file after which it is broken."""
-    try:
-        yield
-    except EOFError as error:
-        raise InputError(
-            f"{path}:{line()}: the gz file is cut short: copy or download it again"
-        ) from error
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(
-            f"{path}:{line()}: the gz file is broken ({error}): copy or download it again, "
-            "or take .gz off the name of a plain file"
-        ) from error
-
-
-def _check_start(path: Path, line: bytes) -> None:
-    if line.startswith(_UTF16):
-        raise InputError(f"{path}:1: the file is UTF-16: save it as UTF-8")
-    if line.startswith(_GZ):
-        raise InputError(f"{path}:1: the file is compressed with gz: name it {path.name}.gz")
-
-
-TOKENS, TAGS = "tokens", "tags"
-# Endings of the parts of CoNLL-2003 and sets like it; files of these names may hold anything else.
-PARTS = {
-    ".train": "train", ".dev": "dev", ".valid": "dev", ".testa": "dev", ".test": "test",
-    ".testb": "test",
-}  # fmt: skip
-_NEW_DOCUMENT = "-DOCSTART-"
-_MAX_LINE_BYTES = 100_000
-_MOST_TOKENS = 10_000  # of a sentence; more are a file without empty lines
-_LOOKED_AT, _FEWEST, _SHARE = 200, 3, 0.9
-
-
-def rows_of_columns(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line of its first token, row) of each sentence of a file, plain or gz.
-
-    Columns are separated by tabs, in lines without any by spaces. Lines of `-DOCSTART-` and
-    comments, `# ...` before a sentence, are skipped. IOB1 and BIOES become IOB2.
-
-    Returns:
-        Rows of `tokens`, `tags` and, of the columns between them, `column2` and so on, each a
-        list with a text for each token.
-
-    Raises:
-        InputError: a line has one column, or more or fewer than others; or no line is empty.
-    """
-    sentence: list[list[str]] = []
-    begun = width = 0
-    for number, line in read_lines(path, _MAX_LINE_BYTES):
-        fields = _fields(line)
-        if not fields or fields[0] == _NEW_DOCUMENT:
-            if sentence:
-                yield begun, _row(sentence)
-            sentence = []
-            continue
-        if not sentence and _is_comment(line, fields, width):
-            continue
-        width = width or len(fields)
-        _check(path, number, fields, width)
-        if not sentence:
-            begun = number
-        sentence.append(fields)
-        if len(sentence) > _MOST_TOKENS:
-            raise InputError(
-                f"{path}:{begun}: a sentence of more than {_MOST_TOKENS:,} tokens: put an empty "
-                "line after each sentence"
-            )
-    if sentence:
-        yield begun, _row(sentence)
-
-
-def holds_columns(path: Path) -> bool:
-    """Tell whether a text file holds tagged sentences in columns, by its first lines.
-
-    Nine tenths of them have the same number of columns, the last of which is an IOB tag: so a
-    slip in a file of columns is told by its line, and no file of texts is taken for one.
-    """
-    try:
-        lines = list(islice(read_lines(path, _MAX_LINE_BYTES), _LOOKED_AT))
-    except InputError:
-        return False  # whoever reads it says what is wrong
-    rows = [fields for _, line in lines if (fields := _fields(line)) and line[0] != "#"]
-    rows = [fields for fields in rows if fields[0] != _NEW_DOCUMENT]
-    widths = [len(fields) for fields in rows if len(fields) > 1 and TAG.fullmatch(fields[-1])]
-    most = max(map(widths.count, set(widths)), default=0)
-    return len(rows) >= _FEWEST and most >= _SHARE * len(rows)
-
-
-def _fields(line: str) -> list[str]:
-    if not line.strip():
-        return []
-    if "\t" in line:
-        return [field.strip(" ") for field in line.rstrip().split("\t")]
-    return [field for field in line.split(" ") if field]
-
-
-def _is_comment(line: str, fields: Sequence[str], width: int) -> bool:
-    """Tell whether a line before a sentence is a comment, and `#` in it no token."""
-    if not line.startswith("#"):
-        return False
-    if width and len(fields) != width:
-        return True
-    return not (TAG.fullmatch(fields[-1]) or (width and "\t" in line))
-
-
-def _check(path: Path, number: int, fields: Sequence[str], width: int) -> None:
-    if len(fields) == 1:
-        raise InputError(
-            f"{path}:{number}: one column, {fields[0]!r:.60}: write a token and its tag a line, "
-            "with a tab or spaces between them"
-        )
-    if len(fields) != width:
-        raise InputError(
-            f"{path}:{number}: {len(fields)} columns, the lines before it have {width}: give each "
-            "token as many, and no spaces inside of one"
-        )
-    empty = next((place for place, field in enumerate(fields) if not field), None)
-    if empty is not None:
-        raise InputError(f"{path}:{number}: column {empty + 1} is empty: fill it in, as with '_'")
-
-
-def _row(sentence: Sequence[Sequence[str]]) -> dict[str, Any]:
-    tokens, *others = map(list, zip(*sentence, strict=True))
-    names = [*(f"column{place}" for place in range(2, len(others) + 1)), TAGS]
-    tags = {
-        name: iob2(column) if all(map(TAG.fullmatch, column)) else column
-        for name, column in zip(names, others, strict=True)
-    }
-    return {TOKENS: tokens, **tags}
-
-
+# A JSON object or a csv line holds several fields beside the text.
+_MAX_RECORD_BYTES = 16_000_000
 _ROWS = 10_000
 _TABLE_BYTES = 256 << 20
 _GROUP_BYTES = 4 << 30  # pages of a row group are decompressed together
@@ -285,13 +29,135 @@ _GROUP_BYTES = 4 << 30  # pages of a row group are decompressed together
 _DECODED_BYTES = 2 << 30
 _FEWEST_ROWS = 256
 
+Row: TypeAlias = dict[str, Any]
 
-def parquet_tables(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """Yield a file's rows in order.
+
+def rows_of_file(path: Path, columns: Sequence[str] | None = None) -> Iterator[tuple[int, Row]]:
+    """Yield (line or row number from 1, row) of a file.
 
     Args:
-        path: of the file.
-        columns: those wanted, as far as there are such; None: all.
+        path: a file with one of `ENDINGS`; .txt and .tsv may hold tagged sentences in columns.
+        columns: the columns wanted; None: all. Only Parquet gains from it.
+
+    Raises:
+        InputError: something in the file is wrong; file and line are named.
+    """
+    ending = ending_of(path)
+    if ending is None:
+        raise InputError(
+            f"{path}: {path.suffix or 'no ending'!r} is no known format: use {', '.join(ENDINGS)}"
+        )
+    if ending in _MAY_BE_CONLL and is_conll(path):
+        return rows_of_conll(path)
+    if ending == ".parquet":
+        return _parquet(path, columns)
+    return _READERS[ending](path)
+
+
+def ending_of(path: Path) -> str | None:
+    """Return the known ending of a path, without .gz; None when it has none."""
+    name = path.name.lower()
+    ending = Path(name.removesuffix(".gz")).suffix
+    if ending == ".parquet":
+        return None if name.endswith(".gz") else ending
+    return ending if ending in _READERS else None
+
+
+def split_of(path: Path) -> str:
+    """Return the split that a file holds: `train` for train.jsonl.gz, `dev` for eng.testa."""
+    return CONLL_SPLITS.get(ending_of(path) or "", path.name.split(".")[0])
+
+
+def _txt(path: Path) -> Iterator[tuple[int, Row]]:
+    for number, line in read_lines(path, 4 * MAX_CHARS):
+        yield number, {"text": line}
+
+
+def _jsonl(path: Path) -> Iterator[tuple[int, Row]]:
+    for number, line in read_lines(path, _MAX_RECORD_BYTES):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise InputError(
+                f"{path}:{number}: no JSON: {error.msg} at character {error.pos + 1}: write one "
+                "object a line"
+            ) from error
+        except RecursionError as error:
+            raise InputError(
+                f"{path}:{number}: nested too deep: write one object a line"
+            ) from error
+        except ValueError as error:  # an integer of thousands of digits
+            raise InputError(
+                f"{path}:{number}: a number is too long: write it as a text"
+            ) from error
+        if not isinstance(row, dict):
+            raise InputError(
+                f"{path}:{number}: the line holds a JSON {_json_kind(row)}, not an object: "
+                'write {"text": ...}'
+            )
+        if "\\u" in line:
+            _check_surrogates(path, number, row)
+        yield number, row
+
+
+def _json_kind(value: Any) -> str:
+    kinds = {list: "list", str: "string", bool: "boolean", type(None): "null"}
+    return kinds.get(type(value), "number")
+
+
+def _check_surrogates(path: Path, number: int, row: Row) -> None:
+    try:
+        json.dumps(row, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{path}:{number}: half a character (a lone surrogate such as \\ud83d): write the "
+            "whole character"
+        ) from error
+
+
+def _delimited(path: Path, *, delimiter: str) -> Iterator[tuple[int, Row]]:
+    lines = (line + "\n" for _, line in read_lines(path, _MAX_RECORD_BYTES))
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    begun = 1
+    try:
+        header = next(reader, [])
+        for name in header:
+            if header.count(name) > 1:
+                raise InputError(f"{path}:1: two columns are named {name!r}: name them differently")
+        begun = reader.line_num + 1
+        for fields in reader:
+            if fields and len(fields) != len(header):
+                raise InputError(
+                    f"{path}:{begun}: {len(fields)} fields, the header has {len(header)}: "
+                    "quote fields that hold the delimiter"
+                )
+            if fields:
+                yield begun, dict(zip(header, fields, strict=True))
+            begun = reader.line_num + 1
+    except csv.Error as error:
+        raise InputError(
+            f"{path}:{begun}: {error}: close quoted fields and double quotation marks in them"
+        ) from error
+
+
+def _parquet(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
+    number = 0
+    try:
+        for table in parquet_tables(path, columns):
+            for row in table.to_pylist():
+                number += 1
+                yield number, row
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f"{path}: row {number + 1}: no readable Parquet ({reason}): make the file again"
+        ) from error
+
+
+def parquet_tables(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """Yield a Parquet file's rows in order; columns that are missing are not an error.
 
     Raises:
         InputError: a row group is larger than 4 GB.
@@ -341,154 +207,12 @@ def _rows_together(path: Path, metadata: pq.FileMetaData, wanted: Sequence[str])
     return max(_FEWEST_ROWS, min(_ROWS, _DECODED_BYTES // largest))
 
 
-Row: TypeAlias = dict[str, Any]
-_Reader: TypeAlias = Callable[[Path, Sequence[str] | None], Iterator[tuple[int, Row]]]
-# A JSON object or a csv line holds several fields beside the text.
-_MAX_RECORD_BYTES = 16_000_000
-
-
-def rows_of_file(path: Path, columns: Sequence[str] | None = None) -> Iterator[tuple[int, Row]]:
-    """Yield (line or row number from 1, row) of a file.
-
-    Args:
-        path: a file with one of `ENDINGS`; .txt and .tsv may hold tagged sentences in columns.
-        columns: the columns wanted; None: all. Only Parquet gains from it.
-
-    Raises:
-        InputError: something in the file is wrong; file and line are named.
-    """
-    ending = ending_of(path)
-    if ending is None:
-        raise InputError(
-            f"{path}: {path.suffix or 'no ending'!r} is no known format: use {', '.join(ENDINGS)}"
-        )
-    if ending in _MAY_HOLD_COLUMNS and holds_columns(path):
-        return rows_of_columns(path)
-    return _READERS[ending](path, columns)
-
-
-def ending_of(path: Path) -> str | None:
-    """Return the known ending of a path, without .gz; None when it has none."""
-    name = path.name.lower()
-    ending = Path(name.removesuffix(".gz")).suffix
-    if ending not in _READERS or (name.endswith(".gz") and ending == ".parquet"):
-        return None
-    return ending
-
-
-def part_of(path: Path) -> str:
-    """Return which part of a set a file holds: `train` of train.jsonl.gz, `dev` of eng.testa."""
-    return PARTS.get(ending_of(path) or "", path.name.split(".")[0])
-
-
-def _txt(path: Path, _: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
-    for number, line in read_lines(path, 4 * MAX_CHARS):
-        yield number, {"text": line}
-
-
-def _jsonl(path: Path, _: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
-    for number, line in read_lines(path, _MAX_RECORD_BYTES):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InputError(
-                f"{path}:{number}: no JSON: {error.msg} at character {error.pos + 1}: write one "
-                "object a line"
-            ) from error
-        except RecursionError as error:
-            raise InputError(
-                f"{path}:{number}: nested too deep: write one object a line"
-            ) from error
-        except ValueError as error:  # an integer of thousands of digits
-            raise InputError(
-                f"{path}:{number}: a number is too long: write it as a text"
-            ) from error
-        if not isinstance(row, dict):
-            raise InputError(
-                f"{path}:{number}: the line holds a JSON {_json_kind(row)}, not an object: "
-                'write {"text": ...}'
-            )
-        if "\\u" in line:
-            _check_surrogates(path, number, row)
-        yield number, row
-
-
-def _json_kind(value: Any) -> str:
-    kinds = {list: "list", str: "string", bool: "boolean", type(None): "null"}
-    return kinds.get(type(value), "number")
-
-
-def _check_surrogates(path: Path, number: int, row: Row) -> None:
-    try:
-        json.dumps(row, ensure_ascii=False).encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise InputError(
-            f"{path}:{number}: half a character (a lone surrogate such as \\ud83d): write the "
-            "whole character"
-        ) from error
-
-
-def _delimited(delimiter: str) -> _Reader:
-    def read(path: Path, _: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
-        lines = (line + "\n" for _number, line in read_lines(path, _MAX_RECORD_BYTES))
-        reader = csv.reader(lines, delimiter=delimiter, strict=True)
-        begun = 1
-        try:
-            header = next(reader, None)
-            if header is None:
-                return
-            _check_header(path, header)
-            begun = reader.line_num + 1
-            for fields in reader:
-                if fields and len(fields) != len(header):
-                    raise InputError(
-                        f"{path}:{begun}: {len(fields)} fields, the header has {len(header)}: "
-                        "quote fields that hold the delimiter"
-                    )
-                if fields:
-                    yield begun, dict(zip(header, fields, strict=True))
-                begun = reader.line_num + 1
-        except csv.Error as error:
-            raise InputError(
-                f"{path}:{begun}: {error}: close quoted fields and double quotation marks in them"
-            ) from error
-
-    return read
-
-
-def _check_header(path: Path, header: list[str]) -> None:
-    for name in header:
-        if header.count(name) > 1:
-            raise InputError(f"{path}:1: two columns are named {name!r}: name them differently")
-
-
-def _parquet(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
-    number = 0
-    try:
-        for table in parquet_tables(path, columns):
-            for row in table.to_pylist():
-                number += 1
-                yield number, row
-    except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(
-            f"{path}: row {number + 1}: no readable Parquet ({reason}): make the file again"
-        ) from error
-
-
-def _columns(path: Path, _: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
-    return rows_of_columns(path)
-
-
-_READERS: dict[str, _Reader] = {
+_READERS: dict[str, Callable[[Path], Iterator[tuple[int, Row]]]] = {
     ".txt": _txt,
     ".jsonl": _jsonl,
-    ".csv": _delimited(","),
-    ".tsv": _delimited("\t"),
-    ".parquet": _parquet,
-    **dict.fromkeys((".conll", ".bio", *PARTS), _columns),
+    ".csv": partial(_delimited, delimiter=","),
+    ".tsv": partial(_delimited, delimiter="\t"),
+    **dict.fromkeys((".conll", ".bio", *CONLL_SPLITS), rows_of_conll),
 }
-_MAY_HOLD_COLUMNS = (".txt", ".tsv")
+_MAY_BE_CONLL = (".txt", ".tsv")
 ENDINGS = (".txt", ".jsonl", ".csv", ".tsv", ".conll", "each also with .gz", ".parquet")

@@ -1,4 +1,4 @@
-"""Labels of a task in every usual form: classes, several classes a row, numbers, IOB tags."""
+"""Label columns: one class a row, several classes a row, numbers, IOB tags."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilth.errors import InputError
 Where: TypeAlias = Callable[[int], str]
 Class: TypeAlias = "str | int"
 
-_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
+NUMBER = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)"
 _UNNAMED = re.compile(r"LABEL_(\d+)")  # what transformers calls labels without names
 # IOB1, IOB2, BIOES and BILOU write no other tags.
 TAG = re.compile(r"O|[BIESLU]-\S.*")
@@ -32,34 +32,34 @@ class Labels:
             list of tags. # (rows,)
         classes: those that occur: in the order of a set that names its classes, by value where
             all are whole numbers, otherwise by the alphabet. # (classes,)
-        members: the places in `classes` of each row's classes, ascending. # (rows,)
+        class_ids: the indices in `classes` of each row's classes, ascending. # (rows,)
     """
 
     kind: Literal["class", "multi", "number", "tags"]
     values: list[Any]
     classes: list[Class]
-    members: list[tuple[int, ...]]
+    class_ids: list[tuple[int, ...]]
 
     def select(self, rows: Sequence[int]) -> Labels:
         """Return the labels of some rows."""
-        there = sorted({place for row in rows for place in self.members[row]})
-        now = {before: place for place, before in enumerate(there)}
+        kept = sorted({old for row in rows for old in self.class_ids[row]})
+        new_ids = {old: new for new, old in enumerate(kept)}
         return Labels(
             self.kind,
             [self.values[row] for row in rows],
-            [self.classes[place] for place in there],
-            [tuple(now[place] for place in self.members[row]) for row in rows],
+            [self.classes[old] for old in kept],
+            [tuple(new_ids[old] for old in self.class_ids[row]) for row in rows],
         )
 
 
-def labels_among(labels: Sequence[str], classes: Iterable[Class]) -> list[str]:
-    """Return the labels of a model as a set with some classes calls them.
+def match_label_names(labels: Sequence[str], classes: Iterable[Class]) -> list[str]:
+    """Return a model's labels as a set with some classes names them.
 
-    That is, as they are; but where a model names none (`LABEL_0`), and the set does not say so
-    either, it means them by number.
+    A model without label names has `LABEL_0` and so on: these become "0" and so on, unless the
+    set uses the same names.
 
     Example:
-        >>> labels_among(["LABEL_0", "LABEL_1"], [0, 1])
+        >>> match_label_names(["LABEL_0", "LABEL_1"], [0, 1])
         ['0', '1']
     """
     numbers = [_UNNAMED.fullmatch(name) for name in labels]
@@ -77,14 +77,14 @@ def read_labels(column: pa.ChunkedArray, feature: Any, name: str, where: Where) 
         column: the labels. # (rows,)
         feature: of `datasets`, which may name the classes.
         name: of the column, for messages.
-        where: names the place of a row, for messages.
+        where: returns the location of a row, for messages.
 
     Raises:
         InputError: a label is missing, blank, not finite, no class, or given twice to a row.
     """
     names = class_names(feature)
     rows: list[Any] = column.to_pylist()
-    if not pa.types.is_list(column.type) and not pa.types.is_large_list(column.type):
+    if not is_list(column.type):
         values = [_label(value, names, name, where, row) for row, value in enumerate(rows)]
         numbers = _numbers(values)
         if numbers is not None and not all(number.is_integer() for number in numbers):
@@ -112,20 +112,13 @@ def read_tags(
 ) -> Labels:
     """Read a column with a tag for every token.
 
-    Whether spans are well formed is not asked: IOB1 and IOB2 differ there, and a sentence holds
-    the same entity types in both.
-
-    Args:
-        column: lists of tags. # (rows,)
-        feature: of `datasets`, which may name the tags.
-        name: of the column, for messages.
-        tokens: of each row. # (rows,)
-        where: names the place of a row, for messages.
+    Whether spans are well formed is not checked: IOB1 and IOB2 differ there, and a sentence holds
+    the same entity types in both. Arguments as in `read_labels`.
 
     Raises:
         InputError: there are more or fewer tags than tokens, or a tag is none of IOB's.
     """
-    if not pa.types.is_list(column.type) and not pa.types.is_large_list(column.type):
+    if not is_list(column.type):
         raise InputError(
             f"{where(0)}: column {name!r} holds {column.type}: give a list with a tag a token"
         )
@@ -149,6 +142,21 @@ def read_tags(
     return _with_classes("tags", values, types, names and [tag[2:] for tag in names])
 
 
+def is_text(kind: pa.DataType) -> bool:
+    """Say whether an Arrow type is that of texts."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Say whether an Arrow type is that of lists."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def decode_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column without dictionary encoding."""
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+
 def class_names(feature: Any) -> list[str] | None:
     """Return the names of a feature's classes; None where it has none."""
     inner = getattr(feature, "feature", feature[0] if isinstance(feature, list) else feature)
@@ -157,7 +165,7 @@ def class_names(feature: Any) -> list[str] | None:
 
 
 def _label(value: Any, names: list[str] | None, name: str, where: Where, row: int) -> Any:
-    """Return a label as it is kept: a text, a whole number or a fraction."""
+    """Return a label as a text, a whole number or a fraction."""
     if names is not None and isinstance(value, int):
         if not 0 <= value < len(names):
             raise InputError(
@@ -184,13 +192,13 @@ def _missing(name: str, where: Where, row: int) -> InputError:
 
 
 def as_number(label: str) -> float | None:
-    """Return a label that is written as a finite number, such as "0.5"; None: it is a name."""
-    number = float(label) if _NUMBER.fullmatch(label) else math.inf
+    """Return a label that is written as a finite number, such as "0.5", as one; else None."""
+    number = float(label) if re.fullmatch(NUMBER, label) else math.inf
     return number if math.isfinite(number) else None
 
 
 def _numbers(values: list[Any]) -> list[float] | None:
-    """Return labels as numbers if all are, also such as stand in csv as text."""
+    """Return labels as numbers if all are numbers, or texts that are written as numbers."""
     if all(isinstance(value, int | float) for value in values):
         return [float(value) for value in values]
     found = [as_number(value) if isinstance(value, str) else None for value in values]
@@ -212,6 +220,7 @@ def _with_classes(
         classes = sorted(present, key=lambda value: (float(value), str(value)))
     else:
         classes = sorted(present, key=str)
-    places = {value: place for place, value in enumerate(classes)}
-    members = [tuple(sorted(places[value] for value in row)) for row in sets]
-    return Labels(kind, values, classes, members)
+    ids = {value: index for index, value in enumerate(classes)}
+    return Labels(
+        kind, values, classes, [tuple(sorted(ids[value] for value in row)) for row in sets]
+    )

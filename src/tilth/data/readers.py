@@ -1,44 +1,19 @@
-"""Reads texts and rows: from files, folders, finished runs and hub data sets."""
+"""Read texts and rows from files, folders, finished runs and hub data sets."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilth.data.formats import MAX_CHARS, Row, rows_of_file
-from tilth.data.sources import Hub, Stored, load_hub, load_stored, locate
-from tilth.data.temp_arrow import Spool
+from tilth.data.sources import locate
+from tilth.data.temp_arrow import TempArrowWriter
 from tilth.errors import InputError
 
 if TYPE_CHECKING:
     from datasets import Dataset
-
-
-def row_location(source: Any, row: int, split: str) -> str:
-    """Name the place of a row: `file:line`, or its number where there are no lines.
-
-    Files are read again up to the row: rows carry no line, and only an error asks for it.
-
-    Args:
-        source: what was read; anything but a name counts as rows in memory.
-        row: from 0.
-        split: of a set that has several.
-    """
-    if not isinstance(source, str | Path):
-        return f"row {row} (rows count from 0)"
-    found = locate(source)
-    if not isinstance(found, list):
-        return f"{source}: {split} row {row} (rows count from 0)"
-    left = row
-    for path in found:
-        for line, _ in rows_of_file(path):
-            if not left:
-                return f"{path}:{line}"
-            left -= 1
-    return f"{source}: row {row} (rows count from 0)"  # the file has changed meanwhile
-
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +21,8 @@ log = logging.getLogger(__name__)
 def read_texts(source: str | Path, *, column: str | None = None, split: str = "train") -> Dataset:
     r"""Read texts, one a row, with where each came from.
 
-    Texts are left as they are but for white space around them; empty ones are skipped and their
-    number is logged. Memory does not grow with the source.
+    White space around texts is removed; empty ones are skipped and their number is logged. Memory
+    does not grow with the source.
 
     Args:
         source: a file (.txt .jsonl .csv .tsv, also .gz; .parquet with row groups of at most 4 GB),
@@ -69,8 +44,8 @@ def read_texts(source: str | Path, *, column: str | None = None, split: str = "t
         >>> read_texts(path)["text"][:]
         ['A man plays.', 'A dog barks.']
     """
-    spool, empty = Spool(str(source), ["text", "origin"]), 0
-    try:
+    empty = 0
+    with TempArrowWriter(str(source), ["text", "origin"]) as writer:
         for origin, text in _texts(source, column, split):
             text = text.strip()
             if len(text) > MAX_CHARS:
@@ -81,17 +56,14 @@ def read_texts(source: str | Path, *, column: str | None = None, split: str = "t
             if "\0" in text:
                 raise InputError(f"{origin}: NUL character in the text: take it out")
             if text:
-                spool.add({"text": text, "origin": origin}, origin)
+                writer.add({"text": text, "origin": origin}, origin)
             else:
                 empty += 1
-        if not spool.rows:
+        if not writer.rows:
             raise InputError(f"{source}: holds no text: give at least one")
         if empty:
             log.info("%s: %d empty lines skipped", source, empty)
-        return spool.dataset()
-    except BaseException:
-        spool.discard()
-        raise
+        return writer.dataset()
 
 
 def read_rows(
@@ -117,35 +89,50 @@ def read_rows(
         {'label': 1}
     """
     found = locate(source)
-    if isinstance(found, (Hub, Stored)):
-        dataset = load_hub(found, split) if isinstance(found, Hub) else load_stored(found, split)
+    if not isinstance(found, list):
+        dataset = found.load(split)
         for name in columns or ():
             _check_column(str(source), name, dataset.column_names)
         if not len(dataset):
             raise InputError(f"{source}: split {split!r} holds no rows: choose another split")
         return dataset if columns is None else dataset.select_columns(list(columns))
-    spool = Spool(str(source), columns)
-    try:
+    with TempArrowWriter(str(source), columns) as writer:
         for path in found:
             for number, row in _rows_of(path, columns):
                 for name in columns or ():
                     _check_column(f"{path}:{number}", name, row)
-                spool.add(row, f"{path}:{number}")
-        if not spool.rows:
+                writer.add(row, f"{path}:{number}")
+        if not writer.rows:
             raise InputError(f"{source}: holds no rows: give at least one")
-        return spool.dataset()
-    except BaseException:
-        spool.discard()
-        raise
+        return writer.dataset()
+
+
+def row_location(source: Any, row: int, split: str) -> str:
+    """Return where a row lies, for messages: `file:line`, or its number where there are no lines.
+
+    Files are read again up to the row: rows carry no line, and only an error asks for it.
+
+    Args:
+        source: what was read; anything but a name counts as rows in memory.
+        row: from 0.
+        split: of a set that has several.
+    """
+    if not isinstance(source, str | Path):
+        return f"row {row} (rows count from 0)"
+    found = locate(source)
+    if not isinstance(found, list):
+        return f"{source}: {split} row {row} (rows count from 0)"
+    left = row
+    for path in found:
+        for line, _ in rows_of_file(path):
+            if not left:
+                return f"{path}:{line}"
+            left -= 1
+    return f"{source}: row {row} (rows count from 0)"  # the file has changed meanwhile
 
 
 def texts_of_dataset(name: str, dataset: Dataset, column: str | None) -> Iterator[tuple[int, str]]:
-    """Yield (row from 1, text) of a data set.
-
-    Args:
-        name: of the data set, for errors.
-        dataset: its rows.
-        column: as in `read_texts`.
+    """Yield (row from 1, text) of a data set, whose name is for errors; column as in `read_texts`.
 
     Raises:
         InputError: there is no such column, or it holds something else than texts.
@@ -158,34 +145,27 @@ def texts_of_dataset(name: str, dataset: Dataset, column: str | None) -> Iterato
     for batch in dataset.select_columns([column]).with_format(None).iter(batch_size=10_000):
         for value in batch[column]:
             number += 1
-            yield number, _checked(f"{name}:{number}", column, value)
+            yield number, _check_text(f"{name}:{number}", column, value)
 
 
 def texts_of_file(path: Path, column: str | None) -> Iterator[tuple[int, str]]:
-    """Yield (line or row from 1, text) of a file.
-
-    Args:
-        path: of the file.
-        column: as in `read_texts`.
+    """Yield (line or row from 1, text) of a file; column as in `read_texts`.
 
     Raises:
         InputError: the file or a line in it is wrong.
     """
-    name = column
     for number, row in _rows_of(path, None if column is None else [column]):
-        if name is None:
-            name = _text_column(f"{path}:{number}", row)
-        if name not in row:
-            _check_column(f"{path}:{number}", name, row)
-        yield number, _checked(f"{path}:{number}", name, row[name])
+        column = column or _text_column(f"{path}:{number}", row)
+        if column not in row:
+            _check_column(f"{path}:{number}", column, row)
+        yield number, _check_text(f"{path}:{number}", column, row[column])
 
 
 def _texts(source: str | Path, column: str | None, split: str) -> Iterator[tuple[str, str]]:
     """Yield (origin, text)."""
     found = locate(source)
-    if isinstance(found, (Hub, Stored)):
-        dataset = load_hub(found, split) if isinstance(found, Hub) else load_stored(found, split)
-        for number, text in texts_of_dataset(str(source), dataset, column):
+    if not isinstance(found, list):
+        for number, text in texts_of_dataset(str(source), found.load(split), column):
             yield f"{source}:{number}", text
         return
     for path in found:
@@ -200,7 +180,7 @@ def _rows_of(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, R
         raise InputError(f"{path}: {error.strerror or error}: give a readable file") from error
 
 
-def _text_column(origin: str, row: Row) -> str:
+def _text_column(location: str, row: Row) -> str:
     """Choose the column with the texts from the first row."""
     if "text" in row:
         return "text"
@@ -208,20 +188,20 @@ def _text_column(origin: str, row: Row) -> str:
     if len(strings) == 1:
         return strings[0]
     if not strings:
-        raise InputError(f"{origin}: no column of texts: there are {', '.join(row) or 'none'}")
+        raise InputError(f"{location}: no column of texts: there are {', '.join(row) or 'none'}")
     raise InputError(
-        f"{origin}: which column holds the texts: name one of {', '.join(row)} with --column"
+        f"{location}: which column holds the texts: name one of {', '.join(row)} with --column"
     )
 
 
-def _check_column(origin: str, name: str, names: Sequence[str] | Row) -> None:
+def _check_column(location: str, name: str, names: Collection[str]) -> None:
     if name not in names:
-        raise InputError(f"{origin}: no column {name!r}: there are {', '.join(names) or 'none'}")
+        raise InputError(f"{location}: no column {name!r}: there are {', '.join(names) or 'none'}")
 
 
-def _checked(origin: str, name: str, value: Any) -> str:
+def _check_text(location: str, name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise InputError(
-            f"{origin}: column {name!r} holds {value!r:.60}, no text: name a column of texts"
+            f"{location}: column {name!r} holds {value!r:.60}, no text: name a column of texts"
         )
     return value

@@ -1,4 +1,4 @@
-"""What a source is: a file, a folder of files, a stored data set or a name on the hub."""
+"""What a source is: files, a folder, a data set folder or a name on the hub; loading its rows."""
 
 from __future__ import annotations
 
@@ -14,25 +14,147 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from tilth.data.formats import ENDINGS, PARTS, ending_of, holds_columns, parquet_tables
-from tilth.data.temp_arrow import open_arrow, remove_arrow, temporary_arrow
+from tilth.data.conll import CONLL_SPLITS, is_conll
+from tilth.data.formats import ENDINGS, ending_of, parquet_tables
+from tilth.data.temp_arrow import open_arrow, temporary_arrow
 from tilth.errors import InputError, TilthError
 from tilth.files import check_input
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
+log = logging.getLogger(__name__)
+
 _CARD = "README.md"
-_BARE_HEAD = ".huggingface.yaml"  # `datasets` takes a head from there, too
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
+_SAVED = ("dataset_dict.json", "state.json")  # of `save_to_disk`
+_HUB_NAME = re.compile(r"(?P<name>\w[\w.-]*/[\w.-]+)(:(?P<config>[^/\s]+))?")
+_SECONDS_TO_REACH_HUB = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class HubDataset:
+    """A data set on the hub."""
+
+    name: str
+    config: str | None
+
+    def load(self, split: str) -> Dataset:
+        """Load a split.
+
+        Raises:
+            InputError: the hub has no such data set, config or split.
+            TilthError: the hub cannot be reached.
+        """
+        from datasets import load_dataset
+
+        with _datasets_errors(self.name), _offline_if_unreachable():
+            dataset: Dataset = load_dataset(self.name, self.config, split=split)
+            return dataset
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetFolder:
+    """A folder written by `DatasetWriter` or by `datasets`."""
+
+    path: Path
+
+    def load(self, split: str) -> Dataset:
+        """Load a split.
+
+        Raises:
+            InputError: there is no such split, or the folder is damaged.
+        """
+        if "default" in folder_configs(self.path):
+            return load_folder(self.path, split)
+
+        from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
+
+        saved = any((self.path / name).is_file() for name in _SAVED)
+        with _datasets_errors(str(self.path)):
+            found = load_from_disk(str(self.path)) if saved else load_dataset(str(self.path))
+        if isinstance(found, Dataset):
+            return found
+        splits: DatasetDict = found
+        if split not in splits:
+            raise InputError(f"{self.path}: no split {split!r}: there are {', '.join(splits)}")
+        return splits[split]
+
+
+def locate(source: str | Path) -> list[Path] | DatasetFolder | HubDataset:
+    """Find out what a source is; a path that exists comes before a hub name.
+
+    Raises:
+        InputError: there is no such file, or nothing in it that can be read.
+    """
+    if not str(source):
+        raise InputError("no source is named: name a file, a folder or a data set of the hub")
+    path = Path(source)
+    exists = check_input(path)
+    if path.is_dir():
+        return _locate_folder(path)
+    if exists:
+        if ending_of(path) is None:
+            raise InputError(f"{path}: the ending is not known: use {', '.join(ENDINGS)}")
+        return [path]
+    match = _HUB_NAME.fullmatch(str(source))
+    if match is None or ending_of(path) is not None or isinstance(source, Path):
+        raise InputError(f"{source}: no such file or folder: check the path")
+    return HubDataset(match["name"], match["config"])
+
+
+def _locate_folder(path: Path) -> list[Path] | DatasetFolder:
+    if (path / "run.json").is_file():
+        if not (path / "dataset").is_dir():
+            raise InputError(
+                f"{path}: the run holds no data set: run its command again, if it makes one"
+            )
+        return DatasetFolder(path / "dataset")
+    if any((path / name).is_file() for name in _SAVED):
+        return DatasetFolder(path)
+    if folder_configs(path) or card_configs(path):
+        return DatasetFolder(path)
+    try:
+        items = list(_walk(path))
+    except PermissionError as error:
+        raise InputError(f"{error.filename}: no permission to read: change it") from error
+    files = [item for item in items if _is_read(item)]
+    skipped = [str(item.relative_to(path)) for item in sorted(set(items) - set(files))]
+    if not files:
+        raise InputError(f"{path}: no file to read in the folder: use {', '.join(ENDINGS)}")
+    if skipped:
+        log.warning("%s: not read: %s", path, ", ".join(skipped[:10]))
+    return files
+
+
+def _is_read(file: Path) -> bool:
+    ending = ending_of(file)
+    return ending is not None and (ending not in CONLL_SPLITS or is_conll(file))
+
+
+def _walk(path: Path) -> Iterator[Path]:
+    """Yield the files of a folder and its folders, by name, without hidden ones."""
+    for item in sorted(path.iterdir()):
+        if item.name.startswith("."):
+            continue
+        if item.is_file():
+            check_input(item)
+            yield item
+        elif item.is_dir() and not item.is_symlink():  # links may form a circle
+            if (item / "run.json").is_file() or card_configs(item):
+                raise InputError(
+                    f"{path}: {item.name!r} in it is a data set of its own: name it "
+                    "itself, or a folder of plain files"
+                )
+            yield from _walk(item)
 
 
 def load_folder(folder: str | Path, split: str = "train", config: str = "default") -> Dataset:
     """Load a split of a data set folder: one that `DatasetWriter` wrote, or like it.
 
     `datasets.load_dataset` reads such a folder too, but copies it into a cache for good, draws
-    progress bars, and refuses a split without rows. Here a temporary copy is mapped into memory;
-    it goes when its rows do.
+    progress bars, and refuses a split without rows. Here a temporary copy is mapped into memory
+    and removed with its rows.
 
     Args:
         folder: of the data set, or of the run that made it.
@@ -64,14 +186,32 @@ def load_folder(folder: str | Path, split: str = "train", config: str = "default
     splits = configs[config]
     if split not in splits:
         raise InputError(f"{path}: no split {split!r}: there are {', '.join(splits) or 'none'}")
-    return _load(splits[split])
+    return _map_parquet(splits[split])
+
+
+def _map_parquet(files: Sequence[Path]) -> Dataset:
+    """Copy Parquet files into a temporary Arrow file, some rows at a time, and map it."""
+    file = files[0]
+    with temporary_arrow() as path:
+        try:
+            check_input(file)
+            schema = pq.read_schema(file)
+            with pa.ipc.new_stream(str(path), schema) as writer:
+                for file in files:
+                    for table in parquet_tables(file):
+                        writer.write_table(table.cast(schema))
+            return open_arrow(path)
+        except (pa.ArrowException, ValueError) as error:
+            raise InputError(
+                f"{file}: no readable Parquet ({str(error).splitlines()[0]}): make the file again"
+            ) from error
 
 
 def folder_configs(folder: Path) -> dict[str, dict[str, list[Path]]]:
     """Return config -> split -> Parquet files of a data set folder; empty when it is none.
 
-    The card's YAML head counts; files in the places where `DatasetWriter` puts them are found
-    beside it, since splits without rows do not stand there.
+    Files where `DatasetWriter` puts them are found beside those that the card's YAML head lists:
+    splits without rows are not listed there.
     """
     found: dict[str, dict[str, list[Path]]] = {}
     for name, splits in card_configs(folder).items():
@@ -100,7 +240,7 @@ def card_configs(folder: Path) -> dict[str, dict[str, list[str]]]:
         InputError: the card names files outside its folder, or on the network.
     """
     found: dict[str, dict[str, list[str]]] = {}
-    for file in (folder / _CARD, folder / _BARE_HEAD):
+    for file in (folder / _CARD, folder / ".huggingface.yaml"):  # `datasets` reads both
         try:
             text = file.read_text(encoding="utf-8") if file.is_file() else ""
             if file.name == _CARD:
@@ -113,11 +253,9 @@ def card_configs(folder: Path) -> dict[str, dict[str, list[str]]]:
             if isinstance(entry, dict):
                 given = entry.get("config_name", "default")
                 name = str(given) if isinstance(given, str | int) else "default"
-                splits = {
-                    split: _inside(file, paths)
-                    for split, paths in _data_files(entry.get("data_files"))
-                }
-                _inside(file, _listed(entry.get("data_dir")))
+                splits = dict(_data_files(entry.get("data_files")))
+                for patterns in (*splits.values(), _strings(entry.get("data_dir"))):
+                    _check_inside(file, patterns)
                 found.setdefault(name, {}).update(splits)
     return found
 
@@ -125,26 +263,22 @@ def card_configs(folder: Path) -> dict[str, dict[str, list[str]]]:
 def _data_files(entry: Any) -> list[tuple[str, list[str]]]:
     """Return (split, patterns) of a config's `data_files` in any of the hub's forms."""
     if isinstance(entry, dict):
-        return [(split, _listed(paths)) for split, paths in entry.items() if _text(split)]
-    entries = entry if isinstance(entry, list) else [entry]
-    plain = [path for path in map(_text, entries) if path]
+        return [(split, _strings(paths)) for split, paths in entry.items() if _strings(split)]
+    plain = _strings(entry)
     return [("train", plain)] * bool(plain) + [
-        (item["split"], _listed(item.get("path")))
-        for item in entries
-        if isinstance(item, dict) and _text(item.get("split"))
+        (item["split"], _strings(item.get("path")))
+        for item in (entry if isinstance(entry, list) else ())
+        if isinstance(item, dict) and isinstance(item.get("split"), str)
     ]
 
 
-def _listed(paths: Any) -> list[str]:
-    return [path for path in map(_text, paths if isinstance(paths, list) else [paths]) if path]
+def _strings(value: Any) -> list[str]:
+    """Return the strings that are not empty of a value or a list of values."""
+    values = value if isinstance(value, list) else [value]
+    return [one for one in values if isinstance(one, str) and one]
 
 
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _inside(card: Path, patterns: list[str]) -> list[str]:
-    """Return patterns, none of which leaves the folder."""
+def _check_inside(card: Path, patterns: list[str]) -> None:
     for pattern in patterns:
         path = Path(pattern)
         if path.is_absolute() or ".." in path.parts or ":" in pattern:
@@ -152,164 +286,10 @@ def _inside(card: Path, patterns: list[str]) -> list[str]:
                 f"{card}: names {pattern!r:.300}, which is not in its folder: name files of the "
                 "folder"
             )
-    return patterns
-
-
-def _load(files: Sequence[Path]) -> Dataset:
-    """Copy Parquet files into a temporary Arrow file, some rows at a time, and map it."""
-    path, file = temporary_arrow(), files[0]
-    try:
-        check_input(file)
-        schema = pq.read_schema(file)
-        with pa.ipc.new_stream(str(path), schema) as writer:
-            for file in files:
-                for table in parquet_tables(file):
-                    writer.write_table(table.cast(schema))
-        return open_arrow(path)
-    except (pa.ArrowException, ValueError) as error:
-        remove_arrow(path)
-        reason = str(error).splitlines()[0]
-        raise InputError(f"{file}: no readable Parquet ({reason}): make the file again") from error
-    except OSError as error:
-        remove_arrow(path)
-        raise TilthError(
-            f"{file}: {error.strerror or error}: free space, or set TMPDIR to a larger disk"
-        ) from error
-    except BaseException:
-        remove_arrow(path)
-        raise
-
-
-log = logging.getLogger(__name__)
-
-_HUB_NAME = re.compile(r"(?P<name>\w[\w.-]*/[\w.-]+)(:(?P<config>[^/\s]+))?")
-_SECONDS_TO_REACH_HUB = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Hub:
-    """A data set on the hub."""
-
-    name: str
-    config: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A folder written by `DatasetWriter` or by `datasets`."""
-
-    path: Path
-
-
-def locate(source: str | Path) -> list[Path] | Stored | Hub:
-    """Find out what a source is; a path that exists comes before a hub name.
-
-    Raises:
-        InputError: there is no such file, or nothing in it that can be read.
-    """
-    if not str(source):
-        raise InputError("no source is named: name a file, a folder or a data set of the hub")
-    path = Path(source)
-    exists = check_input(path)
-    if path.is_dir():
-        return _folder(path)
-    if exists:
-        if ending_of(path) is None:
-            raise InputError(f"{path}: the ending is not known: use {', '.join(ENDINGS)}")
-        return [path]
-    match = _HUB_NAME.fullmatch(str(source))
-    if match is None or ending_of(path) is not None or isinstance(source, Path):
-        raise InputError(f"{source}: no such file or folder: check the path")
-    return Hub(match["name"], match["config"])
-
-
-def _folder(path: Path) -> list[Path] | Stored:
-    if (path / "run.json").is_file():
-        if not (path / "dataset").is_dir():
-            raise InputError(
-                f"{path}: the run holds no data set: run its command again, if it makes one"
-            )
-        return Stored(path / "dataset")
-    if any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
-        return Stored(path)
-    if folder_configs(path) or card_configs(path):
-        return Stored(path)
-    try:
-        items = list(_walk(path))
-    except PermissionError as error:
-        raise InputError(f"{error.filename}: no permission to read: change it") from error
-    files = [item for item in items if _is_read(item)]
-    skipped = [str(item.relative_to(path)) for item in sorted(set(items) - set(files))]
-    if not files:
-        raise InputError(f"{path}: no file to read in the folder: use {', '.join(ENDINGS)}")
-    if skipped:
-        log.warning("%s: not read: %s", path, ", ".join(skipped[:10]))
-    return files
-
-
-def _is_read(file: Path) -> bool:
-    ending = ending_of(file)
-    return ending is not None and (ending not in PARTS or holds_columns(file))
-
-
-def _walk(path: Path) -> Iterator[Path]:
-    """Yield the files of a folder and its folders, by name, without hidden ones."""
-    for item in sorted(path.iterdir()):
-        if item.name.startswith("."):
-            continue
-        if item.is_file():
-            check_input(item)
-            yield item
-        elif item.is_dir() and not item.is_symlink():  # a link may lead around in a circle
-            if (item / "run.json").is_file() or card_configs(item):
-                raise InputError(
-                    f"{path}: {item.name!r} in it is a data set of its own: name it "
-                    "itself, or a folder of plain files"
-                )
-            yield from _walk(item)
-
-
-def load_stored(stored: Stored, split: str) -> Dataset:
-    """Load a split of a data set folder.
-
-    Raises:
-        InputError: there is no such split, or the folder is damaged.
-    """
-    path = stored.path
-    if "default" in folder_configs(path):
-        return load_folder(path, split)
-
-    from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
-
-    with _one_line(str(path)):
-        if any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
-            found = load_from_disk(str(path))
-        else:
-            found = load_dataset(str(path))
-    if isinstance(found, Dataset):
-        return found
-    splits: DatasetDict = found
-    if split not in splits:
-        raise InputError(f"{path}: no split {split!r}: there are {', '.join(splits)}")
-    return splits[split]
-
-
-def load_hub(hub: Hub, split: str) -> Dataset:
-    """Load a split of a hub data set through `datasets`.
-
-    Raises:
-        InputError: the hub has no such data set, config or split.
-        TilthError: the hub cannot be reached.
-    """
-    from datasets import load_dataset
-
-    with _one_line(hub.name), _cached_only_without_network():
-        dataset: Dataset = load_dataset(hub.name, hub.config, split=split)
-        return dataset
 
 
 @contextmanager
-def _cached_only_without_network() -> Iterator[None]:
+def _offline_if_unreachable() -> Iterator[None]:
     """Without a network, look at the hub's cache alone: its client retries for half a minute."""
     from datasets import config
     from huggingface_hub import constants, get_session
@@ -328,7 +308,7 @@ def _cached_only_without_network() -> Iterator[None]:
 
 
 @contextmanager
-def _one_line(source: str) -> Iterator[None]:
+def _datasets_errors(source: str) -> Iterator[None]:
     """Turn what `datasets` raises into one line."""
     try:
         yield

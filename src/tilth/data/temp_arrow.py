@@ -1,7 +1,8 @@
-"""Rows streamed into a temporary Arrow file and mapped from there, so memory stays flat."""
+"""Rows written to a temporary Arrow file and memory-mapped from there."""
 
 from __future__ import annotations
 
+import atexit
 import mmap
 import os
 import re
@@ -9,10 +10,14 @@ import shutil
 import socket
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pyarrow as pa
 
 from tilth.errors import InputError, TilthError
@@ -20,54 +25,76 @@ from tilth.errors import InputError, TilthError
 if TYPE_CHECKING:
     from datasets import Dataset
 
-
-def is_alive(process: int) -> bool:
-    """Say whether another process of this machine has this number."""
-    if process == os.getpid():  # what this number left, an earlier process left
-        return False
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True
+_ROWS_AT_ONCE = 10_000
+_CHARS_AT_ONCE = 16_000_000  # rows can be long
+_DEPTH = 32  # Arrow's files and `datasets` go no deeper than some dozens
+_MISFITS = (pa.ArrowException, OverflowError, UnicodeEncodeError)
 
 
-class _Mapping(mmap.mmap):
-    """A mapping that can say when nobody holds it any more."""
-
-
-def temporary_arrow() -> Path:
-    """Return the path of an empty file in a new temporary folder of its own.
+@contextmanager
+def temporary_arrow() -> Iterator[Path]:
+    """Make a temporary file to write, which is removed if the block raises.
 
     Raises:
-        TilthError: no temporary folder can be made.
+        TilthError: no temporary file can be made, or the disk is full.
     """
-    host = re.sub(r"[^\w.]", "_", socket.gethostname())
     try:
-        _remove_stale(Path(tempfile.gettempdir()), host)
-        return Path(tempfile.mkdtemp(prefix=f"tilth-{host}-{os.getpid()}-")) / "rows.arrow"
+        handle, name = tempfile.mkstemp(
+            ".arrow", dir=_process_folder(tempfile.gettempdir(), os.getpid())
+        )
+        os.close(handle)
     except OSError as error:
         raise TilthError(
             f"no temporary file can be made: {error}: set TMPDIR to a writable folder"
         ) from error
+    path = Path(name)
+    try:
+        yield path
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise TilthError(
+            f"{error.filename or path}: {error.strerror or error}: free space, or set TMPDIR to a "
+            "larger disk"
+        ) from error
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
-def _remove_stale(folder: Path, host: str) -> None:
-    """Remove what killed processes of this machine left; elsewhere their numbers say nothing."""
-    name = re.compile(rf"tilth-{re.escape(host)}-(\d+)-\w+")
-    for item in folder.glob(f"tilth-{host}-*"):
-        match = name.fullmatch(item.name)
-        if match and int(match[1]) != os.getpid() and not is_alive(int(match[1])):
+@cache
+def _process_folder(parent: str, process: int) -> Path:
+    """Make a process's temporary folder; remove those of killed processes of this machine.
+
+    `datasets` also keeps there what `map()` makes of the rows.
+    """
+    host = re.sub(r"[^\w.]", "_", socket.gethostname())  # on another, process ids say nothing
+    for item in Path(parent).glob(f"tilth-{host}-*"):
+        match = re.fullmatch(rf"tilth-{re.escape(host)}-(\d{{1,9}})-\w+", item.name)
+        if match and not psutil.pid_exists(int(match[1])):
             shutil.rmtree(item, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"tilth-{host}-{process}-", dir=parent))
+    atexit.register(_remove, folder, process)
+    return folder
+
+
+def _remove(path: Path, process: int) -> None:
+    if os.getpid() != process:  # a forked worker drops its copy, not the files
+        return
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+class _Mapping(mmap.mmap):
+    """A mapping with weak references."""
 
 
 def open_arrow(path: Path) -> Dataset:
     """Return the rows of a file of `temporary_arrow` without reading them into memory.
 
-    Whatever is made of the rows (`select`, `filter`, columns) keeps the file; with the last of
-    it the file goes, at the latest with the process.
+    Whatever is made of the rows (`select`, `filter`, columns) keeps the file; it is removed with
+    the last of it, at the latest with the process.
     """
     from datasets import Dataset
     from datasets.table import MemoryMappedTable
@@ -76,40 +103,13 @@ def open_arrow(path: Path) -> Dataset:
         mapping = _Mapping(file.fileno(), 0, access=mmap.ACCESS_READ)
     # Tables hold their buffers, and these the mapping; workers of `map(num_proc=...)` open the
     # path instead, so the name has to stay as long as any table does.
-    weakref.finalize(mapping, _remove_own, path, os.getpid())
+    weakref.finalize(mapping, _remove, path, os.getpid())
     table = pa.ipc.open_stream(pa.py_buffer(mapping)).read_all()
     return Dataset(MemoryMappedTable(table, str(path)))
 
 
-def remove_arrow(path: Path) -> None:
-    """Remove a file of `temporary_arrow` and its folder."""
-    path.unlink(missing_ok=True)
-    try:
-        path.parent.rmdir()
-    except FileNotFoundError:
-        pass
-    except OSError:  # `datasets` keeps what map() made beside its source, and it may be in use
-        weakref.finalize(_Mapping, _remove_folder, path.parent, os.getpid())  # at exit
-
-
-def _remove_folder(folder: Path, process: int) -> None:
-    if os.getpid() == process:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _remove_own(path: Path, process: int) -> None:
-    if os.getpid() == process:  # a forked worker drops its copy, not the file
-        remove_arrow(path)
-
-
-_ROWS_AT_ONCE = 10_000
-_CHARS_AT_ONCE = 16_000_000  # rows can be long
-_DEPTH = 32  # Arrow's files and `datasets` go no deeper than some dozens
-_MISFITS = (pa.ArrowException, OverflowError, UnicodeEncodeError)
-
-
-class Spool:
-    """Takes rows as dicts and becomes a memory-mapped data set.
+class TempArrowWriter:
+    """Takes rows as dicts inside a `with` block; `dataset` returns them memory-mapped.
 
     Types are found in the rows: whole numbers and fractions in one column become fractions, a
     missing value is null, and anything else that does not fit together is an error.
@@ -123,62 +123,72 @@ class Spool:
         self._source, self._fixed = source, names is not None
         self._names = list(names or ())
         self._columns: dict[str, list[Any]] = {name: [] for name in self._names}
-        self._origins: list[str] = []
+        self._locations: list[str] = []
         self._schema: pa.Schema | None = None
         self._writer: pa.RecordBatchStreamWriter | None = None
-        self._path = temporary_arrow()
+        self._stack = ExitStack()
         self.rows = self._chars = 0
 
-    def add(self, row: dict[str, Any], origin: str) -> None:
-        """Take a row; `origin` names its file and line."""
+    def __enter__(self) -> TempArrowWriter:
+        """Make the temporary file."""
+        self._path = self._stack.enter_context(temporary_arrow())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the file; after an error remove it."""
+        if self._writer is not None:
+            self._writer.close()
+        self._stack.__exit__(kind, error, trace)
+
+    def add(self, row: dict[str, Any], location: str) -> None:
+        """Take a row; `location` names its file and line."""
         if not self._fixed:
             for name in row:
                 if name not in self._columns:
-                    self._columns[name] = [None] * len(self._origins)
+                    self._columns[name] = [None] * len(self._locations)
                     self._names.append(name)
         for name in self._names:
             value = row.get(name)
             self._columns[name].append(value)
             if isinstance(value, str):
                 self._chars += len(value)
-        self._origins.append(origin)
+        self._locations.append(location)
         self.rows += 1
-        if len(self._origins) >= _ROWS_AT_ONCE or self._chars >= _CHARS_AT_ONCE:
+        if len(self._locations) >= _ROWS_AT_ONCE or self._chars >= _CHARS_AT_ONCE:
             self._flush()
 
     def dataset(self) -> Dataset:
-        """Return the rows; the temporary file goes when the data set does."""
+        """Return the rows; the temporary file is removed with them."""
         self._flush()
-        if self._writer is not None:
-            self._writer.close()
+        assert self._writer is not None  # _flush has made it
+        self._writer.close()
         return open_arrow(self._path)
-
-    def discard(self) -> None:
-        """Remove the temporary file after an error."""
-        if self._writer is not None:
-            self._writer.close()
-        remove_arrow(self._path)
 
     def _flush(self) -> None:
         arrays = [self._array(name) for name in self._names]
         table = pa.Table.from_arrays(arrays, names=self._names)
-        schema = self._unified(table.schema)
         try:
+            schema = table.schema
             if self._writer is None:
                 self._writer = pa.ipc.new_stream(str(self._path), schema)
             elif schema != self._schema:
-                self._rewrite(schema)
+                schema = pa.unify_schemas([self._schema, schema], promote_options="permissive")
+                if schema != self._schema:
+                    self._rewrite(schema)
             self._schema = schema
-            self._writer.write_table(_fit(table, schema))
-        except pa.ArrowException as error:  # whole numbers too long to be fractions
-            raise self._misfit(error) from error
-        except OSError as error:
-            raise TilthError(
-                f"{self._path}: {error.strerror or error}: free space, or set TMPDIR to "
-                "a larger disk"
+            self._writer.write_table(_cast(table, schema))
+        except pa.ArrowException as error:  # also whole numbers too long to be fractions
+            raise InputError(
+                f"{self._locations[0]} and below: {str(error).splitlines()[0]} in {self._source}: "
+                "give each column one type"
             ) from error
         self._columns = {name: [] for name in self._names}
-        self._origins, self._chars = [], 0
+        self._locations, self._chars = [], 0
 
     def _array(self, name: str) -> pa.Array:
         values = self._columns[name]
@@ -187,8 +197,8 @@ class Spool:
         except _MISFITS as error:
             place = self._first_misfit(values)
             raise InputError(
-                f"{self._origins[place]}: column {name!r} holds {values[place]!r:.60}, which does "
-                "not fit the values before it: give the column one type"
+                f"{self._locations[place]}: column {name!r} holds {values[place]!r:.60}, which "
+                "does not fit the values before it: give the column one type"
             ) from error
 
         if pa.types.is_struct(array.type) and not array.type.num_fields:
@@ -196,14 +206,14 @@ class Spool:
         wrong = _unstorable(array.type)
         if wrong:
             raise InputError(
-                f"{self._origins[0]} and below: column {name!r} holds {wrong}: leave it out, or "
+                f"{self._locations[0]} and below: column {name!r} holds {wrong}: leave it out, or "
                 "store it as text"
             )
         return array
 
     @staticmethod
     def _first_misfit(values: list[Any]) -> int:
-        """Return the index of the first value that the ones before do not go with."""
+        """Return the index of the first value that does not fit those before it."""
         low, high = 0, len(values)
         while high - low > 1:  # pa.array(values[:low]) works, pa.array(values[:high]) does not
             middle = (low + high) // 2
@@ -214,34 +224,20 @@ class Spool:
                 high = middle
         return low
 
-    def _unified(self, schema: pa.Schema) -> pa.Schema:
-        if self._schema is None:
-            return schema
-        try:
-            return pa.unify_schemas([self._schema, schema], promote_options="permissive")
-        except pa.ArrowException as error:
-            raise self._misfit(error) from error
-
-    def _misfit(self, error: pa.ArrowException) -> InputError:
-        return InputError(
-            f"{self._origins[0]} and below: {str(error).splitlines()[0]} in {self._source}: "
-            "give each column one type"
-        )
-
     def _rewrite(self, schema: pa.Schema) -> None:
-        """Write what is there again under a wider schema; rare, so it may cost a pass."""
-        assert self._writer is not None
+        """Write the file again under a wider schema; rare, so it may cost a pass."""
+        assert self._writer is not None  # its schema is what changes
         self._writer.close()
-        old, self._path = self._path, temporary_arrow()
+        old, self._path = self._path, self._stack.enter_context(temporary_arrow())
         self._writer = pa.ipc.new_stream(str(self._path), schema)
         with pa.OSFile(str(old)) as file, pa.ipc.open_stream(file) as batches:
             for batch in batches:
-                self._writer.write_table(_fit(pa.Table.from_batches([batch]), schema))
-        remove_arrow(old)
+                self._writer.write_table(_cast(pa.Table.from_batches([batch]), schema))
+        old.unlink()
 
 
 def _unstorable(kind: pa.DataType) -> str | None:
-    """Return what of a type no file can hold."""
+    """Describe the part of a type that no file can hold."""
     kinds, depth = [kind], 0
     while kinds:
         if depth > _DEPTH:
@@ -253,7 +249,7 @@ def _unstorable(kind: pa.DataType) -> str | None:
     return None
 
 
-def _fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
+def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
     columns = [
         table[field.name].cast(field.type)
         if field.name in table.column_names

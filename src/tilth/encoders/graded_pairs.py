@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tilth.data import load_folder, read_rows
 from tilth.data.hashing import random_keys
-from tilth.data.label_indices import Labelled, read_labelled
+from tilth.data.labelled_table import LabelledTable, read_labelled_table
 from tilth.data.sources import folder_configs
 from tilth.data.split import group_rows, source_hashes, validation_rows, written_by_model
 from tilth.errors import InputError
@@ -117,7 +117,7 @@ def _splits(source: str | Path | Dataset | DatasetDict) -> dict[str, Dataset]:
     return {_TRAIN: read_rows(str(source))}
 
 
-def _checked(rows: Dataset, split: str) -> Labelled:
+def _checked(rows: Dataset, split: str) -> LabelledTable:
     """Check one part."""
     if not len(rows):
         raise InputError(f"the {split} part has no rows: give pairs to learn from")
@@ -125,7 +125,7 @@ def _checked(rows: Dataset, split: str) -> Labelled:
         found = next((other for other in others if other in rows.column_names), None)
         if found not in (None, name):
             rows = rows.rename_column(found, name)
-    labelled = read_labelled(rows)
+    labelled = read_labelled_table(rows)
     if not labelled.is_pair:
         raise InputError("the set holds single texts: an encoder learns from text_a, text_b, label")
     numbers = labelled.numbers
@@ -151,7 +151,7 @@ def _checked(rows: Dataset, split: str) -> Labelled:
     return labelled
 
 
-def _refuse_empty(labelled: Labelled, split: str) -> None:
+def _refuse_empty(labelled: LabelledTable, split: str) -> None:
     empty = np.array([not text for text in labelled.texts.to_pylist()])  # (texts,)
     for name, codes in zip(labelled.columns, labelled.codes, strict=True):
         rows = np.flatnonzero(empty[codes])
@@ -162,7 +162,7 @@ def _refuse_empty(labelled: Labelled, split: str) -> None:
             )
 
 
-def _split(labelled: Labelled, seed: int) -> Pairs:
+def _split(labelled: LabelledTable, seed: int) -> Pairs:
     """Take a tenth of each label as validation part, of few pairs more."""
     hashes = [labelled.hashes[codes] for codes in labelled.codes]
     keys = random_keys(seed, "validation", *hashes, labelled.label_hashes)
@@ -183,7 +183,7 @@ def _split(labelled: Labelled, seed: int) -> Pairs:
     return Pairs(_kept(labelled, ~chosen), _kept(labelled, chosen), written)
 
 
-def _kept(labelled: Labelled, rows: NDArray[np.bool_] | None = None) -> Dataset:
+def _kept(labelled: LabelledTable, rows: NDArray[np.bool_] | None = None) -> Dataset:
     from datasets import Dataset
 
     table = labelled.table.select([TEXT_A, TEXT_B, LABEL])

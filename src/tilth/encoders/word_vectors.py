@@ -21,7 +21,7 @@ from sentence_transformers.base.modules.input_module import InputModule
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from tilth.data.formats import read_lines
+from tilth.data.lines import read_lines
 from tilth.encoders.vector_files import MAX_BYTES, existing, read_vectors
 from tilth.errors import InputError
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilth.data.examples import Examples, Source, read_examples
-from tilth.data.labels import TAG, labels_among
+from tilth.data.labels import TAG, match_label_names
 from tilth.data.readers import row_location
 from tilth.errors import InputError
 
@@ -76,7 +76,7 @@ def gold_of(classifier: Classifier, examples: Examples, where: Callable[[int], s
                     raise _unknown(classifier, tag[2:], sorted(types), where(row))
         return labels.values
     places = {name: place for place, name in enumerate(names_in(classifier, examples))}
-    for row, members in enumerate(labels.members):
+    for row, members in enumerate(labels.class_ids):
         for member in members:
             if str(labels.classes[member]) not in places:
                 raise _unknown(
@@ -84,17 +84,17 @@ def gold_of(classifier: Classifier, examples: Examples, where: Callable[[int], s
                 )
     own = [places[str(value)] for value in labels.classes]
     if labels.kind == "class":
-        return np.array([own[members[0]] for members in labels.members])  # (rows,)
+        return np.array([own[members[0]] for members in labels.class_ids])  # (rows,)
     gold: NDArray[np.int8] = np.zeros((len(examples), len(classifier.labels)), np.int8)
-    for row, members in enumerate(labels.members):
+    for row, members in enumerate(labels.class_ids):
         gold[row, [own[member] for member in members]] = 1
     return gold  # (rows, labels)
 
 
 def names_in(classifier: Classifier, examples: Examples) -> list[str]:
-    """Return a classifier's labels as the rows call them; see `labels_among`."""
+    """Return a classifier's labels as the rows call them; see `match_label_names`."""
     assert examples.labels is not None
-    return labels_among(classifier.labels, examples.labels.classes)
+    return match_label_names(classifier.labels, examples.labels.classes)
 
 
 def check_kind(classifier: Classifier, measured: Literal["classify", "tag"]) -> None:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tilth.data.formats import ending_of, read_lines, rows_of_file
-from tilth.data.sources import Hub, load_hub, locate
+from tilth.data.formats import ending_of, rows_of_file
+from tilth.data.lines import read_lines
+from tilth.data.sources import HubDataset, locate
 from tilth.errors import InputError, TilthError
 from tilth.files import check_input
 
@@ -175,7 +176,7 @@ def _semeval(part: Part) -> Iterator[RawPair]:
 def _hub(part: Part) -> Iterator[RawPair]:
     assert part.hub is not None
     try:
-        rows = load_hub(part.hub, part.split)
+        rows = part.hub.load(part.split)
     except TilthError as error:
         raise InputError(f"{error}; or give a folder with the set's files as data") from error
     for number, row in enumerate(rows, start=1):
@@ -239,7 +240,7 @@ class Part:
     path: Path | None = None
     subset: str | None = None
     gold: Path | None = None
-    hub: Hub | None = None
+    hub: HubDataset | None = None
     split: str = "test"
 
     def __str__(self) -> str:
@@ -280,11 +281,11 @@ def find_sets(data: str | Path) -> dict[str, list[Part]]:
         return _find_file(path)
     if str(data) == "hub":
         return {
-            name: [Part("hub", hub=Hub(repository, None), split=split)]
+            name: [Part("hub", hub=HubDataset(repository, None), split=split)]
             for name, (repository, split) in _HUB_SETS.items()
         }
     found = locate(data)
-    if not isinstance(found, Hub):
+    if not isinstance(found, HubDataset):
         raise InputError(f"{data}: no such file or folder: check the path")
     return {found.name.split("/")[1]: [Part("hub", hub=found)]}
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilth.data.curate import CurateOptions
 from tilth.data.hashing import random_keys, text_hashes
 from tilth.encoders.bi_encoder import train_encoder
 from tilth.encoders.graded_pairs import read_pairs
@@ -70,7 +71,7 @@ def generate_pairs(steps: Steps, name: str, *, decay: float = 100.0, given: bool
 
 def curate_pairs(steps: Steps, run: Path, name: str, **settings: Any) -> Path:
     """Curate a generate run; made anew each time, which takes seconds."""
-    folder, _ = curate_folder(str(run), steps.at(name), **settings)
+    folder, _ = curate_folder(str(run), steps.at(name), CurateOptions(**settings))
     return folder
 
 

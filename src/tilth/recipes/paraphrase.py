@@ -16,7 +16,7 @@ from tilth.data.hashing import random_keys, text_hashes
 from tilth.data.normalize import normalize_text
 from tilth.data.readers import texts_of_dataset, texts_of_file
 from tilth.data.segment import split_paragraphs
-from tilth.data.sources import Hub, Stored, load_stored, locate
+from tilth.data.sources import DatasetFolder, HubDataset, locate
 from tilth.errors import InputError
 from tilth.paraphrase.filter import plane_counts
 from tilth.paraphrase.make_candidates import make_candidates
@@ -127,11 +127,11 @@ def pairs_of(table: pa.Table) -> Pairs:
     )  # fmt: skip
 
 
-def _documents(source: Path, files: list[Path] | Stored | Hub) -> Iterator[str]:
-    if isinstance(files, Stored):
-        rows = texts_of_dataset(str(source), load_stored(files, "train"), None)
+def _documents(source: Path, files: list[Path] | DatasetFolder | HubDataset) -> Iterator[str]:
+    if isinstance(files, DatasetFolder):
+        rows = texts_of_dataset(str(source), files.load("train"), None)
         yield from (text for _, text in rows)
-    elif not isinstance(files, Hub):  # no path is a hub's name
+    elif not isinstance(files, HubDataset):  # no path is a hub's name
         for path in files:
             yield from (text for _, text in texts_of_file(path, None))
 

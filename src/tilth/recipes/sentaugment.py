@@ -19,7 +19,7 @@ from tilth.classifiers.finetune import fit
 from tilth.classifiers.settings import Finetuning
 from tilth.classifiers.train import train_teacher
 from tilth.data.examples import Examples, read_examples
-from tilth.data.formats import ending_of, part_of
+from tilth.data.formats import ending_of, split_of
 from tilth.data.hashing import text_hashes
 from tilth.data.normalize import normalize_text
 from tilth.errors import InputError
@@ -127,7 +127,7 @@ def read_tasks(steps: Steps) -> tuple[list[Task], list[str]]:
 
 
 def _read_task(name: str, folder: Path) -> Task:
-    files = {part_of(file): file for file in sorted(folder.iterdir()) if ending_of(file)}
+    files = {split_of(file): file for file in sorted(folder.iterdir()) if ending_of(file)}
     lacking = [part for part in _PARTS if part not in files]
     if lacking:
         raise InputError(f"{folder}: has no file {lacking[0]}, such as {lacking[0]}.jsonl.gz")

@@ -11,7 +11,7 @@ import numpy as np
 
 from tilth.bank import Bank, Hits, Queries, task_queries
 from tilth.data.examples import read_examples
-from tilth.data.formats import ending_of, part_of
+from tilth.data.formats import ending_of, split_of
 from tilth.recipes.recipe import Scale
 from tilth.recipes.sentaugment import open_bank
 from tilth.recipes.steps import Result, Steps
@@ -132,7 +132,7 @@ def _tasks(data: Path) -> Iterator[_Task]:
             continue
         for folder in sorted((data / family).iterdir()):
             files = [file for file in _files(folder) if ending_of(file) is not None]
-            named = {part_of(file): file for file in files}
+            named = {split_of(file): file for file in files}
             if "train" in named:
                 tests = [file for name, file in named.items() if name.startswith("test")]
                 yield _Task(folder.name, kind, named["train"], tests)

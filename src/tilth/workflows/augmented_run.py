@@ -183,7 +183,7 @@ def refuse_other_labels(
             f"{holds[kind]}: name another column of labels, or another file"
         )
     known = list(dict.fromkeys(labels))
-    for row, members in enumerate(found.members):
+    for row, members in enumerate(found.class_ids):
         for name in (str(found.classes[member]) for member in members):
             if name not in known:
                 raise InputError(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
 from tilth.data import Card, Curated, DatasetWriter, curate_rows, read_rows
-from tilth.data.curate import REASONS
+from tilth.data.curate import REASONS, CurateOptions
 from tilth.data.negative_pairs import SAMPLED
-from tilth.data.sources import Hub, Stored, locate
+from tilth.data.sources import DatasetFolder, HubDataset, locate
 from tilth.errors import InputError
 from tilth.runs import refuse_inside
 
@@ -30,14 +30,8 @@ _LABELS_SHOWN = 50
 def curate_folder(
     source: str,
     out: Path | None,
+    options: CurateOptions | None = None,
     *,
-    smoothing: float | None = None,
-    sampled_pairs: int | None = None,
-    per_label: int = 2,
-    validation: float = 0.1,
-    near_duplicates: float | None = None,
-    min_label_fit: float = 0.0,
-    seed: int = 0,
     overwrite: bool = False,
 ) -> tuple[Path, dict[str, int]]:
     """Curate a generate run, a data set folder, a labelled file or a hub data set.
@@ -46,13 +40,7 @@ def curate_folder(
         source: what `read_rows` reads.
         out: where the set goes; default: SOURCE/curated, for plain files NAME-curated beside
             them. An earlier curated set there is replaced.
-        smoothing: this and the others up to seed: see `tilth.data.curate`.
-        sampled_pairs: see there.
-        per_label: see there.
-        validation: see there.
-        near_duplicates: see there.
-        min_label_fit: see there.
-        seed: see there.
+        options: what is dropped, added and split off.
         overwrite: replace another data set in `out`, too.
 
     Returns:
@@ -65,15 +53,6 @@ def curate_folder(
     found = locate(source)
     folder = _place(source, found) if out is None else out
     _check_place(source, found, folder, overwrite=overwrite)
-    asked: dict[str, Any] = {
-        "smoothing": smoothing,
-        "sampled_pairs": sampled_pairs,
-        "per_label": per_label,
-        "validation": validation,
-        "near_duplicates": near_duplicates,
-        "min_label_fit": min_label_fit,
-        "seed": seed,
-    }
     if _is_curated(Path(source)):
         log.warning(
             "%s is a curated set: labels are smoothed and pairs sampled once more; curate what it "
@@ -82,7 +61,7 @@ def curate_folder(
         )
     rows = read_rows(source)
     try:
-        curated = curate_rows(rows, **asked)
+        curated = curate_rows(rows, options or CurateOptions())
     except InputError as error:
         raise InputError(f"{source}: {error}") from error
     splits = {"train": curated.train, "validation": curated.validation}
@@ -94,12 +73,12 @@ def curate_folder(
     return folder, curated.counts
 
 
-def _place(source: str, found: list[Path] | Stored | Hub) -> Path:
+def _place(source: str, found: list[Path] | DatasetFolder | HubDataset) -> Path:
     """Return where the set goes by default."""
-    if isinstance(found, Hub):
+    if isinstance(found, HubDataset):
         raise InputError(f"{source} is a data set of the hub: say with --out where the result goes")
     path = Path(source)
-    if isinstance(found, Stored):
+    if isinstance(found, DatasetFolder):
         of_run = path.name == "dataset" and (path.parent / "run.json").is_file()
         return (path.parent if of_run else path) / "curated"
     # Beside plain files, not among them: there the next reading would take it for one of them.
@@ -110,12 +89,12 @@ def _place(source: str, found: list[Path] | Stored | Hub) -> Path:
 
 
 def _check_place(
-    source: str, found: list[Path] | Stored | Hub, folder: Path, *, overwrite: bool
+    source: str, found: list[Path] | DatasetFolder | HubDataset, folder: Path, *, overwrite: bool
 ) -> None:
     """Refuse a folder that holds the source or what is not ours to replace."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: choose another --out")
-    if isinstance(found, Stored):  # its own files alone are read
+    if isinstance(found, DatasetFolder):  # its own files alone are read
         refuse_inside(folder, named=(str(found.path / "data"), str(found.path), source))
     elif isinstance(found, list):
         refuse_inside(folder, source)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
+from tilth.data.curate import CurateOptions
 from tilth.generation.generate import GenerateRequest, run_generate
 from tilth.generation.settings import GenerateSettings
 from tilth.generation.task import load_task
@@ -28,5 +29,5 @@ def run_quickstart(out: Path, *, seed: int, overwrite: bool, quiet: bool) -> Non
         inputs=quickstart_sentences(),
     )
     run_generate(request, out, overwrite=overwrite, quiet=quiet)
-    curated, _ = curate_folder(str(out), out / "curated", seed=seed, overwrite=True)
+    curated, _ = curate_folder(str(out), out / "curated", CurateOptions(seed=seed), overwrite=True)
     write_report(out, curated=curated)

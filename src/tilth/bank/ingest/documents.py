@@ -10,9 +10,10 @@ from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tilth.data.formats import decode_line, ending_of, read_chunks
+from tilth.data.formats import ending_of
+from tilth.data.lines import decode_line, read_chunks
 from tilth.data.readers import texts_of_dataset, texts_of_file
-from tilth.data.sources import Hub, Stored, load_hub, load_stored, locate
+from tilth.data.sources import DatasetFolder, HubDataset, locate
 from tilth.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Source:
     name: str
     fingerprint: str
     path: Path | None
-    hub: Hub | None
+    hub: HubDataset | None
     column: str | None
     split: str
 
@@ -109,15 +110,15 @@ def find_sources(
     """
     if isinstance(sources, (str, Path)):
         sources = [sources]
-    found: dict[Path | Hub, Source] = {}
+    found: dict[Path | HubDataset, Source] = {}
     for source in sources:
         for place in _places(locate(source)):
-            key = place if isinstance(place, Hub) else place.resolve()
-            name = str(source) if isinstance(place, Hub) else str(place)
+            key = place if isinstance(place, HubDataset) else place.resolve()
+            name = str(source) if isinstance(place, HubDataset) else str(place)
             if key in found:
                 raise InputError(f"{name}: named twice, also by {found[key].name}: name it once")
-            if isinstance(place, Hub):
-                mark = str(load_hub(place, split)._fingerprint)
+            if isinstance(place, HubDataset):
+                mark = str(place.load(split)._fingerprint)
                 mark = blake2b(mark.encode(), digest_size=8).hexdigest()
                 found[key] = Source(name, mark, None, place, column, split)
             else:
@@ -171,10 +172,10 @@ def read_blocks(source: Source, *, block_bytes: int = BLOCK_BYTES) -> Iterator[B
     yield replace(ahead, last=True)
 
 
-def _places(found: list[Path] | Stored | Hub) -> Sequence[Path | Hub]:
-    if isinstance(found, Hub):
+def _places(found: list[Path] | DatasetFolder | HubDataset) -> Sequence[Path | HubDataset]:
+    if isinstance(found, HubDataset):
         return [found]
-    return [found.path] if isinstance(found, Stored) else found
+    return [found.path] if isinstance(found, DatasetFolder) else found
 
 
 def _fingerprint(path: Path) -> str:
@@ -257,8 +258,8 @@ def _texts(source: Source) -> Iterator[tuple[int, str]]:
         return texts_of_file(source.path, source.column)
     dataset: Dataset
     if source.hub is not None:
-        dataset = load_hub(source.hub, source.split)
+        dataset = source.hub.load(source.split)
     else:
         assert source.path is not None
-        dataset = load_stored(Stored(source.path), source.split)
+        dataset = DatasetFolder(source.path).load(source.split)
     return texts_of_dataset(source.name, dataset, source.column)
