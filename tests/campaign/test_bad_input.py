@@ -22,7 +22,7 @@ from tests.campaign.judge import Campaign
 from tests.campaign.test_bad_folders import RUNS, edited, paths_in
 from tests.campaign.test_bad_options import NUMBERS, TEXTS
 from tilth.models import endpoint
-from tilth.models.endpoint_client import Patience
+from tilth.models.endpoint_client import RetryPolicy
 
 # What a stopped case leaves open is no finding.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -267,7 +267,9 @@ class Server:
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["openai", "openai-chat"])
 def test_bad_server(campaign: Campaign, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "Patience", lambda: Patience(failing=2.0, first=1.0, answer=2.0))
+    monkeypatch.setattr(
+        endpoint, "RetryPolicy", lambda: RetryPolicy(failing=2.0, first=1.0, answer=2.0)
+    )
     for what, answer in ANSWERS.items():
         server = Server(answer)
         model = f"{scheme}:http://127.0.0.1:{server.port}/v1#m"

@@ -17,10 +17,10 @@ from tilth.generation.generate import generate
 from tilth.generation.jobs import Job, Outcome, job_key
 from tilth.generation.settings import Sampling
 from tilth.models.endpoint import Endpoint, load_endpoint
-from tilth.models.endpoint_client import Patience
+from tilth.models.endpoint_client import RetryPolicy
 from tilth.models.endpoint_replies import Choice, Reply
 
-QUICK = Patience(failing=6.0, first=0.3, answer=3.0)
+QUICK = RetryPolicy(failing=6.0, first=0.3, answer=3.0)
 PROMPT = 'Task: Write two sentences that mean the same thing.\nSentence 1: "A."\nSentence 2: "'
 
 
@@ -28,12 +28,13 @@ PROMPT = 'Task: Write two sentences that mean the same thing.\nSentence 1: "A."\
 def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("tilth.models.endpoint_client.FIRST_WAIT", 0.05)
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.02)
+    monkeypatch.setattr("tilth.models.endpoint_client.PAUSE", 0.05)
 
 
 def load(server: OpenAIServer, *, chat: bool = False) -> Endpoint:
     """Make the first contact and forget its requests."""
-    endpoint = load_endpoint(server.name(chat=chat), patience=QUICK)
+    endpoint = load_endpoint(server.name(chat=chat), policy=QUICK)
     server.requests.clear()
     server.most_under_way = 0
     return endpoint
@@ -103,12 +104,18 @@ def test_single_requests_when_n_is_ignored_or_refused() -> None:
     jobs = jobs_for([PROMPT, PROMPT + "b"])
     with OpenAIServer(honours_n=False) as server:
         ignored = outcomes_of(load(server), jobs)
-        assert all("n" not in body for body in server.requests)
         seeds = {body["seed"] for body in server.requests}
     with OpenAIServer(refused=("n",)) as server:
         refused = outcomes_of(load(server), jobs)
     assert len(seeds) == len(jobs)
     assert texts_of(ignored) == texts_of(refused)
+
+
+def test_one_text_repeated_n_times_counts_once() -> None:
+    with OpenAIServer(answer=lambda prompt, seed, index: f"Text {seed}.") as server:
+        found = outcomes_of(load(server), jobs_for([PROMPT], tries=3))
+        assert [body.get("n", 1) for body in server.requests] == [3, 1, 1]
+    assert len({outcome.text for outcome in found.values()}) == 3
 
 
 def test_a_server_that_stops_writing_several_is_asked_singly() -> None:
@@ -318,7 +325,7 @@ def test_server_killed_and_restarted_during_a_run(tmp_path: Path) -> None:
 def test_run_goes_on_after_the_server_was_gone_for_long(tmp_path: Path) -> None:
     with OpenAIServer() as server:
         whole = generate("sts-x2", load(server), **settings(tmp_path / "a"))  # type: ignore[arg-type]
-        impatient = load_endpoint(server.name(), patience=Patience(failing=0.3, answer=1.0))
+        impatient = load_endpoint(server.name(), policy=RetryPolicy(failing=0.3, answer=1.0))
         server.trouble += [None] * 40
         server.trouble += [503] * 1000
         with pytest.raises(TilthError, match="the server fails"):

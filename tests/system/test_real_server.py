@@ -16,11 +16,11 @@ from tilth.generation.generate import generate
 from tilth.generation.jobs import Job, Outcome, job_key
 from tilth.generation.settings import Sampling
 from tilth.models.endpoint import load_endpoint
-from tilth.models.endpoint_client import Patience, Request
+from tilth.models.endpoint_client import Request, RetryPolicy
 
 pytestmark = pytest.mark.slow
 
-PATIENCE = Patience(failing=60.0, answer=60.0)
+PATIENCE = RetryPolicy(failing=60.0, answer=60.0)
 TEXTS = [
     f"the {kind} sees a {other}" for kind in ("dog", "cat", "man") for other in ("tree", "house")
 ]
@@ -44,9 +44,8 @@ def rows_of(rows: Dataset) -> list[tuple[str, float, str]]:
 
 
 def test_completion(server: RealServer) -> None:
-    endpoint = load_endpoint(server.name(), patience=PATIENCE)
+    endpoint = load_endpoint(server.name(), policy=PATIENCE)
     assert not endpoint.is_chat
-    assert endpoint.traits.repeats
     replies = [
         endpoint.ask(Request('the dog "', seed=seed, max_tokens=60, stop=('"',)))
         for seed in range(4)
@@ -57,18 +56,18 @@ def test_completion(server: RealServer) -> None:
     assert endpoint.usage.requests == 4
     assert endpoint.usage.prompt_tokens > 8
     assert endpoint.usage.completion_tokens > 8
-    assert endpoint.asker.left_out == set()
+    assert endpoint.client.left_out == set()
 
 
 def test_chat(server: RealServer) -> None:
-    endpoint = load_endpoint(server.name(chat=True), patience=PATIENCE)
+    endpoint = load_endpoint(server.name(chat=True), policy=PATIENCE)
     reply = endpoint.ask(Request("the dog", system="answer", max_tokens=9))
     assert reply.choices[0].text
     assert endpoint.is_chat
 
 
 def test_prompt_that_is_too_long(server: RealServer) -> None:
-    endpoint = load_endpoint(server.name(), patience=PATIENCE)
+    endpoint = load_endpoint(server.name(), policy=PATIENCE)
     found: list[Outcome] = []
     prompts = ['the dog "', "the dog " * 400]
     jobs = [
@@ -82,7 +81,7 @@ def test_prompt_that_is_too_long(server: RealServer) -> None:
 
 
 def test_killed_and_restarted_during_a_run(server: RealServer, tmp_path: Path) -> None:
-    endpoint = load_endpoint(server.name(), patience=PATIENCE)
+    endpoint = load_endpoint(server.name(), policy=PATIENCE)
     started = time.monotonic()
     whole = generate("sts-x2", endpoint, TEXTS, out=tmp_path / "whole", part_size=2)
     seconds = time.monotonic() - started
@@ -99,7 +98,7 @@ def test_killed_and_restarted_during_a_run(server: RealServer, tmp_path: Path) -
 
     thread = threading.Thread(target=trouble)
     thread.start()
-    endpoint = load_endpoint(server.name(), patience=PATIENCE)
+    endpoint = load_endpoint(server.name(), policy=PATIENCE)
     broken = generate("sts-x2", endpoint, TEXTS, out=tmp_path / "broken", part_size=2)
     done.set()
     thread.join()
