@@ -23,15 +23,15 @@ from tilth.paraphrase.tags import Cell, asked_cell
 from tilth.recipes import catalog, paraphrase_fig3
 from tilth.recipes import paraphrase as rewriting
 from tilth.recipes.catalog import RECIPES, run_recipe
+from tilth.recipes.catalog_paraphrase import ParaphraseScale
 from tilth.recipes.paraphrase_fig3 import PAIRS
-from tilth.recipes.recipe import RecipeSettings, Scale
-from tilth.recipes.steps import Steps
-from tilth.workflows.table import Table
+from tilth.recipes.recipe import RecipeSettings, Steps
+from tilth.recipes.table import Table
 
 FIG1, FIG3 = "paraphrase-fig1", "paraphrase-fig3"
 # "a." looks like an initial, after which no sentence ends.
 TEXTS = [text for text in salads(320, seed=11) if not text.endswith(" a.")][:300]
-SCALE = Scale(
+SCALE = ParaphraseScale(
     rewriter="tiny", translators=("there", "back"), scorer="tiny", sentences=70, beams=3,
     departures=("nothing is real",),
 )  # fmt: skip
@@ -247,7 +247,7 @@ def test_sentences_follow_from_the_text_not_from_its_place(data: Path, tmp_path:
 
 def test_most_keys_are_kept_over_many_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = rewriting._drawn(TEXTS, 40)
-    monkeypatch.setattr(rewriting, "_TEXTS_AT_ONCE", 7)
+    monkeypatch.setattr(rewriting, "_BATCH", 7)
     assert rewriting._drawn(TEXTS, 40) == whole
 
 

@@ -17,11 +17,12 @@ from tilth.evaluate.sts_sets import read_sets
 from tilth.models import load_encoder
 from tilth.recipes import catalog, dino, dino_table2
 from tilth.recipes.catalog import RECIPES, run_recipe
-from tilth.recipes.recipe import RecipeSettings, Scale
-from tilth.recipes.steps import Steps
+from tilth.recipes.catalog_dino import DinoScale
+from tilth.recipes.recipe import RecipeSettings, Steps
+from tilth.recipes.sts_board import StsBoard, overlap_note, word_files
+from tilth.recipes.table import Cell, Row, Table, over_seeds, published, to_markdown
 from tilth.runs import RunMismatch
 from tilth.workflows.evaluate_sts import measure
-from tilth.workflows.table import Cell, Row, Table, over_seeds, published
 
 TRAINING = {"learning_rate": 1e-3, "evaluate_every": 20}
 
@@ -52,18 +53,20 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def tiny(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Scale:
+def tiny(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> DinoScale:
     """Put tiny models in place of the starter ones."""
     folder = tmp_path_factory.mktemp("models")
     lm = tiny_lm("llama")
     lm.model.save_pretrained(folder / "lm")
     lm.tokenizer.save_pretrained(folder / "lm")
     save_encoder(folder / "base")
-    scale = Scale(
-        str(folder / "lm"), str(folder / "base"), inputs=30, first_texts=20, training=TRAINING,
-        departures=("tiny models",),
+    scale = DinoScale(
+        lm=str(folder / "lm"), base=str(folder / "base"), inputs=30, first_texts=20,
+        training=TRAINING, departures=("tiny models",),
     )  # fmt: skip
     for name, recipe in RECIPES.items():
+        if not name.startswith("dino"):
+            continue
         monkeypatch.setitem(catalog.RECIPES, name, replace(recipe, scales={"starter": scale}))
     return scale
 
@@ -82,7 +85,7 @@ def run(name: str, data: Path, out: Path, **more: Any) -> tuple[Table, Path]:
 
 
 def test_table_1_and_5_share_their_steps_and_say_what_they_are(
-    data: Path, tiny: Scale, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Path, tiny: DinoScale, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
     table, folder = run("dino-table1", data, tmp_path, seeds=2, say=said.append)
@@ -142,7 +145,7 @@ def test_table_1_and_5_share_their_steps_and_say_what_they_are(
     assert fifth_row.cells["STS12"].value == pytest.approx(expected, abs=1e-6)
 
 
-def test_table_2_varies_one_thing_at_a_time(data: Path, tiny: Scale, tmp_path: Path) -> None:
+def test_table_2_varies_one_thing_at_a_time(data: Path, tiny: DinoScale, tmp_path: Path) -> None:
     table, _ = run("dino-table2", data, tmp_path, seeds=2)
     steps = tmp_path / "starter" / "steps"
     asked = {
@@ -168,7 +171,7 @@ def test_table_2_varies_one_thing_at_a_time(data: Path, tiny: Scale, tmp_path: P
 
 
 def test_rows_that_overlap_are_left_out_where_asked(
-    data: Path, tiny: Scale, tmp_path: Path
+    data: Path, tiny: DinoScale, tmp_path: Path
 ) -> None:
     steps = Steps(tmp_path, data, tiny, RecipeSettings(quiet=True, device="cpu"))
     texts = dino.first_texts(steps)
@@ -180,7 +183,7 @@ def test_rows_that_overlap_are_left_out_where_asked(
     dropping = replace(steps, settings=replace(steps.settings, drop_overlap=True))
     for where in (steps, dropping):
         dino.train_seeds(where, "train", some)
-    counted = dino.overlap_note(steps, "these pairs", some)
+    counted = overlap_note(steps, dino.read_pairs(some), "these pairs")
     assert "sts12 60 (60)" in counted
     names = ("train-seed0", "train-seed0-drop-overlap")
     fingerprints = [
@@ -194,7 +197,7 @@ def test_rows_that_overlap_are_left_out_where_asked(
 
 
 def test_other_settings_in_the_same_folder_are_refused(
-    data: Path, tiny: Scale, tmp_path: Path
+    data: Path, tiny: DinoScale, tmp_path: Path
 ) -> None:
     steps = Steps(tmp_path, data, tiny, RecipeSettings(quiet=True, device="cpu"))
     dino.train_seeds(steps, "train", data / "sts" / "quarter.jsonl")
@@ -204,7 +207,7 @@ def test_other_settings_in_the_same_folder_are_refused(
 
 
 def test_stored_cosines_are_not_given_to_other_pairs(
-    data: Path, tiny: Scale, tmp_path: Path
+    data: Path, tiny: DinoScale, tmp_path: Path
 ) -> None:
     sets = tmp_path / "sts"
     sets.mkdir()
@@ -221,7 +224,9 @@ def test_stored_cosines_are_not_given_to_other_pairs(
     assert len(measure(encoder, read_sets(tmp_path), tmp_path / "run")) == 2
 
 
-def test_protocol_mean_is_checked_before_any_work(data: Path, tiny: Scale, tmp_path: Path) -> None:
+def test_protocol_mean_is_checked_before_any_work(
+    data: Path, tiny: DinoScale, tmp_path: Path
+) -> None:
     shutil.copytree(data, tmp_path / "data")
     path = tmp_path / "data" / "sts" / "sts12.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
@@ -232,15 +237,14 @@ def test_protocol_mean_is_checked_before_any_work(data: Path, tiny: Scale, tmp_p
     assert not (tmp_path / "out" / "starter" / "steps").exists()
 
 
-def test_table_2_without_the_yearly_sets(data: Path, tiny: Scale, tmp_path: Path) -> None:
+def test_table_2_without_the_yearly_sets(data: Path, tiny: DinoScale, tmp_path: Path) -> None:
     shutil.copytree(data, tmp_path / "data")
     for path in (tmp_path / "data" / "sts").glob("sts1*"):
         path.unlink()
     quiet = RecipeSettings(quiet=True, device="cpu")
-    board = dino.Board(Steps(tmp_path, tmp_path / "data", tiny, quiet))
-    board.baseline("base", tiny.base, "measure", pooling="mean")
-    assert dino_table2._columns(board) == ["STSb"]
-    (row,) = dino_table2._rows(board)
+    board = StsBoard(Steps(tmp_path, tmp_path / "data", tiny, quiet))
+    board.measure("base", tiny.base, "base", pooling="mean")
+    (row,) = dino_table2.board_rows(board)
     assert set(row.cells) == {"STSb"}
     assert row.cells["STSb"].low is not None
 
@@ -249,7 +253,7 @@ def test_word_files_keep_their_names_apart(tmp_path: Path) -> None:
     (tmp_path / "words").mkdir()
     for name in ("glove.6B.50d.txt", "glove.6B.300d.txt.gz", "README.txt"):
         (tmp_path / "words" / name).touch()
-    assert set(dino.word_files(tmp_path)) == {"glove.6B.50d", "glove.6B.300d"}
+    assert set(word_files(tmp_path)) == {"glove.6B.50d", "glove.6B.300d"}
 
 
 @pytest.mark.parametrize(
@@ -266,7 +270,7 @@ def test_wrong_arguments(data: Path, tmp_path: Path, arguments: dict[str, Any], 
         run_recipe(given.pop("name"), **given)
 
 
-def test_data_without_what_a_recipe_needs(data: Path, tiny: Scale, tmp_path: Path) -> None:
+def test_data_without_what_a_recipe_needs(data: Path, tiny: DinoScale, tmp_path: Path) -> None:
     (tmp_path / "sts").mkdir()
     write_set(tmp_path / "sts" / "sts12.jsonl", 30, 1)
     with pytest.raises(InputError, match=r"words holds no glove\*.txt"):
@@ -286,7 +290,9 @@ def test_the_paper_scale_is_the_papers() -> None:
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_has_its_module_and_says_how_it_departs(name: str) -> None:
     recipe = RECIPES[name]
-    assert callable(importlib.import_module(f"tilth.recipes.{name.replace('-', '_')}").run)
+    module, _, function = recipe.entry.partition(":")
+    found = importlib.import_module(f"tilth.recipes.{module or name.replace('-', '_')}")
+    assert callable(getattr(found, function or "run"))
     assert set(recipe.scales) == {"starter", "paper"}
     never = "this scale has never been run"
     for scale, size in recipe.scales.items():
@@ -303,7 +309,7 @@ def test_settings_are_checked_and_written_as_options() -> None:
         RecipeSettings(seeds=0)
     chosen = RecipeSettings(2, ("trec", "mine"), base="b", drop_overlap=True)
     assert chosen.options() == " --seeds 2 --tasks trec,mine --base b --drop-overlap"
-    assert chosen.asked() == {
+    assert chosen.recorded() == {
         "seeds": 2, "drop_overlap": True, "base": "b", "tasks": ["trec", "mine"]
     }  # fmt: skip
 
@@ -322,7 +328,7 @@ def test_a_table_as_markdown_has_dashes_for_what_is_missing() -> None:
         [Row("ours", {"STSb": Cell(61.04)}), published("theirs", ["STSb", "SICK"], [77.82, 68.09])],
         ["A note."],
     )  # fmt: skip
-    lines = table.to_markdown().splitlines()
+    lines = to_markdown(table).splitlines()
     assert lines[4] == "| ours | 61.0 | - |"
     assert lines[5] == "| theirs (published) | 77.8 | 68.1 |"
     assert lines[-1] == "- A note."

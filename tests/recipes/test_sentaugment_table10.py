@@ -15,9 +15,10 @@ from tilth.evaluate.sts import evaluate_sts
 from tilth.models import load_encoder
 from tilth.recipes import catalog, sentaugment_table10
 from tilth.recipes.catalog import RECIPES, run_recipe
-from tilth.recipes.recipe import RecipeSettings, Scale
+from tilth.recipes.catalog_sentaugment import SentAugmentScale
+from tilth.recipes.recipe import RecipeSettings
+from tilth.recipes.table import Table
 from tilth.workflows.evaluate_sts import open_encoder
-from tilth.workflows.table import Table
 
 NAME = "sentaugment-table10"
 
@@ -75,7 +76,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     base = str(save_encoder(tmp_path / "base"))
     tiny_static().save(str(tmp_path / "static"))
     training = {"batch": 16, "learning_rate": 1e-3, "dimension": 8}
-    scale = Scale(base=base, training=training, departures=("a tiny base",))
+    scale = SentAugmentScale(base=base, training=training, departures=("a tiny base",))
     monkeypatch.setitem(catalog.RECIPES, NAME, replace(RECIPES[NAME], scales={"starter": scale}))
     monkeypatch.setattr(sentaugment_table10, "ENGLISH_ONLY", (base,))
     monkeypatch.setattr(sentaugment_table10, "READY", str(tmp_path / "static"))

@@ -14,11 +14,12 @@ from tilth.classifiers.settings import Finetuning
 from tilth.errors import InputError
 from tilth.recipes import catalog, sentaugment_table3
 from tilth.recipes.catalog import RECIPES, run_recipe
-from tilth.recipes.recipe import RecipeSettings, Scale
-from tilth.recipes.sentaugment import MEAN
+from tilth.recipes.catalog_sentaugment import SentAugmentScale
+from tilth.recipes.recipe import RecipeSettings
+from tilth.recipes.sentaugment_scores import MEAN
+from tilth.recipes.table import Table
 from tilth.selftrain.few_shot import Outcome, gain, over_draws
 from tilth.selftrain.few_shot_settings import FINE_TUNED, OURS, PAPERS, FewShot, SelfTraining
-from tilth.workflows.table import Table
 
 NAME = "sentaugment-table3"
 
@@ -44,10 +45,10 @@ TRAINING = {
 
 
 @pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scale:
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SentAugmentScale:
     """Put tiny models in place of the starters."""
     tiny_static().save(str(tmp_path / "static"))
-    scale = Scale(
+    scale = SentAugmentScale(
         base=str(save_encoder(tmp_path / "base")), encoder=str(tmp_path / "static"),
         tasks=("sst2", "trec", "insults", "ncbi-disease"),
         training=TRAINING, departures=("tiny models",),
@@ -117,7 +118,7 @@ class Outcomes:
 
 
 def test_figures_are_of_draws_and_gains_are_paired(
-    tiny: Scale, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: SentAugmentScale, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     each = [
         {FINE_TUNED: [60.0, 80.0], PAPERS: [62.0, 80.0], OURS: [63.0, 85.0]},
@@ -136,7 +137,7 @@ def test_figures_are_of_draws_and_gains_are_paired(
 
 
 def test_the_scale_says_how_large(
-    tiny: Scale, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: SentAugmentScale, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draws = {name: [50.0] for name in (FINE_TUNED, PAPERS, OURS)}
     outcomes = Outcomes(monkeypatch, [draws])

@@ -14,8 +14,9 @@ from tilth.data.normalize import normalize_text
 from tilth.errors import InputError
 from tilth.recipes import catalog, sentaugment_table9
 from tilth.recipes.catalog import RECIPES, run_recipe
-from tilth.recipes.recipe import RecipeSettings, Scale
-from tilth.workflows.table import Listing, Neighbour
+from tilth.recipes.catalog_sentaugment import SentAugmentScale
+from tilth.recipes.recipe import RecipeSettings
+from tilth.recipes.table import Listing, Neighbour, to_markdown
 
 NAME = "sentaugment-table9"
 TEXTS = salads(160, seed=4)
@@ -46,7 +47,7 @@ def data(tmp_path: Path) -> Path:
 def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Put a tiny encoder, and queries that it knows, in place of the starter's."""
     tiny_static().save(str(tmp_path / "encoder"))
-    scale = Scale(encoder=str(tmp_path / "encoder"), departures=("a tiny encoder",))
+    scale = SentAugmentScale(encoder=str(tmp_path / "encoder"), departures=("a tiny encoder",))
     recipe = replace(RECIPES[NAME], scales={"starter": scale})
     monkeypatch.setitem(catalog.RECIPES, NAME, recipe)
     queries = {"animals": "The dog sees a bird.", "own": TEXTS[0]}
@@ -124,7 +125,7 @@ def test_a_bank_is_needed_and_labelled_sets_are_not(data: Path, tmp_path: Path) 
 
 def test_pipes_do_not_break_the_markdown() -> None:
     rows = [Neighbour("d", "q | r", 1, "a|b", 0.5), Neighbour("d", "q | r", 2, "c", 0.25)]
-    text = Listing("T", rows, ["n"]).to_markdown()
+    text = to_markdown(Listing("T", rows, ["n"]))
     assert "| d | q \\| r | a\\|b | 0.50 |" in text
     assert "|  |  | c | 0.25 |" in text
 

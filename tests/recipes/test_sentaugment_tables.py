@@ -15,25 +15,26 @@ import pytest
 from tests.tiny import WORDS, salads, save_encoder, tiny_static, write_lines
 from tilth.classifiers.examples import Rows
 from tilth.errors import InputError
-from tilth.recipes import ablation, catalog, sentaugment_table4
+from tilth.recipes import catalog, sentaugment_scores, sentaugment_table4, sentaugment_tables5to8
 from tilth.recipes import sentaugment as selftraining
 from tilth.recipes.catalog import RECIPES, run_recipe
-from tilth.recipes.recipe import RecipeSettings, Scale
-from tilth.recipes.sentaugment import (
-    Outcome,
-    Pool,
+from tilth.recipes.catalog_sentaugment import SentAugmentScale
+from tilth.recipes.recipe import RecipeSettings, Steps
+from tilth.recipes.sentaugment import LabelPool, kept_count
+from tilth.recipes.sentaugment_scores import (
+    MEAN,
+    SeedScores,
+    TaskBoard,
     gain,
     gain_note,
-    kept_count,
-    read_tasks,
     students,
     table_of,
     weights_of,
 )
 from tilth.recipes.sentaugment_table4 import BALANCED, SA
-from tilth.recipes.steps import Steps
+from tilth.recipes.sentaugment_tasks import read_tasks
+from tilth.recipes.table import Cell, Row, Table, published
 from tilth.runs import RunMismatch
-from tilth.workflows.table import Cell, Row, Table, published
 
 TABLES = [f"sentaugment-table{number}" for number in (2, 4, 5, 7, 8)]
 
@@ -73,11 +74,11 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scale:
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SentAugmentScale:
     """Put tiny models in place of the starters."""
     tiny_static().save(str(tmp_path / "static"))
     base = str(save_encoder(tmp_path / "base"))
-    scale = Scale(
+    scale = SentAugmentScale(
         base=base, teacher=base, encoder=str(tmp_path / "static"), sentences=30,
         tasks=("trec", "insults", "ncbi-disease"), query="label-average",
         training={"epochs": 1.0, "batch": 8, "learning_rate": 1e-3}, departures=("tiny models",),
@@ -104,7 +105,7 @@ def run(name: str, data: Path, out: Path, **more: Any) -> Table:
 def untrained(monkeypatch: pytest.MonkeyPatch) -> list[Rows]:
     """Leave out trainings, whose models are measured as they are made; return what each got."""
     seen: list[Rows] = []
-    monkeypatch.setattr(selftraining, "fit", lambda _, rows, *rest, **more: seen.append(rows))
+    monkeypatch.setattr(sentaugment_scores, "fit", lambda _, rows, *rest, **more: seen.append(rows))
     return seen
 
 
@@ -117,7 +118,7 @@ def test_every_line_is_measured_on_every_task(
         untrained(monkeypatch)
     table = run(name, data, tmp_path / "out")
     tasks = ["TREC"] if name == "sentaugment-table4" else ["TREC", "ncbi-disease"]
-    means = [selftraining.MEAN] if len(tasks) > 1 else []
+    means = [MEAN] if len(tasks) > 1 else []
     assert table.columns[: len(tasks) + len(means)] == [*tasks, *means]
     ours = [row for row in table.rows if not row.published]
     assert len(ours) >= 2
@@ -127,7 +128,7 @@ def test_every_line_is_measured_on_every_task(
             assert 0 <= row.cells[task].value <= 100
     theirs = [row for row in table.rows if row.published]
     assert theirs
-    assert not any(selftraining.MEAN in row.cells for row in theirs)  # it is over other tasks
+    assert not any(MEAN in row.cells for row in theirs)  # it is over other tasks
     assert any("tiny models" in note for note in table.notes)
     assert any("Not in the data folder" in note for note in table.notes)
 
@@ -140,7 +141,7 @@ def test_a_table_goes_on_where_it_stopped(
     ours = [row for row in calm.rows if not row.published]
     assert all(len(cell.runs) == 2 for row in ours for cell in row.cells.values())
     trained: list[str] = []
-    real = selftraining.fit
+    real = sentaugment_scores.fit
 
     def stops(classifier: Any, *rest: Any, **more: Any) -> Any:
         if len(trained) == 3:
@@ -148,12 +149,12 @@ def test_a_table_goes_on_where_it_stopped(
         trained.append("once")
         return real(classifier, *rest, **more)
 
-    monkeypatch.setattr(selftraining, "fit", stops)
+    monkeypatch.setattr(sentaugment_scores, "fit", stops)
     with pytest.raises(KeyboardInterrupt):
         run("sentaugment-table8", data, tmp_path / "stopped", seeds=2)
-    monkeypatch.setattr(selftraining, "fit", real)
+    monkeypatch.setattr(sentaugment_scores, "fit", real)
     assert run("sentaugment-table8", data, tmp_path / "stopped", seeds=2) == calm
-    monkeypatch.setattr(selftraining, "fit", None)  # nothing is left to train
+    monkeypatch.setattr(sentaugment_scores, "fit", None)  # nothing is left to train
     assert run("sentaugment-table8", data, tmp_path / "stopped", seeds=2) == calm
 
 
@@ -185,11 +186,11 @@ def test_nothing_retrieved_stands_in_the_test_set(
 
 
 def test_random_sentences_are_drawn_for_each_seed_and_once_in_the_ratio_of_classes(
-    tiny: Scale, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: SentAugmentScale, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learnt: dict[str, list[Any]] = {}
 
-    def only_made(_: Any, name: str, __: Any, make: Any, *___: Any, **____: Any) -> Outcome:
+    def only_made(_: Any, name: str, __: Any, make: Any, *___: Any, **____: Any) -> SeedScores:
         learnt[name] = [make(seed)[0] for seed in (0, 1)]
         return outcome(0.5)
 
@@ -206,21 +207,21 @@ def test_random_sentences_are_drawn_for_each_seed_and_once_in_the_ratio_of_class
     assert any(BALANCED in note and SA in note for note in table.notes)
 
 
-def steps_of(scale: Scale, data: Path, folder: Path) -> Steps:
+def steps_of(scale: SentAugmentScale, data: Path, folder: Path) -> Steps:
     scale = replace(scale, tasks=("trec",))
     return Steps(folder, data, scale, RecipeSettings(quiet=True, device="cpu"))
 
 
 def test_scores_of_other_weights_are_not_taken_for_those_of_a_base(
-    tiny: Scale, data: Path, tmp_path: Path
+    tiny: SentAugmentScale, data: Path, tmp_path: Path
 ) -> None:
     steps = steps_of(tiny, data, tmp_path / "out")
     (task,), _ = read_tasks(steps)
 
-    def measure() -> Outcome:
+    def measure() -> SeedScores:
         return students(
             steps, "alone", task, lambda _: (task.train, tiny.base), tiny.training,
-            about=lambda _: {}, weights=weights_of(task, tiny.base),
+            about={}, weights=weights_of(task, tiny.base),
         )  # fmt: skip
 
     first = measure()
@@ -232,7 +233,7 @@ def test_scores_of_other_weights_are_not_taken_for_those_of_a_base(
 
 
 def test_training_rows_that_are_in_the_test_set_are_left_out(
-    tiny: Scale, data: Path, tmp_path: Path
+    tiny: SentAugmentScale, data: Path, tmp_path: Path
 ) -> None:
     folder = data / "classify/trec"
     steps = steps_of(tiny, data, tmp_path / "out")
@@ -269,14 +270,16 @@ def test_the_papers_scale_is_the_papers() -> None:
     assert RECIPES["sentaugment-table2"].scales["paper"].tag_query == "per-sentence"
 
 
-def test_sentences_are_learned_in_proportion_to_the_training_set(tiny: Scale, data: Path) -> None:
+def test_sentences_are_learned_in_proportion_to_the_training_set(
+    tiny: SentAugmentScale, data: Path
+) -> None:
     (task,), _ = read_tasks(steps_of(tiny, data, data))
     assert kept_count(replace(tiny, sentences=0), task) == 100 * 24
     assert kept_count(tiny, task) == 30
 
 
 def test_a_bank_with_too_few_sentences_is_named(
-    tiny: Scale, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: SentAugmentScale, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     untrained(monkeypatch)
     for name in ("sentaugment-table2", "sentaugment-table4", "sentaugment-table7"):
@@ -287,7 +290,7 @@ def test_a_bank_with_too_few_sentences_is_named(
         monkeypatch.setattr(
             "tilth.recipes.sentaugment_table2.students", lambda *_, **__: outcome(0.5, 1)
         )
-        monkeypatch.setattr(selftraining.Board, "gain", lambda *_: "")
+        monkeypatch.setattr(TaskBoard, "gain", lambda *_: "")
         notes = [
             note for note in run(name, data, tmp_path / "out").notes if "to be learned" in note
         ]
@@ -296,22 +299,22 @@ def test_a_bank_with_too_few_sentences_is_named(
 
 
 def test_the_scale_says_what_is_asked_and_what_is_learned(
-    tiny: Scale, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: SentAugmentScale, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[str, int]] = []
     drawn: list[str] = []
-    retrieve, draw = selftraining.retrieve, Pool.draw
+    retrieve, draw = selftraining.retrieve, LabelPool.draw
 
     def watched(*given: Any, kind: str, count: int, **more: Any) -> Any:
         asked.append((kind, count))
         return retrieve(*given, kind=kind, count=count, **more)
 
-    def noted(self: Pool, task: Any, count: int, by: str, seed: int) -> Rows:
+    def noted(self: LabelPool, task: Any, count: int, by: str, seed: int) -> Rows:
         drawn.append(by)
         return draw(self, task, count, by, seed)
 
     monkeypatch.setattr(selftraining, "retrieve", watched)
-    monkeypatch.setattr(Pool, "draw", noted)
+    monkeypatch.setattr(LabelPool, "draw", noted)
     monkeypatch.setattr("tilth.recipes.sentaugment_table2.adapt", lambda *_, **__: None)
     untrained(monkeypatch)
     papers = replace(tiny, candidates=77, select="confidence", tag_query="per-sentence")
@@ -322,7 +325,7 @@ def test_the_scale_says_what_is_asked_and_what_is_learned(
         "tilth.recipes.sentaugment_table2.students", lambda steps, name, task, make, *_, **__:
         (make(0) if name != "icp" else None, outcome(0.5, 1))[1],
     )  # fmt: skip
-    monkeypatch.setattr(selftraining.Board, "gain", lambda *_: "")
+    monkeypatch.setattr(TaskBoard, "gain", lambda *_: "")
     run("sentaugment-table2", data, tmp_path / "two")
     assert asked == [("label-average", 77), ("per-sentence", 77)]
     assert drawn == ["confidence", "random"] * 2
@@ -340,7 +343,7 @@ def add_task(data: Path, place: str, make: Any = None) -> None:
 
 
 def test_tasks_of_ones_own_and_of_the_paper_are_measured(
-    tiny: Scale, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: SentAugmentScale, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     untrained(monkeypatch)
     for place in ("classify/cr", "classify/mine"):
@@ -348,12 +351,12 @@ def test_tasks_of_ones_own_and_of_the_paper_are_measured(
     add_task(data, "ner/conll2003", tagged)
     table = run("sentaugment-table8", data, tmp_path / "out", tasks=("mine", "CR", "conll2003"))
     shared = "mean of CR, NER"
-    assert table.columns == ["mine", "CR", "NER", selftraining.MEAN, shared, "SST-5"]
+    assert table.columns == ["mine", "CR", "NER", MEAN, shared, "SST-5"]
     rows = {row.name: row.cells for row in table.rows}
     theirs, ours = rows["logits"], rows["soft labels (probabilities)"]
     assert theirs[shared].value == pytest.approx((95.7 + 93.1) / 2)
     assert ours[shared].value == pytest.approx((ours["CR"].value + ours["NER"].value) / 2)
-    assert selftraining.MEAN not in theirs
+    assert MEAN not in theirs
     assert "(NER: F1 of spans)" in table.notes[0]
     results = tmp_path / "out/starter/sentaugment-table8/run.json"
     assert json.loads(results.read_text())["settings"]["tasks"] == ["mine", "CR", "conll2003"]
@@ -380,7 +383,7 @@ def test_means_are_over_the_same_tasks_for_us_and_the_paper() -> None:
     ],
 )
 def test_tasks_that_cannot_be_measured(
-    tiny: Scale, data: Path, tmp_path: Path, tasks: tuple[str, ...], said: str
+    tiny: SentAugmentScale, data: Path, tmp_path: Path, tasks: tuple[str, ...], said: str
 ) -> None:
     for place in ("classify/imp", "classify/insults"):
         add_task(data, place)
@@ -393,7 +396,7 @@ def test_tasks_that_cannot_be_measured(
 
 
 def test_base_teacher_and_encoder_can_be_chosen(
-    tiny: Scale, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: SentAugmentScale, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     untrained(monkeypatch)
     for name, seed in (("mine", 5), ("tutor", 6)):
@@ -438,16 +441,16 @@ def test_choices_that_a_recipe_does_not_have(
 
 
 def test_parts_of_the_bank_lie_in_one_another(
-    tiny: Scale, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: SentAugmentScale, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: dict[str, set[int]] = {}
-    real = ablation.label_pool
+    real = sentaugment_tables5to8.label_pool
 
     def watched(steps: Any, name: str, task: Any, table: Any, teacher: Any) -> Any:
         found[name] = set(table["id"].to_pylist())
         return real(steps, name, task, table, teacher)
 
-    monkeypatch.setattr(ablation, "label_pool", watched)
+    monkeypatch.setattr(sentaugment_tables5to8, "label_pool", watched)
     untrained(monkeypatch)
     run("sentaugment-table7", data, tmp_path / "out")
     assert all(number % 16 == 0 for number in found["trec-near-16th"])
@@ -455,10 +458,10 @@ def test_parts_of_the_bank_lie_in_one_another(
     assert len(found["trec-near-label-average"]) == round(tiny.sentences * selftraining.SPARE)
 
 
-def outcome(share: float, trainings: int = 2) -> Outcome:
+def outcome(share: float, trainings: int = 2) -> SeedScores:
     right = (np.arange(400) < 400 * share).astype(np.int64)
     one = np.stack([right, np.ones_like(right), np.ones_like(right)], axis=1)
-    return Outcome([100 * share] * trainings, np.stack([one] * trainings))
+    return SeedScores([100 * share] * trainings, np.stack([one] * trainings))
 
 
 def test_a_gain_has_the_right_sign_and_an_interval_around_it() -> None:

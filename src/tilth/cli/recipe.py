@@ -99,6 +99,7 @@ def run(
     """
     from tilth.recipes.catalog import run_recipe
     from tilth.recipes.recipe import RecipeSettings
+    from tilth.recipes.table import to_json
 
     asked = RecipeSettings(
         seeds, tuple(options.columns(tasks) or ()), base or "", teacher or "", encoder or "",
@@ -109,7 +110,7 @@ def run(
         say=(lambda _: None) if quiet else (lambda step: say(f"step: {step}")),
     )  # fmt: skip
     if json:
-        print(table.to_json(), end="")
+        print(to_json(table), end="")
         return
     print_table(table.title, table.head, table.lines(), texts=table.texts)
     for line in table.notes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -61,28 +62,22 @@ def encoder(
 
     [dim]tilth train encoder runs/pairs --out runs/encoder[/dim]
     """
-    from tilth.workflows.train_encoder import train_and_measure
+    from tilth.workflows.train_encoder import EncoderOptions, train_and_measure
 
+    training = Training(
+        epochs, batch, learning_rate, warmup, weight_decay, evaluate_every, pooling, max_length,
+        precision, seed,
+    )  # fmt: skip
     result = train_and_measure(
-        pairs,
-        out,
-        base=base,
-        sts=sts,
-        drop_overlap=drop_overlap,
-        device=device,
-        overwrite=overwrite,
-        quiet=quiet,
-        training={
-            "epochs": epochs, "batch": batch, "learning_rate": learning_rate, "warmup": warmup,
-            "weight_decay": weight_decay, "evaluate_every": evaluate_every, "pooling": pooling,
-            "max_length": max_length, "precision": precision, "seed": seed,
-        },
+        pairs, out, EncoderOptions(base, sts, drop_overlap, training),
+        device=device, overwrite=overwrite, quiet=quiet,
     )  # fmt: skip
     if json:
-        print_json(result.to_dict())
+        print_json(asdict(result))
         return
-    if result.table is not None:
-        print_table(result.table.title, ("", *result.table.columns), result.table.lines())
+    head, lines = result.table
+    if lines:
+        print_table("Spearman x 100 on STS", head, lines)
     for line in (*result.warnings, *result.notes):
         say(line)
     kept = f"step {result.best}, {result.validation_words} {result.validation:.1f}"

@@ -49,7 +49,7 @@ _POLARITY = {
 _PART_SIZES = 32, 256  # least and most rows of a part
 
 
-def paraphrase_set(  # noqa: D417 (the options: RewriteSettings)
+def paraphrase_set(
     source: Source,
     rewriter: Rewriter,
     *,

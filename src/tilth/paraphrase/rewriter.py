@@ -156,7 +156,7 @@ class Rewriter:
         seed: int = ...,
     ) -> list[list[Rewrite]]: ...  # fmt: skip
 
-    def rewrite(  # noqa: D417 (the options: RewriteSettings)
+    def rewrite(
         self,
         texts: Sequence[str],
         *,

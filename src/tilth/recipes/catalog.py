@@ -12,10 +12,11 @@ from tilth.limits import SCALE, Choice
 from tilth.recipes.catalog_dino import DINO
 from tilth.recipes.catalog_paraphrase import PARAPHRASE
 from tilth.recipes.catalog_sentaugment import SENTAUGMENT
-from tilth.recipes.recipe import Recipe, RecipeSettings
+from tilth.recipes.recipe import Recipe, RecipeSettings, Result, Scale, Steps
+from tilth.recipes.table import to_json, to_markdown
 
 if TYPE_CHECKING:
-    from tilth.workflows.table import Listing, Table
+    from tilth.recipes.table import Listing, Table
 
 RECIPES: dict[str, Recipe] = {one.name: one for one in (*DINO, *PARAPHRASE, *SENTAUGMENT)}
 NAMES = Choice(tuple(RECIPES))
@@ -41,27 +42,23 @@ def run_recipe(
     settings: RecipeSettings | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[Table | Listing, Path]:
-    """Run a recipe, or what is left of it.
+    """Run a recipe, or the steps of it that are not done.
 
     Args:
         name: such as `dino-table1`.
         scale: `starter` or `paper`.
         data: the data folder.
-        out: holds `steps/`, one run folder for each step, and NAME with results.json, results.md
-            and, of figures, report.html. Recipes with the same `out` share their steps.
-        settings: what is asked for in place of what the scale says; None: nothing.
+        out: holds `steps/`, one run folder per step, and NAME with results.json, results.md and
+            report.html. Recipes with the same `out` share their steps.
         say: called with the name of each step as it begins.
 
     Returns:
-        The table, with all that differs from the paper at its foot, and the folder of the result.
+        The table, with everything that differs from the paper in its notes, and its folder.
 
     Raises:
         InputError: an argument or the data is wrong, or `out` holds a run with other settings.
         TilthError: a step failed.
     """
-    from tilth.recipes.steps import Steps
-    from tilth.report.encoders import write_encoder_report
-    from tilth.report.maps import write_map_report
     from tilth.runs import Run, RunMismatch, refuse_foreign
 
     recipe, settings = find_recipe(name), settings or RecipeSettings()
@@ -82,32 +79,36 @@ def run_recipe(
     run = Run.open(
         folder,
         command=f"recipe run {name}",
-        settings={"scale": scale, "data": str(data), **settings.asked()},
+        settings={"scale": scale, "data": str(data), **settings.recorded()},
         fingerprints={},
         parts=0,
         outputs=("results.json", "results.md"),
         overwrite=True,
     )
     with run:
-        run.write_file("results.json", table.to_json())
-        run.write_file("results.md", table.to_markdown())
-        facts = [
-            ("source", recipe.source),
-            ("command", f"tilth recipe run {name} --scale {scale}{settings.options()}"),
-            *size.facts(),
-        ]
-        if result.maps:
-            write_map_report(run.path / "report.html", table, facts, result.maps)
-        elif result.bars:
-            write_encoder_report(
-                run.path / "report.html",
-                title=table.title,
-                facts=facts,
-                bars=result.bars,
-                metric=result.metric,
-                interval=result.interval,
-                curves=result.curves,
-                wrong=result.wrong,
-                notes=table.notes,
-            )
+        run.write_file("results.json", to_json(table))
+        run.write_file("results.md", to_markdown(table))
+        command = f"tilth recipe run {name} --scale {scale}{settings.options()}"
+        _write_report(run.path / "report.html", replace(result, table=table), recipe, size, command)
     return table, run.path
+
+
+def _write_report(file: Path, result: Result, recipe: Recipe, size: Scale, command: str) -> None:
+    from tilth.report.encoders import write_encoder_report
+    from tilth.report.maps import write_map_report
+
+    facts = [("source", recipe.source), ("command", command), *size.facts()]
+    if result.maps:
+        write_map_report(file, result.table, facts, result.maps)
+    elif result.bars:
+        write_encoder_report(
+            file,
+            title=result.table.title,
+            facts=facts,
+            bars=result.bars,
+            metric=result.metric,
+            interval=result.interval,
+            curves=result.curves,
+            wrong=result.wrong,
+            notes=result.table.notes,
+        )

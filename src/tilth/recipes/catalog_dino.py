@@ -1,8 +1,41 @@
-"""The tables of the DINO paper."""
+"""Tables of the DINO paper: descriptions, scales and departures."""
 
 from __future__ import annotations
 
-from tilth.recipes.recipe import Recipe, Scale
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilth.recipes.recipe import Recipe, Scale, training_facts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DinoScale(Scale):
+    """Models and sizes of the DINO tables.
+
+    Attributes:
+        lm: language model that generates.
+        base: encoder that is trained.
+        inputs: first texts taken from the data; None: all.
+        first_texts: first texts that are generated from nothing, before duplicates are dropped.
+        training: settings of the training that differ from the paper's.
+    """
+
+    lm: str
+    base: str
+    inputs: int | None = None
+    first_texts: int
+    training: Mapping[str, Any] = field(default_factory=dict)
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Return names and values for `tilth recipe show` and the report."""
+        return [
+            ("language model", self.lm),
+            ("first texts", "all" if self.inputs is None else f"{self.inputs:,} of the data"),
+            ("first texts from nothing", f"{self.first_texts:,}"),
+            *training_facts(self.base, self.training),
+        ]
+
 
 _SOURCE = "Schick and Schütze 2021, Generating Datasets with Pretrained Language Models"
 _NEEDS = "sts/ with the STS sets; sts/stsb-train gives the first texts; words/glove*.txt[.gz]"
@@ -11,7 +44,7 @@ _MODELS = {
     "base": ("RoBERTa-base (125M parameters)", "roberta-base"),
 }
 _SCALES = {
-    "starter": Scale(
+    "starter": DinoScale(
         lm="starter",
         base="starter-mlm",
         inputs=1500,
@@ -22,12 +55,18 @@ _SCALES = {
             "learning rate 5e-4 for 2e-5",
         ),
     ),
-    "paper": Scale(
+    "paper": DinoScale(
         lm="gpt2-xl",
         base="roberta-base",
         first_texts=15_000,
         departures=("this scale has never been run: the settings are the paper's",),
     ),
+}
+_SHARED: dict[str, Any] = {
+    "needs": _NEEDS,
+    "scales": _SCALES,
+    "models": _MODELS,
+    "trains": "encoder",
 }
 _BATCHES = "batches hold pairs of like lengths, the paper's are random"
 _TRIES = (
@@ -47,9 +86,7 @@ DINO = (
             "generate x2: second texts for sentences of STSb's training part; curate",
             "train the base on each, once for each seed; measure",
         ),
-        needs=_NEEDS,
-        scales=_SCALES,
-        models=_MODELS,
+        **_SHARED,
         departures=(
             "no encoder trained on NLI pairs is measured here, nor one of Zhang et al. or Li et "
             "al.: these rows are published figures alone",
@@ -58,7 +95,6 @@ DINO = (
             _TRIES,
             _BATCHES,
         ),
-        trains="encoder",
     ),
     Recipe(
         name="dino-table2",
@@ -69,11 +105,8 @@ DINO = (
             "curate the first once more without label smoothing, and without sampled pairs",
             "train the base on each, once for each seed; measure",
         ),
-        needs=_NEEDS,
-        scales=_SCALES,
-        models=_MODELS,
+        **_SHARED,
         departures=(_BATCHES,),
-        trains="encoder",
     ),
     Recipe(
         name="dino-table5",
@@ -84,10 +117,7 @@ DINO = (
             "generate x1x2 and x2 and train on each; shared with dino-table1 in the same folder",
             "measure on STS12 to STS16, each set the mean over its subsets",
         ),
-        needs=_NEEDS,
-        scales=_SCALES,
-        models=_MODELS,
+        **_SHARED,
         departures=(_TRIES, _BATCHES),
-        trains="encoder",
     ),
 )

@@ -1,10 +1,40 @@
-"""The figures of the paper on controlled paraphrase."""
+"""Figures of the paper on controlled paraphrase: descriptions, scales and departures."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tilth.recipes.recipe import Recipe, Scale
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParaphraseScale(Scale):
+    """Models and sizes of the paraphrase figures.
+
+    Attributes:
+        translators: to German and back.
+        scorer: measures meaning.
+        sentences: drawn from raw text.
+        rewriter: generates paraphrases; empty: round trips alone are measured.
+        beams: of the rewriter's search.
+    """
+
+    translators: tuple[str, str]
+    scorer: str
+    sentences: int
+    rewriter: str = ""
+    beams: int = 0
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Return names and values for `tilth recipe show` and the report."""
+        rewriter = [("rewriter", f"{self.rewriter}, {self.beams} beams")] if self.rewriter else []
+        return [
+            ("sentences", f"{self.sentences:,}"),
+            *rewriter,
+            ("translators", ", ".join(self.translators)),
+            ("scorer of meaning", self.scorer),
+        ]
+
 
 _SOURCE = "Ogasa, Kajiwara and Arase, controlled paraphrase (English: LREC-COLING 2024)"
 _NEEDS = "bank/ with raw text: txt, jsonl, csv, tsv or parquet files, plain or gz"
@@ -13,13 +43,13 @@ _MODELS = {
     "translators": ("the WMT19 models of fairseq", _WMT19),
     "scorer": ("a DeBERTaV3-large cross-encoder, of 10 seeds the best on STS-B's dev part", ""),
 }
-_STARTER = Scale(  # of round trips; those who rewrite add a rewriter
+_STARTER = ParaphraseScale(
     translators=("starter", "starter"),
     scorer="starter",
     sentences=600,
     departures=("600 sentences of all of bank/ for 50,000 of Wikipedia",),
 )
-_PAPER = Scale(
+_PAPER = ParaphraseScale(
     translators=_WMT19,
     scorer="cross-encoder/stsb-roberta-large",
     sentences=50_000,

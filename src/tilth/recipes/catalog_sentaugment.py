@@ -1,11 +1,61 @@
-"""The tables of the SentAugment paper."""
+"""Tables of the SentAugment paper: descriptions, scales and departures."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from tilth.recipes.recipe import Recipe, Scale
+from tilth.recipes.recipe import Recipe, Scale, training_facts
 from tilth.selftrain.few_shot_settings import QUICK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentAugmentScale(Scale):
+    """Models and sizes of the SentAugment tables; fields that a table does not use stay empty.
+
+    Attributes:
+        tasks: folders of `classify/` and `ner/`, or the paper's names of them.
+        base: model that is trained: the student, or in Table 10 the sentence encoder.
+        training: settings of the training that differ from the paper's.
+        teacher: model that is fine-tuned to label sentences.
+        encoder: encoder of the bank.
+        query: kind of query that sentences are retrieved with.
+        tag_query: kind of query for tasks of tagged tokens; empty: the same.
+        candidates: sentences retrieved and labelled per task; at least 1.5 times as many as are
+            learned.
+        sentences: sentences learned per task; 0: in proportion to its training set.
+        select: which of the candidates are learned, see `tilth.selftrain.select.select`.
+        small_epochs: factor of the epochs where no more rows are learned than the training set has.
+    """
+
+    tasks: tuple[str, ...] = ()
+    base: str = ""
+    training: Mapping[str, Any] = field(default_factory=dict)
+    teacher: str = ""
+    encoder: str = ""
+    query: str = ""
+    tag_query: str = ""
+    candidates: int = 0
+    sentences: int = 0
+    select: str = "random"
+    small_epochs: float = 1.0
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Return names and values for `tilth recipe show` and the report."""
+        tags = f", {self.tag_query} where tokens have tags" if self.tag_query else ""
+        facts = [
+            ("tasks", " ".join(self.tasks)),
+            *training_facts(self.base, self.training),
+            ("teacher", self.teacher),
+            ("encoder of the bank", self.encoder),
+            ("queries", f"{self.query}{tags}"),
+            ("candidates", f"{self.candidates:,}" if self.candidates else ""),
+            ("sentences", f"{self.sentences:,}" if self.sentences else ""),
+            ("selection", self.select if self.teacher else ""),
+        ]
+        return [(name, value) for name, value in facts if value]
+
 
 _SOURCE = "SentAugment (Du et al. 2021, arXiv 2010.02194)"
 _NEEDS = (
@@ -46,13 +96,13 @@ _PROPORTION = (
     "100 times a training set of up to 5,000 rows is learned, 10 times one of 50,000 or more, "
     "500,000 sentences between: the paper says about 100 for small ones and 10 for medium ones"
 )
-_STARTER = Scale(
+_STARTER = SentAugmentScale(
     base="starter-small",
     teacher="starter-encoder",
     encoder="starter-static",
     tasks=_TASKS,
 )
-_PAPER = Scale(
+_PAPER = SentAugmentScale(
     base=_ROBERTA,
     teacher=_ROBERTA,
     encoder=_PUBLIC_ENCODER,
@@ -85,19 +135,25 @@ def _measured(*tasks: str) -> dict[str, tuple[str, object]]:
     return {"tasks": (", ".join(tasks).replace("NER", "NER (CoNLL)"), tasks)}
 
 
-def _ablation(number: int, title: str, *departures: str, **more: object) -> Recipe:
+def _ablation(
+    number: int,
+    title: str,
+    *departures: str,
+    steps: tuple[str, ...] = _STEPS,
+    needs: str = _NEEDS,
+) -> Recipe:
     """Return a recipe of Tables 5 to 8, which differ in one thing from line to line."""
-    made = Recipe(
+    return Recipe(
         name=f"sentaugment-table{number}",
         title=title,
         source=f"{_SOURCE}, Table {number}",
-        steps=_STEPS,
-        needs=_NEEDS,
+        steps=steps,
+        needs=needs,
+        entry=f"sentaugment_tables5to8:table{number}",
         scales=_ABLATIONS,
         models=_measured(*_ABLATED) | _BASE | _TEACHER | _ENCODER,
         departures=(*_ALWAYS, _EPOCHS, _ONE_TEACHER, *departures),
     )
-    return replace(made, **more)  # type: ignore[arg-type]
 
 
 SENTAUGMENT = (
@@ -159,7 +215,7 @@ SENTAUGMENT = (
         ),
         needs=_NEEDS,
         scales={
-            "starter": Scale(
+            "starter": SentAugmentScale(
                 base="starter-small",
                 encoder="starter-static",
                 tasks=_TASKS,
@@ -172,7 +228,7 @@ SENTAUGMENT = (
                     _SMALL_BANK,
                 ),
             ),
-            "paper": Scale(
+            "paper": SentAugmentScale(
                 base=_ROBERTA, encoder=_PUBLIC_ENCODER, tasks=_PAPERS_TASKS, departures=_AT_PAPER
             ),
         },
@@ -261,8 +317,8 @@ SENTAUGMENT = (
         needs="bank/ with raw text; classify/NAME and ner/NAME with train and test files, where "
         "wanted",
         scales={
-            "starter": Scale(encoder="starter-static", departures=(_SMALL_BANK,)),
-            "paper": Scale(encoder=_PUBLIC_ENCODER, departures=_AT_PAPER),
+            "starter": SentAugmentScale(encoder="starter-static", departures=(_SMALL_BANK,)),
+            "paper": SentAugmentScale(encoder=_PUBLIC_ENCODER, departures=_AT_PAPER),
         },
         models=_ENCODER,
         departures=(
@@ -283,14 +339,14 @@ SENTAUGMENT = (
         needs="sts/ with the STS sets; words/glove*.txt[.gz]; parallel/NAME/train.* (en, de) or "
         "paraphrase/NAME/train.* (two columns, or lists)",
         scales={
-            "starter": Scale(
+            "starter": SentAugmentScale(
                 base="starter-mlm",
                 # Chosen on STSb's dev part (Pearson): rate 5e-4 68.6, 1e-3 69.7; margin 0.2 67.9,
                 # the default 0.4 68.6, each in 65 steps on co-translations; German as it is 49.4.
                 training={"epochs": 0.15, "learning_rate": 1e-3},
                 departures=("0.15 of one pass over the pairs, at rate 1e-3",),
             ),
-            "paper": Scale(base="FacebookAI/xlm-roberta-base", departures=_AT_PAPER[:1]),
+            "paper": SentAugmentScale(base="FacebookAI/xlm-roberta-base", departures=_AT_PAPER[:1]),
         },
         models={"base": (
             "a masked language model of 4 languages, trained for it with its own word pieces", ""

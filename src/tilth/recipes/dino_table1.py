@@ -1,18 +1,11 @@
-"""DINO, Table 1: encoders trained on generated pairs against encoders that are not."""
+"""DINO, Table 1: encoders trained on generated pairs against word vectors, mean and [CLS]."""
 
 from __future__ import annotations
 
-from tilth.recipes.dino import (
-    AVERAGE,
-    COLUMNS,
-    Board,
-    first_texts,
-    set_columns,
-    train_on_both,
-    word_files,
-)
-from tilth.recipes.steps import Result, Steps
-from tilth.workflows.table import published
+from tilth.recipes.dino import DinoSteps, figures_note, first_texts, train_on_both
+from tilth.recipes.recipe import Result
+from tilth.recipes.sts_board import AVERAGE, COLUMNS, MEASURED, StsBoard, word_files
+from tilth.recipes.table import published
 
 _HEAD = [*COLUMNS.values(), AVERAGE]
 PUBLISHED = [
@@ -42,15 +35,15 @@ PUBLISHED = [
 ]  # fmt: skip
 
 
-def run(steps: Steps) -> Result:
-    """Measure the baselines, train on x1x2 and on x2, and put them side by side."""
-    board, words = Board(steps), word_files(steps.data)
-    first_texts(steps)  # what is missing is said before hours of work
+def run(steps: DinoSteps) -> Result:
+    """Measure the baselines, train on x1x2 and on x2, and compare."""
+    board, words = StsBoard(steps), word_files(steps.data)
+    first_texts(steps)  # raises now, not after hours of work, if the data lacks them
     for stem, file in words.items():
-        board.baseline(f"avg. word vectors ({stem})", f"words:{file}", f"measure-{stem}")
+        board.measure(f"avg. word vectors ({stem})", f"words:{file}", stem)
     base = steps.scale.base
-    board.baseline(f"{base} encoder, mean-pooled", base, "measure-base-mean", pooling="mean")
-    board.baseline(f"{base} encoder, [CLS]", base, "measure-base-cls", pooling="cls")
-    notes = train_on_both(board)
+    board.measure(f"{base} encoder, mean-pooled", base, "base-mean", pooling="mean")
+    board.measure(f"{base} encoder, [CLS]", base, "base-cls", pooling="cls")
+    notes = [*figures_note(board), *train_on_both(board)]
     rows = [*board.rows(), *(board.with_average(row) for row in PUBLISHED)]
-    return board.result("DINO, Table 1", set_columns(board), rows, notes)
+    return board.result("DINO, Table 1", [*_HEAD, MEASURED], rows, notes)

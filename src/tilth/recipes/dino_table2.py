@@ -1,22 +1,18 @@
-"""DINO, Table 2: what self-debiasing, label smoothing and sampled pairs are worth."""
+"""DINO, Table 2: the effect of self-debiasing, label smoothing and sampled pairs."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from tilth.encoders.graded_pairs import read_pairs
 from tilth.metrics.significance import difference_interval
-from tilth.recipes.dino import (
-    Board,
-    curate_pairs,
-    generate_pairs,
-    overlap_note,
-    train_seeds,
-)
-from tilth.recipes.steps import Result, Steps
-from tilth.workflows.table import Row, published
+from tilth.recipes.dino import DinoSteps, curate_pairs, figures_note, generate_pairs, train_seeds
+from tilth.recipes.recipe import Result
+from tilth.recipes.sts_board import YEARS, StsBoard, overlap_note
+from tilth.recipes.table import Row, published
 
-YEARS, STSB, SICK = "STS12-16", "STSb", "SICK"
-_HEAD = [YEARS, STSB, SICK]
+_HEAD = ["STS12-16", "STSb", "SICK"]
+_SETS = dict(zip(_HEAD, (YEARS, ("stsb",), ("sick",)), strict=True))
 PUBLISHED = [
     published("DINO x2 (decay 100)", _HEAD, [76.09, 77.82, 68.09]),
     published("decay 0", _HEAD, [65.50, 70.71, 67.60]),
@@ -26,9 +22,9 @@ PUBLISHED = [
 ]
 
 
-def run(steps: Steps) -> Result:
+def run(steps: DinoSteps) -> Result:
     """Train on the full recipe and on each variant that leaves one thing out."""
-    board = Board(steps)
+    board = StsBoard(steps)
     x2 = generate_pairs(steps, "x2")
     full = curate_pairs(steps, x2, "x2-curated")
     variants = {
@@ -43,52 +39,40 @@ def run(steps: Steps) -> Result:
         ),
     }  # fmt: skip
     for name, (step, pairs) in variants.items():
-        board.trained(name, train_seeds(steps, step, pairs))
-    return board.result(
-        "DINO, Table 2",
-        _columns(board),
-        [*_rows(board), *PUBLISHED],
-        [_years_note(board), *verdicts(board, list(variants)), overlap_note(steps, "x2", full)],
-    )
+        board.measure_trained(name, train_seeds(steps, step, pairs))
+    rows = board_rows(board)
+    years = ", ".join(board.names(YEARS)) or "none of them"
+    notes = [
+        *figures_note(board),
+        f"Our {_HEAD[0]} is the mean over {years}; the published one over five.",
+        *_verdicts(board),
+        overlap_note(steps, read_pairs(full), "x2"),
+    ]
+    columns = [column for column in _HEAD if column in rows[0].cells]
+    return board.result("DINO, Table 2", columns, [*rows, *PUBLISHED], notes)
 
 
-def _other_decay(steps: Steps, decay: float) -> Path:
+def _other_decay(steps: DinoSteps, decay: float) -> Path:
     name = f"x2-decay{decay:g}"
     return curate_pairs(steps, generate_pairs(steps, name, decay=decay), f"{name}-curated")
 
 
-def _years(board: Board) -> list[str]:
-    return [sts.name for sts in board.found if sts.name.startswith("sts1")]
+def board_rows(board: StsBoard) -> list[Row]:
+    """Return our rows with one column for all years; what was not found has no column."""
+    found = {column: board.names(sets) for column, sets in _SETS.items()}
+    return [
+        Row(name, {column: board.cell(name, sets) for column, sets in found.items() if sets})
+        for name in board.scores
+    ]
 
 
-def _columns(board: Board) -> list[str]:
-    there = {sts.name for sts in board.found}
-    years = [YEARS] if _years(board) else []
-    return [*years, *([STSB] if "stsb" in there else []), *([SICK] if "sick" in there else [])]
-
-
-def _rows(board: Board) -> list[Row]:
-    rows = []
-    for name in board.scores:
-        sets = {YEARS: _years(board), STSB: ["stsb"], SICK: ["sick"]}
-        cells = {column: board.cell(name, sets[column]) for column in _columns(board)}
-        rows.append(Row(name, cells))
-    return rows
-
-
-def _years_note(board: Board) -> str:
-    years = ", ".join(_years(board)) or "none of them"
-    return f"Our {YEARS} is the mean over {years}; the published one over five."
-
-
-def verdicts(board: Board, variants: list[str]) -> list[str]:
-    """Say of each variant whether leaving the thing out cost more than the seeds deviate."""
-    full, *others = variants
-    names = [sts.name for sts in board.found]
-    best = board.cell(full, names)
+def _verdicts(board: StsBoard) -> list[str]:
+    """Return a note on each variant: whether its loss exceeds the variation over seeds."""
+    full, *others = board.scores
+    best = board.cell(full, board.names())
     lines = []
     for name in others:
-        cell = board.cell(name, names)
+        cell = board.cell(name, board.names())
         gain = difference_interval(best.runs or [best.value], cell.runs or [cell.value])
         said = f"{full} against {name}: {gain.value:+.1f} on all measured sets, "
         if gain.low is None:

@@ -1,20 +1,13 @@
-"""DINO, Table 5: the protocol that averages over the subsets of each set."""
+"""DINO, Table 5: the encoders of Table 1 by the mean over the subsets of each set."""
 
 from __future__ import annotations
 
-from tilth.recipes.dino import (
-    AVERAGE,
-    COLUMNS,
-    Board,
-    first_texts,
-    set_columns,
-    train_on_both,
-)
-from tilth.recipes.steps import Result, Steps
-from tilth.workflows.table import published
+from tilth.recipes.dino import DinoSteps, figures_note, first_texts, train_on_both
+from tilth.recipes.recipe import Result
+from tilth.recipes.sts_board import AVERAGE, COLUMNS, MEASURED, YEARS, StsBoard
+from tilth.recipes.table import published
 
-SETS = ("sts12", "sts13", "sts14", "sts15", "sts16")
-_HEAD = [*(COLUMNS[name] for name in SETS), AVERAGE]
+_HEAD = [*(COLUMNS[name] for name in YEARS), AVERAGE]
 PUBLISHED = [
     published("CLEAR", _HEAD, [49.0, 48.9, 57.4, 63.6, 65.6, 56.9]),
     published("DeCLUTR", _HEAD, [64.2, 70.4, 70.0, 77.5, 75.4, 71.5]),
@@ -23,12 +16,12 @@ PUBLISHED = [
 ]
 
 
-def run(steps: Steps) -> Result:
+def run(steps: DinoSteps) -> Result:
     """Measure the encoders of Table 1 by the mean over subsets."""
-    board = Board(steps, "mean", SETS)
-    first_texts(steps)  # what is missing is said before hours of work
+    board = StsBoard(steps, dict.fromkeys(YEARS, "mean"))
+    first_texts(steps)  # raises now, not after hours of work, if the data lacks them
     base = steps.scale.base
-    board.baseline(f"{base} encoder, mean-pooled", base, "measure-base-mean", pooling="mean")
-    notes = train_on_both(board)
+    board.measure(f"{base} encoder, mean-pooled", base, "base-mean", pooling="mean")
+    notes = [*figures_note(board, "mean"), *train_on_both(board)]
     rows = [*board.rows(), *(board.with_average(row) for row in PUBLISHED)]
-    return board.result("DINO, Table 5", set_columns(board), rows, notes)
+    return board.result("DINO, Table 5", [*_HEAD, MEASURED], rows, notes)

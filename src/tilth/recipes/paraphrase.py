@@ -1,4 +1,4 @@
-"""What the paraphrase recipes share: the sentences, round trips of them, and what is counted."""
+"""Steps that the paraphrase figures share: draw sentences, translate them, measure the pairs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -22,22 +23,25 @@ from tilth.paraphrase.filter import plane_counts
 from tilth.paraphrase.make_candidates import make_candidates
 from tilth.paraphrase.settings import CandidateSettings
 from tilth.paraphrase.similarity import long_enough
-from tilth.recipes.steps import Steps
+from tilth.recipes.catalog_paraphrase import ParaphraseScale
+from tilth.recipes.recipe import Steps
 from tilth.runs import Run
 
-_TEXTS_AT_ONCE = 20_000
+ParaphraseSteps: TypeAlias = Steps[ParaphraseScale]
+
+_BATCH = 20_000
 _DOCUMENTS = 8  # drawn for each sentence: many hold none of 4 words
-PART = 64  # sentences translated or rewritten as a closed unit
+PART = 64  # sentences of a part
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
-    """What was measured of pairs with 4 words or more in both texts.
+class MeasuredPairs:
+    """Similarities of the pairs with 4 words or more in both texts.
 
     Attributes:
         meaning: 0-100. # (pairs,)
         wording: 0-100. # (pairs,)
-        same: share equal but for case, punctuation and white space; NaN without pairs.
+        same: share that is equal except for case, punctuation and white space; NaN without pairs.
         short: pairs left out.
     """
 
@@ -52,19 +56,15 @@ class Pairs:
         return plane_counts(self.meaning.astype(np.float32), self.wording.astype(np.float32))
 
 
-def sentences(steps: Steps) -> list[str]:
-    """Draw sentences of 4 words or more from all text in bank/, as many as the scale says.
+def sentences(steps: ParaphraseSteps) -> list[str]:
+    """Draw the scale's number of sentences of 4 words or more from all text in bank/, as a step.
 
-    The draw follows from the sentences, not from their places. It is kept as a step.
+    The draw is keyed by the sentences: it does not depend on their order.
 
     Raises:
         InputError: there is no text.
     """
-    source, size = steps.data / "bank", steps.scale.sentences
-    if not source.exists():
-        raise InputError(
-            f"{source}: no such folder: put raw text there, txt, jsonl or parquet files"
-        )
+    source, size = steps.bank_folder(), steps.scale.sentences
     files = locate(source)
     run = Run.open(
         steps.at("sentences"),
@@ -88,13 +88,11 @@ def sentences(steps: Steps) -> list[str]:
     return found
 
 
-def round_trips(steps: Steps, texts: Sequence[str], *, greedy: bool) -> Pairs:
-    """Translate to German and back, measure, and keep it as a step.
+def round_trips(steps: ParaphraseSteps, texts: Sequence[str], *, greedy: bool) -> MeasuredPairs:
+    """Translate English sentences to German and back and measure the pairs, as a step.
 
     Args:
-        steps: whose translators and scorer are used.
-        texts: English sentences.
-        greedy: one candidate each, the likeliest word at every step; else up to 4 with sampling,
+        greedy: one candidate each by greedy decoding; else up to 4 by beam search with sampling,
             at the paper's settings.
     """
     from datasets import Dataset
@@ -109,11 +107,7 @@ def round_trips(steps: Steps, texts: Sequence[str], *, greedy: bool) -> Pairs:
         device=steps.settings.device,
         quiet=steps.settings.quiet,
     )
-    return pairs_of(rows.with_format("arrow")[:])
-
-
-def pairs_of(table: pa.Table) -> Pairs:
-    """Return what is counted of rows with text_a, text_b, meaning and wording."""
+    table = rows.with_format("arrow")[:]
     first, second = (table[name].to_pylist() for name in ("text_a", "text_b"))
     enough = long_enough(first, second)
     places = np.flatnonzero(enough)
@@ -121,7 +115,7 @@ def pairs_of(table: pa.Table) -> Pairs:
     meanings, wordings = (
         table[name].to_numpy().astype(np.float64)[enough] for name in ("meaning", "wording")
     )
-    return Pairs(
+    return MeasuredPairs(
         meanings, wordings, float(np.mean(same)) if same else float("nan"),
         len(first) - len(places),
     )  # fmt: skip
@@ -140,7 +134,7 @@ def _drawn(texts: Iterable[str], size: int) -> list[str]:
     """Return the texts, each once, with the smallest keys, in the order of these."""
     held: dict[int, str] = {}
     limit, stream = np.uint64(2**64 - 1), iter(texts)
-    while batch := list(islice(stream, _TEXTS_AT_ONCE)):
+    while batch := list(islice(stream, _BATCH)):
         keys = random_keys(0, "paraphrase recipes", text_hashes(pa.array(batch, pa.large_string())))
         for place in np.flatnonzero(keys <= limit):
             held[int(keys[place])] = batch[place]
@@ -152,8 +146,5 @@ def _drawn(texts: Iterable[str], size: int) -> list[str]:
 
 def _names_and_sizes(folder: Path) -> str:
     files = sorted(item for item in folder.rglob("*") if item.is_file())
-    return _hash("\n".join(f"{item.relative_to(folder)} {item.stat().st_size}" for item in files))
-
-
-def _hash(text: str) -> str:
+    text = "\n".join(f"{item.relative_to(folder)} {item.stat().st_size}" for item in files)
     return blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()

@@ -1,21 +1,21 @@
-"""Controlled paraphrase, Fig. 1: what round trips give, in meaning and in wording."""
+"""Controlled paraphrase, Fig. 1: meaning and wording of round trips, greedy and with sampling."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from tilth.paraphrase.tags import MEANINGS, MOST_WORDING
-from tilth.recipes.paraphrase import Pairs, round_trips, sentences
-from tilth.recipes.steps import Result, Steps
+from tilth.recipes.paraphrase import MeasuredPairs, ParaphraseSteps, round_trips, sentences
+from tilth.recipes.recipe import Result
+from tilth.recipes.table import Cell, Row, Table
 from tilth.report.maps import PlaneMap
-from tilth.workflows.table import Cell, Row, Table
 
 GREEDY, SAMPLED = "greedy round trip", "round trip with sampling"
 _CORNER = 95  # from here on in both, the cell at the top right
 COLUMNS = ("meaning", "wording", "high quality, %", "top right corner, %")
 
 
-def run(steps: Steps) -> Result:
+def run(steps: ParaphraseSteps) -> Result:
     """Make round trips of the same sentences in both ways, and count where they lie."""
     texts = sentences(steps)
     found = {name: round_trips(steps, texts, greedy=name == GREEDY) for name in (GREEDY, SAMPLED)}
@@ -28,7 +28,7 @@ def run(steps: Steps) -> Result:
     return Result(table, maps=maps)
 
 
-def _cells(pairs: Pairs) -> dict[str, Cell]:
+def _cells(pairs: MeasuredPairs) -> dict[str, Cell]:
     if not len(pairs.meaning):
         return {}
     good = (pairs.meaning > MEANINGS[0]) & (pairs.wording <= MOST_WORDING)
@@ -39,12 +39,12 @@ def _cells(pairs: Pairs) -> dict[str, Cell]:
     return {name: Cell(float(value)) for name, value in zip(COLUMNS, values, strict=True)}
 
 
-def _said(pairs: Pairs) -> str:
+def _said(pairs: MeasuredPairs) -> str:
     said = ", ".join(f"{name} {cell.value:.1f}" for name, cell in _cells(pairs).items())
     return f"{len(pairs.meaning):,} pairs: {said or 'nothing to count'}."
 
 
-def _notes(texts: Sequence[str], found: dict[str, Pairs]) -> list[str]:
+def _notes(texts: Sequence[str], found: dict[str, MeasuredPairs]) -> list[str]:
     counts = "; ".join(
         f"{name}: {len(pairs.meaning):,} pairs, {pairs.short:,} more with a text under 4 words"
         for name, pairs in found.items()

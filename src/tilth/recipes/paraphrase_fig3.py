@@ -1,4 +1,4 @@
-"""Controlled paraphrase, Fig. 3: what a rewriter gives, tag pair by tag pair."""
+"""Controlled paraphrase, Fig. 3: meaning and wording of rewrites for each pair of control tags."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from tilth.paraphrase.paraphrase_set import run_paraphrase
 from tilth.paraphrase.rewriter import load_paraphraser
 from tilth.paraphrase.settings import RewriteSettings
 from tilth.paraphrase.tags import asked_cell
-from tilth.recipes.paraphrase import PART, Pairs, round_trips, sentences
-from tilth.recipes.steps import Result, Steps
+from tilth.recipes.paraphrase import PART, ParaphraseSteps, round_trips, sentences
+from tilth.recipes.recipe import Result
+from tilth.recipes.table import Cell, Row, Table
 from tilth.report.maps import PlaneMap
 from tilth.report.paraphrase_figures import RewriteSummary
 from tilth.report.paraphrase_rows import rewrite_summary
-from tilth.workflows.table import Cell, Row, Table
 
 PAIRS = tuple(product((95, 70), (5, 20, 40)))  # meaning, wording; the paper shows the first three
 TRIES = 5
-# How it is searched -> whether copying is made to cost, whether what lies outside is tried again.
-WAYS = {"tags alone": (False, False), "steered": (True, False), "checked": (True, True)}
+# Kind of search -> whether copying has a cost, whether rewrites outside the cell are tried again.
+SEARCHES = {"tags alone": (False, False), "steered": (True, False), "checked": (True, True)}
 GREEDY = "greedy round trip"
 COLUMNS = ("meaning", "wording", "inside the cell, %", "wording near, %", "same as source, %")
 
 
-def run(steps: Steps) -> Result:
+def run(steps: ParaphraseSteps) -> Result:
     """Rewrite the same sentences at each tag pair, searched for in three ways, and count."""
     texts = sentences(steps)
     rewriter = load_paraphraser(
@@ -35,7 +35,7 @@ def run(steps: Steps) -> Result:
     )
     rows, maps = [], []
     short: dict[str, int] = {}
-    for (way, (steer, check)), (meaning, wording) in product(WAYS.items(), PAIRS):
+    for (way, (steer, check)), (meaning, wording) in product(SEARCHES.items(), PAIRS):
         asked = RewriteSettings(
             meaning, wording, min_meaning=0, steer=steer, tries=TRIES if check else 1,
             beams=steps.scale.beams, part_size=PART,
@@ -52,7 +52,10 @@ def run(steps: Steps) -> Result:
         )  # fmt: skip
         short[name] = summary.short + sum(summary.dropped.values())
     greedy = round_trips(steps, texts, greedy=True)
-    rows.append(Row(GREEDY, _cells(_greedy_values(greedy))))
+    means: list[float | None] = [None] * len(COLUMNS)
+    if len(greedy.meaning):
+        means = [greedy.meaning.mean(), greedy.wording.mean(), None, None, 100 * greedy.same]
+    rows.append(Row(GREEDY, _cells(means)))
     maps.append(PlaneMap("Greedy round trip", greedy.plane, _said(rows[-1])))
     table = Table("Controlled paraphrase, Fig. 3", COLUMNS, rows, _notes(steps, texts, short))
     return Result(table, maps=maps)
@@ -66,16 +69,9 @@ def _values(summary: RewriteSummary) -> list[float | None]:
     ]  # fmt: skip
 
 
-def _greedy_values(pairs: Pairs) -> list[float | None]:
-    if not len(pairs.meaning):
-        return [None] * len(COLUMNS)
-    means = [float(pairs.meaning.mean()), float(pairs.wording.mean())]
-    return [*means, None, None, 100 * pairs.same]
-
-
 def _cells(values: Sequence[float | None]) -> dict[str, Cell]:
     named = zip(COLUMNS, values, strict=True)
-    return {name: Cell(value) for name, value in named if value is not None}
+    return {name: Cell(float(value)) for name, value in named if value is not None}
 
 
 def _said(row: Row) -> str:
@@ -83,7 +79,7 @@ def _said(row: Row) -> str:
     return f"{said or 'Nothing to count'}."
 
 
-def _notes(steps: Steps, texts: Sequence[str], short: Mapping[str, int]) -> list[str]:
+def _notes(steps: ParaphraseSteps, texts: Sequence[str], short: Mapping[str, int]) -> list[str]:
     counts = sorted(set(short.values()))
     left = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
     return [

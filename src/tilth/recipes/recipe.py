@@ -1,38 +1,39 @@
-"""What a recipe is: a table of a paper, its size at each scale, and its departures.
+"""A recipe: one table or figure of a paper, its scales, its departures, its steps and its result.
 
-Nothing heavy is imported here: `tilth recipe list` and `show` take no longer than other checks.
+Nothing heavy is imported here: `tilth recipe list` and `show` must answer at once.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 from tilth.errors import InputError
 from tilth.limits import TRAININGS, check_fields
 from tilth.models.names import check_classifier, check_encoder
 
 if TYPE_CHECKING:
-    from tilth.recipes.steps import Result, Steps
+    from tilth.recipes.table import Listing, Table
+    from tilth.report.encoders import Bar, Curve
+    from tilth.report.maps import PlaneMap
 
 MODELS = ("base", "teacher", "encoder")  # that a user may choose
 
 
 @dataclass(frozen=True, slots=True)
 class RecipeSettings:
-    """What a user asks of a recipe in place of what its scale says.
+    """Options of `tilth recipe run`; those that are given replace the values of the scale.
 
     Attributes:
-        seeds: trainings behind each figure.
-        tasks: folders of `classify/` and `ner/`, or the paper's names of them; empty: the scale's.
-        base: what is trained; empty: the scale's, as of the next two.
-        teacher: the base that is fine-tuned to label sentences.
-        encoder: of the bank.
-        drop_overlap: leave training rows out that hold a sentence of an evaluation set.
-        device: where models run.
-        quiet: no progress bars.
+        seeds: trainings per figure.
+        tasks: folders of `classify/` and `ner/`, or the paper's names of them.
+        base: model that is trained.
+        teacher: model that is fine-tuned to label sentences.
+        encoder: encoder of the bank.
+        drop_overlap: leave out training rows that hold a sentence of an evaluation set.
     """
 
     seeds: Annotated[int, TRAININGS] = 1
@@ -45,122 +46,60 @@ class RecipeSettings:
     quiet: bool = False
 
     def __post_init__(self) -> None:
-        """Check every value at the door."""
+        """Check every value."""
         check_fields(self)
 
-    def asked(self) -> dict[str, Any]:
-        """Return what decides the result, as a run records it."""
+    def recorded(self) -> dict[str, Any]:
+        """Return the options that decide the result, as run.json holds them."""
         models = {name: getattr(self, name) for name in MODELS if getattr(self, name)}
         tasks = {"tasks": list(self.tasks)} if self.tasks else {}
         return {"seeds": self.seeds, "drop_overlap": self.drop_overlap, **models, **tasks}
 
     def options(self) -> str:
-        """Return them as the command line takes them."""
+        """Return the options as the command line takes them."""
         models = {name: getattr(self, name) for name in MODELS}
         given = {"seeds": self.seeds, "tasks": ",".join(self.tasks), **models}
         written = [f" --{name} {value}" for name, value in given.items() if value]
         return "".join(written) + (" --drop-overlap" if self.drop_overlap else "")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How large a recipe is. What a recipe has no use for is left out.
+    """Models and sizes of a recipe; each paper's catalog has a subclass with its own fields.
 
     Attributes:
-        lm: the language model that writes.
-        base: what is trained.
-        inputs: first texts taken from the data; None: all.
-        first_texts: first texts that are tried from nothing, where a recipe needs them.
-        training: settings of the training that are not the paper's.
-        encoder: of a bank.
-        rewriter: writes rewrites.
-        translators: to German and back.
-        scorer: measures meaning.
-        sentences: drawn from raw text, or learned for each task; 0: in proportion to its rows.
-        candidates: retrieved and labelled for each task; at least half as many again as learned.
-        select: which of these are learned, see `tilth.selftrain.select.select`.
-        beams: of the search for rewrites.
-        teacher: the base that is fine-tuned to label sentences.
-        query: the kind of queries that sentences are retrieved with.
-        tag_query: the kind where tokens have tags; empty: the same.
-        small_epochs: times the epochs where no more rows are learned than the training set has.
-        tasks: folders of `classify/` and `ner/`, or the paper's names of them.
-        departures: what differs from the paper at this scale, but for models.
+        departures: what differs from the paper at this scale, except for models.
     """
 
-    lm: str = ""
-    base: str = ""
-    inputs: int | None = None
-    first_texts: int = 0
-    training: Mapping[str, Any] = field(default_factory=dict)
-    encoder: str = ""
-    rewriter: str = ""
-    translators: tuple[str, str] = ("", "")
-    scorer: str = ""
-    sentences: int = 0
-    candidates: int = 0
-    select: str = "random"
-    beams: int = 0
-    teacher: str = ""
-    query: str = ""
-    tag_query: str = ""
-    small_epochs: float = 1.0
-    tasks: tuple[str, ...] = ()
     departures: tuple[str, ...] = ()
 
     def facts(self) -> list[tuple[str, str]]:
-        """Return it in words, for `tilth recipe show` and the page."""
-        facts = []
-        if self.lm:
-            inputs = "all" if self.inputs is None else f"{self.inputs:,} of the data"
-            facts += [
-                ("language model", self.lm),
-                ("first texts", inputs),
-                ("first texts from nothing", f"{self.first_texts:,}"),
-            ]
-        if self.tasks:
-            facts.append(("tasks", " ".join(self.tasks)))
-        if self.base:
-            settings = ", ".join(f"{name} {value:g}" for name, value in self.training.items())
-            facts += [("base", self.base), ("training", settings or "as published")]
-        if self.teacher:
-            facts.append(("teacher", self.teacher))
-        if self.encoder:
-            facts.append(("encoder of the bank", self.encoder))
-        if self.query:
-            tags = f", {self.tag_query} where tokens have tags" if self.tag_query else ""
-            facts.append(("queries", f"{self.query}{tags}"))
-        if self.candidates:
-            facts.append(("candidates", f"{self.candidates:,}"))
-        if self.sentences:
-            facts.append(("sentences", f"{self.sentences:,}"))
-        if self.teacher:
-            facts.append(("selection", self.select))
-        if self.rewriter:
-            facts.append(("rewriter", f"{self.rewriter}, {self.beams} beams"))
-        if self.scorer:
-            facts += [
-                ("translators", ", ".join(self.translators)),
-                ("scorer of meaning", self.scorer),
-            ]
-        return facts
+        """Return names and values for `tilth recipe show` and the report."""
+        raise NotImplementedError
+
+
+def training_facts(base: str, training: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the facts of a training."""
+    settings = ", ".join(f"{name} {value:g}" for name, value in training.items())
+    return [("base", base), ("training", settings or "as published")] if base else []
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One table or figure of a paper; the module of its name does the work.
+    """One table or figure of a paper.
 
     Attributes:
         name: such as `dino-table1`.
         title: one line.
-        source: the paper, and where in it.
-        steps: what is done, in order, for `tilth recipe show`.
-        needs: what must lie in the data folder.
+        source: the paper, and the table or figure.
+        steps: descriptions of the steps in order, for `tilth recipe show`.
+        needs: files that the data folder must hold.
         scales: `starter` and `paper`.
-        models: field of a scale, or tasks -> the paper's, in words and as the field has it; "":
-            its weights are not public.
+        models: field of a scale (models or tasks) -> the paper's, described and as the field has
+            it; "": its weights are not public.
         departures: what differs from the paper at every scale.
-        trains: whether the base is an `encoder` or a `classifier`.
+        trains: kind of the base, `encoder` or `classifier`.
+        entry: module and function that run it; default: module of the recipe's name, `run`.
     """
 
     name: str
@@ -172,9 +111,10 @@ class Recipe:
     models: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
     departures: tuple[str, ...] = ()
     trains: str = "classifier"
+    entry: str = ""
 
     def departures_at(self, scale: Scale) -> list[str]:
-        """Return all that differs from the paper: models first."""
+        """Return everything that differs from the paper, models first."""
         models = []
         for name, (papers, public) in self.models.items():
             ours = getattr(scale, name)
@@ -184,7 +124,7 @@ class Recipe:
         return [*models, *self.departures, *scale.departures]
 
     def sized(self, scale: str, settings: RecipeSettings) -> Scale:
-        """Return a scale with what a user chose for it.
+        """Return a scale with the models and tasks that a user chose.
 
         Raises:
             InputError: the recipe has no such choice, or there is no such model.
@@ -199,7 +139,7 @@ class Recipe:
             value = getattr(settings, name)
             if not value:
                 continue
-            if not getattr(size, name):
+            if not getattr(size, name, None):
                 shown = value if isinstance(value, str) else ",".join(value)
                 raise InputError(f"{name} {shown!r}: {self.name} has no {name}: leave it out")
             if name in checks:
@@ -207,8 +147,81 @@ class Recipe:
             size = replace(size, **{name: value})
         return size
 
-    def run(self, steps: Steps) -> Result:
-        """Do the work."""
-        module = importlib.import_module(f"tilth.recipes.{self.name.replace('-', '_')}")
-        result: Result = module.run(steps)
+    def run(self, steps: Steps[Any]) -> Result:
+        """Run the steps that are not done and return the result."""
+        module, _, function = self.entry.partition(":")
+        found = importlib.import_module(f"tilth.recipes.{module or self.name.replace('-', '_')}")
+        result: Result = getattr(found, function or "run")(steps)
         return result
+
+
+AnyScale = TypeVar("AnyScale", bound=Scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Steps(Generic[AnyScale]):
+    """Folders, scale and settings of one run of a recipe.
+
+    Attributes:
+        folder: holds `steps/NAME`, a run folder or data set per step. Recipes that have steps in
+            common share them when they share the folder.
+        data: the data folder.
+        say: called with the name of each step as it begins.
+    """
+
+    folder: Path
+    data: Path
+    scale: AnyScale
+    settings: RecipeSettings = field(default_factory=RecipeSettings)
+    say: Callable[[str], None] = lambda _: None
+
+    def __post_init__(self) -> None:
+        if not self.data.is_dir():
+            raise InputError(
+                f"{self.data}: no such folder: `tilth recipe show` says what --data needs"
+            )
+
+    def at(self, name: str) -> Path:
+        """Return a step's folder, and say that it begins."""
+        self.say(name)
+        return self.folder / "steps" / name
+
+    def at_training(self, name: str) -> Path:
+        """Return the folder of a step that depends on which rows are trained on."""
+        return self.at(f"{name}{'-drop-overlap' if self.settings.drop_overlap else ''}")
+
+    def bank_folder(self) -> Path:
+        """Return the folder of raw text.
+
+        Raises:
+            InputError: it does not exist.
+        """
+        folder = self.data / "bank"
+        if not folder.exists():
+            raise InputError(
+                f"{folder}: no such folder: put raw text there, txt, jsonl or parquet files"
+            )
+        return folder
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Result of a recipe.
+
+    Attributes:
+        table: our figures, or sentences, beside the published ones.
+        bars: figures of the report; without bars and maps there is no report.
+        metric: of the bars; see `tilth.report.encoders.METRICS`.
+        interval: meaning of the bars' whiskers.
+        curves: learning curves of the trainings.
+        wrong: encoder -> pairs with the largest error.
+        maps: heat maps of meaning and wording, for a report of their own kind.
+    """
+
+    table: Table | Listing
+    bars: Sequence[Bar] = ()
+    metric: str = ""
+    interval: str = ""
+    curves: Sequence[Curve] = ()
+    wrong: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    maps: Sequence[PlaneMap] = ()

@@ -1,7 +1,8 @@
-"""SentAugment, Table 2: fine-tuned, adapted to retrieved sentences, trained on their labels."""
+"""SentAugment, Table 2: fine-tuning, continued pretraining and self-training on retrieved texts."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,27 +12,21 @@ import pyarrow as pa
 from tilth.classifiers.examples import Rows, joined, repeated
 from tilth.classifiers.mlm import adapt
 from tilth.models.classifier import Classifier
+from tilth.recipes.recipe import Result
 from tilth.recipes.sentaugment import (
-    Board,
-    Pool,
-    Task,
-    digest,
+    LabelPool,
+    hash_sentences,
     kept_count,
     label_pool,
-    measure_trained,
     open_bank,
-    read_tasks,
-    result,
     retrieved,
-    shortfall,
-    students,
     teacher_of,
     teaching,
-    weights_of,
 )
-from tilth.recipes.steps import Result, Steps
+from tilth.recipes.sentaugment_scores import TaskBoard, measure_trained, students, weights_of
+from tilth.recipes.sentaugment_tasks import Benchmark, SentAugmentSteps, read_tasks
+from tilth.recipes.table import published
 from tilth.selftrain.pseudo_label import halfway
-from tilth.workflows.table import published
 
 FINE, ICP, ST = "fine-tuned", "ICP, then fine-tuned", "self-training"
 OURS = "self-training with a draw, a better teacher and the labelled rows (ours)"
@@ -44,67 +39,66 @@ PUBLISHED = [
 ]
 
 
-def run(steps: Steps) -> Result:
+def run(steps: SentAugmentSteps) -> Result:
     """Train in each way on each task.
 
     The paper's teacher of each seed is the model fine-tuned with it, ours one of another base.
     """
     tasks, notes = read_tasks(steps)
-    board = Board(tasks)
+    board = TaskBoard(tasks)
     bank = open_bank(steps)
     for task in tasks:
-        found = retrieved(steps, task, bank)
-        notes += shortfall(steps, task, found)
+        found, few = retrieved(steps, task, bank)
+        notes += few
         _train(steps, board, task, found)
     notes += [board.gain(name, FINE) for name in (ICP, ST, OURS)]
-    return result(steps, "SentAugment, Table 2", board, PUBLISHED, notes)
+    return board.result(steps, "SentAugment, Table 2", PUBLISHED, notes)
 
 
-def _train(steps: Steps, board: Board, task: Task, found: pa.Table) -> None:
+def _train(steps: SentAugmentSteps, board: TaskBoard, task: Benchmark, found: pa.Table) -> None:
     scale, size = steps.scale, kept_count(steps.scale, task)
 
     def fine_tuned(seed: int) -> Classifier:
-        """Return the base fine-tuned with a seed, which is the teacher of its sentences too."""
+        """Return the base fine-tuned with a seed, which is also the teacher of its sentences."""
         return teacher_of(steps, task, seed=seed, base=scale.base)
 
-    def sure(seed: int) -> Rows:
-        """Return the sentences that a seed's teacher labelled and is surest of."""
+    def most_confident(seed: int) -> Rows:
+        """Return the sentences that the seed's teacher is most confident of."""
         name = f"{task.name}-near-self-{seed}"
         pool = label_pool(steps, name, task, found, fine_tuned(seed))
         return pool.draw(task, size, scale.select, seed)
 
     @cache
-    def better() -> tuple[Pool, Rows]:
-        """Return the sentences and the labelled rows as a teacher of another base sees them."""
+    def by_better_teacher() -> tuple[LabelPool, Rows]:
+        """Return the sentences and the labelled rows with the labels of another base's teacher."""
         teacher = teacher_of(steps, task)
         name = f"{task.name}-near-{Path(scale.teacher).name}"
         near = label_pool(steps, name, task, found, teacher)
         return near, repeated(halfway(task.train, teacher), _PASSES)
 
-    def both(seed: int) -> Rows:
-        """Return drawn sentences, and the labelled rows half way between label and teacher."""
-        near, own = better()
-        return joined(near.draw(task, size, "random", seed), own)
+    def with_labelled(seed: int) -> tuple[Rows, str]:
+        """Return drawn sentences, and labelled rows with the mean of label and teacher."""
+        near, own = by_better_teacher()
+        return joined(near.draw(task, size, "random", seed), own), scale.base
 
-    def adapted() -> str:
+    def adapted(_: int) -> tuple[Rows, str]:
         folder = steps.at(f"{task.name}-adapted")
-        texts = [text for (text,) in sure(0).texts]
+        texts = [text for (text,) in most_confident(0).texts]
         adapt(texts, scale.base, folder, device=steps.settings.device, quiet=steps.settings.quiet)
-        return str(folder)
+        return task.train, str(folder)
 
-    def enter(name: str, step: str, make: Any, training: dict[str, Any], **about: Any) -> None:
-        about |= {"base": scale.base, "query": scale.query, "sentences": digest(found)}
-        outcome = students(
-            steps, step, task, make, training, about=lambda _: about, weights=weights
-        )
-        board.put(name, task.name, outcome)
-
-    longer, own = dict(scale.training), teaching(scale)
-    weights = weights_of(task, *dict.fromkeys((scale.base, scale.teacher)))
+    own = teaching(scale)
+    weights = weights_of(task, scale.base, scale.teacher)
+    lines: list[tuple[str, str, Callable[[int], tuple[Rows, str]], Any, dict[str, Any]]] = [
+        (ICP, "icp", adapted, own, {"adapted": size}),
+        (ST, "st", lambda seed: (most_confident(seed), scale.base), scale.training,
+         {"count": size}),
+        (OURS, "with-labelled", with_labelled, {**own, "epochs": 1.0},
+         {"count": size, "teacher": scale.teacher, "passes": _PASSES}),
+    ]  # fmt: skip
     board.put(FINE, task.name, measure_trained(map(fine_tuned, range(steps.settings.seeds)), task))
-    enter(ICP, "icp", lambda _: (task.train, adapted()), own, adapted=size)
-    enter(ST, "st", lambda seed: (sure(seed), scale.base), longer, count=size)
-    enter(
-        OURS, "with-labelled", lambda seed: (both(seed), scale.base), {**own, "epochs": 1.0},
-        count=size, teacher=scale.teacher, passes=_PASSES,
-    )  # fmt: skip
+    made_from = {"base": scale.base, "query": scale.query, "sentences": hash_sentences(found)}
+    for name, step, make, training, more in lines:
+        about = {**more, **made_from}
+        scores = students(steps, step, task, make, training, about=about, weights=weights)
+        board.put(name, task.name, scores)

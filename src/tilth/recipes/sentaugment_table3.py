@@ -1,4 +1,4 @@
-"""SentAugment, Table 3: fine-tuning on a few rows, alone and with self-training."""
+"""SentAugment, Table 3: few-shot learning, fine-tuned alone and with self-training."""
 
 from __future__ import annotations
 
@@ -6,19 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from tilth.classifiers import load as sets
-from tilth.recipes.sentaugment import (
-    Task,
-    column_of,
-    measures,
-    open_bank,
-    read_tasks,
-    table_of,
-)
-from tilth.recipes.steps import Result, Steps
+from tilth.classifiers.load import Task
+from tilth.recipes.recipe import Result
+from tilth.recipes.sentaugment import open_bank
+from tilth.recipes.sentaugment_scores import metric_note, table_of
+from tilth.recipes.sentaugment_tasks import Benchmark, SentAugmentSteps, column_of, read_tasks
+from tilth.recipes.table import Cell, Row, mean_of, over_seeds
 from tilth.selftrain.few_shot import Outcome, OverDraws, few_shot, gain
 from tilth.selftrain.few_shot_settings import FINE_TUNED, OURS, FewShot, SelfTraining, both_ways
-from tilth.workflows.table import Cell, Row, mean_of, over_seeds
 
 _HEAD = ["SST-2", "SST-5", "CR", "IMP", "TREC", "NER"]
 
@@ -42,33 +37,31 @@ PUBLISHED = [
 ]
 
 
-def run(steps: Steps) -> Result:
-    """Draw a few rows of each task and measure all ways on them."""
+def run(steps: SentAugmentSteps) -> Result:
+    """Draw a few rows of each task and measure all systems on them."""
     settings = _settings(steps)
     tasks, notes = read_tasks(steps)
     bank = open_bank(steps)
     found = {
         task.name: few_shot(
-            sets.Task(task.examples, task.train, task.validation, task.test), bank,
+            Task(task.examples, task.train, task.validation, task.test), bank,
             steps.at(f"{task.name}-few-shot"), settings, device=steps.settings.device,
             quiet=steps.settings.quiet,
         )
         for task in tasks
     }  # fmt: skip
-    rows = [
-        Row(name, {column_of(task): over_seeds(one.scores[name].draws)
-                   for task, one in found.items()})
-        for name in (FINE_TUNED, *settings.systems)
-    ]  # fmt: skip
+    rows = []
+    for name in (FINE_TUNED, *settings.systems):
+        draws = {column_of(task): one.scores[name].draws for task, one in found.items()}
+        rows.append(Row(name, {column: over_seeds(values) for column, values in draws.items()}))
     notes = [_about(settings, tasks), *notes]
-    notes += [_gains(found, name) for name in settings.systems]
+    notes += [_gain_note(found, name) for name in settings.systems]
     notes.append(_ours(settings))
-    table = table_of("SentAugment, Table 3", list(found), [*rows, *PUBLISHED], notes)
-    return Result(table)
+    return Result(table_of("SentAugment, Table 3", list(found), [*rows, *PUBLISHED], notes))
 
 
-def _settings(steps: Steps) -> FewShot:
-    """Return how large the experiment is: as in the paper, but for what the scale says."""
+def _settings(steps: SentAugmentSteps) -> FewShot:
+    """Return the paper's settings with those of the scale in their place."""
     given: dict[str, Any] = dict(steps.scale.training)
     if steps.settings.seeds > 1:  # asked for
         given["seeds"] = steps.settings.seeds
@@ -78,7 +71,7 @@ def _settings(steps: Steps) -> FewShot:
     return replace(settings, training=replace(settings.training, **given))
 
 
-def _gains(found: Mapping[str, Outcome], name: str) -> str:
+def _gain_note(found: Mapping[str, Outcome], name: str) -> str:
     gains = {task: outcome.gains[name] for task, outcome in found.items()}
     if len(found) > 1:
         each = [
@@ -105,12 +98,13 @@ def _ours(settings: FewShot) -> str:
     )
 
 
-def _about(settings: FewShot, tasks: Sequence[Task]) -> str:
+def _about(settings: FewShot, tasks: Sequence[Benchmark]) -> str:
     tagged = any(task.train.kind == "tags" for task in tasks)
     sentences = f", of tagged sets {settings.sentences} sentences" if tagged else ""
     return (
-        f"{measures(tasks)}; mean and deviation of {settings.draws} draws of {settings.per_class} "
-        f"rows of each class{sentences}. Of each draw it is the mean of the {settings.best} best "
-        f"by {settings.validation} validation rows of {settings.seeds} trainings of "
-        f"{settings.training.epochs:g} epochs; brackets: 95%, Student's t over the draws."
+        f"{metric_note(tasks)}; mean and deviation of {settings.draws} draws of "
+        f"{settings.per_class} rows of each class{sentences}. Of each draw it is the mean of the "
+        f"{settings.best} best by {settings.validation} validation rows of {settings.seeds} "
+        f"trainings of {settings.training.epochs:g} epochs; brackets: 95%, Student's t over the "
+        "draws."
     )

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from tilth.classifiers.examples import Rows, joined
-from tilth.recipes.recipe import Scale
+from tilth.recipes.recipe import Result
 from tilth.recipes.sentaugment import (
     SPARE,
-    Board,
-    Pool,
-    Task,
+    LabelPool,
     label_pool,
-    measure_trained,
     open_bank,
-    read_tasks,
-    result,
     retrieved,
-    shortfall,
-    students,
     teacher_of,
-    weights_of,
 )
-from tilth.recipes.steps import Result, Steps
+from tilth.recipes.sentaugment_scores import TaskBoard, measure_trained, students, weights_of
+from tilth.recipes.sentaugment_tasks import Benchmark, SentAugmentSteps, read_tasks
+from tilth.recipes.table import published
 from tilth.selftrain.retrieve import random_sentences
-from tilth.workflows.table import published
 
 TEACHER, ALONE = "teacher", "student, labelled rows alone"
 GT, RD, SA = "GT: labelled sentences", "RD: random sentences", "SA: retrieved sentences"
@@ -48,31 +41,26 @@ PUBLISHED = [
 ]
 
 
-def run(steps: Steps) -> Result:
+def run(steps: SentAugmentSteps) -> Result:
     """Label all three kinds of sentences with one teacher, and train students on each."""
     tasks, notes = read_tasks(steps)
-    board = Board(tasks)
+    board = TaskBoard(tasks)
     bank = open_bank(steps)
     count = steps.scale.sentences
     for task in tasks:
         teacher = teacher_of(steps, task)
         board.put(TEACHER, task.name, measure_trained([teacher], task))
-        found = retrieved(steps, task, bank)
-        notes += shortfall(steps, task, found)
+        found, few_found = retrieved(steps, task, bank)
+        notes += few_found
         near = label_pool(steps, f"{task.name}-near", task, found, teacher)
-        random = [
-            label_pool(
-                steps,
-                f"{task.name}-random-{seed}",
-                task,
-                random_sentences(bank, round(count * SPARE), without=task.without, seed=seed),
-                teacher,
-            )
-            for seed in range(steps.settings.seeds)
-        ]
+        drawn = round(count * SPARE)
+        random = []
+        for seed in range(steps.settings.seeds):
+            texts = random_sentences(bank, drawn, without=task.excluded, seed=seed)
+            random.append(label_pool(steps, f"{task.name}-random-{seed}", task, texts, teacher))
         # The labelled sentences with the teacher's probabilities, as the others have.
         own = replace(task.train, targets=teacher.answers(task.train))
-        _train(steps, board, task, near, random, own)
+        _Students(steps, board, task, own).train(near, random)
     few, many = "as many as the training set", f"{count:,}"
     notes += [
         "SA and RB are in the training set's ratio of classes, fewer where a class has too few; RD "
@@ -83,62 +71,76 @@ def run(steps: Steps) -> Result:
         board.gain(f"{SA}, {few}", f"{RD}, {few}"),
         board.gain(f"{BOTH}, {many}", GT),
         board.gain(f"{BOTH}, {many}", ALONE),
-        board.gain(f"{SA}, {many}", f"{OTHER[_other(steps.scale)]}, {many}"),
+        board.gain(f"{SA}, {many}", f"{OTHER[_other(steps)]}, {many}"),
     ]
-    return result(steps, "SentAugment, Table 4", board, PUBLISHED, notes)
+    return board.result(steps, "SentAugment, Table 4", PUBLISHED, notes)
 
 
-def _other(scale: Scale) -> str:
-    """Return what SA is not selected by."""
-    return "confidence" if scale.select == "random" else "random"
+def _other(steps: SentAugmentSteps) -> str:
+    """Return the selection that SA does not use."""
+    return "confidence" if steps.scale.select == "random" else "random"
 
 
-def _train(
-    steps: Steps, board: Board, task: Task, near: Pool, random: Sequence[Pool], own: Rows
-) -> None:
-    scale = steps.scale
-    settings: dict[str, Any] = dict(scale.training)
-    longer = settings | {"epochs": scale.small_epochs * settings["epochs"]}
-    few, many = "as many as the training set", f"{scale.sentences:,}"
+class _Students:
+    """Trains the students of one task and enters their scores.
 
-    weights = weights_of(task, scale.base)
+    Args:
+        own: the labelled sentences with the teacher's probabilities.
+    """
 
-    def student(
-        name: str, rows: Any, training: dict[str, Any], step: str,
-        pools: Sequence[Pool] | None = None, **about: Any,
-    ) -> None:  # fmt: skip
-        def of(seed: int) -> dict[str, Any]:
-            return {} if pools is None else {"sentences": pools[seed].rows.fingerprint()}
+    def __init__(
+        self, steps: SentAugmentSteps, board: TaskBoard, task: Benchmark, own: Rows
+    ) -> None:
+        self.steps, self.board, self.task, self.own = steps, board, task, own
+        self.weights = weights_of(task, steps.scale.base)
 
-        outcome = students(
-            steps, step, task, lambda seed: (rows(seed), scale.base), training,
-            about=lambda seed: {"base": scale.base, **about, **of(seed)}, weights=weights,
-        )  # fmt: skip
-        board.put(name, task.name, outcome)
+    def train(self, near: LabelPool, random: Sequence[LabelPool]) -> None:
+        """Train one student for each line; `random` has a pool for each seed."""
+        scale, own, task = self.steps.scale, self.own, self.task
+        training = dict(scale.training)
+        longer = training | {"epochs": scale.small_epochs * training["epochs"]}
 
-    student(ALONE, lambda _: task.train, longer, "alone")
-    # What is learnt enters each step: of other sentences or labels it is another.
-    learnt: dict[str, Any] = {"teacher": scale.teacher, "own": own.fingerprint()}
-    same = [near] * steps.settings.seeds
-    student(GT, lambda _: own, longer, "gt", **learnt)
-    for size, words, training in ((len(own), few, longer), (scale.sentences, many, settings)):
-        for name, pools, by, step in (
-            (RD, random, "any", "rd"), (BALANCED, random, "random", "rb"),
-            (SA, same, scale.select, "sa"),
+        def draw(pools: Sequence[LabelPool], count: int, by: str) -> Callable[[int], Rows]:
+            return lambda seed: pools[seed].draw(task, count, by, seed)
+
+        self._student(ALONE, "alone", lambda _: task.train, longer, {})
+        # The sources of the rows are recorded: other sentences or labels are another run.
+        sources: dict[str, Any] = {"teacher": scale.teacher, "own": own.fingerprint()}
+        self._student(GT, "gt", lambda _: own, longer, sources)
+        same, few, many = [near] * len(random), len(own), scale.sentences
+        kinds = ((RD, random, "any", "rd"), (BALANCED, random, "random", "rb"),
+                 (SA, same, scale.select, "sa"))  # fmt: skip
+        for count, words, settings in (
+            (few, "as many as the training set", longer), (many, f"{many:,}", training),
         ):  # fmt: skip
-            student(
-                f"{name}, {words}",
-                lambda seed, pools=pools, by=by, size=size: pools[seed].draw(task, size, by, seed),
-                training, f"{step}-{size}", pools, count=size, by=by, **learnt,
-            )  # fmt: skip
-    size, other = scale.sentences, _other(scale)
-    student(
-        f"{OTHER[other]}, {many}", lambda seed: near.draw(task, size, other, seed), settings,
-        f"{other}-{size}", same, count=size, by=other, **learnt,
-    )  # fmt: skip
-    # The labelled rows are seen as often as in the lines that have no others.
-    student(
-        f"{BOTH}, {many}",
-        lambda seed: joined(joined(near.draw(task, size, scale.select, seed), own), own),
-        settings, f"both-{size}", same, count=size, by=scale.select, labelled=2, **learnt,
-    )  # fmt: skip
+            for name, pools, by, step in kinds:
+                about = {"count": count, "by": by, **sources}
+                rows = draw(pools, count, by)
+                self._student(f"{name}, {words}", f"{step}-{count}", rows, settings, about, pools)
+        other = _other(self.steps)
+        about = {"count": many, "by": other, **sources}
+        rows, step = draw(same, many, other), f"{other}-{many}"
+        self._student(f"{OTHER[other]}, {many:,}", step, rows, training, about, same)
+
+        def with_labelled(seed: int) -> Rows:
+            """Add the labelled rows as often as the lines that have no others see them."""
+            return joined(joined(near.draw(task, many, scale.select, seed), own), own)
+
+        about = {"count": many, "by": scale.select, "labelled": 2, **sources}
+        self._student(f"{BOTH}, {many:,}", f"both-{many}", with_labelled, training, about, same)
+
+    def _student(
+        self,
+        name: str,
+        step: str,
+        rows: Callable[[int], Rows],
+        training: Mapping[str, Any],
+        about: Mapping[str, Any],
+        pools: Sequence[LabelPool] = (),
+    ) -> None:
+        base = self.steps.scale.base
+        scores = students(
+            self.steps, step, self.task, lambda seed: (rows(seed), base), training,
+            about={"base": base, **about}, weights=self.weights, pools=pools,
+        )  # fmt: skip
+        self.board.put(name, self.task.name, scores)

@@ -262,11 +262,6 @@ def remarks(scores: Scores) -> list[str]:
     return lines
 
 
-def overlap_of(rows: Dataset, found: Sequence[StsSet]) -> dict[str, dict[str, int]]:
-    """Return for each set how many training rows hold its sentences and pairs."""
-    return {name: overlap.counts() for name, overlap in find_overlap(rows, found).items()}
-
-
 def curve_of(run: Path, name: str) -> Curve:
     """Return the learning curve of a finished training; a training has a checkpoint at least."""
     import pyarrow.parquet as pq

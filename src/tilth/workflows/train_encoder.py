@@ -1,4 +1,4 @@
-"""Train an encoder and see how good it is beside its base and the shipped encoders."""
+"""Train an encoder and compare it with its base and the shipped encoders on STS sets."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilth.encoders.bi_encoder import train_encoder
 from tilth.encoders.graded_pairs import Pairs, read_pairs
+from tilth.encoders.settings import Training
 from tilth.encoders.train import SCORES
 from tilth.errors import InputError
 from tilth.evaluate.overlap import without_overlap
@@ -18,7 +19,7 @@ from tilth.evaluate.sts_sets import StsSet, asked_sets, read_sets
 from tilth.files import atomic_write
 from tilth.models.encoder import load_encoder
 from tilth.models.names import ENCODERS
-from tilth.report.encoders import Bar, Curve, write_encoder_report
+from tilth.report.encoders import write_encoder_report
 from tilth.report.systems import generated_words
 from tilth.runs import RESULTS, Progress, refuse_inside
 from tilth.workflows.evaluate_sts import (
@@ -29,113 +30,124 @@ from tilth.workflows.evaluate_sts import (
     measure,
     remarks,
 )
-from tilth.workflows.table import Cell, Row, Table
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 BEFORE, AFTER = "before training", "after training"
-SHIPPED = ("starter-static", "starter-encoder")  # measured beside, untrained; the better one last
+SHIPPED = ("starter-static", "starter-encoder")  # measured untrained; the better one last
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
-    """What a training gave.
+class EncoderOptions:
+    """Options of `tilth train encoder`.
 
     Attributes:
-        best: the step whose weights were kept.
-        validation: Spearman's correlation x 100 there, on the validation part.
-        validated: how many rows that part has, and how many of these a model wrote.
-        scores: of each encoder, as of `evaluate_sts`; empty without sets.
-        table: the same as a table.
-        warnings: what at hand is better, and what to do.
-        notes: what else must be said beside.
+        base: see `tilth.train_encoder`.
+        sts: STS sets, see `tilth.evaluate_sts`; None: the encoder is not measured.
+        drop_overlap: leave out pairs that hold a sentence of these sets.
+        training: settings of the training.
+    """
+
+    base: str = "starter-encoder"
+    sts: str | None = None
+    drop_overlap: bool = False
+    training: Training = field(default_factory=Training)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedEncoder:
+    """Results of a training, as results.json holds them.
+
+    Attributes:
+        best: step of the kept checkpoint.
+        validation: Spearman's correlation x 100 of that step on the validation part.
+        validated: rows of the validation part, and how many of them a model wrote.
+        scores: of each encoder, see `evaluate_sts`; empty without sets.
+        warnings: which encoder at hand is better, and the remedy.
+        notes: further remarks.
     """
 
     best: int
     validation: float
     validated: Mapping[str, int]
     scores: Mapping[str, Scores] = field(default_factory=dict)
-    table: Table | None = None
     warnings: Sequence[str] = ()
     notes: Sequence[str] = ()
 
     @property
     def validation_words(self) -> str:
-        """What the validation figure is called."""
+        """Name of the validation figure."""
         return f"validation{generated_words(self.validated)}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        found = asdict(self)
-        del found["table"]
-        return found
+    @property
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Head and lines of a table of Spearman x 100; no lines where nothing was measured."""
+        if not self.scores:
+            return [], []
+        sets = list(self.scores[AFTER])
+        values = {
+            name: [found[key]["spearman"] for key in sets] for name, found in self.scores.items()
+        }
+        gains = zip(values[AFTER], values[BEFORE], strict=True)
+        values["after less before"] = [after - before for after, before in gains]
+        lines = [[name, *(f"{one:.1f}" for one in row)] for name, row in values.items()]
+        return ["", *sets], lines
 
 
 def train_and_measure(
     source: str,
     out: Path,
+    options: EncoderOptions,
     *,
-    base: str,
-    sts: str | None,
-    drop_overlap: bool,
-    device: str,
-    overwrite: bool,
-    quiet: bool,
-    training: Mapping[str, Any],
-) -> Trained:
-    """Train in a run folder, measure on STS sets where given, and write results and page.
+    device: str = "auto",
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> TrainedEncoder:
+    """Train in a run folder, measure on STS sets where given, and write results and report.
 
     On the sets, the base and the shipped encoders are measured too.
 
     Args:
         source: see `read_pairs`.
-        out: the run folder.
-        base: see `train_encoder`.
-        sts: where STS sets lie, see `evaluate_sts`; None: the result is not measured.
-        drop_overlap: leave out pairs that hold a sentence of these sets.
-        device: see `train_encoder`.
-        overwrite: see there.
-        quiet: see there.
-        training: its settings.
 
     Raises:
-        InputError: something given is wrong.
+        InputError: the pairs, the sets, the base or an option are wrong.
         TilthError: training failed.
     """
-    if drop_overlap and sts is None:
+    base, sts, training = options.base, options.sts, options.training
+    if options.drop_overlap and sts is None:
         raise InputError("drop-overlap needs the sets: say with --sts where they lie")
     refuse_inside(out, source, named=(base, sts))
     found = read_sets(sts) if sts is not None else []
     check_sets(found, "all")
-    parts = read_pairs(source, seed=training.get("seed", 0))
+    parts = read_pairs(source, seed=training.seed)
     notes = []
-    if drop_overlap:
-        parts, dropped = _without(parts, found)
+    if options.drop_overlap:
+        before = len(parts.all_rows())
+        parts = drop_shared(parts, found)
+        dropped = before - len(parts.all_rows())
         notes.append(f"{dropped:,} pairs hold a sentence of the sets and were left out.")
-    given = parts.splits() if drop_overlap else source
     encoder = train_encoder(
-        given, base, out, device=device, overwrite=overwrite, quiet=quiet, **training
-    )
+        parts.splits() if options.drop_overlap else source, base, out,
+        device=device, overwrite=overwrite, quiet=quiet, **asdict(training),
+    )  # fmt: skip
     validated = {"rows": len(parts.validation), "generated": parts.written}
     curve = curve_of(out, f"validation{generated_words(validated)}")
     scores: dict[str, Scores] = {}
-    wrong = []
-    bars: list[Bar] = []
+    wrong: list[dict[str, Any]] = []
     if sts is not None:
-        how = {"pooling": training.get("pooling"), "max_length": training.get("max_length")}
-        encoders = {BEFORE: load_encoder(base, device=device, **how), AFTER: encoder}
-        shipped = _shipped(base, device)
+        how = {"pooling": training.pooling, "max_length": training.max_length}
+        before_training = load_encoder(base, device=device, **how)  # type: ignore[arg-type]
+        encoders = {BEFORE: before_training, AFTER: encoder, **_shipped(base, device)}
         rows = parts.all_rows()
-        total = sum(map(len, found)) * (len(encoders) + len(shipped))
-        with Progress(total, quiet=quiet, what="STS pairs") as progress:
-            for name, model in (encoders | shipped).items():
+        with Progress(sum(map(len, found)) * len(encoders), quiet=quiet, what="STS pairs") as bar:
+            for name, model in encoders.items():
                 measured = measure(
                     model, found, out / SCORES / name,
-                    training=rows if name in encoders else None, progress=progress,
+                    training=rows if name in (BEFORE, AFTER) else None, progress=bar,
                 )  # fmt: skip
                 scores[name] = summarise_sts(measured, asked_sets(sts))
-                bars += bars_of(name, scores[name])
                 if name == AFTER:
                     wrong = most_wrong(measured, WRONG_PAIRS)
         notes += remarks(scores[AFTER])
@@ -144,17 +156,28 @@ def train_and_measure(
             f"Validation{generated_words(validated)} does not measure real data: give --sts with "
             "pairs that people scored."
         )
-    result = Trained(
-        curve.best, max(curve.values), validated, scores, _table(scores), _warnings(scores), notes
+    result = TrainedEncoder(
+        curve.best, max(curve.values), validated, scores, _warnings(scores), notes
     )
-    text = json.dumps(result.to_dict(), indent=2) + "\n"
+    text = json.dumps(asdict(result), indent=2) + "\n"
     atomic_write(out / RESULTS, lambda file: file.write(text.encode()))
-    _write_page(out, result, curve, base, source, len(parts.train), bars, wrong)
+    kept = f"step {result.best}, {result.validation_words} Spearman {result.validation:.1f}"
+    write_encoder_report(
+        out / "report.html",
+        title=f"Encoder trained on {source}",
+        facts=[("base", base), ("pairs", f"{len(parts.train):,} to train on"), ("kept", kept)],
+        bars=[bar for name, one in scores.items() for bar in bars_of(name, one)],
+        metric="Spearman",
+        interval="bootstrap 95%",
+        curves=[curve],
+        wrong={AFTER: wrong} if wrong else {},
+        notes=[*result.warnings, *result.notes],
+    )
     return result
 
 
 def _shipped(base: str, device: str) -> dict[str, SentenceTransformer]:
-    """Return the shipped encoders that the base is not, where they are installed."""
+    """Return the shipped encoders other than the base, where they are installed."""
     found = {}
     for name in SHIPPED:
         if ENCODERS.get(base) != ENCODERS[name]:
@@ -166,7 +189,7 @@ def _shipped(base: str, device: str) -> dict[str, SentenceTransformer]:
 
 
 def _warnings(scores: Mapping[str, Scores]) -> list[str]:
-    """Say which encoder at hand has a higher mean than the trained one, and what to do."""
+    """Return which encoder at hand has a higher mean than the trained one, and the remedy."""
     if not scores:
         return []
     means = {name: found["mean"]["spearman"] for name, found in scores.items()}
@@ -201,54 +224,3 @@ def drop_shared(parts: Pairs, found: Sequence[StsSet]) -> Pairs:
                 "other pairs"
             )
     return left
-
-
-def _without(parts: Pairs, found: Sequence[StsSet]) -> tuple[Pairs, int]:
-    left = drop_shared(parts, found)
-    before = len(parts.train) + len(parts.validation)
-    return left, before - len(left.train) - len(left.validation)
-
-
-def _table(scores: Mapping[str, Scores]) -> Table | None:
-    if not scores:
-        return None
-    columns = list(scores[AFTER])
-    rows = [
-        Row(name, {key: Cell(score["spearman"]) for key, score in found.items()})
-        for name, found in scores.items()
-    ]
-    gain = {
-        key: Cell(scores[AFTER][key]["spearman"] - scores[BEFORE][key]["spearman"])
-        for key in columns
-    }
-    return Table("Spearman x 100 on STS", columns, [*rows, Row("after less before", gain)])
-
-
-def _write_page(
-    out: Path,
-    result: Trained,
-    curve: Curve,
-    base: str,
-    source: str,
-    pairs: int,
-    bars: Sequence[Bar],
-    wrong: Sequence[Mapping[str, Any]],
-) -> None:
-    write_encoder_report(
-        out / "report.html",
-        title=f"Encoder trained on {source}",
-        facts=[
-            ("base", base),
-            ("pairs", f"{pairs:,} to train on"),
-            (
-                "kept",
-                f"step {result.best}, {result.validation_words} Spearman {result.validation:.1f}",
-            ),
-        ],
-        bars=bars,
-        metric="Spearman",
-        interval="bootstrap 95%",
-        curves=[curve],
-        wrong={AFTER: wrong} if wrong else {},
-        notes=[*result.warnings, *result.notes],
-    )

@@ -1,0 +1,221 @@
+"""Students of the SentAugment tables: trainings over seeds, test scores, gains and the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tilth.classifiers.examples import Rows
+from tilth.classifiers.finetune import fit
+from tilth.classifiers.settings import Finetuning
+from tilth.evaluate.classify import answered
+from tilth.evaluate.tag import best_tags
+from tilth.metrics.entity_spans import entity_types, span_counts
+from tilth.metrics.significance import Interval, f1_contributions, gain_interval
+from tilth.models.classifier import Classifier, fingerprint_classifier, new_classifier
+from tilth.recipes.recipe import Result
+from tilth.recipes.sentaugment import LabelPool
+from tilth.recipes.sentaugment_tasks import Benchmark, SentAugmentSteps, column_of
+from tilth.recipes.table import Cell, Row, Table, mean_of, over_seeds
+from tilth.runs import Run
+
+MEAN = "mean of our tasks"
+
+
+@dataclass(frozen=True, slots=True)
+class SeedScores:
+    """Test scores of several trainings on one task.
+
+    Attributes:
+        scores: accuracy or F1 of spans, x 100. # (seeds,)
+        counts: of each seed and test row: right, answered and wanted spans; of classes one row is
+            one span. # (seeds, rows, 3)
+    """
+
+    scores: list[float]
+    counts: NDArray[np.int64]
+
+
+def weights_of(task: Benchmark, *bases: str) -> dict[str, str]:
+    """Return hashes of the weights of bases, with a head for a task's labels."""
+    kind, labels = task.train.kind, task.train.labels
+    return {
+        f"weights of {base}": fingerprint_classifier(
+            new_classifier(base, kind=kind, labels=labels, device="cpu")
+        )
+        for base in dict.fromkeys(bases)
+    }
+
+
+def students(
+    steps: SentAugmentSteps,
+    name: str,
+    task: Benchmark,
+    make: Callable[[int], tuple[Rows, str]],
+    settings: Mapping[str, Any],
+    *,
+    about: Mapping[str, Any],
+    weights: Mapping[str, str],
+    pools: Sequence[LabelPool] = (),
+) -> SeedScores:
+    """Train once for each seed and measure on the test set; the models are not kept.
+
+    Args:
+        name: of the step.
+        make: seed -> the training rows, and the base.
+        settings: of the training.
+        about: what the rows are made from; other values are another run.
+        weights: hashes of the models that they and the student are made from, see `weights_of`.
+        pools: of each seed the sentences that its rows are drawn from; others are another run.
+    """
+    sets = {"train": task.train, "validation": task.validation, "test": task.test}
+    fingerprints = {part: rows.fingerprint() for part, rows in sets.items()}
+    tables = []
+    for seed in range(steps.settings.seeds):
+        training = {**settings, "seed": seed}
+        drawn = {"sentences": pools[seed].rows.fingerprint()} if pools else {}
+        run = Run.open(
+            steps.at(f"{task.name}-{name}-{seed}"),
+            command="recipe train",
+            settings={**training, **about, **drawn},
+            fingerprints={**fingerprints, **weights},
+            parts=1,
+        )
+        with run:
+            if run.missing():
+                rows, base = make(seed)
+                chosen = Finetuning(**training).for_base(base)
+                classifier = new_classifier(
+                    base, kind=rows.kind, labels=rows.labels, seed=seed, dropout=chosen.dropout,
+                    max_length=chosen.max_length, device=steps.settings.device,
+                )  # fmt: skip
+                fit(classifier, rows, task.validation, chosen, quiet=steps.settings.quiet)
+                run.write_part(0, _count_spans(task, classifier))
+            tables.append(run.read_part(0))
+    return _seed_scores(tables)
+
+
+def measure_trained(classifiers: Iterable[Classifier], task: Benchmark) -> SeedScores:
+    """Measure classifiers on the test set."""
+    return _seed_scores([_count_spans(task, classifier) for classifier in classifiers])
+
+
+def _count_spans(task: Benchmark, classifier: Classifier) -> pa.Table:
+    """Return right, answered and wanted spans of each test row."""
+    test = task.test
+    answers = classifier.answers(test)
+    if isinstance(test.targets, list):
+        gold, _ = best_tags(test.targets, test.labels)
+        said, _ = best_tags(answers, classifier.labels)
+        kinds = entity_types([*gold, *said])
+        counts = span_counts(gold, said, kinds)[:, : 3 * len(kinds)]
+        counts = counts.reshape(len(gold), 3, len(kinds)).sum(axis=2)  # (rows, 3)
+    else:
+        right = answered(answers, "class") == test.targets.argmax(axis=1)
+        counts = np.stack([right, np.ones_like(right), np.ones_like(right)], axis=1)  # (rows, 3)
+    names = ("right", "answered", "wanted")
+    return pa.table({name: counts[:, place].astype(np.int64) for place, name in enumerate(names)})
+
+
+def _seed_scores(tables: Sequence[pa.Table]) -> SeedScores:
+    counts = np.stack(
+        [np.stack([column.to_numpy() for column in table.columns], axis=1) for table in tables]
+    )  # (seeds, rows, 3)
+    right, answers, wanted = np.moveaxis(counts.sum(axis=1), 1, 0)  # each (seeds,)
+    f1 = 200 * right / np.maximum(answers + wanted, 1)  # of classes the accuracy
+    return SeedScores(f1.tolist(), counts)
+
+
+def gain(first: Mapping[str, SeedScores], second: Mapping[str, SeedScores]) -> Interval:
+    """Return how far the mean over the tasks of `first` is above that of `second`, x 100."""
+    both = [
+        (f1_contributions(one.counts), f1_contributions(second[task].counts))
+        for task, one in first.items()
+    ]
+    return gain_interval(*zip(*both, strict=True))
+
+
+def gain_note(name: str, over: str, found: Interval) -> str:
+    """Return a gain in a sentence."""
+    rows = "" if found.trainings else ", test rows; one training"
+    return (
+        f"{name} less {over}, mean of the tasks: {found.value:+.1f} "
+        f"[{found.low:+.1f}, {found.high:+.1f}{rows}]."
+    )
+
+
+@dataclass(slots=True)
+class TaskBoard:
+    """Collects the lines of a table.
+
+    Attributes:
+        tasks: its columns.
+        lines: name -> task -> scores.
+    """
+
+    tasks: Sequence[Benchmark]
+    lines: dict[str, dict[str, SeedScores]] = field(default_factory=dict)
+
+    def put(self, name: str, task: str, scores: SeedScores) -> None:
+        """Enter the scores of one line on one task."""
+        self.lines.setdefault(name, {})[task] = scores
+
+    def gain(self, name: str, over: str) -> str:
+        """Return a note on how far one line is above another."""
+        return gain_note(name, over, gain(self.lines[name], self.lines[over]))
+
+    def result(
+        self,
+        steps: SentAugmentSteps,
+        title: str,
+        published: Sequence[Row],
+        notes: Sequence[str],
+    ) -> Result:
+        """Return the table: our lines, then the published ones."""
+        seeds = steps.settings.seeds
+        varied = "test rows and trainings, Student's t"
+        if seeds == 1:
+            varied = "test rows; what one training differs from the next by takes --seeds 3"
+        ours = [
+            Row(name, {column_of(task): over_seeds(found.scores) for task, found in line.items()})
+            for name, line in self.lines.items()
+        ]
+        about = f"mean and deviation of {seeds} trainings; brackets: 95% over {varied}."
+        notes = [f"{metric_note(self.tasks)}; {about}", *notes]
+        tasks = [task.name for task in self.tasks]
+        return Result(table_of(title, tasks, [*ours, *published], notes))
+
+
+def metric_note(tasks: Sequence[Benchmark]) -> str:
+    """Return the metric of some tasks in words."""
+    spans = ", ".join(column_of(task.name) for task in tasks if task.train.kind == "tags")
+    return "Accuracy x 100" + (f" ({spans}: F1 of spans)" if spans else "") + " on the test sets"
+
+
+def table_of(title: str, tasks: Sequence[str], rows: Sequence[Row], notes: Sequence[str]) -> Table:
+    """Return a table of tasks with means that are over the same tasks for us and the paper.
+
+    Args:
+        tasks: measured here.
+        rows: ours, then published ones; means are added.
+    """
+    measured = [column_of(task) for task in tasks]
+    of_paper = [column for row in rows if row.published for column in row.cells]
+    shared = [column for column in measured if column in of_paper]
+    means = {MEAN: measured} if set(shared) != set(measured) and len(measured) > 1 else {}
+    if len(shared) > 1:
+        means[f"mean of {', '.join(shared)}"] = shared
+    made = []
+    for row in rows:
+        own: dict[str, Cell] = {
+            name: mean_of([row.cells[column] for column in columns])
+            for name, columns in means.items()
+            if all(column in row.cells for column in columns)
+        }
+        made.append(Row(row.name, {**row.cells, **own}, row.published))
+    return Table(title, list(dict.fromkeys([*measured, *means, *of_paper])), made, notes)

@@ -1,0 +1,181 @@
+"""SentAugment, Tables 5 to 8: lines that differ in queries, encoder, size of the bank or labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilth.bank import Bank
+from tilth.classifiers.examples import Rows
+from tilth.errors import InputError
+from tilth.files import atomic_write
+from tilth.recipes.recipe import Result
+from tilth.recipes.sentaugment import (
+    LabelPool,
+    build_recipe_bank,
+    kept_count,
+    label_pool,
+    open_bank,
+    retrieved,
+    teacher_of,
+)
+from tilth.recipes.sentaugment_scores import SeedScores, TaskBoard, students, weights_of
+from tilth.recipes.sentaugment_tasks import Benchmark, SentAugmentSteps, read_tasks
+from tilth.recipes.table import Row, published
+
+HEAD = ["SST-5", "CR", "NER"]
+BASE_QUERY = "label-average"
+# Table 6: of the bank's sentences one in so many is encoded by every encoder.
+_SAMPLE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One line of a table.
+
+    Attributes:
+        name: of the line.
+        step: of its retrieval; lines with the same step share it.
+        query: kind of query.
+        encoder: of a bank of a sample of the sentences; empty: the bank of all sentences.
+        share: only one in so many of the bank's sentences is searched.
+        hard: whether students learn the most probable label alone.
+    """
+
+    name: str
+    step: str
+    query: str = BASE_QUERY
+    encoder: str = ""
+    share: int = 1
+    hard: bool = False
+
+
+QUERIES = [
+    Variant("all-average", "all-average", "all-average"),
+    Variant("label-average", BASE_QUERY),
+    Variant("per-sentence", "per-sentence", "per-sentence"),
+    Variant("clusters of each label (ours)", "clusters", "clusters"),
+]
+PUBLISHED_QUERIES = [
+    published("all-average", HEAD, [60.0, 94.7, 92.8]),
+    published("label-average", HEAD, [60.4, 95.7, 93.1]),
+    published("per-sentence", HEAD, [60.1, 95.4, 93.3]),
+]
+PUBLISHED_ENCODERS = [
+    published("average of word2vec", HEAD, [59.4, 95.2, 92.9]),
+    published("uSIF (ParaNMT)", HEAD, [59.9, 95.0, 93.1]),
+    published("SASE", HEAD, [60.4, 95.7, 93.1]),
+]
+SIZES = [
+    Variant("a 16th of the bank", "16th", share=16),
+    Variant("a quarter of the bank", "quarter", share=4),
+    Variant("the whole bank", BASE_QUERY),
+]
+PUBLISHED_SIZES = [
+    published("50 million sentences", HEAD, [59.5, 95.4, 92.8]),
+    published("250 million", HEAD, [59.5, 95.7, 92.9]),
+    published("1 billion", HEAD, [60.4, 95.7, 93.1]),
+    published("5 billion", HEAD, [60.0, 95.3, 93.1]),
+]
+LABELS = [
+    Variant("hard labels", BASE_QUERY, hard=True),
+    Variant("soft labels (probabilities)", BASE_QUERY),
+]
+PUBLISHED_LABELS = [
+    published("discrete labels", HEAD, [59.1, 94.7, 92.8]),
+    published("logits", HEAD, [60.4, 95.7, 93.1]),
+]
+
+
+def table5(steps: SentAugmentSteps) -> Result:
+    """Retrieve with one query per task, per label or per sentence."""
+    return _compare(steps, "SentAugment, Table 5", QUERIES, PUBLISHED_QUERIES)
+
+
+def table6(steps: SentAugmentSteps) -> Result:
+    """Retrieve from banks of the same sentences by different encoders."""
+    vectors = _largest_vectors(steps.data / "words")
+    # all-MiniLM-L6-v2 with fewer pieces, as it is shipped to score paraphrases.
+    encoder = steps.scale.encoder
+    transformer = "starter-encoder" if encoder == "starter-static" else encoder
+    encoders = {
+        "average of word vectors": f"words:{vectors}",
+        "uSIF of word vectors": f"usif:{vectors}",
+        "static encoder": "starter-static",
+        "transformer encoder": transformer,
+    }
+    variants = [
+        Variant(name, f"by-{Path(encoder.partition(':')[0]).name}", encoder=encoder)
+        for name, encoder in encoders.items()
+    ]
+    return _compare(steps, "SentAugment, Table 6", variants, PUBLISHED_ENCODERS)
+
+
+def table7(steps: SentAugmentSteps) -> Result:
+    """Retrieve from parts of the bank."""
+    return _compare(steps, "SentAugment, Table 7", SIZES, PUBLISHED_SIZES)
+
+
+def table8(steps: SentAugmentSteps) -> Result:
+    """Train on the teacher's probabilities, or on its most probable labels alone."""
+    return _compare(steps, "SentAugment, Table 8", LABELS, PUBLISHED_LABELS)
+
+
+def _compare(
+    steps: SentAugmentSteps, title: str, variants: Sequence[Variant], rows: Sequence[Row]
+) -> Result:
+    """Train students of each variant on each task; gains are over the first variant."""
+    tasks, notes = read_tasks(steps)
+    board = TaskBoard(tasks)
+    whole = open_bank(steps)
+    for variant in variants:
+        bank = _sample_bank(steps, whole, variant) if variant.encoder else whole
+        for task in tasks:
+            found, few = retrieved(steps, task, bank, query=variant.query, share=variant.share)
+            notes += [f"{variant.name}: {note}" for note in few]
+            teacher = teacher_of(steps, task)
+            pool = label_pool(steps, f"{task.name}-near-{variant.step}", task, found, teacher)
+            board.put(variant.name, task.name, _students(steps, task, pool, variant))
+    first, *others = variants
+    gains = [board.gain(variant.name, first.name) for variant in others]
+    return board.result(steps, title, rows, [*notes, *gains])
+
+
+def _students(
+    steps: SentAugmentSteps, task: Benchmark, pool: LabelPool, variant: Variant
+) -> SeedScores:
+    scale, count = steps.scale, kept_count(steps.scale, task)
+
+    def make(seed: int) -> tuple[Rows, str]:
+        rows = pool.draw(task, count, scale.select, seed)
+        return (rows.hard() if variant.hard else rows), scale.base
+
+    about = {
+        "base": scale.base, "teacher": scale.teacher, "query": variant.query,
+        "share": variant.share, "count": count, "by": scale.select, "hard": variant.hard,
+    }  # fmt: skip
+    return students(
+        steps, f"from-{variant.step}{'-hard' if variant.hard else ''}", task, make, scale.training,
+        about=about, weights=weights_of(task, scale.base, scale.teacher),
+        pools=[pool] * steps.settings.seeds,
+    )  # fmt: skip
+
+
+def _sample_bank(steps: SentAugmentSteps, whole: Bank, variant: Variant) -> Bank:
+    """Build a bank of a sample of all sentences with another encoder."""
+    sentences = steps.folder / "steps" / "bank-sample.txt"
+    if not sentences.is_file():
+        texts = (text for number, text in enumerate(whole) if number % _SAMPLE == 0)
+        atomic_write(
+            sentences, lambda file: file.writelines(f"{text}\n".encode() for text in texts)
+        )
+    step = f"bank-{variant.step.removeprefix('by-')}"
+    return build_recipe_bank(steps, step, sentences, variant.encoder, near=False)
+
+
+def _largest_vectors(folder: Path) -> Path:
+    files = sorted(folder.glob("*.txt*")) if folder.is_dir() else []
+    if not files:
+        raise InputError(f"{folder}: holds no word vectors: put a file such as glove.txt.gz there")
+    return max(files, key=lambda file: file.stat().st_size)

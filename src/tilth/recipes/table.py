@@ -1,0 +1,169 @@
+"""Results of recipes: tables of figures and lists of sentences, as Markdown and JSON."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import ClassVar
+
+# Length of a sentence in a printed list; results.json has all of it.
+_SHOWN_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One figure.
+
+    Attributes:
+        value: such as Spearman's correlation x 100.
+        deviation: standard deviation over seeds (n - 1); None: one seed, or a published figure.
+        low: lower end of the 95% interval over test pairs, where known.
+        high: upper end.
+        runs: the figure of each seed, where there are several.
+    """
+
+    value: float
+    deviation: float | None = None
+    low: float | None = None
+    high: float | None = None
+    runs: tuple[float, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the figure as it is printed."""
+        spread = "" if self.deviation is None else f" ±{self.deviation:.1f}"
+        return f"{self.value:.1f}{spread}"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a table.
+
+    Attributes:
+        cells: column -> figure; a column left out was not measured.
+        published: whether these are a paper's figures.
+    """
+
+    name: str
+    cells: Mapping[str, Cell]
+    published: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A sentence found for a query.
+
+    Attributes:
+        domain: of the query.
+        query: a sentence, or a description of the average that was searched with.
+        rank: from 1.
+        similarity: cosine; None where a paper does not give it.
+        source: of the sentence found.
+        published: whether it is a paper's example.
+    """
+
+    domain: str
+    query: str
+    rank: int
+    text: str
+    similarity: float | None = None
+    source: str = ""
+    published: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Figures of a recipe.
+
+    Attributes:
+        rows: ours first, then the published ones.
+        notes: how the figures were measured, what is missing, what differs from the paper.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Row]
+    notes: Sequence[str] = ()
+    texts: ClassVar[int] = 1  # leading columns that hold texts
+
+    @property
+    def head(self) -> list[str]:
+        """Titles of the columns of `lines`."""
+        return ["", *self.columns]
+
+    def lines(self) -> list[list[str]]:
+        """Return the rows as texts, the name first; a dash stands for a missing figure."""
+        return [
+            [f"{row.name}{' (published)' if row.published else ''}"]
+            + [str(row.cells[name]) if name in row.cells else "-" for name in self.columns]
+            for row in self.rows
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Sentences that a recipe found.
+
+    Attributes:
+        rows: the neighbours of each query, one after the other; ours first, then published ones.
+        notes: see `Table`.
+    """
+
+    title: str
+    rows: Sequence[Neighbour]
+    notes: Sequence[str] = ()
+    head: ClassVar[list[str]] = ["domain", "query", "nearest sentence", "cosine"]
+    texts: ClassVar[int] = 3
+
+    def lines(self) -> list[list[str]]:
+        """Return the rows as texts, long ones shortened; a query is printed once."""
+        return [
+            [
+                f"{row.domain}{' (published)' if row.published else ''}" if row.rank == 1 else "",
+                row.query if row.rank == 1 else "",
+                textwrap.shorten(row.text, _SHOWN_CHARS, placeholder=" …"),
+                "-" if row.similarity is None else f"{row.similarity:.2f}",
+            ]
+            for row in self.rows
+        ]
+
+
+def to_markdown(table: Table | Listing) -> str:
+    """Return a result with its title and notes in Markdown."""
+    marks = ["---" if place < table.texts else "---:" for place in range(len(table.head))]
+    lines = [[cell.replace("|", "\\|") for cell in line] for line in table.lines()]
+    rows = "\n".join("| " + " | ".join(cells) + " |" for cells in (table.head, marks, *lines))
+    notes = "".join(f"- {note}\n" for note in table.notes)
+    return f"# {table.title}\n\n{rows}\n\n{notes}"
+
+
+def to_json(table: Table | Listing) -> str:
+    """Return a result as JSON."""
+    return json.dumps(asdict(table), indent=2, ensure_ascii=False) + "\n"
+
+
+def over_seeds(values: Sequence[float]) -> Cell:
+    """Return mean and standard deviation (n - 1) of one figure over seeds."""
+    mean = sum(values) / len(values)
+    if len(values) == 1:
+        return Cell(mean)
+    return Cell(mean, statistics.stdev(values), runs=tuple(values))
+
+
+def mean_of(cells: Sequence[Cell]) -> Cell:
+    """Return the mean of figures; of each seed first, where all have the same number of them."""
+    runs = {len(cell.runs) for cell in cells}
+    if len(runs) == 1 and runs != {0}:
+        return over_seeds(
+            [sum(one) / len(one) for one in zip(*(c.runs for c in cells), strict=True)]
+        )
+    return Cell(sum(cell.value for cell in cells) / len(cells))
+
+
+def published(name: str, columns: Sequence[str], values: Sequence[float | None]) -> Row:
+    """Return a row of a paper's table; None: the paper has no figure."""
+    figures = zip(columns, values, strict=True)
+    cells = {column: Cell(value) for column, value in figures if value is not None}
+    return Row(name, cells, published=True)
