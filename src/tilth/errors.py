@@ -1,4 +1,4 @@
-"""The errors a user can meet: one line each, with what is wrong, where, and the mend."""
+"""The errors for users: one line that says what is wrong, where, and the remedy."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ class TilthError(Exception):
 
 
 class InputError(TilthError):
-    """What the user gave is wrong; the message names the file, line or field and the mend."""
+    """The input is wrong; the message names the file, line or field and the remedy."""
 
     exit_code = 2

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, locks, and errors of the disk in one line."""
+"""Atomic writes, file locks, and one-line errors of the disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tilth.errors import InputError, TilthError
 TEMPORARY = ".tmp-"
 _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY)}[0-9a-f]{{8}}")
 _NO_LOCKS = "the file system has no file locks: choose another --out on a disk that has them"
-_MENDS = {
+_REMEDIES = {
     errno.ENOSPC: "the disk is full: free some space and run the same command again",
     errno.EDQUOT: "the disk quota is used up: free some space and run the same command again",
     errno.EFBIG: "the file would be larger than allowed: raise the limit on file sizes",
@@ -32,46 +32,45 @@ _MENDS = {
     **dict.fromkeys((errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP), _NO_LOCKS),
 }
 
-# numpy's and torch's words for a file that took less than was written.
-_SHORT = re.compile(r"\d+ requested and \d+ written|unexpected pos \d+ vs|file write failed")
+# What numpy and torch say when the disk is full.
+_SHORT_WRITE = re.compile(r"\d+ requested and \d+ written|unexpected pos \d+ vs|file write failed")
 
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn errors of the operating system into one line that names the path and the mend.
+    """Turn errors of the operating system into one line that names the path and the remedy.
 
-    Libraries that write files themselves wrap such an error in one of their own.
+    Errors that a library raises with the system's message in its text count, too.
     """
     try:
         yield
     except TilthError:
         raise
     except OSError as error:
-        mend = _MENDS.get(_number(error) or 0, error.strerror or str(error))
-        raise TilthError(f"{error.filename or path}: {mend}") from error
+        remedy = _REMEDIES.get(_errno(error) or 0, error.strerror or str(error))
+        raise TilthError(f"{error.filename or path}: {remedy}") from error
     except Exception as error:
-        number = _number(error)
+        number = _errno(error)
         if number is None:
             raise
-        raise TilthError(f"{path}: {_MENDS[number]}") from error
+        raise TilthError(f"{path}: {_REMEDIES[number]}") from error
 
 
-def _number(error: Exception) -> int | None:
-    """Return the operating system's number of an error, as far as it has a mend."""
+def _errno(error: Exception) -> int | None:
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno
     text = str(error)
-    if _SHORT.search(text):
+    if _SHORT_WRITE.search(text):
         return errno.ENOSPC
-    return next((number for number in _MENDS if os.strerror(number) in text), None)
+    return next((number for number in _REMEDIES if os.strerror(number) in text), None)
 
 
 def check_input(path: Path) -> bool:
     """Say whether there is a file or folder to read.
 
     Raises:
-        InputError: it is a pipe, a device or a socket, which may never end, or its name is no
-            UTF-8 or leads nowhere.
+        InputError: it is a pipe, a device or a socket, which may never end, or its name is not
+            UTF-8, too long or a circle of links.
     """
     try:
         str(path).encode()
@@ -80,7 +79,7 @@ def check_input(path: Path) -> bool:
         return False
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}: check the path") from error
-    except ValueError as error:  # half a character, or NUL
+    except ValueError as error:  # a surrogate, or NUL
         raise InputError(f"{str(path)!a}: the name is not UTF-8: rename the file") from error
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise InputError(f"{path}: is a pipe, a device or a socket: give a file")
@@ -88,11 +87,7 @@ def check_input(path: Path) -> bool:
 
 
 def atomic_write(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Write a file under a temporary name, sync it, rename it, sync its folder.
-
-    Raises:
-        TilthError: the disk is full, or the folder cannot be written.
-    """
+    """Write a file under a temporary name, sync it, rename it, sync its folder."""
     with disk_errors(path):
         temporary, file = create_locked(lambda name: path.with_name(name))
         try:
@@ -108,16 +103,15 @@ def atomic_write(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
 
 def create_locked(place: Callable[[str], Path]) -> tuple[Path, BinaryIO]:
-    """Create a file of a new temporary name and lock it, so that nobody takes it for a leftover.
+    """Create a file of a new temporary name and lock it: `remove_leftovers` spares it.
 
-    Args:
-        place: gives the file's path for a temporary name; called again with another name if the
-            file is removed before it is locked.
+    `place` returns the file's path for a temporary name; it is called again with another name if
+    the file is removed before it is locked.
     """
     while True:
         path = place(f"{TEMPORARY}{secrets.token_hex(4)}")
         file = open(path, "xb")  # noqa: SIM115 - closed by the caller
-        with suppress(OSError):  # without locks, what is left over is never removed
+        with suppress(OSError):  # without locks, leftovers are never removed
             fcntl.flock(file, fcntl.LOCK_EX)
         if os.fstat(file.fileno()).st_nlink:
             return path, file
@@ -125,7 +119,7 @@ def create_locked(place: Callable[[str], Path]) -> tuple[Path, BinaryIO]:
 
 
 def try_lock(file: BinaryIO) -> bool:
-    """Lock an open file until it is closed, if no other process holds it.
+    """Lock an open file until it is closed; False: another process holds it.
 
     Raises:
         OSError: the file system has no locks.
@@ -140,7 +134,7 @@ def try_lock(file: BinaryIO) -> bool:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove the temporary files of killed writers from a folder; those being written stay."""
+    """Remove the temporary files of killed writers from a folder, not those being written."""
     for path in folder.glob(f"{TEMPORARY}*"):
         if is_temporary(path.name) and path.is_file():
             with suppress(OSError), open(path, "rb") as file:
@@ -149,12 +143,12 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def is_temporary(name: str) -> bool:
-    """Say whether a file name is one that `atomic_write` gives while it writes."""
+    """Say whether a file name is a temporary one of `create_locked`."""
     return _TEMPORARY.fullmatch(name) is not None
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename in a folder lasting."""
+    """Sync a folder, so that a rename in it survives a crash of the machine."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

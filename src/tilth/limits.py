@@ -18,7 +18,7 @@ _SHOWN_BITS = 128  # longer numbers are not written out in a message
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """The numbers from `low` to `high`; neither infinity nor NaN is one.
+    """The finite numbers from `low` to `high`.
 
     Attributes:
         low: the smallest.

@@ -1,4 +1,4 @@
-"""The card of a data set: README.md with the hub's YAML head, saying how the set was made."""
+"""The card of a data set: README.md with the hub's YAML head and how the set was made."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-import yaml
 
 _SYNTHETIC = "synthetic"
 _SIZES = (
@@ -26,10 +24,10 @@ class Card:
     """How a data set was made, for README.md.
 
     Args:
-        title: the set's name for people.
+        title: the set's name.
         summary: what it is, in Markdown.
         command: the tilth command that made it.
-        settings: what was asked for; JSON values.
+        settings: of the command; JSON values.
         counts: split -> label -> rows.
         drops: reason -> rows left out.
         licence: a licence id of the hub, such as `cc-by-4.0`; None: not stated.
@@ -37,11 +35,11 @@ class Card:
         model: what wrote the texts.
         seed: of the random numbers.
         task_categories: the hub's names, such as `text-classification`.
-        tags: the hub's tags beside `tilth` and, of such texts, `synthetic`.
-        texts: what they are.
+        tags: the hub's tags beside `tilth` and `synthetic`.
+        texts: how the texts were made.
         extra: more sections, (heading, Markdown) pairs.
-        configs: config -> split -> path in the folder; the writer fills it in.
-        content: a hash of the files; the writer fills it in.
+        configs: config -> split -> path in the folder; set by the writer.
+        content: a hash of the files; set by the writer.
     """
 
     title: str
@@ -63,26 +61,21 @@ class Card:
 
     def render(self) -> str:
         """Return the text of README.md."""
-        head = yaml.safe_dump(self._head(), sort_keys=False, allow_unicode=True)
-        return f"---\n{head}---\n\n" + "\n\n".join(self._body()) + "\n"
+        from huggingface_hub import DatasetCardData
 
-    def _head(self) -> dict[str, Any]:
         rows = sum(sum(labels.values()) for labels in self.counts.values())
-        head: dict[str, Any] = {"pretty_name": self.title}
-        if self.licence:
-            head["license"] = self.licence
-        if self.language:
-            head["language"] = list(self.language)
-        if self.task_categories:
-            head["task_categories"] = list(self.task_categories)
-        head["size_categories"] = [next((n for top, n in _SIZES if rows < top), "n>1T")]
         synthetic = [_SYNTHETIC] if self.texts == _SYNTHETIC else []
-        head["tags"] = [*synthetic, "tilth", *self.tags]
-        if self.configs:
-            head["configs"] = [
-                _config(name, splits, self.content) for name, splits in self.configs.items()
-            ]
-        return head
+        configs = [_config(*config, self.content) for config in self.configs.items()]
+        head = DatasetCardData(
+            pretty_name=self.title,
+            license=self.licence,
+            language=list(self.language) or None,
+            task_categories=list(self.task_categories) or None,
+            size_categories=[next((n for top, n in _SIZES if rows < top), "n>1T")],
+            tags=[*synthetic, "tilth", *self.tags],
+            configs=configs or None,
+        )
+        return f"---\n{head.to_yaml()}\n---\n\n" + "\n\n".join(self._body()) + "\n"
 
     def _body(self) -> list[str]:
         body = [f"# {self.title}", self.summary]

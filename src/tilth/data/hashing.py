@@ -1,4 +1,4 @@
-"""Names for texts and data sets that depend on their content alone."""
+"""Hashes, ids and pseudo-random keys of rows, which depend on their content alone."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def text_hashes(texts: pa.Array) -> NDArray[np.uint64]:
 
 
 def random_keys(seed: int, purpose: str, *columns: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return one pseudo-random number for each row of some columns.
+    """Return a pseudo-random number for each row, which follows from seed, purpose and columns.
 
     Args:
         seed: of the user.
         purpose: what the numbers are for, so that two uses are independent.
-        columns: what the numbers follow from. # each (rows,)
+        columns: hashes. # each (rows,)
     """
     start = int.from_bytes(blake2b(f"{seed}/{purpose}".encode(), digest_size=8).digest(), "big")
     state = np.full(len(columns[0]), start, np.uint64)
@@ -61,7 +61,7 @@ def group_ids(*columns: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def rank_in_group(ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many earlier rows have the same number as each row."""
+    """Return how many earlier rows have the same id as each row."""
     order = np.argsort(ids, kind="stable")  # within a group, rows stay in their order
     ordered = ids[order]
     new = np.ones(len(ids), np.bool_)

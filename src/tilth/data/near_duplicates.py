@@ -6,7 +6,7 @@ sets with a Jaccard similarity of t share one of their n - ceil(t n) + 1 rarest 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,10 @@ from numpy.typing import NDArray
 
 from tilth.data.hashing import random_keys
 
-# Scripts written without spaces: every character stands as a word of its own.
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+# Scripts written without spaces: every character counts as a word.
 _SPACELESS = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 _NO_WORD = r"[^\p{L}\p{M}\p{N}]+"
 _PACKED_BITS = 21
@@ -24,36 +27,17 @@ _TEXTS_AT_ONCE = 100_000
 _ROUNDING = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class Shingles:
-    """The word triples of texts, as numbers.
-
-    Attributes:
-        members: of all texts, one after the other; sorted and distinct within a text.
-        starts: where each text's begin, and the end. # (texts + 1,)
-        kinds: how many distinct triples there are.
-    """
-
-    members: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    kinds: int
-
-    def of(self, text: int) -> NDArray[np.int64]:
-        """Return one text's."""
-        return self.members[self.starts[text] : self.starts[text + 1]]
-
-
 def near_duplicates(
     texts: pa.Array,
     columns: tuple[NDArray[np.int64], ...],
     labels: NDArray[np.int64],
     threshold: float,
 ) -> NDArray[np.bool_]:
-    """Find rows that an earlier row, itself no near duplicate, nearly repeats.
+    """Find the near duplicates of earlier rows that are not near duplicates themselves.
 
-    Two rows are alike when they have one label and each text of the one shares at least
-    `threshold` of its word triples with that of the other (Jaccard: common ones over all).
-    Case and punctuation do not count. A text of one or two words is one triple.
+    Two rows are near duplicates when they have one label and the word triples of their texts, in
+    each column, have a Jaccard similarity of at least `threshold`. Case and punctuation do not
+    count. A text of one or two words is one triple.
 
     Args:
         texts: the distinct texts.
@@ -62,31 +46,34 @@ def near_duplicates(
         threshold: above 0, at most 1; the lower, the slower.
 
     Returns:
-        Whether each row nearly repeats an earlier one. # (rows,)
+        Whether each row is a near duplicate. # (rows,)
     """
     shingles = shingle(texts)
     found = np.zeros(len(labels), np.bool_)
     order = np.argsort(labels, kind="stable")
     for rows in np.split(order, np.flatnonzero(np.diff(labels[order])) + 1):
         if len(rows) > 1:
-            found[rows] = _repeats(shingles, tuple(codes[rows] for codes in columns), threshold)
+            found[rows] = _find(shingles, tuple(codes[rows] for codes in columns), threshold)
     return found
 
 
-def shingle(texts: pa.Array) -> Shingles:
-    """Return the distinct word triples of each text."""
+def shingle(texts: pa.Array) -> csr_array:
+    """Return the distinct word triples of each text as the columns of a sparse matrix."""
+    from scipy.sparse import csr_array
+
     words, starts = _words(texts)
     counts = np.maximum(np.diff(starts) - 2, 1)  # (texts,)
     slices = [slice(at, at + _TEXTS_AT_ONCE) for at in range(0, len(texts), _TEXTS_AT_ONCE)]
-    kinds, members = np.unique(
+    kinds, triples = np.unique(
         np.concatenate([_triples(words, starts[:-1][part], starts[1:][part]) for part in slices]),
         return_inverse=True,
     )
-    members += np.repeat(np.arange(len(texts)), counts) * len(kinds)
-    members.sort()
-    members = members[np.append(True, np.diff(members) > 0)]
-    text, members = np.divmod(members, len(kinds))
-    return Shingles(members, np.searchsorted(text, np.arange(len(texts) + 1)), len(kinds))
+    ends = np.append(0, np.cumsum(counts))
+    found = csr_array(
+        (np.ones(len(triples), np.int8), triples, ends), shape=(len(texts), len(kinds))
+    )
+    found.sum_duplicates()
+    return found  # (texts, triples)
 
 
 def _triples(
@@ -125,85 +112,78 @@ def _words(texts: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return np.append(numbers + 1, 0), starts
 
 
-def _repeats(
-    shingles: Shingles, columns: tuple[NDArray[np.int64], ...], threshold: float
+def _find(
+    shingles: csr_array, columns: tuple[NDArray[np.int64], ...], threshold: float
 ) -> NDArray[np.bool_]:
-    """Find the repeats among rows of one label.
+    """Find the near duplicates among rows of one label.
 
-    Rows alike in each text are alike in the union of their triples, told apart by column: the
+    Rows similar in each text are similar in the union of their triples, told apart by column: the
     index holds these unions, and candidates are then compared text by text.
     """
-    sizes, members, starts = _prefixes(shingles, columns, threshold)
+    sizes, prefixes, starts = _prefixes(shingles, columns, threshold)
     found = np.zeros(len(sizes), np.bool_)
     index: dict[int, list[int]] = {}
     for row in np.flatnonzero(np.diff(starts)).tolist():
-        prefix = members[starts[row] : starts[row + 1]].tolist()
+        prefix = prefixes[starts[row] : starts[row + 1]].tolist()
         seen: set[int] = set()
-        for member in prefix:
-            seen.update(index.get(member, ()))
+        for triple in prefix:
+            seen.update(index.get(triple, ()))
         low, high = threshold * sizes[row] - _ROUNDING, sizes[row] / threshold + _ROUNDING
         candidates = [other for other in seen if low <= sizes[other] <= high]
-        if candidates and _any_alike(shingles, columns, row, candidates, threshold):
+        if candidates and _any_similar(shingles, columns, row, candidates, threshold):
             found[row] = True
             continue
-        for member in prefix:
-            index.setdefault(member, []).append(row)
+        for triple in prefix:
+            index.setdefault(triple, []).append(row)
     return found
 
 
 def _prefixes(
-    shingles: Shingles, columns: tuple[NDArray[np.int64], ...], threshold: float
+    shingles: csr_array, columns: tuple[NDArray[np.int64], ...], threshold: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the sizes of the rows' unions, and their rarest members that another row may share.
+    """Return the sizes of the rows' unions, and their rarest triples that another row may share.
 
     Returns:
         The sizes. # (rows,)
-        The members that stand in the prefixes of two rows or more, one row after the other.
+        The triples that stand in the prefixes of two rows or more, one row after the other.
         Where each row's begin, and the end. # (rows + 1,)
     """
-    members, row = _unions(shingles, columns)
-    kinds, members, frequency = np.unique(members, return_inverse=True, return_counts=True)
+    from scipy.sparse import hstack
+
+    union = hstack([shingles[codes] for codes in columns], format="csr")
+    sizes = np.diff(union.indptr).astype(np.int64)
+    row = np.repeat(np.arange(len(sizes)), sizes)
+    kinds, triples, frequency = np.unique(union.indices, return_inverse=True, return_counts=True)
     rank = np.empty(len(kinds), np.int64)
     rank[np.argsort(frequency, kind="stable")] = np.arange(len(kinds))
-    ordered = row * len(kinds) + rank[members]
+    ordered = row * len(kinds) + rank[triples]
     ordered.sort()
-    row, members = np.divmod(ordered, len(kinds))
-    sizes = np.bincount(row)
-    place = np.arange(len(row)) - (np.cumsum(sizes) - sizes)[row]
-    in_prefix = place < (sizes - np.ceil(threshold * sizes - _ROUNDING) + 1)[row]
-    row, members = row[in_prefix], members[in_prefix]
-    shared = np.bincount(members, minlength=len(kinds))[members] > 1
-    row, members = row[shared], members[shared]
-    return sizes, members, np.searchsorted(row, np.arange(len(sizes) + 1))
+    triples = ordered % len(kinds)
+    place = np.arange(len(row)) - union.indptr[:-1][row]
+    kept = place < (sizes - np.ceil(threshold * sizes - _ROUNDING) + 1)[row]
+    kept[kept] = np.bincount(triples[kept], minlength=len(kinds))[triples[kept]] > 1
+    return sizes, triples[kept], np.searchsorted(row[kept], np.arange(len(sizes) + 1))
 
 
-def _unions(
-    shingles: Shingles, columns: tuple[NDArray[np.int64], ...]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the triples of all rows, told apart by column, and their rows."""
-    members, rows = [], []
-    for number, codes in enumerate(columns):
-        count = shingles.starts[codes + 1] - shingles.starts[codes]
-        within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-        place = np.repeat(shingles.starts[codes], count) + within
-        members.append(shingles.members[place] + number * shingles.kinds)
-        rows.append(np.repeat(np.arange(len(codes)), count))
-    return np.concatenate(members), np.concatenate(rows)
-
-
-def _any_alike(
-    shingles: Shingles,
+def _any_similar(
+    shingles: csr_array,
     columns: tuple[NDArray[np.int64], ...],
     row: int,
     candidates: list[int],
     threshold: float,
 ) -> bool:
-    own = [set(shingles.of(codes[row]).tolist()) for codes in columns]
+    def triples(text: int) -> list[int]:
+        found: list[int] = shingles.indices[
+            shingles.indptr[text] : shingles.indptr[text + 1]
+        ].tolist()
+        return found
+
+    own = [set(triples(codes[row])) for codes in columns]
     for other in candidates:
         for codes, mine in zip(columns, own, strict=True):
             if codes[other] == codes[row]:
                 continue
-            theirs = shingles.of(codes[other]).tolist()
+            theirs = triples(codes[other])
             common = len(mine.intersection(theirs))
             if common < threshold * (len(mine) + len(theirs) - common) - _ROUNDING:
                 break

@@ -7,11 +7,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tilth.data.hashing import random_keys
+from tilth.data.labels import is_text
 
-# What the origin columns of a sampled pair say.
+# The origin columns of a sampled pair.
 SAMPLED = "sampled"
 SAMPLED_TRY = -1
-# After so many refused candidates the whole ring is looked at in one go.
+# After so many refused candidates the rest of the ring is searched at once.
 _STEPS = 64
 
 
@@ -55,13 +56,13 @@ def draw_pairs(
     for number in range(count):
         start = random_keys(seed, f"sampled pair {number}", hashes[firsts])
         place = np.searchsorted(ring_hashes, start)
-        drawn[number] = _next_fit(firsts, ring, place, refused, drawn[:number], width)
+        drawn[number] = _next_allowed(firsts, ring, place, refused, drawn[:number], width)
     rows = np.repeat(firsts, count)  # (firsts * count,)
     columns = drawn.T.reshape(-1)  # (firsts * count,)
     return rows[columns >= 0], columns[columns >= 0]
 
 
-def _next_fit(
+def _next_allowed(
     firsts: NDArray[np.int64],
     ring: NDArray[np.int64],
     place: NDArray[np.int64],
@@ -69,7 +70,7 @@ def _next_fit(
     earlier: NDArray[np.int64],
     width: np.int64,
 ) -> NDArray[np.int64]:
-    """Walk on from each place to the first text that fits; -1 where none does."""
+    """Return for each place the next text on the ring that is allowed; -1 where none is."""
     found = np.full(len(firsts), -1, np.int64)
     open_ = np.arange(len(firsts))
     for step in range(min(_STEPS, len(ring))):
@@ -81,7 +82,7 @@ def _next_fit(
         if not len(open_):
             return found
     if len(ring) > _STEPS:
-        # Few are left: each is a partner of most texts of the ring, so there cannot be many.
+        # Few are left: each is a partner of most texts of the ring.
         for first in open_.tolist():
             turned = np.roll(ring, -int(place[first]))
             bad = _among(firsts[first] * width + turned, refused)
@@ -100,18 +101,16 @@ def _among(values: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np.
 def sampled_table(
     table: pa.Table, firsts: NDArray[np.int64], seconds: NDArray[np.int64], seed: int
 ) -> pa.Table:
-    """Return sampled pairs as rows of a table.
+    """Return sampled pairs as rows of a table, with label 0 and nulls in unknown columns.
+
+    Columns of generated sets get the source_id of the first text, try -1, "sampled" as task, model
+    and label_origin, and the seed of the draws.
 
     Args:
-        table: text_a, text_b, label (double) and columns that say where a row comes from.
+        table: text_a, text_b, label (double) and other columns.
         firsts: for each pair, a row that holds its first text. # (pairs,)
         seconds: for each pair, a row that holds its second text. # (pairs,)
         seed: of the draws.
-
-    Returns:
-        Rows with label 0, the source_id of the first text, try -1, "sampled" as task, model and
-        label_origin, the seed of the draws, and nulls in other columns, as far as there are such
-        columns.
     """
     count = len(firsts)
     columns = []
@@ -127,17 +126,13 @@ def sampled_table(
             column = pa.repeat(pa.scalar(SAMPLED_TRY, field.type), count)
         elif field.name == "seed" and pa.types.is_int64(field.type):
             column = pa.repeat(pa.scalar(seed, field.type), count)
-        elif field.name in ("task", "model", "label_origin") and _is_text(field.type):
+        elif field.name in ("task", "model", "label_origin") and is_text(field.type):
             column = pa.repeat(pa.scalar(SAMPLED, field.type), count)
         columns.append(column)
     return pa.table(columns, schema=table.schema)
 
 
 def _take(column: pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.ChunkedArray:
-    if _is_text(column.type):  # taking joins chunks, and more than 2 GB need large offsets
+    if is_text(column.type):  # taking joins chunks, and more than 2 GB need large offsets
         return column.cast(pa.large_string()).take(pa.array(rows)).cast(column.type)
     return column.take(pa.array(rows))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

@@ -1,4 +1,4 @@
-"""Texts without what does not tell two sentences apart: case, punctuation, further white space."""
+"""Normalized texts: without case, punctuation and further white space."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from tilth.data.hashing import text_hashes
 
 
-class _Spaced(dict[int, int]):
-    """Maps the code points of punctuation to a space, others to themselves."""
+class _PunctuationToSpace(dict[int, int]):
+    """Translates the code points of punctuation to a space."""
 
     def __missing__(self, code: int) -> int:
         mapped = ord(" ") if unicodedata.category(chr(code)).startswith("P") else code
@@ -22,11 +22,11 @@ class _Spaced(dict[int, int]):
         return mapped
 
 
-_PUNCTUATION = _Spaced()
+_PUNCTUATION = _PunctuationToSpace()
 _BYTES_AT_ONCE = 1 << 18
 _TOKENS_KEPT = 1 << 17
 _LONGEST_TOKEN_KEPT = 40
-# Bytes of ASCII texts: lower case, punctuation and white space to a space, as `normalize_text`.
+# Translates the bytes of ASCII texts as `normalize_text` does.
 _PLAIN_BYTES = bytes(
     ord(" ") if char.isspace() or unicodedata.category(char).startswith("P") else ord(char.lower())
     for char in map(chr, range(128))
@@ -47,9 +47,7 @@ def normalize_text(text: str) -> str:
 
 
 def normalize_texts(texts: pa.Array) -> pa.Array:
-    """Return `normalize_text` of each text.
-
-    Most, those in ASCII but for dashes and quotation marks, are done without a loop.
+    """Return `normalize_text` of each text; vectorised for ASCII with dashes and quotation marks.
 
     Example:
         >>> normalize_texts(pa.array(["At last!", "É…"])).to_pylist()
@@ -70,8 +68,8 @@ def normalize_texts(texts: pa.Array) -> pa.Array:
 def exact_keys(texts: pa.Array) -> NDArray[np.uint64]:
     """Return a 64-bit key of each text, equal for texts that `normalize_texts` makes equal.
 
-    The same on every machine. Among 100 million texts, one pair of different ones shares its key
-    with a probability of 0.03%.
+    The same on every machine. Among 100 million texts, two different ones have the same key with
+    a probability of 0.03%.
 
     Example:
         >>> one, two, three = exact_keys(pa.array(["At last!", "at  last", "At least"]))
@@ -82,7 +80,7 @@ def exact_keys(texts: pa.Array) -> NDArray[np.uint64]:
 
 
 class _Tokens(dict[str, str]):
-    """Maps what stands between two spaces to its plain form, and remembers some of them."""
+    """Caches the normalized forms of what stands between two spaces."""
 
     def __missing__(self, token: str) -> str:
         if len(self) >= _TOKENS_KEPT:
@@ -104,17 +102,17 @@ def _by_token(text: str) -> str:
 
 
 def _spaced(texts: pa.LargeStringArray) -> tuple[bytes, NDArray[np.int64], NDArray[np.bool_]]:
-    """Return simple texts plain, joined.
+    """Normalize texts in ASCII with dashes and quotation marks.
 
     Returns:
-        The texts, without a border between them; spoiled where they are not simple.
+        The texts, concatenated; others are invalid.
         Where each begins, and the end. # (texts + 1,)
-        Which are not simple. # (texts,)
+        Which are others. # (texts,)
     """
     starts = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset :][: len(texts) + 1]
     data = texts.buffers()[2]
     raw = np.frombuffer(b"" if data is None else data, np.uint8)
-    # Some at a time: what is in the cache is not fetched again for each step.
+    # In blocks that fit the processor's cache.
     cuts = np.searchsorted(starts, np.arange(starts[0], starts[-1], _BYTES_AT_ONCE))
     cuts = np.unique(np.append(cuts, [0, len(texts)]))
     parts, lengths = [], [np.zeros(1, np.int64)]
@@ -140,9 +138,9 @@ def _spaced(texts: pa.LargeStringArray) -> tuple[bytes, NDArray[np.int64], NDArr
 def _is_mark(
     one: NDArray[np.uint8], two: NDArray[np.uint8], three: NDArray[np.uint8]
 ) -> NDArray[np.bool_]:
-    """Tell which three bytes are a dash, quotation mark or such: U+2010 to U+2027 but U+2017.
+    """Tell which three bytes are U+2010 to U+2027, all punctuation, but not U+2017.
 
-    All of them are punctuation, in NFKC, too; U+2017 is a combining mark there.
+    NFKC turns U+2017 into a combining mark.
     """
     found: NDArray[np.bool_] = (
         (one == 0xE2) & (two == 0x80) & (three >= 0x90) & (three <= 0xA7) & (three != 0x97)
@@ -153,17 +151,17 @@ def _is_mark(
 def _squeezed(
     text: NDArray[np.uint8], starts: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return texts without further spaces, and the length of each."""
+    """Return texts with single spaces, and the length of each."""
     full = np.diff(starts) > 0
     space = text == ord(" ")
-    # A space stays when a word of its text stands before it and another one right after.
+    # The first space of a run stays, unless it begins its text.
     before = np.empty_like(space)
     before[1:] = space[:-1]
     before[starts[:-1][full]] = True
     keep = ~(space & before)
     counts = np.append(0, np.cumsum(keep))[starts]
     kept = text[keep]
-    # What is left of a run of spaces is its first; at the end of a text it goes, too.
+    # A space at the end of a text goes, too.
     ends = counts[1:][counts[1:] > counts[:-1]] - 1
     trailing = ends[kept[ends] == ord(" ")]
     counts -= np.searchsorted(trailing, counts)

@@ -1,8 +1,8 @@
-"""Paragraphs to sentences.
+"""Split paragraphs into sentences.
 
 `sentencex` (Wikimedia) was the best and the fastest of the segmenters that
-`benchmarks/segment.py` measures. One systematic miss of it is mended: it does not cut inside
-quotation marks and brackets, and an unpaired one can make a whole paragraph one sentence.
+`benchmarks/segment.py` measures. It does not split inside quotation marks and brackets, and an
+unpaired one can make a whole paragraph one sentence: these boundaries are found here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 _LINE_END = ord("\n")
 _CLOSING, _OPENING = "[\"')\\]\u201d\u2019]*", "[\"'(\\[\u201c\u2018]?"
-# A word in small letters, its end, a capital: no initial, no number, no "Mrs.".
+# A lower-case word, a full stop, a capital: no initial, no number, no "Mrs.".
 _MAYBE_MISSED = rf"[ '-][a-z]{{2,}}[.!?]{_CLOSING} +{_OPENING}[A-Z]"
 _MISSED = re.compile(
     r"([ '-](?!(?:vs|cf|al|ed|eds|ch|ca|ft|st|pp|op|vol|fig|esp|incl|approx)\.)"

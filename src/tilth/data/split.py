@@ -1,4 +1,4 @@
-"""Which rows go to the validation set: whole groups, a share of each label, chosen by content."""
+"""Choose validation rows by content: a share of each label, groups of rows as a whole."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tilth.data.hashing import group_ids, random_keys, rank_in_group, text_hashes
+from tilth.data.labels import decode_dictionary
 
-# With more distinct numbers than this, labels are grades: neighbouring ones form ten strata.
+# With more distinct numbers than this, labels are grades, split into ten strata of equal size.
 GRADES = 50
 _GRADE_STRATA = 10
 # Columns that name what a row was made from: generated and rewritten sets have them.
@@ -24,18 +25,17 @@ def validation_rows(
     numeric: bool,
     groups: NDArray[np.int64] | None = None,
 ) -> NDArray[np.bool_]:
-    """Choose the validation rows.
+    """Choose the validation rows: of each label, those with the smallest keys.
 
-    Of each label, the rows with the smallest keys go to validation; a row more or less moves at
-    most one other of its label. A label too rare for one row in validation stays in train, and
-    no label goes to validation with all its rows. A group goes to one part as a whole, if more
-    of its rows are wanted in validation than not, so that parts of labels may be off their share.
+    A row more or less moves at most one other of its label. A label too rare for one row in
+    validation stays in train, and no label goes to validation with all its rows. Groups are not
+    divided, so shares of labels are approximate.
 
     Args:
         labels: codes of the labels; where numeric, in the order of the numbers. # (rows,)
         keys: pseudo-random numbers that follow from the content of the rows. # (rows,)
         share: of the validation rows, 0 to below 1.
-        numeric: whether neighbouring codes are alike.
+        numeric: whether neighbouring codes are similar labels.
         groups: of `group_rows`; None: each row is a group. # (rows,)
 
     Returns:
@@ -62,7 +62,7 @@ def _whole_groups(
     rows: NDArray[np.int64],
     wanted: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
-    """Go through the groups in the order of their keys; take those with more wanted rows."""
+    """Go through the groups in the order of their keys; take those mostly wanted."""
     least = np.full(groups.max() + 1, np.iinfo(np.uint64).max, np.uint64)
     np.minimum.at(least, groups, keys)
     by_group = np.argsort(groups, kind="stable")
@@ -83,10 +83,10 @@ def _whole_groups(
 
 
 def group_rows(*columns: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Number the groups of rows: rows equal in a column share one, and so over other rows.
+    """Number the connected components of rows: rows with an equal value in a column are connected.
 
     Args:
-        columns: hashes of texts or of what rows were made from; 0 is equal to none. # each (rows,)
+        columns: hashes of texts or of what rows were made from; 0 connects nothing. # each (rows,)
 
     Returns:
         Numbers from 0. # (rows,)
@@ -109,9 +109,9 @@ def group_rows(*columns: NDArray[np.uint64]) -> NDArray[np.int64]:
 
 
 def source_hashes(table: pa.Table) -> NDArray[np.uint64]:
-    """Return a hash of what each row was made from, 0 where the set does not say.
+    """Return a hash of each row's `source_id`, or else of its `source_row` and `source`.
 
-    That is its `source_id`, or else its `source_row` with its `source`. # (rows,)
+    0 where the set has neither. # (rows,)
     """
     names = table.column_names
     if _SOURCE_ID in names:
@@ -133,11 +133,11 @@ def written_by_model(table: pa.Table) -> NDArray[np.bool_]:
 
 
 def _hashes(column: pa.ChunkedArray) -> NDArray[np.uint64]:
-    """Return a hash of each value, 0 of a missing one or one that is no text or number."""
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if pa.types.is_nested(kind):
+    """Return a hash of each text or number, 0 of other values."""
+    column = decode_dictionary(column)
+    if pa.types.is_nested(column.type):
         return np.zeros(len(column), np.uint64)
-    texts = column.cast(kind).cast(pa.large_string()).combine_chunks()
+    texts = column.cast(pa.large_string()).combine_chunks()
     known = pc.is_valid(texts).to_numpy(zero_copy_only=False)
     found = text_hashes(pc.fill_null(texts, ""))
     return np.where(known, found, np.uint64(0))

@@ -1,4 +1,4 @@
-"""Writes a finished data set: Parquet files and a card that `datasets.load_dataset` reads."""
+"""Write a finished data set: Parquet files and a card that `datasets.load_dataset` reads."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY)}[0-9a-f]+-(old-)?")
 
 
 class DatasetWriter:
-    """Streams tables into a data set folder, which is there whole or not at all.
+    """Streams tables into a data set folder, which appears when the `with` block ends.
 
-    Everything goes into a hidden folder beside it, which takes its place when the `with` block
-    ends without an error. The default config lies in `data/`, every other in a folder of its name.
+    Files are written to a hidden folder beside it, which is removed after an error. The default
+    config lies in `data/`, every other in a folder of its name.
 
     Args:
-        folder: where the finished set stands; an earlier one is replaced.
+        folder: of the finished set; an earlier one is replaced.
         features: config -> features; by default those of the first table of a config.
 
     Raises:
@@ -55,7 +55,7 @@ class DatasetWriter:
     """
 
     def __init__(self, folder: str | Path, features: dict[str, Features] | None = None) -> None:
-        self.folder = Path(os.path.realpath(folder))  # of a link, what it leads to is replaced
+        self.folder = Path(os.path.realpath(folder))  # what a link leads to is replaced
         self._features = features or {}
         self._making: Path | None = None
         self._card_file: BinaryIO | None = None  # its lock says that the writer is alive
@@ -73,7 +73,7 @@ class DatasetWriter:
             self._files[key].write(table)
 
     def write_card(self, card: Card) -> None:
-        """Set the card; where its files lie is filled in."""
+        """Set the card; its `configs` and `content` are filled in."""
         self._card = card
 
     def _schema(self, config: str, table: pa.Table) -> pa.Schema:
@@ -83,7 +83,7 @@ class DatasetWriter:
         return features.arrow_schema
 
     def __enter__(self) -> DatasetWriter:
-        """Begin the hidden folder; clear away what a killed writer left."""
+        """Make the hidden folder; remove what a killed writer left."""
         if os.path.lexists(self.folder) and not self.folder.is_dir():
             raise InputError(f"{self.folder}: is no folder: choose another --out")
         if self.folder.is_dir():
@@ -101,7 +101,7 @@ class DatasetWriter:
         return self
 
     def _make_hidden(self, name: str) -> Path:
-        """Make the hidden folder; return where its card goes."""
+        """Make the hidden folder; return the path of its card."""
         folder = self.folder.with_name(f"{name}-{self.folder.name}")
         folder.mkdir()
         return folder / _CARD
@@ -112,7 +112,7 @@ class DatasetWriter:
         return self._making
 
     def _clear_up(self) -> None:
-        """Remove what killed writers left; put back a set one was just about to replace."""
+        """Remove what killed writers left; put back a set that one was about to replace."""
         replaced = []
         for stale in self.folder.parent.glob(f"{TEMPORARY}*-{glob.escape(self.folder.name)}"):
             match = _TEMPORARY.fullmatch(stale.name.removesuffix(self.folder.name))
@@ -135,7 +135,7 @@ class DatasetWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Put the set in its place, or after an error leave what was there."""
+        """Move the set to its place, unless an error came."""
         try:
             with disk_errors(self.folder):
                 for file in self._files.values():
@@ -148,7 +148,17 @@ class DatasetWriter:
                 self._card_file.close()
 
     def _finish(self) -> None:
-        card = self._card or _plain_card(self.folder.name, self._rows())
+        card = self._card or Card(
+            title=self.folder.name,
+            summary="A data set written by tilth.",
+            command="",
+            settings={},
+            counts={
+                split: {"": file.rows}
+                for (config, split), file in self._files.items()
+                if config == "default"
+            },
+        )
         configs: dict[str, dict[str, str]] = {}
         filled = {config for (config, _), file in self._files.items() if file.rows}
         for config, split in sorted(self._files, key=lambda key: key[0] != "default"):
@@ -185,12 +195,9 @@ class DatasetWriter:
                     hashed.update(block)
         return hashed.hexdigest()
 
-    def _rows(self) -> dict[str, int]:
-        return {split: f.rows for (config, split), f in self._files.items() if config == "default"}
-
 
 class _ParquetFile:
-    """One Parquet file; small tables are gathered into row groups of a good size."""
+    """One Parquet file; small tables are gathered into row groups."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self._schema = schema
@@ -201,7 +208,7 @@ class _ParquetFile:
 
     def write(self, table: pa.Table) -> None:
         extra = set(table.column_names) - set(self._schema.names)
-        if extra:  # left out in silence, a column would be lost
+        if extra:  # else the column would be lost silently
             raise ValueError(f"the first table had no column {sorted(extra)[0]!r}")
         table = table.select(self._schema.names).cast(self._schema)
         self._waiting.append(table)
@@ -235,17 +242,7 @@ def _place(config: str, split: str) -> str:
 
 
 def _is_own(path: Path) -> bool:
-    """Say whether a file or folder is of the kinds a writer makes."""
+    """Say whether a writer makes files or folders like this one."""
     if path.is_dir():
         return all(item.suffix == ".parquet" for item in path.iterdir())
     return path.name in _OWNED
-
-
-def _plain_card(name: str, rows: dict[str, int]) -> Card:
-    return Card(
-        title=name,
-        summary="A data set written by tilth.",
-        command="",
-        settings={},
-        counts={split: {"": count} for split, count in rows.items()},
-    )

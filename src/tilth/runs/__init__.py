@@ -1,8 +1,9 @@
 """The run folder of a long job: what was asked, its parts, resuming, progress."""
 
 from tilth.runs.out_folder import check_place, refuse_foreign, refuse_inside, refuse_other_command
+from tilth.runs.overwrite import ASIDE
 from tilth.runs.progress import Progress
-from tilth.runs.run import ASIDE, Run, RunLocked, complete
+from tilth.runs.run import Run, RunLocked, complete
 from tilth.runs.run_json import (
     COMPARED,
     RESULTS,

@@ -1,4 +1,4 @@
-"""How far the work is: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of a run: a bar on a terminal, a line every 30 seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Progress:
         total: items of the whole job.
         done: items that were done before.
         quiet: show nothing.
-        what: what an item is called; after the first word, of which work.
+        what: the unit, such as `rows`; more words may follow it.
     """
 
     def __init__(
@@ -61,14 +61,14 @@ class Progress:
         self._show()
 
     def skip(self, done: int) -> None:
-        """Say that items were done in an earlier session; they count for no rate."""
+        """Count items that were done in an earlier session; the rate leaves them out."""
         self.done += done
         self._before += done
         self._show()
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """Take back what was counted inside if it fails: its rows are not kept."""
+        """Undo what was counted inside if it fails: its rows are not kept."""
         before = self.done, self.kept, self.dropped
         try:
             yield

@@ -8,9 +8,8 @@ import logging
 import os
 import re
 import secrets
-import shutil
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
 from hashlib import blake2b
@@ -25,12 +24,11 @@ from tilth.errors import InputError, TilthError
 from tilth.files import (
     atomic_write,
     disk_errors,
-    is_temporary,
     remove_leftovers,
-    sync_folder,
     try_lock,
 )
 from tilth.runs.out_folder import LOCK, check_name, refuse_foreign, refuse_other_command
+from tilth.runs.overwrite import ASIDE, discard, is_aside, recover, restore, set_aside
 from tilth.runs.progress import Progress
 from tilth.runs.run_json import (
     COMPARED,
@@ -47,8 +45,6 @@ log = logging.getLogger(__name__)
 Work: TypeAlias = Callable[[int, Progress], pa.Table]
 """Computes one part as a closed unit: the same index gives the same rows, anywhere."""
 
-ASIDE = ".tilth-old"  # holds the run that is being overwritten
-_REMOVED = ".tilth-going"
 _RUN = "run.json"
 _PART = re.compile(r"part-(\d{5,})\.parquet")
 _ABOUT = b"tilth"  # a key of a part's Parquet metadata
@@ -135,16 +131,16 @@ class Run:
         if not file.exists():
             self._begin()
             return
-        _recover(self.path)
+        recover(self.path)
         if overwrite:
             refuse_other_command(self.path, self.command)
             self._replaces = file.read_bytes()
             return
         found = read_run_json(self.path)
-        if self._is_aside and differences(found, self._asked):
+        if is_aside(self.path) and differences(found, self._asked):
             before = read_run_json(self.path / ASIDE)
             if not differences(before, self._asked):
-                _restore(self.path, self._earlier_outputs())
+                restore(self.path, self._earlier_outputs())
                 found = before
         self._compare(found)
         self._asked = found
@@ -202,12 +198,12 @@ class Run:
         lock, self._lock = self._lock, None
         assert lock is not None
         with lock, disk_errors(self.path):
-            if not self._is_aside:
+            if not is_aside(self.path):
                 return
             if error is None:
-                _discard(self.path)
+                discard(self.path)
             elif isinstance(error, InputError) or not self._has_output():
-                _restore(self.path, self._earlier_outputs())
+                restore(self.path, self._earlier_outputs())
                 log.info("%s: the earlier run is back in its place", self.path)
             else:
                 log.warning(
@@ -228,13 +224,13 @@ class Run:
         if not file.exists() or file.read_bytes() != self._replaces:
             raise self._changed()
         with ExitStack() as held:
-            if self._is_aside:  # the run in the folder has not made a part since it replaced it
-                _restore(self.path, self._earlier_outputs())
+            if is_aside(self.path):  # it replaced another one and has made no part yet
+                restore(self.path, self._earlier_outputs())
             names = self._earlier_outputs()
             for name in names:
                 if (self.path / name / LOCK).is_file():  # a run of its own
                     held.enter_context(_locked(self.path / name))
-            _set_aside(self.path, names)
+            set_aside(self.path, names)
             self._begin()
         self._replaces = None
 
@@ -243,10 +239,6 @@ class Run:
             f"{self.path}: another process has begun another run here meanwhile: wait for it, "
             "or choose another --out"
         )
-
-    @property
-    def _is_aside(self) -> bool:
-        return (self.path / ASIDE).is_dir()
 
     def _earlier_outputs(self) -> list[str]:
         """Return what the run in the folder may have made."""
@@ -286,12 +278,12 @@ class Run:
         return resolved[name]
 
     def _save(self) -> None:
-        _write_text(self.path / _RUN, json.dumps(self._asked, indent=2, ensure_ascii=False) + "\n")
+        _write(self.path / _RUN, json.dumps(self._asked, indent=2, ensure_ascii=False) + "\n")
 
     def write_file(self, name: str, content: str | bytes) -> None:
         """Write a file of the run as a whole, such as its report."""
         self._check_locked()
-        _write_text(self.path / name, content)
+        _write(self.path / name, content)
 
     def part_path(self, index: int) -> Path:
         """Return where a part lies."""
@@ -311,7 +303,7 @@ class Run:
             lambda file: pq.write_table(marked, file, compression="zstd", write_page_checksum=True),
         )
         with disk_errors(self.path):
-            _discard(self.path)
+            discard(self.path)
 
     def read_part(self, index: int) -> pa.Table:
         """Return a part's rows.
@@ -418,7 +410,7 @@ def complete(run: Run, work: Work, *, progress: Progress) -> None:
         raise KeyboardInterrupt("no part was finished, the same command begins anew") from None
 
 
-def _write_text(path: Path, content: str | bytes) -> None:
+def _write(path: Path, content: str | bytes) -> None:
     # Surrogates, of a name that is not UTF-8, are written as JSON escapes them.
     data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     atomic_write(path, lambda file: file.write(data))
@@ -441,62 +433,3 @@ def _locked(folder: Path) -> Iterator[None]:
             yield
         finally:
             file.truncate(0)
-
-
-# An overwritten run is moved to ASIDE, its run.json last. A process may be killed between any two
-# of the file operations below: `_recover` then finishes what it had begun.
-
-
-def _set_aside(folder: Path, names: Iterable[str]) -> None:
-    """Move what a run has made to ASIDE; its run.json stays and is to be replaced next."""
-    aside = folder / ASIDE
-    aside.mkdir()
-    for name in names:
-        item = folder / name
-        if item.is_symlink() or item.exists():
-            item.rename(aside / name)
-    sync_folder(folder)
-    _write_text(aside / _RUN, (folder / _RUN).read_bytes())
-
-
-def _discard(folder: Path) -> None:
-    """Remove what was set aside."""
-    if (folder / ASIDE).is_dir():
-        (folder / ASIDE).rename(folder / _REMOVED)
-        sync_folder(folder)
-        shutil.rmtree(folder / _REMOVED)
-
-
-def _restore(folder: Path, made: Iterable[str]) -> None:
-    """Put back what was set aside, in the place of what the new run has made."""
-    for name in made:
-        item = folder / name
-        if item.is_dir() and not item.is_symlink():
-            shutil.rmtree(item)
-        else:
-            item.unlink(missing_ok=True)
-    _write_text(folder / _RUN, (folder / ASIDE / _RUN).read_bytes())
-    _move_back(folder)
-
-
-def _recover(folder: Path) -> None:
-    """Finish what a process was killed in; afterwards an earlier run is aside as a whole or not."""
-    if (folder / _REMOVED).is_dir():
-        shutil.rmtree(folder / _REMOVED)
-    kept = folder / ASIDE / _RUN
-    if kept.is_file() and kept.read_bytes() != (folder / _RUN).read_bytes():
-        return  # the new run has begun
-    if kept.parent.is_dir():
-        _move_back(folder)
-
-
-def _move_back(folder: Path) -> None:
-    aside = folder / ASIDE
-    for item in aside.iterdir():
-        if is_temporary(item.name):
-            item.unlink()
-        elif item.name != _RUN:
-            item.rename(folder / item.name)
-    sync_folder(folder)
-    (aside / _RUN).unlink(missing_ok=True)
-    aside.rmdir()
