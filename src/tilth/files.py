@@ -66,12 +66,7 @@ def _errno(error: Exception) -> int | None:
 
 
 def check_input(path: Path) -> bool:
-    """Say whether there is a file or folder to read.
-
-    Raises:
-        InputError: it is a pipe, a device or a socket, which may never end, or its name is not
-            UTF-8, too long or a circle of links.
-    """
+    """Say whether there is a file or folder to read."""
     try:
         str(path).encode()
         mode = os.stat(path).st_mode

@@ -18,15 +18,7 @@ _SHOWN_BITS = 128  # longer numbers are not written out in a message
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """The finite numbers from `low` to `high`.
-
-    Attributes:
-        low: the smallest.
-        high: the largest.
-        whole: whether fractions are refused.
-        above: whether `low` itself is refused.
-        below: whether `high` itself is refused.
-    """
+    """The finite numbers from `low` to `high`; `above` excludes low, `below` excludes high."""
 
     low: float
     high: float
@@ -81,11 +73,7 @@ def whole(low: int, high: int) -> Number:
 
 
 def check_fields(settings: object) -> None:
-    """Check every annotated field of a settings dataclass.
-
-    Raises:
-        InputError: a value lies outside its limit; None is right where the type says so.
-    """
+    """Check every annotated field of a settings dataclass."""
     for name, (limit, optional) in _limits_of(type(settings)).items():
         value = getattr(settings, name)
         if value is not None or not optional:

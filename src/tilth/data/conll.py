@@ -30,9 +30,6 @@ def rows_of_conll(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     Columns are separated by tabs, in lines without any by spaces. Lines of `-DOCSTART-` and
     comments, `# ...` before a sentence, are skipped. IOB1 and BIOES become IOB2. Rows have
     `tokens`, `tags` and, for the columns between them, `column2` and so on.
-
-    Raises:
-        InputError: a line has one column, or more or fewer than others; or no line is empty.
     """
     sentence: list[list[str]] = []
     begun = width = 0

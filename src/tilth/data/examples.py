@@ -165,11 +165,7 @@ def prefer_curated(source: Source) -> Source:
 
 
 def open_rows(source: Source, split: str) -> tuple[Dataset, str]:
-    """Return the rows of any source, and their name as the beginning of a message.
-
-    Raises:
-        InputError: there are none, or one is no row.
-    """
+    """Return the rows of any source, and their name as the beginning of a message."""
     from datasets import Dataset, DatasetDict
 
     if isinstance(source, Dataset):
@@ -197,14 +193,7 @@ def open_rows(source: Source, split: str) -> tuple[Dataset, str]:
 def make_room(rows: Dataset, added: Sequence[str], used: Sequence[str], name: str) -> Dataset:
     """Rename columns whose names new ones will have to `before_NAME`.
 
-    Args:
-        rows: that get new columns.
-        added: the names of the new columns.
-        used: columns that must keep their names.
-        name: the beginning of a message, the set's name or nothing.
-
-    Raises:
-        InputError: a used column has the name of a new one, or `before_NAME` is there, too.
+    Columns in `used` must keep their names; `name` begins messages.
     """
     taken = {new: f"before_{new}" for new in added if new in rows.column_names}
     clash = next((before for before in taken.values() if before in rows.column_names), None)
@@ -224,15 +213,7 @@ def input_columns(
 ) -> tuple[str, ...]:
     """Return the column of texts of a set, the two of pairs, or that of tokens.
 
-    Args:
-        dataset: its rows.
-        name: the beginning of a message, the set's name or nothing.
-        text: what was asked for; None: by the usual names.
-        tagged: whether tokens are preferred to texts.
-        label: the column of labels, which holds no texts.
-
-    Raises:
-        InputError: there is no such column, or none can be told.
+    `name` begins messages; `tagged` prefers tokens to texts; `label` holds no texts.
     """
     names = dataset.column_names
     if text is not None:

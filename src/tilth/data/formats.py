@@ -33,14 +33,9 @@ Row: TypeAlias = dict[str, Any]
 
 
 def rows_of_file(path: Path, columns: Sequence[str] | None = None) -> Iterator[tuple[int, Row]]:
-    """Yield (line or row number from 1, row) of a file.
+    """Yield (line or row number from 1, row) of a file with one of `ENDINGS`.
 
-    Args:
-        path: a file with one of `ENDINGS`; .txt and .tsv may hold tagged sentences in columns.
-        columns: the columns wanted; None: all. Only Parquet gains from it.
-
-    Raises:
-        InputError: something in the file is wrong; file and line are named.
+    .txt and .tsv may hold tagged sentences in columns. Only Parquet gains from `columns`.
     """
     ending = ending_of(path)
     if ending is None:

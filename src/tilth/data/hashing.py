@@ -28,12 +28,9 @@ def text_hashes(texts: pa.Array) -> NDArray[np.uint64]:
 
 
 def random_keys(seed: int, purpose: str, *columns: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return a pseudo-random number for each row, which follows from seed, purpose and columns.
+    """Return a pseudo-random number for each row, which follows from its hashes in `columns`.
 
-    Args:
-        seed: of the user.
-        purpose: what the numbers are for, so that two uses are independent.
-        columns: hashes. # each (rows,)
+    Numbers for different purposes are independent.
     """
     start = int.from_bytes(blake2b(f"{seed}/{purpose}".encode(), digest_size=8).digest(), "big")
     state = np.full(len(columns[0]), start, np.uint64)

@@ -68,10 +68,6 @@ def read_labelled_table(dataset: Dataset) -> LabelledTable:
     """Check a labelled set and encode its texts and labels as integers.
 
     Blank texts are allowed: `curate` counts and drops them.
-
-    Raises:
-        InputError: no rows, a missing column, a column of another type, a missing value, a label
-            that is no finite number.
     """
     from datasets import Value
 

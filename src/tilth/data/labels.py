@@ -71,16 +71,8 @@ def match_label_names(labels: Sequence[str], classes: Iterable[Class]) -> list[s
 def read_labels(column: pa.ChunkedArray, feature: Any, name: str, where: Where) -> Labels:
     """Read a column with a label, or a list of labels, a row.
 
-    Fractions make it a column of numbers; whole numbers and texts are classes.
-
-    Args:
-        column: the labels. # (rows,)
-        feature: of `datasets`, which may name the classes.
-        name: of the column, for messages.
-        where: returns the location of a row, for messages.
-
-    Raises:
-        InputError: a label is missing, blank, not finite, no class, or given twice to a row.
+    Fractions make it a column of numbers; whole numbers and texts are classes. `feature`, of
+    `datasets`, may name the classes; `name` and `where` are for messages.
     """
     names = class_names(feature)
     rows: list[Any] = column.to_pylist()
@@ -114,9 +106,6 @@ def read_tags(
 
     Whether spans are well formed is not checked: IOB1 and IOB2 differ there, and a sentence holds
     the same entity types in both. Arguments as in `read_labels`.
-
-    Raises:
-        InputError: there are more or fewer tags than tokens, or a tag is none of IOB's.
     """
     if not is_list(column.type):
         raise InputError(

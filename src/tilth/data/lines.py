@@ -24,10 +24,6 @@ def read_lines(path: Path, max_bytes: int) -> Iterator[tuple[int, str]]:
     """Yield (line number from 1, line without its end) of a UTF-8 file.
 
     Memory is bounded whatever a line's length. A byte order mark and CRLF ends are removed.
-
-    Raises:
-        InputError: a line is longer than `max_bytes`, no UTF-8 or holds NUL bytes; the gz file
-            is cut short or none.
     """
     number = offset = 0
     with _opened(path) as file, _gz_errors(path, lambda: number + 1):
@@ -48,10 +44,6 @@ def read_chunks(path: Path, chunk_bytes: int, max_bytes: int) -> Iterator[tuple[
 
     A chunk ends with the last line that ends within `chunk_bytes`, or else with its first line.
     Memory is bounded whatever a line's length. The content of the lines is not checked.
-
-    Raises:
-        InputError: a line is longer than `max_bytes`, the file is UTF-16, or the gz file is cut
-            short or none.
     """
     number, start, held, more = 1, 0, bytearray(), True
     with _opened(path) as file, _gz_errors(path, lambda: number + held.count(b"\n")):
@@ -74,11 +66,7 @@ def read_chunks(path: Path, chunk_bytes: int, max_bytes: int) -> Iterator[tuple[
 
 
 def decode_line(path: Path, number: int, offset: int, line: bytes) -> str:
-    """Return a line without its end; `number` counts from 1, `offset` is its byte in the file.
-
-    Raises:
-        InputError: it is no UTF-8 or holds NUL bytes.
-    """
+    """Return a line without its end; `number` counts from 1, `offset` is its byte in the file."""
     if number == 1 and line.startswith(_BOM):
         line = line[len(_BOM) :]
         offset += len(_BOM)

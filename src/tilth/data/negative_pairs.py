@@ -101,16 +101,10 @@ def _among(values: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np.
 def sampled_table(
     table: pa.Table, firsts: NDArray[np.int64], seconds: NDArray[np.int64], seed: int
 ) -> pa.Table:
-    """Return sampled pairs as rows of a table, with label 0 and nulls in unknown columns.
+    """Return pairs of rows that hold a first and a second text as rows with label 0.
 
     Columns of generated sets get the source_id of the first text, try -1, "sampled" as task, model
-    and label_origin, and the seed of the draws.
-
-    Args:
-        table: text_a, text_b, label (double) and other columns.
-        firsts: for each pair, a row that holds its first text. # (pairs,)
-        seconds: for each pair, a row that holds its second text. # (pairs,)
-        seed: of the draws.
+    and label_origin, and the seed of the draws; others get nulls.
     """
     count = len(firsts)
     columns = []

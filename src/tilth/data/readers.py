@@ -110,12 +110,7 @@ def read_rows(
 def row_location(source: Any, row: int, split: str) -> str:
     """Return where a row lies, for messages: `file:line`, or its number where there are no lines.
 
-    Files are read again up to the row: rows carry no line, and only an error asks for it.
-
-    Args:
-        source: what was read; anything but a name counts as rows in memory.
-        row: from 0.
-        split: of a set that has several.
+    Files are read again up to the row, which counts from 0: rows carry no line.
     """
     if not isinstance(source, str | Path):
         return f"row {row} (rows count from 0)"
@@ -132,11 +127,7 @@ def row_location(source: Any, row: int, split: str) -> str:
 
 
 def texts_of_dataset(name: str, dataset: Dataset, column: str | None) -> Iterator[tuple[int, str]]:
-    """Yield (row from 1, text) of a data set, whose name is for errors; column as in `read_texts`.
-
-    Raises:
-        InputError: there is no such column, or it holds something else than texts.
-    """
+    """Yield (row from 1, text) of a data set; `name` is for errors, column as in `read_texts`."""
     if not len(dataset):
         return
     column = column or _text_column(name, dataset[0])
@@ -149,11 +140,7 @@ def texts_of_dataset(name: str, dataset: Dataset, column: str | None) -> Iterato
 
 
 def texts_of_file(path: Path, column: str | None) -> Iterator[tuple[int, str]]:
-    """Yield (line or row from 1, text) of a file; column as in `read_texts`.
-
-    Raises:
-        InputError: the file or a line in it is wrong.
-    """
+    """Yield (line or row from 1, text) of a file; column as in `read_texts`."""
     for number, row in _rows_of(path, None if column is None else [column]):
         column = column or _text_column(f"{path}:{number}", row)
         if column not in row:

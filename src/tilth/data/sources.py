@@ -40,12 +40,7 @@ class HubDataset:
     config: str | None
 
     def load(self, split: str) -> Dataset:
-        """Load a split.
-
-        Raises:
-            InputError: the hub has no such data set, config or split.
-            TilthError: the hub cannot be reached.
-        """
+        """Load a split."""
         from datasets import load_dataset
 
         with _datasets_errors(self.name), _offline_if_unreachable():
@@ -60,11 +55,7 @@ class DatasetFolder:
     path: Path
 
     def load(self, split: str) -> Dataset:
-        """Load a split.
-
-        Raises:
-            InputError: there is no such split, or the folder is damaged.
-        """
+        """Load a split."""
         if "default" in folder_configs(self.path):
             return load_folder(self.path, split)
 
@@ -82,11 +73,7 @@ class DatasetFolder:
 
 
 def locate(source: str | Path) -> list[Path] | DatasetFolder | HubDataset:
-    """Find out what a source is; a path that exists comes before a hub name.
-
-    Raises:
-        InputError: there is no such file, or nothing in it that can be read.
-    """
+    """Find out what a source is; a path that exists comes before a hub name."""
     if not str(source):
         raise InputError("no source is named: name a file, a folder or a data set of the hub")
     path = Path(source)
@@ -234,11 +221,7 @@ def folder_configs(folder: Path) -> dict[str, dict[str, list[Path]]]:
 
 
 def card_configs(folder: Path) -> dict[str, dict[str, list[str]]]:
-    """Return config -> split -> patterns of files, as the YAML head of a data set's card says.
-
-    Raises:
-        InputError: the card names files outside its folder, or on the network.
-    """
+    """Return config -> split -> patterns of files, as the YAML head of a data set's card says."""
     found: dict[str, dict[str, list[str]]] = {}
     for file in (folder / _CARD, folder / ".huggingface.yaml"):  # `datasets` reads both
         try:

@@ -83,13 +83,9 @@ def _whole_groups(
 
 
 def group_rows(*columns: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Number the connected components of rows: rows with an equal value in a column are connected.
+    """Number the connected components of rows: rows with an equal hash in a column are connected.
 
-    Args:
-        columns: hashes of texts or of what rows were made from; 0 connects nothing. # each (rows,)
-
-    Returns:
-        Numbers from 0. # (rows,)
+    The hash 0 connects nothing.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components

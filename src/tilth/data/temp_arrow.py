@@ -33,11 +33,7 @@ _MISFITS = (pa.ArrowException, OverflowError, UnicodeEncodeError)
 
 @contextmanager
 def temporary_arrow() -> Iterator[Path]:
-    """Make a temporary file to write, which is removed if the block raises.
-
-    Raises:
-        TilthError: no temporary file can be made, or the disk is full.
-    """
+    """Make a temporary file to write, which is removed if the block raises."""
     try:
         handle, name = tempfile.mkstemp(
             ".arrow", dir=_process_folder(tempfile.gettempdir(), os.getpid())

@@ -15,11 +15,7 @@ LOCK = ".tilth-lock"
 
 
 def refuse_foreign(path: Path) -> None:
-    """Refuse a folder that is no run and holds something; nothing in it is touched.
-
-    Raises:
-        InputError: what it holds.
-    """
+    """Refuse a folder that is no run and holds something; nothing in it is touched."""
     with disk_errors(path):
         if check_input(path / "run.json") or not path.exists():
             return
@@ -37,11 +33,7 @@ def refuse_foreign(path: Path) -> None:
 
 
 def refuse_other_command(path: Path, command: str) -> None:
-    """Refuse to replace the run of another command: it may be what this one reads.
-
-    Raises:
-        RunMismatch: the folder holds one.
-    """
+    """Refuse to replace the run of another command: it may be what this one reads."""
     try:
         found = read_run_json(path)["command"]
     except TilthError:  # none, or damaged and to be begun anew
@@ -53,12 +45,7 @@ def refuse_other_command(path: Path, command: str) -> None:
 
 
 def check_place(path: Path, *, is_run: bool = True) -> None:
-    """Refuse a path where no folder, or no run, can be made; nothing is made.
-
-    Raises:
-        InputError: a file is in the way, or the folder holds something else.
-        TilthError: the path cannot be written, or its run.json is damaged.
-    """
+    """Refuse a path where no folder, or no run, can be made; nothing is made."""
     check_name(path)
     with disk_errors(path):
         if path.is_symlink() and not path.exists():
@@ -83,14 +70,8 @@ def check_name(path: Path) -> None:
 def refuse_inside(out: Path, *sources: str | None, named: Sequence[str | None] = ()) -> None:
     """Refuse a run folder that holds what is read, or that would be read as a part of it.
 
-    Args:
-        out: the run folder.
-        sources: read as a whole, every file of a folder: `out` may not lie in one, unless it is
-            a run, of which the data set alone is read.
-        named: models and folders of which files are read by name: `out` may lie in one.
-
-    Raises:
-        InputError: it does.
+    All files of a folder in `sources` are read: `out` may lie in it only if it is a run, of which
+    the data set alone is read. Of those in `named`, files are read by name: `out` may lie there.
     """
     place = Path(os.path.realpath(out))  # not resolve(), which raises on a link to itself
     for name in (*sources, *named):

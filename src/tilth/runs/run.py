@@ -171,12 +171,7 @@ class Run:
                 log.warning("%s was begun with %s %s, this is %s", self.path, name, then, now)
 
     def __enter__(self) -> Run:
-        """Lock the folder; remove the leftovers of killed writers.
-
-        Raises:
-            RunLocked: another process holds it.
-            RunMismatch: another process has begun another run here since this one was opened.
-        """
+        """Lock the folder; remove the leftovers of killed writers."""
         with disk_errors(self.path), ExitStack() as stack:
             stack.enter_context(_locked(self.path))
             if self._replaces is None:
@@ -290,11 +285,7 @@ class Run:
         return self.path / "parts" / f"part-{index:05d}.parquet"
 
     def write_part(self, index: int, table: pa.Table) -> None:
-        """Write a part atomically.
-
-        Raises:
-            TilthError: the disk is full, or the folder cannot be written.
-        """
+        """Write a part atomically."""
         self._check_locked()
         about = self._about(index, table.column_names, table.num_rows)
         marked = table.replace_schema_metadata({**(table.schema.metadata or {}), _ABOUT: about})
@@ -359,11 +350,7 @@ class Run:
         return json.dumps(about).encode()
 
     def _check_part(self, index: int) -> None:
-        """Check that a part's footer is readable and that this run wrote the part there.
-
-        Raises:
-            pyarrow.ArrowInvalid: it is damaged, emptied, or of another place or run.
-        """
+        """Check that a part's footer is readable and that this run wrote the part there."""
         found = pq.read_metadata(self.part_path(index))
         about = (found.metadata or {}).get(_ABOUT)
         if about is None and "outputs" not in self._asked:

@@ -35,12 +35,7 @@ class RunMismatch(InputError):  # noqa: N818 - named for what it is
 
 
 def read_run_json(folder: Path) -> dict[str, Json]:
-    """Return what a run folder's run.json holds.
-
-    Raises:
-        InputError: there is none, or it is a pipe.
-        TilthError: it is damaged.
-    """
+    """Return what a run folder's run.json holds."""
     file = folder / "run.json"
     check_input(file)
     try:
