@@ -30,10 +30,11 @@ import torch
 from numpy.typing import NDArray
 
 from bank_build import build
-from tilth.bank.bank import OVERSAMPLE
-from tilth.bank.quantization import FORMATS, Codec, fit_codec
-from tilth.bank.search.exact import find, rescore
-from tilth.bank.store import OpenShard, Shard
+from tilth.bank.bank import DEFAULT_OVERSAMPLE
+from tilth.bank.manifest import Shard
+from tilth.bank.quantization import FORMATS, Quantizer, fit_quantizer
+from tilth.bank.search.exact import find_candidates, rescore
+from tilth.bank.store import MappedShard
 
 Floats = NDArray[np.float32]
 Sides = dict[str, Callable[[], object]]
@@ -83,7 +84,7 @@ class Made:
         return (means / np.linalg.norm(means, axis=1, keepdims=True)).astype(np.float32)
 
 
-Stored = dict[str, tuple[list[OpenShard], Codec]]
+Stored = dict[str, tuple[list[MappedShard], Quantizer]]
 
 
 def prepare(
@@ -91,8 +92,8 @@ def prepare(
 ) -> tuple[NDArray[np.int64], Stored]:
     """Write codes as banks hold them; return the ids of the k truly nearest, and the codes."""
     first = vectors.chunk(0, min(SHARD, vectors.count))
-    codecs = {format_: fit_codec(format_, first) for format_ in FORMATS}
-    stored: Stored = {format_: ([], codec) for format_, codec in codecs.items()}
+    quantizers = {format_: fit_quantizer(format_, first) for format_ in FORMATS}
+    stored: Stored = {format_: ([], quantizer) for format_, quantizer in quantizers.items()}
     best, ids = torch.empty((len(queries), 0)), torch.empty((len(queries), 0), dtype=torch.int64)
     for number, chunk in enumerate(vectors):
         products = torch.from_numpy(queries) @ torch.from_numpy(chunk).T  # (queries, rows)
@@ -100,18 +101,22 @@ def prepare(
         best, ids = torch.cat([best, products], dim=1), torch.cat([ids, rows], dim=1)
         best, places = best.topk(min(k, best.shape[1]), dim=1)
         ids = ids.gather(1, places)
-        for format_, (shards, codec) in stored.items():
+        for format_, (shards, quantizer) in stored.items():
             place = folder / format_ / f"{number:05d}"
             place.mkdir(parents=True)
-            codes = codec.encode(chunk)
-            arrays = {"codes.npy": codes.codes, "scales.npy": codes.scales, "fine.npy": codes.fine}
+            codes = quantizer.encode(chunk)
+            arrays = {
+                "codes.npy": codes.codes,
+                "scales.npy": codes.scales,
+                "fine.npy": codes.residual,
+            }
             widths = {}
             for name, array in arrays.items():
                 if array is not None:
                     np.save(place / name, array)
                     widths[name] = array.shape[1]
             shard = Shard(place.name, len(chunk), 0, {})
-            shards.append(OpenShard(place, shard, number * SHARD, widths))
+            shards.append(MappedShard(place, shard, number * SHARD, widths))
     return ids.numpy(), stored
 
 
@@ -148,14 +153,14 @@ def read_bandwidth(codes: list[NDArray[np.uint8]], rounds: int) -> float:
 
 
 def search(
-    shards: list[OpenShard], codec: Codec, queries: Floats, k: int, *, again: bool = True
+    shards: list[MappedShard], quantizer: Quantizer, queries: Floats, k: int, *, again: bool = True
 ) -> NDArray[np.int64]:
     """Return the ids of the k nearest as `Bank.search` finds them, (queries, k)."""
-    best = int(np.ceil(k * OVERSAMPLE[codec.format])) + 32 if again else k
-    ids = find(shards, codec, queries, best, threads=THREADS).ids
-    if not again or codec.format == "compact":  # compact ones are encoded again, elsewhere
+    best = int(np.ceil(k * DEFAULT_OVERSAMPLE[quantizer.format])) + 32 if again else k
+    ids = find_candidates(shards, quantizer, queries, best, threads=THREADS).ids
+    if not again or quantizer.format == "compact":  # compact ones are encoded again, elsewhere
         return ids
-    similarities = rescore(shards, codec, queries, ids, threads=THREADS)
+    similarities = rescore(shards, quantizer, queries, ids, threads=THREADS)
     order = np.argsort(-similarities, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(ids, order, axis=1)
 
@@ -181,12 +186,14 @@ def scan(arguments: argparse.Namespace, folder: Path) -> None:
     true, stored = prepare(vectors, queries, k, folder)
     faiss.omp_set_num_threads(THREADS)
     ours: Sides = {}
-    for format_, (shards, codec) in stored.items():
-        ours[f"tilth {format_}, scan"] = lambda s=shards, c=codec: search(
+    for format_, (shards, quantizer) in stored.items():
+        ours[f"tilth {format_}, scan"] = lambda s=shards, c=quantizer: search(
             s, c, queries, k, again=False
         )
-        ours[f"tilth {format_}"] = lambda s=shards, c=codec: search(s, c, queries, k)
-    size = 4 * DIMENSION * count + sum(codec.bytes_stored * count for _, codec in stored.values())
+        ours[f"tilth {format_}"] = lambda s=shards, c=quantizer: search(s, c, queries, k)
+    size = 4 * DIMENSION * count + sum(
+        quantizer.bytes_stored * count for _, quantizer in stored.values()
+    )
     if size < 0.8 * psutil.virtual_memory().total:
         seconds = timed(arguments.rounds, {**peers(vectors, queries, k), **ours})
     else:  # not both at once: ours before and after, and nothing else in memory meanwhile
@@ -201,20 +208,20 @@ def scan(arguments: argparse.Namespace, folder: Path) -> None:
         rate = count / value
         line = f"{name:28} {1e3 * value:8.1f} ms {rate / 1e6:8.1f} M sentences/s"
         if name.startswith("tilth"):
-            shards, codec = stored[name.split()[1].strip(",")]
+            shards, quantizer = stored[name.split()[1].strip(",")]
             again = not name.endswith("scan")
-            found = search(shards, codec, queries, k, again=again)
-            wanted = "candidates' recall" if again and codec.format == "compact" else "recall"
+            found = search(shards, quantizer, queries, k, again=again)
+            wanted = "candidates' recall" if again and quantizer.format == "compact" else "recall"
             line += (
                 f"  {rate / torch_rate:5.2f} x torch {rate / faiss_rate:5.2f} x FAISS"
                 f"  {wanted} {recall(found, true):.4f}"
-                f"  {codec.bytes_scanned} bytes scanned, {codec.bytes_stored} stored"
+                f"  {quantizer.bytes_scanned} bytes scanned, {quantizer.bytes_stored} stored"
             )
         print(line, flush=True)
-    shards, codec = stored["int8"]
+    shards, quantizer = stored["int8"]
     fastest = read_bandwidth([shard.codes for shard in shards], arguments.rounds)
     for name in ("tilth int8, scan", "tilth int8"):
-        rate = count * codec.bytes_scanned / seconds[name]
+        rate = count * quantizer.bytes_scanned / seconds[name]
         print(f"{name}: {rate / 1e9:.1f} GB/s, {rate / fastest:.0%} of {fastest / 1e9:.1f} GB/s")
 
 
@@ -228,15 +235,15 @@ def many(arguments: argparse.Namespace, folder: Path) -> None:
     faiss.omp_set_num_threads(THREADS)
     true, stored = prepare(vectors, queries[:500], k, folder)
     sides: Sides = {"FAISS IndexFlatIP": lambda: flat.search(queries, k)}
-    for format_, (shards, codec) in stored.items():
-        sides[f"tilth {format_}"] = lambda s=shards, c=codec: search(s, c, queries, k)
+    for format_, (shards, quantizer) in stored.items():
+        sides[f"tilth {format_}"] = lambda s=shards, c=quantizer: search(s, c, queries, k)
     seconds = timed(arguments.rounds, sides)
     print(f"{count:,} x {DIMENSION}, {len(queries):,} queries, k = {k:,}, {THREADS} threads")
     for name, value in seconds.items():
         line = f"{name:20} {value:7.2f} s {len(queries) / value:8.1f} queries/s"
         if name.startswith("tilth"):
-            shards, codec = stored[name.split()[1]]
-            found = recall(search(shards, codec, queries[:500], k), true)
+            shards, quantizer = stored[name.split()[1]]
+            found = recall(search(shards, quantizer, queries[:500], k), true)
             line += f"  {seconds['FAISS IndexFlatIP'] / value:5.2f} x FAISS  recall {found:.4f}"
         print(line, flush=True)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilth.bank.quantization import Codec, Codes, Floats
+from tilth.bank.quantization import Codes, Floats, Quantizer
 from tilth.bank.search.products import Products
 
 
@@ -16,7 +16,7 @@ from tilth.bank.search.products import Products
 class Shard:
     codes: np.ndarray
     scales: np.ndarray
-    fine: np.ndarray | None
+    residual: np.ndarray | None
     first: int
     mask: np.ndarray | None = None
 
@@ -33,40 +33,40 @@ def cut(codes: Codes, sizes: Sequence[int]) -> list[Any]:
         Shard(
             codes.codes[end - size : end],
             codes.scales[end - size : end],
-            None if codes.fine is None else codes.fine[end - size : end],
+            None if codes.residual is None else codes.residual[end - size : end],
             end - size,
         )
         for size, end in zip(sizes, ends, strict=True)
     ]
 
 
-def turned_codes(codec: Codec, codes: Codes) -> tuple[np.ndarray, np.ndarray]:
+def turned_codes(quantizer: Quantizer, codes: Codes) -> tuple[np.ndarray, np.ndarray]:
     """Return integers, (rows, dimensions), and the scale of each of them, in loops."""
     scales = codes.scales.astype(np.float64)
-    if codec.format == "int8":
+    if quantizer.format == "int8":
         return codes.codes.view(np.int8).astype(np.int64), scales
-    found = np.zeros((len(codes.codes), codec.fours + codec.twos), np.int64)
-    half, quarter = codec.fours // 2, codec.twos // 4
-    for place in range(codec.fours):
+    found = np.zeros((len(codes.codes), quantizer.dims_4bit + quantizer.dims_2bit), np.int64)
+    half, quarter = quantizer.dims_4bit // 2, quantizer.dims_2bit // 4
+    for place in range(quantizer.dims_4bit):
         found[:, place] = 2 * ((codes.codes[:, place % half] >> 4 * (place // half)) % 16) - 15.0
-    for place in range(codec.twos):
+    for place in range(quantizer.dims_2bit):
         byte = codes.codes[:, half + place % quarter]
-        found[:, codec.fours + place] = 2 * ((byte >> 2 * (place // quarter)) % 4) - 3.0
-    return found, np.repeat(scales / 2, [codec.fours, codec.twos], axis=1)
+        found[:, quantizer.dims_4bit + place] = 2 * ((byte >> 2 * (place // quarter)) % 4) - 3.0
+    return found, np.repeat(scales / 2, [quantizer.dims_4bit, quantizer.dims_2bit], axis=1)
 
 
-def similarities(codec: Codec, codes: Codes, queries: Floats, *, many: bool) -> np.ndarray:
+def similarities(quantizer: Quantizer, codes: Codes, queries: Floats, *, many: bool) -> np.ndarray:
     """Return the similarities with rounded queries, computed in integers, (queries, rows)."""
-    coded = codec.queries(queries)
+    coded = quantizer.queries(queries)
     values, steps = coded.values.astype(np.int64), coded.steps.astype(np.float64)
     if many:
-        steps = Products(codec, coded).steps.astype(np.float64)
-        values = np.rint(coded.turned / steps[:, None].astype(np.float32)).astype(np.int64)
-    integers, scales = turned_codes(codec, codes)
-    if codec.format == "int8":
+        steps = Products(quantizer, coded).steps.astype(np.float64)
+        values = np.rint(coded.rotated / steps[:, None].astype(np.float32)).astype(np.int64)
+    integers, scales = turned_codes(quantizer, codes)
+    if quantizer.format == "int8":
         found = (values @ integers.T) * scales[:, 0]
     else:
-        cut = codec.fours
+        cut = quantizer.dims_4bit
         found = (values[:, :cut] @ integers[:, :cut].T) * scales[:, :1].T
         found = found + (values[:, cut:] @ integers[:, cut:].T) * scales[:, -1:].T
     return found * steps[:, None] + coded.offsets[:, None]

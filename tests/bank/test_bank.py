@@ -49,7 +49,7 @@ def off(bank: Bank) -> float:
 
 
 def test_every_name_is_there_and_no_other() -> None:
-    assert len({getattr(tilth.bank, name) for name in tilth.bank.__all__}) == 7
+    assert len({getattr(tilth.bank, name) for name in tilth.bank.__all__}) == 5
     with pytest.raises(AttributeError, match=r"'tilth\.bank' has no attribute 'Banks'"):
         _ = tilth.bank.Banks
 
@@ -197,7 +197,7 @@ def test_texts_of_candidates_are_compared_and_encoded_some_at_a_time(
     without = {"test": TEXTS[:300]}
     asked = salads(12, seed=8)
     before = bank.search(asked, k=30, without=without)
-    monkeypatch.setattr(module, "_COMPARED_AT_ONCE", 7)
+    monkeypatch.setattr("tilth.bank.search.decontaminate._TEXTS_AT_ONCE", 7)
     monkeypatch.setattr(module, "_ENCODED_AT_ONCE", 10)
     taken: list[int] = []
     rows = bank.rows
@@ -272,13 +272,13 @@ def test_own_texts_may_be_left_out(bank: Bank) -> None:
 
 def test_oversampling_is_what_is_scored_again(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    find = module.find
+    find = module.find_candidates
 
-    def watched(shards: Any, codec: Any, queries: Any, best: int, **options: Any) -> Any:
+    def watched(shards: Any, quantizer: Any, queries: Any, best: int, **options: Any) -> Any:
         asked.append((best, options["threads"]))
-        return find(shards, codec, queries, best, **options)
+        return find(shards, quantizer, queries, best, **options)
 
-    monkeypatch.setattr(module, "find", watched)
+    monkeypatch.setattr(module, "find_candidates", watched)
     bank.search(QUERY, k=100)
     bank.search(QUERY, k=100, oversample=5, threads=3)
     times = {"int8": 1.2, "compact": 4}[bank.manifest.format]

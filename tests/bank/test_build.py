@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,13 @@ from tests.tiny import (
     tiny_static,
     write_lines,
 )  # fmt: skip
-from tilth.bank import Bank, Rules, add_to_bank, build, build_bank
+from tilth.bank import Bank, Rules, build
 from tilth.bank.ingest import documents, shards
 from tilth.bank.ingest import parts as parts_module
 from tilth.bank.ingest import sentences as text_module
 from tilth.bank.ingest.workers import end_processes
+from tilth.bank.manifest import MANIFEST, SHARDS, read_manifest, write_manifest
 from tilth.bank.quantization import FORMATS
-from tilth.bank.store import MANIFEST, SHARDS, read_manifest, write_manifest
 from tilth.encoders.word_vectors import word_vectors
 from tilth.errors import InputError, TilthError
 from tilth.runs import RunLocked, RunMismatch
@@ -44,15 +44,14 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make(path: Path, sources: Any, **options: Any) -> Bank:
-    return build_bank(
+    return Bank.build(
         path, sources, **{"encoder": tiny_static(), "workers": 1, "quiet": True, **options}
     )
 
 
 def add(path: Path, sources: Any, **options: Any) -> Bank:
-    return add_to_bank(
-        path, sources, **{"encoder": tiny_static(), "workers": 1, "quiet": True, **options}
-    )
+    bank = Bank.open(path, encoder=options.pop("encoder", None) or tiny_static())
+    return bank.add(sources, **{"workers": 1, "quiet": True, **options})
 
 
 def three(folder: Path) -> list[Path]:
@@ -92,7 +91,7 @@ def test_what_a_bank_holds(tmp_path: Path, parts: None) -> None:
     assert len(set(bank)) == len(bank)
     assert list(manifest.sources) == [str(source) for source in sources]
     assert (manifest.format, manifest.dimension, manifest.jobs) == ("int8", 16, 1)
-    assert manifest.rules == Rules().settings()
+    assert manifest.rules == asdict(Rules())
     assert sum(shard.text_bytes for shard in manifest.shards) == sum(map(len, bank))
     assert [shard.name for shard in manifest.shards] == [
         f"0000-{number:05d}" for number in range(len(manifest.shards))
@@ -146,7 +145,7 @@ def stop_at(patch: pytest.MonkeyPatch, name: str, call: int, *, after: bool = Fa
 
 STAGES = [
     ("_make_part", 0, False), ("_make_part", 2, True), ("find_duplicates", 0, False),
-    ("find_duplicates", 0, True), ("fit_codec", 0, True), ("_make_shard", 0, True),
+    ("find_duplicates", 0, True), ("fit_quantizer", 0, True), ("_make_shard", 0, True),
     ("_make_shard", 2, False), ("write_manifest", 0, False), ("write_manifest", 0, True),
     ("_remove_strays", 0, True), ("_remove_job", 0, False),
 ]  # fmt: skip
@@ -211,7 +210,7 @@ def test_parts_that_are_there_are_not_made_again(
 
 
 @pytest.mark.parametrize(
-    ("name", "call", "after"), [stage for stage in STAGES if stage[0] != "fit_codec"]
+    ("name", "call", "after"), [stage for stage in STAGES if stage[0] != "fit_quantizer"]
 )
 def test_an_interrupted_adding_leaves_the_bank_and_goes_on(
     tmp_path: Path, name: str, call: int, after: bool, calm: Calm, parts: None
@@ -253,7 +252,9 @@ def test_added_sentences_are_those_that_are_new(tmp_path: Path, parts: None) -> 
     new = {shard.name for shard in bank.manifest.shards} - old
     assert all(name.startswith("0001-") for name in new)
     assert list(bank.manifest.sources) == [str(a), str(b)]
-    assert len(bank.add([c], encoder=tiny_static(), workers=1, quiet=True)) > len(bank)
+    assert len(Bank.open(bank.path, encoder=tiny_static()).add([c], workers=1, quiet=True)) > len(
+        bank
+    )
     # In one go or one after the other: the same sentences.
     assert set(make(tmp_path / "at once", [a, b])) == set(bank)
 
@@ -282,7 +283,7 @@ def test_near_duplicates_stay_where_asked_for(tmp_path: Path) -> None:
 def test_keys_of_near_duplicates_are_made_only_to_look_for_those(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text_module, "near_keys_of_plain", None)
+    monkeypatch.setattr(text_module, "near_keys", None)
     bank = tiny_bank(tmp_path, [*TEXTS[:50], long("cat")], near=False)
     more = write_lines(tmp_path / "more.txt", [TEXTS[0].upper(), long("bird")])
     grown = add(bank.path, [more])
@@ -313,7 +314,7 @@ def test_an_unfinished_adding_of_other_sources(tmp_path: Path, parts: None) -> N
         stop_at(patch, "write_manifest", 0)
         with pytest.raises(Stop):
             add(tmp_path / "bank", [b])
-    with pytest.raises(InputError, match="an adding of other sources or settings is unfinished"):
+    with pytest.raises(InputError, match="an addition of other sources or settings is unfinished"):
         add(tmp_path / "bank", [c])
     with pytest.raises(InputError, match="unfinished"):
         add(tmp_path / "bank", [b], near=False)
@@ -443,7 +444,7 @@ def test_a_bad_source_may_be_left_out(
     made: list[str] = []
     real = parts_module._make_part
     monkeypatch.setattr(
-        parts_module, "_make_part", lambda task, rules: made.append(task[1]) or real(task, rules)
+        parts_module, "_make_part", lambda task, *rest: made.append(task[1]) or real(task, *rest)
     )
     assert len(make(tmp_path / "more", [a, b])) > 100
     assert made
@@ -551,7 +552,7 @@ def test_small_sources_share_a_part_and_large_ones_do_not(tmp_path: Path, parts:
     large = [write_lines(tmp_path / f"l{n}.txt", texts[100 + n * 300 :][:300]) for n in range(2)]
     assert len(make(tmp_path / "small", small).manifest.shards) == 1
     bank = make(tmp_path / "large", large)
-    for shard in bank._shards:
+    for shard in bank.shards:
         assert len(set(shard.table["source"].to_pylist())) == 1
     assert bank.manifest.documents == 600
 
@@ -597,9 +598,9 @@ def test_a_broken_source_is_named_and_mended(
     made: list[int] = []
     real = parts_module._make_part
 
-    def watched(task: Any, rules: Rules) -> Any:
+    def watched(task: Any, *rest: Any) -> Any:
         made.extend([task[0]] if task[3][0].source == str(a) else [])
-        return real(task, rules)
+        return real(task, *rest)
 
     monkeypatch.setattr(parts_module, "_make_part", watched)
     bank = make(tmp_path / "bank", [a, b, c])
@@ -647,7 +648,7 @@ def test_columns_seeds_and_sizes(tmp_path: Path) -> None:
     ]  # fmt: skip
     source = write_lines(tmp_path / "a.txt", TEXTS[:50])
     one, two = (make(tmp_path / f"seed {seed}", [source], seed=seed) for seed in (1, 2))
-    assert (one.codec.turn != two.codec.turn).any()
+    assert (one.quantizer.rotation != two.quantizer.rotation).any()
     many = write_lines(tmp_path / "many.txt", salads(60_000))
     assert 2 << 20 < many.stat().st_size < 3 << 20
     small = make(tmp_path / "small", [many], near=False, shard_megabytes=1)

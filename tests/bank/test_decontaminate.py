@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tiny import salads
-from tilth.bank.search.decontaminate import Sought
-from tilth.bank.shingles import SIMILARITY, likenesses, near_keys
+from tilth.bank.search.decontaminate import Exclusion
+from tilth.bank.shingles import SIMILARITY, jaccard, near_keys
 from tilth.data.normalize import exact_keys, normalize_texts
 from tilth.errors import InputError
 
@@ -17,7 +17,7 @@ LONG = "The old mill by the river was sold to a family from the north last {} of
 
 def among(sought: list[str], texts: list[str], *, near: bool = True) -> list[str]:
     """Return exact, near or nothing of each text."""
-    found = Sought("test", sought, near=near).among(pa.array(texts, pa.string()))
+    found = Exclusion("test", sought, near=near).match(pa.array(texts, pa.string()))
     assert set(found) == ({"test, exact", "test, near"} if near else {"test, exact"})
     exact = found["test, exact"]
     nearly = found.get("test, near", np.zeros_like(exact))
@@ -36,7 +36,7 @@ def brute_force(sought: list[str], texts: list[str]) -> list[str]:
             found.append("exact")
         elif any(
             (keys[other] == keys[text]).any()
-            and likenesses(both, np.array([other]), np.array([text]))[0] >= SIMILARITY
+            and jaccard(both, np.array([other]), np.array([text]))[0] >= SIMILARITY
             for other in others
         ):
             found.append("near")
@@ -55,7 +55,7 @@ def test_equal_after_normalisation_and_nearly_equal() -> None:
 
 def test_no_sentence_to_leave_out() -> None:
     with pytest.raises(InputError, match="test: holds no sentence"):
-        Sought("test", [])
+        Exclusion("test", [])
 
 
 TEXTS = st.lists(

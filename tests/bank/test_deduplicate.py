@@ -15,12 +15,13 @@ from tilth.bank.ingest import deduplicate as duplicates
 from tilth.bank.ingest.deduplicate import (
     EXACT_DUPLICATE,
     NEAR_DUPLICATE,
+    REASONS,
     DamagedPart,
     find_duplicates,
 )
 from tilth.bank.ingest.documents import Block
 from tilth.bank.ingest.sentences import SCHEMA, Rules, sentences_of
-from tilth.bank.shingles import NEAR, SIMILARITY, likenesses, near_keys
+from tilth.bank.shingles import NEAR, SIMILARITY, jaccard, near_keys
 from tilth.data.normalize import exact_keys, normalize_texts
 from tilth.errors import InputError, TilthError
 
@@ -29,7 +30,7 @@ LONG = "The old mill by the river was sold to a family from the north last {} of
 
 def write(path: Path, texts: Sequence[str]) -> Path:
     column = pa.array(texts, pa.string())
-    keys = near_keys(column)
+    keys = near_keys(normalize_texts(column))
     columns = [column, pa.array(range(len(texts)), pa.int64()), pa.array(exact_keys(column))]
     table = pa.Table.from_arrays([*columns, *(pa.array(key) for key in keys.T)], schema=SCHEMA)
     pq.write_table(table, path)
@@ -43,8 +44,8 @@ def drops(folder: Path, *parts: Sequence[str], **options: object) -> list[dict[i
     found = find_duplicates(paths, folder=folder / "out", **options)  # type: ignore[arg-type]
     answer = []
     for part, texts in enumerate(parts):
-        rows, reasons = found.dropped(part)
-        answer.append(dict(zip(rows.tolist(), reasons, strict=True)))
+        marks = found.marks[found.starts[part] : found.starts[part + 1]]
+        answer.append({row: REASONS[mark] for row, mark in enumerate(marks) if mark})
         assert found.kept(part).tolist() == [row not in answer[-1] for row in range(len(texts))]
     counted = [reason for one in answer for reason in one.values()]
     assert found.counts == {reason: counted.count(reason) for reason in set(counted)}
@@ -68,7 +69,7 @@ def brute_force(texts: Sequence[str]) -> dict[int, str]:
                 continue
             leaders = groups.setdefault(int(keys[row, band]), [])
             for leader in leaders:
-                if likenesses(plains, np.array([leader]), np.array([row]))[0] >= SIMILARITY:
+                if jaccard(plains, np.array([leader]), np.array([row]))[0] >= SIMILARITY:
                     found[row] = NEAR_DUPLICATE
                     break
             else:
@@ -104,13 +105,13 @@ def test_known_sentences_count_as_earlier(tmp_path: Path) -> None:
         asked.extend(rows.tolist())
         return pa.array([known[row] for row in rows])
 
-    found = drops(tmp_path / "a", new, known=keys, known_texts=texts)
+    found = drops(tmp_path / "a", new, stored=keys, stored_texts=texts)
     assert found == [{1: EXACT_DUPLICATE, 2: NEAR_DUPLICATE, 3: EXACT_DUPLICATE}]
     assert set(asked) <= {1, 2}
-    found = drops(tmp_path / "b", new, known=keys, near=False)
+    found = drops(tmp_path / "b", new, stored=keys, near=False)
     assert found == [{1: EXACT_DUPLICATE, 3: EXACT_DUPLICATE}]
-    with pytest.raises(InputError, match="known_texts is missing"):
-        drops(tmp_path / "c", new, known=keys)
+    with pytest.raises(InputError, match="stored_texts is missing"):
+        drops(tmp_path / "c", new, stored=keys)
 
 
 WORDS = st.sampled_from(["old", "mill", "river", "sold", "1", "2"])

@@ -23,7 +23,7 @@ def test_static_encoders_have_rows_that_give_what_the_model_gives() -> None:
     model = tiny_static(dimension=12)
     encoder = TextEncoder.load(model)
     assert encoder.dimension == 12
-    assert encoder.rows is not None
+    assert encoder.static is not None
     texts = [*salads(20), "zzz"]
     found = encoder.encode(pa.array(texts))
     np.testing.assert_allclose(found, model.encode(texts, normalize_embeddings=True), atol=1e-6)
@@ -35,7 +35,7 @@ def test_other_encoders_by_their_own_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder = TextEncoder.load(str(save_encoder(tmp_path / "bert")))
-    assert encoder.rows is None
+    assert encoder.static is None
     assert encoder.dimension == 32
     texts = salads(50)
     monkeypatch.setattr(encoder, "_low_precision", False)

@@ -17,10 +17,9 @@ pytest.importorskip("faiss")
 
 from tests.tiny import salads, tiny_bank, tiny_static, write_lines
 from tilth.bank import Bank
+from tilth.bank.manifest import Manifest
 from tilth.bank.search import ivf as index
 from tilth.bank.search import ivf_build as indexing
-from tilth.bank.search.ivf_build import Cells, find_directions
-from tilth.bank.store import Manifest
 from tilth.errors import InputError, TilthError
 from tilth.models import device
 from tilth.runs import RunLocked
@@ -41,7 +40,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder / "bank", sources[:1], encoder=tiny_static(), workers=1, quiet=True, near=False
     )
     for source in sources[1:]:
-        bank = bank.add([source], encoder=tiny_static(), workers=1, quiet=True, near=False)
+        bank = bank.add([source], workers=1, quiet=True, near=False)
     assert len(bank.manifest.shards) == 3
     return folder / "bank"
 
@@ -86,7 +85,7 @@ def test_recall_rises_with_nprobe_to_that_of_the_scan(
     bank: Bank, codes: str, pca: int | None
 ) -> None:
     made = make(bank, codes=codes, pca=pca, per_centroid=40)
-    assert made.about.factory == (f"PCAR{pca}," if pca else "") + "IVF16," + (
+    assert made.info.factory == (f"PCAR{pca}," if pca else "") + "IVF16," + (
         "SQfp16" if codes == "fp16" else codes
     )
     queries = asked(bank)
@@ -201,15 +200,15 @@ def test_threads_and_company_change_nothing(bank: Bank) -> None:
     for row in range(3):
         alone = bank.search(queries[row], K, index=True, threads=1)
         np.testing.assert_array_equal(alone.ids[0], first.ids[row])
-    before = (bank.path / "index" / made.about.file).read_bytes()
+    before = (bank.path / "index" / made.info.file).read_bytes()
     other = make(bank, nprobe=3, threads=2)
-    assert (bank.path / "index" / other.about.file).read_bytes() == before
+    assert (bank.path / "index" / other.info.file).read_bytes() == before
 
 
 def test_sentences_added_later_are_scanned(bank: Bank, tmp_path: Path) -> None:
     make(bank)
     new = write_lines(tmp_path / "new.txt", salads(120, seed=9))
-    grown = bank.add([new], encoder=tiny_static(), workers=1, quiet=True, near=False)
+    grown = bank.add([new], workers=1, quiet=True, near=False)
     assert len(grown) > MANY
     queries = asked(bank)
     exact = grown.search(queries, K, threads=1)
@@ -221,7 +220,7 @@ def test_sentences_added_later_are_scanned(bank: Bank, tmp_path: Path) -> None:
     assert (only.ids >= MANY).all()
     assert (only.counts == 5).all()
     make(grown)
-    assert grown.index.about.sentences == len(grown)
+    assert grown.index.info.sentences == len(grown)
 
 
 def test_recall_is_measured_and_chooses_nprobe(
@@ -234,7 +233,7 @@ def test_recall_is_measured_and_chooses_nprobe(
     assert said["recall"][-1]["recall_10"] == said["recall"][-1]["recall_100"] == 1
     assert said["recall"][0]["recall_100"] < said["recall"][1]["recall_100"]
     good = [row["nprobe"] for row in said["recall"] if row["recall_100"] >= 0.95]
-    assert said["nprobe"] == made.about.nprobe == made.nprobe(None) == good[0]
+    assert said["nprobe"] == made.info.nprobe == made.nprobe(None) == good[0]
     assert "recall@100 by nprobe: 1: 0." in caplog.text
     assert "GB of memory" in caplog.text
     assert make(bank, nprobe=2).nprobe(None) == 2
@@ -260,7 +259,7 @@ def test_each_option_counts(bank: Bank) -> None:
         {}, {"centroids": 8}, {"codes": "SQ4"}, {"pca": 4}, {"per_centroid": 39}, {"seed": 1},
     ]  # fmt: skip
     for some in options:
-        about = make(bank, **some).about
+        about = make(bank, **some).info
         sizes[str(some)] = about.bytes
         files.add(about.digest)
         assert {"seed": 0, "codes": "SQ8", "per_centroid": 64, "pca": None, **some}.items() <= (
@@ -268,14 +267,14 @@ def test_each_option_counts(bank: Bank) -> None:
         )
     assert len(files) == len(options)
     assert sizes["{}"] - sizes["{'codes': 'SQ4'}"] == MANY * 16 // 2
-    assert make(bank, centroids=None).about.centroids == 32  # 1500 / 39, to a power of 2
+    assert make(bank, centroids=None).info.centroids == 32  # 1500 / 39, to a power of 2
     assert len(list((bank.path / "index").glob("*.faiss"))) == 1  # earlier ones are gone
 
 
 def test_defaults_grow_with_the_root(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
     for many, centroids in ((30, 1), (10_000, 256), (1_000_000, 4096), (100_000_000, 32768)):
         monkeypatch.setattr(Bank, "__len__", lambda _, many=many: many)
-        assert indexing._plan(bank, None, "SQ8", None, None, 64).centroids == centroids
+        assert indexing._plan(bank, indexing.IndexSettings()).centroids == centroids
 
 
 @pytest.mark.parametrize(
@@ -323,9 +322,11 @@ def test_few_sentences(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_equal_vectors_make_empty_cells(tmp_path: Path) -> None:
-    vectors = np.repeat(np.eye(4, dtype=np.float32)[:2], 30, axis=0)
-    directions = find_directions(vectors, 8, seed=0)
-    np.testing.assert_allclose(np.linalg.norm(directions, axis=1), 1, atol=1e-6)
+    words = ("old man", "red boat")
+    texts = [" ".join(words[n % 2].split()[:: 1 - 2 * (n // 2)] * 3) for n in range(4)]
+    bank = tiny_bank(tmp_path, [f"{text} {text}." for text in texts], near=False)
+    made = make(bank, centroids=4)
+    assert made.info.recall[-1]["recall_10"] == 1
 
 
 def test_memory_that_will_not_do_is_warned_of(
@@ -347,7 +348,7 @@ def damages(file: Path, size: int, head: int) -> Iterator[tuple[bytes | None, st
 
 
 def test_damaged_files(bank: Bank) -> None:
-    about = make(bank).about
+    about = make(bank).info
     file = bank.path / "index" / about.file
     assert bank.check(quiet=True) == []
     for data, said in list(damages(file, about.bytes, about.head[0])):
@@ -363,7 +364,7 @@ def test_damaged_files(bank: Bank) -> None:
 
 
 def test_altered_numbers_of_sentences_never_leave(bank: Bank) -> None:
-    about = make(bank).about
+    about = make(bank).info
     file = bank.path / "index" / about.file
     data = bytearray(file.read_bytes())
     data[about.head[0] :] = b"\x7f" * (about.bytes - about.head[0])
@@ -392,7 +393,7 @@ def test_a_pipe_in_place_of_index_json_is_refused(bank: Bank) -> None:
     file.unlink(missing_ok=True)
     os.mkfifo(file)
     with pytest.raises(InputError, match="is a pipe"):
-        index.read_about(bank.path)
+        index.read_info(bank.path)
 
 
 @pytest.mark.parametrize(
@@ -412,7 +413,7 @@ def test_odd_values_in_index_json(built_index: Path, tmp_path: Path, changes: di
 
 
 def test_files_elsewhere_are_not_read(bank: Bank, tmp_path: Path) -> None:
-    about = make(bank).about
+    about = make(bank).info
     (tmp_path / "other.faiss").write_bytes((bank.path / "index" / about.file).read_bytes())
     file = bank.path / "index" / "index.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "file": "../../other.faiss"}))
@@ -434,11 +435,11 @@ def test_another_banks_index_is_refused(bank: Bank, tmp_path: Path) -> None:
     assert bank.search(asked(bank), K, index=True, threads=1).counts.all()
 
 
-@pytest.mark.parametrize("step", ["find_directions", "_write", "atomic_write"])
+@pytest.mark.parametrize("step", ["_train_and_fill", "_write", "write_json"])
 def test_a_crash_leaves_the_earlier_index(
     bank: Bank, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = make(bank).about
+    before = make(bank).info
     first = bank.search(asked(bank), K, index=True, threads=1).ids
 
     def crash(*_: Any, **__: Any) -> None:
@@ -449,17 +450,20 @@ def test_a_crash_leaves_the_earlier_index(
         with pytest.raises(KeyboardInterrupt):
             make(bank, seed=4)
     for again in (bank, Bank.open(bank.path)):
-        assert again.index.about == before
+        assert again.index.info == before
         np.testing.assert_array_equal(
             again.search(asked(bank), K, index=True, threads=1).ids, first
         )
-    about = make(bank, seed=4).about
+    about = make(bank, seed=4).info
     left = {file.name for file in (bank.path / "index").iterdir()}
     assert left == {".lock", "index.json", about.file}
 
 
 def test_one_makes_it_at_a_time(bank: Bank) -> None:
-    with indexing.making(bank.path), pytest.raises(RunLocked, match="another process makes this"):
+    with (
+        indexing._locked(bank.path / "index"),
+        pytest.raises(RunLocked, match="another process makes this"),
+    ):
         make(bank)
     make(bank)
 
@@ -498,31 +502,9 @@ def test_without_faiss_the_extra_is_named(bank: Bank, monkeypatch: pytest.Monkey
 
 
 def test_nothing_but_an_index_loads_faiss() -> None:
-    code = "import sys; from tilth.bank import Bank, build_bank; print('faiss' in sys.modules)"
+    code = "import sys; from tilth.bank import Bank; print('faiss' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "False"
-
-
-@pytest.mark.parametrize("whole", [True, False])
-def test_cells_are_the_nearest(whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    capability = "AVX512" if whole else "DEFAULT"
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-    generator = np.random.default_rng(0)
-    vectors = generator.normal(size=(3000, 24)).astype(np.float32)
-    directions = find_directions(vectors, 20, seed=1)
-    assert directions.dtype == np.float32
-    products = vectors @ directions.T  # (vectors, cells)
-    owners = Cells(directions).nearest(vectors)
-    lost = products.max(axis=1) - products[np.arange(3000), owners]
-    assert lost.max() < (0.1 if whole else 1e-4)
-    assert (lost < 1e-4).mean() > 0.9
-    monkeypatch.setattr("tilth.bank.search.ivf_build._PRODUCTS_AT_ONCE", 1)
-    np.testing.assert_array_equal(Cells(directions).nearest(vectors[:50]), owners[:50])
-    # k-means: vectors are nearer to their cells than to cells of vectors drawn at random.
-    drawn = vectors[:20] / np.linalg.norm(vectors[:20], axis=1, keepdims=True)
-    assert products.max(axis=1).mean() > 1.1 * (vectors @ drawn.T).max(axis=1).mean()
 
 
 def test_a_sample_is_spread_over_all() -> None:
@@ -534,7 +516,7 @@ def test_a_sample_is_spread_over_all() -> None:
 
 
 def test_a_file_that_a_killed_process_was_writing_goes(bank: Bank) -> None:
-    unfinished = bank.path / index.FOLDER / ".tmp-0123abcd"
+    unfinished = bank.path / index.INDEX / ".tmp-0123abcd"
     unfinished.parent.mkdir()
     unfinished.touch()
     make(bank)

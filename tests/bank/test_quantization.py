@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
-from tilth.bank.quantization import FORMATS, LANES, Codec, Codes, Floats, fit_codec
+from tilth.bank.quantization import FORMATS, LANES, Codes, Floats, Quantizer, fit_quantizer
 from tilth.errors import InputError, TilthError
 
 DIMENSIONS = (25, 50, 300, 384, 768)
@@ -27,33 +27,33 @@ def without_fine(codes: Codes) -> Codes:
     return Codes(codes.codes, codes.scales, None)
 
 
-def levels_of(codec: Codec, codes: np.ndarray) -> np.ndarray:
+def levels_of(quantizer: Quantizer, codes: np.ndarray) -> np.ndarray:
     """Unpack a compact code dimension by dimension, in a loop: values around 0, # (rows, turned)"""
-    found = np.zeros((len(codes), codec.fours + codec.twos))
-    half, quarter = codec.fours // 2, codec.twos // 4
-    for place in range(codec.fours):
+    found = np.zeros((len(codes), quantizer.dims_4bit + quantizer.dims_2bit))
+    half, quarter = quantizer.dims_4bit // 2, quantizer.dims_2bit // 4
+    for place in range(quantizer.dims_4bit):
         found[:, place] = (codes[:, place % half] >> (4 * (place // half))) % 16 - 7.5
-    for place in range(codec.twos):
+    for place in range(quantizer.dims_2bit):
         byte = codes[:, half + place % quarter]
-        found[:, codec.fours + place] = (byte >> (2 * (place // quarter))) % 4 - 1.5
+        found[:, quantizer.dims_4bit + place] = (byte >> (2 * (place // quarter))) % 4 - 1.5
     return found
 
 
 @pytest.mark.parametrize("dimension", DIMENSIONS)
 def test_int8_is_off_by_half_a_step_and_by_a_sixteenth_of_it_with_fine_bits(dimension: int) -> None:
     some = vectors(300, dimension)
-    codec = fit_codec("int8", some)
-    codes = codec.encode(some)
+    quantizer = fit_quantizer("int8", some)
+    codes = quantizer.encode(some)
     assert codes.codes.dtype == np.uint8
     assert codes.codes.shape[1] % LANES == 0
     assert (codes.scales.shape, codes.scales.dtype) == ((300, 1), np.float32)
-    assert codes.fine is not None
-    assert codes.codes.shape[1] + 4 == codec.bytes_scanned
-    assert codec.bytes_scanned + codes.fine.shape[1] == codec.bytes_stored
+    assert codes.residual is not None
+    assert codes.codes.shape[1] + 4 == quantizer.bytes_scanned
+    assert quantizer.bytes_scanned + codes.residual.shape[1] == quantizer.bytes_stored
     step = codes.scales.astype(np.float32)
     # Turning keeps lengths, so that errors may be looked at in the turned dimensions.
-    coarse = (codec.decode(without_fine(codes)) - some) @ codec.turn
-    exact = (codec.decode(codes) - some) @ codec.turn
+    coarse = (quantizer.decode(without_fine(codes)) - some) @ quantizer.rotation
+    exact = (quantizer.decode(codes) - some) @ quantizer.rotation
     assert (np.abs(coarse) <= step / 2 + 1e-6).all()
     assert (np.abs(exact) <= step / 32 + 1e-6).all()
     ratio = np.sqrt((coarse**2).mean() / (exact**2).mean())
@@ -62,10 +62,12 @@ def test_int8_is_off_by_half_a_step_and_by_a_sixteenth_of_it_with_fine_bits(dime
 
 @pytest.mark.parametrize("dimension", DIMENSIONS)
 def test_turns_keep_lengths_and_angles(dimension: int) -> None:
-    codec = fit_codec("int8", vectors(100, dimension))
-    np.testing.assert_allclose(codec.turn @ codec.turn.T, np.eye(dimension), atol=1e-5)
-    codec = fit_codec("compact", vectors(1000, dimension))
-    used = codec.turn[:, codec.turn.any(axis=0)]
+    quantizer = fit_quantizer("int8", vectors(100, dimension))
+    np.testing.assert_allclose(
+        quantizer.rotation @ quantizer.rotation.T, np.eye(dimension), atol=1e-5
+    )
+    quantizer = fit_quantizer("compact", vectors(1000, dimension))
+    used = quantizer.rotation[:, quantizer.rotation.any(axis=0)]
     np.testing.assert_allclose(used.T @ used, np.eye(used.shape[1]), atol=1e-5)
 
 
@@ -75,8 +77,8 @@ def test_codes_never_clip(dimension: int, length: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
     some = (length * rng.normal(size=(20, dimension)) / dimension**0.5).astype(np.float32)
     turn = np.eye(dimension, 32 * -(-dimension // 32), dtype=np.float32)
-    codec = Codec("int8", np.zeros(dimension, np.float32), turn, 0, 0)
-    codes = codec.encode(some)
+    quantizer = Quantizer("int8", np.zeros(dimension, np.float32), turn, 0, 0)
+    codes = quantizer.encode(some)
     integers = codes.codes.view(np.int8).astype(np.float32)
     assert (np.abs(integers) <= 127).all()
     step = codes.scales.astype(np.float32)
@@ -86,30 +88,32 @@ def test_codes_never_clip(dimension: int, length: float, seed: int) -> None:
 @pytest.mark.parametrize("dimension", DIMENSIONS)
 def test_compact_packs_into_72_bytes_what_a_loop_unpacks(dimension: int) -> None:
     some = vectors(2000, dimension)
-    codec = fit_codec("compact", some)
-    codes = codec.encode(some)
+    quantizer = fit_quantizer("compact", some)
+    codes = quantizer.encode(some)
     size = codes.codes.shape[1] + 4 * codes.scales.shape[1]
-    assert size == codec.bytes_scanned == codec.bytes_stored <= 72
+    assert size == quantizer.bytes_scanned == quantizer.bytes_stored <= 72
     assert codes.scales.dtype == np.float32
-    assert codec.fours // 2 % LANES == codec.twos // 4 % LANES == 0
-    assert codes.fine is None
-    levels = levels_of(codec, codes.codes)
-    np.testing.assert_array_equal(np.concatenate(codec.groups(codes.codes), axis=1), 2 * levels)
-    scales = np.repeat(codes.scales.astype(np.float64), [codec.fours, codec.twos], axis=1)
-    expected = (levels * scales) @ codec.turn.T.astype(np.float64) + codec.mean
-    np.testing.assert_allclose(codec.decode(codes), expected, atol=1e-5)
+    assert quantizer.dims_4bit // 2 % LANES == quantizer.dims_2bit // 4 % LANES == 0
+    assert codes.residual is None
+    levels = levels_of(quantizer, codes.codes)
+    np.testing.assert_array_equal(np.concatenate(quantizer.groups(codes.codes), axis=1), 2 * levels)
+    scales = np.repeat(
+        codes.scales.astype(np.float64), [quantizer.dims_4bit, quantizer.dims_2bit], axis=1
+    )
+    expected = (levels * scales) @ quantizer.rotation.T.astype(np.float64) + quantizer.mean
+    np.testing.assert_allclose(quantizer.decode(codes), expected, atol=1e-5)
 
 
 def test_compact_levels_are_the_nearest_but_for_the_ends() -> None:
     some = vectors(2000, 300)
-    codec = fit_codec("compact", some)
-    assert codec.fours
-    assert codec.twos
-    turned = (some - codec.mean) @ codec.turn
-    levels = levels_of(codec, codec.encode(some).codes)
+    quantizer = fit_quantizer("compact", some)
+    assert quantizer.dims_4bit
+    assert quantizer.dims_2bit
+    turned = (some - quantizer.mean) @ quantizer.rotation
+    levels = levels_of(quantizer, quantizer.encode(some).codes)
     for start, stop, step, end in (
-        (0, codec.fours, 0.3352, 7.5),
-        (codec.fours, codec.fours + codec.twos, 0.9957, 1.5),
+        (0, quantizer.dims_4bit, 0.3352, 7.5),
+        (quantizer.dims_4bit, quantizer.dims_4bit + quantizer.dims_2bit, 0.9957, 1.5),
     ):
         own, values = levels[:, start:stop], turned[:, start:stop]
         step = step * np.sqrt((values**2).mean(axis=1, keepdims=True))
@@ -121,9 +125,9 @@ def test_compact_levels_are_the_nearest_but_for_the_ends() -> None:
 @pytest.mark.parametrize("dimension", DIMENSIONS)
 def test_compact_keeps_similarities(dimension: int) -> None:
     some = vectors(3000, dimension)
-    codec = fit_codec("compact", some[:2000])
+    quantizer = fit_quantizer("compact", some[:2000])
     asked, rest = some[2000:2050], some[2050:]
-    found = asked @ codec.decode(codec.encode(rest)).T
+    found = asked @ quantizer.decode(quantizer.encode(rest)).T
     off = found - asked @ rest.T
     assert np.abs(off).mean() < 0.05
     assert np.abs(off.mean()) < 0.01  # right on average
@@ -134,37 +138,37 @@ def test_compact_keeps_similarities(dimension: int) -> None:
 @pytest.mark.parametrize("form", FORMATS)
 def test_bytes_depend_on_nothing_but_the_vector(form: str, dimension: int) -> None:
     some = vectors(3000, dimension)
-    codec = fit_codec(form, some)  # type: ignore[arg-type]
-    together = codec.encode(some)
+    quantizer = fit_quantizer(form, some)  # type: ignore[arg-type]
+    together = quantizer.encode(some)
     rows = np.random.default_rng(0).integers(0, 3000, 2000)
     with threadpool_limits(1):
-        alone = codec.encode(some)
+        alone = quantizer.encode(some)
     with threadpool_limits(2):
-        two, elsewhere = codec.encode(some), codec.encode(some[rows])
+        two, elsewhere = quantizer.encode(some), quantizer.encode(some[rows])
     for other, places in ((alone, slice(None)), (two, slice(None)), (elsewhere, rows)):
         np.testing.assert_array_equal(other.codes, together.codes[places])
         np.testing.assert_array_equal(other.scales, together.scales[places])
-        if together.fine is not None:
-            np.testing.assert_array_equal(other.fine, together.fine[places])
+        if together.residual is not None:
+            np.testing.assert_array_equal(other.residual, together.residual[places])
 
 
 @pytest.mark.parametrize("dimension", [1, 16, 25, 64, 65, 128])
 def test_columns_that_fill_up_bytes_do_not_coarsen_the_others(dimension: int) -> None:
     some = np.random.default_rng(0).normal(size=(4000, dimension)).astype(np.float32)
-    codec = fit_codec("compact", some)
-    assert codec.fours >= dimension
-    errors = ((codec.decode(codec.encode(some)) - some) ** 2).mean() / (some**2).mean()
+    quantizer = fit_quantizer("compact", some)
+    assert quantizer.dims_4bit >= dimension
+    errors = ((quantizer.decode(quantizer.encode(some)) - some) ** 2).mean() / (some**2).mean()
     assert errors < 0.017  # 0.01154 by Max's table where the spread is known exactly
 
 
 def test_more_bits_go_where_the_spread_is() -> None:
-    flat = fit_codec("compact", unit(np.random.default_rng(0).normal(size=(5000, 256))))
-    steep = fit_codec("compact", vectors(5000, 256))
-    assert flat.twos > steep.twos
-    assert flat.fours < steep.fours
+    flat = fit_quantizer("compact", unit(np.random.default_rng(0).normal(size=(5000, 256))))
+    steep = fit_quantizer("compact", vectors(5000, 256))
+    assert flat.dims_2bit > steep.dims_2bit
+    assert flat.dims_4bit < steep.dims_4bit
     rng = np.random.default_rng(0)
     few = unit(rng.normal(size=(5000, 3)) @ rng.normal(size=(3, 256)))
-    assert fit_codec("compact", few).bytes_scanned == 40  # no bits for what is not there
+    assert fit_quantizer("compact", few).bytes_scanned == 40  # no bits for what is not there
 
 
 def unit(some: np.ndarray) -> Floats:
@@ -176,38 +180,40 @@ def unit(some: np.ndarray) -> Floats:
 def test_constant_vectors_one_sentence_and_the_zero_sample(form: str, dimension: int) -> None:
     one = unit(np.random.default_rng(0).normal(size=(1, dimension)))
     for sample in (one, np.repeat(one, 50, axis=0), np.zeros((1, dimension), np.float32)):
-        codec = fit_codec(form, sample)  # type: ignore[arg-type]
+        quantizer = fit_quantizer(form, sample)  # type: ignore[arg-type]
         for some in (sample, one):
-            codes = codec.encode(some)
+            codes = quantizer.encode(some)
             assert codes.codes.shape[1] > 0
-            decoded = codec.decode(codes)
+            decoded = quantizer.decode(codes)
             assert np.isfinite(decoded).all()
             if sample.any():
                 np.testing.assert_allclose(decoded, some, atol=1e-3)
-        asked = codec.queries(one)
-        assert np.isfinite(asked.turned).all()
+        asked = quantizer.queries(one)
+        assert np.isfinite(asked.rotated).all()
         assert np.isfinite(asked.steps).all()
 
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_queries_are_rounded_finely_and_know_the_mean(form: str) -> None:
     some = vectors(500, 300)
-    codec = fit_codec(form, some)  # type: ignore[arg-type]
-    asked = codec.queries(some[:7])
+    quantizer = fit_quantizer(form, some)  # type: ignore[arg-type]
+    asked = quantizer.queries(some[:7])
     assert asked.values.dtype == np.int16
-    np.testing.assert_allclose(asked.values * asked.steps[:, None], asked.turned, atol=1e-4)
+    np.testing.assert_allclose(asked.values * asked.steps[:, None], asked.rotated, atol=1e-4)
     assert (np.abs(asked.values).sum(axis=1, dtype=np.int64) * 128 < 2**31).all()
-    np.testing.assert_allclose(asked.offsets, some[:7] @ codec.mean, rtol=1e-5)
-    vector = codec.decode(without_fine(codec.encode(some)))
-    similarity = (asked.turned @ ((vector - codec.mean) @ codec.turn).T) + asked.offsets[:, None]
+    np.testing.assert_allclose(asked.offsets, some[:7] @ quantizer.mean, rtol=1e-5)
+    vector = quantizer.decode(without_fine(quantizer.encode(some)))
+    similarity = (
+        asked.rotated @ ((vector - quantizer.mean) @ quantizer.rotation).T
+    ) + asked.offsets[:, None]
     np.testing.assert_allclose(similarity, some[:7] @ vector.T, atol=2e-3)
 
 
 def test_the_seed_turns_and_the_same_seed_the_same_way() -> None:
     some = vectors(500, 50)
     for form in FORMATS:
-        one, same = (fit_codec(form, some, seed=1).encode(some).codes for _ in range(2))
-        other = fit_codec(form, some, seed=2).encode(some).codes
+        one, same = (fit_quantizer(form, some, seed=1).encode(some).codes for _ in range(2))
+        other = fit_quantizer(form, some, seed=2).encode(some).codes
         np.testing.assert_array_equal(one, same)
         assert (one != other).any()
 
@@ -215,23 +221,23 @@ def test_the_seed_turns_and_the_same_seed_the_same_way() -> None:
 @pytest.mark.parametrize("form", FORMATS)
 def test_saved_and_loaded_it_is_the_same(form: str, tmp_path: Path) -> None:
     some = vectors(500, 50)
-    codec = fit_codec(form, some)  # type: ignore[arg-type]
+    quantizer = fit_quantizer(form, some)  # type: ignore[arg-type]
     path = tmp_path / "codec.safetensors"
-    path.write_bytes(codec.save())
-    again = Codec.load(path, codec.format, codec.fours, codec.twos)
-    assert (again.format, again.fours, again.twos, again.dimension) == (
-        codec.format, codec.fours, codec.twos, 50,
+    path.write_bytes(quantizer.save())
+    again = Quantizer.load(path, quantizer.format, quantizer.dims_4bit, quantizer.dims_2bit)
+    assert (again.format, again.dims_4bit, again.dims_2bit, again.dimension) == (
+        quantizer.format, quantizer.dims_4bit, quantizer.dims_2bit, 50,
     )  # fmt: skip
-    np.testing.assert_array_equal(again.encode(some).codes, codec.encode(some).codes)
-    assert codec.save() == again.save()
+    np.testing.assert_array_equal(again.encode(some).codes, quantizer.encode(some).codes)
+    assert quantizer.save() == again.save()
 
 
 def test_damaged_codecs_and_unknown_formats(tmp_path: Path) -> None:
     path = tmp_path / "codec.safetensors"
     with pytest.raises(TilthError, match=r"codec\.safetensors: cannot be read"):
-        Codec.load(path, "int8", 0, 0)
-    path.write_bytes(fit_codec("int8", vectors(9, 25)).save()[:-9])
+        Quantizer.load(path, "int8", 0, 0)
+    path.write_bytes(fit_quantizer("int8", vectors(9, 25)).save()[:-9])
     with pytest.raises(TilthError, match=r"codec\.safetensors: cannot be read"):
-        Codec.load(path, "int8", 0, 0)
+        Quantizer.load(path, "int8", 0, 0)
     with pytest.raises(InputError, match="format 'int4' is unknown: use int8 or compact"):
-        fit_codec("int4", vectors(9, 25))  # type: ignore[arg-type]
+        fit_quantizer("int4", vectors(9, 25))  # type: ignore[arg-type]

@@ -307,15 +307,12 @@ def test_what_the_encoder_gave_is_not_changed() -> None:
     np.testing.assert_array_equal(given, before)
 
 
-def test_a_sentence_transformer_is_asked_in_blocks_and_gives_what_a_function_gives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sentence_transformer_gives_what_a_function_gives(tmp_path: Path) -> None:
     encoder = load_encoder(str(save_encoder(tmp_path / "encoder")), pooling="mean", device="cpu")
     rows = [
         {"text": text, "label": n % 2} for n, text in enumerate(["a man", "the dog runs", "sea"])
     ]
     expected = queries(rows, encoder=lambda texts: encoder.encode(texts))
-    monkeypatch.setattr("tilth.bank.queries._TEXTS_AT_ONCE", 2)
     found = queries(rows, encoder=encoder)
     np.testing.assert_allclose(found.vectors, expected.vectors, atol=1e-6)
     assert found.labels == ["0", "1"]

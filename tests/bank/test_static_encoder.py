@@ -111,7 +111,7 @@ def test_any_text_has_the_vector_that_encode_gives(normalizer: str, splitter: st
     check()
 
 
-def test_words_of_a_shared_tokenizer_and_other_models_of_pieces() -> None:
+def test_hash_words_a_shared_tokenizer_and_other_models_of_pieces() -> None:
     agree(static_encoder(word_tokenizer()._tokenizer), AWKWARD)
     unigram = Tokenizer(
         models.Unigram([("<unk>", -9.0), *((word, -float(len(word))) for word in WORDS)], unk_id=0)

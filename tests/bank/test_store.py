@@ -12,22 +12,17 @@ import pytest
 
 from tests.tiny import salads, save_encoder, tiny_bank, tiny_static
 from tilth.bank import Bank
-from tilth.bank.quantization import Codes, fit_codec
-from tilth.bank.store import (
-    CODEC,
+from tilth.bank.manifest import (
     MANIFEST,
+    QUANTIZER,
     SHARDS,
-    TEXT_FILE,
     Manifest,
     Shard,
-    _put_array,
-    disk_use,
-    open_shards,
     read_manifest,
-    read_shard,
     write_manifest,
-    write_shard,
-)  # fmt: skip
+)
+from tilth.bank.quantization import Codes, fit_quantizer
+from tilth.bank.store import TEXT_FILE, _put, read_shard, write_shard
 from tilth.errors import InputError, TilthError
 from tilth.files import disk_errors
 from tilth.runs import Run
@@ -59,8 +54,8 @@ def file_of(folder: Path, name: str) -> Path:
 def test_a_manifest_comes_back_as_it_was_written(tmp_path: Path) -> None:
     write_manifest(tmp_path, MANIFESTS)
     assert read_manifest(tmp_path) == MANIFESTS
-    assert (MANIFESTS.sentences, MANIFESTS.bytes) == (7, 20)
-    assert disk_use(MANIFESTS) == {"codes.npy": 16, TEXT_FILE: 4}
+    assert MANIFESTS.sentences == 7
+    assert MANIFESTS.file_bytes == {"codes.npy": 16, TEXT_FILE: 4}
     assert [item.name for item in tmp_path.iterdir()] == [MANIFEST]
 
 
@@ -126,8 +121,8 @@ def test_arrays_of_another_width_are_refused(folder: Path) -> None:
     for name in ("codes.npy", "scales.npy", "fine.npy"):
         old = np.load(file_of(folder, name))
         np.save(file_of(folder, name), old[:, : old.shape[1] // 2])
-    (shard,) = open_shards(folder, read_manifest(folder))
-    for name in ("codes", "scales", "fine"):
+    (shard,) = Bank(folder, read_manifest(folder)).shards
+    for name in ("codes", "scales", "residual"):
         with pytest.raises(TilthError, match="is not what was written"):
             getattr(shard, name)
 
@@ -168,7 +163,7 @@ def test_missing_and_short_files_are_named_on_opening(folder: Path, name: str) -
     file.unlink()
     with pytest.raises(TilthError, match=f"{name}: is missing"):
         Bank.open(folder)
-    assert len(Bank(folder, read_manifest(folder), None).check(quiet=True)) == 1
+    assert len(Bank(folder, read_manifest(folder)).check(quiet=True)) == 1
 
 
 def test_a_missing_shard(folder: Path) -> None:
@@ -200,17 +195,17 @@ def test_check_names_every_file(folder: Path) -> None:
 
 
 def test_a_codec_that_is_missing_altered_or_of_another_bank(folder: Path, tmp_path: Path) -> None:
-    codec = (folder / CODEC).read_bytes()
-    altered = bytearray(codec)
+    quantizer = (folder / QUANTIZER).read_bytes()
+    altered = bytearray(quantizer)
     altered[-1] ^= 1
-    (folder / CODEC).write_bytes(altered)
+    (folder / QUANTIZER).write_bytes(altered)
     with pytest.raises(TilthError, match=r"codec\.safetensors: its bytes are not those"):
         Bank.open(folder)
-    other = fit_codec("int8", np.eye(3, dtype=np.float32))
-    (folder / CODEC).write_bytes(other.save())
+    other = fit_quantizer("int8", np.eye(3, dtype=np.float32))
+    (folder / QUANTIZER).write_bytes(other.save())
     with pytest.raises(TilthError, match=r"codec\.safetensors: "):
         Bank.open(folder)
-    (folder / CODEC).unlink()
+    (folder / QUANTIZER).unlink()
     with pytest.raises(TilthError, match=r"codec\.safetensors: "):
         Bank.open(folder)
 
@@ -224,7 +219,7 @@ def test_arrays_that_are_not_what_was_written(folder: Path, name: str) -> None:
         else:
             with open(file, "wb") as opened:
                 np.save(opened, wrong)
-        bank = Bank(folder, read_manifest(folder), None)
+        bank = Bank(folder, read_manifest(folder))
         with pytest.raises(TilthError, match=f"{name}: .*run `tilth bank check`"):
             bank.search(np.ones((1, 16), np.float32), k=1)
 
@@ -232,7 +227,7 @@ def test_arrays_that_are_not_what_was_written(folder: Path, name: str) -> None:
 def test_text_that_is_not_what_was_written(folder: Path) -> None:
     file_of(folder, TEXT_FILE).write_bytes(b"x" * 999)
     with pytest.raises(TilthError, match=r"text\.arrow: cannot be read .*run `tilth bank check`"):
-        Bank(folder, read_manifest(folder), None)[0]
+        Bank(folder, read_manifest(folder))[0]
 
 
 def test_another_encoder_is_refused(folder: Path, tmp_path: Path) -> None:
@@ -252,8 +247,8 @@ def test_another_encoder_is_refused(folder: Path, tmp_path: Path) -> None:
 
 def test_arrays_are_mapped_not_read(folder: Path) -> None:
     bank = Bank.open(folder)
-    (shard,) = open_shards(folder, bank.manifest)
-    for array in (shard.codes, shard.scales, shard.fine):
+    (shard,) = bank.shards
+    for array in (shard.codes, shard.scales, shard.residual):
         assert array is not None
         base = array
         while base.base is not None and not isinstance(base, np.memmap):
@@ -267,7 +262,7 @@ def test_arrays_are_mapped_not_read(folder: Path) -> None:
 def a_shard(count: int = 4) -> tuple[pa.Table, Codes]:
     table = pa.table({"text": pa.array(["ä b"] * count), "source": pa.array(["s"] * count)})
     some = np.random.default_rng(0).normal(size=(count, 8)).astype(np.float32)
-    return table, fit_codec("int8", some).encode(some)
+    return table, fit_quantizer("int8", some).encode(some)
 
 
 def test_a_shard_is_there_whole_or_not_at_all(
@@ -293,7 +288,7 @@ def test_arrays_are_those_of_numpy_and_a_full_disk_has_its_number(tmp_path: Path
     """`np.save` says of a full disk only "400000 requested and 0 written"."""
     array = np.arange(100_000, dtype=np.float32).reshape(-1, 2)
     with open(tmp_path / "a.npy", "wb") as file:
-        _put_array(file, array)
+        _put(array, file)
     np.save(tmp_path / "b.npy", array)
     assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
     with (
@@ -301,7 +296,7 @@ def test_arrays_are_those_of_numpy_and_a_full_disk_has_its_number(tmp_path: Path
         disk_errors(tmp_path),
         open("/dev/full", "wb", buffering=0) as full,
     ):
-        _put_array(full, array)
+        _put(array, full)
 
 
 def full_disk(handle: int) -> None:

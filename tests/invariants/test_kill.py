@@ -109,11 +109,11 @@ def _sources(folder: Path) -> list[Path]:
 
 
 def _bank_build(folder: Path, workers: int = 1) -> Job:
-    from tilth.bank import build_bank
+    from tilth.bank import Bank
 
     small_parts(pytest.MonkeyPatch())
     sources, encoder = _sources(folder)[:2], tiny_static()
-    return lambda out: build_bank(out, sources, encoder=encoder, workers=workers, quiet=True)
+    return lambda out: Bank.build(out, sources, encoder=encoder, workers=workers, quiet=True)
 
 
 def _bank_workers(folder: Path) -> Job:
@@ -122,13 +122,13 @@ def _bank_workers(folder: Path) -> Job:
 
 
 def _bank_add(folder: Path) -> Job:
-    from tilth.bank import add_to_bank
+    from tilth.bank import Bank
 
     build, encoder = _bank_build(folder), tiny_static()
     if not (folder / BEFORE).exists():
         build(folder / BEFORE)
     source = folder / "c.txt"
-    return lambda out: add_to_bank(out, [source], encoder=encoder, workers=1, quiet=True)
+    return lambda out: Bank.open(out, encoder=encoder).add([source], workers=1, quiet=True)
 
 
 def _bank_index(folder: Path) -> Job:

@@ -32,7 +32,7 @@ def examples(rows: Any = None) -> Examples:
 
 def cosines(bank: Bank, asked: Examples, kind: str) -> Any:
     """Return all similarities of the queries, (queries, sentences), and the queries' names."""
-    queries = task_queries(asked, encoder=bank.query_encoder, kind=kind)
+    queries = task_queries(asked, encoder=bank.encode, kind=kind)
     hits = bank.search(queries, len(bank))
     found = np.empty((len(queries), len(bank)), np.float32)
     np.put_along_axis(found, hits.ids, hits.similarity, axis=1)

@@ -17,8 +17,7 @@ from datasets import load_dataset
 
 from tests.system.commands import error_of, tilth
 from tests.tiny import WORDS, salads, tiny_static, write_lines
-from tilth.bank import Bank, Rules, build_bank
-from tilth.bank.search.ivf_build import make_index
+from tilth.bank import Bank, Rules
 from tilth.cli import bank as bank_commands
 from tilth.cli import bank_search
 from tilth.runs import Run
@@ -50,7 +49,7 @@ def bank(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_lines(raw / "one.txt", TEXTS[:150])
     write_lines(raw / "two.txt", [*TEXTS[150:], "On a.", TEXTS[0], "<b>The dog</b> runs fast."])
     out = tmp_path_factory.mktemp("bank") / "bank"
-    build_bank(out, raw, encoder=str(encoder), workers=1, quiet=True)
+    Bank.build(out, raw, encoder=str(encoder), workers=1, quiet=True)
     return out
 
 
@@ -72,10 +71,10 @@ def test_defaults_are_those_of_the_functions() -> None:
         if field.name != "markup":
             assert given[field.name].default == field.default
     assert Rules().markup is not given["keep_markup"].default
-    wanted = inspect.signature(build_bank).parameters
+    wanted = inspect.signature(Bank.build).parameters
     options = inspect.signature(bank_commands.index).parameters
-    for name, option in inspect.signature(make_index).parameters.items():
-        if name != "bank":
+    for name, option in inspect.signature(Bank.make_index).parameters.items():
+        if name != "self":
             assert options[name].default == option.default
     for name in ("encoder", "format", "split", "seed", "shard_megabytes", "workers", "device"):
         assert given[name].default == wanted[name].default
@@ -164,7 +163,7 @@ def test_format_column_split_seed_and_shards_reach_the_bank(encoder: Path, tmp_p
 
 def test_add_keeps_what_is_new(encoder: Path, tmp_path: Path) -> None:
     out = tmp_path / "bank"
-    build_bank(
+    Bank.build(
         out, write_lines(tmp_path / "a.txt", TEXTS[:50]), encoder=str(encoder), workers=1,
         quiet=True,
     )  # fmt: skip
@@ -292,7 +291,7 @@ def test_filters_leave_hits_out_and_say_so(bank: Path, train: Path, tmp_path: Pa
 
 def test_default_k_fits_a_small_bank(encoder: Path, tmp_path: Path) -> None:
     raw = write_lines(tmp_path / "raw.txt", TEXTS[:4])
-    build_bank(tmp_path / "bank", raw, encoder=str(encoder), workers=1, quiet=True)
+    Bank.build(tmp_path / "bank", raw, encoder=str(encoder), workers=1, quiet=True)
     assert len(hits(tmp_path / "bank", "the dog")) == 4
 
 
@@ -405,7 +404,7 @@ def test_an_index_is_made_asked_and_checked(encoder: Path, tmp_path: Path) -> No
     pytest.importorskip("faiss")
     out = tmp_path / "bank"
     raw = write_lines(tmp_path / "raw.txt", salads(2_000, seed=5))
-    build_bank(out, raw, encoder=str(encoder), workers=1, quiet=True)
+    Bank.build(out, raw, encoder=str(encoder), workers=1, quiet=True)
     text = Bank.open(out)[11]
     assert "has no index" in error_of("bank", "search", out, text, "--index")
     assert json.loads(tilth("bank", "info", out, "--json").stdout)["index"] is None

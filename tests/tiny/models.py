@@ -205,11 +205,6 @@ def tiny_bank(folder: Path, texts: Sequence[str], **options: Any) -> Bank:
 
 def small_parts(patch: pytest.MonkeyPatch, size: int = 8_000) -> None:
     """Let banks be made of parts, and so shards, of a few bytes of text."""
-    from tilth.bank import build
+    from tilth.bank.ingest.parts import IngestSettings
 
-    made = build.Work
-
-    def work(bank: Path, rules: Any, near: bool, _: int, *rest: Any) -> Any:
-        return made(bank, rules, near, size, *rest)
-
-    patch.setattr(build, "Work", work)
+    patch.setattr(IngestSettings, "part_bytes", size)

@@ -1,8 +1,9 @@
-"""Sentences to vectors with any encoder: static ones at full speed, others by their own batches."""
+"""Encode sentences with any encoder: static ones at full speed, others in their own batches."""
 
 from __future__ import annotations
 
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
+from tilth.bank.manifest import Manifest
 from tilth.bank.static_encoder import fast_static
 from tilth.errors import InputError, TilthError
 from tilth.models.device import choose_precision
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 
     from tilth.runs import Progress
 
-STARTER = "starter-static"
 _TEXTS_AT_ONCE = 1024
 _BATCH = 64
 
@@ -33,7 +34,7 @@ class TextEncoder:
         name: what it was asked for by.
         fingerprint: of its weights and modules.
         dimension: of its vectors.
-        rows: what encodes with a static model, cheap enough to go to every worker; else None.
+        static: encodes with a static model, cheap enough to go to every worker; else None.
     """
 
     def __init__(self, model: SentenceTransformer, name: str) -> None:
@@ -43,20 +44,19 @@ class TextEncoder:
         if not dimension:
             raise InputError(f"encoder {name!r} does not say how long its vectors are: use another")
         self.dimension = int(dimension)
-        self.rows = fast_static(model)
-        if self.rows is not None and not bool(self.rows.vectors.isfinite().all()):
+        self.static = fast_static(model)
+        if self.static is not None and not bool(self.static.vectors.isfinite().all()):
             raise TilthError(f"encoder {name!r} has weights that are not finite: use another")
 
     @classmethod
     def load(
         cls, encoder: str | SentenceTransformer | TextEncoder, *, device: str = "auto"
     ) -> TextEncoder:
-        """Load an encoder by name, or take one that is loaded.
+        """Load an encoder by name, or wrap one that is loaded.
 
         Args:
-            encoder: what `tilth.load_encoder` takes, or a loaded one;
-                as a `TextEncoder` it brings its name.
-            device: see there.
+            encoder: what `tilth.load_encoder` takes, or a loaded encoder.
+            device: see `tilth.load_encoder`.
         """
         if isinstance(encoder, TextEncoder):
             return encoder
@@ -68,11 +68,11 @@ class TextEncoder:
         return cls(load_encoder(encoder, device=device), encoder)
 
     def encode(self, texts: pa.Array, progress: Progress | None = None) -> NDArray[np.float32]:
-        """Return unit vectors; zero where the encoder knows nothing of a text.
+        """Return unit vectors; zero where the encoder knows no word of a text.
 
         Args:
             texts: an Arrow array of strings.
-            progress: is told how many texts were encoded.
+            progress: is advanced by the number of texts encoded.
 
         Returns:
             Float32, # (texts, dimension)
@@ -82,9 +82,10 @@ class TextEncoder:
         """
         if isinstance(texts, pa.ChunkedArray):
             texts = texts.combine_chunks()
-        vectors = (
-            self._encode_slowly(texts, progress) if self.rows is None else self.rows.encode(texts)
-        )
+        if self.static is None:
+            vectors = self._encode_in_batches(texts, progress)
+        else:
+            vectors = self.static.encode(texts)
         finite = np.isfinite(vectors).all(axis=1)
         if not finite.all():
             text = texts[int(np.argmin(finite))].as_py()
@@ -92,7 +93,7 @@ class TextEncoder:
                 f"encoder {self.name!r} gives no finite vector for {text!r:.200}: its weights may "
                 "be broken; use another"
             )
-        if progress is not None and self.rows is not None:
+        if progress is not None and self.static is not None:
             progress.advance(len(texts))
         return vectors
 
@@ -100,7 +101,7 @@ class TextEncoder:
     def _low_precision(self) -> bool:
         return choose_precision("auto", self.model.device) == torch.bfloat16
 
-    def _encode_slowly(self, texts: pa.Array, progress: Progress | None) -> NDArray[np.float32]:
+    def _encode_in_batches(self, texts: pa.Array, progress: Progress | None) -> NDArray[np.float32]:
         # Longest first over thousands of texts, so that batches pad little.
         vectors = np.zeros((len(texts), self.dimension), np.float32)
         lengths = np.array([len(text) for text in texts.to_pylist()])
@@ -122,3 +123,45 @@ class TextEncoder:
         with np.errstate(invalid="ignore"):  # a vector that is not finite stays so, to be found
             vectors /= np.where(lengths == 0, 1, lengths)
         return vectors
+
+
+def load_bank_encoder(
+    path: Path,
+    manifest: Manifest,
+    encoder: str | SentenceTransformer | TextEncoder | None,
+    *,
+    device: str,
+) -> TextEncoder:
+    """Load the encoder of a bank; None: the one that the manifest names.
+
+    Raises:
+        InputError: it does not load, or is another than the bank was built with.
+    """
+    if encoder is not None:
+        found = TextEncoder.load(encoder, device=device)
+    else:
+        name = manifest.encoder
+        if name == "starter":  # as it was called in banks before the starters were renamed
+            name = "starter-static"
+        try:
+            found = TextEncoder.load(name, device=device)
+        except InputError as error:
+            raise InputError(
+                f"{path}: its encoder {name!r} does not load ({error}): open the bank with "
+                "the encoder that it was built with"
+            ) from error
+    if found.dimension != manifest.dimension:
+        raise InputError(
+            f"{path}: its vectors have {manifest.dimension} dimensions, those of encoder "
+            f"{found.name!r} {found.dimension}: use {manifest.encoder!r}, or build a bank "
+            "with this one"
+        )
+    if found.fingerprint != manifest.fingerprint:
+        same = "; it may be the same one, if an earlier version fingerprinted it"
+        raise InputError(
+            f"{path}: was built with another encoder ({manifest.encoder!r}, fingerprint "
+            f"{manifest.fingerprint}; {found.name!r} has {found.fingerprint}"
+            f"{same if found.name == manifest.encoder else ''}): name the "
+            "one it was built with, or build a bank with this one"
+        )
+    return found

@@ -1,22 +1,16 @@
-"""What a search finds: numbers, similarities and sentences, nearest first."""
+"""The result of a search: ids, similarities and sentences, nearest first."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from tilth.bank.quantization import Floats
-from tilth.bank.store import TEXT
-
-if TYPE_CHECKING:
-    from tilth.bank.bank import Bank
-
-Ids = NDArray[np.int64]
+from tilth.bank.store import TEXT, Ids, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +22,8 @@ class Hits:
         similarity: cosine; NaN behind the last hit. # (queries, k)
         counts: how many hits each query has. # (queries,)
         names: of the queries.
-        removed: why sentences were left out that would have been hits -> how many.
-        bank: where they were found.
+        removed: reason -> how many sentences were excluded that would have been hits.
+        bank: that was searched.
     """
 
     ids: Ids
@@ -37,7 +31,7 @@ class Hits:
     counts: NDArray[np.int64]
     names: list[str]
     removed: dict[str, int]
-    bank: Bank = field(repr=False)
+    bank: Store = field(repr=False)
 
     def __len__(self) -> int:
         """Return the number of queries."""
@@ -61,21 +55,21 @@ class Hits:
         return pa.table({**columns, **{name: rows[name] for name in rows.column_names}})
 
 
-def nearest(
-    bank: Bank,
+def best_hits(
+    store: Store,
     names: Sequence[str],
     ids: Ids,
     similarities: Floats,
     k: int,
     removed: dict[str, int],
 ) -> Hits:
-    """Return the k nearest of what was found.
+    """Return the k best candidates of each query.
 
     Args:
-        bank: where it was found.
+        store: that was searched.
         names: of the queries.
-        ids: of sentences, ascending but for -1. # (queries, found)
-        similarities: -inf where a sentence is none to be returned. # (queries, found)
+        ids: of candidates, ascending but for -1. # (queries, candidates)
+        similarities: -inf for a candidate that is no hit. # (queries, candidates)
         k: how many at most.
         removed: see `Hits`.
     """
@@ -83,9 +77,9 @@ def nearest(
     order = np.argsort(-similarities, axis=1, kind="stable")[:, :k]  # (queries, k or fewer)
     ids = np.take_along_axis(ids, order, axis=1)
     similarities = np.take_along_axis(similarities, order, axis=1)
-    there = np.isfinite(similarities)
+    is_hit = np.isfinite(similarities)
     kept = np.full((len(ids), k), -1, np.int64)
     cosines = np.full((len(ids), k), np.nan, np.float32)
-    kept[:, : order.shape[1]] = np.where(there, ids, -1)
-    cosines[:, : order.shape[1]] = np.where(there, similarities, np.nan)
-    return Hits(kept, cosines, there.sum(axis=1), list(names), removed, bank)
+    kept[:, : order.shape[1]] = np.where(is_hit, ids, -1)
+    cosines[:, : order.shape[1]] = np.where(is_hit, similarities, np.nan)
+    return Hits(kept, cosines, is_hit.sum(axis=1), list(names), removed, store)

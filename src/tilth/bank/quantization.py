@@ -1,8 +1,8 @@
-"""Vectors as few bytes: two formats, what a query becomes for them, and vectors back.
+"""Quantize vectors to bytes in two formats, code queries for them, and decode vectors.
 
-Vectors are centred and turned first. Turned at random, no dimension stands out, so that one scale
-a sentence wastes no bits (recall of int8 on static embeddings: 0.993 instead of 0.986); turned onto
-the principal components, the last ones can have fewer bits or none.
+Vectors are centred and rotated first. After a random rotation no dimension stands out, so that one
+scale a sentence wastes no bits (recall of int8 on static embeddings: 0.993 instead of 0.986); after
+a rotation onto the principal components, the last ones can have fewer bits or none.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ _STEP_4, _STEP_2 = 0.3352, 0.9957
 _KEPT_4, _KEPT_2 = 1 - 0.01154, 1 - 0.1188
 # Bytes of codes a sentence; two scales of four bytes come on top.
 _COMPACT_BYTES = 64
-_FINE_LEVELS = 16
-# Whose numbers stay in the cache from step to step.
+_RESIDUAL_LEVELS = 16
+# So few that they stay in the cache from step to step.
 _ROWS_AT_ONCE = 1024
 _LARGEST_INT32 = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """Some sentences' vectors as bytes.
+    """Quantized vectors of some sentences.
 
     Attributes:
         codes: what a scan reads. # (sentences, bytes)
-        scales: what a code's step is worth; a column for each group. # (sentences, groups)
-        fine: of int8, four further bits a dimension, for rescoring. # (sentences, dimensions / 2)
+        scales: width of a code's step; a column for each group. # (sentences, groups)
+        residual: of int8, four more bits a dimension for rescoring. # (sentences, dimensions / 2)
     """
 
     codes: NDArray[np.uint8]
     scales: Floats
-    fine: NDArray[np.uint8] | None
+    residual: NDArray[np.uint8] | None
 
     @classmethod
     def joined(cls, parts: Sequence[Codes]) -> Codes:
         """Return the codes of several parts, one after the other."""
-        fine = [part.fine for part in parts if part.fine is not None]
+        residual = [part.residual for part in parts if part.residual is not None]
         return cls(
             np.concatenate([part.codes for part in parts]),
             np.concatenate([part.scales for part in parts]),
-            np.concatenate(fine) if fine else None,
+            np.concatenate(residual) if residual else None,
         )
 
 
@@ -67,36 +67,36 @@ class CodedQueries:
     """Queries as integers, to be multiplied with codes.
 
     Attributes:
-        turned: as the codes are, not rounded. # (queries, dimensions)
-        values: `turned` divided by their steps; 16 bits. # (queries, dimensions)
-        steps: what one of `values` is worth. # (queries,)
-        offsets: the similarity with the bank's mean, which centring took out. # (queries,)
+        rotated: not rounded. # (queries, dimensions)
+        values: `rotated` divided by the steps, rounded. # (queries, dimensions)
+        steps: of the values. # (queries,)
+        offsets: similarity with the bank's mean, which centring removes. # (queries,)
     """
 
-    turned: Floats
+    rotated: Floats
     values: NDArray[np.int16]
     steps: Floats
     offsets: Floats
 
 
 @dataclass(frozen=True, slots=True)
-class Codec:
-    """How a bank's vectors become bytes. Fixed when the bank is made.
+class Quantizer:
+    """Quantizes a bank's vectors; fitted when the bank is built.
 
     Attributes:
         format: `int8` (a byte a dimension to scan, half a byte more to rescore) or `compact` (at
-            most 72 bytes a sentence, rescored by encoding the found texts again).
+            most 72 bytes a sentence, rescored by encoding the candidates again).
         mean: of a sample of the bank. # (dimension,)
-        turn: orthonormal columns; padded with zero columns. # (dimension, turned)
-        fours: leading turned dimensions with 4 bits; 0 for int8.
-        twos: turned dimensions after them with 2 bits; 0 for int8.
+        rotation: orthonormal columns, padded with zero columns. # (dimension, rotated)
+        dims_4bit: leading rotated dimensions with 4 bits; 0 for int8.
+        dims_2bit: rotated dimensions after them with 2 bits; 0 for int8.
     """
 
     format: Format
     mean: Floats
-    turn: Floats
-    fours: int
-    twos: int
+    rotation: Floats
+    dims_4bit: int
+    dims_2bit: int
 
     @property
     def dimension(self) -> int:
@@ -107,13 +107,13 @@ class Codec:
     def bytes_scanned(self) -> int:
         """Bytes of codes and scales that a scan reads for a sentence."""
         if self.format == "int8":
-            return int(self.turn.shape[1]) + 4
-        return self.fours // 2 + self.twos // 4 + 8
+            return int(self.rotation.shape[1]) + 4
+        return self.dims_4bit // 2 + self.dims_2bit // 4 + 8
 
     @property
     def bytes_stored(self) -> int:
         """Bytes on disk for a sentence's vector."""
-        return self.bytes_scanned + (self.turn.shape[1] // 2 if self.format == "int8" else 0)
+        return self.bytes_scanned + (self.rotation.shape[1] // 2 if self.format == "int8" else 0)
 
     def encode(self, vectors: Floats) -> Codes:
         """Return vectors as bytes.
@@ -131,15 +131,20 @@ class Codec:
     def _encode(self, vectors: Floats) -> Codes:
         # In 64 bits, rounded afterwards: the last bits of a product in 32 change with the number of
         # threads and with a row's place, and equal sentences are to have equal bytes everywhere.
-        product = (vectors - self.mean).astype(np.float64) @ self.turn.astype(np.float64)
-        turned = product.astype(np.float32)  # (sentences, turned)
-        return _encode_int8(turned) if self.format == "int8" else self._encode_compact(turned)
+        product = (vectors - self.mean).astype(np.float64) @ self.rotation.astype(np.float64)
+        rotated = product.astype(np.float32)  # (sentences, rotated)
+        return _encode_int8(rotated) if self.format == "int8" else self._encode_compact(rotated)
 
-    def _encode_compact(self, turned: Floats) -> Codes:
+    def _encode_compact(self, rotated: Floats) -> Codes:
         # Columns beyond the dimensions only fill up bytes: they are no part of the spread.
         groups = (
-            (turned[:, : self.fours], min(self.fours, self.dimension), _STEP_4, 8),
-            (turned[:, self.fours :], min(self.twos, self.dimension - self.fours), _STEP_2, 2),
+            (rotated[:, : self.dims_4bit], min(self.dims_4bit, self.dimension), _STEP_4, 8),
+            (
+                rotated[:, self.dims_4bit :],
+                min(self.dims_2bit, self.dimension - self.dims_4bit),
+                _STEP_2,
+                2,
+            ),
         )
         packed, scales = [], []
         for values, used, step, half in groups:
@@ -164,24 +169,26 @@ class Codec:
         """
         if self.format == "int8":
             return [codes.view(np.int8)]
-        cut = self.fours // 2
-        fours = _unpack(codes[:, :cut], 4).view(np.int8) * np.int8(2) - np.int8(15)
-        twos = _unpack(codes[:, cut:], 2).view(np.int8) * np.int8(2) - np.int8(3)
-        return [fours, twos]
+        cut = self.dims_4bit // 2
+        dims_4bit = _unpack(codes[:, :cut], 4).view(np.int8) * np.int8(2) - np.int8(15)
+        dims_2bit = _unpack(codes[:, cut:], 2).view(np.int8) * np.int8(2) - np.int8(3)
+        return [dims_4bit, dims_2bit]
 
     def decode(self, codes: Codes) -> Floats:
         """Return vectors as near to the encoded ones as the bytes allow, (sentences, dimension)."""
         scales = codes.scales.astype(np.float32)
         if self.format == "int8":
-            turned = codes.codes.view(np.int8).astype(np.float32)
-            if codes.fine is not None:
-                turned += (_unpack(codes.fine, 4) - np.float32(7.5)) / np.float32(_FINE_LEVELS)
-            turned *= scales
+            rotated = codes.codes.view(np.int8).astype(np.float32)
+            if codes.residual is not None:
+                rotated += (_unpack(codes.residual, 4) - np.float32(7.5)) / np.float32(
+                    _RESIDUAL_LEVELS
+                )
+            rotated *= scales
         else:
-            fours, twos = self.groups(codes.codes)
-            parts = [fours * (scales[:, :1] / 2), twos * (scales[:, 1:] / 2)]
-            turned = np.concatenate(parts, axis=1)
-        vectors: Floats = turned @ self.turn.T + self.mean
+            dims_4bit, dims_2bit = self.groups(codes.codes)
+            parts = [dims_4bit * (scales[:, :1] / 2), dims_2bit * (scales[:, 1:] / 2)]
+            rotated = np.concatenate(parts, axis=1)
+        vectors: Floats = rotated @ self.rotation.T + self.mean
         return vectors
 
     def queries(self, vectors: Floats) -> CodedQueries:
@@ -190,46 +197,43 @@ class Codec:
         Args:
             vectors: L2-normalised. # (queries, dimension)
         """
-        turned = vectors @ self.turn  # (queries, turned)
+        rotated = vectors @ self.rotation  # (queries, rotated)
         # The sum over all dimensions must fit in 32 bits.
-        most = min(2**15 - 1, _LARGEST_INT32 // (128 * max(turned.shape[1], 1)))
-        steps = np.maximum(np.abs(turned).max(axis=1, initial=0), 1e-12) / most
-        values = np.rint(turned / steps[:, None]).astype(np.int16)
-        return CodedQueries(turned, values, steps.astype(np.float32), vectors @ self.mean)
+        most = min(2**15 - 1, _LARGEST_INT32 // (128 * max(rotated.shape[1], 1)))
+        steps = np.maximum(np.abs(rotated).max(axis=1, initial=0), 1e-12) / most
+        values = np.rint(rotated / steps[:, None]).astype(np.int16)
+        return CodedQueries(rotated, values, steps.astype(np.float32), vectors @ self.mean)
 
     def save(self) -> bytes:
-        """Return the codec's numbers as the bytes of a safetensors file, always the same ones."""
+        """Return the bytes of a safetensors file, the same for the same quantizer."""
         # No metadata: safetensors writes it in another order each time.
-        return bytes(save({"mean": self.mean, "turn": np.ascontiguousarray(self.turn)}))
+        return bytes(save({"mean": self.mean, "turn": np.ascontiguousarray(self.rotation)}))
 
     @classmethod
-    def load(cls, path: Path, format: Format, fours: int, twos: int) -> Codec:  # noqa: A002
-        """Read a codec's numbers.
+    def load(cls, path: Path, format: Format, dims_4bit: int, dims_2bit: int) -> Quantizer:  # noqa: A002
+        """Read a quantizer's file.
 
         Raises:
             TilthError: the file is missing or damaged.
         """
         try:
             found = load_file(path)
-            return cls(format, found["mean"], found["turn"], fours, twos)
+            return cls(format, found["mean"], found["turn"], dims_4bit, dims_2bit)
         except (OSError, SafetensorError, KeyError) as error:
             raise TilthError(f"{path}: cannot be read ({error}): restore it from a copy") from error
 
 
-def fit_codec(format: Format, sample: Floats, *, seed: int = 0) -> Codec:  # noqa: A002
-    """Choose how vectors become bytes.
+def fit_quantizer(format: Format, sample: Floats, *, seed: int = 0) -> Quantizer:  # noqa: A002
+    """Fit a quantizer to a sample.
 
     Args:
-        format: see `Codec`.
+        format: see `Quantizer`.
         sample: L2-normalised vectors of the bank's sentences; some ten thousand are enough.
             # (sentences, dimension)
-        seed: of the random turn.
-
-    Raises:
-        InputError: the format is unknown.
+        seed: of the random rotation.
 
     Reference:
-        Random turns before scalar quantisation: Gao and Long 2024, arXiv:2405.12497; bits by
+        Random rotations before scalar quantisation: Gao and Long 2024, arXiv:2405.12497; bits by
         variance: reverse water-filling (Cover and Thomas, 2nd edition, section 10.3.3).
     """
     FORMAT.check("format", format)
@@ -239,29 +243,29 @@ def fit_codec(format: Format, sample: Floats, *, seed: int = 0) -> Codec:  # noq
     generator = np.random.default_rng(seed)
     if format == "int8":
         width = -(-dimension // LANES) * LANES
-        turn = np.zeros((dimension, width), np.float32)
-        turn[:, :dimension] = _random_turn(dimension, generator)
-        return Codec(format, mean, turn, 0, 0)
+        rotation = np.zeros((dimension, width), np.float32)
+        rotation[:, :dimension] = _random_rotation(dimension, generator)
+        return Quantizer(format, mean, rotation, 0, 0)
     centred = (sample - mean).astype(np.float64)
     variances, axes = np.linalg.eigh(centred.T @ centred / max(len(sample), 1))
     variances, axes = variances[::-1], axes[:, ::-1]
     # An error in a dimension counts as much as queries extend in it: as the sentences do.
-    fours, twos = _share_bits(np.maximum(variances, 0) ** 2)
-    width = fours + twos
-    turn = np.zeros((dimension, width), np.float64)
-    # Within a group the axes are turned once more, so that one scale suits all of it.
-    for first, count in ((0, fours), (fours, twos)):
+    dims_4bit, dims_2bit = _share_bits(np.maximum(variances, 0) ** 2)
+    width = dims_4bit + dims_2bit
+    rotation = np.zeros((dimension, width), np.float64)
+    # Within a group the axes are rotated once more, so that one scale suits all of it.
+    for first, count in ((0, dims_4bit), (dims_4bit, dims_2bit)):
         last = min(first + count, dimension)
         if last > first:
-            turned = axes[:, first:last] @ _random_turn(last - first, generator)
-            turn[:, first:last] = turned
-    return Codec(format, mean, turn.astype(np.float32), fours, twos)
+            rotated = axes[:, first:last] @ _random_rotation(last - first, generator)
+            rotation[:, first:last] = rotated
+    return Quantizer(format, mean, rotation.astype(np.float32), dims_4bit, dims_2bit)
 
 
-def _random_turn(dimension: int, generator: np.random.Generator) -> NDArray[np.float64]:
-    turn, upper = np.linalg.qr(generator.standard_normal((dimension, dimension)))
-    turned: NDArray[np.float64] = turn * np.sign(np.diag(upper))
-    return turned
+def _random_rotation(dimension: int, generator: np.random.Generator) -> NDArray[np.float64]:
+    rotation, upper = np.linalg.qr(generator.standard_normal((dimension, dimension)))
+    rotated: NDArray[np.float64] = rotation * np.sign(np.diag(upper))
+    return rotated
 
 
 def _share_bits(weights: NDArray[np.float64]) -> tuple[int, int]:
@@ -270,24 +274,27 @@ def _share_bits(weights: NDArray[np.float64]) -> tuple[int, int]:
     for high in range(0, _COMPACT_BYTES + 1, LANES):
         # Sentences without any spread have a code too: arrays without a byte cannot be mapped.
         for low in range(0 if high else LANES, _COMPACT_BYTES - high + 1, LANES):
-            fours, twos = 2 * high, 4 * low
-            kept = _KEPT_4 * weights[:fours].sum() + _KEPT_2 * weights[fours:][:twos].sum()
+            dims_4bit, dims_2bit = 2 * high, 4 * low
+            kept = (
+                _KEPT_4 * weights[:dims_4bit].sum()
+                + _KEPT_2 * weights[dims_4bit:][:dims_2bit].sum()
+            )
             loss = weights.sum() - kept
             if loss < best * (1 - 1e-9):  # the fewest bytes among equals
-                best, chosen = loss, (fours, twos)
+                best, chosen = loss, (dims_4bit, dims_2bit)
     return chosen
 
 
-def _encode_int8(turned: Floats) -> Codes:
-    largest = np.abs(turned).max(axis=1, initial=0)  # (sentences,)
+def _encode_int8(rotated: Floats) -> Codes:
+    largest = np.abs(rotated).max(axis=1, initial=0)  # (sentences,)
     scales = (largest / np.float32(127))[:, None]
     steps = np.maximum(scales, 1e-12)
-    # In sixteenths of a step, above 0 so that cutting off rounds down: the last four bits are fine,
-    # those before them the code, rounded to the nearest.
-    places = turned * (_FINE_LEVELS / steps) + np.float32(_FINE_LEVELS * 128 + _FINE_LEVELS / 2)
-    levels = places.astype(np.int16)
+    # In sixteenths of a step, above 0 so that truncation rounds down: the last four bits are the
+    # residual, those before them the code, rounded to the nearest.
+    shift = np.float32(_RESIDUAL_LEVELS * 128 + _RESIDUAL_LEVELS / 2)
+    levels = (rotated * (_RESIDUAL_LEVELS / steps) + shift).astype(np.int16)
     codes = (levels >> 4) - np.int16(128)
-    rest = (levels & np.int16(_FINE_LEVELS - 1)).astype(np.uint8)
+    rest = (levels & np.int16(_RESIDUAL_LEVELS - 1)).astype(np.uint8)
     return Codes(codes.astype(np.int8).view(np.uint8), scales, _pack(rest, 4))
 
 

@@ -16,7 +16,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tilth.data.hashing import random_keys
-from tilth.data.normalize import normalize_texts
 
 _SPACE = ord(" ")
 # Odd, hence with an inverse modulo 2^64.
@@ -40,8 +39,8 @@ class Words:
     starts: NDArray[np.int64]
 
 
-def words_of(plain: pa.Array) -> Words:
-    """Return the words of texts as `normalize_texts` has them: parted by single spaces."""
+def hash_words(plain: pa.Array) -> Words:
+    """Return the words of texts as `plain` has them: parted by single spaces."""
     plain = plain.cast(pa.large_string())
     offsets = np.frombuffer(plain.buffers()[1], np.int64)[plain.offset :][: len(plain) + 1]
     data = plain.buffers()[2]
@@ -99,7 +98,7 @@ SIMILARITY = 0.8
 BANDS = 6
 _ROWS = 4
 NEAR = tuple(f"near_{band}" for band in range(BANDS))
-_MEMBERS_AT_ONCE = 1 << 16
+_SHINGLES_AT_ONCE = 1 << 16
 # A member is compared as one number: which text or pair of a block it belongs to, then its hash.
 _OWNER_BITS = 18
 # Multiply-shift hashing (Dietzfelbinger et al. 1997): the high half of member * odd + addend.
@@ -110,55 +109,48 @@ _ADDENDS = random_keys(0, "min hash addend", np.arange(BANDS * _ROWS, dtype=np.u
 
 
 def near_keys(texts: pa.Array) -> NDArray[np.uint64]:
-    """Return the keys of texts; two alike texts probably share one in the same column.
+    """Return the keys of normalized texts; two similar texts probably share one in a column.
 
     Example:
-        >>> keys = near_keys(pa.array(["Page 12 of the book.", "page 13 of the book"]))
+        >>> keys = near_keys(pa.array(["page 12 of the book", "page 13 of the book"]))
         >>> bool((keys[0] == keys[1]).all())
         True
     """
-    return near_keys_of_plain(normalize_texts(texts))
-
-
-def near_keys_of_plain(texts: pa.Array) -> NDArray[np.uint64]:
-    """Return what `near_keys` does, of texts as `normalize_texts` has them."""
-    members, starts = members_of(texts)
+    shingles, starts = hash_shingles(texts)
     keys = np.empty((len(texts), BANDS), np.uint64)
-    cuts = np.searchsorted(starts, np.arange(0, len(members), _MEMBERS_AT_ONCE), "right") - 1
+    cuts = np.searchsorted(starts, np.arange(0, len(shingles), _SHINGLES_AT_ONCE), "right") - 1
     cuts = np.unique(np.append(cuts, len(texts)))
     for begin, end in pairwise(cuts.tolist()):
-        part = members[starts[begin] : starts[end]]
+        part = shingles[starts[begin] : starts[end]]
         keys[begin:end] = _bands(part, starts[begin:end] - starts[begin])
     return keys  # (texts, bands)
 
 
-def members_of(texts: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+def hash_shingles(texts: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
     """Return the words and word pairs of plain texts, with repeats, and where each text's begin.
 
     An empty text has one member of its own kind.
     """
-    words = words_of(texts)
+    words = hash_words(texts)
     counts = np.diff(words.starts)
     starts = np.append(0, np.cumsum(np.maximum(2 * counts - 1, 1)))
-    members = np.zeros(starts[-1], np.uint64)
+    shingles = np.zeros(starts[-1], np.uint64)
     # Words stand at even places of a text, the pair of each with the next in between.
     text = np.repeat(np.arange(len(counts)), counts)
     place = starts[:-1][text] + 2 * (np.arange(len(text)) - words.starts[:-1][text])
-    members[place] = words.hashes
+    shingles[place] = words.hashes
     inner = text[1:] == text[:-1]
     pairs = words.hashes[:-1] * np.uint64(3) + np.uint64(2) * (
         words.hashes[1:] ^ (words.hashes[1:] >> np.uint64(31))
     )
-    members[place[:-1][inner] + 1] = pairs[inner]
-    return members, starts
+    shingles[place[:-1][inner] + 1] = pairs[inner]
+    return shingles, starts
 
 
-def likenesses(
-    texts: pa.Array, one: NDArray[np.int64], two: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def jaccard(texts: pa.Array, one: NDArray[np.int64], two: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return how alike the plain texts of some pairs are, from 0 to 1.
 
-    Members are compared by 46 bits of their hashes: two different members of a pair of texts of 20
+    Members are compared by 46 bits of their hashes: two different shingles of a pair of texts of 20
     words pass for one in one pair of tens of billions. Memory does not grow with the pairs.
 
     Args:
@@ -174,52 +166,52 @@ def likenesses(
         used[one[some]] = used[two[some]] = True
         places = np.cumsum(used) - 1
         few = texts.filter(pa.array(used))
-        found[some] = _likenesses(few, places[one[some]], places[two[some]])
+        found[some] = _jaccard(few, places[one[some]], places[two[some]])
     return found  # (pairs,)
 
 
-def _likenesses(
+def _jaccard(
     texts: pa.Array, one: NDArray[np.int64], two: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return what `likenesses` does, of at most 2^_OWNER_BITS texts and pairs."""
+    """Return what `jaccard` does, of at most 2^_OWNER_BITS texts and pairs."""
     assert max(len(texts), len(one)) <= 1 << _OWNER_BITS
     hash_bits = np.uint64(64 - _OWNER_BITS)
-    members, starts = members_of(texts)
-    members >>= np.uint64(_OWNER_BITS)
-    members |= np.repeat(np.arange(len(texts), dtype=np.uint64), np.diff(starts)) << hash_bits
-    members.sort()
-    members = members[np.append(True, members[1:] != members[:-1])]
-    places = (members >> hash_bits).astype(np.int64)
+    shingles, starts = hash_shingles(texts)
+    shingles >>= np.uint64(_OWNER_BITS)
+    shingles |= np.repeat(np.arange(len(texts), dtype=np.uint64), np.diff(starts)) << hash_bits
+    shingles.sort()
+    shingles = shingles[np.append(True, shingles[1:] != shingles[:-1])]
+    places = (shingles >> hash_bits).astype(np.int64)
     starts = np.searchsorted(places, np.arange(len(texts) + 1))
     sizes = np.diff(starts)
-    pairs = np.concatenate([_of_pairs(members, starts, side) for side in (one, two)])
+    pairs = np.concatenate([_shingles_of(shingles, starts, side) for side in (one, two)])
     pairs.sort()
     same = pairs[1:][pairs[1:] == pairs[:-1]] >> hash_bits
     common = np.bincount(same.astype(np.int64), minlength=len(one))
     return common / (sizes[one] + sizes[two] - common)  # (pairs,)
 
 
-def _of_pairs(
-    members: NDArray[np.uint64], starts: NDArray[np.int64], side: NDArray[np.int64]
+def _shingles_of(
+    shingles: NDArray[np.uint64], starts: NDArray[np.int64], side: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """Return the members of one side of pairs, marked with the pair in place of the text."""
+    """Return the shingles of one side of pairs, marked with the pair in place of the text."""
     hash_bits = np.uint64(64 - _OWNER_BITS)
     counts = starts[side + 1] - starts[side]
     pair = np.repeat(np.arange(len(side), dtype=np.uint64), counts)
     within = np.arange(len(pair)) - np.repeat(np.cumsum(counts) - counts, counts)
-    found = members[np.repeat(starts[side], counts) + within]
+    found = shingles[np.repeat(starts[side], counts) + within]
     marked: NDArray[np.uint64] = (found & ((np.uint64(1) << hash_bits) - np.uint64(1))) | (
         pair << hash_bits
     )
     return marked
 
 
-def _bands(members: NDArray[np.uint64], starts: NDArray[np.int64]) -> NDArray[np.uint64]:
+def _bands(shingles: NDArray[np.uint64], starts: NDArray[np.int64]) -> NDArray[np.uint64]:
     keys = np.empty((len(starts), BANDS), np.uint64)
     for band in range(BANDS):
         key = np.full(len(starts), band, np.uint64)
         for row in range(band * _ROWS, (band + 1) * _ROWS):
-            hashed = ((members * _FACTORS[row] + _ADDENDS[row]) >> np.uint64(32)).astype(np.uint32)
+            hashed = ((shingles * _FACTORS[row] + _ADDENDS[row]) >> np.uint64(32)).astype(np.uint32)
             least = np.minimum.reduceat(hashed, starts)
             key = (key ^ least) * np.uint64(0xFF51AFD7ED558CCD)
             key ^= key >> np.uint64(33)

@@ -216,7 +216,7 @@ def index(
         centroids=centroids, codes=codes, pca=pca, nprobe=nprobe, per_centroid=per_centroid,
         seed=seed, threads=threads, quiet=quiet,
     )  # fmt: skip
-    about = made.about
+    about = made.info
     if json:
         print_json({"factory": about.factory, "nprobe": about.nprobe, "recall": about.recall})
         return
@@ -242,7 +242,7 @@ def check(bank: options.Bank, quiet: options.Quiet = False, json: options.Json =
 
     [dim]tilth bank check runs/bank[/dim]
     """
-    from tilth.bank.check import check_bank
+    from tilth.bank.bank import check_bank
 
     found = check_bank(bank, quiet=quiet)
     if json:

@@ -106,7 +106,7 @@ def _folder(name: str) -> None:
 
 
 def _bank(name: str) -> None:
-    from tilth.bank.store import read_manifest
+    from tilth.bank.manifest import read_manifest
 
     read_manifest(Path(name))
 

@@ -115,7 +115,7 @@ def _search_labels(bank: Bank, folder: Path, k: int) -> tuple[list[Neighbour], l
 
 def _queries(train: Path, bank: Bank) -> tuple[Queries, int]:
     """Return the queries of a task's most frequent labels, and how many others it has."""
-    queries = task_queries(train, encoder=bank.query_encoder)
+    queries = task_queries(train, encoder=bank.encode)
     order = sorted(range(len(queries)), key=lambda place: (-queries.sentences[place], place))
     kept = sorted(order[:_LABELS_SHOWN])
     lists: dict[str, Any] = {

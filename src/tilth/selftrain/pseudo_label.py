@@ -289,7 +289,7 @@ def labelled_rows(table: pa.Table, like: Rows) -> Rows:
 def bank_fingerprints(bank: Bank, *, index: bool) -> dict[str, str]:
     """Return hashes of what a bank holds, and of its index if that is asked."""
     found = {"bank": _hash(bank.manifest.fingerprint, [s.files for s in bank.manifest.shards])}
-    return found | ({"index": bank.index.about.digest} if index else {})
+    return found | ({"index": bank.index.info.digest} if index else {})
 
 
 def _asked(run: Run) -> str:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tilth.bank.queries import Queries, task_queries
-from tilth.bank.search.decontaminate import Sought
+from tilth.bank.search.decontaminate import Exclusion
 from tilth.errors import InputError
 from tilth.runs import Progress
 
@@ -104,9 +104,7 @@ def queries_of(
             f"the examples are pairs ({' and '.join(examples.columns)}): a bank holds single "
             "sentences; name one column of texts, or generate pairs with tilth generate"
         )
-    return task_queries(
-        examples, encoder=bank.query_encoder, kind=kind, clusters=clusters, seed=seed
-    )
+    return task_queries(examples, encoder=bank.encode, kind=kind, clusters=clusters, seed=seed)
 
 
 def find(
@@ -137,13 +135,15 @@ def find(
     if count < 1:
         raise InputError(f"count is {count}: ask for 1 sentence or more")
     filters = filters or Filters()
-    sought = [Sought(name, texts, near=filters.near) for name, texts in (without or {}).items()]
-    sought.append(Sought(_TRAINING, queries.texts, near=False))
+    exclusions = [
+        Exclusion(name, texts, near=filters.near) for name, texts in (without or {}).items()
+    ]
+    exclusions.append(Exclusion(_TRAINING, queries.texts, near=False))
     k = min(len(bank), int(np.ceil(count * _MORE / len(queries))))
     wanted = min(count, len(bank))
     while True:
         found = _Found.of(_searched(bank, queries, k, filters, quiet=quiet), len(bank))
-        removed = _removed(bank, found.ids, sought)
+        removed = _removed(bank, found.ids, exclusions)
         left = np.flatnonzero(~np.any([*removed.values()], axis=0))
         if len(left) >= wanted or not found.cut or k == len(bank):
             break
@@ -178,13 +178,13 @@ def random_sentences(
     """
     if count < 1:
         raise InputError(f"count is {count}: ask for 1 sentence or more")
-    sought = [Sought(name, texts, near=near) for name, texts in (without or {}).items()]
+    exclusions = [Exclusion(name, texts, near=near) for name, texts in (without or {}).items()]
     random = np.random.default_rng([seed, *_RANDOM.encode()])
     drawn = min(len(bank), count + count // 10 + 100)
     while True:
         ids = random.choice(len(bank), drawn, replace=False)
-        masks = _removed(bank, ids, sought).values()
-        left = ids[~np.any([*masks], axis=0)] if sought else ids
+        masks = _removed(bank, ids, exclusions).values()
+        left = ids[~np.any([*masks], axis=0)] if exclusions else ids
         if len(left) >= count or drawn == len(bank):
             break
         drawn = min(len(bank), 2 * drawn)
@@ -252,14 +252,14 @@ def _searched(
 
 
 def _removed(
-    bank: Bank, ids: NDArray[np.int64], sought: Sequence[Sought]
+    bank: Bank, ids: NDArray[np.int64], exclusions: Sequence[Exclusion]
 ) -> dict[str, NDArray[np.bool_]]:
     """Return for each reason which sentences are left out, each for the first that applies."""
     found: dict[str, NDArray[np.bool_]] = {}
     texts = bank.texts(ids) if len(ids) else pa.array([], pa.large_string())
     gone = np.zeros(len(ids), np.bool_)
-    for item in sought:
-        for reason, mask in item.among(texts).items():
+    for item in exclusions:
+        for reason, mask in item.match(texts).items():
             found[reason] = mask & ~gone
             gone |= mask
     return found

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from tilth.bank.search.decontaminate import Sought
+from tilth.bank.search.decontaminate import Exclusion
 from tilth.data.examples import TAGS, TOKENS, Examples
 from tilth.data.labels import class_names
 from tilth.data.normalize import normalize_text
@@ -110,7 +110,7 @@ class Augmented:
         Case and punctuation do not count, and near duplicates are left out as well.
         """
         own = pa.array(texts_of(self.rows, self.text), pa.large_string())
-        among = Sought("texts", list(texts)).among(own)
+        among = Exclusion("texts", list(texts)).match(own)
         left = np.flatnonzero(~np.any([*among.values()], axis=0))
         return self if len(left) == len(self.rows) else replace(self, rows=self.rows.select(left))
 

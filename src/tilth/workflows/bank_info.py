@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tilth.bank import Bank
-from tilth.bank.search.ivf import ABOUT, FOLDER, read_about
-from tilth.bank.store import MANIFEST, disk_use
+from tilth.bank.manifest import MANIFEST
+from tilth.bank.search.ivf import INDEX, INDEX_JSON, read_info
 
 # Above so many sentences, counting those of each source would take seconds.
 _COUNTED = 100_000_000
@@ -22,6 +22,7 @@ def describe_bank(path: Path) -> dict[str, Any]:
     """
     bank = Bank.open(path)
     manifest = bank.manifest
+    size = sum(manifest.file_bytes.values())
     known = manifest.sentences <= _COUNTED
     counts = bank.sources() if known else dict.fromkeys(manifest.sources)
     return {
@@ -34,8 +35,8 @@ def describe_bank(path: Path) -> dict[str, Any]:
         "fingerprint": manifest.fingerprint,
         "format": manifest.format,
         "rules": {**manifest.rules, "near": manifest.near},
-        "bytes": {**disk_use(manifest), "all": manifest.bytes},
-        "bytes_a_sentence": round(manifest.bytes / manifest.sentences, 1),
+        "bytes": {**manifest.file_bytes, "all": size},
+        "bytes_a_sentence": round(size / manifest.sentences, 1),
         "shards": len(manifest.shards),
         "additions": manifest.jobs - 1,
         "created": manifest.created,
@@ -46,16 +47,16 @@ def describe_bank(path: Path) -> dict[str, Any]:
 
 
 def _describe_index(path: Path) -> dict[str, Any] | None:
-    if not (path / FOLDER / ABOUT).is_file():
+    if not (path / INDEX / INDEX_JSON).is_file():
         return None
-    about = read_about(path)
+    info = read_info(path)
     return {
-        "factory": about.factory,
-        "sentences": about.sentences,
-        "nprobe": about.nprobe,
-        "bytes": about.bytes,
-        "recall": about.recall,
-        "created": about.created,
+        "factory": info.factory,
+        "sentences": info.sentences,
+        "nprobe": info.nprobe,
+        "bytes": info.bytes,
+        "recall": info.recall,
+        "created": info.created,
     }
 
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from tilth.bank import Bank, Rules, add_to_bank, build_bank
+from tilth.bank import Bank, Rules
 from tilth.bank.ingest.documents import find_sources, read_blocks
 from tilth.bank.ingest.sentences import sentences_of
+from tilth.bank.manifest import ENCODER, read_manifest
 from tilth.bank.quantization import Format
-from tilth.bank.store import ENCODER, read_manifest
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, disk_errors
 from tilth.limits import FORMAT, SEED
@@ -73,7 +73,7 @@ def build_named(
     overwrite: bool,
     quiet: bool,
 ) -> Bank:
-    """Build a bank as `build_bank` does, with an encoder by any name of the command line.
+    """Build a bank as `Bank.build` does, with an encoder by any name of the command line.
 
     Word vectors that are fitted on sentences (`words-idf:FILE`, `usif:FILE`) are fitted on the
     beginnings of the sources and saved in the bank.
@@ -93,7 +93,7 @@ def build_named(
         if is_words(encoder, fitted=True):
             texts = _beginnings(sources, rules, column=column, split=split)
         chosen = TextEncoder(open_words(encoder, texts), encoder)
-    bank = build_bank(
+    bank = Bank.build(
         path, sources, encoder=chosen, format=cast(Format, format), rules=rules, near=near,
         column=column, split=split, seed=seed, shard_megabytes=shard_megabytes, workers=workers,
         device=device, overwrite=overwrite, quiet=quiet,
@@ -103,10 +103,12 @@ def build_named(
     return bank
 
 
-def add_named(path: Path, sources: Sequence[str], *, encoder: str | None, **options: Any) -> Bank:
-    """Add to a bank as `add_to_bank` does, with an encoder by any name of the command line."""
+def add_named(
+    path: Path, sources: Sequence[str], *, encoder: str | None, device: str, **options: Any
+) -> Bank:
+    """Add to a bank as `Bank.add` does, with an encoder by any name of the command line."""
     refuse_inside(path, *sources)
-    return add_to_bank(path, sources, encoder=_encoder(path, encoder), **options)
+    return open_named(path, encoder=encoder, device=device).add(sources, **options)
 
 
 def open_named(path: Path, *, encoder: str | None = None, device: str = "auto") -> Bank:

@@ -210,7 +210,7 @@ def search_to_run(
         "index": filters.index,
         "nprobe": filters.nprobe,
     }
-    of_index = {"index": bank.index.about.digest} if filters.index else {}
+    of_index = {"index": bank.index.info.digest} if filters.index else {}
     run = Run.open(
         out,
         command="bank search",
@@ -306,7 +306,7 @@ def _of_task(bank: Bank, wanted: Wanted, examples: Examples) -> Queries:
     try:
         return task_queries(
             examples,
-            encoder=bank.query_encoder,
+            encoder=bank.encode,
             kind=wanted.kind,
             clusters=wanted.clusters,
             seed=wanted.seed,

@@ -1,8 +1,8 @@
-"""Cleaning: what changes in raw text, and which sentences go, each for one named reason.
+"""Clean raw text and filter sentences; every dropped sentence has one named reason.
 
 A bank wants "short spans of text that can be seen as short documents" (SentAugment, Du et al. 2020,
-arXiv 2010.02194): whole sentences of natural language. The limits suit web text; the tests of a
-rule look at a whole batch at once.
+arXiv 2010.02194): whole sentences of natural language. The limits suit web text; each rule
+tests a whole batch at once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated
 
@@ -27,11 +27,11 @@ from tilth.limits import CHARS, SHARE, WORDS, check_fields
 _ENTITY = re.compile("&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 _SPACES = "\\t\\x0b\\x0c\\r\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000"
 # Controls, soft hyphens, zero-width spaces, direction marks; joiners are part of words and stay.
-_UNSEEN = (
+_INVISIBLE = (
     "\\x00-\\x08\\x0e-\\x1f\\x7f-\\x84\\x86-\\x9f\\xad"
     "\\u200b\\u200e\\u200f\\u202a-\\u202e\\u2060-\\u206f\\ufeff"
 )
-_ODD = re.compile(f"([{_SPACES}])|[{_UNSEEN}]")
+_ODD = re.compile(f"([{_SPACES}])|[{_INVISIBLE}]")
 _MANY_SPACES = re.compile("  +")
 # All characters that NFC may change, with others: ASCII, Latin-1 and punctuation stay as they are.
 _NFC_MAY_CHANGE = re.compile(
@@ -79,23 +79,19 @@ class Rules:
                 f"min_chars is {self.min_chars}: it cannot be above max_chars, {self.max_chars}"
             )
 
-    def settings(self) -> dict[str, int | float | str | None]:
-        """Return all options by name, for a manifest."""
-        return {option.name: getattr(self, option.name) for option in fields(self)}
 
+def clean_text(text: str) -> str:
+    r"""Return a text in NFC with plain single spaces, without entities and invisible characters.
 
-def tidy(text: str) -> str:
-    r"""Return a text in NFC with plain single spaces, without entities and unseen characters.
-
-    HTML entities become what they stand for; tabs, no-break and other spaces become one space;
-    control characters, soft hyphens, zero-width spaces and direction marks go. Line ends stay.
+    Tabs, no-break and other spaces become one space; control characters, soft hyphens, zero-width
+    spaces and direction marks are removed. Line ends stay.
 
     Example:
-        >>> tidy("Fish\u00a0&amp;  chips\u200b,\te\u0301t\xe9\n")
+        >>> clean_text("Fish\u00a0&amp;  chips\u200b,\te\u0301t\xe9\n")
         'Fish & chips, été\n'
     """
     if "&" in text:
-        text = _ENTITY.sub(lambda match: _without_lines(html.unescape(match[0])), text)
+        text = _ENTITY.sub(lambda match: html.unescape(match[0]).replace("\n", " "), text)
     text = _ODD.sub(lambda match: " " if match[1] else "", text)
     if not text.isascii() and _NFC_MAY_CHANGE.search(text):
         lines = text.split("\n")
@@ -106,17 +102,17 @@ def tidy(text: str) -> str:
     return _MANY_SPACES.sub(" ", text)
 
 
-def clean(texts: pa.Array, rules: Rules) -> tuple[NDArray[np.int64], pa.Array, dict[str, int]]:
-    """Choose the sentences to keep; the first rule that a sentence breaks names the reason.
+def filter_sentences(
+    texts: pa.Array, rules: Rules
+) -> tuple[NDArray[np.int64], pa.Array, dict[str, int]]:
+    """Select the sentences to keep; the first rule that a sentence breaks is its drop reason.
 
     Args:
-        texts: tidy sentences.
+        texts: sentences of texts that `clean_text` returned.
         rules: what they must be like.
 
     Returns:
-        The places of those kept, in order. # (kept,)
-        They as `tilth.data.normalize.normalize_texts` has them. # (kept,)
-        How many were dropped for each reason.
+        The places of the kept sentences, in order; the sentences normalized; reason -> dropped.
     """
     drops: dict[str, int] = {}
     kept = np.arange(len(texts))
@@ -135,25 +131,18 @@ def clean(texts: pa.Array, rules: Rules) -> tuple[NDArray[np.int64], pa.Array, d
     kinds = _kinds(texts)
     if rules.markup:
         kinds = kinds[drop("markup", _has_markup(texts, kinds))]
-    kinds = kinds[drop("few letters", kinds[:, _LETTER] < rules.min_letters * kinds[:, _SEEN])]
-    kinds = kinds[drop("many symbols", kinds[:, _SYMBOL] > rules.max_symbols * kinds[:, _SEEN])]
-    plain_texts = normalize_texts(texts)
+    kinds = kinds[drop("few letters", kinds[:, _LETTER] < rules.min_letters * kinds[:, _VISIBLE])]
+    kinds = kinds[drop("many symbols", kinds[:, _SYMBOL] > rules.max_symbols * kinds[:, _VISIBLE])]
+    normalized = normalize_texts(texts)
     if rules.language is not None:
         foreign = kinds[:, _FOREIGN] / np.maximum(kinds[:, _LETTER], 1)
-        stay = drop("another language", other_language(plain_texts, foreign, rules.language))
-        plain_texts = plain_texts.filter(pa.array(stay))
-    return kept, plain_texts, drops
-
-
-def _without_lines(text: str) -> str:
-    return text.replace("\n", " ")
+        stay = drop("another language", other_language(normalized, foreign, rules.language))
+        normalized = normalized.filter(pa.array(stay))
+    return kept, normalized, drops
 
 
 def _few_words(texts: pa.Array, least: int) -> NDArray[np.bool_]:
-    """Tell which texts have too few words; tidy ones have single spaces.
-
-    Of scripts that are written without spaces, two letters count as a word.
-    """
+    """Tell which texts have too few words; two letters of scripts without spaces are a word."""
     words = pc.count_substring(texts, " ").to_numpy(zero_copy_only=False) + 1
     suspects = np.flatnonzero(words < least)
     letters = pc.count_substring_regex(texts.take(pa.array(suspects)), _UNSPACED)
@@ -162,18 +151,15 @@ def _few_words(texts: pa.Array, least: int) -> NDArray[np.bool_]:
     return few
 
 
-_SEEN, _LETTER, _SYMBOL, _FOREIGN, _SIGN = range(5)
+_VISIBLE, _LETTER, _SYMBOL, _FOREIGN, _SIGN = range(5)
 _LANE_BITS = 12
 
 
 def _kinds(texts: pa.Array) -> NDArray[np.int64]:
-    """Count the characters of each kind, from the first bytes of characters alone.
+    """Count visible characters, letters, symbols, foreign letters, markup signs, (texts, kinds).
 
-    Letters of the scripts from U+0370 on count as foreign; U+2000 to U+2FFF and characters past
-    U+FFFF count as symbols, but for dashes, quotation marks and such.
-
-    Returns:
-        Seen ones, letters, symbols, foreign letters, signs of markup. # (texts, kinds)
+    From the first bytes of characters alone: letters of the scripts from U+0370 on are foreign;
+    U+2000 to U+2FFF and past U+FFFF are symbols, but for dashes, quotation marks and such.
     """
     starts = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset :][: len(texts) + 1]
     data = texts.buffers()[2]
@@ -186,7 +172,7 @@ def _kinds(texts: pa.Array) -> NDArray[np.int64]:
         part = raw[starts[begin] : starts[end]]
         lanes = _LANES[part]
         three = np.flatnonzero(part[:-1] == 0xE2)
-        lanes[three[part[three + 1] == 0x80]] = _lanes(_SEEN)
+        lanes[three[part[three + 1] == 0x80]] = _lanes(_VISIBLE)
         counts[begin:end] = np.add.reduceat(lanes, starts[begin:end] - starts[begin])
     return np.stack(
         [(counts >> np.uint64(_LANE_BITS * kind)) & np.uint64(0xFFF) for kind in range(5)], axis=1
@@ -194,16 +180,16 @@ def _kinds(texts: pa.Array) -> NDArray[np.int64]:
 
 
 def _lanes(*kinds: int) -> int:
-    """Return a number that raises the counters of some kinds: five, of twelve bits each."""
+    """Return a number that increments the counters of some kinds: five, of twelve bits each."""
     return sum(1 << (_LANE_BITS * kind) for kind in kinds)
 
 
 def _byte_lanes() -> NDArray[np.uint64]:
-    """Return what each byte of a text raises."""
+    """Return the increments of each byte of a text."""
     found = np.zeros(256, np.uint64)
     for byte in range(ord("!"), 0x7F):
         char = chr(byte)
-        kinds = [_SEEN]
+        kinds = [_VISIBLE]
         if char.isalpha():
             kinds.append(_LETTER)
         elif not char.isdigit() and char not in ".,;:'\"!?()[]-%$/&":
@@ -211,13 +197,13 @@ def _byte_lanes() -> NDArray[np.uint64]:
         if byte in _MARKUP_SIGNS:
             kinds.append(_SIGN)
         found[byte] = _lanes(*kinds)
-    found[0xC2] = _lanes(_SEEN)  # Latin-1 signs
-    found[0xC3:0xCD] = _lanes(_SEEN, _LETTER)
-    found[0xCD:0xE2] = _lanes(_SEEN, _LETTER, _FOREIGN)
-    found[0xE1] = _lanes(_SEEN, _LETTER)  # also Vietnamese
-    found[0xE2] = _lanes(_SEEN, _SYMBOL)
-    found[0xE3:0xEE] = _lanes(_SEEN, _LETTER, _FOREIGN)
-    found[0xEE:0xF5] = _lanes(_SEEN, _SYMBOL)
+    found[0xC2] = _lanes(_VISIBLE)  # Latin-1 signs
+    found[0xC3:0xCD] = _lanes(_VISIBLE, _LETTER)
+    found[0xCD:0xE2] = _lanes(_VISIBLE, _LETTER, _FOREIGN)
+    found[0xE1] = _lanes(_VISIBLE, _LETTER)  # also Vietnamese
+    found[0xE2] = _lanes(_VISIBLE, _SYMBOL)
+    found[0xE3:0xEE] = _lanes(_VISIBLE, _LETTER, _FOREIGN)
+    found[0xEE:0xF5] = _lanes(_VISIBLE, _SYMBOL)
     return found
 
 

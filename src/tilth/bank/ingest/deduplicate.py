@@ -1,4 +1,4 @@
-"""Duplicates among any number of sentences, out of core: DuckDB groups their keys on disk."""
+"""Find duplicates among any number of sentences, out of core: DuckDB groups keys on disk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tilth.bank.shingles import NEAR, SIMILARITY, likenesses
+from tilth.bank.shingles import NEAR, SIMILARITY, jaccard
 from tilth.data.normalize import normalize_texts
 from tilth.errors import InputError, TilthError
 from tilth.files import disk_errors
@@ -31,8 +31,8 @@ _SPILL = "spill"
 _CANNOT_WRITE = re.compile(r"(?i)could not write|no space left")
 _SIZE = re.compile(r"[1-9]\d*(\.\d+)? ?[KMGT]i?B")
 _ROWS_AT_ONCE = 100_000
-# Sentences that share a key without being alike, such as boilerplate with varying halves, are not
-# compared each with each: a group has at most so many first sentences that others are held against.
+# Sentences that share a key without being similar, such as boilerplate with varying halves, are not
+# compared each with each: a group has at most so many sentences that others are compared with.
 _LEADERS = 4
 
 
@@ -42,23 +42,17 @@ class DamagedPart(TilthError):  # noqa: N818 - named for what it is
 
 @dataclass(frozen=True, slots=True)
 class Duplicates:
-    """Which rows of the parts are duplicates of earlier ones.
+    """The rows of the parts that are duplicates of earlier rows.
 
     Attributes:
         marks: of each row of all parts, 0 or the place of its reason in `REASONS`; on disk.
-        starts: where each part's begin, and the end. # (parts + 1,)
-        counts: how many rows are dropped, for each reason.
+        starts: where the rows of each part begin, and the end. # (parts + 1,)
+        counts: reason -> dropped rows.
     """
 
     marks: NDArray[np.uint8]
     starts: NDArray[np.int64]
     counts: dict[str, int]
-
-    def dropped(self, part: int) -> tuple[NDArray[np.int64], list[str]]:
-        """Return the rows of a part to drop, in order, and the reason of each."""
-        marks = self.marks[self.starts[part] : self.starts[part + 1]]
-        rows = np.flatnonzero(marks)
-        return rows, [REASONS[mark] for mark in marks[rows]]
 
     def kept(self, part: int) -> NDArray[np.bool_]:
         """Return whether each row of a part stays."""  # (rows,)
@@ -69,8 +63,8 @@ class Duplicates:
 def find_duplicates(
     parts: Sequence[Path],
     *,
-    known: Sequence[Path] = (),
-    known_texts: Callable[[NDArray[np.int64]], pa.Array] | None = None,
+    stored: Sequence[Path] = (),
+    stored_texts: Callable[[NDArray[np.int64]], pa.Array] | None = None,
     near: bool = True,
     folder: Path,
     memory: str = "4GB",
@@ -78,23 +72,21 @@ def find_duplicates(
 ) -> Duplicates:
     """Find the sentences that repeat an earlier one, exactly or nearly.
 
-    Exact duplicates are equal after `normalize_texts`; the first stays. Near ones have a
-    likeness of 0.8 or more with an earlier one that shares a key with them and is not dropped yet;
-    it is computed from the texts, the keys only find the pairs, 95% of those at 0.8, all but a few
-    at 0.9. In a chain of like sentences the last may differ more from the first. The result depends
-    on the sentences and their order alone.
+    Exact duplicates are equal when normalized; the first stays. Near duplicates have a Jaccard
+    similarity of 0.8 or more with an earlier sentence that shares a MinHash key with them and is
+    not dropped yet. The keys find 95% of the pairs at 0.8 and nearly all at 0.9. The result
+    depends on the sentences and their order alone.
 
     Args:
         parts: Parquet files with the columns of `tilth.bank.ingest.sentences.SCHEMA`, in order;
             the keys of near duplicates are needed only to look for those.
-        known: Parquet files with the keys of sentences that are there already, which count as
+        stored: Parquet files with the keys of the sentences that the bank holds, which count as
             earlier ones.
-        known_texts: answers the texts of known sentences, by their places among the rows of all
-            `known`; needed to look for near duplicates of them.
+        stored_texts: returns the texts of stored sentences by their numbers; needed for `near`.
         near: whether near duplicates are looked for, too.
         folder: for the result and for what does not fit into memory.
-        memory: how much DuckDB may use, such as 4GB; some hundred megabytes come to it.
-        threads: how many of the machine DuckDB may use.
+        memory: limit of DuckDB, such as 4GB; some hundred megabytes come to it.
+        threads: of DuckDB.
 
     Raises:
         DamagedPart: a file is no Parquet file.
@@ -105,10 +97,10 @@ def find_duplicates(
         raise InputError(f"memory {memory!r}: give a size such as 4GB")
     if threads < 1:
         raise InputError(f"threads {threads}: give 1 or more")
-    known_rows, starts = _rows(known), _rows(parts)
+    stored_rows, starts = _rows(stored), _rows(parts)
     keys = ["exact", *(NEAR if near else ())]
-    if near and known_rows[-1] and known_texts is None:
-        raise InputError("known_texts is missing: give it, or near=False")
+    if near and stored_rows[-1] and stored_texts is None:
+        raise InputError("stored_texts is missing: give it, or near=False")
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         marks = _new_marks(folder / _MARKS, int(starts[-1]))
@@ -117,19 +109,19 @@ def find_duplicates(
     try:
         if len(marks):
             with _engine(spill, memory, threads) as engine:
-                new = int(known_rows[-1])
+                new = int(stored_rows[-1])
                 _view(engine, "sentences", parts, starts + new, ["text", *keys])
                 if new:
-                    _view(engine, "known", known, known_rows, ["null as text", *keys])
-                    engine.execute("create view all_ as from known union all from sentences")
+                    _view(engine, "stored", stored, stored_rows, ["null as text", *keys])
+                    engine.execute("create view all_ as from stored union all from sentences")
                 else:
                     engine.execute("create view all_ as from sentences")
                 _mark_exact(engine, marks, new)
                 for key in keys[1:]:
-                    _mark_near(engine, key, marks, new, known_texts)
+                    _mark_near(engine, key, marks, new, stored_texts)
     except duckdb.InterruptException as error:
         raise KeyboardInterrupt from error
-    except RuntimeError as error:  # also so, by the moment
+    except RuntimeError as error:  # Ctrl-C may arrive as this, too
         if "interrupted" in str(error).lower():
             raise KeyboardInterrupt from error
         raise
@@ -150,15 +142,14 @@ def find_duplicates(
 
 def _rows(files: Sequence[Path]) -> NDArray[np.int64]:
     """Return where the rows of each file begin among all, and the end."""
-    return np.cumsum([0, *map(_rows_of, files)])  # (files + 1,)
-
-
-def _rows_of(file: Path) -> int:
-    try:
-        return int(pq.read_metadata(file).num_rows)
-    except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise DamagedPart(f"{file}: no readable Parquet ({reason}): make it again") from error
+    counts = [0]
+    for file in files:
+        try:
+            counts.append(pq.read_metadata(file).num_rows)
+        except (pa.ArrowException, OSError) as error:  # noqa: PERF203 - it ends here
+            reason = str(error).splitlines()[0]
+            raise DamagedPart(f"{file}: no readable Parquet ({reason}): make it again") from error
+    return np.cumsum(counts)  # (files + 1,)
 
 
 def _new_marks(path: Path, rows: int) -> NDArray[np.uint8]:
@@ -220,9 +211,9 @@ def _mark_near(
     key: str,
     marks: NDArray[np.uint8],
     new: int,
-    known_texts: Callable[[NDArray[np.int64]], pa.Array] | None,
+    stored_texts: Callable[[NDArray[np.int64]], pa.Array] | None,
 ) -> None:
-    """Mark rows that are like an earlier one with the same key; both not dropped so far."""
+    """Mark rows that are similar to an earlier row with the same key, neither dropped so far."""
     engine.execute(
         f"create or replace table shared as select {key} as key from all_"
         f" anti join dropped using (id) group by key having count(*) > 1 and max(id) >= {new}"
@@ -237,8 +228,8 @@ def _mark_near(
         ids, texts = batch["id"].to_numpy(), batch["text"].cast(pa.large_string())
         old = ids < new
         if old.any():
-            assert known_texts is not None
-            earlier = known_texts(ids[old]).cast(pa.large_string())
+            assert stored_texts is not None
+            earlier = stored_texts(ids[old]).cast(pa.large_string())
             texts = pc.replace_with_mask(texts, pa.array(old), earlier)
         stays = old | (marks[np.maximum(ids - new, 0)] == 0)
         ids, keys = ids[stays], batch["key"].to_numpy()[stays]
@@ -247,17 +238,17 @@ def _mark_near(
 
 
 def _batches(engine: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.RecordBatch]:
-    """Yield the rows a query finds, some at a time, while it runs."""
+    """Yield the rows of a query in batches, while it runs."""
     reader = engine.sql(query).to_arrow_reader(_ROWS_AT_ONCE)
     assert reader is not None
     yield from reader
 
 
 class _Group:
-    """Holds sentences with one key against the first of them, group after group.
+    """Compares the sentences of one key with the first of them, group after group.
 
-    What is not like the first is held against the first that is left, and so on for `_LEADERS`
-    sentences; so the work grows with the number of sentences, however large a group is.
+    Those that are not similar to the first are compared with the first that is left, and so on for
+    `_LEADERS` sentences: the work grows linearly with the sentences, however large a group is.
     """
 
     def __init__(self) -> None:
@@ -265,7 +256,7 @@ class _Group:
         self._leaders = pa.array([], pa.large_string())
 
     def add(self, keys: NDArray[np.uint64], texts: pa.Array) -> NDArray[np.int64]:
-        """Return the places of rows that are like an earlier one; rows come by key."""
+        """Return the places of rows that are similar to an earlier one; rows are sorted by key."""
         if not len(keys):
             return np.zeros(0, np.int64)
         texts = normalize_texts(texts)
@@ -273,7 +264,7 @@ class _Group:
         if carried:  # the group goes on: its leaders stand before it
             texts = pa.concat_arrays([self._leaders, texts])
             keys = np.concatenate([np.repeat(keys[:1], carried), keys])
-        alike = np.zeros(len(keys), np.bool_)
+        similar = np.zeros(len(keys), np.bool_)
         leading = []
         left = np.arange(len(keys))
         for _ in range(_LEADERS):
@@ -283,10 +274,10 @@ class _Group:
             leading.append(left[first])
             leader = left[first][np.cumsum(first) - 1][~first]
             left = left[~first]
-            like = likenesses(texts, leader, left) >= SIMILARITY if len(left) else first[:0]
-            alike[left[like]] = True
+            like = jaccard(texts, leader, left) >= SIMILARITY if len(left) else first[:0]
+            similar[left[like]] = True
             left = left[~like]
         leaders = np.sort(np.concatenate(leading))
         last = leaders[keys[leaders] == keys[-1]]
         self._key, self._leaders = int(keys[-1]), texts.take(pa.array(last))
-        return np.flatnonzero(alike) - carried
+        return np.flatnonzero(similar) - carried

@@ -1,4 +1,4 @@
-"""Sources of raw text, and their documents in blocks: what one worker handles at a time."""
+"""Find sources of raw text and read their documents in blocks for the workers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 # A longer line is a file without line ends.
 MAX_LINE_BYTES = 16_000_000
-# Larger ones take a fifth longer a sentence: what a step leaves is no longer in the cache.
+# Larger blocks take a fifth longer a sentence: a step's output no longer fits into the cache.
 BLOCK_BYTES = 4 << 20
-# Begins a fingerprint of whole files. Those of banks of earlier versions are of samples.
+# Prefix of fingerprints of whole files. Those of banks of earlier versions are of samples.
 _WHOLE = "sha256:"
 _SAMPLE_BYTES = 1 << 16
 _READ_AT_ONCE = 1 << 22
@@ -35,11 +35,11 @@ class Source:
 
     Attributes:
         name: as the user named it; for files of a folder, the folder and the path in it.
-        fingerprint: of a file or folder, of its names and all bytes, begun with `sha256:`; of a
-            data set of the hub, of what `datasets` keeps.
-        path: of the file or stored data set; None for one of the hub.
-        hub: the hub's data set.
-        column: the column with the texts; None: it is chosen as `read_texts` does.
+        fingerprint: of names and all bytes of a file or folder, with the prefix `sha256:`; of a
+            hub data set, that of `datasets`.
+        path: of the file or stored data set; None for a hub data set.
+        hub: the hub data set.
+        column: the column with the texts; None: found as by `read_texts`.
         split: of a data set.
     """
 
@@ -61,8 +61,8 @@ class Block:
         first: the line (or row) of the first document, from 1.
         data: whole lines of a text file, not yet checked; or texts.
         last: whether it is the source's last.
-        lines: of texts, the line (or row) of each.
-        start: of lines, the byte of the file where they begin.
+        lines: the line (or row) of each text.
+        start: the byte of the file where the lines begin.
     """
 
     source: str
@@ -112,7 +112,10 @@ def find_sources(
         sources = [sources]
     found: dict[Path | HubDataset, Source] = {}
     for source in sources:
-        for place in _places(locate(source)):
+        located = locate(source)
+        if isinstance(located, DatasetFolder):
+            located = [located.path]
+        for place in [located] if isinstance(located, HubDataset) else located:
             key = place if isinstance(place, HubDataset) else place.resolve()
             name = str(source) if isinstance(place, HubDataset) else str(place)
             if key in found:
@@ -129,11 +132,10 @@ def find_sources(
 
 
 def is_known(source: Source, fingerprints: Collection[str]) -> bool:
-    """Say whether a source, as it is now, is one of those with some fingerprints.
+    """Tell whether a source, as it is now, has one of some fingerprints.
 
-    Banks of earlier versions have fingerprints without a mark, made of the name, the size and three
-    samples of a file. Against those a source is compared by the same samples: it is not added
-    again, but an edit between the samples that leaves the size as it was is not seen.
+    Fingerprints of earlier versions have no prefix and are of the name, the size and three samples
+    of a file: an edit between the samples that keeps the size is not seen.
     """
     if source.fingerprint in fingerprints:
         return True
@@ -142,11 +144,11 @@ def is_known(source: Source, fingerprints: Collection[str]) -> bool:
 
 
 def read_blocks(source: Source, *, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
-    r"""Read a source in blocks; where one ends follows from the source and the size alone.
+    r"""Read a source in blocks, whose borders follow from the source and the size alone.
 
     Args:
         source: from `find_sources`.
-        block_bytes: how much text a block holds at most; one document may be longer.
+        block_bytes: most text of a block; one document may be longer.
 
     Raises:
         InputError: the source holds no text, cannot be read, or has a line too long.
@@ -160,7 +162,10 @@ def read_blocks(source: Source, *, block_bytes: int = BLOCK_BYTES) -> Iterator[B
     """
     if block_bytes < 1:
         raise InputError(f"block_bytes {block_bytes}: give 1 or more")
-    blocks = _blocks_of_lines if _is_text(source) else _blocks_of_texts
+    is_lines = (
+        source.path is not None and source.path.is_file() and ending_of(source.path) == ".txt"
+    )
+    blocks = _blocks_of_lines if is_lines else _blocks_of_texts
     ahead, some = None, False
     for number, block in enumerate(blocks(source, block_bytes)):
         some = some or _holds_text(block.data)
@@ -172,14 +177,8 @@ def read_blocks(source: Source, *, block_bytes: int = BLOCK_BYTES) -> Iterator[B
     yield replace(ahead, last=True)
 
 
-def _places(found: list[Path] | DatasetFolder | HubDataset) -> Sequence[Path | HubDataset]:
-    if isinstance(found, HubDataset):
-        return [found]
-    return [found.path] if isinstance(found, DatasetFolder) else found
-
-
 def _fingerprint(path: Path) -> str:
-    """Return a hash of the names and bytes of a file or of the files of a folder."""
+    """Return a hash of the names and bytes of a file or of the files in a folder."""
     hashed = sha256()
     for file in _files(path):
         name = file.relative_to(path) if path.is_dir() else file.name
@@ -216,10 +215,6 @@ def _readable(file: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(f"{file}: {error.strerror or error}: give a readable file") from error
-
-
-def _is_text(source: Source) -> bool:
-    return source.path is not None and source.path.is_file() and ending_of(source.path) == ".txt"
 
 
 def _holds_text(data: bytes | list[str]) -> bool:

@@ -1,7 +1,7 @@
-"""A light check of the language: frequent small words of sixteen languages are counted.
+"""A light check of the language by the stop words of sixteen languages.
 
-It costs less than a microsecond a sentence. It doubts a sentence only where another language shows:
-short sentences without any small word stay.
+It costs less than a microsecond a sentence. Only positive evidence of another language counts:
+short sentences without any stop word stay.
 """
 
 from __future__ import annotations
@@ -13,52 +13,36 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tilth.bank.shingles import Words, words_of
+from tilth.bank.shingles import Words, hash_words
 from tilth.errors import InputError
 
-# The languages of `small_words.txt`, in its order. Its words are as `data.normalize` has them:
-# small letters, parted at apostrophes. Those of other languages leave out single letters (initials,
-# variables) and what English texts hold as words or names of their own ("man", "van", "las").
+# The languages of `stop_words.txt`, in its order. Its words are normalized: lower case, split at
+# apostrophes. Those of other languages leave out single letters (initials, variables) and what
+# English texts hold as words or names of their own ("man", "van", "las").
 LANGUAGES = (
-    "en",
-    "de",
-    "fr",
-    "es",
-    "it",
-    "pt",
-    "nl",
-    "sv",
-    "da",
-    "nb",
-    "pl",
-    "cs",
-    "tr",
-    "id",
-    "ro",
-    "hu",
-)
-_SMALL_WORDS = Path(__file__).with_name("small_words.txt")
-# Bits of a hash that tell all the small words apart; another list may need others.
+    "en", "de", "fr", "es", "it", "pt", "nl", "sv", "da", "nb", "pl", "cs", "tr", "id", "ro", "hu",
+)  # fmt: skip
+_STOP_WORDS = Path(__file__).with_name("stop_words.txt")
+# Bits of a hash that tell all the stop words apart; another list may need others.
 _SHIFT, _MASK = np.uint64(14), np.uint64((1 << 17) - 1)
 # A counter is a byte.
 _WORDS_SEEN = 250
 
 
 def other_language(
-    plain: pa.Array, foreign_letters: NDArray[np.float64], language: str
+    normalized: pa.Array, foreign_letters: NDArray[np.float64], language: str
 ) -> NDArray[np.bool_]:
     """Tell which sentences are in another language than the one wanted.
 
-    Args:
-        plain: the sentences as `tilth.data.normalize.normalize_texts` has them.
-        foreign_letters: which share of a sentence's letters is of other scripts than Latin.
-        language: one of `LANGUAGES`.
+    Most of their letters are of another script, or they have more stop words of one other language
+    than of the one wanted.
 
-    Returns:
-        Whether most letters are of another script, or more small words of one other language stand
-        there than of the one wanted. # (sentences,)
+    Args:
+        normalized: sentences, from `tilth.data.normalize.normalize_texts`.
+        foreign_letters: share of a sentence's letters that are of other scripts than Latin.
+        language: one of `LANGUAGES`.
     """
-    counts = _counts(words_of(plain))
+    counts = _counts(hash_words(normalized))
     own = counts[:, LANGUAGES.index(language)].copy()
     counts[:, LANGUAGES.index(language)] = 0
     other = counts.max(1, initial=0)
@@ -67,11 +51,7 @@ def other_language(
 
 
 def check_known(language: str) -> None:
-    """Raise unless the language is known.
-
-    Raises:
-        InputError: it is not.
-    """
+    """Raise InputError unless the language is known."""
     if language not in LANGUAGES:
         raise InputError(
             f"language {language!r} is not known: use one of {', '.join(LANGUAGES)}, or none"
@@ -79,7 +59,7 @@ def check_known(language: str) -> None:
 
 
 def _counts(words: Words) -> NDArray[np.uint8]:
-    """Return how many of the first words of each sentence are small words of each language."""
+    """Count the stop words of each language among the first words of each sentence."""
     keys, languages = _table()
     slots = (words.hashes >> _SHIFT) & _MASK
     hits = np.flatnonzero(keys[slots] == words.hashes)
@@ -95,17 +75,17 @@ def _counts(words: Words) -> NDArray[np.uint8]:
 
 @cache
 def _table() -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Return the hashes of the small words by slot, and the counters that each of them raises.
+    """Return the hashes of the stop words by slot, and the counters that each of them increments.
 
     A counter is a byte, eight of them are one number.
     """
     counters: dict[str, NDArray[np.uint8]] = {}
-    for number, line in enumerate(_SMALL_WORDS.read_text(encoding="utf-8").splitlines()):
+    for number, line in enumerate(_STOP_WORDS.read_text(encoding="utf-8").splitlines()):
         language, words = line.split(": ")
         assert language == LANGUAGES[number]
         for word in words.split():
             counters.setdefault(word, np.zeros(len(LANGUAGES), np.uint8))[number] = 1
-    hashes = words_of(pa.array(counters)).hashes
+    hashes = hash_words(pa.array(counters)).hashes
     slots = (hashes >> _SHIFT) & _MASK
     assert len(np.unique(slots)) == len(hashes)
     keys = np.zeros(int(_MASK) + 1, np.uint64)

@@ -1,13 +1,15 @@
-"""Raw text to parts: segmented, cleaned sentences with their keys, some megabytes of text each."""
+"""Turn raw text into parts: Parquet files of clean sentences with their keys."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
@@ -17,40 +19,49 @@ from tilth.bank.ingest.cleaning import Rules
 from tilth.bank.ingest.documents import BLOCK_BYTES, Block, Source, read_blocks
 from tilth.bank.ingest.sentences import keyed_sentences, sentences_of
 from tilth.bank.ingest.workers import in_processes
-from tilth.bank.store import SHARDS, SOURCE, TEXT, TEXT_FILE, Manifest, read_text
+from tilth.bank.manifest import SHARDS, Manifest
+from tilth.bank.store import SOURCE, TEXT, TEXT_FILE, read_table
 from tilth.errors import TilthError
 from tilth.files import atomic_write, disk_errors
+from tilth.limits import CORES, SHARD_MEGABYTES, check_fields
 from tilth.runs import Progress
 
 ADDING = "adding"
 _GZ_RATIO = 3
 # A source shares a part with the next only as long as they have this fraction of a part's bytes.
 _SHARED = 4
-_ABOUT = b"tilth"
+_METADATA = b"tilth"
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """How a job works.
+class IngestSettings:
+    """How text is taken into a bank; see `tilth.bank.Bank.build`."""
 
-    The bank's path is absolute: workers may have been started in another folder.
-    """
-
-    bank: Path
     rules: Rules
     near: bool
-    part_bytes: int
-    workers: int
+    column: str | None
+    split: str
+    shard_megabytes: Annotated[int, SHARD_MEGABYTES]
+    workers: Annotated[int | None, CORES]
     quiet: bool
 
-    def part_path(self, key: str) -> Path:
-        """Return where a part lies."""
-        return self.bank / ADDING / "parts" / f"part-{key}.parquet"
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def part_bytes(self) -> int:
+        """Raw text of a part, in bytes."""
+        return self.shard_megabytes << 20
+
+    @property
+    def processes(self) -> int:
+        """Number of workers, by default one per core."""
+        return self.workers or os.cpu_count() or 1
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What was found in some documents, as it stands in the part's file.
+    """The sentences of some documents; stored in the metadata of the part's file.
 
     Attributes:
         key: of the sources and blocks it was made from.
@@ -65,31 +76,39 @@ class Part:
     sentences: int
 
 
-def make_parts(work: Work, sources: Sequence[Source]) -> list[Part]:
-    """Segment and clean all sources; parts that are there are passed over."""
+def part_path(bank: Path, key: str) -> Path:
+    """Return the path of a part's file."""
+    return bank / ADDING / "parts" / f"part-{key}.parquet"
+
+
+def make_parts(bank: Path, sources: Sequence[Source], settings: IngestSettings) -> list[Part]:
+    """Segment and clean all sources; parts that exist are skipped."""
     total = sum(_size(source) for source in sources) >> 20
     parts: dict[int, Part] = {}
-    with Progress(total, quiet=work.quiet, what="MB read") as progress:
+    with Progress(total, quiet=settings.quiet, what="MB read") as progress:
 
         def missing() -> Iterator[tuple[int, Path, str, list[Block]]]:
             read = 0
-            for number, (key, blocks) in enumerate(_groups(sources, work.part_bytes)):
+            for number, (key, blocks) in enumerate(_groups(sources, settings.part_bytes)):
                 before, read = read, read + sum(_block_bytes(block) for block in blocks)
                 progress.advance((read >> 20) - (before >> 20))
-                path = work.part_path(key)
+                path = part_path(bank, key)
                 if (found := _read_part(path, key)) is None:
                     yield number, path, key, blocks
                 else:
                     parts[number] = found
 
-        for number, part in in_processes(work.workers, _make_part, missing(), work):
+        made = in_processes(
+            settings.processes, _make_part, missing(), settings.rules, settings.near
+        )
+        for number, part in made:
             parts[number] = part
             progress.advance(kept=part.sentences, dropped=sum(part.drops.values()))
     return [parts[number] for number in sorted(parts)]
 
 
 def _groups(sources: Sequence[Source], part_bytes: int) -> Iterator[tuple[str, list[Block]]]:
-    """Yield blocks that make a part together, and the part's key.
+    """Yield the key and the blocks of each part.
 
     Small sources share a part; a large one shares none, so that mending it leaves the others'.
     """
@@ -112,25 +131,25 @@ def _groups(sources: Sequence[Source], part_bytes: int) -> Iterator[tuple[str, l
 
 
 def _block_bytes(block: Block) -> int:
-    if isinstance(block.data, bytes):
-        return len(block.data)
-    return sum(map(len, block.data))
+    return len(block.data) if isinstance(block.data, bytes) else sum(map(len, block.data))
 
 
 def _size(source: Source) -> int:
-    """Return how many bytes of text a source may have, for the bar."""
+    """Estimate the bytes of text of a source, for the progress bar."""
     if source.path is None or not source.path.is_file():
         return 0
     size = source.path.stat().st_size
     return size * _GZ_RATIO if source.path.suffix == ".gz" else size
 
 
-def _make_part(task: tuple[int, Path, str, list[Block]], work: Work) -> tuple[int, Part]:
+def _make_part(
+    task: tuple[int, Path, str, list[Block]], rules: Rules, near: bool
+) -> tuple[int, Part]:
     """Make a part's file; runs in a worker."""
     number, path, key, blocks = task
     tables, drops, documents = [], Counter[str](), 0
     for block in blocks:
-        found = sentences_of(block, work.rules, near=work.near)
+        found = sentences_of(block, rules, near=near)
         names = pa.DictionaryArray.from_arrays(
             pa.array(np.zeros(len(found.table), np.int32)), [block.source]
         )
@@ -139,23 +158,26 @@ def _make_part(task: tuple[int, Path, str, list[Block]], work: Work) -> tuple[in
         documents += found.documents
     table = pa.concat_tables(tables).unify_dictionaries()
     part = Part(key, documents, dict(drops), len(table))
-    table = table.replace_schema_metadata({_ABOUT: json.dumps(asdict(part))})
-    atomic_write(path, lambda file: pq.write_table(table, file, compression="zstd"))
+    _write_table(path, table.replace_schema_metadata({_METADATA: json.dumps(asdict(part))}))
     return number, part
 
 
+def _write_table(path: Path, table: pa.Table) -> None:
+    atomic_write(path, lambda file: pq.write_table(table, file, compression="zstd"))
+
+
 def _read_part(path: Path, key: str) -> Part | None:
-    """Return what a part says of itself; None if it is not there or was made of something else."""
+    """Return a part by its metadata; None if it is not there or was made of something else."""
     try:
         found = pq.read_schema(path).metadata or {}
-        part = Part(**json.loads(found[_ABOUT]))
+        part = Part(**json.loads(found[_METADATA]))
     except (OSError, pa.ArrowException, KeyError, ValueError, TypeError):
         return None
     return part if part.key == key else None
 
 
 def remove_damaged(paths: Sequence[Path]) -> None:
-    """Remove parts that cannot be read any more; they are made again.
+    """Remove the first part that cannot be read any more, so that it is made again.
 
     Raises:
         TilthError: there was one.
@@ -170,26 +192,24 @@ def remove_damaged(paths: Sequence[Path]) -> None:
             ) from error
 
 
-def make_known(work: Work, manifest: Manifest) -> list[Path]:
-    """Give the sentences that the bank holds their keys, to find duplicates of them.
+def make_stored_keys(bank: Path, manifest: Manifest, settings: IngestSettings) -> list[Path]:
+    """Compute the keys of the sentences that the bank holds, to find duplicates of them.
 
     A bank keeps no keys: they would add 56 bytes to each sentence, and the exact
     keys of a million sentences take 0.8 s of one core, with the near ones 2.5 s.
     """
-    folder = work.bank / ADDING / "known"
+    folder = bank / ADDING / "known"
     with disk_errors(folder):
         folder.mkdir(exist_ok=True)
     paths = [folder / f"{shard.name}.parquet" for shard in manifest.shards]
-    tasks = [
-        (path, work.bank / SHARDS / path.stem / TEXT_FILE) for path in paths if not path.exists()
-    ]
-    with Progress(len(paths), done=len(paths) - len(tasks), quiet=work.quiet, what="shards") as bar:
-        for _ in in_processes(work.workers, _make_keys, iter(tasks), work.near):
-            bar.advance(1)
+    tasks = [(path, bank / SHARDS / path.stem / TEXT_FILE) for path in paths if not path.exists()]
+    done = len(paths) - len(tasks)
+    with Progress(len(paths), done=done, quiet=settings.quiet, what="shards") as progress:
+        for _ in in_processes(settings.processes, _make_keys, iter(tasks), settings.near):
+            progress.advance(1)
     return paths
 
 
 def _make_keys(task: tuple[Path, Path], near: bool) -> None:
     path, text = task
-    table = keyed_sentences(read_text(text)[TEXT].combine_chunks(), near=near)
-    atomic_write(path, lambda file: pq.write_table(table, file, compression="zstd"))
+    _write_table(path, keyed_sentences(read_table(text)[TEXT].combine_chunks(), near=near))

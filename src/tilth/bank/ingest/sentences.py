@@ -1,4 +1,4 @@
-"""Blocks of documents to tables of clean sentences with the keys of their duplicates."""
+"""Split a block of documents into clean sentences with the keys of their duplicates."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tilth.bank.ingest.cleaning import Rules, clean, tidy
+from tilth.bank.ingest.cleaning import Rules, clean_text, filter_sentences
 from tilth.bank.ingest.documents import Block
-from tilth.bank.shingles import NEAR, near_keys_of_plain
+from tilth.bank.shingles import NEAR, near_keys
 from tilth.data.hashing import text_hashes
 from tilth.data.normalize import normalize_texts
 from tilth.data.segment import split_paragraphs
@@ -28,19 +28,17 @@ class Sentences:
     Attributes:
         table: with the columns of `SCHEMA`: the text, the line of its document in the source, the
             key of exact duplicates and, where they will be looked for, those of near ones.
-        drops: how many sentences were dropped, for each reason.
+        drops: reason -> dropped sentences.
         documents: how many documents the block has, empty ones left out.
-        found: how many sentences they have.
     """
 
     table: pa.Table
     drops: dict[str, int]
     documents: int
-    found: int
 
 
 def sentences_of(block: Block, rules: Rules | None = None, *, near: bool = True) -> Sentences:
-    r"""Segment and clean the documents of a block and give each sentence its keys.
+    r"""Segment and clean the documents of a block and compute the keys of each sentence.
 
     A line end in a document ends a sentence, too. Duplicates stay: `find_duplicates` looks for
     them among all blocks.
@@ -48,7 +46,7 @@ def sentences_of(block: Block, rules: Rules | None = None, *, near: bool = True)
     Args:
         block: from `read_blocks`.
         rules: what sentences must be like; None: the defaults.
-        near: whether near duplicates will be looked for; without, their keys are left out.
+        near: whether the keys of near duplicates are computed, too.
 
     Raises:
         InputError: a line is no text; the source and the line are named.
@@ -60,11 +58,17 @@ def sentences_of(block: Block, rules: Rules | None = None, *, near: bool = True)
         (['It rains today.', 'Take a coat.'], {'too short': 1})
     """
     rules = Rules() if rules is None else rules
-    text, documents = _lines(block)
+    if isinstance(block.data, bytes):
+        text = clean_text(block.text())
+        documents = np.arange(block.first, block.first + text.count("\n") + 1)
+    else:
+        counts = [document.count("\n") + 1 for document in block.data]
+        text = clean_text("\n".join(block.data))
+        documents = np.repeat(np.array(block.lines, np.int64), counts)
     texts, line = split_paragraphs(text.split("\n"), rules.language or "en")
-    places, plain, drops = clean(texts, rules)
-    table = _table(texts.take(pa.array(places)), documents[line[places]], plain, near=near)
-    return Sentences(table, drops, len(np.unique(documents[line])), len(texts))
+    kept, normalized, drops = filter_sentences(texts, rules)
+    table = _table(texts.take(pa.array(kept)), documents[line[kept]], normalized, near=near)
+    return Sentences(table, drops, len(np.unique(documents[line])))
 
 
 def keyed_sentences(texts: pa.Array, *, near: bool) -> pa.Table:
@@ -73,19 +77,9 @@ def keyed_sentences(texts: pa.Array, *, near: bool) -> pa.Table:
 
 
 def _table(
-    texts: pa.Array, documents: NDArray[np.int64], plain: pa.Array, *, near: bool
+    texts: pa.Array, documents: NDArray[np.int64], normalized: pa.Array, *, near: bool
 ) -> pa.Table:
-    columns = [texts.cast(pa.string()), pa.array(documents), pa.array(text_hashes(plain))]
+    columns = [texts.cast(pa.string()), pa.array(documents), pa.array(text_hashes(normalized))]
     if near:
-        keys = near_keys_of_plain(plain)
-        columns += [pa.array(keys[:, band]) for band in range(keys.shape[1])]
+        columns += map(pa.array, near_keys(normalized).T)
     return pa.Table.from_arrays(columns, schema=pa.schema(list(SCHEMA)[: len(columns)]))
-
-
-def _lines(block: Block) -> tuple[str, NDArray[np.int64]]:
-    """Return the tidy documents, a line each or several, and the document of each line."""
-    if isinstance(block.data, bytes):
-        text = tidy(block.text())
-        return text, np.arange(block.first, block.first + text.count("\n") + 1)
-    counts = [text.count("\n") + 1 for text in block.data]
-    return tidy("\n".join(block.data)), np.repeat(np.array(block.lines, np.int64), counts)

@@ -1,4 +1,4 @@
-"""Work in several processes, some tasks at a time, from a stream of tasks."""
+"""Run a function over a stream of tasks in several processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tilth.errors import TilthError
 T = TypeVar("T")
 R = TypeVar("R")
 
-# How often workers look whether the process that asked is still there.
+# How often workers check that the process that started them is alive.
 _SECONDS_ALONE = 0.2
 _LIBRARIES = ("OMP", "MKL", "OPENBLAS", "RAYON", "POLARS")
 _ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in _LIBRARIES}
@@ -26,20 +26,20 @@ _ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in _LIBRARIES}
 def in_processes(
     workers: int, work: Callable[..., R], tasks: Iterator[T], *common: Any
 ) -> Iterator[R]:
-    """Yield `work(task, *common)` of each task, as they come to be done.
+    """Yield `work(task, *common)` of each task, as they complete.
 
     Few tasks are taken ahead, so that memory stays flat. With one worker all is done here. The
     processes stay for the next call, until `end_processes`. Unlike those of the standard library,
     they need no guard in the user's script.
 
     Args:
-        workers: processes, at least 1; never more are begun than there are tasks.
+        workers: processes, at least 1; never more are started than there are tasks.
         work: a function of a module.
-        tasks: what can be pickled.
+        tasks: picklable.
         common: further arguments, the same for all.
 
     Raises:
-        TilthError: a process was killed; what the work itself raises comes as it is.
+        TilthError: a process was killed; errors of the work itself pass through.
     """
     first = list(islice(tasks, workers))
     workers, tasks = min(workers, len(first)), chain(first, tasks)
@@ -51,21 +51,19 @@ def in_processes(
     from loky.process_executor import TerminatedWorkerError
 
     executor = get_reusable_executor(
-        max_workers=workers, timeout=None, initializer=_begin, initargs=(os.getpid(),),
+        max_workers=workers, timeout=None, initializer=_start, initargs=(os.getpid(),),
         env=_ONE_THREAD,
     )  # fmt: skip
     pending: set[Future[R]] = set()
     try:
         for task in tasks:
             pending.add(executor.submit(work, task, *common))
-            if len(pending) > workers:  # one is ready for who is first
+            if len(pending) > workers:  # one is ready for the first that is free
                 done, pending = wait(pending, return_when=FIRST_COMPLETED)
-                for future in done:
-                    yield future.result()
+                yield from (future.result() for future in done)
         while pending:
             done, pending = wait(pending, return_when=FIRST_COMPLETED)
-            for future in done:
-                yield future.result()
+            yield from (future.result() for future in done)
     except TerminatedWorkerError as error:
         raise TilthError(
             "a worker process was killed, maybe for want of memory: run the same command again, "
@@ -84,17 +82,17 @@ def end_processes() -> None:
         get_reusable_executor(reuse=True).shutdown()
 
 
-def _begin(asker: int) -> None:
-    """Leave Ctrl-C to the process that asked, and end with it: another may take over its folder."""
+def _start(parent: int) -> None:
+    """Leave Ctrl-C to the parent, and end with it: another process may take over its folder."""
     from loky import process_executor
 
-    # What a worker remembers of pieces is no leak: it would be begun anew, with a warning.
+    # The token cache of a worker is no leak: the worker would be restarted, with a warning.
     process_executor._USE_PSUTIL = False
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=(asker,), daemon=True).start()
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
-def _end_with(asker: int) -> None:
-    while os.getppid() == asker:
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
         time.sleep(_SECONDS_ALONE)
     os._exit(1)

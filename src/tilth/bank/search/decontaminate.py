@@ -1,4 +1,4 @@
-"""Sentences that hits must not be: equal ones after normalisation, and near duplicates."""
+"""Exclude sentences from hits: equal ones after normalisation, and near duplicates."""
 
 from __future__ import annotations
 
@@ -10,79 +10,82 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tilth.bank.ingest.cleaning import tidy
-from tilth.bank.shingles import SIMILARITY, likenesses, near_keys_of_plain
+from tilth.bank.ingest.cleaning import clean_text
+from tilth.bank.quantization import Floats
+from tilth.bank.shingles import SIMILARITY, jaccard, near_keys
+from tilth.bank.store import Ids, Store
 from tilth.data.hashing import text_hashes
 from tilth.data.normalize import normalize_texts
 from tilth.data.segment import split_paragraphs
 from tilth.errors import InputError
 
-# Words of a sentence out of a longer text that is looked for by itself.
+# Least words of a single sentence of a longer text.
 _WORDS = 5
 _PAIRS_AT_ONCE = 1 << 20
+_TEXTS_AT_ONCE = 100_000
 
 
-class Sought:
-    """Sentences to be looked for among hits, such as those of a test set.
+class Exclusion:
+    """Sentences that no hit may be, such as those of a test set.
 
     A text of several sentences is looked for as it stands and sentence by sentence, as a bank holds
-    them; sentences of it with fewer than five words say too little to be held against a hit.
+    them; sentences of it with fewer than five words say too little to exclude a hit.
 
     Args:
-        name: of what they are, for the counts.
+        name: of the set, for the counts.
         texts: the sentences.
-        near: whether near duplicates are looked for as well.
+        near: whether near duplicates are excluded as well.
     """
 
     def __init__(self, name: str, texts: Sequence[str], *, near: bool = True) -> None:
         if not len(texts):
             raise InputError(f"{name}: holds no sentence to leave out: give some, or none of it")
         self.name, self._near = name, near
-        whole = pa.array(texts, pa.large_string())
-        pieces, _ = split_paragraphs(tidy("\n".join(texts)).split("\n"))
-        pieces = normalize_texts(pieces)
-        telling = pc.greater_equal(pc.count_substring(pieces, " "), _WORDS - 1)
-        self._plain = pa.concat_arrays([normalize_texts(whole), pieces.filter(telling)]).unique()
+        whole = normalize_texts(pa.array(texts, pa.large_string()))
+        sentences, _ = split_paragraphs(clean_text("\n".join(texts)).split("\n"))
+        sentences = normalize_texts(sentences)
+        is_long = pc.greater_equal(pc.count_substring(sentences, " "), _WORDS - 1)
+        self._texts = pa.concat_arrays([whole, sentences.filter(is_long)]).unique()
 
     @cached_property
     def _exact(self) -> NDArray[np.uint64]:
-        return text_hashes(self._plain)
+        return text_hashes(self._texts)
 
     @cached_property
     def _keys(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         """Return all near keys, sorted, and which text each is of."""
-        keys = near_keys_of_plain(self._plain)  # (texts, bands)
+        keys = near_keys(self._texts)  # (texts, bands)
         order = np.argsort(keys, axis=None, kind="stable")
         return keys.ravel()[order], order // keys.shape[1]
 
-    def among(self, texts: pa.Array) -> dict[str, NDArray[np.bool_]]:
-        """Say which of some texts are among these sentences.
+    def match(self, texts: pa.Array) -> dict[str, NDArray[np.bool_]]:
+        """Tell which of some texts are excluded.
 
         Returns:
-            `NAME, exact` and, if asked for, `NAME, near`: whether each text is one. A text that is
-            both is exact. # (texts,)
+            `NAME, exact` and, with `near`, `NAME, near`: whether each text is excluded. A text
+            that is both is exact. # (texts,)
         """
-        plain_texts = normalize_texts(texts)
-        exact = np.isin(text_hashes(plain_texts), self._exact)
+        texts = normalize_texts(texts)
+        exact = np.isin(text_hashes(texts), self._exact)
         found = {f"{self.name}, exact": exact}
         if self._near:
             near = np.zeros(len(texts), np.bool_)
             rest = np.flatnonzero(~exact)
-            near[rest] = self._nearly(plain_texts.take(pa.array(rest)))
+            near[rest] = self._near_duplicates(texts.take(pa.array(rest)))
             found[f"{self.name}, near"] = near
         return found
 
-    def _nearly(self, texts: pa.Array) -> NDArray[np.bool_]:
-        """Say which plain texts are near duplicates. Two share a key before they are compared."""
-        nearly = np.zeros(len(texts), np.bool_)
+    def _near_duplicates(self, texts: pa.Array) -> NDArray[np.bool_]:
+        """Tell which normalized texts are near duplicates: those that share a key are compared."""
+        is_near = np.zeros(len(texts), np.bool_)
         if not len(texts):
-            return nearly
+            return is_near
         keys, owners = self._keys
-        asked = near_keys_of_plain(texts)  # (texts, bands)
-        begin, end = (np.searchsorted(keys, asked, side) for side in ("left", "right"))
+        own_keys = near_keys(texts)  # (texts, bands)
+        begin, end = (np.searchsorted(keys, own_keys, side) for side in ("left", "right"))
         counts = end - begin  # (texts, bands)
-        both = pa.chunked_array([texts, self._plain]).combine_chunks()
-        # Texts with one boilerplate share keys with each other: their pairs never are all there.
+        both = pa.chunked_array([texts, self._texts]).combine_chunks()
+        # Texts with one boilerplate share keys with each other: pairs are made in slices.
         totals = np.cumsum(counts.sum(axis=1))
         start = 0
         while start < len(texts):
@@ -94,7 +97,34 @@ class Sought:
             within = np.arange(len(text)) - np.repeat(np.cumsum(many) - many, many)
             own = owners[np.repeat(begin[some].ravel(), many) + within]
             pairs = np.unique(np.stack([text, own], axis=1), axis=0)  # (pairs, 2)
-            alike = likenesses(both, pairs[:, 0], pairs[:, 1] + len(texts)) >= SIMILARITY
-            nearly[pairs[alike, 0]] = True
+            similar = jaccard(both, pairs[:, 0], pairs[:, 1] + len(texts)) >= SIMILARITY
+            is_near[pairs[similar, 0]] = True
             start = some.stop
-        return nearly
+        return is_near
+
+
+def remove_excluded(
+    store: Store, ids: Ids, similarities: Floats, exclusions: Sequence[Exclusion], k: int
+) -> dict[str, int]:
+    """Set the similarity of excluded candidates to -inf; count them by reason.
+
+    Only those count that are nearer than the last of the k hits that are left, of any query.
+    """
+    if not exclusions:
+        return {}
+    removed: dict[str, list[Ids]] = {}
+    before = similarities.copy()
+    distinct = np.unique(ids[ids >= 0])
+    for start in range(0, max(len(distinct), 1), _TEXTS_AT_ONCE):
+        some = distinct[start : start + _TEXTS_AT_ONCE]
+        texts = store.texts(some)
+        for exclusion in exclusions:
+            for reason, mask in exclusion.match(texts).items():
+                removed.setdefault(reason, []).append(some[mask])
+    gone = {reason: np.concatenate(parts) for reason, parts in removed.items()}
+    for numbers in gone.values():
+        similarities[np.isin(ids, numbers)] = -np.inf
+    last = -np.sort(-similarities, axis=1)[:, k - 1 : k]  # (queries, 1), or none of so many
+    nearer = before > last if last.size else np.isfinite(before)
+    counted = np.unique(ids[nearer])
+    return {reason: int(np.isin(numbers, counted).sum()) for reason, numbers in gone.items()}

@@ -1,7 +1,7 @@
-"""Finds the nearest sentences: all codes are scanned, the best are scored again with all bits.
+"""Find the nearest sentences exactly: scan all codes, rescore the best candidates with all bits.
 
 Few queries go through compiled sums at the speed of memory, many through matrix products block by
-block. Both are exact over the codes, and answer the same whatever the number of threads.
+block. Both are exact over the codes and independent of the number of threads.
 """
 
 from __future__ import annotations
@@ -11,20 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tilth.bank.quantization import Codec, CodedQueries, Floats
+from tilth.bank.quantization import CodedQueries, Floats, Quantizer
 from tilth.bank.search.scan import TILE, gather, rescore_int8, scan
-from tilth.bank.store import OpenShard
+from tilth.bank.store import Ids, MappedShard
 
-# Sizes that matrix products like: query columns are padded to a multiple.
-
-
-Ids = NDArray[np.int64]
-Chosen = Callable[[OpenShard], "NDArray[np.bool_] | None"]
-"""Which sentences of a shard are looked at; None: all."""
+Selected: TypeAlias = Callable[[MappedShard], "NDArray[np.bool_] | None"]
+"""Which sentences of a shard are searched; None: all."""
 
 # Up to so many queries the compiled sums are faster than matrix products.
 _FEW = {"int8": 16, "compact": 32}
@@ -38,43 +35,46 @@ _SAMPLED, _PIECE = 64, 32
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The best of each query by the codes, in the order of their numbers.
+class Candidates:
+    """The best sentences of each query by their codes, with ascending ids.
 
     Attributes:
-        ids: numbers of sentences; -1 behind the last. # (queries, best)
-        similarities: as the codes have them; -inf behind the last. # (queries, best)
+        ids: -1 behind the last. # (queries, best)
+        similarities: of the codes; -inf behind the last. # (queries, best)
     """
 
     ids: Ids
     similarities: Floats
 
 
-def find(
-    shards: Sequence[OpenShard],
-    codec: Codec,
+def find_candidates(
+    shards: Sequence[MappedShard],
+    quantizer: Quantizer,
     queries: Floats,
     best: int,
     *,
     threads: int,
-    chosen: Chosen | None = None,
-) -> Found:
+    selected: Selected | None = None,
+) -> Candidates:
     """Return the best sentences of each query by their codes.
 
     Args:
         shards: of the bank.
-        codec: of the bank.
+        quantizer: of the bank.
         queries: L2-normalised. # (queries, dimension)
-        best: how many of each, at least 1.
-        threads: how many scan.
-        chosen: which sentences are looked at.
+        best: candidates of each query, at least 1.
+        threads: the result does not depend on it.
+        selected: which sentences are searched; None: all.
     """
     at_once = max(1, _BUFFERS // (2 * best * 12 * threads))
     parts = [
-        _find(shards, codec, codec.queries(queries[start : start + at_once]), best, threads, chosen)
+        _find_in_one_pass(
+            shards, quantizer, quantizer.queries(queries[start : start + at_once]), best, threads,
+            selected,
+        )
         for start in range(0, len(queries), at_once)
     ]  # fmt: skip
-    return Found(
+    return Candidates(
         np.concatenate([part.ids for part in parts]),
         np.concatenate([part.similarities for part in parts]),
     )
@@ -82,7 +82,7 @@ def find(
 
 @dataclass(slots=True)
 class _Best:
-    """What one thread has gathered."""
+    """The best values that one thread has gathered."""
 
     values: Floats
     ids: Ids
@@ -99,9 +99,9 @@ class _Best:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Some rows of a shard. Without a choice, rows are numbered as in the bank."""
+    """Some rows of a shard, numbered among the selected rows of the bank."""
 
-    shard: OpenShard
+    shard: MappedShard
     start: int
     stop: int
     rows: Ids | None
@@ -111,20 +111,20 @@ class _Block:
         return self.stop - self.start if self.rows is None else len(self.rows)
 
 
-def _find(
-    shards: Sequence[OpenShard],
-    codec: Codec,
+def _find_in_one_pass(
+    shards: Sequence[MappedShard],
+    quantizer: Quantizer,
     queries: CodedQueries,
     best: int,
     threads: int,
-    chosen: Chosen | None,
-) -> Found:
+    selected: Selected | None,
+) -> Candidates:
     many = len(queries.values)
-    few = many <= _FEW[codec.format]
+    few = many <= _FEW[quantizer.format]
     rows_at_once = _ROWS_AT_ONCE if few else max(TILE, _PRODUCTS_AT_ONCE // many // TILE * TILE)
-    blocks = list(_blocks(shards, rows_at_once, chosen))
+    blocks = list(_blocks(shards, rows_at_once, selected))
     work = _scan if few else _multiply
-    gathered = work(blocks, codec, queries, best, threads)
+    gathered = work(blocks, quantizer, queries, best, threads)
     ids = np.full((many, best), -1, np.int64)
     similarities = np.full((many, best), -np.inf, np.float32)
     for query in range(many):
@@ -137,7 +137,7 @@ def _find(
             found, values = found[kept], values[kept]
         ids[query, : len(found)] = found
         similarities[query, : len(found)] = values * queries.steps[query] + queries.offsets[query]
-    return Found(_in_bank(ids, blocks) if chosen else ids, similarities)
+    return Candidates(_in_bank(ids, blocks) if selected else ids, similarities)
 
 
 def _best_of(values: Floats, best: int) -> NDArray[np.bool_]:
@@ -150,11 +150,11 @@ def _best_of(values: Floats, best: int) -> NDArray[np.bool_]:
 
 
 def _blocks(
-    shards: Sequence[OpenShard], rows_at_once: int, chosen: Chosen | None
+    shards: Sequence[MappedShard], rows_at_once: int, selected: Selected | None
 ) -> Iterator[_Block]:
     number = 0
     for shard in shards:
-        mask = chosen(shard) if chosen else None
+        mask = selected(shard) if selected else None
         if mask is not None and not mask.any():
             continue
         for start in range(0, shard.sentences, rows_at_once):
@@ -164,12 +164,12 @@ def _blocks(
                 rows = np.flatnonzero(mask[start:stop])
                 if not len(rows):
                     continue
-            yield _Block(shard, start, stop, rows, number if chosen else shard.first + start)
+            yield _Block(shard, start, stop, rows, number if selected else shard.first + start)
             number += stop - start if rows is None else len(rows)
 
 
 def _in_bank(ids: Ids, blocks: Sequence[_Block]) -> Ids:
-    """Turn numbers among the chosen sentences into those of the bank."""
+    """Turn numbers among the selected sentences into ids of the bank."""
     found: Ids = ids.copy()
     if not blocks:
         return found
@@ -183,7 +183,7 @@ def _in_bank(ids: Ids, blocks: Sequence[_Block]) -> Ids:
     return found
 
 
-def _coded(block: _Block) -> tuple[NDArray[np.uint8], Floats]:
+def _codes_of(block: _Block) -> tuple[NDArray[np.uint8], Floats]:
     codes = block.shard.codes[block.start : block.stop]
     scales = block.shard.scales[block.start : block.stop]
     if block.rows is not None:
@@ -192,7 +192,7 @@ def _coded(block: _Block) -> tuple[NDArray[np.uint8], Floats]:
 
 
 def _floors(queries: int, padding: int) -> Floats:
-    """Return what values must reach to be kept: all do, but none of the queries that fill up.
+    """Return the least values to be kept: all of a query, none of one that only pads.
 
     Threads share the floors and raise them without a lock. Where two write at once, the lower value
     may stay; some more values are kept then, and the best are the same.
@@ -204,26 +204,26 @@ def _floors(queries: int, padding: int) -> Floats:
 
 def _scan(
     blocks: Sequence[_Block],
-    codec: Codec,
+    quantizer: Quantizer,
     queries: CodedQueries,
     best: int,
     threads: int,
 ) -> list[_Best]:
     """Gather with compiled sums.
 
-    A sample says beforehand what a value must be like, so that few others are ever kept. Should it
-    have said too much, all is scanned again.
+    A sample sets the floors beforehand, so that few values below the best are ever kept. If it set
+    them too high, all is scanned again.
     """
-    odd = len(queries.values) % 2  # queries go in pairs; the one that fills up finds nothing
+    odd = len(queries.values) % 2  # queries go in pairs; the one that pads finds nothing
     values = np.pad(queries.values, ((0, odd), (0, 0)))
     floors = _floors(len(queries.values), odd)
-    pass_over = partial(_pass, blocks, codec, values, threads)
+    pass_over = partial(_pass, blocks, quantizer, values, threads)
     rows = sum(map(len, blocks))
     step = _PIECE * _SAMPLED
     sampled = sum(len(block) // step * _PIECE + min(len(block) % step, _PIECE) for block in blocks)
     if rows < _SAMPLED * best or rows < 4 * sampled:  # of small blocks it is a large part
         return pass_over(best, floors, TILE, TILE)
-    # Five deviations more than the best that the sample may hold.
+    # Five standard deviations above the expected number of the best in the sample.
     expected = best * sampled / rows
     rank = int(np.ceil(expected + 5 * np.sqrt(expected))) + 5
     sample = pass_over(rank, floors.copy(), _PIECE, step)
@@ -242,7 +242,7 @@ def _scan(
 
 def _pass(
     blocks: Sequence[_Block],
-    codec: Codec,
+    quantizer: Quantizer,
     queries: NDArray[np.int16],
     threads: int,
     best: int,
@@ -250,15 +250,15 @@ def _pass(
     piece: int,
     step: int,
 ) -> list[_Best]:
-    """Go over all blocks once: each thread takes the next one until none is left."""
+    """Scan all blocks once: each thread takes the next one until none is left."""
     following = itertools.count()
-    fours = -1 if codec.format == "int8" else codec.fours
+    dims_4bit = -1 if quantizer.format == "int8" else quantizer.dims_4bit
 
     def run(_: int) -> _Best:
         mine = _Best.empty(len(queries), max(2 * best, best + 4 * TILE))
         while (place := next(following)) < len(blocks):
-            codes, scales = _coded(blocks[place])
-            scan(codes, scales, queries, fours, blocks[place].number, piece, step, best, floors,
+            codes, scales = _codes_of(blocks[place])
+            scan(codes, scales, queries, dims_4bit, blocks[place].number, piece, step, best, floors,
                  mine.values, mine.ids, mine.counts)  # fmt: skip
         return mine
 
@@ -268,7 +268,7 @@ def _pass(
 
 def _multiply(
     blocks: Sequence[_Block],
-    codec: Codec,
+    quantizer: Quantizer,
     queries: CodedQueries,
     best: int,
     threads: int,
@@ -276,12 +276,12 @@ def _multiply(
     """Gather with matrix products of all queries at once; threads share the rows of a product."""
     from tilth.bank.search.products import Products  # torch, which a scan does without
 
-    products = Products(codec, queries)
+    products = Products(quantizer, queries)
     # Little room, often cleared: floors rise soon, and fewer values are ever kept.
     gathered = [_Best.empty(len(queries.values), 2 * best + 16) for _ in range(threads)]
     floors = _floors(len(queries.values), products.padding)
     # The levels of compact codes lie between integers: their products are of doubled values.
-    half = np.float32(1 if codec.format == "int8" else 0.5)
+    half = np.float32(1 if quantizer.format == "int8" else 0.5)
 
     def keep(part: int, block: _Block, found: list[NDArray[np.int32]], scales: Floats) -> None:
         cuts = np.linspace(0, len(scales), threads + 1).astype(int)
@@ -293,7 +293,7 @@ def _multiply(
 
     with ThreadPoolExecutor(threads) as pool:
         for block in blocks:
-            codes, scales = _coded(block)
+            codes, scales = _codes_of(block)
             found = products(codes)
             work = [pool.submit(keep, part, block, found, scales * half) for part in range(threads)]
             for done in work:
@@ -306,21 +306,21 @@ def _multiply(
 
 
 def rescore(
-    shards: Sequence[OpenShard], codec: Codec, queries: Floats, ids: Ids, *, threads: int
+    shards: Sequence[MappedShard], quantizer: Quantizer, queries: Floats, ids: Ids, *, threads: int
 ) -> Floats:
     """Return similarities from all the bits of int8 codes, nearly those of the vectors.
 
     Args:
         shards: of the bank.
-        codec: of the bank, int8.
+        quantizer: of the bank, int8.
         queries: L2-normalised. # (queries, dimension)
-        ids: of sentences; -1 where there is none. # (queries, hits)
-        threads: how many work.
+        ids: of sentences; -1 where there is none. # (queries, candidates)
+        threads: at work.
 
     Returns:
-        -inf where there is no sentence. # (queries, hits)
+        -inf where there is no sentence. # (queries, candidates)
     """
-    coded = codec.queries(queries)
+    coded = quantizer.queries(queries)
     flat = ids.reshape(-1)
     order = np.argsort(flat, kind="stable")
     order = order[np.searchsorted(flat[order], 0) :]  # without the -1
@@ -335,8 +335,8 @@ def rescore(
         rows, owners = flat[pairs] - shard.first, pairs // ids.shape[1]
         scales = shard.scales[rows, 0]
         found = np.empty(len(pairs), np.float32)
-        codes, fine = shard.codes.view(np.int8), shard.fine
-        rescore_int8(codes, fine, scales, rows, owners, coded.turned, found)
+        codes, residual = shard.codes.view(np.int8), shard.residual
+        rescore_int8(codes, residual, scales, rows, owners, coded.rotated, found)
         similarities[pairs] = found + coded.offsets[owners]
 
     with ThreadPoolExecutor(threads) as pool:

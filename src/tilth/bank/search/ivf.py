@@ -1,11 +1,11 @@
-"""An inverted index beside a bank: many queries look at a few cells instead of all sentences.
+"""Search an inverted index (FAISS IVF) beside a bank: each query visits a few cells.
 
     BANK/index/
-      index.json           what was asked, which shards it covers, its file, recall by nprobe
-      NAME.faiss           the index; read through a map of the file, so it may exceed memory
+      index.json           settings, the shards it covers, its file, recall by nprobe
+      NAME.faiss           the index; memory-mapped, so it may exceed memory
 
-What the index proposes is scored again as after a scan, so that similarities are the same; what
-was added to the bank after the index was made is scanned. FAISS is loaded here alone.
+Candidates of the index are rescored as after a scan, so that similarities are the same; sentences
+added to the bank after the index was made are scanned. FAISS is imported here alone.
 """
 
 from __future__ import annotations
@@ -16,26 +16,23 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tilth.bank.quantization import Codec, Floats
-from tilth.bank.search.exact import Chosen, Ids, find
-from tilth.bank.store import Manifest, OpenShard, checksum, from_json
+from tilth.bank.manifest import Manifest, checksum, from_json
+from tilth.bank.quantization import Floats
+from tilth.bank.search.exact import Selected, find_candidates
+from tilth.bank.store import Ids, MappedShard, Store
 from tilth.errors import InputError, TilthError
 from tilth.files import check_input
 
-if TYPE_CHECKING:
-    pass
-
 log = logging.getLogger(__name__)
 
-FOLDER, ABOUT, VERSION = "index", "index.json", 1
-# How many candidates are scored again for each one wanted, by how coarse the codes are.
+INDEX, INDEX_JSON, VERSION = "index", "index.json", 1
+# How many candidates are rescored for each hit wanted, by how coarse the codes are.
 _OVERSAMPLE = {"SQ4": 6.0, "SQ8": 1.5, "fp16": 1.2}
 _OVERSAMPLE_COARSE = 10.0
 _HITS_AT_ONCE = 1 << 25
@@ -43,16 +40,16 @@ _WIDEN = 4
 
 
 @dataclass(frozen=True, slots=True)
-class About:
-    """What index.json says.
+class IndexInfo:
+    """The content of index.json.
 
     Attributes:
-        asked: the arguments of `make_index`.
-        factory: the index in FAISS's words.
-        centroids: how many cells there are.
-        codes: see `make_index`.
-        pca: see there.
-        nprobe: cells looked at unless a search says otherwise.
+        asked: the settings of `Bank.make_index`.
+        factory: the index as a FAISS factory string.
+        centroids: number of cells.
+        codes: see `Bank.make_index`.
+        pca: dimensions kept; None: all.
+        nprobe: cells that a search visits by default.
         sentences: covered.
         shards: covered, in their order: names, and digests of their codes.
         fingerprint: of the bank's encoder.
@@ -84,16 +81,16 @@ class About:
 
 
 class Index:
-    """An index that is open.
+    """An open index.
 
     Attributes:
         path: of the bank.
-        about: what index.json says.
+        info: the content of index.json.
     """
 
-    def __init__(self, path: Path, about: About) -> None:
-        self.path, self.about = path, about
-        self._index = _read(path / FOLDER / about.file, about)
+    def __init__(self, path: Path, info: IndexInfo) -> None:
+        self.path, self.info = path, info
+        self._index = _read(path / INDEX / info.file, info)
 
     @classmethod
     def open(cls, path: Path, manifest: Manifest) -> Index:
@@ -104,129 +101,131 @@ class Index:
             TilthError: a file of it is missing or damaged.
         """
         load_faiss()
-        about = read_about(path)
+        info = read_info(path)
+        covered = manifest.shards[: len(info.shards)]
         if (
-            about.fingerprint != manifest.fingerprint
-            or about.shards != named_shards(manifest)[: len(about.shards)]
-            or about.sentences
-            != sum(shard.sentences for shard in manifest.shards[: len(about.shards)])
+            info.fingerprint != manifest.fingerprint
+            or info.shards != named_shards(manifest)[: len(info.shards)]
+            or info.sentences != sum(shard.sentences for shard in covered)
         ):
             raise InputError(
-                f"{path / FOLDER}: was made of another bank than the one in {path}: make the index "
+                f"{path / INDEX}: was made of another bank than the one in {path}: make the index "
                 "again"
             )
-        return cls(path, about)
+        return cls(path, info)
 
     @property
     def oversample(self) -> float:
-        """How many candidates are to be scored again for each one wanted."""
-        if self.about.pca is not None:
+        """Number of candidates to be rescored for each hit wanted."""
+        if self.info.pca is not None:
             return _OVERSAMPLE_COARSE
-        return _OVERSAMPLE.get(self.about.codes, _OVERSAMPLE_COARSE)
+        return _OVERSAMPLE.get(self.info.codes, _OVERSAMPLE_COARSE)
 
-    def nprobe(self, asked: int | None) -> int:
-        """Return how many cells are looked at.
+    def nprobe(self, nprobe: int | None) -> int:
+        """Return the number of cells that a search visits.
 
         Raises:
-            InputError: too few or too many are asked for.
+            InputError: it is less than 1 or above the number of cells.
         """
-        return checked_nprobe(asked, self.about.centroids) or self.about.nprobe
+        check_nprobe(nprobe, self.info.centroids)
+        return nprobe or self.info.nprobe
 
-    def find(
+    def find_candidates(
         self,
-        shards: Sequence[OpenShard],
-        codec: Codec,
+        store: Store,
         queries: Floats,
         wanted: int,
-        best: int,
+        candidates: int,
         *,
         nprobe: int,
         threads: int,
-        chosen: Chosen | None = None,
+        selected: Selected | None = None,
     ) -> Ids:
-        """Return candidates of each query: the best of the cells looked at.
+        """Return candidates of each query: the best of the cells visited.
 
-        A query whose cells hold fewer than it wants looks at more of them, so that nobody gets
-        fewer hits than there are. Sentences that the index does not cover are scanned.
+        A query whose cells hold fewer than it wants visits more of them, so that none gets fewer
+        hits than there are. Sentences that the index does not cover are scanned.
 
         Args:
-            shards: of the bank, all.
-            codec: of the bank.
+            store: of the bank.
             queries: L2-normalised. # (queries, dimension)
-            wanted: candidates that each needs if there are so many.
-            best: candidates that each may have.
-            nprobe: cells that each looks at.
-            threads: how many work; the answer does not depend on it.
-            chosen: see `tilth.bank.search.exact.find`.
+            wanted: least candidates of each query, if there are so many.
+            candidates: most candidates of each query.
+            nprobe: cells that each visits.
+            threads: the result does not depend on it.
+            selected: see `tilth.bank.search.exact.find_candidates`.
 
         Returns:
             -1 behind the last of each part, # (queries, candidates)
         """
-        covered, rest = shards[: len(self.about.shards)], shards[len(self.about.shards) :]
-        parts = [self._probe(covered, queries, wanted, best, nprobe, threads, chosen)]
+        count = len(self.info.shards)
+        covered, rest = store.shards[:count], store.shards[count:]
+        mask = None if selected is None else _mask(covered, selected)
+        parts = [self._visit(queries, wanted, candidates, nprobe, threads, mask)]
         if rest:
             new = sum(shard.sentences for shard in rest)
             log.info(
                 "%s: %s sentences were added after the index was made and are scanned: make it "
                 "again to have them in it", self.path, f"{new:,}",
             )  # fmt: skip
-            scanned = find(rest, codec, queries, min(best, new), threads=threads, chosen=chosen)
+            candidates = min(candidates, new)
+            scanned = find_candidates(
+                rest, store.quantizer, queries, candidates, threads=threads, selected=selected
+            )
             parts.append(scanned.ids)
         return np.concatenate(parts, axis=1)
 
-    def _probe(
+    def _visit(
         self,
-        shards: Sequence[OpenShard],
         queries: Floats,
         wanted: int,
-        best: int,
+        candidates: int,
         nprobe: int,
         threads: int,
-        chosen: Chosen | None,
+        mask: NDArray[np.bool_] | None,
     ) -> Ids:
-        mask = _mask(shards, chosen)
-        there = self.about.sentences if mask is None else int(mask.sum())
-        best = min(best, there)
-        ids = np.full((len(queries), best), -1, np.int64)
-        rows = np.arange(len(queries) if best else 0)
-        at_once = max(1, _HITS_AT_ONCE // max(best, 1))
+        available = self.info.sentences if mask is None else int(mask.sum())
+        candidates = min(candidates, available)
+        ids = np.full((len(queries), candidates), -1, np.int64)
+        rows = np.arange(len(queries) if candidates else 0)
+        at_once = max(1, _HITS_AT_ONCE // max(candidates, 1))
         with faiss_threads(threads):
             while len(rows):
-                how = _parameters(self._index, nprobe, mask)
+                parameters = _parameters(self._index, nprobe, mask)
                 for start in range(0, len(rows), at_once):
                     some = rows[start : start + at_once]
-                    ids[some] = self._index.search(queries[some], best, params=how)[1]
-                if nprobe == self.about.centroids:
+                    ids[some] = self._index.search(queries[some], candidates, params=parameters)[1]
+                if nprobe == self.info.centroids:
                     break
-                rows = rows[(ids[rows] >= 0).sum(axis=1) < min(wanted, there)]
-                nprobe = min(_WIDEN * nprobe, self.about.centroids)
-        if ids.size and ids.max() >= self.about.sentences:
-            raise TilthError(_broken(self.path / FOLDER / self.about.file))
+                rows = rows[(ids[rows] >= 0).sum(axis=1) < min(wanted, available)]
+                nprobe = min(_WIDEN * nprobe, self.info.centroids)
+        if ids.size and ids.max() >= self.info.sentences:
+            raise TilthError(_broken(self.path / INDEX / self.info.file))
         return ids
 
 
-def read_about(path: Path) -> About:
-    """Read what a bank's index.json says.
+def read_info(path: Path) -> IndexInfo:
+    """Read the index.json of a bank.
 
     Raises:
         InputError: there is no index, or it is of a later version.
         TilthError: the file is damaged.
     """
-    file = path / FOLDER / ABOUT
+    file = path / INDEX / INDEX_JSON
     check_input(file)
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
         version = found.pop("version")
         if version == VERSION:
-            about: About = from_json(About, found)
-            # None is read but from the bank's own folder.
+            info: IndexInfo = from_json(IndexInfo, found)
+            # No file outside the bank's own folder is read.
             if (
-                Path(about.file).name == about.file
-                and 1 <= about.nprobe <= about.centroids
-                and min(about.sentences, about.bytes, about.head[0]) >= 0
-                and all(len(shard) == 2 for shard in about.shards)
+                Path(info.file).name == info.file
+                and 1 <= info.nprobe <= info.centroids
+                and min(info.sentences, info.bytes, info.head[0]) >= 0
+                and all(len(shard) == 2 for shard in info.shards)
             ):
-                return about
+                return info
     except FileNotFoundError:
         raise InputError(
             f"{path}: has no index: make one with Bank.make_index, or search without"
@@ -240,33 +239,28 @@ def read_about(path: Path) -> About:
 
 def damaged_index(path: Path) -> list[str]:
     """Read every byte of a bank's index; return a line if it is not as it was written."""
-    if not (path / FOLDER / ABOUT).exists():
+    if not (path / INDEX / INDEX_JSON).exists():
         return []
     try:
-        about = read_about(path)
-        file = path / FOLDER / about.file
-        if checksum(file) != (about.bytes, about.digest):
-            return [_broken(file)]
+        info = read_info(path)
+        file = path / INDEX / info.file
+        return [] if checksum(file) == (info.bytes, info.digest) else [_broken(file)]
     except TilthError as error:
         return [str(error)]
     except OSError as error:
         return [f"{file}: cannot be read ({error.strerror or error})"]
-    return []
 
 
-def _mask(shards: Sequence[OpenShard], chosen: Chosen | None) -> NDArray[np.bool_] | None:
-    """Return which covered sentences are looked at; None: all."""
-    if chosen is None:
-        return None
+def _mask(shards: Sequence[MappedShard], selected: Selected) -> NDArray[np.bool_]:
     masks = [
-        np.ones(shard.sentences, np.bool_) if (mask := chosen(shard)) is None else mask
+        np.ones(shard.sentences, np.bool_) if (mask := selected(shard)) is None else mask
         for shard in shards
     ]
     return np.concatenate(masks)
 
 
 def _parameters(index: Any, nprobe: int, mask: NDArray[np.bool_] | None) -> Any:
-    """Say how to search: given with each call, so that nothing set before it counts."""
+    """Return FAISS's search parameters: given with each call, so that no state counts."""
     faiss = load_faiss()
     options = {}
     if mask is not None:
@@ -277,17 +271,12 @@ def _parameters(index: Any, nprobe: int, mask: NDArray[np.bool_] | None) -> Any:
     return inner
 
 
-def checked_nprobe(nprobe: int | None, centroids: int) -> int | None:
-    """Return what was asked for.
-
-    Raises:
-        InputError: it is too little or too much.
-    """
+def check_nprobe(nprobe: int | None, centroids: int) -> None:
+    """Raise InputError for fewer than one cell or more than there are."""
     if nprobe is not None and not 1 <= nprobe <= centroids:
         raise InputError(
             f"nprobe is {nprobe:,}: give 1 to {centroids:,}, the centroids of the index"
         )
-    return nprobe
 
 
 def named_shards(manifest: Manifest) -> list[list[str]]:
@@ -295,12 +284,11 @@ def named_shards(manifest: Manifest) -> list[list[str]]:
     return [[shard.name, shard.files["codes.npy"][1]] for shard in manifest.shards]
 
 
-def _read(file: Path, about: About) -> Any:
-    """Map an index's file, after a look at its size and at all that tells where its lists lie."""
+def _read(file: Path, info: IndexInfo) -> Any:
+    """Map an index's file, once its size and all that locates its lists are checked."""
     faiss = load_faiss()
     try:
-        same = file.stat().st_size == about.bytes
-        if not same or digest_head(file, about.head[0]) != about.head[1]:
+        if file.stat().st_size != info.bytes or checksum(file, info.head[0])[1] != info.head[1]:
             raise TilthError(_broken(file))
         index = faiss.read_index(str(file), faiss.IO_FLAG_MMAP)
     except OSError as error:
@@ -313,7 +301,7 @@ def _read(file: Path, about: About) -> Any:
             "index again"
         ) from error
     ivf = faiss.extract_index_ivf(index)
-    if (ivf.nlist, ivf.ntotal) != (about.centroids, about.sentences):
+    if (ivf.nlist, ivf.ntotal) != (info.centroids, info.sentences):
         raise TilthError(_broken(file))
     lists = faiss.downcast_InvertedLists(ivf.invlists)
     if hasattr(lists, "prefetch_nthread"):
@@ -321,28 +309,18 @@ def _read(file: Path, about: About) -> Any:
     return index
 
 
-def digest_head(file: Path, size: int) -> str:
-    """Return the blake2b of the first bytes of a file."""
-    digest = blake2b(digest_size=16)
-    with open(file, "rb") as opened:
-        while size > 0 and (block := opened.read(min(size, 1 << 22))):
-            digest.update(block)
-            size -= len(block)
-    return digest.hexdigest()
-
-
 def _broken(file: Path) -> str:
     return f"{file}: is not what was written: make the index again"
 
 
 def one_line(error: Exception) -> str:
-    """Return the end of what FAISS says, where the cause stands."""
+    """Return the end of FAISS's message, which names the cause."""
     return " ".join(str(error).split())[-160:]
 
 
 @contextmanager
 def faiss_threads(count: int) -> Iterator[None]:
-    """Let FAISS work with so many threads meanwhile."""
+    """Set FAISS's number of threads for a while."""
     faiss = load_faiss()
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(count)

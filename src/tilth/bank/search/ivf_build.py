@@ -1,134 +1,51 @@
-"""Makes the index of a bank: cells trained on a sample, sentences added, recall measured."""
+"""Make the index of a bank: train centroids on a sample, add all sentences, measure recall."""
 
 from __future__ import annotations
 
 import fcntl
-import json
 import logging
 import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from tilth.bank.quantization import Codec, Codes, Floats
-from tilth.bank.search.exact import Ids
+from tilth.bank.manifest import checksum, write_json
+from tilth.bank.quantization import Codes, Floats
 from tilth.bank.search.ivf import (
-    ABOUT,
-    FOLDER,
+    INDEX,
+    INDEX_JSON,
     VERSION,
-    About,
     Index,
-    checked_nprobe,
-    digest_head,
+    IndexInfo,
+    check_nprobe,
     faiss_threads,
     load_faiss,
     named_shards,
     one_line,
-    read_about,
+    read_info,
 )
-from tilth.bank.store import OpenShard, checksum, open_shards
+from tilth.bank.store import Ids, Store
 from tilth.errors import InputError, TilthError
-from tilth.files import TEMPORARY, atomic_write, disk_errors, remove_leftovers, sync_folder
-from tilth.limits import CORES, PER_CENTROID, SEED
+from tilth.files import TEMPORARY, disk_errors, remove_leftovers, sync_folder
+from tilth.limits import CORES, PER_CENTROID, SEED, check_fields
+from tilth.models import device
 from tilth.runs import Progress, RunLocked
-
-if TYPE_CHECKING:
-    from tilth.bank.bank import Bank
-
-# As FAISS trains its inverted lists.
-ITERATIONS = 10
-_PRODUCTS_AT_ONCE = 1 << 24
-
-
-class Cells:
-    """Says which cell a vector lies in: the one whose direction has the largest product with it.
-
-    Where the processor is made for small integers, products are of values rounded to 8 bits: two
-    and a half times as fast, and one vector in thirty goes to another cell, whose product is less
-    by 0.001.
-
-    Args:
-        directions: L2-normalised. # (cells, dimension)
-    """
-
-    def __init__(self, directions: Floats) -> None:
-        self._whole = torch.backends.cpu.get_cpu_capability().startswith("AVX512")
-        self._rows = max(1, _PRODUCTS_AT_ONCE // len(directions))
-        values = torch.from_numpy(directions)
-        if self._whole:
-            # One step for all: products are compared between cells.
-            step = values.abs().max().clamp(min=1e-12) / 127
-            values = (values / step).round().to(torch.int8)
-        self._directions = values.T.contiguous()  # (dimension, cells)
-
-    def nearest(self, vectors: Floats) -> NDArray[np.int64]:
-        """Return the cell of each vector, (vectors,); of equal ones the first."""
-        found = np.empty(len(vectors), np.int64)
-        for start in range(0, len(vectors), self._rows):
-            some = torch.from_numpy(vectors[start : start + self._rows])
-            if self._whole:
-                steps = some.abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / 127
-                products = torch._int_mm((some / steps).round().to(torch.int8), self._directions)
-            else:
-                products = some @ self._directions  # (rows, cells)
-            # numpy's is ten times as fast as torch's.
-            found[start : start + self._rows] = products.numpy().argmax(axis=1)
-        return found
-
-
-def find_directions(
-    vectors: Floats,
-    count: int,
-    *,
-    seed: int,
-    advance: Callable[[int], Any] = lambda _: None,
-) -> Floats:
-    """Divide vectors among cells by k-means over directions.
-
-    Args:
-        vectors: a sample. # (rows, dimension)
-        count: of cells, at most as many as there are rows.
-        seed: of the first directions and of those that take the place of empty ones.
-        advance: called with 1 after each of `ITERATIONS` rounds.
-
-    Returns:
-        L2-normalised, # (count, dimension)
-    """
-    generator = np.random.default_rng(seed)
-    first = np.sort(generator.choice(len(vectors), count, replace=False))
-    directions = _unit(vectors[first])
-    for _ in range(ITERATIONS):
-        owners = Cells(directions).nearest(vectors)
-        sums = torch.zeros(directions.shape)
-        sums.index_add_(0, torch.from_numpy(owners), torch.from_numpy(vectors))
-        empty = np.bincount(owners, minlength=count) == 0
-        directions = _unit(sums.numpy())
-        # Where nothing lies, a vector drawn anew, most likely of a large cell, makes one.
-        directions[empty] = _unit(vectors[generator.integers(len(vectors), size=empty.sum())])
-        advance(1)
-    return directions
-
-
-def _unit(vectors: Floats) -> Floats:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unit: Floats = (vectors / np.maximum(lengths, 1e-12)).astype(np.float32)
-    return unit
-
 
 log = logging.getLogger(__name__)
 
-# The original's menu, SQ4 and SQ8, in FAISS's words; PQ with a number of bytes is taken as well.
-CODES = {"SQ4": "SQ4", "SQ8": "SQ8", "fp16": "SQfp16"}
+# As FAISS trains its inverted lists.
+_ITERATIONS = 10
+# The menu of SentAugment, SQ4 and SQ8, as factory strings; PQ with a number of bytes as well.
+_CODES = {"SQ4": "SQ4", "SQ8": "SQ8", "fp16": "SQfp16"}
 # k-means wants so many training sentences a centroid (FAISS's guideline), at least and at most.
 _LEAST = int(PER_CENTROID.low)
 _PQ_CENTROIDS = 256
@@ -141,85 +58,84 @@ _RECALL = 0.95
 _PROBED_SENTENCES, _PROBED_HITS = 100, 100
 _LOCK = ".lock"
 
+Search: TypeAlias = Callable[[Floats, int, "Index | None", "int | None"], Ids]
+"""(vectors, k, index or None for a scan, nprobe) -> ids, # (queries, k)"""
 
-def make_index(
-    bank: Bank,
+
+@dataclass(frozen=True, slots=True)
+class IndexSettings:
+    """The settings of an index; see `tilth.bank.Bank.make_index`."""
+
+    centroids: int | None = None
+    codes: str = "SQ8"
+    pca: int | None = None
+    nprobe: int | None = None
+    per_centroid: Annotated[int, PER_CENTROID] = 64
+    seed: Annotated[int, SEED] = 0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+def build_index(
+    store: Store,
+    settings: IndexSettings,
+    search: Search,
     *,
-    centroids: int | None = None,
-    codes: str = "SQ8",
-    pca: int | None = None,
-    nprobe: int | None = None,
-    per_centroid: int = 64,
-    seed: int = 0,
     threads: int | None = None,
     quiet: bool = False,
 ) -> Index:
-    """Make the index of a bank, in the place of an earlier one. The bank itself stays as it is.
+    """Train, fill, write and measure an index; only then it takes the place of an earlier one.
 
-    Memory does not grow with the bank but for the index itself. An interrupted making leaves what
-    there was before.
+    Inner products are of vectors that are not centred: FAISS's PCA would centre them, and rank
+    them otherwise than cosines do.
 
     Args:
-        bank: whose sentences are to be found.
-        centroids: cells; default: 4 times the root of the number of sentences, to a power of 2.
-        codes: of a sentence in the index: `SQ4` and `SQ8` (bits a dimension), `fp16`, or `PQ` with
-            the number of bytes of a sentence, such as `PQ32`.
-        pca: dimensions kept; None: all.
-        nprobe: cells that searches look at unless they say otherwise; default: as many as find
-            0.95 of the 100 nearest of a probe of stored sentences.
-        per_centroid: training sentences for each cell, 39 to 256.
-        seed: of the training.
+        store: whose sentences are to be found.
+        settings: of the index.
+        search: searches the bank by the index or by a scan, to measure recall.
         threads: default: one per core.
         quiet: show no progress.
 
     Raises:
-        InputError: an argument is wrong.
+        InputError: a setting does not go with the bank.
+        RunLocked: another process makes this index.
         TilthError: FAISS is not installed, or the disk is full.
-
-    Reference:
-        Du et al. 2020 (SentAugment), arXiv:2010.02194, whose indexes have 32,768 cells for 100 and
-        262,144 for 1,000 million sentences. Inner products are of vectors that are not centred:
-        FAISS's PCA would centre them, and rank them otherwise than cosines do.
     """
     faiss = load_faiss()
-    asked = {
-        "centroids": centroids, "codes": codes, "pca": pca, "nprobe": nprobe,
-        "per_centroid": per_centroid, "seed": seed,
-    }  # fmt: skip
-    SEED.check("seed", seed)
     if threads is not None:
         CORES.check("threads", threads)
-    plan = _plan(bank, centroids, codes, pca, nprobe, per_centroid)
-    threads = threads or os.cpu_count() or 1
-    folder = bank.path / FOLDER
-    with disk_errors(folder):
-        _remove_others(folder, _kept(bank.path))
-    with faiss_threads(threads):
-        built = _build(bank, plan, seed, quiet)
-    ivf = faiss.extract_index_ivf(built)
-    name, size, digest = _write(folder, built)
-    head = size - len(bank) * (ivf.code_size + 8)
-    about = About(
-        asked=asked, factory=plan.factory, centroids=plan.centroids, codes=codes, pca=pca,
-        nprobe=nprobe or plan.centroids, sentences=len(bank), shards=named_shards(bank.manifest),
-        fingerprint=bank.manifest.fingerprint, file=name, bytes=size,
-        head=(head, digest_head(folder / name, head)), digest=digest, recall=[],
-        faiss=str(faiss.__version__),
-        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-    )  # fmt: skip
-    del built, ivf
-    return Index(bank.path, about)
+    folder = store.path / INDEX
+    with _locked(folder):
+        plan = _plan(store, settings)
+        with disk_errors(folder):
+            _remove_others(folder, _file_of(store.path))
+        with faiss_threads(threads or os.cpu_count() or 1):
+            built = _train_and_fill(store, plan, settings.seed, quiet)
+        name, size, digest = _write(folder, built)
+        head = size - len(store) * (faiss.extract_index_ivf(built).code_size + 8)
+        del built
+        info = IndexInfo(
+            asked=asdict(settings), factory=plan.factory, centroids=plan.centroids,
+            codes=settings.codes, pca=settings.pca, nprobe=settings.nprobe or plan.centroids,
+            sentences=len(store), shards=named_shards(store.manifest),
+            fingerprint=store.manifest.fingerprint, file=name, bytes=size,
+            head=(head, checksum(folder / name, head)[1]), digest=digest, recall=[],
+            faiss=str(faiss.__version__),
+            created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        )  # fmt: skip
+        index = Index(store.path, info)
+        index.info = _measured(store.path, info, _measure_recall(store, index, search))
+        write_json(folder / INDEX_JSON, {"version": VERSION, **asdict(index.info)})
+        with disk_errors(folder):
+            _remove_others(folder, name)
+    return index
 
 
 @contextmanager
-def making(path: Path) -> Iterator[None]:
-    """Hold the lock on the index of a bank while it is made, measured and kept.
-
-    Raises:
-        RunLocked: another process holds it.
-    """
-    folder = path / FOLDER
-    begun = folder.exists()
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of an index's folder, which is removed again where the index is refused."""
+    existed = folder.exists()
     with disk_errors(folder):
         folder.mkdir(exist_ok=True)
         lock = open(folder / _LOCK, "ab")  # noqa: SIM115 - closed below
@@ -233,59 +149,143 @@ def making(path: Path) -> Iterator[None]:
         try:
             yield
         except InputError:
-            if not begun:  # refused: nothing stays of it
+            if not existed:
                 shutil.rmtree(folder)
             raise
 
 
-def keep_index(index: Index, recall: list[dict[str, float]]) -> Index:
-    """Make an index that is measured the bank's own; an earlier one goes."""
-    about = replace(index.about, recall=recall)
-    if about.asked["nprobe"] is None:
-        good = [row for row in recall if row["recall_100"] >= _RECALL] or recall[-1:]
-        about = replace(about, nprobe=int(good[0]["nprobe"]))
-        if good[0]["recall_100"] < _RECALL:
-            log.warning(
-                "%s: even %d cells find only %.2f of the 100 nearest: take finer codes than %s, "
-                "or more dimensions, or search with a larger nprobe or oversample",
-                index.path, about.nprobe, good[0]["recall_100"], about.factory,
-            )  # fmt: skip
-    folder = index.path / FOLDER
-    text = json.dumps({"version": VERSION, **asdict(about)}, indent=1, ensure_ascii=False)
-    atomic_write(folder / ABOUT, lambda file: file.write(text.encode() + b"\n"))
-    with disk_errors(folder):
-        _remove_others(folder, about.file)
-    said = ", ".join(f"{row['nprobe']:g}: {row['recall_100']:.3f}" for row in recall)
-    log.info(
-        "%s: recall@100 by nprobe: %s; searches take %d", index.path, said or "none", about.nprobe
-    )
-    index.about = about
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is built, once all settings are known to be right."""
+
+    factory: str
+    centroids: int
+    dimension: int
+    pca: int | None
+    sample: int
+
+
+def _plan(store: Store, settings: IndexSettings) -> _Plan:
+    many, dimension = len(store), store.manifest.dimension
+    centroids, codes, pca = settings.centroids, settings.codes, settings.pca
+    if centroids is None:
+        most = max(1, many // _LEAST)
+        centroids = min(2 ** round(np.log2(4 * np.sqrt(many))), 2 ** int(np.log2(most)))
+    if not 1 <= centroids <= many:
+        raise InputError(
+            f"centroids is {centroids:,}: give 1 to {many:,}, as many as {store.path} has sentences"
+        )
+    if many < _LEAST * centroids:
+        log.warning(
+            "%s: %s sentences train %s centroids badly: give %s or fewer",
+            store.path, f"{many:,}", f"{centroids:,}", f"{max(1, many // _LEAST):,}",
+        )  # fmt: skip
+    check_nprobe(settings.nprobe, centroids)
+    if pca is not None and not 1 <= pca <= dimension:
+        raise InputError(f"pca is {pca}: give 1 to {dimension}, the dimension of {store.path}")
+    kept = dimension if pca is None else pca
+    product = re.fullmatch(r"PQ([1-9][0-9]*)", codes)
+    if codes not in _CODES and not product:
+        raise InputError(f"codes {codes!r} are unknown: use one of {', '.join(_CODES)}, PQ<bytes>")
+    if product and kept % int(product[1]):
+        raise InputError(f"codes {codes}: their number must divide the {kept} dimensions kept")
+    if many < (least := max(_PQ_CENTROIDS if product else 1, pca or 1)):
+        raise InputError(
+            f"{store.path}: has {many:,} sentences, too few for codes {codes} and pca {pca}: that "
+            f"needs {least:,}"
+        )
+    parts = [f"PCAR{pca}"] * (pca is not None) + [f"IVF{centroids}", _CODES.get(codes, codes)]
+    sample = max(min(many, settings.per_centroid * centroids), least)
+    return _Plan(",".join(parts), centroids, kept, pca, sample)
+
+
+def _train_and_fill(store: Store, plan: _Plan, seed: int, quiet: bool) -> Any:
+    """Return the index, in memory."""
+    faiss = load_faiss()
+    factory = plan.factory.split(",", 1)[1] if plan.pca else plan.factory
+    ivf = faiss.index_factory(plan.dimension, factory, faiss.METRIC_INNER_PRODUCT)
+    _check_memory(store, plan, ivf.code_size)
+    sample = _decoded(store, _spread(len(store), plan.sample, seed))
+    pca = None
+    if plan.pca is not None:
+        pca = faiss.PCAMatrix(store.manifest.dimension, plan.pca, 0, True)
+        pca.train(sample)
+        # Centred, inner products would no longer rank as cosines do.
+        faiss.copy_array_to_vector(np.zeros(plan.pca, np.float32), pca.b)
+        sample = pca.apply(sample)
+    kmeans = faiss.Kmeans(
+        plan.dimension, plan.centroids, niter=1, spherical=True, min_points_per_centroid=1,
+        seed=seed % 2**31 + 1,
+    )  # fmt: skip
+    with Progress(_ITERATIONS, quiet=quiet, what="iterations of k-means") as progress:
+        for _ in range(_ITERATIONS):
+            kmeans.train(sample, init_centroids=kmeans.centroids)
+            progress.advance(1)
+    ivf.quantizer.add(kmeans.centroids)
+    if hasattr(ivf, "pq"):
+        ivf.pq.cp.min_points_per_centroid = 1  # `_plan` warns of too few
+    ivf.train(sample)
+    del sample
+    index = ivf if pca is None else faiss.IndexPreTransform(pca, ivf)
+    with Progress(len(store), quiet=quiet, what="sentences") as progress:
+        for start in range(0, len(store), _ROWS_AT_ONCE):
+            rows = np.arange(start, min(start + _ROWS_AT_ONCE, len(store)))
+            index.add(_decoded(store, rows))
+            progress.advance(len(rows))
     return index
 
 
-def measure_recall(
-    bank: Bank, index: Index, *, threads: int | None = None
-) -> list[dict[str, float]]:
+def _check_memory(store: Store, plan: _Plan, code_size: int) -> None:
+    """Log the memory that the index needs; warn if it is not free."""
+    vectors = store.manifest.dimension * (1 if plan.pca is None else 2)
+    needed = int(_GROWTH * len(store) * (code_size + 8)) + 4 * plan.sample * vectors
+    log.info(
+        "%s: index %s of %s sentences: about %.1f GB of memory",
+        store.path, plan.factory, f"{len(store):,}", needed / 1e9,
+    )  # fmt: skip
+    free = device.free_memory(torch.device("cpu"))
+    if needed > free:
+        log.warning(
+            "%s: the index needs about %.1f GB of memory, %.1f GB are free: take SQ4, a smaller "
+            "pca or fewer centroids", store.path, needed / 1e9, free / 1e9,
+        )  # fmt: skip
+
+
+def _spread(many: int, count: int, seed: int) -> Ids:
+    """Draw ids of sentences, one of each of `count` equal stretches of the bank, in order."""
+    places = np.random.default_rng(seed).random(count)
+    drawn = ((np.arange(count) + places) * (many / count)).astype(np.int64)
+    return np.minimum(drawn, many - 1)
+
+
+def _decoded(store: Store, ids: Ids) -> Floats:
+    """Return vectors of sentences with ascending ids, from the codes that a scan reads."""
+    parts = []
+    for shard in store.shards:
+        own = ids[slice(*np.searchsorted(ids, [shard.first, shard.first + shard.sentences]))]
+        if len(own):
+            rows = own - shard.first
+            codes = Codes(shard.codes[rows], shard.scales[rows], None)
+            parts.append(store.quantizer.decode(codes))
+    return np.ascontiguousarray(np.concatenate(parts), np.float32)  # (ids, dimension)
+
+
+def _measure_recall(store: Store, index: Index, search: Search) -> list[dict[str, float]]:
     """Search stored sentences' vectors by the index and exactly; return the recall by nprobe.
 
-    A sentence itself does not count among what it finds.
-
-    Args:
-        bank: whose `search(index=True)` uses the index.
-        index: to be measured.
-        threads: see `Bank.search`.
+    A sentence itself does not count among its hits.
     """
-    own = _spread(len(bank), min(_PROBED_SENTENCES, len(bank)), seed=0)
-    vectors = _decoded(open_shards(bank.path, bank.manifest), bank.codec, own)
-    there = vectors.any(axis=1)
-    own, vectors = own[there], vectors[there]
-    k = min(_PROBED_HITS + 1, len(bank))
-    exact = bank.search(vectors, k, threads=threads).ids
-    most = index.about.centroids
+    own = _spread(len(store), min(_PROBED_SENTENCES, len(store)), seed=0)
+    vectors = _decoded(store, own)
+    has_vector = vectors.any(axis=1)
+    own, vectors = own[has_vector], vectors[has_vector]
+    k = min(_PROBED_HITS + 1, len(store))
+    exact = search(vectors, k, None, None)
+    most = index.info.centroids
     rows = []
     for nprobe in [*(probe for probe in PROBES if probe < most), *([most] * (most <= PROBES[-1]))]:
         begun = time.perf_counter()
-        found = bank.search(vectors, k, index=True, nprobe=nprobe, threads=threads).ids
+        found = search(vectors, k, index, nprobe)
         seconds = time.perf_counter() - begun
         rows.append(
             {
@@ -298,159 +298,31 @@ def measure_recall(
     return rows
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """What is built, once all arguments are known to be right."""
-
-    factory: str
-    centroids: int
-    dimension: int
-    pca: int | None
-    sample: int
-
-
-def _plan(
-    bank: Bank,
-    centroids: int | None,
-    codes: str,
-    pca: int | None,
-    nprobe: int | None,
-    per_centroid: int,
-) -> _Plan:
-    many, dimension = len(bank), bank.manifest.dimension
-    PER_CENTROID.check("per_centroid", per_centroid)
-    if centroids is None:
-        most = max(1, many // _LEAST)
-        centroids = min(2 ** round(np.log2(4 * np.sqrt(many))), 2 ** int(np.log2(most)))
-    if not 1 <= centroids <= many:
-        raise InputError(
-            f"centroids is {centroids:,}: give 1 to {many:,}, as many as {bank.path} has sentences"
-        )
-    if many < _LEAST * centroids:
-        log.warning(
-            "%s: %s sentences train %s centroids badly: give %s or fewer",
-            bank.path, f"{many:,}", f"{centroids:,}", f"{max(1, many // _LEAST):,}",
-        )  # fmt: skip
-    checked_nprobe(nprobe, centroids)
-    if pca is not None and not 1 <= pca <= dimension:
-        raise InputError(f"pca is {pca}: give 1 to {dimension}, the dimension of {bank.path}")
-    kept = dimension if pca is None else pca
-    sample = min(many, per_centroid * centroids)
-    bytes_ = re.fullmatch(r"PQ([1-9][0-9]*)", codes)
-    if codes not in CODES and not bytes_:
-        raise InputError(f"codes {codes!r} are unknown: use one of {', '.join(CODES)}, PQ<bytes>")
-    if bytes_ and kept % int(bytes_[1]):
-        raise InputError(f"codes {codes}: their number must divide the {kept} dimensions kept")
-    if many < (least := max(_PQ_CENTROIDS if bytes_ else 1, pca or 1)):
-        raise InputError(
-            f"{bank.path}: has {many:,} sentences, too few for codes {codes} and pca {pca}: that "
-            f"needs {least:,}"
-        )
-    parts = [f"PCAR{pca}"] * (pca is not None) + [f"IVF{centroids}", CODES.get(codes, codes)]
-    return _Plan(",".join(parts), centroids, kept, pca, max(sample, least))
-
-
-def _build(bank: Bank, plan: _Plan, seed: int, quiet: bool) -> Any:
-    """Return the index, trained and filled, in memory."""
-    faiss = load_faiss()
-    ivf = faiss.index_factory(
-        plan.dimension, plan.factory.split(",", 1)[-1] if plan.pca else plan.factory,
-        faiss.METRIC_INNER_PRODUCT,
-    )  # fmt: skip
-    _say_cost(bank, plan, ivf.code_size)
-    shards = open_shards(bank.path, bank.manifest)
-    sample = _decoded(shards, bank.codec, _spread(len(bank), plan.sample, seed))
-    turn = None
-    if plan.pca is not None:
-        turn = faiss.PCAMatrix(bank.manifest.dimension, plan.pca, 0, True)
-        turn.train(sample)
-        # Centred, inner products would no longer rank as cosines do.
-        faiss.copy_array_to_vector(np.zeros(plan.pca, np.float32), turn.b)
-        sample = turn.apply(sample)
-    with Progress(ITERATIONS, quiet=quiet, what="rounds of training") as progress:
-        directions = find_directions(sample, plan.centroids, seed=seed, advance=progress.advance)
-    ivf.quantizer.add(directions)
-    if hasattr(ivf, "pq"):
-        ivf.pq.cp.min_points_per_centroid = 1  # said before, in our words
-    ivf.train(sample)
-    del sample
-    cells = Cells(directions)
-    with Progress(len(bank), quiet=quiet, what="sentences") as progress:
-        for start in range(0, len(bank), _ROWS_AT_ONCE):
-            rows = np.arange(start, min(start + _ROWS_AT_ONCE, len(bank)))
-            vectors = _decoded(shards, bank.codec, rows)
-            if turn is not None:
-                vectors = turn.apply(vectors)
-            owners = cells.nearest(vectors)
-            pointers = [faiss.swig_ptr(array) for array in (vectors, rows, owners)]
-            ivf.add_core(len(rows), *pointers)
-            progress.advance(len(rows))
-    return ivf if turn is None else faiss.IndexPreTransform(turn, ivf)
-
-
-def _say_cost(bank: Bank, plan: _Plan, code_size: int) -> None:
-    """Say what memory and time are needed; warn if memory will not do."""
-    import torch
-
-    from tilth.models.device import free_memory
-
-    vectors = bank.manifest.dimension * (1 if plan.pca is None else 2)
-    needed = int(_GROWTH * len(bank) * (code_size + 8)) + 4 * plan.sample * vectors
-    rows, cells = 8192, min(plan.centroids, 1024)
-    blank = np.ones((max(rows, cells), plan.dimension), np.float32)
-    few = Cells(blank[:cells])
-    seconds = []
-    for _ in range(3):
-        begun = time.perf_counter()
-        few.nearest(blank[:rows])
-        seconds.append(time.perf_counter() - begun)
-    each = min(seconds) / (rows * cells) * plan.centroids
-    log.info(
-        "%s: index %s of %s sentences: about %.1f GB of memory, %s to train, %s to add",
-        bank.path, plan.factory, f"{len(bank):,}", needed / 1e9,
-        _duration(each * plan.sample * ITERATIONS), _duration(each * len(bank)),
-    )  # fmt: skip
-    free = free_memory(torch.device("cpu"))
-    if needed > free:
-        log.warning(
-            "%s: the index needs about %.1f GB of memory, %.1f GB are free: take SQ4, a smaller "
-            "pca or fewer centroids", bank.path, needed / 1e9, free / 1e9,
-        )  # fmt: skip
-
-
-def _duration(seconds: float) -> str:
-    for unit, size in (("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
-
-
-def _spread(many: int, count: int, seed: int) -> Ids:
-    """Draw numbers of sentences, one of each of `count` equal stretches of the bank, in order."""
-    places = np.random.default_rng(seed).random(count)
-    drawn = ((np.arange(count) + places) * (many / count)).astype(np.int64)
-    return np.minimum(drawn, many - 1)
-
-
-def _decoded(shards: Sequence[OpenShard], codec: Codec, ids: Ids) -> Floats:
-    """Return vectors of sentences, whose numbers ascend, from what a scan reads of them."""
-    parts = []
-    for shard in shards:
-        own = ids[slice(*np.searchsorted(ids, [shard.first, shard.first + shard.sentences]))]
-        if len(own):
-            rows = own - shard.first
-            parts.append(codec.decode(Codes(shard.codes[rows], shard.scales[rows], None)))
-    return np.ascontiguousarray(np.concatenate(parts), np.float32)  # (ids, dimension)
-
-
 def _recall(exact: Ids, found: Ids, own: Ids, k: int) -> float:
-    """Return which part of the k nearest is found among k, the sentences themselves aside."""
+    """Return the mean share of the k nearest that are among the k found, themselves aside."""
     shares = []
     for right, row, number in zip(exact, found, own, strict=True):
         wanted = right[(right != number) & (right >= 0)][:k]
         got = row[row != number][:k]
         shares.append(np.isin(wanted, got).mean() if len(wanted) else 1.0)
     return float(np.mean(shares)) if shares else 1.0
+
+
+def _measured(path: Path, info: IndexInfo, recall: list[dict[str, float]]) -> IndexInfo:
+    """Return the info with its recall and, where no nprobe was given, the best one."""
+    info = replace(info, recall=recall)
+    if info.asked["nprobe"] is None:
+        good = [row for row in recall if row["recall_100"] >= _RECALL] or recall[-1:]
+        info = replace(info, nprobe=int(good[0]["nprobe"]))
+        if good[0]["recall_100"] < _RECALL:
+            log.warning(
+                "%s: even %d cells find only %.2f of the 100 nearest: take finer codes than %s, "
+                "or more dimensions, or search with a larger nprobe or oversample",
+                path, info.nprobe, good[0]["recall_100"], info.factory,
+            )  # fmt: skip
+    shown = ", ".join(f"{row['nprobe']:g}: {row['recall_100']:.3f}" for row in recall)
+    log.info("%s: recall@100 by nprobe: %s; default %d", path, shown or "none", info.nprobe)
+    return info
 
 
 def _write(folder: Path, index: Any) -> tuple[str, int, str]:
@@ -477,9 +349,9 @@ def _write(folder: Path, index: Any) -> tuple[str, int, str]:
     return name, size, digest
 
 
-def _kept(path: Path) -> str | None:
+def _file_of(path: Path) -> str | None:
     try:
-        return read_about(path).file
+        return read_info(path).file
     except TilthError:
         return None
 

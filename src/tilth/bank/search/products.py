@@ -1,4 +1,7 @@
-"""Products of codes with many queries, as small integers where the processor is made for it."""
+"""Matrix products of codes with many queries, in integers where the processor is fast at them.
+
+Separate from the search, which does without torch for few queries.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tilth.bank.quantization import Codec, CodedQueries, Floats
+from tilth.bank.quantization import CodedQueries, Floats, Quantizer
 
-# Sizes that matrix products like: query columns are padded to a multiple.
+# Query columns are padded to a multiple: integer products are faster on such shapes.
 _COLUMNS = 16
 
 
@@ -23,14 +26,18 @@ class Products:
         padding: columns beyond the queries.
     """
 
-    def __init__(self, codec: Codec, queries: CodedQueries) -> None:
-        self._codec = codec
-        largest = np.abs(queries.turned).max(axis=1, initial=0)
+    def __init__(self, quantizer: Quantizer, queries: CodedQueries) -> None:
+        self._codec = quantizer
+        largest = np.abs(queries.rotated).max(axis=1, initial=0)
         self.steps: Floats = np.maximum(largest, 1e-12) / np.float32(127)
-        values = np.rint(queries.turned / self.steps[:, None]).astype(np.int8)
+        values = np.rint(queries.rotated / self.steps[:, None]).astype(np.int8)
         self.padding = -len(values) % _COLUMNS
         values = np.pad(values, ((0, self.padding), (0, 0)))  # (columns, dimensions)
-        cuts = [values.shape[1]] if codec.format == "int8" else [codec.fours, values.shape[1]]
+        cuts = (
+            [values.shape[1]]
+            if quantizer.format == "int8"
+            else [quantizer.dims_4bit, values.shape[1]]
+        )
         pieces = np.split(values, cuts[:-1], axis=1)
         self._queries = [torch.from_numpy(piece.T.copy()) for piece in pieces]
         self._room: list[Tensor] = []

@@ -1,12 +1,12 @@
-"""The scan: similarities of codes with a few queries, and what passes a floor.
+"""Compiled kernels: similarities of codes with queries, keeping the values above a floor.
 
-Compiled at first use for the processor at hand and kept in Python's cache; while it runs, other
-threads run too. One pass over the codes serves all queries, so that memory's speed is the limit.
+Compiled at first use for the processor at hand and kept in numba's cache; other threads run
+meanwhile. One pass over the codes serves all queries, so that the bandwidth of memory is the limit.
 
-Sums of products of small integers are vector instructions that loops are not compiled to. They are
-written in the compiler's own language, where each step is one on whole vectors of any processor:
+Loops are not compiled to the vector instructions for sums of products of small integers. Those
+are written in LLVM's language, where each step is one on whole vectors of any processor:
 neighbouring products are added in pairs, which x86 does in the instruction that multiplies. They
-stand in this file because numba compiles a cached function again only when its own file changes.
+stand in this file because numba recompiles a cached function only when its own file changes.
 """
 
 from __future__ import annotations
@@ -154,20 +154,20 @@ def _make_room(most, best, floors, values, ids, counts):  # type: ignore[no-unty
 
 
 @numba.njit(**_FAST)
-def _values_of(codes, scales, queries, fours, middles, values):  # type: ignore[no-untyped-def]
+def _values_of(codes, scales, queries, dims_4bit, middles, values):  # type: ignore[no-untyped-def]
     """Compute the values of a tile's rows, two queries at a time."""
     for row in range(codes.shape[0]):
         code, scale = codes[row], scales[row]
         for query in range(0, queries.shape[0], 2):
             one, two = queries[query], queries[query + 1]
-            if fours < 0:
+            if dims_4bit < 0:
                 first, second = two_sums_of_bytes(code, one, two)
                 values[query, row] = np.float32(first) * scale[0]
                 values[query + 1, row] = np.float32(second) * scale[0]
             else:
-                half = fours // 2
-                first, second = two_sums_of_fours(code[:half], one[:fours], two[:fours])
-                third, fourth = two_sums_of_twos(code[half:], one[fours:], two[fours:])
+                half = dims_4bit // 2
+                first, second = two_sums_of_fours(code[:half], one[:dims_4bit], two[:dims_4bit])
+                third, fourth = two_sums_of_twos(code[half:], one[dims_4bit:], two[dims_4bit:])
                 value = (np.float32(first) - middles[query, 0]) * scale[0]
                 values[query, row] = value + (np.float32(third) - middles[query, 1]) * scale[1]
                 query += 1
@@ -177,7 +177,7 @@ def _values_of(codes, scales, queries, fours, middles, values):  # type: ignore[
 
 @numba.njit(**_FAST)
 def scan(  # type: ignore[no-untyped-def]
-    codes, scales, queries, fours, first, piece, step, best, floors, values, ids, counts
+    codes, scales, queries, dims_4bit, first, piece, step, best, floors, values, ids, counts
 ):
     """Gather the best values of some rows; a value is a similarity before steps and offsets.
 
@@ -185,7 +185,7 @@ def scan(  # type: ignore[no-untyped-def]
         codes: uint8, of a width that is a multiple of LANES. # (rows, bytes)
         scales: float32. # (rows, groups)
         queries: int16; an even number of them. # (queries, dimensions)
-        fours: of compact codes, how many dimensions have 4 bits; -1 for int8.
+        dims_4bit: of compact codes, how many dimensions have 4 bits; -1 for int8.
         first: the number of row 0 in the bank; calls come in its order.
         piece: rows looked at together, at most TILE.
         step: rows from one piece to the next; more than `piece` for a sample.
@@ -199,13 +199,13 @@ def scan(  # type: ignore[no-untyped-def]
     tile = np.empty((many, TILE), np.float32)
     # Compact levels are numbered from 0; the values they stand for lie around 0.
     middles = np.zeros((many, 2), np.float32)
-    if fours >= 0:
+    if dims_4bit >= 0:
         for query in range(many):
-            middles[query, 0] = np.float32(7.5) * queries[query, :fours].sum()
-            middles[query, 1] = np.float32(1.5) * queries[query, fours:].sum()
+            middles[query, 0] = np.float32(7.5) * queries[query, :dims_4bit].sum()
+            middles[query, 1] = np.float32(1.5) * queries[query, dims_4bit:].sum()
     for start in range(0, codes.shape[0], step):
         stop = min(start + piece, codes.shape[0])
-        _values_of(codes[start:stop], scales[start:stop], queries, fours, middles, tile)
+        _values_of(codes[start:stop], scales[start:stop], queries, dims_4bit, middles, tile)
         _make_room(TILE, best, floors, values, ids, counts)
         for query in range(many):
             count, floor = counts[query], floors[query]
@@ -277,23 +277,23 @@ def gather(products, others, scales, first, best, floors, values, ids, counts): 
 
 
 @numba.njit(**_FAST)
-def rescore_int8(codes, fine, scales, rows, owners, queries, similarities):  # type: ignore[no-untyped-def]
+def rescore_int8(codes, residual, scales, rows, owners, queries, similarities):  # type: ignore[no-untyped-def]
     """Compute similarities of single rows with single queries from all the bits there are.
 
     Args:
         codes: int8. # (rows of the shard, dimensions)
-        fine: uint8: four more bits, the first half of the dimensions in the low ones.
+        residual: uint8: four more bits, the first half of the dimensions in the low ones.
             # (rows of the shard, dimensions / 2)
         scales: float32, of the pairs. # (pairs,)
         rows: int64: the row of each pair. # (pairs,)
         owners: int64: the query of each pair. # (pairs,)
-        queries: float32, turned. # (queries, dimensions)
+        queries: float32, rotated. # (queries, dimensions)
         similarities: float32, filled here, without the queries' offsets. # (pairs,)
     """
-    half = fine.shape[1]
+    half = residual.shape[1]
     low, up = np.uint8(15), np.uint8(4)
     for pair in range(rows.shape[0]):
-        code, rest, query = codes[rows[pair]], fine[rows[pair]], queries[owners[pair]]
+        code, rest, query = codes[rows[pair]], residual[rows[pair]], queries[owners[pair]]
         first, second = query[:half], query[half:]
         coarse, finer, middle = np.float32(0), np.float32(0), np.float32(0)
         for place in range(code.shape[0]):

@@ -1,0 +1,216 @@
+"""The manifest of a bank: its encoder, its settings, its shards with sizes and checksums.
+
+    BANK/
+      bank.json            the manifest
+      codec.safetensors    the quantizer
+      shards/NAME/         text.arrow, codes.npy, scales.npy and, of int8, fine.npy
+      encoder/             only an encoder that was fitted on the bank's own sentences
+      index/               an index, if one was made
+      run.json, adding/    the job that builds or extends the bank; adding/ goes when it is done
+
+Only what the manifest names belongs to the bank, and the manifest is replaced as a whole: a job
+that is killed leaves the bank as it was.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from tilth.bank.ingest.cleaning import Rules
+from tilth.bank.quantization import LANES, Format
+from tilth.errors import InputError, TilthError
+from tilth.files import atomic_write, check_input
+from tilth.runs import read_run_json
+
+MANIFEST, QUANTIZER, SHARDS, ENCODER = "bank.json", "codec.safetensors", "shards", "encoder"
+VERSION = 1
+_READ_AT_ONCE = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A shard as the manifest names it.
+
+    Attributes:
+        name: of its folder.
+        sentences: how many it holds.
+        text_bytes: of its sentences in UTF-8.
+        files: name -> (bytes, blake2b in hex).
+    """
+
+    name: str
+    sentences: int
+    text_bytes: int
+    files: dict[str, tuple[int, str]]
+
+    def __post_init__(self) -> None:
+        names = (self.name, *self.files)
+        sizes = (self.sentences - 1, self.text_bytes, *(size for size, _ in self.files.values()))
+        if min(sizes) < 0 or any(Path(name).name != name for name in names):
+            raise ValueError(f"shard {self.name!r:.60}")
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a bank holds; the fields are the keys of bank.json.
+
+    Attributes:
+        encoder: the name it was given by.
+        fingerprint: of the encoder.
+        dimension: of its vectors.
+        format: of the codes.
+        rules: how texts were cleaned.
+        near: whether near duplicates were left out.
+        fours: dimensions with 4 bits; see `Quantizer`.
+        twos: dimensions with 2 bits.
+        codec: blake2b of the quantizer's file, in hex.
+        built: names of the sources that the bank was built of.
+        sources: name -> fingerprint, of everything read.
+        documents: how many were read.
+        jobs: how many jobs have made it: the build, and every addition.
+        dropped: reason -> sentences.
+        shards: in their order.
+        created: when, in UTC.
+        versions: of the packages that made it.
+    """
+
+    encoder: str
+    fingerprint: str
+    dimension: int
+    format: Format
+    rules: dict[str, Any]
+    near: bool = True
+    fours: int = 0
+    twos: int = 0
+    codec: str = ""
+    built: tuple[str, ...] = ()
+    sources: dict[str, str] = field(default_factory=dict)
+    documents: int = 0
+    jobs: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    shards: tuple[Shard, ...] = ()
+    created: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """Columns of the arrays of a shard, by file."""
+        int8 = -(-self.dimension // LANES) * LANES
+        if self.format == "int8":
+            return {"codes.npy": int8, "scales.npy": 1, "fine.npy": int8 // 2}
+        return {"codes.npy": self.fours // 2 + self.twos // 4, "scales.npy": 2}
+
+    @property
+    def sentences(self) -> int:
+        """Number of sentences in all shards."""
+        return sum(shard.sentences for shard in self.shards)
+
+    @property
+    def file_bytes(self) -> dict[str, int]:
+        """Bytes on disk of each kind of file."""
+        sizes: dict[str, int] = {}
+        for shard in self.shards:
+            for name, (size, _) in shard.files.items():
+                sizes[name] = sizes.get(name, 0) + size
+        return sizes
+
+
+def write_manifest(bank: Path, manifest: Manifest) -> None:
+    """Replace a bank's manifest."""
+    write_json(bank / MANIFEST, {"version": VERSION, **asdict(manifest)})
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write indented JSON, whole or not at all."""
+    text = json.dumps(value, indent=1, ensure_ascii=False)
+    atomic_write(path, lambda file: file.write(text.encode() + b"\n"))
+
+
+def read_manifest(bank: Path) -> Manifest:
+    """Read a bank's manifest.
+
+    Raises:
+        InputError: there is no bank, or it is of a later version.
+        TilthError: the manifest is damaged.
+    """
+    file = bank / MANIFEST
+    check_input(file)
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        command = read_run_json(bank)["command"] if (bank / "run.json").is_file() else None
+        mend = "name the folder of a bank (tilth bank build SOURCE --out BANK makes one)"
+        if command == "bank build":
+            mend = "its building is not finished: run the same `tilth bank build` again"
+        elif command is not None:
+            mend = f"it is the run of `tilth {command}`: {mend}"
+        raise InputError(f"{bank}: holds no {MANIFEST}: {mend}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise TilthError(f"{file}: cannot be read ({error}): restore it from a copy") from error
+    version = found.pop("version", None) if isinstance(found, dict) else None
+    if version is not None and version != VERSION:
+        raise InputError(f"{bank}: is a bank of version {version}, this tilth reads {VERSION}")
+    try:
+        manifest: Manifest = from_json(Manifest, found)
+        Rules(**manifest.rules)
+        if not manifest.shards or manifest.dimension < 1:
+            raise ValueError("no shard or dimension")
+    except (InputError, TypeError, ValueError) as error:
+        raise TilthError(
+            f"{file}: is not what tilth wrote ({error}): restore it from a copy"
+        ) from error
+    return manifest
+
+
+def from_json(kind: Any, value: Any, name: str = "all of it") -> Any:
+    """Convert JSON to a type: a dataclass, a list, a tuple, a dictionary, a plain value.
+
+    Raises:
+        ValueError: a field has another type; it is named.
+    """
+    origin, inner = get_origin(kind), get_args(kind)
+    if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, dict):
+        hints = _hints(kind)
+        needed = {
+            item.name
+            for item in fields(kind)
+            if item.default is MISSING and item.default_factory is MISSING
+        }
+        if needed <= set(value) <= set(hints):
+            return kind(**{key: from_json(hints[key], item, key) for key, item in value.items()})
+    elif kind is Any or (origin is Literal and value in inner):
+        return value
+    elif origin is tuple and isinstance(value, list):
+        kinds = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
+        if len(kinds) == len(value):
+            return tuple(from_json(*pair, name) for pair in zip(kinds, value, strict=True))
+    elif origin is list and isinstance(value, list):
+        return [from_json(inner[0], item, name) for item in value]
+    elif origin is dict and isinstance(value, dict):
+        return {key: from_json(inner[1], item, name) for key, item in value.items()}
+    elif origin is UnionType:
+        return None if value is None else from_json(inner[0], value, name)
+    elif type(value) is kind or (kind is float and type(value) is int):
+        return value
+    raise ValueError(f"{name} is {value!r:.60}")
+
+
+_hints = cache(get_type_hints)
+
+
+def checksum(path: Path, size: int | None = None) -> tuple[int, str]:
+    """Return the number of bytes and their blake2b, of a file or of its first `size` bytes."""
+    digest, done = blake2b(digest_size=16), 0
+    with open(path, "rb", buffering=0) as file:
+        while block := file.read(
+            _READ_AT_ONCE if size is None else min(size - done, _READ_AT_ONCE)
+        ):
+            digest.update(block)
+            done += len(block)
+    return done, digest.hexdigest()
