@@ -18,22 +18,21 @@ import logging
 import statistics
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.losses import CosineSimilarityLoss
 from transformers import PrinterCallback, TrainerCallback
 
-from tilth.encoders.bi_encoder import towards_labels
-from tilth.encoders.graded_pairs import Pairs, read_pairs
+from tilth.encoders.bi_encoder import cosine_objective
+from tilth.encoders.graded_pairs import TrainingPairs, read_pairs
 from tilth.encoders.settings import Training
 from tilth.encoders.train import make_trainer
 from tilth.models import load_encoder
-from tilth.models.device import choose_device, choose_precision
 from tilth.runs import Progress
 from tilth.workflows.quickstart import quickstart_sentences
 
@@ -72,7 +71,7 @@ class Clock(TrainerCallback):
         return batch * (len(self.ends) - WARM) / (self.ends[-1] - self.ends[WARM - 1])
 
 
-def plain(base: str, pairs: Pairs, settings: Training, steps: int, folder: Path) -> float:
+def plain(base: str, pairs: TrainingPairs, settings: Training, steps: int, folder: Path) -> float:
     """Train with sentence-transformers' defaults; return pairs per second."""
     encoder, clock = load_encoder(base), Clock()
     trainer = SentenceTransformerTrainer(
@@ -96,13 +95,12 @@ def plain(base: str, pairs: Pairs, settings: Training, steps: int, folder: Path)
     return clock.pairs_per_second(settings.batch)
 
 
-def ours(base: str, pairs: Pairs, settings: Training, steps: int, folder: Path) -> float:
+def ours(base: str, pairs: TrainingPairs, settings: Training, steps: int, folder: Path) -> float:
     """Train as tilth does; return pairs per second."""
     encoder, clock = load_encoder(base), Clock()
-    precision = choose_precision(settings.precision, choose_device(str(encoder.device)))
+    settings = replace(settings, epochs=steps / -(-len(pairs.train) // settings.batch))
     trainer = make_trainer(
-        encoder, pairs, towards_labels(), settings, folder,
-        bfloat16=precision is torch.bfloat16, steps=steps, progress=Progress(steps, quiet=True),
+        encoder, pairs, cosine_objective(), settings, folder, Progress(steps, quiet=True),
     )  # fmt: skip
     trainer.add_callback(clock)
     trainer.train()
@@ -123,7 +121,9 @@ def main() -> None:
         arguments.base
     )
     pairs = read_pairs(arguments.pairs or made_pairs(40 * arguments.steps))
-    small = Pairs(pairs.train, pairs.validation.select(range(min(64, len(pairs.validation)))))
+    small = TrainingPairs(
+        pairs.train, pairs.validation.select(range(min(64, len(pairs.validation))))
+    )
     ratios = []
     for round_ in range(arguments.rounds):
         with tempfile.TemporaryDirectory() as folder:

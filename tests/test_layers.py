@@ -21,7 +21,7 @@ BELOW: dict[str, set[str]] = {
     "data": {"metrics"},
     "models": {"runs"},
     "generation": {"models", "data", "runs"},
-    "encoders": {"models", "data", "runs"},
+    "encoders": {"models", "metrics", "data", "runs"},
     "evaluate": {"models", "metrics", "data", "runs"},
     "bank": {"models", "data", "runs"},
     "paraphrase": {"models", "data", "runs"},

@@ -13,10 +13,15 @@ from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
 from tests.tiny import graded_pairs, save_encoder
-from tilth.encoders.bi_encoder import towards_labels, train_encoder
-from tilth.encoders.graded_pairs import Pairs, read_pairs
+from tilth.encoders.bi_encoder import (
+    METRIC,
+    CorrelationEvaluator,
+    cosine_objective,
+    train_encoder,
+)
+from tilth.encoders.graded_pairs import TrainingPairs, read_pairs
 from tilth.encoders.settings import Training
-from tilth.encoders.train import METRIC, Validation, make_trainer
+from tilth.encoders.train import make_trainer
 from tilth.encoders.word_vectors import word_vectors
 from tilth.errors import InputError, TilthError
 from tilth.models import load_encoder
@@ -62,7 +67,7 @@ def cosines(encoder: SentenceTransformer, pairs: Dataset) -> np.ndarray:
     return np.sum(one * two, 1) / np.linalg.norm(one, axis=1) / np.linalg.norm(two, axis=1)
 
 
-def test_training_moves_cosines_towards_labels(base: str, pairs: Dataset, tmp_path: Path) -> None:
+def test_training_moves_cosines_cosine_objective(base: str, pairs: Dataset, tmp_path: Path) -> None:
     held_out = Dataset.from_dict(graded_pairs(150, seed=9))
     trained = train_encoder(pairs, base, tmp_path / "run", **QUICK)
     labels = np.array(held_out["label"])
@@ -197,7 +202,7 @@ def test_a_base_without_weights_to_train(pairs: Dataset, tmp_path: Path) -> None
 def test_weights_that_become_nan_are_reported(
     base: str, pairs: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tilth.models.trainer.all_finite", lambda _: False)
+    monkeypatch.setattr("tilth.encoders.train.all_finite", lambda _: False)
     with pytest.raises(TilthError, match="lower --learning-rate"):
         train_encoder(pairs, base, tmp_path, **{**QUICK, "epochs": 0.1})
     assert not (tmp_path / "model").exists()
@@ -209,9 +214,9 @@ def test_the_trainers_loss_is_the_squared_difference(base: str, pairs: Dataset) 
     batch = parts.train.select(range(8))
     with torch.no_grad():
         trainer = make_trainer(
-            encoder, Pairs(batch, parts.validation), towards_labels(),
-            Training(batch=8).for_base(base), Path("unused"),
-            bfloat16=False, steps=1, progress=Progress(1, quiet=True),
+            encoder, TrainingPairs(batch, parts.validation), cosine_objective(),
+            Training(batch=8, precision="float32").for_base(base), Path("unused"),
+            Progress(1, quiet=True),
         )  # fmt: skip
         inputs = trainer.data_collator([batch[row] for row in range(8)])
         loss = float(trainer.compute_loss(encoder, inputs))
@@ -222,7 +227,7 @@ def test_the_trainers_loss_is_the_squared_difference(base: str, pairs: Dataset) 
 def test_validation_is_spearman_of_cosines(base: str, pairs: Dataset) -> None:
     encoder = load_encoder(base, device="cpu")
     some = pairs.select(range(90))
-    found = Validation(some, batch=16, bfloat16=False)(encoder)
+    found = CorrelationEvaluator(some, bfloat16=False)(encoder)
     expected = spearmanr(cosines(encoder, some), some["label"])[0]
     assert found == {METRIC: pytest.approx(100 * expected, abs=1e-3)}
 
@@ -234,4 +239,4 @@ def test_an_encoder_that_tells_nothing_apart_has_zero(pairs: Dataset) -> None:
         def encode(self, texts: list[str], **_: object) -> torch.Tensor:
             return torch.ones(len(texts), 4)
 
-    assert Validation(pairs, batch=16, bfloat16=False)(Constant()) == {METRIC: 0.0}
+    assert CorrelationEvaluator(pairs, bfloat16=False)(Constant()) == {METRIC: 0.0}

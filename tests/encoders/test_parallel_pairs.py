@@ -9,7 +9,7 @@ import pytest
 from datasets import Dataset
 
 from tests.tiny import salads
-from tilth.encoders.graded_pairs import Pairs
+from tilth.encoders.graded_pairs import TrainingPairs
 from tilth.encoders.parallel_pairs import read_parallel
 from tilth.errors import InputError
 
@@ -30,13 +30,13 @@ def write(path: Path, **columns: list[Any]) -> Path:
     return path
 
 
-def texts_of(pairs: Pairs) -> set[tuple[str, str]]:
+def texts_of(pairs: TrainingPairs) -> set[tuple[str, str]]:
     return {
         (row["text_a"], row["text_b"]) for part in (pairs.train, pairs.validation) for row in part
     }
 
 
-def names_of(pairs: Pairs) -> dict[tuple[str, str], list[int]]:
+def names_of(pairs: TrainingPairs) -> dict[tuple[str, str], list[int]]:
     return {
         (row["text_a"], row["text_b"]): row["label"]
         for part in (pairs.train, pairs.validation)

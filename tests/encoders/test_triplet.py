@@ -15,7 +15,13 @@ from tests.tiny import WORDS, save_encoder, tiny_bank, tiny_static
 from tilth.bank import Bank
 from tilth.encoders.parallel_pairs import read_parallel
 from tilth.encoders.settings import TripletTraining
-from tilth.encoders.triplet import METRIC, Ranking, reciprocal_rank, sharing, train_triplet
+from tilth.encoders.triplet import (
+    METRIC,
+    RankEvaluator,
+    reciprocal_rank,
+    same_text_mask,
+    train_triplet,
+)
 from tilth.errors import InputError
 from tilth.models import load_encoder
 from tilth.runs import RunMismatch
@@ -94,7 +100,7 @@ def test_the_best_checkpoint_is_kept(base: str, pairs: Dataset, tmp_path: Path) 
     found = curve(tmp_path)
     assert max(found[METRIC]) > found[METRIC][-1] + 1
     validation = read_parallel(pairs).validation
-    kept = Ranking(validation, batch=16, bfloat16=False)(trained)[METRIC]
+    kept = RankEvaluator(validation, bfloat16=False)(trained)[METRIC]
     assert kept == pytest.approx(max(found[METRIC]), abs=0.01)
 
 
@@ -181,7 +187,7 @@ def test_the_rank_is_that_of_a_loop() -> None:
     x, y = (
         torch.nn.functional.normalize(torch.randn(30, 3, generator=rng), dim=1) for _ in range(2)
     )
-    shared = sharing(torch.randint(0, 60, (30, 2), generator=rng))
+    shared = same_text_mask(torch.randint(0, 60, (30, 2), generator=rng))
     ranks = []
     for i in range(30):
         own = x[i] @ y[i]
@@ -229,7 +235,7 @@ def test_hard_negatives_count_in_the_rank() -> None:
     keys = [[*row[:3], 77 + place] for place, row in enumerate(pairs["label"])]
     triples = triples.remove_columns("label").add_column("label", keys)
     plain, harder = (
-        Ranking(rows, batch=16, bfloat16=False)(encoder)[METRIC] for rows in (pairs, triples)
+        RankEvaluator(rows, bfloat16=False)(encoder)[METRIC] for rows in (pairs, triples)
     )
     assert harder <= 50  # the text itself is nearer than its partner
     assert harder < plain

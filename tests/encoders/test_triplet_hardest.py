@@ -9,9 +9,9 @@ from torch.nn.functional import cosine_similarity
 
 from tests.tiny import tiny_static
 from tilth.encoders.triplet import (
-    HardestInBatch,
-    sharing,
-    sharing_with_negatives,
+    TripletLoss,
+    same_text_mask,
+    same_text_mask_with_negatives,
     triplet_loss,
 )
 
@@ -66,7 +66,7 @@ def test_it_is_the_loop(pairs: int, seed: int) -> None:
         ]
         own = float(cosine_similarity(x[i], y[i], dim=0))
         hinges.append(max(0.0, 0.3 - own + max(others)) if others else 0.0)
-    found = float(triplet_loss(x, y, sharing(names), 0.3))
+    found = float(triplet_loss(x, y, same_text_mask(names), 0.3))
     assert found == pytest.approx(sum(hinges) / pairs, abs=1e-9)
 
 
@@ -75,7 +75,7 @@ def test_pairs_that_share_a_text_or_group_are_no_negatives() -> None:
     expected = [
         [1, 1, 1, 0, 0], [1, 1, 0, 0, 0], [1, 0, 1, 0, 0], [0, 0, 0, 1, 1], [0, 0, 0, 1, 1],
     ]  # fmt: skip
-    assert sharing(names).int().tolist() == expected
+    assert same_text_mask(names).int().tolist() == expected
 
 
 def test_the_duplicate_of_a_partner_does_not_count() -> None:
@@ -114,10 +114,10 @@ def test_the_module_encodes_both_columns() -> None:
     texts = (["the man", "a red boat", "two birds"], ["a man", "the boat", "three"])
     features = [encoder.preprocess(column) for column in texts]
     names = torch.tensor([[1, 2], [3, 4], [5, 6]])
-    found = HardestInBatch(encoder, 0.4)(features, names)
+    found = TripletLoss(encoder, 0.4)(features, names)
     x, y = (torch.from_numpy(encoder.encode(column)) for column in texts)
     assert float(found.detach()) == pytest.approx(loss(x, y), abs=1e-6)
-    assert float(HardestInBatch(encoder, 0.1)(features, names).detach()) < float(found.detach())
+    assert float(TripletLoss(encoder, 0.1)(features, names).detach()) < float(found.detach())
 
 
 def test_a_hard_negative_is_one_of_every_pair_that_does_not_hold_it() -> None:
@@ -126,13 +126,13 @@ def test_a_hard_negative_is_one_of_every_pair_that_does_not_hold_it() -> None:
         [1, 0, 0, 0, 0, 1, 1, 0], [0, 1, 0, 0, 0, 0, 1, 0], [0, 0, 1, 0, 0, 0, 1, 0],
         [0, 0, 0, 1, 1, 0, 1, 0],
     ]  # fmt: skip
-    assert sharing_with_negatives(names).int().tolist() == expected
+    assert same_text_mask_with_negatives(names).int().tolist() == expected
 
 
 def test_gradients_push_a_hard_negative_away_where_it_is_the_hardest() -> None:
     x = at(0, 120, 240)
     names = torch.tensor([[1, 2, 1, 10], [3, 4, 3, 11], [5, 6, 5, 0]])
-    shared = sharing_with_negatives(names)
+    shared = same_text_mask_with_negatives(names)
     shared[1:] = True  # the first pair alone has negatives
     own = at(40, 130, 250)
     plain = float(triplet_loss(x, own, shared[:, :3], 1.9))
@@ -153,10 +153,10 @@ def test_the_module_encodes_hard_negatives_too() -> None:
     texts = (["the man", "a red boat"], ["a man", "the boat"], ["the men", "two birds"])
     features = [encoder.preprocess(column) for column in texts]
     names = torch.tensor([[1, 2, 1, 7], [3, 4, 3, 0]])
-    found = HardestInBatch(encoder, 1.9)(features, names)
+    found = TripletLoss(encoder, 1.9)(features, names)
     x, y, z = (torch.from_numpy(encoder.encode(column)) for column in texts)
     shared = torch.tensor([[1, 0, 0, 1], [0, 1, 0, 1]], dtype=torch.bool)
     expected = triplet_loss(x, torch.cat([y, z]), shared, 1.9)
     assert float(found.detach()) == pytest.approx(float(expected), abs=1e-6)
-    without = HardestInBatch(encoder, 1.9)(features[:2], names[:, :3])
+    without = TripletLoss(encoder, 1.9)(features[:2], names[:, :3])
     assert float(found.detach()) > float(without.detach())

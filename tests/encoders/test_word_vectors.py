@@ -138,7 +138,7 @@ def test_sif_by_rank(path: Path) -> None:
     ],
 )
 def test_words_are_found(path: Path, text: str, found: list[str]) -> None:
-    numbers, _ = word_vectors(path)[0].numbers([text])
+    numbers, _ = word_vectors(path)[0].word_ids([text])
     assert [WORDS[number] for number in numbers] == found
 
 
@@ -146,27 +146,29 @@ def test_a_negation_without_a_vector_of_its_own_is_not(tmp_path: Path) -> None:
     words = [word for word in WORDS if word != "n't"]
     encoder = word_vectors(write_vectors(tmp_path / "v.txt", words))
     for text in ("don't", "do n't"):
-        numbers, _ = encoder[0].numbers([text])
+        numbers, _ = encoder[0].word_ids([text])
         assert [words[number] for number in numbers] == ["do", "not"]
 
 
 def test_case_counts_when_the_vectors_have_it(tmp_path: Path) -> None:
     words = ["The", "the", "man"]
-    numbers, _ = word_vectors(write_vectors(tmp_path / "v.txt", words))[0].numbers(["The Man the"])
+    numbers, _ = word_vectors(write_vectors(tmp_path / "v.txt", words))[0].word_ids(["The Man the"])
     assert [words[number] for number in numbers] == ["The", "the"]
 
 
 def test_marks_belong_to_their_letters(tmp_path: Path) -> None:
     words = ["\u0915\u0940", "\u0915"]  # the second is the first without its vowel sign
-    numbers, _ = word_vectors(write_vectors(tmp_path / "v.txt", words))[0].numbers([words[0] + "!"])
+    numbers, _ = word_vectors(write_vectors(tmp_path / "v.txt", words))[0].word_ids(
+        [words[0] + "!"]
+    )
     assert numbers.tolist() == [0]
 
 
 def test_memory_of_chunks_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_REMEMBERED", 3)
+    monkeypatch.setattr(module, "_CACHED", 3)
     encoder = word_vectors(path)
     assert_averages(encoder, SENTENCES * 2)
-    assert len(encoder[0].found) <= 3
+    assert len(encoder[0].cache) <= 3
 
 
 def test_unknown_and_empty_texts_are_zero(path: Path) -> None:

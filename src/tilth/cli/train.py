@@ -141,7 +141,7 @@ def triplet(
 
     [dim]tilth train triplet paraphrases.jsonl --out runs/triplet[/dim]
     """
-    from tilth.encoders.triplet import learned, train_triplet
+    from tilth.encoders.triplet import read_triplet_curve, train_triplet
     from tilth.runs import refuse_inside
 
     refuse_inside(out, *sources, named=[base])
@@ -167,7 +167,7 @@ def triplet(
         precision=precision,
         seed=seed,
     )
-    found = learned(out)
+    found = read_triplet_curve(out)
     if json:
         print_json(found.to_dict())
         return

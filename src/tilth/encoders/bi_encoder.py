@@ -1,17 +1,25 @@
-"""Trains a sentence encoder on graded pairs, as the DINO paper does, in a run folder."""
+"""Trains a sentence encoder on graded pairs, as the DINO paper does."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilth.encoders.graded_pairs import read_pairs
+import numpy as np
+from sentence_transformers.base.evaluation import BaseEvaluator
+from sentence_transformers.sentence_transformer.losses import CosineSimilarityLoss
+
+from tilth.encoders.graded_pairs import LABEL, TEXT_A, TEXT_B, read_pairs
 from tilth.encoders.settings import Training
-from tilth.encoders.train import Aim, Order, open_base, train
+from tilth.encoders.train import EncoderTraining, Objective, UniqueTexts
+from tilth.metrics.correlation import spearman
+from tilth.models.trainer import settings_of
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
     from sentence_transformers import SentenceTransformer
+
+METRIC = "spearman_cosine"
 
 
 def train_encoder(
@@ -26,18 +34,17 @@ def train_encoder(
 ) -> SentenceTransformer:
     """Train a sentence encoder so that cosines come near the labels of pairs.
 
-    The loss is the squared difference of cosine and label. After every 100 steps the encoder is
-    measured on the validation part (Spearman's correlation), and the best is kept. Pairs of like
-    lengths share a batch, which leaves out most padding.
+    The loss is the squared difference of cosine and label. Every 100 steps Spearman's correlation
+    on the validation part is measured; the best checkpoint is kept.
 
     Args:
         pairs: what `read_pairs` reads: a data set, its splits, or where they lie.
         base: `starter-encoder`, `starter-static`, `starter-mlm`, a folder or a hub id of an
             encoder.
-        out: the run folder; the same call goes on from its last checkpoint. None: nothing is
-            kept on disk.
+        out: the run folder; the same call resumes from the last checkpoint. None: nothing is kept
+            on disk.
         device: `auto`, `cpu`, `cuda` or `cuda:N`; one GPU.
-        overwrite: begin the run anew.
+        overwrite: start the run folder anew.
         quiet: no progress.
         training: see `Training`: epochs, batch, learning_rate, warmup, weight_decay,
             evaluate_every, pooling, max_length, precision, seed.
@@ -47,30 +54,41 @@ def train_encoder(
 
     Raises:
         InputError: the pairs, the base or a setting are wrong, or `out` holds another run.
-        TilthError: training gave no numbers, or the folder cannot be written.
+        TilthError: training diverged, or the folder cannot be written.
 
     Reference:
-        Schick and Schütze 2021, arXiv 2104.07540, section 4. The batches of like lengths are
-        ours; the paper draws them at random.
+        Schick and Schütze 2021, arXiv 2104.07540, section 4. Batches of similar lengths, which
+        leave out most padding, are ours; the paper draws them at random.
     """
-    from tilth.models.trainer import settings_of
-
     settings = settings_of(Training, training).for_base(base)
-    place = {"pairs": str(Path(pairs).resolve()) if _is_path(pairs) else None}
-    order = Order("train encoder", base, settings, more={}, sources=place)
+    is_path = isinstance(pairs, str | Path) and Path(pairs).exists()
+    sources = {"pairs": str(Path(str(pairs)).resolve()) if is_path else None}
+    job = EncoderTraining("train encoder", base, settings, cosine_objective(), sources=sources)
     parts = read_pairs(pairs, seed=settings.seed)
-    encoder = open_base(order, device)
-    return train(encoder, parts, towards_labels(), order, out, overwrite=overwrite, quiet=quiet)
+    return job.train(job.load_base(device), parts, out, overwrite=overwrite, quiet=quiet)
 
 
-def towards_labels() -> Aim:
-    """Return the aim: cosines near the labels, judged by Spearman's correlation with them."""
-    from sentence_transformers.sentence_transformer.losses import CosineSimilarityLoss
-
-    from tilth.encoders.train import METRIC, Validation
-
-    return Aim(CosineSimilarityLoss, Validation, METRIC, column="spearman")
+def cosine_objective() -> Objective:
+    """Return the objective of cosines near the labels, evaluated by Spearman's correlation."""
+    return Objective(CosineSimilarityLoss, CorrelationEvaluator, METRIC, column="spearman")
 
 
-def _is_path(pairs: object) -> bool:
-    return isinstance(pairs, str | Path) and Path(pairs).exists()
+class CorrelationEvaluator(BaseEvaluator):
+    """Measures Spearman's correlation of cosines with the labels of pairs.
+
+    Cosine alone, which is trained and reported; the original's evaluator took the best of four
+    similarities.
+    """
+
+    primary_metric = METRIC
+
+    def __init__(self, pairs: Dataset, *, bfloat16: bool) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._texts = UniqueTexts(pairs[TEXT_A][:], pairs[TEXT_B][:], bfloat16=bfloat16)
+        self._labels = np.array(pairs[LABEL][:], np.float64)  # (pairs,)
+
+    def __call__(self, model: Any, *_: Any, **__: Any) -> dict[str, float]:
+        """Return the correlation x 100; 0 when all cosines are equal."""
+        first, second = (side.numpy() for side in self._texts.encode(model))  # (pairs, width)
+        cosines = (first * second).sum(1).astype(np.float64)
+        return {METRIC: 100 * float(np.nan_to_num(spearman(self._labels, cosines)))}

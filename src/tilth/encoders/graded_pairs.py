@@ -1,4 +1,4 @@
-"""Graded pairs to train an encoder with: where they come from, and what they must hold."""
+"""Reads and checks graded pairs to train an encoder with."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TEXT_A, TEXT_B, LABEL = "text_a", "text_b", "label"
-NEGATIVE = "negative"  # of triples: what text_a does not mean
-# What other sets call the three columns; ours come first.
+NEGATIVE = "negative"  # of triples: a text of another meaning than text_a
+# Usual names of the three columns; ours come first.
 _NAMES = {
     TEXT_A: (TEXT_A, "sentence1", "sentence_1", "sentence_A"),
     TEXT_B: (TEXT_B, "sentence2", "sentence_2", "sentence_B"),
@@ -37,13 +37,13 @@ _FEWEST = 3  # pairs for which a rank correlation says anything
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
-    """Checked pairs.
+class TrainingPairs:
+    """Checked pairs: columns text_a, text_b, label.
 
     Attributes:
-        train: columns text_a, text_b, label (0 to 1), to train on.
-        validation: likewise, to choose the checkpoint with.
-        written: how many of the validation rows a model wrote.
+        train: training pairs.
+        validation: pairs that choose the checkpoint.
+        written: how many of the validation pairs a model wrote.
     """
 
     train: Dataset
@@ -51,28 +51,28 @@ class Pairs:
     written: int = 0
 
     def all_rows(self) -> Dataset:
-        """Return both parts: the second chose the checkpoint, so both shaped the encoder."""
+        """Return both parts: both shaped the encoder."""
         from datasets import concatenate_datasets
 
         return concatenate_datasets([self.train, self.validation])
 
     def splits(self) -> DatasetDict:
-        """Return the parts as `read_pairs` takes them."""
+        """Return the parts as `read_pairs` reads them."""
         from datasets import DatasetDict
 
         return DatasetDict({_TRAIN: self.train, _VALIDATION: self.validation})
 
 
-def read_pairs(source: str | Path | Dataset | DatasetDict, *, seed: int = 0) -> Pairs:
-    """Read graded pairs and check them.
+def read_pairs(source: str | Path | Dataset | DatasetDict, *, seed: int = 0) -> TrainingPairs:
+    """Read and check graded pairs.
 
-    A set that comes without a validation part is split 90/10 by label, chosen by content; pairs
-    of one first text or origin are in one part. Of a small set up to half goes there.
+    A set without a validation part is split 90/10 by label, chosen by content; pairs of one first
+    text or origin are in one part. Up to half of a small set goes to the validation part.
 
     Args:
         source: a data set, splits named train and validation, or where they lie: a curated set,
             a run that holds one, a labelled file, a hub data set. Columns text_a, text_b and
-            label (sentence1, sentence2 and score will do), labels from 0 to 1.
+            label (or sentence1, sentence2 and score), labels from 0 to 1.
         seed: of the split.
 
     Raises:
@@ -85,7 +85,7 @@ def read_pairs(source: str | Path | Dataset | DatasetDict, *, seed: int = 0) -> 
         train = _checked(splits[_TRAIN], _TRAIN)
         if len(splits.get(_VALIDATION, ())):
             held = _checked(splits[_VALIDATION], _VALIDATION)
-            return Pairs(_kept(train), _kept(held), int(written_by_model(held.table).sum()))
+            return TrainingPairs(_kept(train), _kept(held), int(written_by_model(held.table).sum()))
         return _split(train, seed)
     except InputError as error:
         raise InputError(f"{where}{error}") from error
@@ -102,15 +102,15 @@ def _splits(source: str | Path | Dataset | DatasetDict) -> dict[str, Dataset]:
         return {name: source[name] for name in (_TRAIN, _VALIDATION) if name in source}
     folder = Path(source).expanduser()
     check_input(folder)
-    if (folder / "run.json").is_file() and (folder / "curated").is_dir():
-        folder /= "curated"
-        log.info("%s: its curated set is taken", source)
-    elif (folder / "run.json").is_file():
-        log.warning(
-            "%s is not curated: labels are not smoothed, no sampled pairs; run `tilth curate %s`",
-            source,
-            source,
-        )
+    if (folder / "run.json").is_file():
+        if (folder / "curated").is_dir():
+            folder /= "curated"
+            log.info("%s: its curated set is taken", source)
+        else:
+            log.warning(
+                "%s is not curated: labels are not smoothed, no sampled pairs; run `tilth curate "
+                "%s`", source, source,
+            )  # fmt: skip
     stored = folder_configs(folder).get("default", {}) if folder.is_dir() else {}
     if _VALIDATION in stored:
         return {name: load_folder(folder, name) for name in (_TRAIN, _VALIDATION)}
@@ -118,7 +118,6 @@ def _splits(source: str | Path | Dataset | DatasetDict) -> dict[str, Dataset]:
 
 
 def _checked(rows: Dataset, split: str) -> LabelledTable:
-    """Check one part."""
     if not len(rows):
         raise InputError(f"the {split} part has no rows: give pairs to learn from")
     for name, others in _NAMES.items():
@@ -140,7 +139,13 @@ def _checked(rows: Dataset, split: str) -> LabelledTable:
         raise InputError(
             f"{split} row {row} (rows count from 0) has label {value:g}: labels are 0 to 1, {hint}"
         )
-    _refuse_empty(labelled, split)
+    empty = np.array([not text for text in labelled.texts.to_pylist()])  # (texts,)
+    for name, codes in zip(labelled.columns, labelled.codes, strict=True):
+        if empty[codes].any():
+            raise InputError(
+                f"{split} row {np.argmax(empty[codes])} (rows count from 0) has an empty {name}: "
+                "remove it (`tilth curate` does)"
+            )
     if len(np.unique(numbers)) == 1:
         raise InputError(
             f"every label of the {split} part is {numbers[0]:g}: there is nothing to learn and "
@@ -151,19 +156,8 @@ def _checked(rows: Dataset, split: str) -> LabelledTable:
     return labelled
 
 
-def _refuse_empty(labelled: LabelledTable, split: str) -> None:
-    empty = np.array([not text for text in labelled.texts.to_pylist()])  # (texts,)
-    for name, codes in zip(labelled.columns, labelled.codes, strict=True):
-        rows = np.flatnonzero(empty[codes])
-        if len(rows):
-            raise InputError(
-                f"{split} row {rows[0]} (rows count from 0) has an empty {name}: remove it "
-                "(`tilth curate` does)"
-            )
-
-
-def _split(labelled: LabelledTable, seed: int) -> Pairs:
-    """Take a tenth of each label as validation part, of few pairs more."""
+def _split(labelled: LabelledTable, seed: int) -> TrainingPairs:
+    """Hold out a tenth of each label; more of few pairs."""
     hashes = [labelled.hashes[codes] for codes in labelled.codes]
     keys = random_keys(seed, "validation", *hashes, labelled.label_hashes)
     groups = group_rows(hashes[0], source_hashes(labelled.table))
@@ -180,7 +174,7 @@ def _split(labelled: LabelledTable, seed: int) -> Pairs:
     if share > _SHARES[0]:
         log.warning("few pairs: %d of %d choose the checkpoint", chosen.sum(), len(labelled))
     written = int(written_by_model(labelled.table)[chosen].sum())
-    return Pairs(_kept(labelled, ~chosen), _kept(labelled, chosen), written)
+    return TrainingPairs(_kept(labelled, ~chosen), _kept(labelled, chosen), written)
 
 
 def _kept(labelled: LabelledTable, rows: NDArray[np.bool_] | None = None) -> Dataset:

@@ -1,4 +1,4 @@
-"""Pairs of texts that mean the same, to train an encoder with: read, cleaned, named, held out."""
+"""Reads pairs of texts of the same meaning to train an encoder with: paraphrases, translations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tilth.data import read_rows
 from tilth.data.hashing import random_keys
 from tilth.data.normalize import exact_keys
-from tilth.encoders.graded_pairs import LABEL, NEGATIVE, TEXT_A, TEXT_B, Pairs
+from tilth.encoders.graded_pairs import LABEL, NEGATIVE, TEXT_A, TEXT_B, TrainingPairs
 from tilth.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Usual names of two columns of texts that mean the same; ours come first.
+# Usual names of the two columns; ours come first.
 _PAIRS = (
     (TEXT_A, TEXT_B), ("sentence1", "sentence2"), ("sentence_1", "sentence_2"),
     ("sentence_A", "sentence_B"), ("anchor", "positive"), ("query", "positive"),
@@ -44,34 +44,34 @@ def read_parallel(
     pivot: str | None = None,
     min_score: float | None = None,
     seed: int = 0,
-) -> Pairs:
-    """Read pairs of texts that mean the same: paraphrases, translations, captions of a picture.
+) -> TrainingPairs:
+    """Read pairs of texts of the same meaning: paraphrases, translations, captions of a picture.
 
-    Triples have a third text that the first one does not mean, in a column `negative` or
-    `hard_neg`. Empty texts, texts paired with themselves and rows that were there before are left
-    out and counted; an empty negative is none. A tenth of the pairs, 1,000 at most, is held out to
-    choose the checkpoint with; what shares a text with them is not trained on.
+    Triples have a hard negative in a column `negative` or `hard_neg`; it may be empty. Pairs with
+    an empty text, texts paired with themselves and repeated rows are left out and counted. A tenth
+    of the pairs, 1,000 at most, is held out to choose the checkpoint with; pairs that share a text
+    with them are not trained on.
 
     Args:
-        sources: one or several; a text may name several with commas. Each is a data set or where
-            one lies (see `tilth.data.read_rows`), with two columns of texts by any usual names
-            (text_a and text_b; en and de), one column `translation` of both, or one column of
-            lists (captions): each text of a list is paired with the next.
-        pivot: of two columns, the one that is not trained on: texts that stand beside the same
-            one there are paraphrases, as two translations of a sentence are. Sources without
-            this column are read as they are.
-        min_score: of graded pairs, whose column is `label`, `score` and the like: rows below it
-            are left out. None: graded pairs are refused.
+        sources: one or several, or names with commas between. Each is a data set or where one lies
+            (see `tilth.data.read_rows`), with two columns of texts by any usual names (text_a and
+            text_b; en and de), one column `translation` of both, or one column of lists
+            (captions): each text of a list is paired with the next.
+        pivot: of two columns, the one that is not trained on: texts beside the same pivot text are
+            paraphrases, as two translations of a sentence are. Sources without this column are
+            read as they are.
+        min_score: of graded pairs (a column `label`, `score` ...): rows below are left out. None:
+            graded pairs are refused.
         seed: of what is held out.
 
     Returns:
-        Columns text_a, text_b, of triples negative, and label: three numbers that name the two
-        texts and what they belong to, and of triples the negative's, 0 for none. Pairs with one of
-        the three in common are no negatives of one another.
+        Columns text_a, text_b, of triples negative, and label: the ids of the two texts and of
+        their group, and of triples that of the negative, 0 for none. Pairs that share one of the
+        first three are no negatives of one another.
 
     Raises:
-        InputError: a source cannot be read, has no such columns, grades its pairs where no
-            `min_score` is given, or too few pairs are left.
+        InputError: a source cannot be read, lacks the columns, has graded pairs without
+            `min_score`, or too few pairs are left.
     """
     opened = [_open(source) for source in _each(sources)]
     if min_score is not None and not any(_grade_column(rows) for _, rows in opened):
@@ -113,7 +113,7 @@ def _open(source: str | Path | Dataset) -> tuple[str, pa.Table]:
 def _read(
     table: pa.Table, where: str, pivot: str | None, min_score: float | None
 ) -> tuple[pa.Table, bool]:
-    """Return the pairs of a source with what each belongs to, and whether it was pivoted."""
+    """Return the pairs of a source with the group of each, and whether it was pivoted."""
     table = _positives(table, where, min_score)
     columns = _columns(table, where)
     if len(columns) == 1:
@@ -140,7 +140,7 @@ def _grade_column(table: pa.Table) -> str | None:
 
 
 def _positives(table: pa.Table, where: str, min_score: float | None) -> pa.Table:
-    """Return the rows that mean the same: of graded ones those with the least score or more."""
+    """Return the rows with the least score or more; all rows where they are not graded."""
     name = _grade_column(table)
     if name is None:
         return table
@@ -183,7 +183,11 @@ def _columns(table: pa.Table, where: str) -> list[str]:
     """Return the two columns of texts, or the one of lists of texts."""
     types = {field.name: field.type for field in table.schema}
     texts = [name for name, kind in types.items() if _is_text(kind)]
-    lists = [name for name, kind in types.items() if _is_list(kind) and _is_text(kind.value_type)]
+    lists = [
+        name
+        for name, kind in types.items()
+        if (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_text(kind.value_type)
+    ]
     translations = [name for name in texts if name.startswith(_TRANSLATION)]
     for pair in (*_PAIRS, translations):
         if len(pair) == 2 and set(pair) <= set(texts):
@@ -202,13 +206,9 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
-
-
 def _neighbours(groups: Iterable[Sequence[str | None] | None]) -> pa.Table:
     """Pair each distinct text of a group with the next one, the last with the first."""
-    a, b, belongs = [], [], []
+    a, b, group_keys = [], [], []
     for group in groups:
         texts = list(dict.fromkeys(text for text in group or () if text))
         if len(texts) < 2:
@@ -216,30 +216,29 @@ def _neighbours(groups: Iterable[Sequence[str | None] | None]) -> pa.Table:
         following = texts[1:] + (texts[:1] if len(texts) > 2 else [])
         a += texts[: len(following)]
         b += following
-        belongs += ["\0".join(texts)] * len(following)
-    columns = (pa.array(column, pa.large_string()) for column in (a, b, belongs))
+        group_keys += ["\0".join(texts)] * len(following)
+    columns = (pa.array(column, pa.large_string()) for column in (a, b, group_keys))
     return pa.table(dict(zip((TEXT_A, TEXT_B, _GROUP), columns, strict=True)))
 
 
 def _cleaned(table: pa.Table) -> pa.Table:
     """Return text_a, text_b and label of the pairs worth training on."""
-    texts = [
-        pc.utf8_trim_whitespace(pc.fill_null(table[name].combine_chunks(), ""))
-        for name in (TEXT_A, TEXT_B)
-    ]
+    names = [name for name in (TEXT_A, TEXT_B, NEGATIVE) if name in table.column_names]
+    columns = {
+        name: pc.utf8_trim_whitespace(pc.fill_null(table[name].combine_chunks(), ""))
+        for name in names
+    }
+    texts = [columns[name] for name in (TEXT_A, TEXT_B)]
     keys = [exact_keys(column) for column in texts]
     full = np.logical_and(*(pc.not_equal(column, "").to_numpy(False) for column in texts))
     other = keys[0] != keys[1]
     parts = [np.minimum(*keys), np.maximum(*keys)]
     groups = exact_keys(pc.fill_null(table[_GROUP].combine_chunks(), ""))
-    names = [*keys, groups]
-    negatives: dict[str, pa.Array] = {}
-    if NEGATIVE in table.column_names:
-        column = table[NEGATIVE].combine_chunks()
-        negatives[NEGATIVE] = pc.utf8_trim_whitespace(pc.fill_null(column, ""))
-        there = pc.not_equal(negatives[NEGATIVE], "").to_numpy(False)
-        names.append(np.where(there, exact_keys(negatives[NEGATIVE]), 0))
-        parts.append(names[-1])
+    ids = [*keys, groups]
+    if NEGATIVE in columns:
+        there = pc.not_equal(columns[NEGATIVE], "").to_numpy(False)
+        ids.append(np.where(there, exact_keys(columns[NEGATIVE]), 0))
+        parts.append(ids[-1])
     first = np.zeros(len(full), np.bool_)
     first[np.unique(np.stack(parts, 1), axis=0, return_index=True)[1]] = True
     for reason, wrong in (
@@ -249,28 +248,29 @@ def _cleaned(table: pa.Table) -> pa.Table:
     ):
         if wrong.any():
             log.info("%s pairs %s are left out", f"{wrong.sum():,}", reason)
-    width = len(names)
-    flat = pa.array(np.stack(names, 1).view(np.int64).ravel())  # (pairs x names,)
-    label = pa.FixedSizeListArray.from_arrays(flat, width).cast(pa.list_(pa.int64()))
-    cleaned = pa.table({TEXT_A: texts[0], TEXT_B: texts[1], **negatives, LABEL: label})
+    flat = pa.array(np.stack(ids, 1).view(np.int64).ravel())  # (pairs x ids,)
+    label = pa.FixedSizeListArray.from_arrays(flat, len(ids)).cast(pa.list_(pa.int64()))
+    cleaned = pa.table({**columns, LABEL: label})
     return cleaned.filter(pa.array(full & other & first))
 
 
-def _held_out(table: pa.Table, seed: int) -> Pairs:
-    """Hold out a part by content; leave out of the other what shares a text with it."""
+def _held_out(table: pa.Table, seed: int) -> TrainingPairs:
+    """Hold out a part by content; leave pairs that share a text with it out of the other."""
     from datasets import Dataset
 
     width = 4 if NEGATIVE in table.column_names else 3
-    names = table[LABEL].combine_chunks().flatten().to_numpy().reshape(-1, width)  # (pairs, width)
-    keys = random_keys(seed, "validation", *names[:, :2].T.astype(np.uint64))
-    chosen = np.zeros(len(names), np.bool_)
+    ids = table[LABEL].combine_chunks().flatten().to_numpy().reshape(-1, width)  # (pairs, width)
+    keys = random_keys(seed, "validation", *ids[:, :2].T.astype(np.uint64))
+    chosen = np.zeros(len(ids), np.bool_)
     chosen[np.argsort(keys)[: min(int(len(keys) * _SHARE), _MOST_HELD_OUT)]] = True
-    held = names[chosen]
-    left: NDArray[np.bool_] = ~chosen & ~np.isin(names, held[held != 0]).any(1)  # 0: no negative
-    if len(names) < _FEWEST or not left.any():
+    held = ids[chosen]
+    left: NDArray[np.bool_] = ~chosen & ~np.isin(ids, held[held != 0]).any(1)  # 0: no negative
+    if len(ids) < _FEWEST or not left.any():
         raise InputError(
-            f"{len(names)} pairs of different texts are too few to train on and hold some out: "
+            f"{len(ids)} pairs of different texts are too few to train on and hold some out: "
             "give more"
         )
     log.info("%s pairs to train on, %s held out", f"{left.sum():,}", f"{chosen.sum():,}")
-    return Pairs(Dataset(table.filter(pa.array(left))), Dataset(table.filter(pa.array(chosen))))
+    return TrainingPairs(
+        Dataset(table.filter(pa.array(left))), Dataset(table.filter(pa.array(chosen)))
+    )

@@ -1,10 +1,10 @@
-"""Trains an encoder towards an aim, in a run folder: what all such trainings do alike."""
+"""Trains a sentence encoder towards an objective, in a run folder."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,20 +14,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.base.sampler import DefaultBatchSampler
 from sentence_transformers.sentence_transformer.data_collator import (
     SentenceTransformerDataCollator,
 )
+from torch import Tensor
 
 from tilth.data import fingerprint
-from tilth.encoders.graded_pairs import LABEL, TEXT_A, TEXT_B, Pairs
+from tilth.encoders.graded_pairs import LABEL, TEXT_A, TEXT_B, TrainingPairs
 from tilth.encoders.settings import Training
 from tilth.errors import InputError, TilthError
 from tilth.files import disk_errors
-from tilth.models.device import choose_device, choose_precision
+from tilth.models.device import choose_precision
 from tilth.models.encoder import fingerprint_encoder, load_encoder
 from tilth.models.length_sampler import length_grouped
 from tilth.models.source import silence_transformers
@@ -35,7 +35,11 @@ from tilth.models.trainer import (
     CHECKPOINTS,
     MODEL,
     CheckpointCallback,
+    all_finite,
+    complete_training,
     drop_limits,
+    require_single_process,
+    run_trainer,
     training_arguments,
 )
 from tilth.runs import RESULTS, Progress, Run
@@ -44,248 +48,119 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
 
-_VALIDATION_BATCH = 128
-_LENGTHS = 8
-
-
-class _Trainer(SentenceTransformerTrainer):
-    def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
-        """Leave the model card alone: the run folder says how the model was made."""
-
-    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:  # noqa: ARG002
-        """Save a checkpoint's model without a card, which would take longer than the model."""
-        self.model.save_pretrained(str(output_dir or self.args.output_dir), create_model_card=False)
-
-
-def make_trainer(
-    encoder: SentenceTransformer,
-    parts: Pairs,
-    aim: Aim,
-    settings: Training,
-    folder: Path,
-    *,
-    bfloat16: bool,
-    steps: int,
-    progress: Progress,
-) -> SentenceTransformerTrainer:
-    """Return a trainer of an encoder.
-
-    Args:
-        encoder: trained in place, on its device.
-        parts: what to train on and to choose with.
-        aim: the loss, and what chooses.
-        settings: how.
-        folder: for checkpoints.
-        bfloat16: whether passes run in bfloat16.
-        steps: of the whole training.
-        progress: advanced by one each step.
-    """
-    assert settings.learning_rate is not None  # `for_base` has put one
-    arguments = training_arguments(
-        SentenceTransformerTrainingArguments,
-        folder,
-        encoder.device,
-        settings.seed,
-        max_steps=steps,
-        per_device_train_batch_size=settings.batch,
-        learning_rate=settings.learning_rate,
-        warmup_steps=settings.warmup,
-        weight_decay=settings.weight_decay,
-        bf16=bfloat16,
-        batch_sampler=LengthGrouped,
-        eval_strategy="steps",
-        eval_steps=settings.evaluate_every,
-        save_strategy="steps",
-        save_steps=settings.evaluate_every,
-        metric_for_best_model=f"eval_{aim.measure}",
-        greater_is_better=True,
-        logging_strategy="no",  # `CheckpointCallback` says when
-    )
-    return _Trainer(
-        model=encoder,
-        args=arguments,
-        train_dataset=parts.train,
-        loss=aim.loss(encoder),
-        data_collator=SentenceTransformerDataCollator(preprocess_fn=partial(_preprocess, encoder)),
-        evaluator=aim.judge(parts.validation, batch=_VALIDATION_BATCH, bfloat16=bfloat16),
-        callbacks=[CheckpointCallback(progress)],
-    )
-
-
-def _preprocess(encoder: SentenceTransformer, texts: list[str], **options: Any) -> dict[str, Any]:
-    """Tokenise texts; they are padded to one of few lengths.
-
-    Processors compile a matrix product anew for each shape they meet, which takes longer than to
-    compute it.
-    """
-    if (encoder.max_seq_length or 0) % _LENGTHS == 0:  # else padding would pass the limit
-        options["processing_kwargs"] = {"text": {"pad_to_multiple_of": _LENGTHS}}
-    features: dict[str, Any] = encoder.preprocess(texts, **options)
-    return features
-
-
-def learning_curve(history: list[dict[str, Any]], aim: Aim) -> dict[str, list[Any]]:
-    """Return step, measure on the validation part, and mean loss up to each checkpoint."""
-    losses = {entry["step"]: entry["loss"] for entry in history if "loss" in entry}
-    found = {e["step"]: e[f"eval_{aim.measure}"] for e in history if f"eval_{aim.measure}" in e}
-    steps = sorted(found)
-    return {
-        "step": steps,
-        aim.column: [float(found[step]) for step in steps],
-        "loss": [float(losses.get(step, torch.nan)) for step in steps],
-    }
-
-
-METRIC = "spearman_cosine"
-
-
-class Validation(BaseEvaluator):
-    """Measures an encoder on graded pairs by the cosine alone; each text is encoded once.
-
-    The original's evaluator took the best of four similarities; this takes the one that is
-    trained and reported.
-    """
-
-    primary_metric = METRIC
-
-    def __init__(self, pairs: Dataset, *, batch: int, bfloat16: bool) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        columns = [pairs[TEXT_A][:], pairs[TEXT_B][:]]
-        places = {text: i for i, text in enumerate(dict.fromkeys([*columns[0], *columns[1]]))}
-        self._texts = list(places)
-        self._rows = [np.array([places[text] for text in column]) for column in columns]
-        self._ranks = rankdata(pairs[LABEL][:])  # (pairs,)
-        self._batch, self._bfloat16 = batch, bfloat16
-
-    def __call__(self, model: Any, *_: Any, **__: Any) -> dict[str, float]:
-        """Return Spearman's correlation x 100; 0 when the encoder tells no texts apart."""
-        with torch.autocast(model.device.type, torch.bfloat16, enabled=self._bfloat16):
-            encoded = model.encode(
-                self._texts, batch_size=self._batch, convert_to_tensor=True, show_progress_bar=False
-            )  # (texts, width)
-        vectors = torch.nn.functional.normalize(encoded.float(), dim=1).cpu().numpy()
-        left, right = (vectors[rows] for rows in self._rows)  # (pairs, width)
-        return {METRIC: 100 * _correlation(self._ranks, rankdata((left * right).sum(1)))}
-
-
-def _correlation(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    a, b = a - a.mean(), b - b.mean()
-    length = float(np.sqrt((a @ a) * (b @ b)))
-    return float(a @ b) / length if length else 0.0
-
-
 SCORES = "sts"  # holds what the result was measured with: `tilth.workflows.train_encoder`
+_VALIDATION_BATCH = 128
+_MULTIPLE = 8  # of padded lengths
 
 
 @dataclass(frozen=True, slots=True)
-class Aim:
+class Objective:
     """What an encoder is trained towards.
 
     Attributes:
         loss: makes the loss of an encoder.
-        judge: made of held-out pairs, `batch` and `bfloat16`; the checkpoint with its highest
-            measure is kept.
-        measure: the judge's primary metric.
-        column: what the learning curve calls it.
+        evaluator: made of held-out pairs and `bfloat16`; the checkpoint with its highest primary
+            metric is kept.
+        metric: its primary metric.
+        column: name of the metric in the learning curve.
     """
 
     loss: Callable[[SentenceTransformer], torch.nn.Module]
-    judge: Callable[..., BaseEvaluator]
-    measure: str
+    evaluator: Callable[..., BaseEvaluator]
+    metric: str
     column: str
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class EncoderTraining:
     """A training, as its run folder records it.
 
     Attributes:
         command: such as `train encoder`.
-        base: what the encoder is made of, by name.
-        settings: how it is trained.
-        more: what else was asked for that changes its weights.
+        base: name of the encoder to train.
+        settings: with a learning rate.
+        objective: loss and evaluator.
+        more: other arguments that change the weights.
         sources: where the pairs lie: name -> place, resolved at the first start.
     """
 
     command: str
     base: str
     settings: Training
-    more: Mapping[str, Any]
-    sources: Mapping[str, Any]
+    objective: Objective
+    more: Mapping[str, Any] = field(default_factory=dict)
+    sources: Mapping[str, Any] = field(default_factory=dict)
 
+    def load_base(self, device: str) -> SentenceTransformer:
+        """Load the encoder to train.
 
-def open_base(order: Order, device: str) -> SentenceTransformer:
-    """Load what is to be trained.
-
-    Raises:
-        InputError: it does not load, has no weights to train, or the device is not for training.
-    """
-    from tilth.models.trainer import require_single_process
-
-    require_single_process(device)
-    settings = order.settings
-    encoder = load_encoder(
-        order.base, pooling=settings.pooling, max_length=settings.max_length, device=device
-    )
-    if not any(parameter.requires_grad for parameter in encoder.parameters()):
-        raise InputError(f"base {order.base!r} has no weights to train: give a transformer encoder")
-    return encoder
-
-
-def train(
-    encoder: SentenceTransformer,
-    parts: Pairs,
-    aim: Aim,
-    order: Order,
-    out: str | Path | None,
-    *,
-    overwrite: bool,
-    quiet: bool,
-) -> SentenceTransformer:
-    """Train an encoder, or what is left of its training, and return the best of its checkpoints.
-
-    Args:
-        encoder: as it begins; trained in place.
-        parts: what to train on and to choose with.
-        aim: the loss, and what chooses.
-        order: what the run folder records.
-        out: the run folder; None: nothing is kept on disk.
-        overwrite: begin the run anew.
-        quiet: no progress.
-
-    Raises:
-        InputError: `out` holds another run.
-        TilthError: training gave no numbers, or the folder cannot be written.
-    """
-    if out is None:
-        with tempfile.TemporaryDirectory(prefix="tilth-") as folder, disk_errors(Path(folder)):
-            fit(encoder, parts, aim, order.settings, Path(folder), quiet=quiet)
-        return encoder.eval()
-    run = Run.open(
-        out,
-        command=order.command,
-        settings={"base": order.base, **asdict(order.settings), **order.more},
-        fingerprints={
-            "train": fingerprint(parts.train, (TEXT_A, TEXT_B, LABEL)),
-            "validation": fingerprint(parts.validation, (TEXT_A, TEXT_B, LABEL)),
-            "base": fingerprint_encoder(encoder),
-        },
-        parts=1,
-        outputs=(MODEL, CHECKPOINTS, SCORES, RESULTS),
-        overwrite=overwrite,
-    )
-    from tilth.models.trainer import complete_training
-
-    device = str(encoder.device)
-    with run:
-        for name, place in order.sources.items():
-            run.resolve(name, lambda place=place: place)  # type: ignore[misc]
-        complete_training(
-            run,
-            lambda folder: fit(encoder, parts, aim, order.settings, folder, quiet=quiet),
-            lambda folder: _save(encoder, folder),
+        Raises:
+            InputError: it does not load, has no weights to train, or the device is not for
+                training.
+        """
+        require_single_process(device)
+        encoder = load_encoder(
+            self.base,
+            pooling=self.settings.pooling,
+            max_length=self.settings.max_length,
+            device=device,
         )
-    return load_encoder(str(run.path / MODEL), device=device)
+        if not any(parameter.requires_grad for parameter in encoder.parameters()):
+            raise InputError(
+                f"base {self.base!r} has no weights to train: give a transformer encoder"
+            )
+        return encoder
+
+    def train(
+        self,
+        encoder: SentenceTransformer,
+        pairs: TrainingPairs,
+        out: str | Path | None,
+        *,
+        overwrite: bool,
+        quiet: bool,
+    ) -> SentenceTransformer:
+        """Train an encoder in place, or resume its run; return the best of its checkpoints.
+
+        Args:
+            encoder: as it begins.
+            pairs: training and validation pairs.
+            out: the run folder; None: nothing is kept on disk.
+            overwrite: start the run folder anew.
+            quiet: no progress.
+
+        Raises:
+            InputError: `out` holds another run.
+            TilthError: training diverged, or the folder cannot be written.
+        """
+        if out is None:
+            with tempfile.TemporaryDirectory(prefix="tilth-") as folder, disk_errors(Path(folder)):
+                fit(encoder, pairs, self, Path(folder), quiet=quiet)
+            return encoder.eval()
+        columns = (TEXT_A, TEXT_B, LABEL)
+        run = Run.open(
+            out,
+            command=self.command,
+            settings={"base": self.base, **asdict(self.settings), **self.more},
+            fingerprints={
+                "train": fingerprint(pairs.train, columns),
+                "validation": fingerprint(pairs.validation, columns),
+                "base": fingerprint_encoder(encoder),
+            },
+            parts=1,
+            outputs=(MODEL, CHECKPOINTS, SCORES, RESULTS),
+            overwrite=overwrite,
+        )
+        device = str(encoder.device)
+        with run:
+            for name, place in self.sources.items():
+                run.resolve(name, lambda place=place: place)  # type: ignore[misc]
+            complete_training(
+                run,
+                lambda folder: fit(encoder, pairs, self, folder, quiet=quiet),
+                lambda folder: _save(encoder, folder),
+            )
+        return load_encoder(str(run.path / MODEL), device=device)
 
 
 def _save(encoder: SentenceTransformer, folder: Path) -> None:
@@ -296,45 +171,122 @@ def _save(encoder: SentenceTransformer, folder: Path) -> None:
 
 def fit(
     encoder: SentenceTransformer,
-    parts: Pairs,
-    aim: Aim,
-    settings: Training,
+    pairs: TrainingPairs,
+    training: EncoderTraining,
     folder: Path,
     *,
     quiet: bool,
 ) -> pa.Table:
-    """Train the encoder in place; return step, measure x 100 and loss at each checkpoint."""
-    from tilth.models.trainer import all_finite, run_trainer
-
-    device = choose_device(str(encoder.device))
-    bfloat16 = choose_precision(settings.precision, device) is torch.bfloat16
-    steps = max(1, round(-(-len(parts.train) // settings.batch) * settings.epochs))
+    """Train the encoder in place; return step, metric x 100 and loss at each checkpoint."""
+    settings, steps = training.settings, training_steps(pairs, training.settings)
     with silence_transformers(), Progress(steps, quiet=quiet, what="steps") as progress:
-        trainer = make_trainer(
-            encoder, parts, aim, settings, folder,
-            bfloat16=bfloat16, steps=steps, progress=progress,
-        )  # fmt: skip
+        trainer = make_trainer(encoder, pairs, training.objective, settings, folder, progress)
         history = run_trainer(
             trainer,
-            too_large=f"{settings.batch} pairs at once do not fit into the memory of {device}: "
-            "lower --batch or --max-length",
+            too_large=f"{settings.batch} pairs at once do not fit into the memory of "
+            f"{encoder.device}: lower --batch or --max-length",
         )
     encoder.eval()
     if not all_finite(encoder):
-        raise TilthError("training gave weights that are no numbers: lower --learning-rate")
-    return pa.table(learning_curve(history, aim))
+        raise TilthError("training gave NaN or infinite weights: lower --learning-rate")
+    objective = training.objective
+    losses = {entry["step"]: entry["loss"] for entry in history if "loss" in entry}
+    name = f"eval_{objective.metric}"
+    found = {entry["step"]: float(entry[name]) for entry in history if name in entry}
+    curve = sorted(found)
+    return pa.table({
+        "step": curve,
+        objective.column: [found[step] for step in curve],
+        "loss": [float(losses.get(step, torch.nan)) for step in curve],
+    })  # fmt: skip
+
+
+def training_steps(pairs: TrainingPairs, settings: Training) -> int:
+    """Return the steps of a training."""
+    return max(1, round(-(-len(pairs.train) // settings.batch) * settings.epochs))
+
+
+class _Trainer(SentenceTransformerTrainer):
+    def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
+        """Write no model card: the run folder says how the model was made."""
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:  # noqa: ARG002
+        """Save a checkpoint's model without a card, which would take longer than the model."""
+        self.model.save_pretrained(str(output_dir or self.args.output_dir), create_model_card=False)
+
+
+def make_trainer(
+    encoder: SentenceTransformer,
+    pairs: TrainingPairs,
+    objective: Objective,
+    settings: Training,
+    folder: Path,
+    progress: Progress,
+) -> SentenceTransformerTrainer:
+    """Return a trainer of an encoder, in place and on its device.
+
+    Args:
+        encoder: to train.
+        pairs: training and validation pairs.
+        objective: loss and evaluator.
+        settings: with a learning rate.
+        folder: for checkpoints.
+        progress: advanced by one each step.
+    """
+    assert settings.learning_rate is not None  # `for_base` has put one
+    bfloat16 = choose_precision(settings.precision, encoder.device) is torch.bfloat16
+    arguments = training_arguments(
+        SentenceTransformerTrainingArguments,
+        folder,
+        encoder.device,
+        settings.seed,
+        max_steps=training_steps(pairs, settings),
+        per_device_train_batch_size=settings.batch,
+        learning_rate=settings.learning_rate,
+        warmup_steps=settings.warmup,
+        weight_decay=settings.weight_decay,
+        bf16=bfloat16,
+        batch_sampler=LengthGrouped,
+        eval_strategy="steps",
+        eval_steps=settings.evaluate_every,
+        save_strategy="steps",
+        save_steps=settings.evaluate_every,
+        metric_for_best_model=f"eval_{objective.metric}",
+        greater_is_better=True,
+        logging_strategy="no",  # `CheckpointCallback` says when
+    )
+    return _Trainer(
+        model=encoder,
+        args=arguments,
+        train_dataset=pairs.train,
+        loss=objective.loss(encoder),
+        data_collator=SentenceTransformerDataCollator(preprocess_fn=partial(_preprocess, encoder)),
+        evaluator=objective.evaluator(pairs.validation, bfloat16=bfloat16),
+        callbacks=[CheckpointCallback(progress)],
+    )
+
+
+def _preprocess(encoder: SentenceTransformer, texts: list[str], **options: Any) -> dict[str, Any]:
+    """Tokenise texts, padded to one of few lengths.
+
+    Processors compile a matrix product anew for each shape, which takes longer than to compute it.
+    """
+    if (encoder.max_seq_length or 0) % _MULTIPLE == 0:  # else padding would pass the limit
+        options["processing_kwargs"] = {"text": {"pad_to_multiple_of": _MULTIPLE}}
+    features: dict[str, Any] = encoder.preprocess(texts, **options)
+    return features
 
 
 def characters(pairs: Dataset) -> NDArray[np.int64]:
-    """Return the characters of each pair's longer text; a batch is padded to its longest."""
+    """Return the characters of each pair's longer text, (pairs,)."""
     table = pairs.with_format("arrow")[:]
     columns = [pc.utf8_length(table[name]).to_numpy() for name in (TEXT_A, TEXT_B)]
-    longer: NDArray[np.int64] = np.maximum(*columns).astype(np.int64)  # (pairs,)
+    longer: NDArray[np.int64] = np.maximum(*columns).astype(np.int64)
     return longer
 
 
 class LengthGrouped(DefaultBatchSampler):
-    """Gives sentence-transformers' trainer the batches of `length_grouped`."""
+    """The batches of `length_grouped` for sentence-transformers' trainer."""
 
     epoch = 0
 
@@ -350,3 +302,26 @@ class LengthGrouped(DefaultBatchSampler):
 
     def __len__(self) -> int:
         return -(-len(self._lengths) // self.batch_size)
+
+
+class UniqueTexts:
+    """Two columns of texts, each distinct text encoded once.
+
+    sentence-transformers' evaluators encode repeated texts again.
+    """
+
+    def __init__(self, first: list[str], second: list[str], *, bfloat16: bool) -> None:
+        index = {text: i for i, text in enumerate(dict.fromkeys([*first, *second]))}
+        self._texts = list(index)
+        self._rows = [torch.tensor([index[text] for text in texts]) for texts in (first, second)]
+        self._bfloat16 = bfloat16
+
+    def encode(self, model: Any) -> tuple[Tensor, Tensor]:
+        """Return unit vectors of both columns, (rows, width) each."""
+        with torch.autocast(model.device.type, torch.bfloat16, enabled=self._bfloat16):
+            encoded = model.encode(
+                self._texts, batch_size=_VALIDATION_BATCH, convert_to_tensor=True,
+                show_progress_bar=False,
+            )  # fmt: skip
+        vectors = torch.nn.functional.normalize(encoded.float(), dim=1).cpu()  # (texts, width)
+        return vectors[self._rows[0]], vectors[self._rows[1]]

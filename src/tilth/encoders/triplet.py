@@ -1,4 +1,4 @@
-"""Trains a sentence encoder on pairs that mean the same, as SentAugment's SASE, in a run folder."""
+"""Trains a sentence encoder on positive pairs with the triplet loss, as SentAugment's SASE."""
 
 from __future__ import annotations
 
@@ -11,50 +11,153 @@ from typing import TYPE_CHECKING, Any
 import torch
 from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.base.losses.merged_forward import embed_columns
+from sentence_transformers.base.modules.dense import Dense
 from torch import Tensor
 from torch.nn.functional import normalize, relu
 
-from tilth.encoders.graded_pairs import LABEL, NEGATIVE, TEXT_A, TEXT_B, Pairs
+from tilth.encoders.graded_pairs import LABEL, NEGATIVE, TEXT_A, TEXT_B, TrainingPairs
 from tilth.encoders.parallel_pairs import read_parallel
 from tilth.encoders.settings import TripletTraining
-from tilth.encoders.train import Aim, Order, open_base, train
+from tilth.encoders.train import EncoderTraining, Objective, UniqueTexts
+from tilth.models.trainer import settings_of
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
 
+METRIC = "reciprocal_rank"
 
-def sharing(names: Tensor) -> Tensor:
-    """Tell which pairs of a batch have a name in common: they are no negatives of one another.
+
+def train_triplet(
+    pairs: str | Path | Dataset | Sequence[str | Path | Dataset] | TrainingPairs,
+    base: str = "starter-encoder",
+    out: str | Path | None = None,
+    *,
+    pivot: str | None = None,
+    device: str = "auto",
+    overwrite: bool = False,
+    quiet: bool = False,
+    **training: Any,
+) -> SentenceTransformer:
+    """Train a sentence encoder so that texts of the same meaning are near one another.
+
+    The loss asks that a positive be nearer, by a margin, than the hardest negative of the batch,
+    hard negatives of triples included. At every checkpoint the mean reciprocal rank of held-out
+    positives is measured; the best checkpoint is kept.
 
     Args:
-        names: of each pair's texts, and of what else it belongs to; the same number is the same
-            text or group. # (pairs, names)
+        pairs: what `read_parallel` reads, or what it returned.
+        base: `starter-encoder`, `starter-mlm`, a folder or a hub id of an encoder; a masked
+            language model, as in the paper, or one trained on similarity before.
+        out: the run folder; the same call resumes from the last checkpoint, and
+            `load_encoder(out)` loads the result. None: nothing is kept on disk.
+        pivot: see `read_parallel`.
+        device: `auto`, `cpu`, `cuda` or `cuda:N`; one GPU.
+        overwrite: start the run folder anew.
+        quiet: no progress.
+        training: see `TripletTraining`: dimension, margin, epochs, batch, learning_rate, warmup,
+            weight_decay, evaluate_every, pooling, max_length, precision, seed, min_score.
+
+    Returns:
+        The best encoder, in evaluation mode: the base, pooled, and a linear layer.
+
+    Raises:
+        InputError: the pairs, the base or a setting are wrong, or `out` holds another run.
+        TilthError: training diverged, or the folder cannot be written.
+
+    Reference:
+        Du et al. 2020, arXiv 2010.02194, sections 2.1 and 3.3. Its base is a multilingual masked
+        language model; the batches of similar lengths and the held-out pairs are ours.
+    """
+    settings = settings_of(TripletTraining, training).for_base(base)
+    given = pairs if isinstance(pairs, list | tuple) else [pairs]
+    sources = [str(source) for source in given if isinstance(source, str | Path)]
+    job = EncoderTraining(
+        "train triplet", base, settings, triplet_objective(settings.margin), {"pivot": pivot},
+        {"sources": sources},
+    )  # fmt: skip
+    if not isinstance(pairs, TrainingPairs):
+        pairs = read_parallel(pairs, pivot=pivot, min_score=settings.min_score, seed=settings.seed)
+    encoder = job.load_base(device)
+    encoder.append(_projection(encoder, settings).to(encoder.device))
+    return job.train(encoder, pairs, out, overwrite=overwrite, quiet=quiet)
+
+
+def _projection(encoder: SentenceTransformer, settings: TripletTraining) -> torch.nn.Module:
+    """Return the linear layer to the dimension asked for; it begins orthogonal."""
+    width, dimension = encoder.get_embedding_dimension(), settings.dimension
+    assert width is not None  # an encoder that pools knows it
+    rows = torch.empty(dimension, width)
+    torch.nn.init.orthogonal_(rows, generator=torch.Generator().manual_seed(settings.seed))
+    return Dense(
+        width, dimension, activation_function=None, init_weight=rows,
+        init_bias=torch.zeros(dimension),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TripletCurve:
+    """The learning curve of a triplet training.
+
+    Attributes:
+        best: the step whose weights were kept.
+        step: of each checkpoint.
+        reciprocal_rank: x 100, of the positives of held-out texts.
+        loss: mean since the checkpoint before.
+    """
+
+    best: int
+    step: list[int]
+    reciprocal_rank: list[float]
+    loss: list[float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return asdict(self)
+
+
+def read_triplet_curve(run: str | Path) -> TripletCurve:
+    """Read the learning curve of a finished run."""
+    import pyarrow.parquet as pq
+
+    curve = pq.read_table(Path(run) / "parts" / "part-00000.parquet").to_pydict()
+    ranks = curve[METRIC]
+    return TripletCurve(curve["step"][ranks.index(max(ranks))], curve["step"], ranks, curve["loss"])
+
+
+def triplet_objective(margin: float) -> Objective:
+    """Return the objective of positives nearer than the hardest negative."""
+    return Objective(partial(TripletLoss, margin=margin), RankEvaluator, METRIC, column=METRIC)
+
+
+def same_text_mask(ids: Tensor) -> Tensor:
+    """Return which pairs of a batch share an id: they are no negatives of one another.
+
+    Args:
+        ids: of each pair's texts, and of the group it belongs to. # (pairs, ids)
 
     Returns:
         Symmetric, true on the diagonal. # (pairs, pairs)
     """
-    equal = names[:, None, :, None] == names[None, :, None, :]  # (pairs, pairs, names, names)
+    equal = ids[:, None, :, None] == ids[None, :, None, :]  # (pairs, pairs, ids, ids)
     shared: Tensor = equal.flatten(2).any(2)
     return shared  # (pairs, pairs)
 
 
-def sharing_with_negatives(names: Tensor) -> Tensor:
-    """Tell what `sharing` tells of the pairs, and after that of the hard negatives of a batch.
+def same_text_mask_with_negatives(ids: Tensor) -> Tensor:
+    """Return `same_text_mask` of the pairs, and after it that of their hard negatives.
 
-    A text that a pair of the batch rejects is a negative of every pair that does not hold it.
+    A hard negative of the batch is one of every pair that does not hold it.
 
     Args:
-        names: as of `sharing`; the last number of a pair names its hard negative, 0: it has none.
-            # (pairs, names + 1)
+        ids: as of `same_text_mask`; then the id of the hard negative, 0: none. # (pairs, ids + 1)
 
     Returns:
-        True where a second text, or then a hard negative, is no negative of a pair.
-        # (pairs, 2 pairs)
+        True where a second text, or a hard negative, is no negative of a pair. # (pairs, 2 pairs)
     """
-    own, negatives = names[:, :-1], names[:, -1]
+    own, negatives = ids[:, :-1], ids[:, -1]
     held = (own[:, :, None] == negatives).any(1) | (negatives == 0)  # (pairs, negatives)
-    return torch.cat([sharing(own), held], 1)  # (pairs, 2 pairs)
+    return torch.cat([same_text_mask(own), held], 1)  # (pairs, 2 pairs)
 
 
 def triplet_loss(x: Tensor, y: Tensor, shared: Tensor, margin: float) -> Tensor:
@@ -65,9 +168,9 @@ def triplet_loss(x: Tensor, y: Tensor, shared: Tensor, margin: float) -> Tensor:
 
     Args:
         x: vectors of the pairs' first texts. # (pairs, width)
-        y: of their second texts, then of hard negatives, if there are any. # (candidates, width)
-        shared: as of `sharing` or `sharing_with_negatives`. # (pairs, candidates)
-        margin: by how much y should be nearer than y_c, in cosines.
+        y: of their second texts, then of hard negatives, if any. # (candidates, width)
+        shared: from `same_text_mask` or `same_text_mask_with_negatives`. # (pairs, candidates)
+        margin: by which y should be nearer than y_c, in cosines.
 
     Reference:
         Du et al. 2020, arXiv 2010.02194, section 2.1; the hardest in the batch: section 3.3.
@@ -82,13 +185,8 @@ def triplet_loss(x: Tensor, y: Tensor, shared: Tensor, margin: float) -> Tensor:
     return relu(margin - cosines.diagonal() + negative).mean()
 
 
-class HardestInBatch(torch.nn.Module):
-    """Gives sentence-transformers' trainer the triplet loss.
-
-    Args:
-        model: the encoder.
-        margin: see `triplet_loss`.
-    """
+class TripletLoss(torch.nn.Module):
+    """`triplet_loss` for sentence-transformers' trainer."""
 
     def __init__(self, model: SentenceTransformer, margin: float) -> None:
         super().__init__()
@@ -98,167 +196,44 @@ class HardestInBatch(torch.nn.Module):
         """Return the loss of a batch.
 
         Args:
-            sentence_features: the tokens of its first and of its second texts; of triples then
-                those of its hard negatives.
-            labels: the names of each pair, see `sharing`, of triples `sharing_with_negatives`.
-                # (pairs, names)
+            sentence_features: tokens of the first and of the second texts; of triples then those
+                of the hard negatives.
+            labels: the ids of each pair, see `same_text_mask`. # (pairs, ids)
         """
         x, *others = embed_columns(self.model, sentence_features)  # each (pairs, width)
-        shared = sharing(labels) if len(others) == 1 else sharing_with_negatives(labels)
-        return triplet_loss(x.float(), torch.cat(others).float(), shared, self._margin)
-
-
-METRIC = "reciprocal_rank"
+        mask = same_text_mask if len(others) == 1 else same_text_mask_with_negatives
+        return triplet_loss(x.float(), torch.cat(others).float(), mask(labels), self._margin)
 
 
 def reciprocal_rank(x: Tensor, y: Tensor, shared: Tensor) -> float:
     """Return the mean of 1 / rank of each pair's y among those y that are negatives of it.
 
-    Of equals, the partner comes last: an encoder that tells nothing apart is at the bottom.
+    Of equals, the positive comes last: an encoder that gives equal vectors has the lowest rank.
 
     Args:
         x: unit vectors. # (pairs, width)
-        y: their partners', then those of hard negatives, if there are any. # (candidates, width)
-        shared: as of `sharing` or `sharing_with_negatives`. # (pairs, candidates)
+        y: their positives', then those of hard negatives, if any. # (candidates, width)
+        shared: from `same_text_mask` or `same_text_mask_with_negatives`. # (pairs, candidates)
     """
     cosines = x @ y.T  # (pairs, candidates)
     nearer = (cosines >= cosines.diagonal()[:, None]) & ~shared
     return float((1 / (1 + nearer.sum(1))).double().mean())
 
 
-class Ranking(BaseEvaluator):
-    """Measures an encoder on held-out pairs; each text is encoded once."""
+class RankEvaluator(BaseEvaluator):
+    """Measures the mean reciprocal rank of held-out positives."""
 
     primary_metric = METRIC
 
-    def __init__(self, pairs: Dataset, *, batch: int, bfloat16: bool) -> None:
+    def __init__(self, pairs: Dataset, *, bfloat16: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        names = torch.tensor(pairs[LABEL][:])
-        second, self._shared = pairs[TEXT_B][:], sharing(names)
+        ids = torch.tensor(pairs[LABEL][:])
+        second, self._shared = pairs[TEXT_B][:], same_text_mask(ids)
         if NEGATIVE in pairs.column_names:
             second += pairs[NEGATIVE][:]
-            self._shared = sharing_with_negatives(names)  # (pairs, 2 pairs)
-        columns = [pairs[TEXT_A][:], second]
-        places = {text: i for i, text in enumerate(dict.fromkeys([*columns[0], *columns[1]]))}
-        self._texts = list(places)
-        self._rows = [torch.tensor([places[text] for text in column]) for column in columns]
-        self._batch, self._bfloat16 = batch, bfloat16
+            self._shared = same_text_mask_with_negatives(ids)  # (pairs, 2 pairs)
+        self._texts = UniqueTexts(pairs[TEXT_A][:], second, bfloat16=bfloat16)
 
     def __call__(self, model: Any, *_: Any, **__: Any) -> dict[str, float]:
         """Return the mean reciprocal rank x 100."""
-        with torch.autocast(model.device.type, torch.bfloat16, enabled=self._bfloat16):
-            encoded = model.encode(
-                self._texts, batch_size=self._batch, convert_to_tensor=True, show_progress_bar=False
-            )  # (texts, width)
-        vectors = torch.nn.functional.normalize(encoded.float(), dim=1).cpu()
-        x, y = (vectors[rows] for rows in self._rows)  # (pairs, width), (candidates, width)
-        return {METRIC: 100 * reciprocal_rank(x, y, self._shared)}
-
-
-def train_triplet(
-    pairs: str | Path | Dataset | Sequence[str | Path | Dataset] | Pairs,
-    base: str = "starter-encoder",
-    out: str | Path | None = None,
-    *,
-    pivot: str | None = None,
-    device: str = "auto",
-    overwrite: bool = False,
-    quiet: bool = False,
-    **training: Any,
-) -> SentenceTransformer:
-    """Train a sentence encoder so that texts that mean the same are near one another.
-
-    The loss asks that a partner be nearer, by a margin, than the hardest negative of the batch,
-    in which the negatives of triples are as well.
-    At every checkpoint the encoder is measured on held-out pairs (the reciprocal rank of the
-    partner among all others), and the best is kept. Pairs of like lengths share a batch.
-
-    Args:
-        pairs: what `read_parallel` reads, or what it returned.
-        base: `starter-encoder`, `starter-mlm`, a folder or a hub id of an encoder; a masked
-            language model, as in the paper, or one that was trained on similarity before.
-        out: the run folder; the same call goes on from its last checkpoint, and
-            `load_encoder(out)` loads the result. None: nothing is kept on disk.
-        pivot: see `read_parallel`.
-        device: `auto`, `cpu`, `cuda` or `cuda:N`; one GPU.
-        overwrite: begin the run anew.
-        quiet: no progress.
-        training: see `TripletTraining`: dimension, margin, epochs, batch, learning_rate, warmup,
-            weight_decay, evaluate_every, pooling, max_length, precision, seed, min_score.
-
-    Returns:
-        The best encoder, in evaluation mode: the base, pooled, and a linear map.
-
-    Raises:
-        InputError: the pairs, the base or a setting are wrong, or `out` holds another run.
-        TilthError: training gave no numbers, or the folder cannot be written.
-
-    Reference:
-        Du et al. 2020, arXiv 2010.02194, sections 2.1 and 3.3. Its base is a multilingual masked
-        language model; the batches of like lengths and the held-out pairs are ours.
-    """
-    from tilth.models.trainer import settings_of
-
-    settings = settings_of(TripletTraining, training).for_base(base)
-    order = Order("train triplet", base, settings, {"pivot": pivot}, {"sources": _names(pairs)})
-    if not isinstance(pairs, Pairs):
-        pairs = read_parallel(pairs, pivot=pivot, min_score=settings.min_score, seed=settings.seed)
-    encoder = open_base(order, device)
-    encoder.append(_projection(encoder, settings).to(encoder.device))
-    aim = towards_partners(settings.margin)
-    return train(encoder, pairs, aim, order, out, overwrite=overwrite, quiet=quiet)
-
-
-@dataclass(frozen=True, slots=True)
-class Learned:
-    """How a triplet training went.
-
-    Attributes:
-        best: the step whose weights were kept.
-        step: of each checkpoint.
-        reciprocal_rank: x 100, of the partners of held-out texts.
-        loss: mean since the checkpoint before.
-    """
-
-    best: int
-    step: list[int]
-    reciprocal_rank: list[float]
-    loss: list[float]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return asdict(self)
-
-
-def learned(run: str | Path) -> Learned:
-    """Return how the training of a finished run went."""
-    import pyarrow.parquet as pq
-
-    curve = pq.read_table(Path(run) / "parts" / "part-00000.parquet").to_pydict()
-    ranks = curve["reciprocal_rank"]
-    return Learned(curve["step"][ranks.index(max(ranks))], curve["step"], ranks, curve["loss"])
-
-
-def towards_partners(margin: float) -> Aim:
-    """Return the aim: partners nearer than the hardest negative, judged by their rank."""
-    return Aim(partial(HardestInBatch, margin=margin), Ranking, METRIC, column=METRIC)
-
-
-def _projection(encoder: SentenceTransformer, settings: TripletTraining) -> torch.nn.Module:
-    """Return the linear map to the dimension asked for; cosines begin as the base has them."""
-    from sentence_transformers.base.modules.dense import Dense
-
-    width = encoder.get_embedding_dimension()
-    assert width is not None  # an encoder that pools knows it
-    rows = torch.empty(settings.dimension, width)
-    torch.nn.init.orthogonal_(rows, generator=torch.Generator().manual_seed(settings.seed))
-    zero = torch.zeros(settings.dimension)
-    return Dense(
-        width, settings.dimension, activation_function=None, init_weight=rows, init_bias=zero
-    )
-
-
-def _names(pairs: object) -> list[str]:
-    """Return where pairs lie, as far as that is known."""
-    given = pairs if isinstance(pairs, list | tuple) else [pairs]
-    return [str(source) for source in given if isinstance(source, str | Path)]
+        return {METRIC: 100 * reciprocal_rank(*self._texts.encode(model), self._shared)}

@@ -1,4 +1,4 @@
-"""uSIF: word vectors weighted by how rare words are, less what all sentences have in common."""
+"""uSIF: word vectors weighted by smoothed inverse frequency, without their common components."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules.dense import Dense
 
 from tilth.encoders.vector_files import read_vectors
-from tilth.encoders.word_vectors import Numbers, WordVectors
+from tilth.encoders.word_vectors import WordIds, WordVectors
 from tilth.errors import InputError
 
 
@@ -26,18 +26,18 @@ def usif(
 ) -> SentenceTransformer:
     r"""Make an encoder of unsupervised smoothed inverse frequency.
 
-    The common components are fitted once, on `sentences`, and stay with the encoder; the authors
-    fit them on the very sentences they embed, so give sentences of the kind to be embedded. A
-    text without a known word has the zero vector (the authors': a in every dimension), and no
-    such text enters the fit. A saved encoder loads as one of `word_vectors` does.
+    The common components are fitted once, on `sentences`; the authors fit them on the sentences
+    they embed, so give sentences of that kind. A text without a known word has the zero vector
+    (the authors': a in every dimension) and does not enter the fit. A saved encoder loads as one
+    of `word_vectors` does.
 
     Args:
         path: word vectors, as in `word_vectors`.
         sentences: texts to fit the components on and, without counts, to count words in.
         counts: a file `word count` in each line, plain or .gz. A word with a vector that is
             never counted has the probability of the rarest.
-        components: how many are removed, 0 to the width of the vectors.
-        walk: words a sentence is taken to have, from 1.
+        components: number of components to remove, 0 to the width of the vectors.
+        walk: assumed words of a sentence, from 1.
 
     Raises:
         InputError: a file, a line or an argument is wrong, or no word is frequent enough.
@@ -63,9 +63,9 @@ def usif(
     if not whole or not 0 <= components <= width:
         raise InputError(f"components is {components!r}: give a whole number from 0 to {width}")
     module = WordVectors(words, vectors, per_dimension=True)
-    blocks = list(module.numbered(sentences))
+    blocks = list(module.id_blocks(sentences))
     frequencies = module.count(blocks) if counts is None else module.read_counts(counts)
-    module.weigh(usif_weights(frequencies.p, frequencies.counted, walk))
+    module.set_weights(usif_weights(frequencies.p, frequencies.counted, walk))
     modules: list[torch.nn.Module] = [module]
     if components:
         modules.append(_removal(_gram(module, blocks), components))
@@ -75,34 +75,34 @@ def usif(
 def usif_weights(
     p: NDArray[np.float64], counted: NDArray[np.float64], walk: int
 ) -> NDArray[np.float64]:
-    """Return a / (a / 2 + p), a from the share of words likelier than to stand in a sentence.
+    """Return a / (a / 2 + p), a from the share of words likelier than chance in a sentence.
 
     Args:
         p: probabilities of the words to weigh. # (words,)
-        counted: probabilities of all words counted. # (kinds,)
-        walk: words a sentence is taken to have.
+        counted: probabilities of all words counted. # (counted words,)
+        walk: assumed words of a sentence.
 
     Raises:
         InputError: no word is that likely, as in a vocabulary of a few words.
     """
-    kinds = len(counted)
-    threshold = 1 - (1 - 1 / kinds) ** walk
+    total = len(counted)
+    threshold = 1 - (1 - 1 / total) ** walk
     alpha = float(np.mean(counted > threshold))
     if not alpha:
         raise InputError(
             f"no word has a probability above {threshold:.3g}, which walk {walk} asks for among "
-            f"{kinds} words: count the words of more text, or give a shorter walk"
+            f"{total} words: count the words of more text, or give a shorter walk"
         )
-    a = (1 - alpha) / (alpha * kinds / 2)
+    a = (1 - alpha) / (alpha * total / 2)
     return a / (a / 2 + p)  # (words,)
 
 
-def _gram(module: WordVectors, blocks: list[Numbers]) -> NDArray[np.float64]:
+def _gram(module: WordVectors, blocks: list[WordIds]) -> NDArray[np.float64]:
     """Return the sum of the outer products of all sentence vectors."""
     width = module.get_embedding_dimension()
     gram = np.zeros((width, width))
-    for numbers, starts in blocks:
-        features = {"input_ids": torch.from_numpy(numbers), "offsets": torch.from_numpy(starts)}
+    for ids, starts in blocks:
+        features = {"input_ids": torch.from_numpy(ids), "offsets": torch.from_numpy(starts)}
         with torch.no_grad():
             vectors = module(features)["sentence_embedding"].double().numpy()  # (texts, width)
         gram += vectors.T @ vectors  # (width, width)
@@ -112,18 +112,15 @@ def _gram(module: WordVectors, blocks: list[Numbers]) -> NDArray[np.float64]:
 
 
 def _removal(gram: NDArray[np.float64], components: int) -> Dense:
-    """Return the map that takes off the leading components, each by its share of their variance.
+    """Return the layer that removes the leading components, each by its share of their variance.
 
-    They are orthogonal, so one matrix takes them off as well as one after the other.
+    They are orthogonal, so one matrix removes them all.
     """
     variance, directions = np.linalg.eigh(gram)  # (width,), (width, width): ascending, in columns
     variance, directions = variance[-components:].clip(0), directions[:, -components:]
     share = variance / variance.sum()  # (components,): lambda
     kept = np.eye(len(gram)) - (directions * share) @ directions.T  # (width, width)
     return Dense(
-        len(gram),
-        len(gram),
-        bias=False,
-        activation_function=None,
+        len(gram), len(gram), bias=False, activation_function=None,
         init_weight=torch.from_numpy(kept).float(),
-    )
+    )  # fmt: skip

@@ -15,8 +15,7 @@ from tilth.errors import InputError
 
 log = logging.getLogger(__name__)
 
-# A vector of a thousand numbers takes some 12,000 bytes.
-MAX_BYTES = 1_000_000
+MAX_BYTES = 1_000_000  # of a line: a vector of a thousand numbers takes some 12,000
 _LINES_AT_ONCE = 4096
 _GROWTH = 1.25
 
@@ -24,14 +23,14 @@ _GROWTH = 1.25
 def read_vectors(path: str | Path) -> tuple[list[str], NDArray[np.float32]]:
     """Read a text file of word vectors, plain or .gz.
 
-    A word may hold spaces, as some of glove.840B do. Of a word that stands there twice the first
-    vector is taken, and how many there were is logged. Memory is that of the result and a quarter.
+    A word may hold spaces, as some of glove.840B do. Of a repeated word the first vector is taken.
+    Memory is that of the result and a quarter.
 
     Returns:
         The words, and their vectors. # (words, width)
 
     Raises:
-        InputError: there is no such file, it is empty or broken, or a line is wrong.
+        InputError: the file is missing, empty or damaged, or a line is wrong.
     """
     path = existing(path, "word vectors")
     lines: Iterator[tuple[int, str]] = (
@@ -40,8 +39,10 @@ def read_vectors(path: str | Path) -> tuple[list[str], NDArray[np.float32]]:
     first = next(lines, None)
     if first is None:
         raise InputError(f"{path}: the file is empty: download word vectors again")
-    claimed, width = _header(*first)
-    if claimed is None:
+    fields, claimed = first[1].split(), None
+    if len(fields) == 2 and all(field.isascii() and field.isdigit() for field in fields):
+        claimed, width = map(int, fields)
+    else:
         width, lines = _width(path, *first), chain([first], lines)
     row: dict[str, int] = {}
     vectors = np.empty((0, width), np.float32)
@@ -70,17 +71,10 @@ def read_vectors(path: str | Path) -> tuple[list[str], NDArray[np.float32]]:
 
 
 def existing(path: str | Path, what: str) -> Path:
-    """Return the path of a file that is there."""
+    """Return the path of an existing file."""
     if not Path(path).is_file():
         raise InputError(f"{path}: no such file: give a text file of {what}, plain or .gz")
     return Path(path)
-
-
-def _header(_: int, line: str) -> tuple[int | None, int]:
-    fields = line.split()
-    if len(fields) == 2 and all(field.isascii() and field.isdigit() for field in fields):
-        return int(fields[0]), int(fields[1])
-    return None, 0
 
 
 def _width(path: Path, number: int, line: str) -> int:
@@ -97,7 +91,7 @@ def _width(path: Path, number: int, line: str) -> int:
 
 
 def _split(path: Path, number: int, line: str, width: int) -> tuple[str, str]:
-    """Return a line's word and its numbers, a space between each."""
+    """Return a line's word, and its numbers with single spaces."""
     line = line.rstrip(" \t")
     word, _, values = line.partition(" ")
     if word and values.count(" ") == width - 1:
@@ -133,7 +127,7 @@ def _parse(path: Path, lines: list[tuple[int, str]], width: int) -> NDArray[np.f
 
 
 def _floats(text: str) -> NDArray[np.float32]:
-    """Return the numbers of a text; none when it holds something else."""
+    """Return the numbers of a text; none if it holds anything else."""
     try:
         return np.fromstring(text, np.float32, sep=" ")
     except ValueError:

@@ -1,4 +1,4 @@
-"""Averaged word vectors as a sentence encoder: no training, thousands of sentences a second."""
+"""Averaged word vectors as a sentence encoder, without training."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tilth.encoders.vector_files import MAX_BYTES, existing, read_vectors
 from tilth.errors import InputError
 
 _TEXTS_AT_ONCE = 10_000
-# Chunks whose words are remembered; natural text repeats few of its chunks often.
-_REMEMBERED = 1_000_000
+_CACHED = 1_000_000  # chunks; natural text repeats few of its chunks often
 _ENDINGS = ("n't", "'s", "'re", "'ve", "'ll", "'d", "'m")
 _HUB = ("token", "cache_folder", "revision", "local_files_only")
 
-Numbers = tuple[NDArray[np.int64], NDArray[np.int64]]
+# Ids of the known words of all texts, (words,), and where each text's begin, (texts,).
+WordIds = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def word_vectors(
@@ -45,20 +45,19 @@ def word_vectors(
     r"""Make an encoder that averages word vectors: the weighted sum over the number of known words.
 
     Dividing by that number, not by the sum of the weights, is the average of Arora et al.; the
-    cosine is the same either way. A text without a known word has the zero vector. A saved
-    encoder loads with `tilth.load_encoder(folder)`, or with sentence-transformers under
-    `trust_remote_code=True`: it asks for it wherever a module's class is not its own, though no
-    code lies in the folder.
+    cosine is the same. A text without a known word has the zero vector. A saved encoder loads with
+    `tilth.load_encoder(folder)`, or with sentence-transformers under `trust_remote_code=True`,
+    which it asks for though no code lies in the folder.
 
     Args:
         path: a text file of word vectors, `word v1 ... vn` in each line, plain or .gz; a first
             line `words dimensions` (word2vec, fastText) may stand before them.
-        weights: what a word counts: None 1; `idf` log((1 + N) / (1 + sentences with it)) + 1;
-            `sif` a / (a + p), p the word's probability.
+        weights: of a word: None 1; `idf` log((1 + N) / (1 + sentences with it)) + 1; `sif`
+            a / (a + p), p the word's probability.
         sentences: texts that `idf` or `sif` counts words in.
         counts: for `sif`, a file `word count` in each line, plain or .gz. Without counts and
             sentences p follows the word's rank in `path` by Zipf's law: right for files sorted
-            by frequency, as GloVe's are. A word never counted has the smallest p there is.
+            by frequency, as GloVe's are. A word never counted has the smallest p.
         sif_a: the a of `sif`, above 0.
 
     Raises:
@@ -79,15 +78,17 @@ def word_vectors(
     module = WordVectors(*read_vectors(path))
     if weights == "idf":
         assert sentences is not None
-        module.weigh(idf_weights(*module.document_frequencies(sentences)))
+        texts_with, texts = module.document_frequencies(sentences)
+        module.set_weights(np.log((1 + texts) / (1 + texts_with)) + 1)  # as scikit-learn smooths it
     elif weights == "sif":
         if counts is not None:
             p = module.read_counts(counts).p
         elif sentences is not None:
-            p = module.count(module.numbered(sentences)).p
+            p = module.count(module.id_blocks(sentences)).p
         else:
-            p = zipf(len(module.words))
-        module.weigh(sif_weights(p, sif_a))
+            p = 1 / np.arange(1, len(module.words) + 1)  # Zipf's law
+            p /= p.sum()
+        module.set_weights(sif_a / (sif_a + p))
     return SentenceTransformer(modules=[module])
 
 
@@ -106,29 +107,13 @@ def _check(weights: str | None, sentences: object, counts: object, sif_a: float)
         raise InputError(f"sif_a is {sif_a}: give a number above 0, such as 1e-3")
 
 
-def idf_weights(texts_with: NDArray[np.int64], texts: int) -> NDArray[np.float64]:
-    """Return log((1 + texts) / (1 + texts with the word)) + 1, as scikit-learn smooths it."""
-    return np.asarray(np.log((1 + texts) / (1 + texts_with)) + 1)  # (words,)
-
-
-def sif_weights(p: NDArray[np.float64], a: float) -> NDArray[np.float64]:
-    """Return a / (a + p) for words of probability p."""
-    return a / (a + p)  # (words,)
-
-
-def zipf(words: int) -> NDArray[np.float64]:
-    """Return the probabilities of words sorted by frequency: 1 / rank, over their sum."""
-    inverse = 1 / np.arange(1, words + 1)
-    return np.asarray(inverse / inverse.sum())  # (words,)
-
-
 @dataclass(frozen=True, slots=True)
 class Frequencies:
-    """How probable words are.
+    """Probabilities of words.
 
     Attributes:
-        p: of each word with a vector; one never counted has the smallest of all. # (words,)
-        counted: of each word counted, with a vector or without. # (kinds,)
+        p: of each word with a vector; one never counted has the smallest. # (words,)
+        counted: of each word counted, with a vector or without. # (counted words,)
     """
 
     p: NDArray[np.float64]
@@ -138,17 +123,16 @@ class Frequencies:
 class WordVectors(InputModule):
     """Texts to (weighted) averages of their words' vectors.
 
-    A text is split at white space and its punctuation taken off; what is left is looked up whole
+    A text is split at white space and stripped of punctuation; each chunk is looked up whole
     (`well-known`), then with its full stop (`u.s.`), then in parts (`well`, `known`; `do`, `n't`).
-    Unknown words are left out. Lower case throughout if no word of the vectors has an upper-case
-    letter; a word with a space in it is never met.
+    Unknown words are left out. Texts are lower-cased if no word of the vectors has an upper-case
+    letter.
 
     Args:
         words: each once, in the order of the vectors.
         vectors: float32. # (words, width)
-        weights: what each word counts; None: 1. # (words,)
-        per_dimension: divide each dimension by its norm over the text's words (uSIF); where all
-            of them are 0 it stays 0.
+        weights: of each word; None: 1. # (words,)
+        per_dimension: divide each dimension by its norm over the text's words (uSIF), unless 0.
     """
 
     config_file_name = "word_vectors.json"
@@ -170,30 +154,30 @@ class WordVectors(InputModule):
             "weights", torch.ones(len(words)) if weights is None else torch.as_tensor(weights)
         )
         self.per_dimension = per_dimension
-        self.found = _Found(self.words)
+        self.cache = _WordCache(self.words)
 
     def get_embedding_dimension(self) -> int:
         """Return the width of the vectors."""
         return self.vectors.shape[1]
 
-    def weigh(self, weights: NDArray[np.float64]) -> None:
-        """Give each word its weight."""
+    def set_weights(self, weights: NDArray[np.float64]) -> None:
+        """Set the weight of each word."""
         self.weights.copy_(torch.from_numpy(weights))  # (words,)
 
-    def numbers(self, texts: Iterable[str]) -> Numbers:
-        """Return the numbers of the known words of texts, and where each text's begin."""
-        found, numbers, starts = self.found, array("q"), array("q")
+    def word_ids(self, texts: Iterable[str]) -> WordIds:
+        """Return the ids of the known words of texts."""
+        cache, ids, starts = self.cache, array("q"), array("q")
         for text in texts:
-            starts.append(len(numbers))
+            starts.append(len(ids))
             for chunk in text.split():
-                numbers.extend(found[chunk])
-        return np.array(numbers, np.int64), np.array(starts, np.int64)
+                ids.extend(cache[chunk])
+        return np.array(ids, np.int64), np.array(starts, np.int64)
 
-    def numbered(self, sentences: Iterable[str]) -> Iterator[Numbers]:
-        """Yield the numbers of many sentences, some thousands at once.
+    def id_blocks(self, sentences: Iterable[str]) -> Iterator[WordIds]:
+        """Yield the word ids of many sentences, some thousands at once.
 
         Raises:
-            InputError: there is no sentence, or something else among them.
+            InputError: there is no sentence, or an item is not a string.
         """
         if isinstance(sentences, str):
             raise InputError("sentences is one text: give a list of texts")
@@ -207,46 +191,46 @@ class WordVectors(InputModule):
                     raise InputError(
                         f"sentences holds a {type(sentence).__name__}, no text: give texts alone"
                     )
-            yield self.numbers(block)
+            yield self.word_ids(block)
             block = list(islice(rest, _TEXTS_AT_ONCE))
 
     def preprocess(
         self, inputs: Sequence[Any], prompt: str | None = None, **_: Any
     ) -> dict[str, Any]:
-        """Return word numbers of texts, (words of all texts,), and offsets, (texts,)."""
-        numbers, starts = self.numbers([prompt + text for text in inputs] if prompt else inputs)
-        return {"input_ids": torch.from_numpy(numbers), "offsets": torch.from_numpy(starts)}
+        """Return word ids of texts, (words of all texts,), and offsets, (texts,)."""
+        ids, starts = self.word_ids([prompt + text for text in inputs] if prompt else inputs)
+        return {"input_ids": torch.from_numpy(ids), "offsets": torch.from_numpy(starts)}
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
         """Add `sentence_embedding`, (texts, width)."""
-        numbers, starts = features["input_ids"], features["offsets"]
+        ids, starts = features["input_ids"], features["offsets"]
         sums = embedding_bag(
-            numbers, self.vectors, starts, mode="sum", per_sample_weights=self.weights[numbers]
+            ids, self.vectors, starts, mode="sum", per_sample_weights=self.weights[ids]
         )  # (texts, width)
         if self.per_dimension:
-            places = torch.arange(len(numbers), device=numbers.device)
-            squares = embedding_bag(places, self.vectors[numbers].square(), starts, mode="sum")
+            order = torch.arange(len(ids), device=ids.device)
+            squares = embedding_bag(order, self.vectors[ids].square(), starts, mode="sum")
             sums = sums / squares.clamp_min(torch.finfo(squares.dtype).tiny).sqrt()
-        known = torch.diff(starts, append=starts.new_tensor([len(numbers)]))  # (texts,)
+        known = torch.diff(starts, append=starts.new_tensor([len(ids)]))  # (texts,)
         features["sentence_embedding"] = sums / known.clamp_min(1)[:, None]  # (texts, width)
         return features
 
-    def count(self, blocks: Iterable[Numbers]) -> Frequencies:
-        """Return how probable words are in numbered sentences.
+    def count(self, blocks: Iterable[WordIds]) -> Frequencies:
+        """Return the probabilities of words in sentences, from `id_blocks`.
 
         Raises:
             InputError: no word of them has a vector.
         """
         counts = np.zeros(len(self.words), np.int64)
-        for numbers, _ in blocks:
-            counts += np.bincount(numbers, minlength=len(counts))
+        for ids, _ in blocks:
+            counts += np.bincount(ids, minlength=len(counts))
         if not counts.any():
             raise InputError("no word of the sentences has a vector: give others, or other vectors")
         p = np.maximum(counts, counts[counts > 0].min()) / counts.sum()
         return Frequencies(p, p[counts > 0])
 
     def read_counts(self, path: str | Path) -> Frequencies:
-        """Return how probable words are by a file `word count` in each line, plain or .gz.
+        """Return the probabilities of words from a file `word count` in each line, plain or .gz.
 
         Raises:
             InputError: there is no such file, a line is wrong, or none of its words has a vector.
@@ -259,7 +243,7 @@ class WordVectors(InputModule):
                     f"{path}:{number}: {line[:80]!r} is no word with a count from 1: write "
                     "`word count` in each line"
                 )
-            counts[word.lower() if self.found.lower else word] += int(rest[0])
+            counts[word.lower() if self.cache.lower else word] += int(rest[0])
         if not any(word in counts for word in self.words):
             raise InputError(
                 f"{path}: none of its words has a vector: give counts of the same kind"
@@ -269,11 +253,11 @@ class WordVectors(InputModule):
         return Frequencies(p, np.array(list(counts.values())) / total)
 
     def document_frequencies(self, sentences: Iterable[str]) -> tuple[NDArray[np.int64], int]:
-        """Return in how many sentences each word stands, (words,), and how many there are."""
+        """Return the number of sentences with each word, (words,), and of all sentences."""
         counts, texts = np.zeros(len(self.words), np.int64), 0
-        for numbers, starts in self.numbered(sentences):
-            text = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(numbers)))
-            pairs = np.unique(text * len(counts) + numbers)
+        for ids, starts in self.id_blocks(sentences):
+            text = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(ids)))
+            pairs = np.unique(text * len(counts) + ids)
             counts += np.bincount(pairs % len(counts), minlength=len(counts))
             texts += len(starts)
         return counts, texts
@@ -305,8 +289,8 @@ class WordVectors(InputModule):
         return cls(words, tensors["vectors"], tensors["weights"], **config)
 
 
-class _Found(dict[str, tuple[int, ...]]):
-    """The numbers of the words in a chunk between white space, remembered once looked up."""
+class _WordCache(dict[str, tuple[int, ...]]):
+    """The ids of the words in a chunk between white space, cached once looked up."""
 
     def __init__(self, words: Sequence[str]) -> None:
         super().__init__()
@@ -314,7 +298,7 @@ class _Found(dict[str, tuple[int, ...]]):
         self.lower = all(word == word.lower() for word in words)
 
     def __missing__(self, chunk: str) -> tuple[int, ...]:
-        if len(self) >= _REMEMBERED:
+        if len(self) >= _CACHED:
             self.clear()
         found = self[chunk] = self._look_up(chunk)
         return found

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tilth.data.formats import ending_of
-from tilth.encoders.graded_pairs import Pairs
+from tilth.encoders.graded_pairs import TrainingPairs
 from tilth.encoders.parallel_pairs import read_parallel
-from tilth.encoders.triplet import learned, train_triplet
+from tilth.encoders.triplet import read_triplet_curve, train_triplet
 from tilth.errors import InputError
 from tilth.evaluate.sts_sets import read_sets
 from tilth.recipes.catalog_sentaugment import SentAugmentScale
@@ -71,7 +71,7 @@ def run(steps: Table10Steps) -> Result:
             **steps.scale.training,
         )  # fmt: skip
         board.measure(f"{base} encoder, triplets", str(folder), folder.name)
-        found = learned(folder)
+        found = read_triplet_curve(folder)
         curve = Curve(f"seed {seed}", found.step, found.reciprocal_rank, found.best, METRIC)
         board.curves.append(curve)
     names = ", ".join(file.parent.name for file in files)
@@ -107,7 +107,7 @@ def _pair_files(data: Path) -> list[Path]:
     return files
 
 
-def _pair_notes(steps: Table10Steps, pairs: Pairs, names: str) -> list[str]:
+def _pair_notes(steps: Table10Steps, pairs: TrainingPairs, names: str) -> list[str]:
     return [
         f"Trained on {len(pairs.train):,} pairs of {names}; {len(pairs.validation):,} held out.",
         overlap_note(steps, pairs, names),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilth.encoders.graded_pairs import Pairs
+from tilth.encoders.graded_pairs import TrainingPairs
 from tilth.errors import InputError
 from tilth.evaluate.overlap import find_overlap
 from tilth.evaluate.sts import Measured, check_sets, most_wrong, summarise_sts
@@ -171,7 +171,7 @@ def _bars(table: Table) -> list[Bar]:
     return found
 
 
-def overlap_note(steps: Steps[Any], pairs: Pairs, name: str) -> str:
+def overlap_note(steps: Steps[Any], pairs: TrainingPairs, name: str) -> str:
     """Return a note on the training rows that hold a sentence or a pair of each set."""
     rows = pairs.all_rows()
     counts = {

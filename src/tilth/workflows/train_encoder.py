@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilth.encoders.bi_encoder import train_encoder
-from tilth.encoders.graded_pairs import Pairs, read_pairs
+from tilth.encoders.graded_pairs import TrainingPairs, read_pairs
 from tilth.encoders.settings import Training
 from tilth.encoders.train import SCORES
 from tilth.errors import InputError
@@ -207,14 +207,14 @@ def _warnings(scores: Mapping[str, Scores]) -> list[str]:
     ]
 
 
-def drop_shared(parts: Pairs, found: Sequence[StsSet]) -> Pairs:
+def drop_shared(parts: TrainingPairs, found: Sequence[StsSet]) -> TrainingPairs:
     """Leave out the pairs that hold a sentence of a set.
 
     Raises:
         InputError: none is left to train on or to choose the checkpoint with.
     """
     validation = without_overlap(parts.validation, found)[0]
-    left = Pairs(
+    left = TrainingPairs(
         without_overlap(parts.train, found)[0], validation, min(parts.written, len(validation))
     )
     for name, rows in (("training", left.train), ("validation", left.validation)):
