@@ -1,0 +1,129 @@
+"""What run.json holds, and how it is compared and refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runs.runs import content, open_run, table
+from tilth.errors import InputError, TilthError
+from tilth.runs import RunMismatch, read_results, read_run_json
+
+
+@pytest.mark.parametrize(
+    ("changes", "messages"),
+    [
+        ({"settings": {"decay": 50, "seed": 0}}, ["decay is 100 in the folder, 50 asked"]),
+        ({"settings": {"decay": 100}}, ["seed is 0 in the folder, null asked"]),
+        ({"settings": {"decay": 100, "seed": 0, "top": 1}}, ["top is null in the folder, 1 asked"]),
+        ({"command": "curate"}, ["command is generate in the folder, curate asked"]),
+        ({"fingerprints": {"inputs": "x", "model": "def"}}, ["the inputs are not the same"]),
+        ({"parts": 5}, ["it has 4 parts, 5 asked"]),
+        (
+            {"settings": {"decay": 1, "seed": 1}, "fingerprints": {"inputs": "abc", "model": "x"}},
+            ["decay is 100", "; seed is 0", "; the model is not the same"],
+        ),
+    ],
+)
+def test_every_difference_is_named(
+    tmp_path: Path, changes: dict[str, Any], messages: list[str]
+) -> None:
+    open_run(tmp_path)
+    with pytest.raises(RunMismatch) as error:
+        open_run(tmp_path, **changes)
+    for message in (*messages, "--overwrite starts anew"):
+        assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_the_model_of_a_run_of_an_earlier_version_may_be_the_same(tmp_path: Path) -> None:
+    other = {"fingerprints": {"inputs": "abc", "model": "x"}}
+    said = "begun by an earlier version, whose fingerprints of models were others"
+    open_run(tmp_path)
+    with pytest.raises(RunMismatch) as error:
+        open_run(tmp_path, **other)
+    assert said not in str(error.value)
+    file = tmp_path / "run.json"
+    run = json.loads(file.read_text())
+    del run["whole_models"]
+    file.write_text(json.dumps(run))
+    with pytest.raises(RunMismatch, match=f"the model is not the same, or it is: .*{said}"):
+        open_run(tmp_path, **other)
+    with pytest.raises(RunMismatch, match="the inputs are not the same: --overwrite"):
+        open_run(tmp_path, fingerprints={"inputs": "x", "model": "def"})
+
+
+def test_other_versions_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    open_run(tmp_path)
+    asked = json.loads((tmp_path / "run.json").read_text())
+    asked["versions"]["torch"] = "0.0.1"
+    (tmp_path / "run.json").write_text(json.dumps(asked))
+    open_run(tmp_path)
+    assert "was begun with torch 0.0.1" in caplog.text
+
+
+def test_a_damaged_run_json_is_named(tmp_path: Path) -> None:
+    open_run(tmp_path)
+    for text in ("{", "[]", '{"command": "generate"}'):
+        (tmp_path / "run.json").write_text(text)
+        with pytest.raises(TilthError, match=r"run\.json: .*--overwrite starts anew"):
+            open_run(tmp_path)
+    open_run(tmp_path, overwrite=True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"command": None}, {"command": 3}, {"settings": None}, {"settings": []},
+        {"fingerprints": None}, {"parts": None}, {"parts": "4"}, {"parts": True}, {"parts": -1},
+        {"parts": 1.5}, {"versions": None}, {"versions": []}, {"resolved": None},
+        {"outputs": None}, {"outputs": "parts"},
+    ],
+)  # fmt: skip
+def test_an_edited_run_json_is_one_line(tmp_path: Path, change: dict[str, Any]) -> None:
+    open_run(tmp_path)
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
+    with pytest.raises(
+        TilthError, match=r"is not what tilth wrote \(.*\): --overwrite starts"
+    ) as error:
+        open_run(tmp_path)
+    assert "\n" not in str(error.value)
+    with open_run(tmp_path, overwrite=True) as run:
+        run.write_part(0, table(0))
+
+
+def test_a_run_json_of_another_tool_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"id": 3}')
+    (tmp_path / ".tmp-1-x").write_text("mine")
+    before = content(tmp_path)
+    with pytest.raises(TilthError, match="is not what tilth wrote"):
+        open_run(tmp_path)
+    assert content(tmp_path) == before
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_pipe_in_place_of_run_json_is_not_waited_for(tmp_path: Path, overwrite: bool) -> None:
+    os.mkfifo(tmp_path / "run.json")
+    for read in (lambda: open_run(tmp_path, overwrite=overwrite), lambda: read_run_json(tmp_path)):
+        with pytest.raises(InputError, match=r"run\.json: is a pipe"):
+            read()
+
+
+@pytest.mark.parametrize("depth", [100, 900, 100_000])
+def test_a_run_json_that_is_nested_deep_is_one_line(tmp_path: Path, depth: int) -> None:
+    open_run(tmp_path)
+    file = tmp_path / "run.json"
+    deep = "[" * depth + "]" * depth
+    file.write_text(file.read_text().replace('"decay": 100', f'"decay": {deep}'))
+    with pytest.raises(TilthError, match=r"cannot be read \(nested too deep\)"):
+        open_run(tmp_path)
+
+
+def test_a_pipe_in_place_of_results_json_is_no_result(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "results.json")
+    assert read_results(tmp_path) is None

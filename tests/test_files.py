@@ -1,0 +1,75 @@
+"""Atomic writes and locks."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runs.runs import open_run
+from tilth.files import TEMPORARY, atomic_write
+
+
+def test_two_threads_write_one_file(tmp_path: Path) -> None:
+    path, together = tmp_path / "file", threading.Barrier(2, timeout=20)
+
+    def write(content: bytes) -> None:
+        def halves(file: Any) -> None:
+            file.write(content)
+            file.flush()
+            together.wait()
+            file.write(content)
+
+        atomic_write(path, halves)
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(write, (b"aaaa", b"bbbb")))
+    assert path.read_bytes() in (b"a" * 8, b"b" * 8)
+    assert [item.name for item in tmp_path.iterdir()] == ["file"]
+
+
+def test_files_have_the_usual_permissions(tmp_path: Path) -> None:
+    (tmp_path / "plain").touch()
+    atomic_write(tmp_path / "whole", lambda file: file.write(b"x"))
+    assert (tmp_path / "whole").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_an_error_while_writing_keeps_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def fail(file: Any) -> None:
+        file.write(b"half of the new")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        atomic_write(path, fail)
+    assert path.read_bytes() == b"old"
+    assert [item.name for item in tmp_path.iterdir()] == ["file"]
+
+
+def test_leftovers_of_a_killed_writer_go(tmp_path: Path) -> None:
+    open_run(tmp_path)
+    stale = [folder / f"{TEMPORARY}0123abcd" for folder in (tmp_path, tmp_path / "parts")]
+    mine = [tmp_path / "sub" / ".tmp-1-x", tmp_path / ".tmp-notes", tmp_path / "parts" / ".tmp-x"]
+    mine[0].parent.mkdir()
+    for path in (*stale, *mine):
+        path.write_text("mine")
+    with open_run(tmp_path):
+        assert not any(path.exists() for path in stale)
+    assert [path.read_text() for path in mine] == ["mine"] * 3
+
+
+def test_a_file_that_is_being_written_is_no_leftover(tmp_path: Path) -> None:
+    """A report is written without the run's lock, maybe on another host."""
+    open_run(tmp_path)
+
+    def write(file: Any) -> None:
+        with open_run(tmp_path):
+            file.write(b"whole")
+
+    atomic_write(tmp_path / "report.html", write)
+    assert (tmp_path / "report.html").read_bytes() == b"whole"
