@@ -23,6 +23,11 @@ def card(**changes: Any) -> Card:
     return Card(**(facts | changes))
 
 
+def head(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(text.split("---\n")[1])
+    return found
+
+
 def body(text: str) -> str:
     return text.split("---\n", 2)[2]
 
@@ -55,12 +60,44 @@ def test_settings_without_a_task_are_a_table() -> None:
     assert "### Task" not in text
 
 
-def test_counts_are_added_up_per_split_and_drops_in_all() -> None:
-    text = body(card().render())
-    assert (
-        "| train | 1 | 2 |\n| train | 0 | 3 |\n| train | all | 5 |\n| validation | 1 | 1 |" in text
-    )
-    assert "| newline | 4 |\n| not-closed | 1 |\n| all | 5 |" in text
+def test_facts_stand_in_head_and_body_and_counts_are_added_up() -> None:
+    facts = {
+        "title": "pairs: a | b", "licence": "cc-by-4.0",
+        "counts": {"train": {"1": 700, "0|5": 400}, "validation": {"1": 1}},
+        "language": ["en", "no"], "tags": ["dino"],
+        "task_categories": ["text-classification"], "extra": [("Limits", "Nobody checked.")],
+        "drops": {"newline": 4, "not-closed": 1234},
+    }  # fmt: skip
+    text = card(**facts).render()
+    assert head(text) == {
+        "pretty_name": "pairs: a | b", "license": "cc-by-4.0", "language": ["en", "no"],
+        "task_categories": ["text-classification"], "size_categories": ["1K<n<10K"],
+        "tags": ["synthetic", "tilth", "dino"],
+    }  # fmt: skip
+    for lines in (
+        "- Texts: synthetic\n- Command: `tilth generate`\n- Model: `starter`\n- Seed: 7\n",
+        "- Licence: cc-by-4.0\n",
+        "| train | 1 | 700 |\n| train | 0\\|5 | 400 |\n| train | all | 1,100 |\n",
+        "| validation | 1 | 1 |\n\n",
+        "| newline | 4 |\n| not-closed | 1,234 |\n| all | 1,238 |",
+        "## Limits\n\nNobody checked.",
+    ):
+        assert lines in body(text)
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    text = card(licence=None, language=[], model=None, seed=None, drops={}).render()
+    assert set(head(text)) == {"pretty_name", "size_categories", "tags"}
+    assert "- Licence: not stated" in body(text)
+    for word in ("Seed", "Model", "Left out"):
+        assert word not in body(text)
+
+
+@pytest.mark.parametrize(
+    ("rows", "size"), [(0, "n<1K"), (999, "n<1K"), (1000, "1K<n<10K"), (2 * 10**6, "1M<n<10M")]
+)
+def test_size_categories(rows: int, size: str) -> None:
+    assert head(card(counts={"train": {"1": rows}}).render())["size_categories"] == [size]
 
 
 def test_how_to_load_it_is_said_where_there_are_files() -> None:
@@ -68,19 +105,12 @@ def test_how_to_load_it_is_said_where_there_are_files() -> None:
     text = body(card(configs=files).render())
     assert "load_dataset(" in text
     assert 'load_dataset("path/of/this/folder", "dropped", split="train")' in text
+    assert head(card(configs=files, content="abc").render())["configs"][0]["description"] == (
+        "content abc"
+    )
     assert "load_dataset" not in body(card().render())
-
-
-def test_the_head_names_language_and_content_and_says_synthetic() -> None:
-    files = {"default": {"train": "data/train.parquet"}}
-    head = yaml.safe_load(card(configs=files, content="abc").render().split("---\n")[1])
-    assert head["language"] == ["en"]
-    assert "synthetic" in head["tags"]
-    assert head["configs"][0]["description"] == "content abc"
-    assert "- Texts: synthetic" in card().render()
 
 
 @pytest.mark.parametrize("title", ["a: b # c", "- x", "'", "{}", "emoji \U0001f600", "null", "7"])
 def test_any_title_makes_a_valid_head(title: str) -> None:
-    head = yaml.safe_load(card(title=title).render().split("---\n")[1])
-    assert head["pretty_name"] == title
+    assert head(card(title=title).render())["pretty_name"] == title

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tilth.data import DatasetWriter, load_folder, read_rows, read_texts
 from tilth.data.examples import open_rows, read_examples
-from tilth.data.formats import parquet_tables
+from tilth.data.formats import parquet_tables, split_of
 from tilth.errors import InputError, TilthError
 
 
@@ -59,6 +59,15 @@ def test_parquet(tmp_path: Path) -> None:
     rows = read_texts(tmp_path / "a.parquet")
     assert rows[1] == {"text": "Two.", "origin": f"{tmp_path}/a.parquet:2"}
     assert read_rows(tmp_path / "a.parquet", columns=["n"])["n"][:] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [("eng.testa", "dev"), ("eng.testb.gz", "test"), ("x.valid", "dev"), ("x.train", "train"),
+     ("train.jsonl.gz", "train"), ("dev.conll", "dev"), ("test.2003.txt", "test")],
+)  # fmt: skip
+def test_the_part_of_a_set_that_a_file_holds(name: str, part: str) -> None:
+    assert split_of(Path(name)) == part
 
 
 def test_crlf_bom_and_missing_last_line_end(tmp_path: Path) -> None:
@@ -365,6 +374,7 @@ def test_a_written_set_and_a_run_are_read(tmp_path: Path) -> None:
     (run / "run.json").write_text("{}")
     for source in (run, folder):
         assert read_texts(source)["text"][:] == ["One.", "Two."]
+        assert load_folder(source)["text"][:] == ["One.", "Two."]
     assert read_rows(run, split="validation")[0] == {"text": "Three.", "label": 0.5}
     with pytest.raises(InputError, match="no split 'test': there are train, validation"):
         read_rows(run, split="test")

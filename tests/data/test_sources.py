@@ -131,13 +131,6 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
         load_folder(tmp_path / "set")
 
 
-def test_a_run_is_read_through_its_set(tmp_path: Path) -> None:
-    write(tmp_path / "dataset", "a")
-    (tmp_path / "run.json").write_text("{}")
-    assert load_folder(tmp_path)["text"][:] == ["a"]
-    assert read_rows(tmp_path)["text"][:] == ["a"]
-
-
 def test_the_temporary_file_stays_as_long_as_any_rows_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import json
-import logging
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -112,22 +112,6 @@ def test_a_start_that_was_killed_is_done_again(tmp_path: Path) -> None:
         run.write_part(0, table(0))
 
 
-def test_a_damaged_part_is_moved_aside_and_made_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with open_run(tmp_path) as run:
-        for index in range(4):
-            run.write_part(index, table(index))
-    path = run.part_path(1)
-    path.write_bytes(path.read_bytes()[:-20])
-    with open_run(tmp_path) as run, caplog.at_level(logging.WARNING):
-        assert run.missing() == [1]
-        complete(run, lambda index, _: table(index), progress=Progress(4, quiet=True))
-        assert run.missing() == []
-    assert "part-00001.damaged" in caplog.text
-    assert run.read_part(1) == table(1)
-
-
 def test_a_part_with_damaged_pages_is_moved_aside_and_made_again(tmp_path: Path) -> None:
     """Its footer is whole, so that only reading the rows finds the damage."""
 
@@ -191,11 +175,17 @@ def replace(run: Run) -> None:
     shutil.copy(other.part_path(1), run.part_path(1))
 
 
+def cut(run: Run) -> None:
+    path = run.part_path(1)
+    path.write_bytes(path.read_bytes()[:-20])
+
+
 @pytest.mark.parametrize(
     ("alter", "altered"),
     [
         (swap, [0, 1]),
         (replace, [1]),
+        (cut, [1]),
         (rewrite(lambda part: part.slice(0, 0)), [1]),
         (rewrite(lambda part: part.slice(1)), [1]),
         (rewrite(lambda part: part.drop_columns(["text"])), [1]),
@@ -210,7 +200,8 @@ def test_an_altered_part_is_moved_aside_and_made_again(
         complete(run, lambda index, _: table(index), progress=Progress(4, quiet=True))
         alter(run)
         assert run.missing() == altered
-        assert "it is not what this run wrote there): moved to part-00001.damaged" in caplog.text
+        reason = "footer" if alter is cut else "it is not what this run wrote there"
+        assert re.search(rf"{reason}.*\): moved to part-00001\.damaged", caplog.text)
         shutil.copy(run.part_path(1).with_suffix(".damaged"), run.part_path(1))
         with pytest.raises(TilthError, match=r"is damaged, moved to part-00001\.damaged"):
             run.read_part(1)

@@ -9,7 +9,6 @@ import pytest
 from tilth.data import read_rows
 from tilth.data.conll import is_conll, rows_of_conll
 from tilth.data.examples import read_examples
-from tilth.data.formats import split_of
 from tilth.errors import InputError
 
 CONLL = """-DOCSTART- -X- -X- O
@@ -121,15 +120,6 @@ def test_other_files_with_the_name_of_a_part_are_left_out_of_a_folder(
     with caplog.at_level(logging.WARNING):
         assert len(read_examples(tmp_path)) == 2
     assert f"{tmp_path}: not read: blob.dev, notes.test" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("name", "part"),
-    [("eng.testa", "dev"), ("eng.testb.gz", "test"), ("x.valid", "dev"), ("x.train", "train"),
-     ("train.jsonl.gz", "train"), ("dev.conll", "dev"), ("test.2003.txt", "test")],
-)  # fmt: skip
-def test_the_part_of_a_set_that_a_file_holds(name: str, part: str) -> None:
-    assert split_of(Path(name)) == part
 
 
 def test_lines_are_those_of_first_tokens(tmp_path: Path) -> None:
