@@ -16,7 +16,7 @@ from tilth.evaluate.classify import classify_scores, compare_classify_scores
 from tilth.evaluate.tag import best_tags, compare_tag_scores, tag_scores
 from tilth.runs import RunMismatch
 from tilth.workflows import evaluate_classifier as testing
-from tilth.workflows.evaluate_classifier import run_test
+from tilth.workflows.evaluate_classifier import Evaluated, EvaluateSettings, evaluate_to_run
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC"]
 TEXTS = [f"The {word} is {n} winters old." for n in range(10) for word in ("barn", "well", "yew")]
@@ -29,6 +29,11 @@ MODELS = {
     "tags": Fake(TAGS, kind="tags", name="tags"),
     "again": Fake(TAGS[::-1], kind="tags", name="again", seed=1),
 }
+
+
+def run_test(measured: Any, name: str, data: str, **given: Any) -> Evaluated:
+    folder = {key: given.pop(key) for key in ("out", "overwrite", "quiet") if key in given}
+    return evaluate_to_run(measured, name, data, EvaluateSettings(**given), **folder)
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from tilth.cli.checks import App
 from tilth.cli.screen import print_json, print_table, say
 
 if TYPE_CHECKING:
-    from tilth.workflows.evaluate_classifier import Tested
+    from tilth.workflows.evaluate_classifier import Evaluated
 
 SHOWN_CLASSES = 30
 
@@ -60,12 +60,14 @@ def _command(described: str, *, measured: Measured) -> Callable[..., None]:
         quiet: options.Quiet = False,
         json: options.Json = False,
     ) -> None:
-        from tilth.workflows.evaluate_classifier import run_test
+        from tilth.workflows.evaluate_classifier import EvaluateSettings, evaluate_to_run
 
-        tested = run_test(
-            measured, model, data, against=against, out=out, text=options.columns(text),
-            label=label, split=split, bootstrap=bootstrap, seed=seed, wrong=wrong, device=device,
-            precision=precision, overwrite=overwrite, quiet=quiet,
+        settings = EvaluateSettings(
+            against, options.columns(text), label, split, bootstrap, seed, precision, wrong
+        )
+        tested = evaluate_to_run(
+            measured, model, data, settings, out=out, device=device, overwrite=overwrite,
+            quiet=quiet,
         )  # fmt: skip
         _show(measured, model, tested, out, json=json)
 
@@ -92,7 +94,7 @@ tag = _command(
 def _show(
     measured: Measured,
     model: str,
-    tested: Tested,
+    tested: Evaluated,
     out: Path | None,
     *,
     json: bool,
@@ -119,7 +121,7 @@ def _show(
         say(f"results: {out / 'results.json'}")
 
 
-def _print_figures(model: str, tested: Tested) -> None:
+def _print_figures(model: str, tested: Evaluated) -> None:
     from tilth.workflows.evaluate_classifier import NAMES
 
     scores = tested.scores

@@ -1,14 +1,14 @@
-"""Measures classifiers and taggers by name, alone or against another, kept in a run folder."""
+"""Evaluate classifiers and taggers by name, alone or against another; compare several systems."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,211 +19,13 @@ from tilth.evaluate.expected_labels import check_kind, names_in, read_gold
 from tilth.metrics.entity_spans import spans
 from tilth.metrics.significance import RESAMPLES, check_resamples
 from tilth.models.classifier import Classifier, fingerprint_classifier, load_classifier
-from tilth.runs import Progress, Run, refuse_inside
+from tilth.runs import RESULTS, Progress, Run, refuse_inside
 from tilth.selftrain.pseudo_label import as_lists
 
-SHOWN = 12  # rows of each list to read
+SHOWN = 12  # rows of each list in a report
+Measured: TypeAlias = Literal["classify", "tag"]
 
-
-@dataclass(frozen=True, slots=True)
-class System:
-    """What is measured.
-
-    Attributes:
-        name: what people read.
-        model: the classifier or tagger, or what answers as one does.
-        base: what it was made from; empty: not to be said.
-    """
-
-    name: str
-    model: Any
-    base: str = ""
-
-
-def compare_systems(
-    systems: Sequence[System],
-    data: Source,
-    *,
-    text: str | Sequence[str] | None = None,
-    label: str | None = None,
-    split: str = "test",
-    bootstrap: int = RESAMPLES,
-    seed: int = 0,
-    precision: str = "auto",
-    quiet: bool = False,
-) -> dict[str, Any]:
-    """Measure systems on the same labelled rows.
-
-    Args:
-        systems: all classifiers or all taggers; the first must know every label of the rows.
-        data: see `tilth.data.examples.read_examples`.
-        text: see there.
-        label: see there.
-        split: of a set that has several.
-        bootstrap: resamples of intervals and tests; 0: neither.
-        seed: of the resamples.
-        precision: see `tilth.models.predict.probabilities`.
-        quiet: no progress bar.
-
-    Returns:
-        n (rows); systems: name and scores of each, as of `classify_scores` or `tag_scores`;
-        differences: name of each other system -> how far the first is above it; wrong: rows of
-        which the first is surest and wrong; changed: rows that the first gets right and the
-        second wrong (`mended`), and the other way round (`spoilt`). All JSON values.
-
-    Raises:
-        InputError: the data is wrong or holds a label that the first system does not know.
-        TilthError: a model gives no numbers.
-    """
-    first = systems[0].model
-    examples, gold = read_gold(first, data, text=text, label=label, split=split)
-    compare = _compare_tags if first.kind == "tags" else _compare_classes
-    with Progress(len(examples) * len(systems), quiet=quiet, what="rows") as progress:
-        return {
-            "n": len(examples),
-            **compare(
-                systems, examples, gold, {"precision": precision, "progress": progress},
-                {"bootstrap": bootstrap, "seed": seed},
-            ),
-        }  # fmt: skip
-
-
-def _compare_classes(
-    systems: Sequence[System],
-    examples: Examples,
-    gold: Any,
-    forward: dict[str, Any],
-    resampling: dict[str, Any],
-) -> dict[str, Any]:
-    names = [names_in(system.model, examples) for system in systems]
-    # The first system's labels come first, so that places in them are places in all.
-    labels = list(dict.fromkeys(name for some in names for name in some))
-    kind = classify.kind_of(systems[0].model)
-    gold = classify.aligned(gold, names[0], labels) if kind == "multi" else gold
-    said = [
-        classify.aligned(system.model.probabilities(examples.texts, **forward), some, labels)
-        for system, some in zip(systems, names, strict=True)
-    ]
-    how: dict[str, Any] = {"kind": kind, **resampling}
-    scores = [classify.classify_scores(gold, one, labels, **how) for one in said]
-    differences = [
-        classify.compare_classify_scores(gold, said[0], other, labels, **how) for other in said[1:]
-    ]
-    answers = [classify.answered(one, kind) for one in said]
-
-    def words(answer: Any) -> str:
-        named = classify.named(answer, labels)
-        return named if isinstance(named, str) else ", ".join(named) or "none"
-
-    def right(system: int, row: int) -> bool:
-        return bool(np.all(answers[system][row] == gold[row]))
-
-    worst = classify.most_wrong(examples.texts, gold, said[0], labels, kind=kind, count=SHOWN)
-    return {
-        "systems": _scored(systems, scores),
-        "differences": _by_name(systems[1:], differences),
-        "wrong": [
-            {
-                "text": "\n".join(row["texts"]),
-                "right": _joined(row["gold"]),
-                "answered": _joined(row["predicted"]),
-                "probability": row["probability"],
-            }
-            for row in worst
-        ],
-        "changed": _changed(
-            len(systems) > 1, len(examples), right, lambda row: "\n".join(examples.texts[row]),
-            lambda row: words(gold[row]), lambda system, row: words(answers[system][row]),
-        ),
-    }  # fmt: skip
-
-
-def _compare_tags(
-    systems: Sequence[System],
-    examples: Examples,
-    gold: Any,
-    forward: dict[str, Any],
-    resampling: dict[str, Any],
-) -> dict[str, Any]:
-    tokens = examples.tokens or []
-    said = [
-        tag.best_tags(system.model.tag_probabilities(tokens, **forward), system.model.labels)
-        for system in systems
-    ]
-    scores = [tag.tag_scores(gold, tags, sure=sure, **resampling) for tags, sure in said]
-    differences = [
-        tag.compare_tag_scores(gold, said[0][0], tags, **resampling) for tags, _ in said[1:]
-    ]
-
-    def words(row: int, tags: Sequence[str]) -> str:
-        found = (f"{kind}: {' '.join(tokens[row][start:end])}" for kind, start, end in spans(tags))
-        return "\n".join(found) or "none"
-
-    def right(system: int, row: int) -> bool:
-        return spans(said[system][0][row]) == spans(gold[row])
-
-    worst = tag.most_wrong(tokens, gold, *said[0], count=SHOWN)
-    return {
-        "systems": _scored(systems, scores),
-        "differences": _by_name(systems[1:], differences),
-        "wrong": [
-            {
-                "text": row["text"],
-                "right": "\n".join(row["missed"]) or "none",
-                "answered": "\n".join(row["invented"]) or "none",
-                "probability": row["probability"],
-            }
-            for row in worst
-        ],
-        "changed": _changed(
-            len(systems) > 1, len(examples), right, lambda row: " ".join(tokens[row]),
-            lambda row: words(row, gold[row]), lambda one, row: words(row, said[one][0][row]),
-        ),
-    }  # fmt: skip
-
-
-def _scored(systems: Sequence[System], scores: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {"name": system.name, "base": system.base, "scores": found}
-        for system, found in zip(systems, scores, strict=True)
-    ]
-
-
-def _by_name(
-    systems: Sequence[System], differences: Sequence[dict[str, Any]]
-) -> dict[str, dict[str, Any]]:
-    return {system.name: found for system, found in zip(systems, differences, strict=True)}
-
-
-def _joined(answer: str | list[str]) -> str:
-    return answer if isinstance(answer, str) else ", ".join(answer) or "none"
-
-
-def _changed(
-    several: bool,
-    rows: int,
-    right: Callable[[int, int], bool],
-    text: Callable[[int], str],
-    gold: Callable[[int], str],
-    said: Callable[[int, int], str],
-) -> dict[str, list[dict[str, str]]]:
-    """Return the first rows that the second system gets wrong and the first right, and back."""
-    found: dict[str, list[dict[str, str]]] = {"mended": [], "spoilt": []}
-    for row in range(rows if several else 0):
-        now, before = right(0, row), right(1, row)
-        if now == before:
-            continue
-        some = found["mended" if now else "spoilt"]
-        if len(some) < SHOWN:
-            some.append(
-                {"text": text(row), "right": gold(row), "before": said(1, row), "now": said(0, row)}
-            )
-    return found
-
-
-Measured = Literal["classify", "tag"]
-
-# What figures are called where people read them, in that order.
+# Names of the figures, in the order in which they are printed.
 NAMES = {
     "f1": "F1", "precision": "precision", "recall": "recall", "accuracy": "accuracy",
     "macro_f1": "macro F1", "micro_f1": "micro F1",
@@ -231,13 +33,53 @@ NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Tested:
-    """What `tilth evaluate classify` or `tag` found.
+class EvaluateSettings:
+    """Settings of `tilth evaluate classify` and `tag`.
 
     Attributes:
-        scores: as of `classify_scores` or `tag_scores`; with another model `against` holds its
+        against: name of a second model that is measured on the same rows.
+        text: column of texts or tokens, see `tilth.data.examples.read_examples`.
+        label: column of labels or tags.
+        split: of a data set that has several.
+        bootstrap: resamples of intervals and tests; 0: neither.
+        seed: of the resamples.
+        precision: see `tilth.models.predict.probabilities`.
+        wrong: number of the most confidently wrong rows to return.
+    """
+
+    against: str | None = None
+    text: str | Sequence[str] | None = None
+    label: str | None = None
+    split: str = "test"
+    bootstrap: int = RESAMPLES
+    seed: int = 0
+    precision: str = "auto"
+    wrong: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A model to compare.
+
+    Attributes:
+        name: in results and reports.
+        model: a classifier or tagger, or an object with the same methods.
+        base: model that it was trained from; empty: not shown.
+    """
+
+    name: str
+    model: Any
+    base: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """Results of `tilth evaluate classify` or `tag`.
+
+    Attributes:
+        scores: see `classify_scores` or `tag_scores`; with a second model, `against` holds its
             name, its scores, and how far the first is above it (difference).
-        wrong: the rows of which the model is surest and wrong.
+        wrong: the most confidently wrong rows.
     """
 
     scores: dict[str, Any]
@@ -245,95 +87,133 @@ class Tested:
 
     @property
     def figures(self) -> list[str]:
-        """Which of the scores are figures with an interval."""
+        """Keys of the scores that have an interval."""
         return [name for name in NAMES if name in self.scores]
 
 
-def run_test(
+def evaluate_to_run(
     measured: Measured,
     name: str,
     data: str,
+    settings: EvaluateSettings,
     *,
-    against: str | None = None,
     out: Path | None = None,
-    text: str | Sequence[str] | None = None,
-    label: str | None = None,
-    split: str = "test",
-    bootstrap: int = RESAMPLES,
-    seed: int = 0,
-    wrong: int = 0,
     device: str = "auto",
-    precision: str = "auto",
     overwrite: bool = False,
     quiet: bool = False,
-) -> Tested:
-    """Measure a model by name; with `out`, keep answers and scores in a run folder.
+) -> Evaluated:
+    """Evaluate a model by name; with `out`, keep answers and scores in a run folder.
 
-    The folder has a part for each model, with its answer to every row; the same call reads them.
+    The folder has a part for each model with its answers to all rows; the same call reads them.
 
     Args:
         measured: `classify` or `tag`.
-        name: of the model, as `load_classifier` takes it.
-        data: a file, a folder or a hub data set, labelled.
-        against: name of a second model, measured on the same rows.
+        name: of the model, see `load_classifier`.
+        data: a labelled file, folder or hub data set.
         out: the run folder; None: nothing is kept.
-        text: see `tilth.data.examples.read_examples`.
-        label: see there.
-        split: of a set that has several.
-        bootstrap: resamples of intervals and tests; 0: neither.
-        seed: of the resamples.
-        wrong: how many of the most confidently wrong rows to return.
-        device: see `load_classifier`.
-        precision: see `tilth.models.predict.probabilities`.
-        overwrite: start the run folder anew.
-        quiet: no progress bar.
 
     Raises:
-        InputError: an argument, a model or the data is wrong.
-        TilthError: a model gives no numbers, or the folder cannot be written.
+        InputError: a setting, a model or the data is wrong.
+        TilthError: a model returns NaN, or the folder cannot be written.
     """
-    check_resamples(bootstrap, seed)
-    names = [name] if against is None else [name, against]
+    check_resamples(settings.bootstrap, settings.seed)
+    names = [name] if settings.against is None else [name, settings.against]
     if out is not None:
         refuse_inside(out, data, named=names)
     models = [load_classifier(one, device=device) for one in names]
-    gold = []
+    golds = []
     for model in models:
         check_kind(model, measured)
-        examples, right = read_gold(model, data, text=text, label=label, split=split)
-        gold.append(right)
+        examples, gold = read_gold(
+            model, data, text=settings.text, label=settings.label, split=settings.split
+        )
+        golds.append(gold)
     run = None
     if out is not None:
+        recorded = {"model": name, "data": data, **asdict(settings)}
+        del recorded["wrong"]
         run = Run.open(
             out,
             command=f"evaluate {measured}",
-            settings={
-                "model": name, "against": against, "data": data, "text": text, "label": label,
-                "split": split, "bootstrap": bootstrap, "seed": seed, "precision": precision,
-            },
+            settings=recorded,
             fingerprints={
-                "data": _content(examples),
+                "data": _hash_rows(examples),
                 **{f"model {one}": fingerprint_classifier(m) for one, m in enumerate(models, 1)},
             },
             parts=len(models),
-            outputs=("results.json",),
+            outputs=(RESULTS,),
             overwrite=overwrite,
-        )  # fmt: skip
+        )
     holding: AbstractContextManager[Any] = nullcontext() if run is None else run
     total = len(examples) * len(models)
     with holding, Progress(total, quiet=quiet, what="rows") as progress:
         answers = [
-            _answers(model, examples, run, part, precision=precision, progress=progress)
+            _answers(model, examples, run, part, settings.precision, progress)
             for part, model in enumerate(models)
         ]
-        score = _score_classes if measured == "classify" else _score_tags
-        tested = score(models, examples, gold, answers, bootstrap=bootstrap, seed=seed, wrong=wrong)
+        scoring = _scoring(models, examples, golds, answers, settings)
+        scores = scoring.own_scores(0)
+        if settings.against is not None:
+            scores["against"] = {
+                "name": models[1].name,
+                "scores": scoring.own_scores(1),
+                "difference": scoring.difference(1),
+            }
         if run is not None:
-            run.write_file("results.json", json.dumps(tested.scores, indent=2) + "\n")
-    return tested
+            run.write_file(RESULTS, json.dumps(scores, indent=2) + "\n")
+    return Evaluated(scores, scoring.wrong(settings.wrong))
 
 
-def _content(examples: Examples) -> str:
+def compare_systems(
+    systems: Sequence[System], data: Source, settings: EvaluateSettings, *, quiet: bool = False
+) -> dict[str, Any]:
+    """Evaluate systems on the same labelled rows.
+
+    Args:
+        systems: all classifiers or all taggers; the first must know every label of the rows.
+        data: see `tilth.data.examples.read_examples`.
+
+    Returns:
+        n (rows); systems: name, base and scores of each, see `classify_scores` or `tag_scores`;
+        differences: name of each other system -> how far the first is above it; wrong: the rows
+        of which the first is most confidently wrong; changed: rows that the first gets right and
+        the second wrong (`mended`), and the other way round (`spoilt`). All JSON values.
+
+    Raises:
+        InputError: the data is wrong or holds a label that the first system does not know.
+        TilthError: a model returns NaN.
+    """
+    models = [system.model for system in systems]
+    examples, gold = read_gold(
+        models[0], data, text=settings.text, label=settings.label, split=settings.split
+    )
+    with Progress(len(examples) * len(systems), quiet=quiet, what="rows") as progress:
+        answers = [
+            model.tag_probabilities(
+                examples.tokens, precision=settings.precision, progress=progress
+            )
+            if models[0].kind == "tags"
+            else model.probabilities(
+                examples.texts, precision=settings.precision, progress=progress
+            )
+            for model in models
+        ]
+    scoring = _scoring(models, examples, [gold], answers, settings)
+    return {
+        "n": len(examples),
+        "systems": [
+            {"name": system.name, "base": system.base, "scores": scoring.scores(place)}
+            for place, system in enumerate(systems)
+        ],
+        "differences": {
+            system.name: scoring.difference(place) for place, system in enumerate(systems) if place
+        },
+        "wrong": [scoring.shown(row) for row in scoring.wrong(SHOWN)],
+        "changed": _changed(scoring, len(examples) if len(systems) > 1 else 0),
+    }
+
+
+def _hash_rows(examples: Examples) -> str:
     """Return a hash of the rows and their labels, in order."""
     assert examples.labels is not None  # read_gold has refused such a set
     inputs = examples.texts if examples.tokens is None else examples.tokens
@@ -345,7 +225,6 @@ def _answers(
     examples: Examples,
     run: Run | None,
     part: int,
-    *,
     precision: str,
     progress: Progress,
 ) -> Any:
@@ -357,88 +236,173 @@ def _answers(
         return rows if model.kind == "tags" else np.stack(rows)
     found = model.answers(examples, precision=precision, progress=progress)
     if run is not None:
-        run.write_part(part, _table(model, examples, found))
+        run.write_part(part, _answer_table(model, examples, found))
     return found
 
 
-def _table(model: Classifier, examples: Examples, found: Any) -> pa.Table:
-    """Return each row with what is right, what was answered and how sure the model is."""
+def _answer_table(model: Classifier, examples: Examples, found: Any) -> pa.Table:
+    """Return each row with its label, the model's answer and its probabilities."""
     assert examples.labels is not None
-    inputs: Any
+    values = examples.labels.values
     if model.kind == "tags":
-        inputs = examples.tokens
-        said: list[Any] = [[model.labels[n] for n in row.argmax(1).tolist()] for row in found]
-        gold = examples.labels.values
+        said = [[model.labels[place] for place in row.argmax(1).tolist()] for row in found]
+        columns = {"tokens": examples.tokens, "gold": values, "predicted": said}
     else:
-        inputs = [list(texts) for texts in examples.texts]
         kind, names = classify.kind_of(model), names_in(model, examples)
-        said = [classify.named(row, names) for row in classify.answered(found, kind)]
-        gold = [
-            [str(value) for value in row] if kind == "multi" else str(row)
-            for row in examples.labels.values
+        columns = {
+            "texts": [list(texts) for texts in examples.texts],
+            "gold": [[str(one) for one in row] if kind == "multi" else str(row) for row in values],
+            "predicted": [classify.named(row, names) for row in classify.answered(found, kind)],
+        }
+    return pa.table({**columns, "probabilities": as_lists(found)})
+
+
+class _ClassScoring:
+    """Scores of classifiers on the same rows, in one space of labels: the first model's, then more.
+
+    Args:
+        golds: gold labels in the order of each model's labels; the first model's at least.
+        answers: of each model its probabilities. # (rows, labels)
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Any],
+        examples: Examples,
+        golds: Sequence[Any],
+        answers: Sequence[Any],
+        settings: EvaluateSettings,
+    ) -> None:
+        self.texts, self.own_golds, self.own_answers = examples.texts, golds, answers
+        self.own_labels = [names_in(model, examples) for model in models]
+        self.labels = list(dict.fromkeys(name for some in self.own_labels for name in some))
+        self.kind = classify.kind_of(models[0])
+        self.gold = golds[0]
+        if self.kind == "multi":
+            self.gold = classify.aligned(golds[0], self.own_labels[0], self.labels)
+        self.answers = [
+            classify.aligned(answer, some, self.labels)
+            for answer, some in zip(answers, self.own_labels, strict=True)
         ]
-    return pa.table(
-        {"texts" if model.kind != "tags" else "tokens": inputs, "gold": gold, "predicted": said,
-         "probabilities": as_lists(found)}
-    )  # fmt: skip
+        self.answered = [classify.answered(answer, self.kind) for answer in self.answers]
+        self.how: dict[str, Any] = {
+            "kind": self.kind, "bootstrap": settings.bootstrap, "seed": settings.seed
+        }  # fmt: skip
 
+    def scores(self, place: int) -> dict[str, Any]:
+        return classify.classify_scores(self.gold, self.answers[place], self.labels, **self.how)
 
-def _score_classes(
-    models: Sequence[Classifier],
-    examples: Examples,
-    gold: Sequence[Any],
-    answers: Sequence[Any],
-    *,
-    bootstrap: int,
-    seed: int,
-    wrong: int,
-) -> Tested:
-    kind = classify.kind_of(models[0])
-    how: dict[str, Any] = {"kind": kind, "bootstrap": bootstrap, "seed": seed}
-    names = [names_in(model, examples) for model in models]
-    scores, *others = (
-        classify.classify_scores(right, answer, labels, **how)
-        for right, answer, labels in zip(gold, answers, names, strict=True)
-    )
-    if others:
-        # The first model's labels come first, so its places are those of all labels.
-        labels = list(dict.fromkeys(label for some in names for label in some))
-        first, second = (
-            classify.aligned(answer, some, labels)
-            for answer, some in zip(answers, names, strict=True)
+    def own_scores(self, place: int) -> dict[str, Any]:
+        """Return a model's scores with its own labels alone."""
+        gold, answers = self.own_golds[place], self.own_answers[place]
+        return classify.classify_scores(gold, answers, self.own_labels[place], **self.how)
+
+    def difference(self, place: int) -> dict[str, Any]:
+        first, other = self.answers[0], self.answers[place]
+        return classify.compare_classify_scores(self.gold, first, other, self.labels, **self.how)
+
+    def wrong(self, count: int) -> list[dict[str, Any]]:
+        return classify.most_wrong(
+            self.texts, self.gold, self.answers[0], self.labels, kind=self.kind, count=count
         )
-        right = classify.aligned(gold[0], names[0], labels) if kind == "multi" else gold[0]
-        difference = classify.compare_classify_scores(right, first, second, labels, **how)
-        scores["against"] = _against(models[1], others[0], difference)
-    worst = classify.most_wrong(
-        examples.texts, gold[0], answers[0], names[0], kind=kind, count=wrong
-    )
-    return Tested(scores, worst)
+
+    def shown(self, row: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "text": "\n".join(row["texts"]),
+            "right": _joined(row["gold"]),
+            "answered": _joined(row["predicted"]),
+            "probability": row["probability"],
+        }
+
+    def is_right(self, place: int, row: int) -> bool:
+        return bool(np.all(self.answered[place][row] == self.gold[row]))
+
+    def words(self, row: int, place: int | None = None) -> str:
+        """Return the gold label of a row, or a model's answer, in words."""
+        answer = self.gold[row] if place is None else self.answered[place][row]
+        return _joined(classify.named(answer, self.labels))
+
+    def text(self, row: int) -> str:
+        return "\n".join(self.texts[row])
 
 
-def _score_tags(
-    models: Sequence[Classifier],
+class _TagScoring:
+    """Scores of taggers on the same sentences; see `_ClassScoring`."""
+
+    def __init__(
+        self,
+        models: Sequence[Any],
+        examples: Examples,
+        golds: Sequence[Any],
+        answers: Sequence[Any],
+        settings: EvaluateSettings,
+    ) -> None:
+        self.tokens, self.gold = examples.tokens or [], golds[0]
+        self.said = [
+            tag.best_tags(answer, model.labels)
+            for model, answer in zip(models, answers, strict=True)
+        ]
+        self.how: dict[str, Any] = {"bootstrap": settings.bootstrap, "seed": settings.seed}
+
+    def scores(self, place: int) -> dict[str, Any]:
+        tags, sure = self.said[place]
+        return tag.tag_scores(self.gold, tags, sure=sure, **self.how)
+
+    def own_scores(self, place: int) -> dict[str, Any]:
+        """Return a model's scores; tags compare by name, whatever their order."""
+        return self.scores(place)
+
+    def difference(self, place: int) -> dict[str, Any]:
+        return tag.compare_tag_scores(self.gold, self.said[0][0], self.said[place][0], **self.how)
+
+    def wrong(self, count: int) -> list[dict[str, Any]]:
+        return tag.most_wrong(self.tokens, self.gold, *self.said[0], count=count)
+
+    def shown(self, row: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "text": row["text"],
+            "right": "\n".join(row["missed"]) or "none",
+            "answered": "\n".join(row["invented"]) or "none",
+            "probability": row["probability"],
+        }
+
+    def is_right(self, place: int, row: int) -> bool:
+        return spans(self.said[place][0][row]) == spans(self.gold[row])
+
+    def words(self, row: int, place: int | None = None) -> str:
+        """Return the entities of a row, gold or a model's, one a line."""
+        tags, tokens = self.gold[row] if place is None else self.said[place][0][row], self.tokens
+        found = (f"{kind}: {' '.join(tokens[row][a:b])}" for kind, a, b in spans(tags))
+        return "\n".join(found) or "none"
+
+    def text(self, row: int) -> str:
+        return " ".join(self.tokens[row])
+
+
+def _scoring(
+    models: Sequence[Any],
     examples: Examples,
-    gold: Sequence[Any],
+    golds: Sequence[Any],
     answers: Sequence[Any],
-    *,
-    bootstrap: int,
-    seed: int,
-    wrong: int,
-) -> Tested:
-    how: dict[str, Any] = {"bootstrap": bootstrap, "seed": seed}
-    said = [
-        tag.best_tags(answer, model.labels) for model, answer in zip(models, answers, strict=True)
-    ]
-    scores, *others = (tag.tag_scores(gold[0], tags, sure=sure, **how) for tags, sure in said)
-    if others:
-        difference = tag.compare_tag_scores(gold[0], said[0][0], said[1][0], **how)
-        scores["against"] = _against(models[1], others[0], difference)
-    worst = tag.most_wrong(examples.tokens or [], gold[0], *said[0], count=wrong)
-    return Tested(scores, worst)
+    settings: EvaluateSettings,
+) -> _ClassScoring | _TagScoring:
+    made = _TagScoring if models[0].kind == "tags" else _ClassScoring
+    return made(models, examples, golds, answers, settings)
 
 
-def _against(
-    model: Classifier, scores: dict[str, Any], difference: dict[str, Any]
-) -> dict[str, Any]:
-    return {"name": model.name, "scores": scores, "difference": difference}
+def _joined(answer: str | list[str]) -> str:
+    return answer if isinstance(answer, str) else ", ".join(answer) or "none"
+
+
+def _changed(scoring: _ClassScoring | _TagScoring, rows: int) -> dict[str, list[dict[str, str]]]:
+    """Return the first rows that the second system gets wrong and the first right, and back."""
+    found: dict[str, list[dict[str, str]]] = {"mended": [], "spoilt": []}
+    for row in range(rows):
+        now, before = scoring.is_right(0, row), scoring.is_right(1, row)
+        some = found["mended" if now else "spoilt"]
+        if now != before and len(some) < SHOWN:
+            some.append({
+                "text": scoring.text(row), "right": scoring.words(row),
+                "before": scoring.words(row, 1), "now": scoring.words(row, 0),
+            })  # fmt: skip
+    return found

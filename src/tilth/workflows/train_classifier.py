@@ -52,7 +52,7 @@ from tilth.workflows.augmented_run import (
     texts_of,
 )
 from tilth.workflows.baselines import STARTER, baselines
-from tilth.workflows.evaluate_classifier import System, compare_systems
+from tilth.workflows.evaluate_classifier import EvaluateSettings, System, compare_systems
 
 RESULTS = "results.json"
 BASELINE = "baseline"  # the nested run of the labelled rows alone
@@ -116,10 +116,11 @@ class _How:
         self, systems: Sequence[System], rows: Rows, data: Source, **columns: Any
     ) -> dict[str, Any]:
         simple = baselines(rows, device=self.device) if self.baseline else []
-        return compare_systems(
-            [*systems, *simple], data, bootstrap=self.bootstrap, seed=self.settings.seed,
-            precision=self.training.get("precision", "auto"), quiet=self.quiet, **columns,
+        settings = EvaluateSettings(
+            bootstrap=self.bootstrap, seed=self.settings.seed,
+            precision=self.training.get("precision", "auto"), **columns,
         )  # fmt: skip
+        return compare_systems([*systems, *simple], data, settings, quiet=self.quiet)
 
     @property
     def settings(self) -> Finetuning:
