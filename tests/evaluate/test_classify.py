@@ -172,7 +172,7 @@ def test_what_does_not_go_together(
 
 
 def test_a_broken_model_is_said() -> None:
-    with pytest.raises(TilthError, match="no numbers"):
+    with pytest.raises(TilthError, match="NaN probabilities"):
         classify_scores(np.array([0]), np.array([[np.nan, 1.0]]), ["a", "b"])
 
 

@@ -140,7 +140,7 @@ def test_best_tags() -> None:
     tags, sure = best_tags([np.array([[0.2, 0.8], [0.9, 0.1]])], ["O", "B-X"])
     assert tags == [["B-X", "O"]]
     assert sure[0].tolist() == [0.8, 0.9]
-    with pytest.raises(TilthError, match="no numbers"):
+    with pytest.raises(TilthError, match="NaN probabilities"):
         best_tags([np.array([[np.nan, 0.8]])], ["O", "B-X"])
 
 

@@ -1,4 +1,4 @@
-"""How good a classifier is: accuracy and F1 with intervals, calibration, and against another."""
+"""Evaluates classifiers: accuracy and F1 with intervals, calibration, paired comparisons."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Kind: TypeAlias = Literal["class", "multi"]
 Probabilities: TypeAlias = NDArray[np.floating[Any]]
 
-_FIGURES: dict[Kind, Metrics] = {
+_METRICS: dict[Kind, Metrics] = {
     "class": {"accuracy": metrics.accuracy, "macro_f1": metrics.macro_f1},
     "multi": {
         "accuracy": metrics.accuracy, "macro_f1": metrics.macro_f1, "micro_f1": metrics.micro_f1,
@@ -49,7 +49,7 @@ def evaluate_classifier(
     seed: int = 0,
     precision: str = "auto",
 ) -> dict[str, Any]:
-    """Measure a classifier on labelled texts or pairs.
+    """Evaluate a classifier on labelled texts or pairs.
 
     Args:
         classifier: from `tilth.load_classifier` or `tilth.train_classifier`.
@@ -65,9 +65,9 @@ def evaluate_classifier(
         See `classify_scores`.
 
     Raises:
-        InputError: an argument or the data is wrong, or it holds a label that the classifier
-            does not have; the message names file and line.
-        TilthError: the classifier gives no numbers.
+        InputError: an argument or the data is wrong, or it holds a label that the classifier does
+            not have; the message names file and line.
+        TilthError: the classifier returns NaN.
     """
     check_resamples(bootstrap, seed)
     check_kind(classifier, "classify")
@@ -91,23 +91,23 @@ def classify_scores(
     bootstrap: int = RESAMPLES,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Return how good probabilities are, beside what is right; figures are x 100.
+    """Score probabilities against the expected labels; scores are x 100.
 
     Args:
-        gold: places of the right labels, (rows,); for `multi` 1 where a row has a label and 0
+        gold: indices of the expected labels, (rows,); for `multi` 1 where a row has a label and 0
             elsewhere, (rows, labels).
         probabilities: of the labels, 0 to 1, (rows, labels).
         labels: their names.
-        kind: `class`: a row has the most probable label; `multi`: each with 0.5 or more.
+        kind: `class`: the most probable label is predicted; `multi`: each with 0.5 or more.
         bootstrap: resamples of rows for the 95% intervals; 0: no intervals.
         seed: of the resamples; the order of rows does not matter.
 
     Returns:
         n (rows); accuracy (`multi`: all labels of a row right), macro_f1 (mean over the labels
-        that occur or are answered) and for `multi` micro_f1, each value, low, high; classes:
+        that occur or are predicted) and for `multi` micro_f1, each value, low, high; classes:
         label -> precision, recall, f1 (None: undefined), n, predicted; confusion (`class` only):
-        rows of the right label, columns of the answer; calibration: see
-        `tilth.metrics.scores.calibration`, of the answers, or for `multi` of every label.
+        rows of the expected label, columns of the predicted; calibration of the predictions, or
+        for `multi` of every label, see `tilth.metrics.scores.calibration`.
 
     Raises:
         InputError: the arguments do not go together.
@@ -123,13 +123,11 @@ def classify_scores(
     check_resamples(bootstrap, seed)
     _check(gold, probabilities, labels, kind)
     answers = answered(probabilities, kind)
-    kinds = _kinds(kind, len(labels), gold, answers)
+    rows = _unique_rows(kind, len(labels), gold, answers)
     scores: dict[str, Any] = {
         "n": len(gold),
-        **bootstrap_scores(kinds, _FIGURES[kind], resamples=bootstrap, seed=seed),
-        "classes": metrics.scores_by_label(
-            metrics.Counts.of(kinds.times @ kinds.counts[0]), labels
-        ),
+        **bootstrap_scores(rows, _METRICS[kind], resamples=bootstrap, seed=seed),
+        "classes": metrics.scores_by_label(metrics.Counts.of(rows.times @ rows.counts[0]), labels),
     }
     if kind == "class":
         scores["confusion"] = confusion(gold, answers, len(labels)).tolist()
@@ -149,10 +147,10 @@ def compare_classify_scores(
     bootstrap: int = RESAMPLES,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Return how far one classifier is above another on the same rows; figures are x 100.
+    """Compare two classifiers on the same rows; differences are x 100.
 
     Args:
-        gold: as in `classify_scores`.
+        gold: see `classify_scores`.
         first: probabilities of the one, (rows, labels).
         second: of the other, in the same order of labels.
         labels: see `classify_scores`.
@@ -161,17 +159,17 @@ def compare_classify_scores(
         seed: of the resamples.
 
     Returns:
-        accuracy, macro_f1 and for `multi` micro_f1: value (first less second), low, high
-        (95%, paired bootstrap), p (two-sided: McNemar for accuracy, approximate randomisation
-        for F1); mcnemar: rows that only first, only second gets right, and p.
+        accuracy, macro_f1 and for `multi` micro_f1: value (first less second), low, high (95%,
+        paired bootstrap), p (two-sided: McNemar for accuracy, approximate randomisation for F1);
+        mcnemar: rows that only first, only second gets right, and p.
     """
     check_resamples(bootstrap, seed)
     for probabilities in (first, second):
         _check(gold, probabilities, labels, kind)
     answers = answered(first, kind), answered(second, kind)
-    kinds = _kinds(kind, len(labels), gold, *answers)
+    rows = _unique_rows(kind, len(labels), gold, *answers)
     found: dict[str, Any] = dict(
-        compare_scores(kinds, _FIGURES[kind], resamples=bootstrap, seed=seed)
+        compare_scores(rows, _METRICS[kind], resamples=bootstrap, seed=seed)
     )
     right = [_right(gold, one) for one in answers]
     found["mcnemar"] = mcnemar(*right)
@@ -180,14 +178,14 @@ def compare_classify_scores(
 
 
 def answered(probabilities: Probabilities, kind: Kind) -> NDArray[np.int64]:
-    """Return the answers: places of labels, (rows,); for `multi` 0 or 1, (rows, labels)."""
+    """Return the predictions: indices of labels, (rows,); for `multi` 0 or 1, (rows, labels)."""
     if kind == "multi":
         return positive(probabilities).astype(np.int64)
     return np.asarray(probabilities.argmax(1))
 
 
 def named(answer: Any, labels: Sequence[str]) -> str | list[str]:
-    """Return an answer by name: that at a place, or those where there is a 1, (labels,)."""
+    """Return a prediction by name: one label, or a list of those with a 1, (labels,)."""
     if np.ndim(answer):
         return [labels[place] for place in np.flatnonzero(answer).tolist()]
     return labels[int(answer)]
@@ -199,7 +197,7 @@ def kind_of(classifier: Classifier) -> Kind:
 
 
 def confusion(gold: NDArray[Any], answers: NDArray[Any], labels: int) -> NDArray[np.int64]:
-    """Return how often each answer was given to each label, (labels right, labels answered)."""
+    """Return the confusion matrix, (expected, predicted)."""
     counts = np.bincount(gold * labels + answers, minlength=labels * labels)
     return counts.reshape(labels, labels)
 
@@ -213,30 +211,30 @@ def most_wrong(
     kind: Kind = "class",
     count: int,
 ) -> list[dict[str, Any]]:
-    """Return the rows of which a classifier is surest and wrong, the surest first.
+    """Return the wrong rows of highest confidence, the highest first.
 
     Args:
         texts: of each row.
-        gold: as in `classify_scores`.
+        gold: see `classify_scores`.
         probabilities: see there.
         labels: see there.
         kind: see there.
-        count: how many rows at most.
+        count: rows at most.
 
     Returns:
-        Dicts of texts, gold and predicted (a label; for `multi` lists), probability: how sure it
-        is of the wrong answer; for `multi` of its wrongest decision on a label.
+        Dicts of texts, gold and predicted (a label; for `multi` lists), probability: of the wrong
+        prediction; for `multi` of the wrongest decision on a label.
     """
     answers = answered(probabilities, kind)
     wrong = np.flatnonzero(~_right(gold, answers))
-    sure = probabilities.max(1) if kind == "class" else np.abs(probabilities - gold).max(1)
-    order = wrong[np.argsort(-sure[wrong], kind="stable")][:count]
+    confidence = probabilities.max(1) if kind == "class" else np.abs(probabilities - gold).max(1)
+    order = wrong[np.argsort(-confidence[wrong], kind="stable")][:count]
     return [
         {
             "texts": list(texts[row]),
             "gold": named(gold[row], labels),
             "predicted": named(answers[row], labels),
-            "probability": float(sure[row]),
+            "probability": float(confidence[row]),
         }
         for row in order.tolist()
     ]
@@ -245,19 +243,19 @@ def most_wrong(
 def aligned(
     probabilities: Probabilities, labels: Sequence[str], wanted: Sequence[str]
 ) -> Probabilities:
-    """Return probabilities in another order of labels; 0 for those the classifier lacks.
+    """Return probabilities in another order of labels, 0 for those that the classifier lacks.
 
     Args:
         probabilities: (rows, labels).
         labels: their names.
-        wanted: the names in the order asked for, which hold all of `labels`.
+        wanted: the names in the new order, all of `labels` among them.
     """
     placed = np.zeros((len(probabilities), len(wanted)), probabilities.dtype)
     placed[:, [wanted.index(name) for name in labels]] = probabilities
     return placed
 
 
-def _kinds(kind: Kind, labels: int, gold: NDArray[Any], *answers: NDArray[Any]) -> UniqueRows:
+def _unique_rows(kind: Kind, labels: int, gold: NDArray[Any], *answers: NDArray[Any]) -> UniqueRows:
     parts = [gold, *answers]
     if kind == "class":
         times, (right, *said) = unique_rows(*(part[:, None] for part in parts))
@@ -276,7 +274,7 @@ def _right(gold: NDArray[Any], answers: NDArray[Any]) -> NDArray[np.bool_]:
 def _check(
     gold: NDArray[Any], probabilities: Probabilities, labels: Sequence[str], kind: str
 ) -> None:
-    if kind not in _FIGURES:
+    if kind not in _METRICS:
         raise InputError(f"kind {kind!r} is unknown: use class or multi")
     rows, width = len(gold), len(labels)
     if probabilities.shape != (rows, width):
@@ -289,8 +287,8 @@ def _check(
     if kind == "multi" and gold.shape != (rows, width):
         raise InputError(f"gold has the shape {gold.shape}: give ({rows}, {width}), 0 or 1")
     if kind == "class" and (gold.ndim != 1 or gold.min() < 0 or gold.max() >= width):
-        raise InputError(f"gold holds something else than places of labels: give 0 to {width - 1}")
+        raise InputError(f"gold holds something else than indices of labels: give 0 to {width - 1}")
     if not np.isfinite(probabilities).all():
         raise TilthError(
-            "the classifier gives no numbers: train it again, with a lower learning rate"
+            "the classifier returned NaN probabilities: train it again, with a lower learning rate"
         )

@@ -1,4 +1,4 @@
-"""Sentences of the evaluation sets that stand in the training rows, too."""
+"""Overlap of training rows with the sentences of evaluation sets."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _ROWS_AT_ONCE = 10_000
 
 @dataclass(slots=True)
 class Overlap:
-    """What the training rows hold of one evaluation set.
+    """Overlap of the training rows with one evaluation set.
 
     Attributes:
         rows: training rows that hold a sentence of the set.
         pairs: training rows that hold both sentences of a pair of the set, in either order.
-        sentences: the sentences found, as `normalize_text` gives them.
+        sentences: the sentences found, normalized.
     """
 
     rows: int = 0
@@ -46,14 +46,11 @@ class Overlap:
 def find_overlap(
     training: Dataset | Sequence[Mapping[str, Any]], sets: Iterable[StsSet]
 ) -> dict[str, Overlap]:
-    """Look for the sentences of sets in training rows.
+    """Return the overlap with each set, by its name.
 
     Args:
         training: rows; their texts are text_a and text_b, else text, else every column of texts.
         sets: the evaluation sets.
-
-    Returns:
-        Set name -> what was found.
 
     Raises:
         InputError: a training row has no text.
@@ -72,8 +69,7 @@ def without_overlap(rows: Rows, sets: Iterable[StsSet]) -> tuple[Rows, dict[str,
         sets: the evaluation sets.
 
     Returns:
-        The other rows, of the same type and in their order, and for each set how many rows, pairs
-        and sentences were found.
+        The other rows, of the same type and in order, and the counts of each set's overlap.
 
     Raises:
         InputError: a row has no text.
@@ -87,19 +83,16 @@ def without_overlap(rows: Rows, sets: Iterable[StsSet]) -> tuple[Rows, dict[str,
 
 
 def untouched(sts: StsSet, overlap: Overlap) -> NDArray[np.bool_]:
-    """Return which pairs of a set have no text that stands in the training rows, (pairs,)."""
-    return np.array(
-        [
-            normalize_text(one) not in overlap.sentences
-            and normalize_text(two) not in overlap.sentences
-            for one, two in zip(sts.texts_a, sts.texts_b, strict=True)
-        ],
-        np.bool_,
-    )
+    """Return which pairs of a set share no text with the training rows, (pairs,)."""
+    free = [
+        overlap.sentences.isdisjoint(map(normalize_text, texts))
+        for texts in zip(sts.texts_a, sts.texts_b, strict=True)
+    ]
+    return np.array(free, np.bool_)
 
 
 class _Index:
-    """The sentences and pairs of the sets, and what was found of them."""
+    """The sentences and pairs of the sets, and their overlap so far."""
 
     def __init__(self, sets: Iterable[StsSet]) -> None:
         self.found: dict[str, Overlap] = {}

@@ -1,4 +1,4 @@
-"""How well an encoder's cosines follow the similarity that people see (STS)."""
+"""Evaluates encoders on STS: correlation of their cosines with people's similarity scores."""
 
 from __future__ import annotations
 
@@ -31,14 +31,19 @@ if TYPE_CHECKING:
 
     from tilth.runs import Progress
 
+log = logging.getLogger(__name__)
+
+_FEWEST_PAIRS = 3
+# SemEval's sets, made of subsets; copies on the hub do not say which pair is of which.
+_DIVIDED = ("sts12", "sts13", "sts14", "sts15", "sts16")
 BATCH = 64
-_BATCHES_AT_ONCE = 16  # what a SentenceTransformer is given between two signs of progress
+_BATCHES_AT_ONCE = 16  # given to a SentenceTransformer between two updates of the progress
 # Cosines are rounded to this: identical texts tie at 1 instead of differing in the 16th digit.
 DECIMALS = 12
 
 
 class Encoder(Protocol):
-    """What a sentence encoder must be able to do; a SentenceTransformer can."""
+    """A sentence encoder, such as a SentenceTransformer."""
 
     def encode(self, sentences: list[str], /) -> Any:
         """Return one vector per sentence, (sentences, width)."""
@@ -47,25 +52,15 @@ class Encoder(Protocol):
 def pair_cosines(
     encoder: Encoder, sets: Sequence[StsSet], batch: int, progress: Progress | None = None
 ) -> list[NDArray[np.float64]]:
-    """Return each set's cosines; every distinct sentence of all sets is encoded once.
+    """Return the cosines of each set's pairs, (pairs,); each distinct sentence is encoded once.
 
-    Args:
-        encoder: gives the vectors.
-        sets: with the texts.
-        batch: texts encoded at once, 1 or more.
-        progress: is told how many pairs of texts were encoded, of those of `sets`.
-
-    Returns:
-        For each set its pairs' cosines, (pairs,), -1 to 1; 0 where a vector is zero.
+    The cosine with a zero vector is 0. `progress` counts the pairs of `sets`.
 
     Raises:
-        TilthError: the encoder gives a vector that is not finite, or not one vector per text.
+        TilthError: the encoder returns a vector that is not finite, or not one vector per text.
     """
-    places: dict[str, int] = {}
-    for sts in sets:
-        for text in (*sts.texts_a, *sts.texts_b):
-            places.setdefault(text, len(places))
-    texts = list(places)
+    texts = list(dict.fromkeys(text for sts in sets for text in (*sts.texts_a, *sts.texts_b)))
+    index = {text: row for row, text in enumerate(texts)}
     pairs = sum(map(len, sets))
     vectors = _encode(encoder, texts, batch, pairs, progress)  # (texts, width)
     finite = np.isfinite(vectors).all(axis=1)
@@ -79,8 +74,8 @@ def pair_cosines(
     vectors /= np.where(norms == 0, 1.0, norms)
     found = []
     for sts in sets:
-        one = vectors[[places[text] for text in sts.texts_a]]  # (pairs, width)
-        two = vectors[[places[text] for text in sts.texts_b]]  # (pairs, width)
+        one = vectors[[index[text] for text in sts.texts_a]]  # (pairs, width)
+        two = vectors[[index[text] for text in sts.texts_b]]  # (pairs, width)
         found.append(np.round(np.einsum("pw,pw->p", one, two), DECIMALS))  # (pairs,)
     return found
 
@@ -115,19 +110,12 @@ def _encode(
     return vectors  # (texts, width)
 
 
-log = logging.getLogger(__name__)
-
-_FEWEST_PAIRS = 3
-# SemEval's sets, made of subsets; copies on the hub do not say which pair is of which.
-_DIVIDED = ("sts12", "sts13", "sts14", "sts15", "sts16")
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Measured:
-    """One set with the encoder's cosines.
+class SetCosines:
+    """A set with the encoder's cosines.
 
     Attributes:
-        sts: the pairs measured.
+        sts: the pairs.
         cosine: of each pair's vectors, -1 to 1; 0 where a vector is zero. # (pairs,)
         overlap: rows, pairs, sentences of the training rows; None: no training rows were given.
         dropped: pairs left out for their overlap; None: overlap was not to be dropped.
@@ -151,7 +139,7 @@ def evaluate_sts(
     seed: int = 0,
     batch: int = BATCH,
 ) -> dict[str, dict[str, Any]]:
-    """Measure an encoder on STS sets: correlation x 100 of its cosines with people's scores.
+    """Evaluate an encoder on STS sets: correlation x 100 of its cosines with people's scores.
 
     Args:
         encoder: a SentenceTransformer, or anything with `encode(list of texts) -> array`.
@@ -173,7 +161,7 @@ def evaluate_sts(
 
     Raises:
         InputError: an argument or the data is wrong.
-        TilthError: the encoder gives no numbers, or every text the same vector.
+        TilthError: the encoder returns NaN, or the same vector for every text.
 
     Reference:
         Protocols: Schick and Schütze 2021, arXiv:2104.07540, section 4 (`all`) and Table 5
@@ -198,11 +186,11 @@ def measure_sets(
     drop_overlap: bool = False,
     batch: int = BATCH,
     progress: Progress | None = None,
-) -> list[Measured]:
+) -> list[SetCosines]:
     """Encode the sets' sentences, each distinct one once, and return each pair's cosine.
 
     Args and errors are those of `evaluate_sts`, but for the sets, from `read_sets`; `protocol`
-    decides only what must be defined. `progress` is told how many pairs are encoded.
+    decides only which correlations must be defined.
     """
     check_options(protocol, drop_overlap, training)
     if isinstance(training, (str, Path)):
@@ -225,7 +213,7 @@ def measure_sets(
         )
     cosines = pair_cosines(encoder, [sts for sts, _ in kept], batch, progress)
     measured = [
-        Measured(
+        SetCosines(
             sts,
             cosine,
             overlaps[sts.name].counts() if overlaps else None,
@@ -253,7 +241,7 @@ def check_sets(found: Sequence[StsSet], protocol: str) -> None:
 
 
 def summarise_sts(
-    measured: Sequence[Measured],
+    measured: Sequence[SetCosines],
     asked: Sequence[str],
     *,
     protocol: str = "all",
@@ -288,18 +276,17 @@ def summarise_sts(
     return scores
 
 
-def most_wrong(measured: Sequence[Measured], count: int) -> list[dict[str, Any]]:
-    """Return the pairs that the encoder ranks most unlike people.
+def most_wrong(measured: Sequence[SetCosines], count: int) -> list[dict[str, Any]]:
+    """Return the pairs whose ranks by cosine and by people's scores differ most.
 
     Args:
         measured: from `measure_sets`.
-        count: how many pairs at most; half of them are rated too high by the encoder, half too
-            low, and an odd one too high.
+        count: pairs at most; half of them are rated too high by the encoder, half too low, and an
+            odd one too high.
 
     Returns:
-        Dicts of set, text_a, text_b, gold, cosine, gold_rank and cosine_rank (place within the
-        set, 0 the least alike, 1 the most): first those rated too high, each half beginning with
-        the largest difference.
+        Dicts of set, text_a, text_b, gold, cosine, gold_rank and cosine_rank (percentile in the
+        set, 0 to 1): first those rated too high, each half by falling difference.
     """
     rows: list[dict[str, Any]] = []
     for one in measured:
@@ -337,14 +324,14 @@ def check_options(
 
 
 def _groups(sts: StsSet, protocol: str) -> dict[str, NDArray[np.intp]]:
-    """Return what has a correlation of its own: name for messages -> places of the pairs."""
+    """Return the groups with a correlation of their own: name for messages -> rows."""
     if protocol == "all":
         return {f"set {sts.name}": np.arange(len(sts))}
     return {f"subset {key} of {sts.name}": at for key, at in sts.subset_places().items()}
 
 
 def _undefined(sts: StsSet, protocol: str, subsets: Sequence[str]) -> str | None:
-    """Say why a set has no correlation, whatever the encoder; None when it has.
+    """Return why a set has no correlation, whatever the encoder; None when it has.
 
     A set that lost one of its `subsets` has none either: the mean would be of other subsets.
     """
@@ -361,7 +348,7 @@ def _undefined(sts: StsSet, protocol: str, subsets: Sequence[str]) -> str | None
     return None
 
 
-def _check_cosines(one: Measured, protocol: str) -> None:
+def _check_cosines(one: SetCosines, protocol: str) -> None:
     for name, places in _groups(one.sts, protocol).items():
         cosine = one.cosine[places]
         if np.ptp(cosine) <= 2 * 10.0**-DECIMALS:
@@ -372,7 +359,7 @@ def _check_cosines(one: Measured, protocol: str) -> None:
             )
 
 
-def _replicates(one: Measured, protocol: str, resamples: int, seed: int) -> Numbers:
+def _replicates(one: SetCosines, protocol: str, resamples: int, seed: int) -> Numbers:
     """Return Spearman of resamples, within subsets for the protocol `mean`, (resamples,)."""
     key = blake2b(f"{seed}/{one.sts.name}".encode(), digest_size=16).digest()
     generator = np.random.default_rng(int.from_bytes(key, "big"))
@@ -383,7 +370,7 @@ def _replicates(one: Measured, protocol: str, resamples: int, seed: int) -> Numb
     return np.asarray(np.mean(drawn, axis=0))  # (resamples,)
 
 
-def _summary(one: Measured, protocol: str, replicates: Numbers) -> dict[str, Any]:
+def _summary(one: SetCosines, protocol: str, replicates: Numbers) -> dict[str, Any]:
     gold, cosine = one.sts.gold, one.cosine
     groups = list(_groups(one.sts, protocol).values())
     low, high = _interval(replicates)

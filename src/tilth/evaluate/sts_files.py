@@ -1,4 +1,4 @@
-"""Where STS sets lie: this project's layout, SentEval's, SemEval's own, and the hub."""
+"""Finds and parses the files of STS sets: this project's layout, SentEval's, SemEval's, the hub."""
 
 from __future__ import annotations
 
@@ -27,18 +27,65 @@ _MAX_LINE_BYTES = 16_000_000
 # In sts-test.csv: genre, filename, year, old_index, score, sentence1, sentence2, notes.
 _BENCHMARK_FIELDS = 7
 
+log = logging.getLogger(__name__)
+
+DEFAULT_SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sick")
+KNOWN_SETS = (*DEFAULT_SETS, "stsb-dev", "stsb-train", "sick-dev", "sick-train")
+LOOKED_FOR = (
+    "sts12.jsonl and the like (also .json .csv .tsv, each also with .gz, .parquet) in it or in "
+    "its folder sts; STS.input.*.txt with STS.gs.*.txt below a folder such as STS12-en-test; "
+    "sts-test.csv; SICK_test_annotated.txt"
+)
+
+_SYNONYMS = {"stsb-test": "stsb", "sick-test": "sick"}
+_HUB_SETS = {
+    **{name: (f"mteb/{name}-sts", "test") for name in DEFAULT_SETS[:5]},
+    "stsb": ("mteb/stsbenchmark-sts", "test"),
+    "stsb-dev": ("mteb/stsbenchmark-sts", "validation"),
+    "stsb-train": ("mteb/stsbenchmark-sts", "train"),
+    "sick": ("mteb/sickr-sts", "test"),
+}
+_ENDING = re.compile(r"\.(jsonl|json|csv|tsv)(\.gz)?$|\.parquet$", re.IGNORECASE)
+_BENCHMARK = re.compile(r"sts-(train|dev|test)\.csv", re.IGNORECASE)
+_SICK = re.compile(r"SICK_(train|trial|test_annotated)\.txt", re.IGNORECASE)
+_SICK_SETS = {"train": "sick-train", "trial": "sick-dev", "test_annotated": "sick"}
+_SEMEVAL = re.compile(r"STS(?:20\d\d)?\.(input|gs)\.(.+)\.txt", re.IGNORECASE)
+_YEAR = re.compile(r"(?<!\d)20(1[2-6])(?!\d)|sts[-_ ]?(?:20)?(1[2-6])(?!\d)", re.IGNORECASE)
+# What SemEval's archives unpack to where the name has no year.
+_FOLDER_YEARS = {"test-gold": "12", "test-gs": "13", "test_evaluation_task2a": "15"}
+# Words in the names of folders that hold other data of the same years.
+_SPANISH = {"es", "spanish"}
+_TRAINING = {"train", "trial"}
+
+
+@dataclass(frozen=True, slots=True)
+class SetFile:
+    """One file, or pair of files, of a set.
+
+    Attributes:
+        kind: how it is written.
+        path: of the file; of the texts for `semeval`; None for `hub`.
+        subset: the name of all its pairs' subset; None: a column says.
+        gold: the file of scores of `semeval`; None there: it was not found.
+        hub: the data set of `hub`.
+        split: of `hub`.
+    """
+
+    kind: Literal["rows", "benchmark", "sick", "semeval", "hub"]
+    path: Path | None = None
+    subset: str | None = None
+    gold: Path | None = None
+    hub: HubDataset | None = None
+    split: str = "test"
+
+    def __str__(self) -> str:
+        """Return the place, for messages."""
+        return str(self.path) if self.path else f"{self.hub.name if self.hub else ''}:{self.split}"
+
 
 @dataclass(frozen=True, slots=True)
 class RawPair:
-    """A pair as it was read, unchecked.
-
-    Attributes:
-        origin: `file:line`.
-        text_a: one text.
-        text_b: the other text.
-        score: what stands for the score.
-        subset: None where the source has no subsets.
-    """
+    """An unchecked pair; `origin` is `file:line`, `subset` None in a set without subsets."""
 
     origin: str
     text_a: Any
@@ -47,7 +94,7 @@ class RawPair:
     subset: str | None
 
 
-def read_pairs(part: Part) -> Iterator[RawPair]:
+def parse_pairs(part: SetFile) -> Iterator[RawPair]:
     """Yield the scored pairs of a part.
 
     Raises:
@@ -59,7 +106,7 @@ def read_pairs(part: Part) -> Iterator[RawPair]:
         raise InputError(f"{part}: {error.strerror or error}: give a readable file") from error
 
 
-def _rows(part: Part) -> Iterator[RawPair]:
+def _rows(part: SetFile) -> Iterator[RawPair]:
     assert part.path is not None
     rows = rows_of_file(part.path) if ending_of(part.path) else _rows_of_json(part.path)
     for number, row in rows:
@@ -120,7 +167,7 @@ def _column(origin: str, names: Mapping[str, str], wanted: Sequence[str]) -> str
     )
 
 
-def _benchmark(part: Part) -> Iterator[RawPair]:
+def _benchmark(part: SetFile) -> Iterator[RawPair]:
     """Read sts-test.csv of STSBenchmark: tabs, no header, quotation marks are literal."""
     assert part.path is not None
     for number, line in read_lines(part.path, _MAX_LINE_BYTES):
@@ -134,7 +181,7 @@ def _benchmark(part: Part) -> Iterator[RawPair]:
         yield RawPair(f"{part.path}:{number}", fields[5], fields[6], fields[4], fields[1])
 
 
-def _sick(part: Part) -> Iterator[RawPair]:
+def _sick(part: SetFile) -> Iterator[RawPair]:
     """Read SICK_test_annotated.txt: tabs, a header, quotation marks are literal."""
     assert part.path is not None
     header: list[str] = []
@@ -151,7 +198,7 @@ def _sick(part: Part) -> Iterator[RawPair]:
             yield _pair(f"{part.path}:{number}", dict(zip(header, fields, strict=True)))
 
 
-def _semeval(part: Part) -> Iterator[RawPair]:
+def _semeval(part: SetFile) -> Iterator[RawPair]:
     """Read STS.input.*.txt and STS.gs.*.txt; a pair with a blank score was not scored."""
     path, gold = part.path, part.gold
     assert path is not None
@@ -173,7 +220,7 @@ def _semeval(part: Part) -> Iterator[RawPair]:
             yield RawPair(origin, fields[0], fields[1], score, part.subset)
 
 
-def _hub(part: Part) -> Iterator[RawPair]:
+def _hub(part: SetFile) -> Iterator[RawPair]:
     assert part.hub is not None
     try:
         rows = part.hub.load(part.split)
@@ -183,69 +230,13 @@ def _hub(part: Part) -> Iterator[RawPair]:
         yield _pair(f"{part}:{number}", row)
 
 
-_READERS: dict[str, Callable[[Part], Iterator[RawPair]]] = {
+_READERS: dict[str, Callable[[SetFile], Iterator[RawPair]]] = {
     "rows": _rows,
     "benchmark": _benchmark,
     "sick": _sick,
     "semeval": _semeval,
     "hub": _hub,
 }
-
-
-log = logging.getLogger(__name__)
-
-DEFAULT_SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sick")
-KNOWN_SETS = (*DEFAULT_SETS, "stsb-dev", "stsb-train", "sick-dev", "sick-train")
-LOOKED_FOR = (
-    "sts12.jsonl and the like (also .json .csv .tsv, each also with .gz, .parquet) in it or in "
-    "its folder sts; STS.input.*.txt with STS.gs.*.txt below a folder such as STS12-en-test; "
-    "sts-test.csv; SICK_test_annotated.txt"
-)
-
-_SYNONYMS = {"stsb-test": "stsb", "sick-test": "sick"}
-_HUB_SETS = {
-    **{name: (f"mteb/{name}-sts", "test") for name in DEFAULT_SETS[:5]},
-    "stsb": ("mteb/stsbenchmark-sts", "test"),
-    "stsb-dev": ("mteb/stsbenchmark-sts", "validation"),
-    "stsb-train": ("mteb/stsbenchmark-sts", "train"),
-    "sick": ("mteb/sickr-sts", "test"),
-}
-_ENDING = re.compile(r"\.(jsonl|json|csv|tsv)(\.gz)?$|\.parquet$", re.IGNORECASE)
-_BENCHMARK = re.compile(r"sts-(train|dev|test)\.csv", re.IGNORECASE)
-_SICK = re.compile(r"SICK_(train|trial|test_annotated)\.txt", re.IGNORECASE)
-_SICK_SETS = {"train": "sick-train", "trial": "sick-dev", "test_annotated": "sick"}
-_SEMEVAL = re.compile(r"STS(?:20\d\d)?\.(input|gs)\.(.+)\.txt", re.IGNORECASE)
-_YEAR = re.compile(r"(?<!\d)20(1[2-6])(?!\d)|sts[-_ ]?(?:20)?(1[2-6])(?!\d)", re.IGNORECASE)
-# What SemEval's archives unpack to where the name has no year.
-_FOLDER_YEARS = {"test-gold": "12", "test-gs": "13", "test_evaluation_task2a": "15"}
-# Words in the names of folders that hold other data of the same years.
-_SPANISH = {"es", "spanish"}
-_TRAINING = {"train", "trial"}
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One file, or pair of files, of a set.
-
-    Attributes:
-        kind: how it is written.
-        path: of the file; of the texts for `semeval`; None for `hub`.
-        subset: the name of all its pairs' subset; None: a column says.
-        gold: the file of scores of `semeval`; None there: it was not found.
-        hub: the data set of `hub`.
-        split: of `hub`.
-    """
-
-    kind: Literal["rows", "benchmark", "sick", "semeval", "hub"]
-    path: Path | None = None
-    subset: str | None = None
-    gold: Path | None = None
-    hub: HubDataset | None = None
-    split: str = "test"
-
-    def __str__(self) -> str:
-        """Return the place, for messages."""
-        return str(self.path) if self.path else f"{self.hub.name if self.hub else ''}:{self.split}"
 
 
 def set_name(name: str) -> str:
@@ -261,7 +252,7 @@ def default_names(data: str | Path) -> list[str]:
     return list(find_sets(data))
 
 
-def find_sets(data: str | Path) -> dict[str, list[Part]]:
+def find_sets(data: str | Path) -> dict[str, list[SetFile]]:
     """Find the sets that a place holds, without reading them.
 
     Args:
@@ -281,16 +272,16 @@ def find_sets(data: str | Path) -> dict[str, list[Part]]:
         return _find_file(path)
     if str(data) == "hub":
         return {
-            name: [Part("hub", hub=HubDataset(repository, None), split=split)]
+            name: [SetFile("hub", hub=HubDataset(repository, None), split=split)]
             for name, (repository, split) in _HUB_SETS.items()
         }
     found = locate(data)
     if not isinstance(found, HubDataset):
         raise InputError(f"{data}: no such file or folder: check the path")
-    return {found.name.split("/")[1]: [Part("hub", hub=found)]}
+    return {found.name.split("/")[1]: [SetFile("hub", hub=found)]}
 
 
-def _find_file(path: Path) -> dict[str, list[Part]]:
+def _find_file(path: Path) -> dict[str, list[SetFile]]:
     special = _special_file(path)
     if special is not None:
         return {special[0]: [special[1]]}
@@ -299,16 +290,16 @@ def _find_file(path: Path) -> dict[str, list[Part]]:
             f"{path}: the ending is not known: give a .jsonl, .json, .csv or .tsv file of pairs "
             "(each also with .gz), .parquet, or a folder"
         )
-    return {_stem(path): [Part("rows", path)]}
+    return {_stem(path): [SetFile("rows", path)]}
 
 
-def _find_in_folder(root: Path) -> dict[str, list[Part]]:
-    found: defaultdict[str, list[Part]] = defaultdict(list)
+def _find_in_folder(root: Path) -> dict[str, list[SetFile]]:
+    found: defaultdict[str, list[SetFile]] = defaultdict(list)
     for folder in (root, root / "sts"):
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
             usual = _ENDING.search(path.name) and not _BENCHMARK.fullmatch(path.name)
             if path.is_file() and usual and not path.name.startswith("."):
-                found[_stem(path)].append(Part("rows", path))
+                found[_stem(path)].append(SetFile("rows", path))
     semeval: list[Path] = []
     for path in _walk(root):
         special = _special_file(path)
@@ -332,16 +323,16 @@ def _walk(root: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in sorted(files) if not name.startswith("."))
 
 
-def _special_file(path: Path) -> tuple[str, Part] | None:
+def _special_file(path: Path) -> tuple[str, SetFile] | None:
     """Return the set of a file that SentEval's layout names, None for others."""
     if match := _BENCHMARK.fullmatch(path.name):
-        return set_name(f"stsb-{match[1].lower()}"), Part("benchmark", path)
+        return set_name(f"stsb-{match[1].lower()}"), SetFile("benchmark", path)
     if match := _SICK.fullmatch(path.name):
-        return _SICK_SETS[match[1].lower()], Part("sick", path, subset="sick")
+        return _SICK_SETS[match[1].lower()], SetFile("sick", path, subset="sick")
     return None
 
 
-def _pair_up(root: Path, paths: list[Path]) -> Iterator[tuple[str, Part]]:
+def _pair_up(root: Path, paths: list[Path]) -> Iterator[tuple[str, SetFile]]:
     """Yield the subsets of SemEval's files: texts with their scores."""
     sides: dict[str, defaultdict[tuple[str, str], list[Path]]]
     sides = {"input": defaultdict(list), "gs": defaultdict(list)}
@@ -364,9 +355,9 @@ def _pair_up(root: Path, paths: list[Path]) -> Iterator[tuple[str, Part]]:
         if not beside:
             beside = [(inputs[0], golds[0])] if len(inputs) == len(golds) == 1 else []
         for path, gold in beside:
-            yield name, Part("semeval", path, subset, gold)
+            yield name, SetFile("semeval", path, subset, gold)
         if not beside:
-            yield name, Part("semeval", inputs[0], subset)
+            yield name, SetFile("semeval", inputs[0], subset)
     for key in sides["gs"].keys() - sides["input"].keys():
         for gold in sides["gs"][key]:
             log.warning("%s: scores without their file of texts are left out", gold)

@@ -1,4 +1,4 @@
-"""STS sets: pairs of texts with the similarity people gave them, checked."""
+"""Reads and checks STS sets: pairs of texts with people's similarity scores."""
 
 from __future__ import annotations
 
@@ -17,27 +17,22 @@ from tilth.errors import InputError
 from tilth.evaluate.sts_files import (
     KNOWN_SETS,
     LOOKED_FOR,
-    Part,
     RawPair,
+    SetFile,
     default_names,
     find_sets,
-    read_pairs,
+    parse_pairs,
     set_name,
 )
 
 log = logging.getLogger(__name__)
 
 _RESERVED = "mean"
-# The usual number of pairs: another one means other numbers than in papers.
+# The usual number of pairs: with another one, results do not compare with published ones.
 _USUAL_PAIRS = {
-    "sts12": 3108,
-    "sts13": 1500,
-    "sts14": 3750,
-    "sts15": 3000,
-    "sts16": 1186,
-    "stsb": 1379,
+    "sts12": 3108, "sts13": 1500, "sts14": 3750, "sts15": 3000, "sts16": 1186, "stsb": 1379,
     "sick": 4927,
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,9 +149,9 @@ def read_sets(data: str | Path, sets: Sequence[str] | None = None) -> list[StsSe
     return [_read_set(name, found[name]) for name in there]
 
 
-def _read_set(name: str, parts: Sequence[Part]) -> StsSet:
+def _read_set(name: str, parts: Sequence[SetFile]) -> StsSet:
     _refuse_twice(name, parts)
-    raw = [pair for part in parts for pair in read_pairs(part)]
+    raw = [pair for part in parts for pair in parse_pairs(part)]
     if not raw:
         raise InputError(f"{parts[0]}: set {name} holds no scored pairs: give some")
     texts_a = [_text(pair, pair.text_a) for pair in raw]
@@ -172,9 +167,9 @@ def _read_set(name: str, parts: Sequence[Part]) -> StsSet:
     return StsSet(name, texts_a, texts_b, gold, [pair.subset or name for pair in raw])
 
 
-def _refuse_twice(name: str, parts: Sequence[Part]) -> None:
-    """Refuse a set that lies in two places: counted twice, or one of them chosen silently."""
-    places: dict[str | None, Part] = {}
+def _refuse_twice(name: str, parts: Sequence[SetFile]) -> None:
+    """Refuse a set that lies in two places."""
+    places: dict[str | None, SetFile] = {}
     for part in parts:
         # Files of SemEval are one subset each; any other part is the whole set.
         key = part.subset if all(one.kind == "semeval" for one in parts) else None

@@ -1,4 +1,4 @@
-"""How good a tagger is: F1 of whole entities with intervals, calibration, and against another."""
+"""Evaluates taggers: F1 of entities with intervals, calibration, paired comparisons."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilth.data.examples import Source
 from tilth.errors import InputError, TilthError
 from tilth.evaluate.expected_labels import check_kind, read_gold
 from tilth.metrics import scores as metrics
-from tilth.metrics.entity_spans import Span, entity_types, span_counts, spans
+from tilth.metrics.entity_spans import entity_types, span_counts, spans
 from tilth.metrics.scores import calibration
 from tilth.metrics.significance import (
     RESAMPLES,
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from tilth.models.classifier import Classifier
 
 Tags: TypeAlias = Sequence[Sequence[str]]
-Numbers: TypeAlias = NDArray[np.floating[Any]]
+Floats: TypeAlias = NDArray[np.floating[Any]]
 
-_FIGURES: Metrics = {
+_METRICS: Metrics = {
     "f1": metrics.micro_f1,
     "precision": metrics.micro_precision,
     "recall": metrics.micro_recall,
@@ -49,7 +49,7 @@ def evaluate_tagger(
     seed: int = 0,
     precision: str = "auto",
 ) -> dict[str, Any]:
-    """Measure a tagger on tokens with IOB tags.
+    """Evaluate a tagger on tokens with IOB tags; the arguments are those of `evaluate_classifier`.
 
     Args:
         tagger: from `tilth.load_classifier` or `tilth.train_tagger`.
@@ -67,7 +67,7 @@ def evaluate_tagger(
     Raises:
         InputError: an argument or the data is wrong, or it holds a type of entity that the
             tagger does not have; the message names file and line.
-        TilthError: the tagger gives no numbers.
+        TilthError: the tagger returns NaN.
     """
     check_resamples(bootstrap, seed)
     check_kind(tagger, "tag")
@@ -82,11 +82,11 @@ def tag_scores(
     gold: Tags,
     predicted: Tags,
     *,
-    sure: Sequence[Numbers] | None = None,
+    sure: Sequence[Floats] | None = None,
     bootstrap: int = RESAMPLES,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Return how good tags are, beside the right ones; figures are x 100.
+    """Score predicted tags against the expected ones; scores are x 100.
 
     An entity counts when its type and both its ends are right, as in conlleval.
 
@@ -115,12 +115,12 @@ def tag_scores(
     _check(gold, predicted)
     types = entity_types([*gold, *predicted])
     times, parts = unique_rows(span_counts(gold, predicted, types))
-    kinds = UniqueRows(times, parts)
+    rows = UniqueRows(times, parts)
     scores: dict[str, Any] = {
         "n": len(gold),
         "tokens": sum(map(len, gold)),
-        **bootstrap_scores(kinds, _FIGURES, resamples=bootstrap, seed=seed),
-        "classes": metrics.scores_by_label(metrics.Counts.of(kinds.times @ kinds.counts[0]), types),
+        **bootstrap_scores(rows, _METRICS, resamples=bootstrap, seed=seed),
+        "classes": metrics.scores_by_label(metrics.Counts.of(rows.times @ rows.counts[0]), types),
     }
     if sure is not None:
         right = np.equal(np.concatenate(gold), np.concatenate(predicted))  # (tokens,)
@@ -136,7 +136,7 @@ def compare_tag_scores(
     bootstrap: int = RESAMPLES,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Return how far one tagger is above another on the same sentences; figures are x 100.
+    """Compare two taggers on the same sentences; differences are x 100.
 
     Args:
         gold: tags of each sentence.
@@ -154,12 +154,12 @@ def compare_tag_scores(
         _check(gold, tags)
     types = entity_types([*gold, *first, *second])
     times, parts = unique_rows(*(span_counts(gold, tags, types) for tags in (first, second)))
-    return dict(compare_scores(UniqueRows(times, parts), _FIGURES, resamples=bootstrap, seed=seed))
+    return dict(compare_scores(UniqueRows(times, parts), _METRICS, resamples=bootstrap, seed=seed))
 
 
 def best_tags(
-    probabilities: Sequence[Numbers], labels: Sequence[str]
-) -> tuple[list[list[str]], list[Numbers]]:
+    probabilities: Sequence[Floats], labels: Sequence[str]
+) -> tuple[list[list[str]], list[Floats]]:
     """Return the most probable tag of each token, and its probability.
 
     Args:
@@ -170,7 +170,9 @@ def best_tags(
         TilthError: a probability is not a number.
     """
     if not all(np.isfinite(one).all() for one in probabilities):
-        raise TilthError("the tagger gives no numbers: train it again, with a lower learning rate")
+        raise TilthError(
+            "the tagger returned NaN probabilities: train it again, with a lower learning rate"
+        )
     tags = [[labels[place] for place in one.argmax(1).tolist()] for one in probabilities]
     return tags, [one.max(1) for one in probabilities]
 
@@ -179,49 +181,44 @@ def most_wrong(
     tokens: Sequence[Sequence[str]],
     gold: Tags,
     predicted: Tags,
-    sure: Sequence[Numbers],
+    sure: Sequence[Floats],
     *,
     count: int,
 ) -> list[dict[str, Any]]:
-    """Return the sentences in which a tagger is surest of a wrong tag, the surest first.
+    """Return the sentences with wrong tags of highest confidence, the highest first.
 
     Args:
         tokens: of each sentence.
         gold: their tags.
         predicted: the tagger's.
         sure: probability of each predicted tag, (tokens,) a sentence.
-        count: how many sentences at most.
+        count: sentences at most.
 
     Returns:
         Dicts of text, missed and invented (lists of "TYPE: text" of entities), probability: of
-        the wrong tag it is surest of.
+        the wrong tag of highest confidence.
     """
-    found = []
-    for row, (true, said) in enumerate(zip(gold, predicted, strict=True)):
-        wanted, answered = spans(true), spans(said)
-        wrong = [place for place, tag in enumerate(said) if tag != true[place]]
-        if wanted != answered:
-            found.append((max(float(sure[row][place]) for place in wrong), row))
-    found.sort(key=lambda one: -one[0])  # stable
-    return [_shown(tokens[row], gold[row], predicted[row], most) for most, row in found[:count]]
-
-
-def _shown(
-    tokens: Sequence[str], gold: Sequence[str], predicted: Sequence[str], probability: float
-) -> dict[str, Any]:
-    wanted, answered = spans(gold), spans(predicted)
-
-    def named(some: Sequence[Span], others: Sequence[Span]) -> list[str]:
-        return [
-            f"{one[0]}: {' '.join(tokens[one[1] : one[2]])}" for one in some if one not in others
-        ]
-
-    return {
-        "text": " ".join(tokens),
-        "missed": named(wanted, answered),
-        "invented": named(answered, wanted),
-        "probability": probability,
-    }
+    found: list[dict[str, Any]] = []
+    for row, (expected, tags) in enumerate(zip(gold, predicted, strict=True)):
+        wanted, answered = spans(expected), spans(tags)
+        if wanted == answered:
+            continue
+        words = tokens[row]
+        missed, invented = (
+            [
+                f"{kind}: {' '.join(words[start:end])}"
+                for kind, start, end in some
+                if (kind, start, end) not in others
+            ]
+            for some, others in ((wanted, answered), (answered, wanted))
+        )
+        wrong = [index for index, tag in enumerate(tags) if tag != expected[index]]
+        found.append({
+            "text": " ".join(words), "missed": missed, "invented": invented,
+            "probability": max(float(sure[row][index]) for index in wrong),
+        })  # fmt: skip
+    found.sort(key=lambda one: -one["probability"])  # stable
+    return found[:count]
 
 
 def _check(gold: Tags, predicted: Tags) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tilth.encoders.graded_pairs import TrainingPairs
 from tilth.errors import InputError
 from tilth.evaluate.overlap import find_overlap
-from tilth.evaluate.sts import Measured, check_sets, most_wrong, summarise_sts
+from tilth.evaluate.sts import SetCosines, check_sets, most_wrong, summarise_sts
 from tilth.evaluate.sts_sets import StsSet, asked_sets, read_sets
 from tilth.recipes.recipe import Result, Steps
 from tilth.recipes.table import Cell, Row, Table, over_seeds
@@ -77,7 +77,7 @@ class StsBoard:
             self.measure(name, str(run), run.name)
             self.curves.append(curve_of(run, f"{name}, {run.name.rpartition('-')[2]}"))
 
-    def _summary(self, measured: list[Measured]) -> dict[str, dict[str, Any]]:
+    def _summary(self, measured: list[SetCosines]) -> dict[str, dict[str, Any]]:
         """Return the scores of each set, and their mean where all have one protocol."""
         if len(protocols := set(self.protocols.values())) == 1:
             return summarise_sts(measured, list(self.protocols), protocol=protocols.pop())

@@ -17,7 +17,7 @@ from tilth.encoders.graded_pairs import TEXT_A, TEXT_B, read_pairs
 from tilth.errors import InputError
 from tilth.evaluate.overlap import find_overlap
 from tilth.evaluate.sts import (
-    Measured,
+    SetCosines,
     check_options,
     check_sets,
     measure_sets,
@@ -74,7 +74,7 @@ def measure(
     *,
     training: Dataset | None = None,
     progress: Progress | None = None,
-) -> list[Measured]:
+) -> list[SetCosines]:
     """Measure an encoder in a run folder; the same call reads what is there.
 
     The folder's one part holds each pair's cosine, from which every figure follows. What another
@@ -103,7 +103,9 @@ def measure(
     cosines = rows["cosine"].to_numpy()  # (pairs of all sets,)
     names = np.array(rows["set"].to_pylist())
     return [
-        Measured(sts, cosines[names == sts.name], overlaps[sts.name].counts() if overlaps else None)
+        SetCosines(
+            sts, cosines[names == sts.name], overlaps[sts.name].counts() if overlaps else None
+        )
         for sts in found
     ]
 
@@ -114,7 +116,7 @@ def _content(sts: StsSet) -> str:
     return blake2b(repr(list(pairs)).encode(), digest_size=8).hexdigest()
 
 
-def _table(measured: Sequence[Measured]) -> pa.Table:
+def _table(measured: Sequence[SetCosines]) -> pa.Table:
     return pa.table(
         {
             "set": [one.sts.name for one in measured for _ in one.cosine],
