@@ -21,7 +21,7 @@ import pyarrow as pa
 from static_data import DEFAULT_WORK, Teacher
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from tilth.bank.token_cache import Pieces
+from tilth.bank.static_encoder import TokenCache
 
 ENTRIES = 22_000
 FEWEST = 20  # times a character must be used for an entry of its own
@@ -107,7 +107,7 @@ def main() -> None:
     array = pa.array(texts, pa.large_string())
     data = np.frombuffer(array.buffers()[2], np.uint8)
     bounds = np.frombuffer(array.buffers()[1], np.int64)
-    ids, offsets = Pieces(tokenizer).of(data, bounds)
+    ids, offsets = TokenCache(tokenizer).tokenize(data, bounds)
     np.save(work / "tokens.npy", ids.astype(np.uint16))
     np.save(work / "offsets.npy", np.append(offsets, len(ids)))
     print(

@@ -17,8 +17,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from tests.tiny import WORDS, word_tokenizer
 from tilth.bank import static_encoder as static
-from tilth.bank import token_cache as pieces
-from tilth.bank.static_encoder import StaticRows, fast_static
+from tilth.bank.static_encoder import StaticEncoder, fast_static
 from tilth.errors import InputError
 from tilth.models import load_encoder
 from tilth.models.encoder import fingerprint_encoder
@@ -77,13 +76,15 @@ def static_encoder(made: Any, *, dimension: int = 16, seed: int = 0) -> Sentence
     )
 
 
-def fast(encoder: SentenceTransformer) -> StaticRows:
+def fast(encoder: SentenceTransformer) -> StaticEncoder:
     found = fast_static(encoder)
     assert found is not None
     return found
 
 
-def agree(encoder: SentenceTransformer, texts: list[str], rows: StaticRows | None = None) -> None:
+def agree(
+    encoder: SentenceTransformer, texts: list[str], rows: StaticEncoder | None = None
+) -> None:
     expected = encoder.encode(texts, normalize_embeddings=True)
     found = (rows or fast(encoder)).encode(pa.array(texts))
     assert found.dtype == np.float32
@@ -111,7 +112,7 @@ def test_any_text_has_the_vector_that_encode_gives(normalizer: str, splitter: st
     check()
 
 
-def test_hash_words_a_shared_tokenizer_and_other_models_of_pieces() -> None:
+def test_words_of_a_shared_tokenizer_and_other_models_of_pieces() -> None:
     agree(static_encoder(word_tokenizer()._tokenizer), AWKWARD)
     unigram = Tokenizer(
         models.Unigram([("<unk>", -9.0), *((word, -float(len(word))) for word in WORDS)], unk_id=0)
@@ -154,8 +155,8 @@ def test_arrays_of_every_shape() -> None:
 def test_what_is_remembered_changes_nothing_and_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pieces, "_REMEMBERED", 40)
-    monkeypatch.setattr(pieces, "_LONGEST", 12)
+    monkeypatch.setattr(static, "_CACHED", 40)
+    monkeypatch.setattr(static, "_LONGEST", 12)
     encoder = static_encoder(tokenizer())
     rows = fast(encoder)
     rng = random.Random(0)
@@ -163,11 +164,11 @@ def test_what_is_remembered_changes_nothing_and_is_bounded(
         texts = ["".join(rng.choices("abc,", k=rng.randint(1, 30))) for _ in range(30)]
         agree(encoder, texts, rows)
         # What one call adds is forgotten with the next.
-        assert len(rows.pieces.number) < 40 + 30 * 30
-        assert max(map(len, rows.pieces.number)) <= 12
-    before = len(rows.pieces.number)
+        assert len(rows.cache.number) < 40 + 30 * 30
+        assert max(map(len, rows.cache.number)) <= 12
+    before = len(rows.cache.number)
     rows.encode(pa.array(texts))
-    assert len(rows.pieces.number) <= max(before, 41)
+    assert len(rows.cache.number) <= max(before, 41)
 
 
 def test_a_pickled_one_gives_the_same() -> None:
