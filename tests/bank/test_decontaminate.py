@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.tiny import salads
 from tilth.bank.search.decontaminate import Exclusion
-from tilth.bank.shingles import SIMILARITY, jaccard, near_keys
+from tilth.data.near_duplicates import SIMILARITY, jaccard, near_keys
 from tilth.data.normalize import exact_keys, normalize_texts
 from tilth.errors import InputError
 

@@ -21,7 +21,7 @@ from tilth.bank.ingest.deduplicate import (
 )
 from tilth.bank.ingest.documents import Block
 from tilth.bank.ingest.sentences import SCHEMA, Rules, sentences_of
-from tilth.bank.shingles import NEAR, SIMILARITY, jaccard, near_keys
+from tilth.data.near_duplicates import NEAR, SIMILARITY, jaccard, near_keys
 from tilth.data.normalize import exact_keys, normalize_texts
 from tilth.errors import InputError, TilthError
 

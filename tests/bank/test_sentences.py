@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import sys
 import unicodedata
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +13,7 @@ from tilth.bank.ingest.cleaning import _NFC_MAY_CHANGE, Rules, clean_text, filte
 from tilth.bank.ingest.documents import Block
 from tilth.bank.ingest.language import LANGUAGES
 from tilth.bank.ingest.sentences import SCHEMA, sentences_of
-from tilth.bank.shingles import NEAR, hash_words, jaccard, near_keys
+from tilth.data.near_duplicates import NEAR, near_keys
 from tilth.data.normalize import exact_keys, normalize_texts
 from tilth.data.segment import split_paragraphs
 from tilth.errors import InputError
@@ -250,19 +249,6 @@ def test_segments_together_are_the_paragraphs(paragraphs: list[str]) -> None:
     assert joined == ["".join(text.split()) for text in paragraphs]
 
 
-@settings(deadline=None)
-@given(st.lists(st.text(st.sampled_from("ab 1 é,"), max_size=20)))
-def test_words_have_one_hash_wherever_they_stand(texts: list[str]) -> None:
-    plains = normalize_texts(pa.array(texts, pa.string()))
-    words = hash_words(plains)
-    assert np.diff(words.starts).tolist() == [len(text.split()) for text in plains.to_pylist()]
-    all_words = [word for text in plains.to_pylist() for word in text.split()]
-    alone = {word: int(hash_words(pa.array([word])).hashes[0]) for word in set(all_words)}
-    assert words.hashes.tolist() == [alone[word] for word in all_words]
-    same = {word.replace("1", "0") for word in alone}
-    assert len(set(alone.values())) == len(same)
-
-
 def test_languages_without_spaces_are_not_too_short() -> None:
     texts = [
         "昨日は一日中雨が降っていました。",
@@ -275,51 +261,6 @@ def test_languages_without_spaces_are_not_too_short() -> None:
     assert drops == {"too short": 1}
 
 
-def members(text: str) -> set[object]:
-    words = ["".join("0" if char.isdigit() else char for char in word) for word in text.split()]
-    return {*words, *pairwise(words)} or {""}
-
-
-@settings(deadline=None)
-@given(st.lists(st.text(st.sampled_from("abc 1"), max_size=16), min_size=2))
-def test_likeness_is_jaccard(texts: list[str]) -> None:
-    plains = normalize_texts(pa.array(texts))
-    one, two = map(np.ravel, np.meshgrid(np.arange(len(texts)), np.arange(len(texts))))
-    sets = [members(text) for text in plains.to_pylist()]
-    expected = [
-        len(sets[a] & sets[b]) / len(sets[a] | sets[b]) for a, b in zip(one, two, strict=True)
-    ]
-    assert jaccard(plains, one, two) == pytest.approx(expected)
-
-
-def test_likeness_of_more_pairs_than_a_block_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilth.bank.shingles._OWNER_BITS", 4)
-    generator = np.random.default_rng(0)
-    texts = [" ".join(generator.choice(["old", "mill", "sold"], 4)) for _ in range(100)]
-    one, two = generator.integers(0, 100, (2, 1000))
-    sets = [members(text) for text in texts]
-    expected = [
-        len(sets[a] & sets[b]) / len(sets[a] | sets[b]) for a, b in zip(one, two, strict=True)
-    ]
-    assert jaccard(pa.array(texts), one, two) == pytest.approx(expected)
-
-
-def test_near_keys_agree_as_often_as_the_arithmetic_says() -> None:
-    generator = np.random.default_rng(0)
-    words = np.array([f"w{chr(97 + a)}{chr(97 + b)}" for a in range(26) for b in range(26)])
-    first = [generator.choice(words, 24, replace=False) for _ in range(3000)]
-    second = [row.copy() for row in first]
-    for row in second:
-        row[generator.integers(1, 23)] = "changed"
-    texts = [" ".join(row) for row in (*first, *second)]
-    keys = near_keys(normalize_texts(pa.array(texts)))
-    likeness = jaccard(normalize_texts(pa.array(texts)), np.arange(1), np.array([3000]))[0]
-    hits = (keys[:3000] == keys[3000:]).any(1).mean()
-    assert hits == pytest.approx(1 - (1 - likeness**4) ** 6, abs=0.02)
-    strangers = (keys[:2999] == keys[1:3000]).any(1).mean()
-    assert strangers < 0.01
-
-
 def test_keys_do_not_depend_on_the_batch() -> None:
     texts = [
         f"Sentence number {number} of the {'long ' * (number % 7)}list." for number in range(500)
@@ -329,10 +270,3 @@ def test_keys_do_not_depend_on_the_batch() -> None:
         [sentences_of(lines(text, first=at)).table for at, text in enumerate(texts, 1)]
     )
     assert together.equals(alone)
-
-
-def test_keys_are_the_same_on_every_machine() -> None:
-    assert (
-        near_keys(normalize_texts(pa.array(["It rains in the hills."])))[0, 0]
-        == 11137083074489961330
-    )

@@ -17,8 +17,8 @@ from tilth.workflows.curate import curate_folder
 
 def rows(inputs: int = 20) -> list[dict[str, Any]]:
     return [
-        {"text_a": f"input {i}", "text_b": f"text {i} {label} {k % 3}", "label": label}
-        for i in range(inputs)
+        {"text_a": f"input {name}", "text_b": f"text {name} {label} {k % 3}", "label": label}
+        for name in map(chr, range(97, 97 + inputs))
         for label in (0.0, 0.5, 1.0)
         for k in range(4)
     ]

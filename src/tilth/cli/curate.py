@@ -31,7 +31,7 @@ def curate(
     validation: Annotated[float, typer.Option(help="Share of the validation split.")] = 0.1,
     near_duplicates: Annotated[
         float | None,
-        typer.Option(help="Also drop rows this alike (0 to 1, Jaccard of word triples)."),
+        typer.Option(help="Also drop rows this similar (0 to 1, Jaccard of words and word pairs)."),
     ] = None,
     min_label_fit: Annotated[
         float,

@@ -78,7 +78,7 @@ class CurateOptions:
         float | None,
         NEAR_DUPLICATES,
         "Also drop rows this similar to an earlier one of their label (0 to 1, Jaccard similarity "
-        "of word triples).",
+        "of words and word pairs).",
     ] = None
     min_label_fit: Annotated[
         float, SIMILARITY, "Drop generated texts that fit their label less (-1: keep all)."

@@ -1,11 +1,19 @@
-"""Near duplicates: rows of one label whose texts share most of their word triples.
+"""Near duplicates: texts that share most of their words and of their pairs of neighbouring words.
 
-Exact, by an inverted index with prefix filtering (Chaudhuri et al. 2006, Bayardo et al. 2007): two
-sets with a Jaccard similarity of t share one of their n - ceil(t n) + 1 rarest members.
+A text is the set of its words and word pairs; the similarity of two texts is the Jaccard similarity
+of their sets. Case, punctuation and which digits a number has do not count. With a threshold of
+0.8, texts of 13 words or more may differ in one word.
+
+MinHash keys find pairs among any number of texts. Among the rows of one label pairs are found
+exactly, by an inverted index with prefix filtering (Chaudhuri et al. 2006, Bayardo et al. 2007):
+two sets with a Jaccard similarity of t share one of their n - ceil(t n) + 1 rarest members.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,17 +22,202 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tilth.data.hashing import random_keys
+from tilth.data.normalize import normalize_texts
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
+_SPACE = ord(" ")
+# Odd, hence with an inverse modulo 2^64.
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+_BYTE_VALUES = random_keys(0, "byte of a word", np.arange(256, dtype=np.uint64))
+# All digits are one, as for CCNet's duplicates (Wenzek et al. 2019, arXiv 1911.00359).
+_BYTE_VALUES[ord("0") : ord("9") + 1] = _BYTE_VALUES[ord("0")]
+_BYTES_AT_ONCE = 1 << 18
+# Threshold of banks and of decontamination.
+SIMILARITY = 0.8
+# MinHash-LSH (Broder 1997; Leskovec et al. 2020, ch. 3): a row of a band agrees with the
+# probability s, the similarity; one of 6 bands of 4 rows does with 1 - (1 - s^4)^6:
+# s = 0.4: 0.14, 0.6: 0.57, 0.7: 0.81, 0.8: 0.95, 0.9: 0.9984, 1: 1. Pairs found are compared.
+BANDS = 6
+_ROWS = 4
+NEAR = tuple(f"near_{band}" for band in range(BANDS))
+_SHINGLES_AT_ONCE = 1 << 16
+# Multiply-shift hashing (Dietzfelbinger et al. 1997): the high half of hash * odd + addend.
+_FACTORS = random_keys(0, "min hash factor", np.arange(BANDS * _ROWS, dtype=np.uint64)) | np.uint64(
+    1
+)
+_ADDENDS = random_keys(0, "min hash addend", np.arange(BANDS * _ROWS, dtype=np.uint64))
 # Scripts written without spaces: every character counts as a word.
-_SPACELESS = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
-_NO_WORD = r"[^\p{L}\p{M}\p{N}]+"
-_PACKED_BITS = 21
-_TEXTS_AT_ONCE = 100_000
+_SPACELESS = r"([\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}])"
+_SPACELESS_BYTE = 0xE0  # first byte of their characters in UTF-8, at least
+_PAIRS_AT_ONCE = 1 << 17
+# Columns of the sparse matrix of shingles; two of them side by side fit into 63 bits.
+_SHINGLE_BITS = 60
 # Keeps ceil(0.8 * 5) at 4 although 0.8 * 5 may come out a little larger.
 _ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The words of texts.
+
+    Attributes:
+        hashes: of all texts, one after the other; words that differ in digits alone share theirs.
+        starts: where the words of each text begin, and the end. # (texts + 1,)
+    """
+
+    hashes: NDArray[np.uint64]
+    starts: NDArray[np.int64]
+
+
+def hash_words(texts: pa.Array) -> Words:
+    """Hash the words of normalized texts, which single spaces separate."""
+    texts = texts.cast(pa.large_string())
+    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset :][: len(texts) + 1]
+    data = texts.buffers()[2]
+    text = np.frombuffer(b"" if data is None else data, np.uint8)[offsets[0] : offsets[-1]]
+    offsets = offsets - offsets[0]
+    # Some texts at a time: what is in the cache is not fetched again for each step.
+    cuts = np.searchsorted(offsets, np.arange(0, len(text), _BYTES_AT_ONCE))
+    cuts = np.unique(np.append(cuts, [0, len(texts)]))
+    hashes, counts = [np.empty(0, np.uint64)], [np.zeros(1, np.int64)]
+    for begin, end in pairwise(cuts.tolist()):
+        part = text[offsets[begin] : offsets[end]]
+        found, count = _hashes(part, offsets[begin : end + 1] - offsets[begin])
+        hashes.append(found)
+        counts.append(count)
+    return Words(np.concatenate(hashes), np.cumsum(np.concatenate(counts)))
+
+
+def _hashes(
+    text: NDArray[np.uint8], offsets: NDArray[np.int64]
+) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """Return the hashes of the words and how many each text has.
+
+    A hash is the sum of value(byte) * step^place over the bytes of the word: a difference of two
+    sums over the text from its start, shifted back to the place of the word.
+    """
+    full = np.diff(offsets) > 0  # (texts,)
+    space = text == _SPACE
+    first, last = ~space, ~space
+    first[1:] &= space[:-1]
+    last[:-1] &= space[1:]
+    first[offsets[:-1][full]] = last[offsets[1:][full] - 1] = True
+    starts, stops = np.flatnonzero(first), np.flatnonzero(last) + 1
+    powers, inverses = _powers(max(len(text), _BYTES_AT_ONCE).bit_length())
+    sums = np.zeros(len(text) + 1, np.uint64)
+    np.cumsum(_BYTE_VALUES[text] * powers[: len(text)], out=sums[1:])
+    hashes = (sums[stops] - sums[starts]) * inverses[starts]
+    # The low bits of such a sum follow from the low bits of its terms alone.
+    hashes = (hashes ^ (hashes >> np.uint64(32))) * _STEP
+    return hashes ^ (hashes >> np.uint64(29)), np.diff(np.searchsorted(starts, offsets))
+
+
+@cache
+def _powers(bits: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return the powers of the step from 0, and those of its inverse."""  # (2^bits,) each
+    inverse = np.uint64(pow(int(_STEP), -1, 1 << 64))
+    ups, downs = (np.full(1 << bits, base, np.uint64) for base in (_STEP, inverse))
+    ups[0] = downs[0] = 1
+    return np.cumprod(ups), np.cumprod(downs)
+
+
+def _spaced(texts: pa.Array) -> pa.Array:
+    """Return texts with spaces around the characters of scripts that are written without."""
+    data = texts.buffers()[2]
+    if data is None or np.frombuffer(data, np.uint8).max(initial=0) < _SPACELESS_BYTE:
+        return texts
+    if not pc.any(pc.match_substring_regex(texts, _SPACELESS)).as_py():
+        return texts
+    return pc.utf8_trim(pc.replace_substring_regex(texts, _SPACELESS, r" \1 "), " ")
+
+
+def hash_shingles(texts: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """Hash the words and word pairs of normalized texts, with repeats; return where each begin.
+
+    An empty text has one shingle of its own kind.
+    """
+    words = hash_words(_spaced(texts))
+    counts = np.diff(words.starts)
+    starts = np.append(0, np.cumsum(np.maximum(2 * counts - 1, 1)))
+    shingles = np.zeros(starts[-1], np.uint64)
+    # Words stand at even places of a text, the pair of each with the next in between.
+    text = np.repeat(np.arange(len(counts)), counts)
+    place = starts[:-1][text] + 2 * (np.arange(len(text)) - words.starts[:-1][text])
+    shingles[place] = words.hashes
+    inner = text[1:] == text[:-1]
+    pairs = words.hashes[:-1] * np.uint64(3) + np.uint64(2) * (
+        words.hashes[1:] ^ (words.hashes[1:] >> np.uint64(31))
+    )
+    shingles[place[:-1][inner] + 1] = pairs[inner]
+    return shingles, starts
+
+
+def near_keys(texts: pa.Array) -> NDArray[np.uint64]:
+    """Return the keys of normalized texts; two similar texts probably share one in a column.
+
+    Example:
+        >>> keys = near_keys(pa.array(["page 12 of the book", "page 13 of the book"]))
+        >>> bool((keys[0] == keys[1]).all())
+        True
+    """
+    shingles, starts = hash_shingles(texts)
+    keys = np.empty((len(texts), BANDS), np.uint64)
+    cuts = np.searchsorted(starts, np.arange(0, len(shingles), _SHINGLES_AT_ONCE), "right") - 1
+    cuts = np.unique(np.append(cuts, len(texts)))
+    for begin, end in pairwise(cuts.tolist()):
+        part = shingles[starts[begin] : starts[end]]
+        keys[begin:end] = _bands(part, starts[begin:end] - starts[begin])
+    return keys  # (texts, bands)
+
+
+def _bands(shingles: NDArray[np.uint64], starts: NDArray[np.int64]) -> NDArray[np.uint64]:
+    keys = np.empty((len(starts), BANDS), np.uint64)
+    for band in range(BANDS):
+        key = np.full(len(starts), band, np.uint64)
+        for row in range(band * _ROWS, (band + 1) * _ROWS):
+            hashed = ((shingles * _FACTORS[row] + _ADDENDS[row]) >> np.uint64(32)).astype(np.uint32)
+            least = np.minimum.reduceat(hashed, starts)
+            key = (key ^ least) * np.uint64(0xFF51AFD7ED558CCD)
+            key ^= key >> np.uint64(33)
+        keys[:, band] = key
+    return keys
+
+
+def shingle(texts: pa.Array) -> csr_array:
+    """Return the distinct shingles of normalized texts as the columns of a sparse matrix.
+
+    Shingles are told apart by 60 bits of their hashes.
+    """
+    from scipy.sparse import csr_array
+
+    hashes, starts = hash_shingles(texts)
+    columns = (hashes >> np.uint64(64 - _SHINGLE_BITS)).astype(np.int64)
+    shape = (len(texts), 1 << _SHINGLE_BITS)
+    found = csr_array((np.ones(len(columns), np.int32), columns, starts), shape=shape)
+    found.sum_duplicates()
+    return found  # (texts, shingles)
+
+
+def jaccard(texts: pa.Array, one: NDArray[np.int64], two: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the Jaccard similarities of pairs of normalized texts.
+
+    Args:
+        texts: normalized.
+        one: places of the first texts of the pairs. # (pairs,)
+        two: places of the second texts. # (pairs,)
+    """
+    used, places = np.unique(np.concatenate([one, two]), return_inverse=True)
+    one, two = np.split(places, 2)
+    shingles = shingle(texts.take(pa.array(used)))
+    sizes = np.diff(shingles.indptr)
+    common = np.empty(len(one), np.int64)
+    for start in range(0, len(one), _PAIRS_AT_ONCE):
+        some = slice(start, start + _PAIRS_AT_ONCE)
+        common[some] = np.diff(shingles[one[some]].multiply(shingles[two[some]]).indptr)
+    similarities: NDArray[np.float64] = common / (sizes[one] + sizes[two] - common)
+    return similarities  # (pairs,)
 
 
 def near_duplicates(
@@ -35,9 +228,8 @@ def near_duplicates(
 ) -> NDArray[np.bool_]:
     """Find the near duplicates of earlier rows that are not near duplicates themselves.
 
-    Two rows are near duplicates when they have one label and the word triples of their texts, in
-    each column, have a Jaccard similarity of at least `threshold`. Case and punctuation do not
-    count. A text of one or two words is one triple.
+    Two rows are near duplicates when they have one label and their texts, in each column, have a
+    Jaccard similarity of at least `threshold`.
 
     Args:
         texts: the distinct texts.
@@ -48,7 +240,7 @@ def near_duplicates(
     Returns:
         Whether each row is a near duplicate. # (rows,)
     """
-    shingles = shingle(texts)
+    shingles = shingle(normalize_texts(texts))
     found = np.zeros(len(labels), np.bool_)
     order = np.argsort(labels, kind="stable")
     for rows in np.split(order, np.flatnonzero(np.diff(labels[order])) + 1):
@@ -57,67 +249,12 @@ def near_duplicates(
     return found
 
 
-def shingle(texts: pa.Array) -> csr_array:
-    """Return the distinct word triples of each text as the columns of a sparse matrix."""
-    from scipy.sparse import csr_array
-
-    words, starts = _words(texts)
-    counts = np.maximum(np.diff(starts) - 2, 1)  # (texts,)
-    slices = [slice(at, at + _TEXTS_AT_ONCE) for at in range(0, len(texts), _TEXTS_AT_ONCE)]
-    kinds, triples = np.unique(
-        np.concatenate([_triples(words, starts[:-1][part], starts[1:][part]) for part in slices]),
-        return_inverse=True,
-    )
-    ends = np.append(0, np.cumsum(counts))
-    found = csr_array(
-        (np.ones(len(triples), np.int8), triples, ends), shape=(len(texts), len(kinds))
-    )
-    found.sum_duplicates()
-    return found  # (texts, triples)
-
-
-def _triples(
-    words: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return a number for each triple of some texts, one text after the other.
-
-    Up to two million different words the numbers are exact, beyond they are 64-bit hashes.
-    """
-    counts = np.maximum(stops - starts - 2, 1)  # (texts,)
-    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    place = np.repeat(starts, counts) + within  # (triples,)
-    last = np.repeat(stops, counts) - 1
-    one, two, three = (
-        np.where(place + step <= last, words[np.minimum(place + step, last)], 0)
-        for step in range(3)
-    )
-    if words.max() < 1 << _PACKED_BITS:
-        return (one << 2 * _PACKED_BITS) | (two << _PACKED_BITS) | three
-    hashed = random_keys(0, "triple", *(part.astype(np.uint64) for part in (one, two, three)))
-    return hashed.view(np.int64)
-
-
-def _words(texts: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return word numbers from 1, a 0 after the last, and where each text's begin, and the end."""
-    lower = pc.utf8_lower(texts)
-    spaced = pc.replace_substring_regex(lower, _NO_WORD, " ")
-    if pc.any(pc.match_substring_regex(spaced, _SPACELESS)).as_py():
-        spaced = pc.replace_substring_regex(spaced, f"({_SPACELESS})", r" \1 ")
-    plain = pc.utf8_trim_whitespace(spaced)
-    # A text of nothing but symbols stays as it is.
-    plain = pc.if_else(pc.equal(plain, ""), pc.utf8_trim_whitespace(lower), plain)
-    words = pc.utf8_split_whitespace(plain)
-    starts = words.offsets.to_numpy().astype(np.int64)
-    numbers = pc.dictionary_encode(words.flatten()).indices.to_numpy().astype(np.int64)
-    return np.append(numbers + 1, 0), starts
-
-
 def _find(
     shingles: csr_array, columns: tuple[NDArray[np.int64], ...], threshold: float
 ) -> NDArray[np.bool_]:
     """Find the near duplicates among rows of one label.
 
-    Rows similar in each text are similar in the union of their triples, told apart by column: the
+    Rows similar in each text are similar in the union of their shingles, told apart by column: the
     index holds these unions, and candidates are then compared text by text.
     """
     sizes, prefixes, starts = _prefixes(shingles, columns, threshold)
@@ -126,26 +263,26 @@ def _find(
     for row in np.flatnonzero(np.diff(starts)).tolist():
         prefix = prefixes[starts[row] : starts[row + 1]].tolist()
         seen: set[int] = set()
-        for triple in prefix:
-            seen.update(index.get(triple, ()))
+        for member in prefix:
+            seen.update(index.get(member, ()))
         low, high = threshold * sizes[row] - _ROUNDING, sizes[row] / threshold + _ROUNDING
         candidates = [other for other in seen if low <= sizes[other] <= high]
         if candidates and _any_similar(shingles, columns, row, candidates, threshold):
             found[row] = True
             continue
-        for triple in prefix:
-            index.setdefault(triple, []).append(row)
+        for member in prefix:
+            index.setdefault(member, []).append(row)
     return found
 
 
 def _prefixes(
     shingles: csr_array, columns: tuple[NDArray[np.int64], ...], threshold: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the sizes of the rows' unions, and their rarest triples that another row may share.
+    """Return the sizes of the rows' unions, and their rarest members that another row may share.
 
     Returns:
         The sizes. # (rows,)
-        The triples that stand in the prefixes of two rows or more, one row after the other.
+        The members that stand in the prefixes of two rows or more, one row after the other.
         Where each row's begin, and the end. # (rows + 1,)
     """
     from scipy.sparse import hstack
@@ -153,16 +290,16 @@ def _prefixes(
     union = hstack([shingles[codes] for codes in columns], format="csr")
     sizes = np.diff(union.indptr).astype(np.int64)
     row = np.repeat(np.arange(len(sizes)), sizes)
-    kinds, triples, frequency = np.unique(union.indices, return_inverse=True, return_counts=True)
+    kinds, members, frequency = np.unique(union.indices, return_inverse=True, return_counts=True)
     rank = np.empty(len(kinds), np.int64)
     rank[np.argsort(frequency, kind="stable")] = np.arange(len(kinds))
-    ordered = row * len(kinds) + rank[triples]
+    ordered = row * len(kinds) + rank[members]
     ordered.sort()
-    triples = ordered % len(kinds)
+    members = ordered % len(kinds)
     place = np.arange(len(row)) - union.indptr[:-1][row]
     kept = place < (sizes - np.ceil(threshold * sizes - _ROUNDING) + 1)[row]
-    kept[kept] = np.bincount(triples[kept], minlength=len(kinds))[triples[kept]] > 1
-    return sizes, triples[kept], np.searchsorted(row[kept], np.arange(len(sizes) + 1))
+    kept[kept] = np.bincount(members[kept], minlength=len(kinds))[members[kept]] > 1
+    return sizes, members[kept], np.searchsorted(row[kept], np.arange(len(sizes) + 1))
 
 
 def _any_similar(
@@ -172,18 +309,18 @@ def _any_similar(
     candidates: list[int],
     threshold: float,
 ) -> bool:
-    def triples(text: int) -> list[int]:
+    def shingles_of(text: int) -> list[int]:
         found: list[int] = shingles.indices[
             shingles.indptr[text] : shingles.indptr[text + 1]
         ].tolist()
         return found
 
-    own = [set(triples(codes[row])) for codes in columns]
+    own = [set(shingles_of(codes[row])) for codes in columns]
     for other in candidates:
         for codes, mine in zip(columns, own, strict=True):
             if codes[other] == codes[row]:
                 continue
-            theirs = triples(codes[other])
+            theirs = shingles_of(codes[other])
             common = len(mine.intersection(theirs))
             if common < threshold * (len(mine) + len(theirs) - common) - _ROUNDING:
                 break

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tilth.bank.shingles import NEAR, SIMILARITY, jaccard
+from tilth.data.near_duplicates import NEAR, SIMILARITY, jaccard
 from tilth.data.normalize import normalize_texts
 from tilth.errors import InputError, TilthError
 from tilth.files import disk_errors

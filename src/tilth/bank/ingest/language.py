@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tilth.bank.shingles import Words, hash_words
+from tilth.data.near_duplicates import Words, hash_words
 from tilth.errors import InputError
 
 # The languages of `stop_words.txt`, in its order. Its words are normalized: lower case, split at

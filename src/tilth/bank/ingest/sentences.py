@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from tilth.bank.ingest.cleaning import Rules, clean_text, filter_sentences
 from tilth.bank.ingest.documents import Block
-from tilth.bank.shingles import NEAR, near_keys
 from tilth.data.hashing import text_hashes
+from tilth.data.near_duplicates import NEAR, near_keys
 from tilth.data.normalize import normalize_texts
 from tilth.data.segment import split_paragraphs
 

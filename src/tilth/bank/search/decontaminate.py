@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from tilth.bank.ingest.cleaning import clean_text
 from tilth.bank.quantization import Floats
-from tilth.bank.shingles import SIMILARITY, jaccard, near_keys
 from tilth.bank.store import Ids, Store
 from tilth.data.hashing import text_hashes
+from tilth.data.near_duplicates import SIMILARITY, jaccard, near_keys
 from tilth.data.normalize import normalize_texts
 from tilth.data.segment import split_paragraphs
 from tilth.errors import InputError
