@@ -120,7 +120,7 @@ def test_a_base_without_its_head_gets_one(tmp_path: Path, caplog: pytest.LogCapt
     base = str(save_encoder(tmp_path / "bert"))
     with caplog.at_level(logging.WARNING):
         one, two = load_masked_lm(base, device="cpu"), load_masked_lm(base, device="cpu")
-    assert "has no head that guesses hidden tokens" in caplog.text
+    assert "has no head that predicts masked tokens" in caplog.text
     assert one.fingerprint == two.fingerprint
     assert load_masked_lm(base, seed=1, device="cpu").fingerprint != one.fingerprint
     embeddings: Any = one.model.get_input_embeddings()

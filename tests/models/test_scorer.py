@@ -196,7 +196,7 @@ def test_a_score_that_is_no_number_names_the_text(tmp_path: Path) -> None:
     with torch.no_grad():
         model.classifier.bias.fill_(float("nan"))
     model.save_pretrained(tmp_path)
-    with pytest.raises(TilthError, match="gives no number for 'a dog'"):
+    with pytest.raises(TilthError, match="returned NaN for 'a dog'"):
         load_scorer(str(tmp_path)).scores(["a dog"], ["a cat"])
 
 

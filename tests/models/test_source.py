@@ -225,14 +225,14 @@ def test_no_module_is_loaded_from_pickled_weights(tmp_path: Path) -> None:
 
 
 def test_one_file_reads_models() -> None:
-    """Whatever reads a model gives `Files.options`, so that nothing asks to run code."""
+    """Whatever reads a model passes `ModelFiles.options`, so that nothing asks to run code."""
     found = set()
     for file in Path(tilth.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("from_pretrained"):
                 assert "options" in ast.unparse(node), f"{file}:{node.lineno}"
                 found.add(file.name)
-    assert found == {"source.py", "encoder.py"}
+    assert found == {"pretrained.py", "encoder.py"}
 
 
 @pytest.mark.parametrize("size", [0, 7, 200, 0.5])

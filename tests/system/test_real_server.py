@@ -52,7 +52,7 @@ def test_completion(server: RealServer) -> None:
     ]
     assert len({reply.choices[0].text for reply in replies}) == 4
     assert all('"' not in reply.choices[0].text for reply in replies)
-    assert {reply.choices[0].ended for reply in replies} <= {"stop", "length"}
+    assert {reply.choices[0].finish_reason for reply in replies} <= {"stop", "length"}
     assert endpoint.usage.requests == 4
     assert endpoint.usage.prompt_tokens > 8
     assert endpoint.usage.completion_tokens > 8

@@ -37,8 +37,8 @@ from tilth.models.trainer import (
     CheckpointCallback,
     all_finite,
     complete_training,
-    drop_limits,
     require_single_process,
+    reset_padding,
     run_trainer,
     training_arguments,
 )
@@ -164,7 +164,7 @@ class EncoderTraining:
 
 
 def _save(encoder: SentenceTransformer, folder: Path) -> None:
-    drop_limits(encoder.tokenizer)
+    reset_padding(encoder.tokenizer)
     with silence_transformers():
         encoder.save(str(folder), create_model_card=False)
 

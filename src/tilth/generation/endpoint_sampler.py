@@ -152,13 +152,15 @@ class EndpointSampler:
     def _outcomes(self, jobs: _Group, reply: Reply) -> Iterator[Outcome]:
         tokens = share_tokens(reply)
         for job, choice, count in zip(jobs, reply.choices, tokens, strict=False):
-            if choice.ended == "content_filter":
+            if choice.finish_reason == "content_filter":
                 yield Outcome(job, choice.text, "filtered", count, None)
                 continue
             decoded = choice.text
             if self._endpoint.is_chat:
-                decoded = unquote(choice.text, job.prompts[0], is_whole=choice.ended == "stop")
-            elif '"' not in decoded and choice.ended == "stop":
+                decoded = unquote(
+                    choice.text, job.prompts[0], is_whole=choice.finish_reason == "stop"
+                )
+            elif '"' not in decoded and choice.finish_reason == "stop":
                 # Servers leave the stop sequence out; a model that ended by itself looks the same.
                 decoded += '"'
             text, reason = split_output(decoded, multiline=self._sampling.multiline)

@@ -1,4 +1,4 @@
-"""From a name to a classifier or tagger: finished, or an encoder with a fresh head to train."""
+"""Load a finished classifier or tagger by name, or give an encoder a fresh head to train."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ import torch
 from numpy.typing import NDArray
 
 from tilth.errors import InputError
+from tilth.models import names
 from tilth.models.architecture import (
+    add_mean_pooling,
     architectures_of,
     is_generative,
     max_input_tokens,
@@ -22,29 +24,19 @@ from tilth.models.architecture import (
     weight_bytes,
 )
 from tilth.models.device import choose_device
-from tilth.models.mean_head import read_mean, reads_mean
-from tilth.models.names import CLASSIFIERS
-from tilth.models.source import Files, open_files
+from tilth.models.encoder import pooling_of
+from tilth.models.pretrained import ModelFiles, open_model
 from tilth.models.trainer import save_transformer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-__all__ = [
-    "Classifier",
-    "Kind",
-    "fingerprint_classifier",
-    "load_classifier",
-    "max_input_tokens",
-    "new_classifier",
-]
-
 Kind: TypeAlias = Literal["class", "multi", "tags"]
 _PROBLEMS = {"class": "single_label_classification", "multi": "multi_label_classification"}
 
 
-class Readable(Protocol):
-    """Rows that a classifier or a tagger reads, as sets and what is read of them are."""
+class ClassifierRows(Protocol):
+    """Rows that a classifier or a tagger reads."""
 
     @property
     def texts(self) -> Sequence[tuple[str, ...]]:
@@ -52,7 +44,7 @@ class Readable(Protocol):
 
     @property
     def tokens(self) -> Sequence[Sequence[str]] | None:
-        """Each row's tokens, where it has any."""
+        """Each row's tokens, for a tagger."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -67,7 +59,7 @@ class Classifier:
         labels: the classes or tags, in the order of the outputs.
         name: what the user asked for.
         max_length: tokens read of a text.
-        fresh: the weights that were drawn anew, to be trained; none of a finished one.
+        fresh: names of the weights that were drawn and are to be trained.
         pools_mean: whether a fresh head reads the mean of a sentence encoder's tokens.
     """
 
@@ -81,7 +73,7 @@ class Classifier:
     pools_mean: bool = False
 
     def __repr__(self) -> str:
-        """Return what it is in one line, without its network."""
+        """Return one line, without the network."""
         some = ", ".join(self.labels[:8]) + ", ..." * (len(self.labels) > 8)
         millions = self.model.num_parameters() / 1e6
         return (
@@ -101,11 +93,9 @@ class Classifier:
     def probabilities(
         self, texts: Sequence[str | tuple[str, ...]], **options: Any
     ) -> NDArray[np.float32]:
-        """Return each text's probabilities of the classes, (texts, labels).
+        """Return the class probabilities of texts or pairs, (texts, labels).
 
-        Args:
-            texts: texts, or the two of each pair.
-            options: see `tilth.models.predict.probabilities`.
+        The options are those of `tilth.models.predict.probabilities`.
         """
         from tilth.models.predict import probabilities
 
@@ -115,26 +105,16 @@ class Classifier:
     def tag_probabilities(
         self, tokens: Sequence[Sequence[str]], **options: Any
     ) -> list[NDArray[np.float32]]:
-        """Return each sentence's probabilities of its tokens' tags, (tokens, tags).
+        """Return the tag probabilities of each sentence's tokens, (tokens, tags).
 
-        Args:
-            tokens: the tokens of each sentence.
-            options: see `tilth.models.predict.tag_probabilities`.
+        The options are those of `tilth.models.predict.tag_probabilities`.
         """
         from tilth.models.predict import tag_probabilities
 
         return tag_probabilities(self, tokens, **options)
 
-    def answers(self, rows: Readable, **options: Any) -> Any:
-        """Return the probabilities of each row: of a tagger its tokens' tags, else its classes.
-
-        Args:
-            rows: with tokens, for a tagger, or texts.
-            options: see `tilth.models.predict.probabilities`.
-
-        Returns:
-            (rows, labels); of a tagger for each row (tokens, tags).
-        """
+    def answers(self, rows: ClassifierRows, **options: Any) -> Any:
+        """Return `tag_probabilities` of a tagger's rows, `probabilities` of all others."""
         if self.kind == "tags":
             return self.tag_probabilities(rows.tokens or [], **options)
         return self.probabilities(rows.texts, **options)
@@ -144,37 +124,36 @@ def load_classifier(name: str, *, device: str = "auto") -> Classifier:
     """Load a finished classifier or tagger by name, in float32.
 
     Args:
-        name: the run of a training, a folder or a hub id.
+        name: a training run, a folder or a hub id.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
 
     Raises:
-        InputError: there is no such model, or its weights hold no classifying head.
+        InputError: there is no such model, or its weights hold no classification head.
     """
     place = choose_device(device)
     files, config, tokenizer = _open(name)
     kinds = [str(kind) for kind in getattr(config, "architectures", None) or []]
-    heads = [kind for kind in kinds if kind.endswith("ForTokenClassification")]
-    if not heads and not any(kind.endswith("ForSequenceClassification") for kind in kinds):
+    is_tagger = any(kind.endswith("ForTokenClassification") for kind in kinds)
+    remedy = f"train one, tilth train classifier --base {name}"
+    if not is_tagger and not any(kind.endswith("ForSequenceClassification") for kind in kinds):
         raise InputError(
-            f"model {name!r} has no classifying head ({architectures_of(config)}): "
-            f"train one, tilth train classifier --base {name}"
+            f"model {name!r} has no classifying head ({architectures_of(config)}): {remedy}"
         )
-    is_tagger = bool(heads)
-    model, drawn = files.model(_head(is_tagger=is_tagger), tokenizer, config=config, new_head=True)
+    auto_class = _auto_class(is_tagger=is_tagger)
+    model, drawn = files.model(auto_class, tokenizer, config=config, new_head=True)
     if drawn:
         raise InputError(
-            f"model {name!r} has no trained head ({drawn[0]} is not in its weights): "
-            f"train one, tilth train classifier --base {name}"
+            f"model {name!r} has no trained head ({drawn[0]} is not in its weights): {remedy}"
         )
     multi = config.problem_type == _PROBLEMS["multi"]
-    labels = [str(config.id2label[number]) for number in range(config.num_labels)]
+    labels = [str(config.id2label[index]) for index in range(config.num_labels)]
     if config.problem_type == "regression" or (len(labels) == 1 and not multi):
         raise InputError(
             f"model {name!r} gives a number, not a class: give a classifier with classes"
         )
     kind: Kind = "tags" if is_tagger else "multi" if multi else "class"
     longest = max_input_tokens(config, tokenizer)
-    return Classifier(model.to(place).eval(), tokenizer, kind, labels, name, longest)
+    return Classifier(model.to(place), tokenizer, kind, labels, name, longest)
 
 
 def new_classifier(
@@ -193,17 +172,17 @@ def new_classifier(
     pooled first token; but of a BERT that was saved as a sentence encoder of the mean, that mean.
 
     Args:
-        base: `starter-mlm`, `starter-small`, `starter-encoder`, a folder, the run of a training, or
-            the hub id of an encoder.
-        kind: what a label is of: `class`, `multi` or `tags`.
+        base: `starter-mlm`, `starter-small`, `starter-encoder`, a folder, a training run, or the
+            hub id of an encoder.
+        kind: `class`, `multi` or `tags`, see `Classifier`.
         labels: the classes or tags, in the order of the outputs.
         seed: of the head's weights.
-        dropout: of every part of the model while it is trained, 0 to 1; default: as saved.
-        max_length: tokens read of a text; default: as many as the model reads, at most.
+        dropout: of every part of the model during training, 0 to 1; default: as saved.
+        max_length: tokens read of a text; default: as many as the model reads.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
 
     Raises:
-        InputError: there is no such model or it is none that reads; or a value is wrong.
+        InputError: there is no such model or it is no encoder; or a value is wrong.
     """
     _check_labels(kind, labels)
     if dropout is not None and not 0 <= dropout < 1:
@@ -216,28 +195,33 @@ def new_classifier(
             "encoder, such as a masked language model"
         )
     config.id2label = dict(enumerate(labels))
-    config.label2id = {label: number for number, label in enumerate(labels)}
+    config.label2id = {label: index for index, label in enumerate(labels)}
     config.problem_type = _PROBLEMS.get(kind)
     if dropout is not None:
         set_dropout(config, dropout)
-    longest = _reading(config, tokenizer, base, max_length)
+    limit = max_input_tokens(config, tokenizer)
+    if max_length is not None and not 4 <= max_length <= limit:
+        raise InputError(f"max_length is {max_length}: base {base!r} reads 4 to {limit} tokens")
+    tokenizer.model_max_length = max_length or limit  # saved with the tokenizer
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        head = _head(is_tagger=kind == "tags")
-        model, drawn = files.model(head, tokenizer, config=config, new_head=True)
+        auto_class = _auto_class(is_tagger=kind == "tags")
+        model, drawn = files.model(auto_class, tokenizer, config=config, new_head=True)
         fresh = frozenset(drawn) | reinit_head(model)
-    pools_mean = kind != "tags" and reads_mean(files, model)
+    pools_mean = kind != "tags" and _is_mean_pooled_bert(files, model)
     if pools_mean:
-        read_mean(model)
-    model = model.to(place).eval()
-    return Classifier(model, tokenizer, kind, list(labels), base, longest, fresh, pools_mean)
+        add_mean_pooling(model)
+    return Classifier(
+        model.to(place).eval(), tokenizer, kind, list(labels), base, max_length or limit, fresh,
+        pools_mean,
+    )  # fmt: skip
 
 
 def fingerprint_classifier(classifier: Classifier) -> str:
-    """Return 16 hex digits over kind, labels, pieces and every weight.
+    """Return 16 hex digits over kind, labels, vocabulary and every weight but those drawn anew.
 
-    Weights that were drawn anew do not enter: of a classifier that is still to be trained this
-    is a fingerprint of its base. Neither do the device and the precision.
+    So that of a classifier to be trained is a fingerprint of its base. Device and precision do
+    not enter.
     """
     digest = hashlib.blake2b(digest_size=8)
     about = (classifier.kind, classifier.labels, classifier.max_length)
@@ -250,19 +234,24 @@ def fingerprint_classifier(classifier: Classifier) -> str:
     return digest.hexdigest()
 
 
-def _open(name: str) -> tuple[Files, Any, Any]:
+def _open(name: str) -> tuple[ModelFiles, Any, Any]:
     """Return a model's files, its config and its tokenizer."""
-    files = open_files(name, what="a classifier", starters=CLASSIFIERS, trained_by="tilth train")
-    config, tokenizer = files.config(), files.tokenizer()
-    if tokenizer.pad_token_id is None:
-        raise InputError(f"model {name!r}: its tokenizer has no padding token: set pad_token")
-    return files, config, tokenizer
+    files = open_model(name, names.CLASSIFIER)
+    return files, files.config(), files.tokenizer(has_padding=True)
 
 
-def _head(*, is_tagger: bool) -> Any:
+def _auto_class(*, is_tagger: bool) -> Any:
     from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
     return AutoModelForTokenClassification if is_tagger else AutoModelForSequenceClassification
+
+
+def _is_mean_pooled_bert(files: ModelFiles, model: Any) -> bool:
+    """Tell whether a model is a BERT with a pooler, saved as a sentence encoder of its mean."""
+    if getattr(getattr(model, "bert", None), "pooler", None) is None:
+        return False
+    with files.reading():
+        return pooling_of(files) == "mean"
 
 
 def _check_labels(kind: Kind, labels: Sequence[str]) -> None:
@@ -277,14 +266,3 @@ def _check_labels(kind: Kind, labels: Sequence[str]) -> None:
     if len(set(labels)) < len(labels):
         twice = next(label for label in labels if list(labels).count(label) > 1)
         raise InputError(f"label {twice!r} is given twice: give each once")
-
-
-def _reading(config: Any, tokenizer: Any, name: str, max_length: int | None) -> int:
-    """Return how many tokens are to be read; the tokenizer keeps it when it is saved."""
-    limit = max_input_tokens(config, tokenizer)
-    if max_length is not None:
-        if not 4 <= max_length <= limit:
-            raise InputError(f"max_length is {max_length}: base {name!r} reads 4 to {limit} tokens")
-        limit = max_length
-    tokenizer.model_max_length = limit
-    return limit

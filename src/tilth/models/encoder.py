@@ -1,4 +1,4 @@
-"""From a name to a sentence encoder: starter, folder or hub id, with its pooling."""
+"""Load a sentence encoder by name: starter, folder, training run or hub id, with its pooling."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ import torch
 
 from tilth.errors import InputError
 from tilth.limits import POOLING
+from tilth.models import names
 from tilth.models.architecture import architectures_of, is_generative, sampled_values, weight_bytes
 from tilth.models.device import choose_device
-from tilth.models.names import ENCODERS
-from tilth.models.source import Files, open_files
+from tilth.models.pretrained import ModelFiles, open_model
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-# Modules of tilth's, by the names they have and had, and where their classes are: no import of this
-# folder leads to them.
+# Modules of tilth by their present and former names, and where their classes are.
 _OURS = {
     "tilth.encoders.word_vectors.WordVectors": "tilth.encoders.word_vectors:WordVectors",
     "tilth.encoders.words.WordVectors": "tilth.encoders.word_vectors:WordVectors",
@@ -37,8 +36,8 @@ _ACTIVATION = re.compile(
     r"torch\.nn\.(modules\.(activation|linear)\.)?"
     r"(Identity|Tanh|ReLU|GELU|SiLU|Sigmoid|LeakyReLU|ELU|Mish)"
 )
-# How sentences' vectors come from such a model when it was trained to give them.
-_WRITERS_POOLINGS = ("lasttoken", "weightedmean")
+# Poolings of generative models that were trained as encoders.
+_GENERATIVE_POOLINGS = ("lasttoken", "weightedmean")
 
 
 def load_encoder(
@@ -51,13 +50,12 @@ def load_encoder(
     """Load a sentence encoder by name, in float32.
 
     Args:
-        name: `starter-mlm` (a small masked language model, to be trained), `starter-static` (word
-            pieces' vectors, ready for similarity and very fast), `starter-encoder` (a transformer,
-            trained to score paraphrases), a folder or a hub id, of a sentence-transformers model
-            or of any transformers encoder, such as a masked language model; or the run of a
-            training.
-        pooling: how a sentence's vector comes from its tokens' vectors: `mean`, `cls` (the first
-            token's) or `max`. Default: as saved; `mean` for a plain transformers encoder.
+        name: `starter-mlm` (a small masked language model, to be trained), `starter-static`
+            (token vectors, ready for similarity and very fast), `starter-encoder` (a transformer,
+            trained to score paraphrases), a folder or hub id of a sentence-transformers model or
+            of any transformers encoder, or a training run.
+        pooling: of the token vectors: `mean`, `cls` (the first token's) or `max`. Default: as
+            saved; `mean` for a plain transformers encoder.
         max_length: tokens read of a text; default: as saved.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
 
@@ -76,15 +74,12 @@ def load_encoder(
 
 
 def is_sentence_encoder(name: str) -> bool:
-    """Tell whether a model is an encoder; false where it has a head that classifies texts or tags.
-
-    Args:
-        name: the run of a training, a folder or a hub id.
+    """Tell whether a model is an encoder; false where it has a head for texts or tags.
 
     Raises:
         InputError: there is no such model.
     """
-    if name in ENCODERS:
+    if name in names.ENCODER.starters:
         return True
     files = _open(name)
     with files.reading():
@@ -92,27 +87,28 @@ def is_sentence_encoder(name: str) -> bool:
         return not any(str(kind).endswith(_CLASSIFYING) for kind in kinds)
 
 
-def _open(name: str) -> Files:
+def _open(name: str) -> ModelFiles:
     folder = Path(name).expanduser()
     if (folder / "run.json").is_file():
         folder /= "model"
     is_saved = (folder / "modules.json").is_file()
-    return open_files(
-        name, what="a sentence encoder", starters=ENCODERS,
-        marker="modules.json" if is_saved else "config.json", trained_by="tilth train",
-    )  # fmt: skip
+    marker = "modules.json" if is_saved else "config.json"
+    return open_model(name, names.ENCODER, marker=marker)
 
 
-def _load(files: Files, device: str) -> SentenceTransformer:
+def _load(files: ModelFiles, device: str) -> SentenceTransformer:
     from sentence_transformers import SentenceTransformer
 
     with files.reading():
         modules = _checked_modules(files)
         if any(module["type"] in _OURS for module in modules):
             # sentence-transformers loads other classes than its own only with trust in any code.
-            encoder = SentenceTransformer(
-                modules=[_module(files, module) for module in modules], device=device
-            )
+            kinds = [resolve_name(_OURS.get(each["type"], each["type"])) for each in modules]
+            loaded = [
+                kind.load(files.source.name, subfolder=module["path"], **files.options)
+                for kind, module in zip(kinds, modules, strict=True)
+            ]
+            encoder = SentenceTransformer(modules=loaded, device=device)
         else:
             encoder = SentenceTransformer(
                 files.source.name,
@@ -125,11 +121,11 @@ def _load(files: Files, device: str) -> SentenceTransformer:
                 **files.options,
             )  # fmt: skip
         _check_files(encoder, files, modules)
-        _refuse_writers(encoder)
+        _refuse_generative(encoder)
     return encoder.float()  # static models keep the precision they are saved in
 
 
-def _checked_modules(files: Files) -> list[dict[str, str]]:
+def _checked_modules(files: ModelFiles) -> list[dict[str, str]]:
     """Return what modules.json lists, none for a plain transformers model.
 
     A module's class and an activation are names that sentence-transformers imports and calls, so
@@ -161,13 +157,7 @@ def _checked_modules(files: Files) -> list[dict[str, str]]:
     return list(modules)
 
 
-def _module(files: Files, module: dict[str, str]) -> Any:
-    """Load one module of a model that has modules of tilth's."""
-    kind = resolve_name(_OURS.get(module["type"], module["type"]))
-    return kind.load(files.source.name, subfolder=module["path"], **files.options)
-
-
-def pooling_of(files: Files) -> str | None:
+def pooling_of(files: ModelFiles) -> str | None:
     """Return how an encoder pools its tokens, as saved; None: it was not saved as an encoder."""
     for module in _read_json(files, "modules.json") or []:
         if str(module["type"]).endswith("Pooling"):
@@ -179,7 +169,7 @@ def pooling_of(files: Files) -> str | None:
     return None
 
 
-def _file(files: Files, name: str, folder: str = "") -> str | None:
+def _file(files: ModelFiles, name: str, folder: str = "") -> str | None:
     from sentence_transformers.util import load_file_path
 
     local = files.options["local_files_only"]
@@ -189,16 +179,18 @@ def _file(files: Files, name: str, folder: str = "") -> str | None:
     return path
 
 
-def _read_json(files: Files, name: str, folder: str = "") -> Any:
+def _read_json(files: ModelFiles, name: str, folder: str = "") -> Any:
     path = _file(files, name, folder)
     return None if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
 
 
-def _check_files(encoder: SentenceTransformer, files: Files, modules: list[dict[str, str]]) -> None:
+def _check_files(
+    encoder: SentenceTransformer, files: ModelFiles, modules: list[dict[str, str]]
+) -> None:
     """Refuse an encoder whose weights are not all saved, or whose tokenizer is another model's."""
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding, Transformer
 
-    for number, module in enumerate(encoder):
+    for index, module in enumerate(encoder):
         if isinstance(module, StaticEmbedding):
             files.check_tokenizer(module.tokenizer, module.embedding.weight)
         elif isinstance(module, Transformer):
@@ -206,7 +198,7 @@ def _check_files(encoder: SentenceTransformer, files: Files, modules: list[dict[
             # On the meta device no weight is read: only the names and shapes are compared.
             _, found = type(model).from_pretrained(
                 files.source.name, config=model.config, device_map="meta", use_safetensors=True,
-                subfolder=modules[number]["path"] if modules else "", output_loading_info=True,
+                subfolder=modules[index]["path"] if modules else "", output_loading_info=True,
                 ignore_mismatched_sizes=True, **{**files.options, "local_files_only": True},
             )  # fmt: skip
             found["missing_keys"] = {key for key in found["missing_keys"] if "pooler." not in key}
@@ -216,7 +208,7 @@ def _check_files(encoder: SentenceTransformer, files: Files, modules: list[dict[
             files.check_tokenizer(module.tokenizer, model.get_input_embeddings().weight)
 
 
-def _refuse_writers(encoder: SentenceTransformer) -> None:
+def _refuse_generative(encoder: SentenceTransformer) -> None:
     """Refuse a language model, unless its pooling says that it was made an encoder."""
     model: Any = getattr(encoder[0], "auto_model", None)
     if (
@@ -226,7 +218,7 @@ def _refuse_writers(encoder: SentenceTransformer) -> None:
     ):
         return
     pooled = {getattr(module, "pooling_mode", None) for module in encoder}
-    if not pooled & set(_WRITERS_POOLINGS):
+    if not pooled & set(_GENERATIVE_POOLINGS):
         raise ValueError(
             f"it is a generative language model ({architectures_of(model.config)}): give an "
             "encoder, such as a masked language model"

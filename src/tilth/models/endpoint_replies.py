@@ -1,4 +1,4 @@
-"""What an endpoint answers: checked choices with their tokens, or one line that says what is wrong.
+"""Replies of an endpoint: checked completions, or errors of one line.
 
 Servers differ in how they refuse; the words looked for here are those of OpenAI, vLLM, llama.cpp,
 llama-cpp-python and Ollama.
@@ -18,7 +18,7 @@ OPTIONAL = ("top_k", "seed", "n", "stop", "top_p", "temperature")
 _FREELY = frozenset({"top_k", "seed", "n"})
 _TOO_LONG = ("context_length", "context length", "context window", "context size", "too long")
 _MOST_TOKENS = 2**31  # of one answer
-_RETRIED = frozenset({408, 409, 425, 429})
+_RETRIED = frozenset({408, 409, 429})
 
 
 class PromptTooLongError(TilthError):
@@ -26,35 +26,24 @@ class PromptTooLongError(TilthError):
 
 
 class StrangeReplyError(TilthError):
-    """The answer is no completion: half a one, or the server is something else."""
+    """The answer is no complete completion."""
 
 
 class NoSuchPathError(TilthError):
-    """The server has no such style of asking."""
+    """The server has no such path: no completions, or no chat."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One text.
-
-    Attributes:
-        text: as it came, without the stop sequence.
-        ended: why it ended: `stop`, `length`, `content_filter`, or what else the server says.
-    """
+    """One text, without its stop sequence, and its finish reason, such as `stop` or `length`."""
 
     text: str
-    ended: str
+    finish_reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to one request.
-
-    Attributes:
-        choices: in the server's numbering.
-        prompt_tokens: tokens read; 0 when the server does not say.
-        completion_tokens: tokens written, all choices together; 0 when the server does not say.
-    """
+    """The answer to one request; token counts are 0 where the server does not say."""
 
     choices: tuple[Choice, ...]
     prompt_tokens: int
@@ -102,7 +91,7 @@ def _parse(body: str) -> Any:
 
 
 def _count(value: Any) -> int:
-    """Return a number of tokens, 0 where it can be none."""
+    """Return a token count, 0 where it is impossible."""
     count = int(value or 0)
     return count if 0 <= count <= _MOST_TOKENS else 0
 
@@ -115,8 +104,8 @@ def is_passing(status: int, body: str) -> bool:
 def refused_field(body: str, sent: set[str]) -> str | None:
     """Return the optional field a refusal (400, 422) names, if it can be left out.
 
-    What is named is the whole field, not a value of it: a temperature the server finds too high
-    is for the user to change.
+    It is not left out where only its value is refused: the user should change a temperature that
+    the server finds too high.
     """
     named = _named(body) & sent
     if len(named) != 1:
@@ -127,7 +116,7 @@ def refused_field(body: str, sent: set[str]) -> str | None:
 
 
 def _named(body: str) -> set[str]:
-    """Return what stands where servers name a field, and every word of what they say."""
+    """Return the field that a refusal names, or every word of its message."""
     try:
         answer = _parse(body)
         error = answer.get("error") if isinstance(answer.get("error"), dict) else answer
@@ -142,11 +131,11 @@ def _named(body: str) -> set[str]:
 
 
 def refusal(status: int, body: str, *, where: str, model: str, key_set: bool) -> TilthError:
-    """Return the error for an answer with a status of 400 and more that will not pass."""
+    """Return the error for a status of 400 or more that will not pass."""
     said, low = _said(body), body.lower()
     if status == 401:
-        mend = "OPENAI_API_KEY is refused" if key_set else "set OPENAI_API_KEY"
-        return InputError(f"endpoint {where} asks for another key (401): {mend}")
+        remedy = "OPENAI_API_KEY is refused" if key_set else "set OPENAI_API_KEY"
+        return InputError(f"endpoint {where} asks for another key (401): {remedy}")
     if status == 403:
         return InputError(f"endpoint {where} does not let this key use model {model!r} (403)")
     if "insufficient_quota" in body:

@@ -1,4 +1,4 @@
-"""From a name to a language model that writes: starter, folder, hub id or endpoint."""
+"""Load a causal language model by name: starter, folder, hub id or endpoint."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tilth.models import names
 from tilth.models.architecture import weight_bytes
 from tilth.models.device import choose_device, choose_precision
-from tilth.models.names import LMS
-from tilth.models.source import open_files
+from tilth.models.pretrained import load_pretrained
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -47,7 +47,7 @@ class LM:
 
 
 def load_lm(name: str, *, device: str = "auto", precision: str = "auto") -> LM | Endpoint:
-    """Load a language model by name.
+    """Load a causal language model by name.
 
     Args:
         name: `starter`, a folder, a hub id, or an endpoint: `openai:http://host:port/v1#model`
@@ -58,7 +58,7 @@ def load_lm(name: str, *, device: str = "auto", precision: str = "auto") -> LM |
     Raises:
         InputError: there is no such model, or it is not a causal language model in safetensors.
     """
-    if name.startswith(("openai:", "openai-chat:")):
+    if name.startswith(names.ENDPOINTS):
         from tilth.models.endpoint import load_endpoint
 
         return load_endpoint(name)
@@ -66,15 +66,14 @@ def load_lm(name: str, *, device: str = "auto", precision: str = "auto") -> LM |
     dtype = choose_precision(precision, place)
     from transformers import AutoModelForCausalLM
 
-    files = open_files(name, what="a causal language model", starters=LMS)
-    tokenizer = files.tokenizer()
-    model, _ = files.model(AutoModelForCausalLM, tokenizer, dtype=dtype)
-    model = model.to(place).eval()
+    model, tokenizer, _ = load_pretrained(
+        name, names.LM, AutoModelForCausalLM, device=place, dtype=dtype
+    )
     return LM(name, model, tokenizer, fingerprint_model(model, tokenizer))
 
 
 def fingerprint_model(model: Any, tokenizer: Any) -> str:
-    """Return 16 hex digits over every parameter's name, shape and values.
+    """Return 16 hex digits over every parameter's name, shape and values, and the vocabulary.
 
     The device does not enter, the precision does: other rounding, other rows.
     """

@@ -1,4 +1,4 @@
-"""From a name to a masked language model: an encoder that guesses hidden tokens."""
+"""Load a masked language model by name."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from tilth.errors import InputError
-from tilth.models.architecture import architectures_of
-from tilth.models.classifier import max_input_tokens
+from tilth.models import names
+from tilth.models.architecture import architectures_of, max_input_tokens
 from tilth.models.device import choose_device
 from tilth.models.lm import fingerprint_model
-from tilth.models.names import CLASSIFIERS
-from tilth.models.source import open_files
+from tilth.models.pretrained import load_pretrained
 from tilth.models.trainer import save_transformer
 
 if TYPE_CHECKING:
@@ -26,20 +25,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MaskedLM:
-    """A loaded masked language model.
-
-    Attributes:
-        model: the transformers model, float32, on its device.
-        tokenizer: its tokenizer, which has a mask.
-        name: what the user asked for.
-        max_length: tokens it reads of a text.
-        fingerprint: of its weights and pieces.
-    """
+    """A loaded masked language model, float32, on its device."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     name: str
-    max_length: int
+    max_length: int  # tokens read of a text
     fingerprint: str
 
     def save(self, folder: Path) -> None:
@@ -48,30 +39,28 @@ class MaskedLM:
 
 
 def load_masked_lm(name: str, *, seed: int = 0, device: str = "auto") -> MaskedLM:
-    """Load an encoder with the head that guesses hidden tokens.
+    """Load an encoder with the head that predicts masked tokens.
 
     Where only the head is missing, a fresh one is drawn, whose last layer is the encoder's own
-    embeddings, and a warning says so.
+    embeddings, with a warning.
 
     Args:
-        name: `starter-mlm`, `starter-small`, `starter-encoder`, a folder, the run of a training,
-            or a hub id.
+        name: `starter-mlm`, `starter-small`, `starter-encoder`, a folder, a training run, or a
+            hub id.
         seed: of a fresh head.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
 
     Raises:
-        InputError: there is no such model, it cannot guess hidden tokens, or it has no mask.
+        InputError: there is no such model, it cannot predict masked tokens, or it has no mask.
     """
     from transformers import AutoModelForMaskedLM
 
     place = choose_device(device)
-    files = open_files(
-        name, what="a masked language model", starters=CLASSIFIERS, trained_by="tilth train"
-    )
-    tokenizer = files.tokenizer()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model, drawn = files.model(AutoModelForMaskedLM, tokenizer, new_head=True)
+        model, tokenizer, drawn = load_pretrained(
+            name, names.MASKED_LM, AutoModelForMaskedLM, device=place, new_head=True
+        )
     if tokenizer.mask_token_id is None:
         raise InputError(f"base {name!r} has no mask token: give a masked language model")
     if getattr(model.config, "is_decoder", False):
@@ -80,7 +69,6 @@ def load_masked_lm(name: str, *, seed: int = 0, device: str = "auto") -> MaskedL
             "masked language model"
         )
     if drawn:
-        log.warning("base %r has no head that guesses hidden tokens: a fresh one is trained", name)
+        log.warning("base %r has no head that predicts masked tokens: a fresh one is trained", name)
     longest = max_input_tokens(model.config, tokenizer)
-    print_of = fingerprint_model(model, tokenizer)
-    return MaskedLM(model.to(place).eval(), tokenizer, name, longest, print_of)
+    return MaskedLM(model, tokenizer, name, longest, fingerprint_model(model, tokenizer))

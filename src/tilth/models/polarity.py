@@ -1,4 +1,4 @@
-"""Polarity of pairs: whether one text says the opposite of the other, as a negation makes it."""
+"""The polarity check: whether one text of a pair negates the other."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from tilth.errors import InputError
 from tilth.models.architecture import weight_bytes
 from tilth.models.device import choose_device, choose_precision
-from tilth.models.names import SCORERS
+from tilth.models.names import SCORER
+from tilth.models.pretrained import open_model
 from tilth.models.scorer import CrossEncoder
-from tilth.models.source import open_files, starter_path
+from tilth.models.source import starter_path
 
-# Words with a negating prefix, which the pieces of a small vocabulary hide, are compared by rule.
+# Words with a negating prefix, which a small vocabulary splits, are compared by rule.
 _PREFIXES = ("un", "in", "im", "il", "ir", "dis", "non")
 _OTHER_WORDS = {"discover", "display", "inform", "income", "indeed", "input", "inside", "intend"}
 _SHORTEST = 4  # letters of a word that may be negated by a prefix
@@ -38,24 +38,21 @@ class Polarity:
     Attributes:
         fingerprint: changes when a weight or the threshold changes.
         threshold: probability above which a pair counts as a flip.
-        pairs: the cross-encoder.
+        model: the cross-encoder.
     """
 
     fingerprint: str
     threshold: float
-    pairs: CrossEncoder
+    model: CrossEncoder
 
     def probabilities(self, first: Sequence[str], second: Sequence[str]) -> NDArray[np.float32]:
-        """Return how likely each pair's texts say opposite things, 0 to 1, (pairs,).
-
-        A pair's value depends neither on its place nor on the other pairs, but for rounding.
-        """
+        """Return the probability that each pair's texts contradict each other, (pairs,)."""
         if not len(first):
             return np.empty(0, np.float32)
-        return (self.pairs.scores(list(first), list(second), None) / 100).astype(np.float32)
+        return (self.model.scores(list(first), list(second), None) / 100).astype(np.float32)
 
     def flips(self, first: Sequence[str], second: Sequence[str]) -> NDArray[np.bool_]:
-        """Tell of each pair whether it is taken for a flip, (pairs,)."""
+        """Return whether each pair is taken for a flip, (pairs,)."""
         found: NDArray[np.bool_] = self.probabilities(first, second) > self.threshold
         prefixed = [has_prefixed(*pair) for pair in zip(first, second, strict=True)]
         return found | np.array(prefixed, np.bool_)
@@ -110,13 +107,13 @@ def load_polarity(*, device: str = "auto", precision: str = "auto") -> Polarity:
     place = choose_device(device)
     folder = starter_path("polarity")
     settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    learnt = load_file(folder / "model.safetensors")
+    update = load_file(folder / "model.safetensors")
     model, tokenizer = new_polarity_model()
-    model.load_state_dict(add_low_rank_update(model, learnt))
+    model.load_state_dict(add_low_rank_update(model, update))
     digest = hashlib.blake2b(repr(settings).encode(), digest_size=8)
     for name, value in sorted(model.state_dict().items()):
         digest.update(name.encode() + weight_bytes(value.float()))
-    pairs = CrossEncoder(model.to(place).eval(), tokenizer, choose_precision(precision, place))
+    pairs = CrossEncoder(model.to(place), tokenizer, choose_precision(precision, place))
     return Polarity(digest.hexdigest(), float(settings["threshold"]), pairs)
 
 
@@ -124,29 +121,27 @@ def new_polarity_model() -> tuple[Any, Any]:
     """Return starter-encoder with an untrained head of one output, and its tokenizer."""
     from transformers import AutoModelForSequenceClassification
 
-    files = open_files("starter-encoder", what="an encoder", starters=SCORERS)
+    files = open_model("starter-encoder", SCORER)
     tokenizer, config = files.tokenizer(), files.config()
     config.num_labels = 1
-    model, _ = files.model(
-        AutoModelForSequenceClassification, tokenizer, config=config, dtype=torch.float32,
-        new_head=True,
-    )  # fmt: skip
+    kind = AutoModelForSequenceClassification
+    model, _ = files.model(kind, tokenizer, config=config, new_head=True)
     return model, tokenizer
 
 
-def add_low_rank_update(model: Any, learnt: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def add_low_rank_update(model: Any, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return a model's weights with an update added: matrices by their products, others replaced.
 
     Args:
         model: from `new_polarity_model`.
-        learnt: name -> value; a matrix's two factors stand under its module's name and DOWN, UP.
+        update: name -> value; a matrix's two factors stand under its module's name and DOWN, UP.
     """
     weights = dict(model.state_dict())
-    for name, value in learnt.items():
+    for name, value in update.items():
         if name.endswith(DOWN):
             module = name.removesuffix(DOWN)
             weights[f"{module}.weight"] = weights[f"{module}.weight"] + (
-                learnt[module + UP].float() @ value.float()
+                update[module + UP].float() @ value.float()
             )  # (out, in)
         elif not name.endswith(UP):
             weights[name] = value.float()

@@ -1,4 +1,4 @@
-"""From a name to a scorer of meaning: how alike two texts are, 0 to 100."""
+"""Load a scorer of semantic similarity by name: how alike two texts are in meaning, 0 to 100."""
 
 from __future__ import annotations
 
@@ -7,46 +7,45 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from tilth.errors import InputError, TilthError
+from tilth.models import names
 from tilth.models.architecture import max_input_tokens
 from tilth.models.device import choose_device, choose_precision
 from tilth.models.encoder import fingerprint_encoder, load_encoder
 from tilth.models.lm import fingerprint_model
-from tilth.models.names import COSINE, SCORERS, is_cosine
-from tilth.models.source import open_files
-from tilth.models.token_batches import Encoded, batches, encode_texts, uses_token_type_ids
+from tilth.models.pretrained import load_pretrained
+from tilth.models.token_batches import (
+    TEXTS_AT_ONCE,
+    Encoded,
+    batches,
+    encode_texts,
+    uses_token_type_ids,
+)
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
+    from tilth.runs import Progress
+
 log = logging.getLogger(__name__)
 
-_TOKENS = {"cpu": 4096, "cuda": 65_536}  # of a batch, padding counted
-_PAIRS_AT_ONCE = 16_384  # their token numbers are in memory
+_TOKENS = {"cpu": 4096, "cuda": 65_536}  # of a batch, padding included
 _CUT = "%d of %d pairs are longer than the %d tokens that the scorer reads: both texts were cut"
-_STRANGE = (
+_UNKNOWN = (
     "%d of %d pairs are mostly of characters that the scorer does not know: their meaning says "
     "little"
 )
 
 
-class Steps(Protocol):
-    """What shows how far the work is; a `tilth.runs.Progress` can."""
-
-    def advance(self, done: int = 0) -> None:
-        """Count scored pairs."""
-
-
 @dataclass(frozen=True, slots=True)
 class Scorer:
-    """A loaded scorer of meaning.
+    """A loaded scorer of semantic similarity.
 
     Attributes:
         name: what the user asked for.
@@ -58,46 +57,41 @@ class Scorer:
     name: str
     kind: str
     fingerprint: str
-    score: Callable[[list[str], list[str], Steps | None], NDArray[np.float32]]
+    score: Callable[[list[str], list[str], Progress | None], NDArray[np.float32]]
 
     def scores(
-        self, first: Sequence[str], second: Sequence[str], *, progress: Steps | None = None
+        self, first: Sequence[str], second: Sequence[str], *, progress: Progress | None = None
     ) -> NDArray[np.float32]:
-        """Return how alike the texts of each pair are in meaning, 0 to 100, (pairs,).
+        """Return the semantic similarity of each pair, 0 to 100, (pairs,).
 
         A pair's score depends neither on its place nor on the other pairs, but for rounding. A
-        text longer than the model reads is cut; a cross-encoder says how many pairs were.
-
-        Args:
-            first: the one text of each pair.
-            second: the other text of each pair.
-            progress: is told how many pairs were scored.
+        text longer than the model reads is cut; a cross-encoder logs how many pairs were.
 
         Raises:
             InputError: there are not as many second texts, or one is not a string.
-            TilthError: the model gives a score that is no number.
+            TilthError: the model returned NaN.
         """
         if len(first) != len(second):
             raise InputError(
                 f"{len(first)} first texts and {len(second)} second ones: give both of each pair"
             )
-        for place, pair in enumerate(zip(first, second, strict=True)):
+        for index, pair in enumerate(zip(first, second, strict=True)):
             if not all(isinstance(text, str) for text in pair):
-                raise InputError(f"pair {place}: {pair!r:.80} are not two texts: leave it out")
+                raise InputError(f"pair {index}: {pair!r:.80} are not two texts: leave it out")
         if not len(first):
             return np.empty(0, np.float32)
         found = self.score(list(first), list(second), progress)
         finite = np.isfinite(found)
         if not finite.all():
             raise TilthError(
-                f"scorer {self.name!r} gives no number for {first[int(np.argmin(finite))]!r:.80}: "
+                f"scorer {self.name!r} returned NaN for {first[int(np.argmin(finite))]!r:.80}: "
                 "its weights may be broken: load another, or use precision float32"
             )
         return found
 
 
 def load_scorer(name: str = "starter", *, device: str = "auto", precision: str = "auto") -> Scorer:
-    """Load a scorer of meaning by name.
+    """Load a scorer of semantic similarity by name.
 
     Args:
         name: a folder or a hub id of a cross-encoder with one output, such as
@@ -113,47 +107,41 @@ def load_scorer(name: str = "starter", *, device: str = "auto", precision: str =
     """
     place = choose_device(device)
     dtype = choose_precision(precision, place)
-    if is_cosine(name):
-        chosen = name.removeprefix(COSINE)
-        encoder = load_encoder(chosen, device=device)
-        printed = _digest("cosine", fingerprint_encoder(encoder), dtype)
-        return Scorer(name, "cosine", printed, Cosines(encoder, dtype).scores)
-    model, tokenizer = _load(name)
-    _check_scale(model.config, name)
-    printed = _digest("cross-encoder", fingerprint_model(model, tokenizer), dtype)
-    pairs = CrossEncoder(model.to(place).eval(), tokenizer, dtype)
-    return Scorer(name, "cross-encoder", printed, pairs.scores)
+    if names.is_cosine(name):
+        encoder = load_encoder(name.removeprefix(names.COSINE), device=device)
+        print_of = ("cosine", fingerprint_encoder(encoder), dtype)
+        return Scorer(name, "cosine", _digest(print_of), CosineScorer(encoder, dtype).scores)
+    from transformers import AutoModelForSequenceClassification
+
+    model, tokenizer, drawn = load_pretrained(
+        name, names.SCORER, AutoModelForSequenceClassification, device=place, new_head=True
+    )
+    _check_head(model, drawn, name)
+    print_of = ("cross-encoder", fingerprint_model(model, tokenizer), dtype)
+    scores = CrossEncoder(model, tokenizer, dtype).scores
+    return Scorer(name, "cross-encoder", _digest(print_of), scores)
 
 
-def _digest(*parts: object) -> str:
+def _digest(parts: tuple[object, ...]) -> str:
     return hashlib.blake2b(repr(parts).encode(), digest_size=8).hexdigest()
 
 
-def _load(name: str) -> tuple[Any, Any]:
-    """Return a model whose weights hold its head, and its tokenizer."""
-    from transformers import AutoModelForSequenceClassification
+def _check_head(model: Any, drawn: list[str], name: str) -> None:
+    """Refuse an untrained head, several outputs, or an output that is not made for a sigmoid.
 
-    files = open_files(name, what="a cross-encoder", starters=SCORERS)
-    tokenizer = files.tokenizer()
-    model, drawn = files.model(AutoModelForSequenceClassification, tokenizer, new_head=True)
+    Where the config names no activation it is a sigmoid, as in sentence-transformers.
+    """
     if drawn:
         raise InputError(
             f"scorer {name!r} has no trained head ({drawn[0]} is not in its weights): give a "
-            f"cross-encoder of similarity, or {COSINE}{name} for an encoder"
+            f"cross-encoder of similarity, or {names.COSINE}{name} for an encoder"
         )
-    if model.config.num_labels != 1:
+    config = model.config
+    if config.num_labels != 1:
         raise InputError(
-            f"scorer {name!r} has {model.config.num_labels} outputs: give one that has a single "
+            f"scorer {name!r} has {config.num_labels} outputs: give one that has a single "
             "output, the similarity, such as cross-encoder/stsb-roberta-base"
         )
-    return model, tokenizer
-
-
-def _check_scale(config: Any, name: str) -> None:
-    """Refuse a model whose output is not made for a sigmoid: it would be no similarity.
-
-    Where nothing is said it is, as in sentence-transformers.
-    """
     saved = getattr(config, "sentence_transformers", None) or {}
     older = getattr(config, "sbert_ce_default_activation_function", None)
     named = saved.get("activation_fn") or older
@@ -166,10 +154,8 @@ def _check_scale(config: Any, name: str) -> None:
         )
 
 
-def _products(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[Any]:
-    if dtype is torch.float32:
-        return nullcontext()
-    return torch.autocast(device.type, dtype)
+def _autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[Any]:
+    return nullcontext() if dtype is torch.float32 else torch.autocast(device.type, dtype)
 
 
 class CrossEncoder:
@@ -178,10 +164,11 @@ class CrossEncoder:
     def __init__(self, model: Any, tokenizer: Any, dtype: torch.dtype) -> None:
         self.model, self.tokenizer, self.dtype = model, tokenizer, dtype
         self.device = torch.device(model.device)
-        self.longest = max_input_tokens(model.config, tokenizer)
+        self.max_length = max_input_tokens(model.config, tokenizer)
 
+    @torch.inference_mode()
     def scores(
-        self, first: list[str], second: list[str], progress: Steps | None
+        self, first: list[str], second: list[str], progress: Progress | None
     ) -> NDArray[np.float32]:
         """Return 0 to 100 for each pair, (pairs,)."""
         found = np.empty(len(first), np.float32)
@@ -191,29 +178,30 @@ class CrossEncoder:
             key=lambda row: (len(first[row]) + len(second[row]), first[row], second[row]),
         )
         with_types = uses_token_type_ids(self.model, self.tokenizer)
-        cut = strange = 0
-        for start in range(0, len(order), _PAIRS_AT_ONCE):
-            rows = order[start : start + _PAIRS_AT_ONCE]
-            encoded = encode_texts(
-                self.tokenizer, [(first[i], second[i]) for i in rows], self.longest,
-                with_types=with_types,
-            )  # fmt: skip
+        cut = unknown = 0
+        for start in range(0, len(order), TEXTS_AT_ONCE):
+            rows = order[start : start + TEXTS_AT_ONCE]
+            pairs = [(first[row], second[row]) for row in rows]
+            encoded = encode_texts(self.tokenizer, pairs, self.max_length, with_types=with_types)
             cut += encoded.cut
-            strange += self._strange(encoded)
+            unknown += self._mostly_unknown(encoded)
             for some, batch in batches(
-                encoded, longest=self.longest, padding=self.tokenizer.pad_token_id or 0,
+                encoded, longest=self.max_length, padding=self.tokenizer.pad_token_id or 0,
                 device=self.device, batch_tokens=_TOKENS[self.device.type],
             ):  # fmt: skip
-                found[[rows[i] for i in some]] = self._forward(batch)
+                with _autocast(self.device, self.dtype):
+                    logits = self.model(**batch).logits
+                similarity = torch.sigmoid(logits.float().squeeze(-1))  # (batch,)
+                found[[rows[index] for index in some]] = similarity.cpu().numpy()
                 if progress is not None:
                     progress.advance(len(some))
         if cut:
-            log.warning(_CUT, cut, len(first), self.longest)
-        if strange:
-            log.warning(_STRANGE, strange, len(first))
+            log.warning(_CUT, cut, len(first), self.max_length)
+        if unknown:
+            log.warning(_UNKNOWN, unknown, len(first))
         return 100 * found
 
-    def _strange(self, encoded: Encoded) -> int:
+    def _mostly_unknown(self, encoded: Encoded) -> int:
         """Count the pairs of which half of the tokens or more are the unknown one."""
         unknown = self.tokenizer.unk_token_id
         if unknown is None:
@@ -223,32 +211,24 @@ class CrossEncoder:
         count = np.bincount(pairs[encoded.ids == unknown], minlength=len(encoded.lengths))
         return int((2 * count >= np.maximum(encoded.lengths - special, 1)).sum())
 
-    @torch.inference_mode()
-    def _forward(self, batch: dict[str, Tensor]) -> NDArray[np.float32]:
-        """Return 0 to 1 for the pairs of a batch, (pairs,)."""
-        with _products(self.device, self.dtype):
-            logits = self.model(**batch).logits
-        similarity = torch.sigmoid(logits.float().squeeze(-1))
-        return similarity.cpu().numpy()
 
-
-class Cosines:
-    """Cosines of the vectors of an encoder, each different text encoded once."""
+class CosineScorer:
+    """Cosines of the vectors of an encoder, each distinct text encoded once."""
 
     def __init__(self, encoder: SentenceTransformer, dtype: torch.dtype) -> None:
         self.encoder, self.dtype = encoder, dtype
 
     def scores(
-        self, first: list[str], second: list[str], progress: Steps | None
+        self, first: list[str], second: list[str], progress: Progress | None
     ) -> NDArray[np.float32]:
         """Return 0 to 100 for each pair, (pairs,)."""
         texts = sorted({*first, *second}, key=lambda text: (len(text), text))
-        with _products(torch.device(self.encoder.device), self.dtype):
+        with _autocast(torch.device(self.encoder.device), self.dtype):
             vectors = self.encoder.encode(
                 texts, batch_size=64, normalize_embeddings=True, show_progress_bar=False
             )  # (texts, width)
-        place = {text: number for number, text in enumerate(texts)}
-        one, two = (vectors[[place[text] for text in side]] for side in (first, second))
+        index = {text: number for number, text in enumerate(texts)}
+        one, two = (vectors[[index[text] for text in side]] for side in (first, second))
         cosines = np.einsum("pw,pw->p", one, two, dtype=np.float32)  # (pairs,)
         if progress is not None:
             progress.advance(len(first))

@@ -1,4 +1,4 @@
-"""From a name to an encoder-decoder that translates or rewrites: starter, folder, run or hub id."""
+"""Load an encoder-decoder that translates or rewrites: starter, folder, training run or hub id."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tilth.errors import InputError
+from tilth.models import names
 from tilth.models.device import choose_device, choose_precision
 from tilth.models.lm import fingerprint_model
-from tilth.models.names import SEQ2SEQS
-from tilth.models.source import open_files
+from tilth.models.pretrained import open_model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-# Read by models whose positions have no end, such as T5's.
+# Read by models without a limit on positions, such as T5.
 _POSITIONS = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Seq2Seq:
-    """A loaded encoder-decoder with a head that writes.
+    """A loaded encoder-decoder with a language-modelling head.
 
     Attributes:
         name: what the user asked for.
@@ -32,7 +32,7 @@ class Seq2Seq:
         tokenizer: its tokenizer.
         device: where the weights are.
         precision: `float32`, `bfloat16` or `float16`.
-        prefix: written before every source text, such as `>>de<< ` for a model of several targets.
+        prefix: put before every source text, such as `>>de<< ` for a model of several targets.
     """
 
     name: str
@@ -52,15 +52,9 @@ class Seq2Seq:
     def positions(self) -> int:
         """The most tokens that the model reads, and that it writes."""
         config: Any = self.model.config
-        known = [
-            int(limit)
-            for limit in (
-                getattr(config, "max_position_embeddings", None),
-                self.tokenizer.model_max_length,  # 1e30 where nobody said
-            )
-            if limit and limit < 1e6
-        ]
-        return min(known, default=_POSITIONS)
+        limits = (getattr(config, "max_position_embeddings", None), self.tokenizer.model_max_length)
+        # A tokenizer without a limit says 1e30.
+        return min((int(limit) for limit in limits if limit and limit < 1e6), default=_POSITIONS)
 
 
 def load_seq2seq(
@@ -74,7 +68,7 @@ def load_seq2seq(
             or a hub id.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         precision: `auto`, `float32`, `bfloat16` or `float16`.
-        prefix: written before every source text.
+        prefix: put before every source text.
 
     Raises:
         InputError: there is no such model, it is no encoder-decoder in safetensors, or a package
@@ -84,10 +78,7 @@ def load_seq2seq(
     dtype = choose_precision(precision, place)
     from transformers import AutoModelForSeq2SeqLM
 
-    files = open_files(
-        name, what="an encoder-decoder", starters=SEQ2SEQS,
-        trained_by="tilth paraphrase train",
-    )  # fmt: skip
+    files = open_model(name, names.SEQ2SEQ)
     config = files.config()
     if not getattr(config, "is_encoder_decoder", False):
         raise InputError(
@@ -98,10 +89,7 @@ def load_seq2seq(
         raise InputError(
             f"model {name!r} (fsmt) needs the package sacremoses: pip install 'tilth[fsmt]'"
         )
-    tokenizer = files.tokenizer()
-    if tokenizer.pad_token_id is None:
-        raise InputError(f"model {name!r}: its tokenizer has no padding token: set pad_token")
-    model: Any
+    tokenizer = files.tokenizer(has_padding=True)
     model, _ = files.model(AutoModelForSeq2SeqLM, tokenizer, config=config, dtype=dtype)
-    model = model.to(place).eval()
+    model = model.to(place)
     return Seq2Seq(name, model, tokenizer, place, str(model.dtype).removeprefix("torch."), prefix)

@@ -1,4 +1,4 @@
-"""Encoded texts in batches of like lengths."""
+"""Tokenised texts in batches of similar lengths."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from torch import Tensor
 
 from tilth.errors import InputError
 
-# Of a batch, padding counted: what a core's cache holds, or a GPU keeps busy with.
+TEXTS_AT_ONCE = 16_384  # whose token ids are in memory
+# Of a batch, padding included: what a core's cache holds, or a GPU keeps busy with.
 _TOKENS = {"cpu": 2048, "cuda": 65_536}
 _MULTIPLE = 8  # few shapes, so that few compiled products are kept
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Token numbers of texts, one text after the other.
+    """Token ids of texts, one text after the other.
 
     Attributes:
-        ids: the numbers. # (tokens,)
+        ids: the token ids. # (tokens,)
         types: 0 for tokens of a pair's first text, 1 for those of its second; None where the
-            model does not ask. # (tokens,)
+            model does not use them. # (tokens,)
         lengths: tokens of each text. # (texts,)
         cut: how many of the texts were longer.
     """
@@ -41,13 +42,13 @@ class Encoded:
 def encode_texts(
     tokenizer: Any, texts: Sequence[tuple[str, ...]], max_length: int, *, with_types: bool = False
 ) -> Encoded:
-    """Return the token numbers of texts or pairs, those that mark begin and end too.
+    """Tokenise texts or pairs, with special tokens.
 
     Args:
         tokenizer: of the model, a fast one.
         texts: each row's texts, one or two.
         max_length: most tokens of a row; of a pair the longer text is cut.
-        with_types: tell the tokens of the two texts of a pair apart.
+        with_types: return token type ids of pairs.
     """
     backend = tokenizer.backend_tokenizer
     backend.no_padding()
@@ -58,48 +59,45 @@ def encode_texts(
     long = np.flatnonzero(lengths > max_length).tolist()
     kept = {row: _longest_first(found[row].sequence_ids, max_length) for row in long}
     lengths[long] = max_length
-    ids = _joined((encoding.ids for encoding in found), lengths, kept)
+    ids = _join((encoding.ids for encoding in found), lengths, kept)
     types = None
     if with_types and any(len(row) == 2 for row in texts):
-        types = _joined((encoding.type_ids for encoding in found), lengths, kept)
+        types = _join((encoding.type_ids for encoding in found), lengths, kept)
     return Encoded(ids, types, lengths, cut=len(long))
 
 
 def _longest_first(sequences: Sequence[int | None], max_length: int) -> NDArray[np.int64]:
-    """Return the places of the tokens that are kept of a row: of a pair the longer text is cut.
+    """Return the indices of the tokens that are kept of a row: of a pair the longer text is cut.
 
     Args:
-        sequences: of each token 0 or 1, the text it is of; None for what marks begin and end.
-        max_length: how many are kept, those that mark begin and end counted.
+        sequences: the text of each token, 0 or 1; None for special tokens.
+        max_length: how many are kept, special tokens included.
 
     Raises:
-        InputError: not even those that mark begin and end fit.
+        InputError: not even the special tokens fit.
     """
     of = np.array([-1 if text is None else text for text in sequences], np.int64)  # (tokens,)
-    marks, first, second = (np.flatnonzero(of == text) for text in (-1, 0, 1))
-    room = max_length - len(marks)
+    special, first, second = (np.flatnonzero(of == text) for text in (-1, 0, 1))
+    room = max_length - len(special)
     if room < 0:
-        raise InputError(f"max_length is {max_length}: give at least {len(marks)}")
+        raise InputError(f"max_length is {max_length}: give at least {len(special)}")
     short = min(len(first), len(second))
     if 2 * short >= room and len(second):
         short = room // 2
     shares = (short, room - short) if len(first) <= len(second) else (room - short, short)
-    return np.sort(np.concatenate([marks, first[: shares[0]], second[: shares[1]]]))
+    return np.sort(np.concatenate([special, first[: shares[0]], second[: shares[1]]]))
 
 
 def uses_token_type_ids(model: Any, tokenizer: Any) -> bool:
-    """Tell whether a model is told which text of a pair a token is of.
-
-    Its tokenizer says so: whoever trained or uses the model elsewhere follows it too.
-    """
+    """Tell whether tokenizer and model use token type ids, which say which text a token is of."""
     name = "token_type_ids"
     return name in tokenizer.model_input_names and name in signature(model.forward).parameters
 
 
-def _joined(
+def _join(
     parts: Iterable[list[int]], lengths: NDArray[np.int64], kept: dict[int, NDArray[np.int64]]
 ) -> NDArray[np.int64]:
-    """Join the rows' numbers, of some rows only those at the kept places, (tokens,)."""
+    """Join the rows' ids, of some rows only those at the kept indices, (tokens,)."""
     whole = (
         np.array(part, np.int64)[kept[row]].tolist() if row in kept else part
         for row, part in enumerate(parts)
@@ -115,14 +113,14 @@ def batches(
     device: torch.device,
     batch_tokens: int | None = None,
 ) -> Iterator[tuple[NDArray[np.int64], dict[str, Tensor]]]:
-    """Yield the rows of each batch and its inputs; a batch is of one padded length.
+    """Yield the rows of each batch and its inputs, padded to one length.
 
     Args:
         encoded: the texts.
         longest: most tokens of a row.
-        padding: the token that fills rows.
-        device: where the inputs go.
-        batch_tokens: of a batch, padding counted; default: what is fast.
+        padding: the padding token.
+        device: of the inputs.
+        batch_tokens: of a batch, padding included; default: what is fast.
     """
     budget = batch_tokens or _TOKENS[device.type]
     starts = np.cumsum(encoded.lengths) - encoded.lengths
@@ -135,13 +133,13 @@ def batches(
             some = rows[first : first + count]
             columns = np.arange(width)
             mask = columns < encoded.lengths[some, None]  # (rows, width)
-            places = np.where(mask, starts[some, None] + columns, 0)
+            indices = np.where(mask, starts[some, None] + columns, 0)
             arrays = {
-                "input_ids": np.where(mask, encoded.ids[places], padding),
+                "input_ids": np.where(mask, encoded.ids[indices], padding),
                 "attention_mask": mask.astype(np.int64),
             }
             if encoded.types is not None:
-                arrays["token_type_ids"] = np.where(mask, encoded.types[places], 0)
+                arrays["token_type_ids"] = np.where(mask, encoded.types[indices], 0)
             yield (
                 some,
                 {

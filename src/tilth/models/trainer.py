@@ -1,4 +1,4 @@
-"""What every training with a transformers trainer shares: settings, steps, checkpoints, its end."""
+"""Parts of every training with a transformers trainer: arguments, checkpoints, resume, the run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import shutil
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import torch
@@ -19,7 +19,7 @@ from transformers.trainer_utils import SaveStrategy
 from tilth.errors import InputError, TilthError
 from tilth.files import atomic_write, disk_errors, sync_folder
 from tilth.models.source import silence_transformers
-from tilth.runs import Run
+from tilth.runs import Progress, Run
 
 if TYPE_CHECKING:
     from transformers import Trainer, TrainerControl, TrainingArguments
@@ -33,17 +33,14 @@ _CHUNK = 1 << 22  # bytes
 
 def save_transformer(model: Any, tokenizer: Any, folder: Path) -> None:
     """Save a model and its tokenizer as a transformers folder, weights as safetensors."""
-    drop_limits(tokenizer)
+    reset_padding(tokenizer)
     with silence_transformers():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 
 
-def drop_limits(tokenizer: Any) -> None:
-    """Remove what a tokenizer keeps of its last call: padding and truncation.
-
-    Else the saved file would depend on which texts were tokenised last; each call sets them anew.
-    """
+def reset_padding(tokenizer: Any) -> None:
+    """Remove padding and truncation of a tokenizer's last call, which would be saved with it."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:
         backend.no_padding()
@@ -51,11 +48,11 @@ def drop_limits(tokenizer: Any) -> None:
 
 
 def save_whole(unfinished: Path, folder: Path, save: Callable[[Path], object]) -> None:
-    """Save into a new folder, and move it to its place with its files' checksums.
+    """Save into `unfinished`, record checksums and move it to `folder`, which is replaced.
 
     Args:
-        unfinished: where it is written; on the disk of `folder`.
-        folder: its place; what lies there is removed.
+        unfinished: on the same disk as `folder`.
+        folder: where the result goes.
         save: writes into a folder, which it makes.
     """
     shutil.rmtree(unfinished, ignore_errors=True)
@@ -65,7 +62,7 @@ def save_whole(unfinished: Path, folder: Path, save: Callable[[Path], object]) -
 
 
 def move_whole(unfinished: Path, folder: Path) -> None:
-    """Record the checksums of a written folder's files, and move it to its place."""
+    """Record the checksums of a written folder's files and move it to `folder`."""
     text = json.dumps(_checksums(unfinished, sync=True), indent=2) + "\n"
     atomic_write(unfinished / SUMS, lambda file: file.write(text.encode()))
     shutil.rmtree(folder, ignore_errors=True)
@@ -76,7 +73,7 @@ def move_whole(unfinished: Path, folder: Path) -> None:
 def is_whole(folder: Path) -> bool:
     """Tell whether a folder holds every file it was saved with, unchanged.
 
-    Of a model saved before checksums were recorded, weights are all that is asked for.
+    A model saved before checksums were recorded needs weights only.
     """
     if not (folder / SUMS).is_file():
         return any(folder.rglob("*.safetensors"))
@@ -88,25 +85,22 @@ def is_whole(folder: Path) -> bool:
 
 
 def move_aside(folder: Path) -> None:
-    """Rename a damaged folder with a warning: what it held is made again."""
-    place, number = folder.with_name(f"{folder.name}.damaged"), 1
-    while place.exists():
+    """Rename a damaged folder with a warning: its contents are made again."""
+    aside, number = folder.with_name(f"{folder.name}.damaged"), 1
+    while aside.exists():
         number += 1
-        place = folder.with_name(f"{folder.name}.damaged-{number}")
-    folder.rename(place)
-    log.warning("%s: files are missing or damaged: moved to %s", folder, place.name)
+        aside = folder.with_name(f"{folder.name}.damaged-{number}")
+    folder.rename(aside)
+    log.warning("%s: files are missing or damaged: moved to %s", folder, aside.name)
 
 
 def checkpoint(folder: Path, step: int) -> Path:
-    """Return where the checkpoint of a step lies."""
+    """Return the folder of a step's checkpoint."""
     return folder / f"{_PREFIX}{step}"
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """Return the last checkpoint that is whole, as is the best one that it names.
-
-    Those after it are damaged, and moved aside.
-    """
+    """Return the last checkpoint that is whole, like the best one it names; move others aside."""
     for step in sorted(_steps(folder), reverse=True):
         last = checkpoint(folder, step)
         if _is_whole_checkpoint(last):
@@ -154,10 +148,10 @@ _UNFINISHED = "unfinished"
 
 
 def settings_of(kind: type[Settings], given: dict[str, Any]) -> Settings:
-    """Return the settings of a training, a dataclass, from what was given by name.
+    """Return a settings dataclass from keyword arguments.
 
     Raises:
-        InputError: there is no setting of a name, or the settings themselves refuse a value.
+        InputError: there is no setting of a name, or the settings refuse a value.
     """
     known: dict[str, Any] = getattr(kind, "__dataclass_fields__", {})
     wrong = next((name for name in given if name not in known), None)
@@ -167,11 +161,7 @@ def settings_of(kind: type[Settings], given: dict[str, Any]) -> Settings:
 
 
 def require_single_process(device: str) -> None:
-    """Refuse what the trainer would do otherwise than asked.
-
-    Raises:
-        InputError: several processes, or a GPU that is not the first.
-    """
+    """Refuse several processes, or a GPU that is not the first: the trainer ignores the choice."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InputError("training runs in one process: start it without accelerate launch")
     if device.startswith("cuda:") and device != "cuda:0":
@@ -182,27 +172,17 @@ def require_single_process(device: str) -> None:
         )
 
 
-class Steps(Protocol):
-    """What shows how far a training is; a `tilth.runs.Progress` can."""
-
-    def skip(self, done: int) -> None:
-        """Count steps of an earlier session."""
-
-    def advance(self, done: int = 0) -> None:
-        """Count steps of this one."""
-
-
 def training_arguments(
     kind: type[Arguments], folder: Path, device: torch.device, seed: int, **options: Any
 ) -> Arguments:
-    """Return the arguments of a trainer: those that all trainings share, and its own.
+    """Return the arguments of a trainer: those that all trainings share, and its own `options`.
 
     Args:
-        kind: `TrainingArguments`, or those of the trainer.
-        folder: for checkpoints.
+        kind: `TrainingArguments` or a subclass.
+        folder: for checkpoints, written each `eval_steps` and `save_steps`.
         device: of the model.
         seed: of the order of rows and of dropout.
-        options: its own; `eval_steps` and `save_steps` say when a checkpoint is written.
+        options: further arguments.
     """
     arguments = kind(
         output_dir=str(folder / _UNFINISHED),  # the callback moves whole checkpoints out
@@ -219,13 +199,13 @@ def training_arguments(
 
 
 class CheckpointCallback(TrainerCallback):
-    """Shows how many steps are done, and keeps checkpoints whole.
+    """Shows progress and keeps checkpoints whole.
 
-    Each measurement and the last step have a checkpoint, written after the measurement: so a
-    training that goes on from one lacks none. Only the last and the best are kept.
+    Each evaluation and the last step have a checkpoint, written after the evaluation: so a
+    resumed training lacks none. Only the last and the best are kept.
     """
 
-    def __init__(self, progress: Steps) -> None:
+    def __init__(self, progress: Progress) -> None:
         self._progress = progress
 
     def on_train_begin(
@@ -246,7 +226,7 @@ class CheckpointCallback(TrainerCallback):
         control: TrainerControl,
         **_: Any,
     ) -> None:
-        """Count a step; what is measured is saved, what is saved is logged before."""
+        """Count a step; save after an evaluation, log before saving."""
         self._progress.advance(done=1)
         if control.should_evaluate and args.save_strategy != SaveStrategy.NO:
             control.should_save = True
@@ -260,7 +240,7 @@ class CheckpointCallback(TrainerCallback):
         control: TrainerControl,  # noqa: ARG002
         **_: Any,
     ) -> None:
-        """Move a checkpoint to its place; remove the others but the best."""
+        """Move a checkpoint into the folder; remove the others but the best."""
         unfinished = Path(str(args.output_dir))
         folder, step = unfinished.parent, state.global_step
         move_whole(checkpoint(unfinished, step), checkpoint(folder, step))
@@ -268,15 +248,13 @@ class CheckpointCallback(TrainerCallback):
 
 
 def run_trainer(trainer: Trainer, *, too_large: str) -> list[dict[str, Any]]:
-    """Train, from the last whole checkpoint on, load the best weights, return what was logged.
+    """Train from the last whole checkpoint, load the best weights, return the log history.
+
+    A training that its last checkpoint says was over is not trained further.
 
     Args:
-        trainer: made with `training_arguments` and a `CheckpointCallback`; not trained further
-            where the last checkpoint says that training was over.
-        too_large: what is said when memory is too small.
-
-    Raises:
-        TilthError: memory is too small.
+        trainer: made with `training_arguments` and a `CheckpointCallback`.
+        too_large: the error message when memory is too small.
     """
     unfinished = Path(str(trainer.args.output_dir))
     folder = unfinished.parent
@@ -285,7 +263,8 @@ def run_trainer(trainer: Trainer, *, too_large: str) -> list[dict[str, Any]]:
     last = last_checkpoint(folder)
     state = TrainerState.load_from_json(str(last / "trainer_state.json")) if last else None
     try:
-        if state is not None and _was_over(state):
+        control: Any = state.stateful_callbacks["TrainerControl"] if state else None
+        if state is not None and control["args"]["should_training_stop"]:
             trainer.state = state
         else:
             trainer.train(resume_from_checkpoint=str(last) if last else None)
@@ -298,25 +277,17 @@ def run_trainer(trainer: Trainer, *, too_large: str) -> list[dict[str, Any]]:
     return list(trainer.state.log_history)
 
 
-def _was_over(state: TrainerState) -> bool:
-    """Tell whether training had ended when a state was saved."""
-    control: Any = state.stateful_callbacks
-    return bool(control["TrainerControl"]["args"]["should_training_stop"])
-
-
 def complete_training(
     run: Run, train: Callable[[Path], pa.Table], save: Callable[[Path], object]
 ) -> None:
-    """Train what a run of one part lacks; its curve is written after the model.
+    """Train what a run of one part lacks; its learning curve is written after the model.
+
+    A damaged model is moved aside and trained again.
 
     Args:
-        run: inside its `with` block. A finished one whose model is whole is left alone; a damaged
-            model is moved aside, and trained again.
-        train: trains, with checkpoints in a folder, and returns the curve.
+        run: inside its `with` block.
+        train: trains, with checkpoints in a folder, and returns the learning curve.
         save: saves the trained model in a folder.
-
-    Raises:
-        TilthError: training failed, or the folder cannot be written.
     """
     model, checkpoints = run.path / MODEL, run.path / CHECKPOINTS
     with disk_errors(run.path):
@@ -328,7 +299,7 @@ def complete_training(
 
 
 def model_is_whole(run: Run) -> bool:
-    """Tell whether a run's model is there; a damaged one is moved aside."""
+    """Return whether a run's model is whole; move a damaged one aside."""
     model = run.path / MODEL
     if is_whole(model):
         return True
@@ -338,5 +309,5 @@ def model_is_whole(run: Run) -> bool:
 
 
 def all_finite(model: torch.nn.Module) -> bool:
-    """Tell whether every weight is a number."""
+    """Return whether no weight is NaN or infinite."""
     return all(bool(torch.isfinite(weight).all()) for weight in model.parameters())

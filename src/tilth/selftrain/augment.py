@@ -26,7 +26,7 @@ from tilth.models.classifier import (
     load_classifier,
     new_classifier,
 )
-from tilth.models.names import CLASSIFIERS
+from tilth.models.names import CLASSIFIER
 from tilth.models.trainer import settings_of
 from tilth.runs import RESULTS, Run, read_results, refuse_inside
 from tilth.selftrain.dataset import DATASET, Labelled, is_written, write_set
@@ -230,7 +230,7 @@ def _finished(teacher: str | Classifier, device: str) -> Classifier | None:
     """Return a teacher that is trained already; None: it is a base to be fine-tuned."""
     if isinstance(teacher, Classifier):
         return teacher
-    if teacher in CLASSIFIERS:
+    if teacher in CLASSIFIER.starters:
         return None
     try:
         return load_classifier(teacher, device=device)

@@ -18,7 +18,7 @@ from tilth.evaluate.sts import check_sets, most_wrong, summarise_sts
 from tilth.evaluate.sts_sets import StsSet, asked_sets, read_sets
 from tilth.files import atomic_write
 from tilth.models.encoder import load_encoder
-from tilth.models.names import ENCODERS
+from tilth.models.names import ENCODER
 from tilth.report.encoders import write_encoder_report
 from tilth.report.systems import generated_words
 from tilth.runs import RESULTS, Progress, refuse_inside
@@ -180,7 +180,7 @@ def _shipped(base: str, device: str) -> dict[str, SentenceTransformer]:
     """Return the shipped encoders other than the base, where they are installed."""
     found = {}
     for name in SHIPPED:
-        if ENCODERS.get(base) != ENCODERS[name]:
+        if ENCODER.starters.get(base) != ENCODER.starters[name]:
             try:
                 found[name] = load_encoder(name, device=device)
             except InputError:

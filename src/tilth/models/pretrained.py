@@ -1,0 +1,187 @@
+"""Load models of transformers, without code or pickles of theirs; any error is one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tilth.errors import InputError, TilthError
+from tilth.models import source
+from tilth.models.names import Role
+from tilth.models.source import ModelSource, find_source, silence_transformers
+
+_OTHER_FILES = "its files do not belong together, or are damaged: get or save the model again"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """The files of a model.
+
+    Attributes:
+        name: what the user asked for.
+        role: what the model is loaded for.
+        source: where the files are.
+        options: given to every loader of transformers or sentence-transformers.
+    """
+
+    name: str
+    role: Role
+    source: ModelSource
+    options: dict[str, Any]
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Turn any error while the files are read into an InputError of one line."""
+        try:
+            with silence_transformers():
+                yield
+        except (TilthError, MemoryError):
+            raise
+        except Exception as error:  # a folder's files are input: they can break a library anywhere
+            if self.options["local_files_only"]:
+                raise InputError(
+                    f"model {self.name!r}: no such folder here, not in the hub's cache, and the "
+                    "hub cannot be reached: check the name or the network"
+                ) from error
+            said = " ".join(str(error).split())
+            if "trust_remote_code" in said:
+                said = (
+                    "it needs code of its own, which tilth never runs: give a model of an "
+                    "architecture that transformers has"
+                )
+            raise InputError(
+                f"model {self.name!r} does not load as {self.role.what}: "
+                f"{said[:300] or type(error).__name__}"
+            ) from error
+
+    def config(self) -> Any:
+        """Read the model's config."""
+        from transformers import AutoConfig
+
+        with self.reading():
+            return AutoConfig.from_pretrained(self.source.name, **self.options)
+
+    def tokenizer(self, *, has_padding: bool = False) -> Any:
+        """Read the model's tokenizer; with `has_padding`, refuse one without a padding token."""
+        from transformers import AutoTokenizer
+
+        with self.reading():
+            tokenizer = AutoTokenizer.from_pretrained(self.source.name, **self.options)
+        if has_padding and tokenizer.pad_token_id is None:
+            raise InputError(
+                f"model {self.name!r}: its tokenizer has no padding token: set pad_token"
+            )
+        return tokenizer
+
+    def model(
+        self,
+        auto_class: Any,
+        tokenizer: Any,
+        *,
+        config: Any = None,
+        dtype: torch.dtype = torch.float32,
+        new_head: bool = False,
+    ) -> tuple[Any, list[str]]:
+        """Read the model's weights.
+
+        Args:
+            auto_class: an Auto class of transformers.
+            tokenizer: of the model; must know no token that the model does not.
+            config: in place of the saved one.
+            dtype: of the weights.
+            new_head: accept a head that the files lack, or hold in another shape; its weights are
+                drawn from torch's random numbers.
+
+        Returns:
+            The model on the CPU in evaluation mode, and the names of the weights that were drawn.
+
+        Raises:
+            InputError: the files do not hold the model's weights.
+        """
+        given = {} if config is None else {"config": config}
+        with self.reading():
+            model, found = auto_class.from_pretrained(
+                self.source.name, dtype=dtype, use_safetensors=True, output_loading_info=True,
+                ignore_mismatched_sizes=True, **given, **self.options,
+            )  # fmt: skip
+        drawn = self.check_weights(model, found, new_head=new_head)
+        self.check_tokenizer(tokenizer, model.get_input_embeddings().weight)
+        return model.eval(), drawn
+
+    def check_weights(self, model: Any, found: Mapping[str, Any], *, new_head: bool) -> list[str]:
+        """Return which of a model's weights are drawn; refuse any but those of a new head.
+
+        Args:
+            model: a model of transformers.
+            found: its loading info.
+            new_head: accept a head that the files lack, or hold in another shape.
+        """
+        body = f"{model.base_model_prefix}."
+        lacking = {str(key) for key in found["missing_keys"]}
+        shapes = {str(key): (saved, ours) for key, saved, ours in found["mismatched_keys"]}
+        for key in sorted({*lacking, *shapes}):
+            # The pooler of the first token belongs to the head of whatever BERT was trained for.
+            if new_head and (not key.startswith(body) or ".pooler." in key):
+                continue
+            if key in shapes:
+                saved, ours = (tuple(shape) for shape in shapes[key])
+                problem = f"its weight {key} has the shape {saved}, its config.json says {ours}"
+            else:
+                problem = f"its weights hold no {key}"
+            raise InputError(
+                f"model {self.name!r} does not load as {self.role.what}: {problem}: {_OTHER_FILES}"
+            )
+        return sorted({*lacking, *shapes})
+
+    def check_tokenizer(self, tokenizer: Any, embeddings: torch.Tensor) -> None:
+        """Refuse a tokenizer without words, or with tokens that the model has no embedding of.
+
+        Args:
+            tokenizer: of transformers, which makes one of special tokens alone where a folder has
+                none, or of tokenizers.
+            embeddings: of the model. # (tokens, width)
+        """
+        vocabulary = tokenizer.get_vocab()
+        if set(vocabulary) <= set(getattr(tokenizer, "all_special_tokens", ())):
+            raise InputError(
+                f"model {self.name!r} has no tokenizer: save the model's own beside its weights"
+            )
+        largest = max(vocabulary.values(), default=0)
+        if largest >= len(embeddings):
+            raise InputError(
+                f"model {self.name!r}: its tokenizer has token ids up to {largest}, the model "
+                f"embeddings for {len(embeddings)} tokens: {_OTHER_FILES}"
+            )
+
+
+def open_model(name: str, role: Role, *, marker: str = "config.json") -> ModelFiles:
+    """Find a model's files, see `find_source`; a hub id without a network is read from its cache.
+
+    Raises:
+        InputError: it is a path and there is no such model folder.
+    """
+    found = find_source(name, starters=role.starters, marker=marker, trained_by=role.trained_by)
+    # Left unset, trust_remote_code makes transformers ask on standard input.
+    offline = found.on_hub and not source.hub_answers()
+    options = {"trust_remote_code": False, "local_files_only": offline}
+    return ModelFiles(name, role, found, options)
+
+
+def load_pretrained(
+    name: str,
+    role: Role,
+    auto_class: Any,
+    *,
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+    new_head: bool = False,
+) -> tuple[Any, Any, list[str]]:
+    """Return a model on a device, its tokenizer, and the weights that were drawn for a new head."""
+    files = open_model(name, role)
+    tokenizer = files.tokenizer()
+    model, drawn = files.model(auto_class, tokenizer, dtype=dtype, new_head=new_head)
+    return model.to(device), tokenizer, drawn
