@@ -88,7 +88,7 @@ def build(
     """
     from tilth.bank import Rules
     from tilth.workflows.bank_info import is_built
-    from tilth.workflows.open_bank import build_named
+    from tilth.workflows.open_bank import BankSettings, build_named
 
     rules = Rules(
         min_chars, max_chars, min_words, min_letters, max_symbols, not keep_markup,
@@ -96,11 +96,10 @@ def build(
     )  # fmt: skip
     was_built, fresh = is_built(out), overwrite or not (out / "run.json").exists()
     begun = time.monotonic()
-    build_named(
-        out, sources, encoder=encoder, format=format, rules=rules, near=not no_near, column=column,
-        split=split, seed=seed, shard_megabytes=shard_megabytes, workers=workers, device=device,
-        overwrite=overwrite, quiet=quiet,
-    )  # fmt: skip
+    settings = BankSettings(
+        encoder, format, rules, not no_near, column, split, seed, shard_megabytes, workers
+    )
+    build_named(out, sources, settings, device=device, overwrite=overwrite, quiet=quiet)
     if was_built and not overwrite:
         say(f"{out}: was built before, with the same settings: nothing to do")
     _print_made(out, time.monotonic() - begun if fresh else None, json=json)

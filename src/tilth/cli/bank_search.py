@@ -17,7 +17,7 @@ from tilth.cli.screen import print_json, print_table, say
 from tilth.errors import InputError
 
 if TYPE_CHECKING:
-    from tilth.workflows.search_bank import Searched
+    from tilth.workflows.search_bank import SearchResults
 
 # On a terminal; pipes and --json have all.
 _SHOWN_QUERIES = 12
@@ -117,7 +117,7 @@ def search(
     """
     from tilth.report.run_reader import refuse_edited
     from tilth.workflows.open_bank import open_named
-    from tilth.workflows.search_bank import Filters, Wanted
+    from tilth.workflows.search_bank import QuerySource, SearchSettings
     from tilth.workflows.search_bank import search as find
     from tilth.workflows.search_bank import search_to_run as find_all
 
@@ -127,23 +127,23 @@ def search(
         raise InputError("--column goes with --queries: name a file, or leave it out")
     if nprobe is not None and not index:
         raise InputError("--nprobe goes with --index: add it, or leave --nprobe out")
-    wanted = Wanted(
+    source_of_queries = QuerySource(
         texts or (), queries, column, task, kind or "label-average",
         options.columns(text), label, 8 if clusters is None else clusters, seed,
     )  # fmt: skip
     opened = open_named(bank, encoder=encoder, device=device)
-    filters = Filters(
+    settings = SearchSettings(
         min(_SHOWN_HITS, len(opened)) if k is None else k,
         min_similarity, source, without or (), not no_near, not no_own, oversample, index, nprobe,
     )  # fmt: skip
     if out is not None:
         found = find_all(
-            opened, wanted, filters, out, threads=threads, overwrite=overwrite, say=say
+            opened, source_of_queries, settings, out, threads=threads, overwrite=overwrite, say=say
         )
         with refuse_edited(out):
             _print_kept(found, out, json=json)
         return
-    searched = find(opened, wanted, filters, threads=threads, say=say)
+    searched = find(opened, source_of_queries, settings, threads=threads, say=say)
     if json:
         print_json({"bank": str(bank), "encoder": opened.manifest.encoder, **searched.to_dict()})
     elif sys.stdout.isatty():
@@ -153,7 +153,7 @@ def search(
     _say_removed(searched.hits.removed)
 
 
-def _show(searched: Searched) -> None:
+def _show(searched: SearchResults) -> None:
     """Print a table for each query, each hit on one line of the terminal."""
     console = Console()
     width = max(_LEAST_WIDTH, console.width - sum(_WIDTHS) - _LINES)
@@ -188,7 +188,7 @@ def _show(searched: Searched) -> None:
         say(f"{more:,} more queries: a pipe, --json or --out RUN has them all")
 
 
-def _print_lines(searched: Searched) -> None:
+def _print_lines(searched: SearchResults) -> None:
     """Print a line for each hit, its fields parted by tabs."""
     print("query", "rank", "similarity", "id", "text", "source", sep="\t")
     for query in range(len(searched.hits)):

@@ -244,22 +244,12 @@ def sts(
 
     [dim]tilth evaluate sts starter-encoder --data data/sts[/dim]
     """
-    from tilth.workflows.evaluate_sts import remarks, run_evaluation
+    from tilth.workflows.evaluate_sts import StsSettings, evaluate_sts_to_run, remarks
 
-    found = run_evaluation(
-        encoder,
-        data,
-        out=out,
-        protocol=protocol,
-        sets=[name.strip() for name in sets.split(",")] if sets is not None else None,
-        training=train,
-        drop_overlap=drop_overlap,
-        pooling=pooling,
-        device=device,
-        bootstrap=bootstrap,
-        seed=seed,
-        wrong=wrong,
-        overwrite=overwrite,
+    names = [name.strip() for name in sets.split(",")] if sets is not None else None
+    settings = StsSettings(protocol, names, train, drop_overlap, pooling, bootstrap, seed)
+    found = evaluate_sts_to_run(
+        encoder, data, settings, out=out, wrong=wrong, device=device, overwrite=overwrite
     )
     if json:
         print_json(found.scores)

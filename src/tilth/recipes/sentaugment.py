@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tilth.bank import Bank, Rules
+from tilth.bank import Bank
 from tilth.classifiers.examples import Rows
 from tilth.classifiers.settings import Finetuning
 from tilth.classifiers.train import train_teacher
@@ -25,7 +25,7 @@ from tilth.selftrain.pseudo_label import PROBABILITIES, as_lists, label_hits, la
 from tilth.selftrain.retrieve import retrieve
 from tilth.selftrain.select import class_ratio, multiple_of, select
 from tilth.selftrain.tokenize import learn_words
-from tilth.workflows.open_bank import build_named
+from tilth.workflows.open_bank import BankSettings, build_named
 
 TEACHING: dict[str, Any] = {"epochs": 3.0}  # of what is fine-tuned on labelled rows alone
 SPARE = 1.5  # sentences labelled for each one drawn
@@ -37,9 +37,8 @@ def build_recipe_bank(
 ) -> Bank:
     """Build a bank as a step, or complete it; `near`: without near duplicates."""
     return build_named(
-        steps.at(name), [str(source)], encoder=encoder, format="int8", rules=Rules(), near=near,
-        column=None, split="train", seed=0, shard_megabytes=16, workers=None,
-        device=steps.settings.device, overwrite=False, quiet=steps.settings.quiet,
+        steps.at(name), [str(source)], BankSettings(encoder=encoder, near=near),
+        device=steps.settings.device, quiet=steps.settings.quiet,
     )  # fmt: skip
 
 

@@ -1,11 +1,11 @@
-"""Measures encoders on STS sets: by name, kept in a run folder, with a page to look at."""
+"""Evaluate encoders by name on STS sets, in a run folder with a report."""
 
 from __future__ import annotations
 
 import functools
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from tilth.evaluate.sts import (
 from tilth.evaluate.sts_sets import StsSet, asked_sets, read_sets
 from tilth.models.encoder import fingerprint_encoder, load_encoder
 from tilth.report.encoders import Bar, Curve, write_encoder_report
-from tilth.runs import Progress, Run, RunMismatch, read_run_json, refuse_inside
+from tilth.runs import RESULTS, Progress, Run, RunMismatch, read_run_json, refuse_inside
 from tilth.workflows.open_bank import is_words, open_words
 
 if TYPE_CHECKING:
@@ -130,91 +130,94 @@ def _table(measured: Sequence[SetCosines]) -> pa.Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
-    """What `tilth evaluate sts` found.
+class StsSettings:
+    """Settings of `tilth evaluate sts`; see `tilth.evaluate_sts`.
 
     Attributes:
-        scores: as of `evaluate_sts`.
-        wrong: the most wrong pairs.
+        sets: names; None: the usual ones.
+        training: pairs that the encoder was trained on, to count what they share with the sets;
+            None: those that the run of a training names.
+        pooling: see `open_encoder`.
+    """
+
+    protocol: str = "all"
+    sets: Sequence[str] | None = None
+    training: str | None = None
+    drop_overlap: bool = False
+    pooling: str | None = None
+    bootstrap: int = 1000
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StsEvaluation:
+    """Results of `tilth evaluate sts`.
+
+    Attributes:
+        scores: see `evaluate_sts`.
+        wrong: the pairs with the largest error.
     """
 
     scores: Scores
     wrong: list[dict[str, Any]]
 
 
-def run_evaluation(
+def evaluate_sts_to_run(
     name: str,
     data: str,
+    settings: StsSettings,
     *,
     out: Path | None,
-    protocol: str = "all",
-    sets: Sequence[str] | None = None,
-    training: str | None = None,
-    drop_overlap: bool = False,
-    pooling: str | None = None,
-    device: str = "auto",
-    bootstrap: int = 1000,
-    seed: int = 0,
     wrong: int = WRONG_PAIRS,
+    device: str = "auto",
     overwrite: bool = False,
-) -> Evaluation:
-    """Measure an encoder by name; with `out`, keep scores and a page in a run folder.
+) -> StsEvaluation:
+    """Evaluate an encoder by name; with `out`, keep scores and a report in a run folder.
 
     Args:
         name: see `open_encoder`.
         data: see `tilth.evaluate_sts`.
         out: a run folder for results.json and report.html, or None.
-        protocol: see `tilth.evaluate_sts`.
-        sets: see there.
-        training: the pairs the encoder was trained with, to count what they share with the sets;
-            the run of a training knows them.
-        drop_overlap: see `tilth.evaluate_sts`.
-        pooling: see `open_encoder`.
-        device: see there.
-        bootstrap: see `tilth.evaluate_sts`.
-        seed: see there.
-        wrong: how many of the most wrong pairs.
-        overwrite: begin the run folder anew.
+        wrong: number of the pairs with the largest error; 20 at least.
 
     Raises:
-        InputError: an argument, the encoder or the data is wrong.
-        TilthError: the encoder gives no numbers.
+        InputError: a setting, the encoder or the data is wrong.
+        TilthError: the encoder returns NaN.
     """
+    protocol, training = settings.protocol, settings.training
+    resampling = {"bootstrap": settings.bootstrap, "seed": settings.seed}
     source = training if training is not None else pairs_of(name)
-    check_options(protocol, drop_overlap, source, bootstrap, seed)
+    check_options(protocol, settings.drop_overlap, source, **resampling)
     if out is not None:
         refuse_inside(out, training, named=(name, data))
-    found = read_sets(data, sets)
+    found = read_sets(data, settings.sets)
     check_sets(found, protocol)
-    encoder = open_encoder(name, found, pooling=pooling, device=device)
+    encoder = open_encoder(name, found, pooling=settings.pooling, device=device)
     rows = read_pairs(source).all_rows() if source is not None else None
     run = None
     if out is not None:
+        names = [sts.name for sts in found]
         run = Run.open(
             out,
             command="evaluate sts",
-            settings={
-                "encoder": name, "pooling": pooling, "protocol": protocol,
-                "sets": [sts.name for sts in found], "training": training,
-                "drop_overlap": drop_overlap, "bootstrap": bootstrap, "seed": seed,
-            },
+            settings={"encoder": name, **asdict(settings), "sets": names},
             fingerprints={
                 "encoder": fingerprint_encoder(encoder),
                 **{sts.name: sts.identity for sts in found},
             },
             parts=0,
-            outputs=("results.json",),
+            outputs=(RESULTS,),
             overwrite=overwrite,
-        )  # fmt: skip
+        )
     measured = measure_sets(
-        encoder, found, protocol=protocol, training=rows, drop_overlap=drop_overlap
+        encoder, found, protocol=protocol, training=rows, drop_overlap=settings.drop_overlap
     )
-    asked = asked_sets(data, sets)
-    scores = summarise_sts(measured, asked, protocol=protocol, bootstrap=bootstrap, seed=seed)
-    evaluation = Evaluation(scores, most_wrong(measured, max(wrong, WRONG_PAIRS)))
+    asked = asked_sets(data, settings.sets)
+    scores = summarise_sts(measured, asked, protocol=protocol, **resampling)
+    evaluation = StsEvaluation(scores, most_wrong(measured, max(wrong, WRONG_PAIRS)))
     if run is not None:
         with run:
-            run.write_file("results.json", json.dumps(scores, indent=2) + "\n")
+            run.write_file(RESULTS, json.dumps(scores, indent=2) + "\n")
             write_encoder_report(
                 run.path / "report.html",
                 title=f"{name} on STS",
@@ -229,7 +232,7 @@ def run_evaluation(
 
 
 def pairs_of(name: str) -> str | None:
-    """Return where the pairs of a training lie, if the name is its run and they are there."""
+    """Return the path of the pairs that a training's run names, if they are there."""
     path = Path(name).expanduser() / "run.json"
     if not path.is_file():
         return None
@@ -246,7 +249,7 @@ def bars_of(name: str, scores: Scores) -> list[Bar]:
 
 
 def remarks(scores: Scores) -> list[str]:
-    """Return what must be said beside scores: what is missing, what the training rows share."""
+    """Return notes on scores: the metric, missing sets, overlap with the training rows."""
     lines = ["Spearman's correlation x 100 of cosines with people's scores."]
     missing = scores["mean"]["missing"]
     if missing:

@@ -1,21 +1,21 @@
-"""Banks by any encoder name the command line takes: word vectors as well, fitted ones kept."""
+"""Build, extend and open banks with an encoder by name, word vectors included."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tilth.bank import Bank, Rules
 from tilth.bank.ingest.documents import find_sources, read_blocks
 from tilth.bank.ingest.sentences import sentences_of
 from tilth.bank.manifest import ENCODER, read_manifest
-from tilth.bank.quantization import Format
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, disk_errors
-from tilth.limits import FORMAT, SEED
+from tilth.limits import FORMAT, SEED, check_fields
 from tilth.models.names import FITTED, WORDS
 from tilth.runs import refuse_inside
 
@@ -28,7 +28,7 @@ _WEIGHTS: dict[str, Literal["idf", "sif"]] = {"words-idf": "idf", "words-sif": "
 
 
 def is_words(name: str, *, fitted: bool = False) -> bool:
-    """Say whether a name is of word vectors; with `fitted`, of such as need sentences."""
+    """Return whether a name is of word vectors; with `fitted`, of those fitted on sentences."""
     kind, _, file = name.partition(":")
     return bool(file) and kind in (FITTED if fitted else WORDS)
 
@@ -51,27 +51,38 @@ def open_words(name: str, sentences: Sequence[str]) -> SentenceTransformer:
     )
 
 
-# What such an encoder is fitted on: the beginnings of so many sources, evenly chosen.
+# Such an encoder is fitted on the beginnings of so many evenly chosen sources.
 _FITTED_SOURCES = 256
 _FITTED_BYTES = 1 << 19
+
+
+@dataclass(frozen=True, slots=True)
+class BankSettings:
+    """Settings of `tilth bank build`; see `Bank.build`."""
+
+    encoder: str = "starter-static"
+    format: Annotated[str, FORMAT] = "int8"
+    rules: Rules = field(default_factory=Rules)
+    near: bool = True
+    column: str | None = None
+    split: str = "train"
+    seed: Annotated[int, SEED] = 0
+    shard_megabytes: int = 16
+    workers: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check every value."""
+        check_fields(self)
 
 
 def build_named(
     path: Path,
     sources: Sequence[str],
+    settings: BankSettings,
     *,
-    encoder: str,
-    format: str,  # noqa: A002 - the word of the command line
-    rules: Rules,
-    near: bool,
-    column: str | None,
-    split: str,
-    seed: int,
-    shard_megabytes: int,
-    workers: int | None,
-    device: str,
-    overwrite: bool,
-    quiet: bool,
+    device: str = "auto",
+    overwrite: bool = False,
+    quiet: bool = False,
 ) -> Bank:
     """Build a bank as `Bank.build` does, with an encoder by any name of the command line.
 
@@ -82,24 +93,17 @@ def build_named(
         InputError: a source, a setting or the encoder is wrong, or `path` holds a source.
         TilthError: the disk is full, or a file is damaged.
     """
-    FORMAT.check("format", format)
-    SEED.check("seed", seed)
     refuse_inside(path, *sources)
     from tilth.bank.encoder import TextEncoder  # torch: `tilth bank info` does without
 
-    chosen: str | TextEncoder = encoder
-    if is_words(encoder):
-        texts = []
-        if is_words(encoder, fitted=True):
-            texts = _beginnings(sources, rules, column=column, split=split)
-        chosen = TextEncoder(open_words(encoder, texts), encoder)
-    bank = Bank.build(
-        path, sources, encoder=chosen, format=cast(Format, format), rules=rules, near=near,
-        column=column, split=split, seed=seed, shard_megabytes=shard_megabytes, workers=workers,
-        device=device, overwrite=overwrite, quiet=quiet,
-    )  # fmt: skip
-    if isinstance(chosen, TextEncoder) and is_words(encoder, fitted=True):
-        _save(chosen, path / ENCODER)
+    name = settings.encoder
+    options: dict[str, Any] = {one.name: getattr(settings, one.name) for one in fields(settings)}
+    if is_words(name):
+        texts = _beginnings(sources, settings) if is_words(name, fitted=True) else []
+        options["encoder"] = TextEncoder(open_words(name, texts), name)
+    bank = Bank.build(path, sources, **options, device=device, overwrite=overwrite, quiet=quiet)
+    if is_words(name, fitted=True):
+        _save(options["encoder"], path / ENCODER)
     return bank
 
 
@@ -117,7 +121,7 @@ def open_named(path: Path, *, encoder: str | None = None, device: str = "auto") 
 
 
 def _encoder(path: Path, name: str | None) -> str | TextEncoder | None:
-    """Return what `Bank.open` is to be given for an encoder; None: it knows itself."""
+    """Return the encoder argument of `Bank.open`; None: the bank's manifest names it."""
     from tilth.bank.encoder import TextEncoder
 
     built_with = read_manifest(path).encoder
@@ -141,20 +145,19 @@ def _encoder(path: Path, name: str | None) -> str | TextEncoder | None:
     return name
 
 
-def _beginnings(
-    sources: Sequence[str], rules: Rules, *, column: str | None, split: str
-) -> list[str]:
-    found = find_sources(sources, column=column, split=split)
+def _beginnings(sources: Sequence[str], settings: BankSettings) -> list[str]:
+    """Return the sentences at the beginnings of some of the sources, each once."""
+    found = find_sources(sources, column=settings.column, split=settings.split)
     step = -(-len(found) // _FITTED_SOURCES)
     texts: dict[str, None] = {}
     for source in found[::step]:
         block = next(iter(read_blocks(source, block_bytes=_FITTED_BYTES)))
-        texts.update(dict.fromkeys(sentences_of(block, rules).table["text"].to_pylist()))
+        texts.update(dict.fromkeys(sentences_of(block, settings.rules).table["text"].to_pylist()))
     return list(texts)
 
 
 def _save(encoder: TextEncoder, folder: Path) -> None:
-    """Save an encoder, unless it is there: the folder is there whole or not at all."""
+    """Save an encoder unless it is there, by an atomic rename of the folder."""
     if folder.is_dir():
         return
     temporary = folder.with_name(f"{TEMPORARY}{os.getpid()}-{folder.name}")

@@ -1,14 +1,14 @@
-"""Searches of a bank: queries from texts, files and labelled sets; hits shown or kept as a run."""
+"""Search a bank with texts, a file of texts or a labelled set; keep the hits as a run."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,21 +19,21 @@ from tilth.data import Card, DatasetWriter
 from tilth.data.examples import Examples, read_examples
 from tilth.data.readers import read_texts
 from tilth.errors import InputError
-from tilth.limits import CLUSTERS, QUERY, SEED
+from tilth.limits import CLUSTERS, QUERY, SEED, check_fields
 from tilth.runs import RESULTS, Run, read_results, refuse_inside
 
 if TYPE_CHECKING:
     from datasets import Features
 
-_ROWS_AT_ONCE = 50_000
+_BATCH_ROWS = 50_000
 _LABELS_SHOWN = 50
-# Comparisons of a query with a sentence that take some seconds.
-_MANY = 3e9
+# More comparisons of a query with a sentence than that take seconds.
+_SLOW_COMPARISONS = 3e9
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is looked for: texts, a file of texts, or a task; one of the three.
+class QuerySource:
+    """Queries: texts, a file of texts, or a task; one of the three.
 
     Attributes:
         texts: the queries themselves.
@@ -51,23 +51,21 @@ class Wanted:
     queries: str | None = None
     column: str | None = None
     task: str | None = None
-    kind: str = "label-average"
+    kind: Annotated[str, QUERY] = "label-average"
     text: Sequence[str] | None = None
     label: str | None = None
-    clusters: int = 8
-    seed: int = 0
+    clusters: Annotated[int, CLUSTERS] = 8
+    seed: Annotated[int, SEED] = 0
 
     def __post_init__(self) -> None:
         given = [bool(self.texts), self.queries is not None, self.task is not None]
         if sum(given) != 1:
             what = "no query is given" if not any(given) else "queries are given in several ways"
             raise InputError(f"{what}: give texts, or --queries FILE, or --task TRAIN")
-        QUERY.check("kind", self.kind)
-        CLUSTERS.check("clusters", self.clusters)
-        SEED.check("seed", self.seed)
+        check_fields(self)
 
-    def settings(self) -> dict[str, Any]:
-        """Return what changes hits, but not what the texts are."""
+    def recorded(self) -> dict[str, Any]:
+        """Return the settings that change hits; the texts themselves have a fingerprint."""
         if self.task is None:
             return {"queries": self.queries, "column": self.column}
         return {
@@ -77,8 +75,8 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
-    """Which hits count; see `Bank.search`, also for the defaults."""
+class SearchSettings:
+    """Settings of a search; see `Bank.search`. `without` names sets."""
 
     k: int
     min_similarity: float | None = None
@@ -92,13 +90,12 @@ class Filters:
 
 
 @dataclass(frozen=True, slots=True)
-class Searched:
-    """What was found for each query.
+class SearchResults:
+    """Hits of each query.
 
     Attributes:
-        hits: of each query.
-        labels: what a query stands for, where it stands for one.
-        sentences: how many sentences a query averages.
+        labels: of each query; None: it has none.
+        sentences: how many sentences each query averages.
     """
 
     hits: Hits
@@ -106,7 +103,7 @@ class Searched:
     sentences: list[int]
 
     def summary(self, query: int) -> dict[str, Any]:
-        """Return a query and how many hits it has, how near."""
+        """Return a query, how many hits it has, and their similarities."""
         count = int(self.hits.counts[query])
         similarity = self.hits.similarity[query, :count]
         return {
@@ -143,32 +140,29 @@ class Searched:
 
 def search(
     bank: Bank,
-    wanted: Wanted,
-    filters: Filters,
+    source: QuerySource,
+    settings: SearchSettings,
     *,
     threads: int | None = None,
     say: Callable[[str], None] = lambda _: None,
-) -> Searched:
+) -> SearchResults:
     """Search a bank.
 
     Args:
-        bank: where.
-        wanted: the queries.
-        filters: which hits count.
         threads: see `Bank.search`.
         say: called before a search that takes long.
 
     Raises:
-        InputError: a query or a filter is wrong.
+        InputError: a query or a setting is wrong.
         TilthError: a file of the bank is damaged.
     """
-    return _search(bank, wanted, _read(wanted), filters, _excluded(filters), threads, say)
+    return _Search(bank, source, settings).run(threads, say)
 
 
 def search_to_run(
     bank: Bank,
-    wanted: Wanted,
-    filters: Filters,
+    source: QuerySource,
+    settings: SearchSettings,
     out: Path,
     *,
     threads: int | None = None,
@@ -178,64 +172,46 @@ def search_to_run(
     """Search a bank and keep the hits as a data set in a run folder; the same call reads it.
 
     Args:
-        bank: where.
-        wanted: the queries.
-        filters: which hits count.
         out: the run folder: dataset/ and results.json.
         threads: see `Bank.search`.
-        overwrite: begin the folder anew.
+        overwrite: start the run anew.
         say: called before a search that takes long.
 
     Returns:
-        What results.json holds: each query with how many hits it has, and what was removed.
+        The content of results.json: each query with its number of hits, and what was removed.
 
     Raises:
-        InputError: a query or a filter is wrong, or `out` holds something else.
+        InputError: a query or a setting is wrong, or `out` holds something else.
         TilthError: a file of the bank is damaged, or the disk is full.
     """
     if Path(os.path.realpath(bank.path)) in Path(os.path.realpath(out)).parents:
         raise InputError(f"{out}: lies in the bank's own folder: choose another --out")
-    refuse_inside(out, str(bank.path), wanted.queries, wanted.task, *filters.without)
-    read, excluded = _read(wanted), _excluded(filters)
-    settings = {
-        "bank": str(bank.path.resolve()),
-        **wanted.settings(),
-        "k": filters.k,
-        "min_similarity": filters.min_similarity,
-        "sources": filters.sources,
-        "without": list(filters.without),
-        "near": filters.near,
-        "own": filters.own,
-        "oversample": filters.oversample,
-        "index": filters.index,
-        "nprobe": filters.nprobe,
-    }
-    of_index = {"index": bank.index.info.digest} if filters.index else {}
+    refuse_inside(out, str(bank.path), source.queries, source.task, *settings.without)
+    job = _Search(bank, source, settings)
     run = Run.open(
         out,
         command="bank search",
-        settings=settings,
-        fingerprints={
-            "bank": _hash(
-                [bank.manifest.fingerprint, *(shard.files for shard in bank.manifest.shards)]
-            ),
-            "queries": _hash(_content(read)),
-            "sentences to leave out": _hash(excluded),
-            **of_index,
+        settings={
+            "bank": str(bank.path.resolve()), **source.recorded(), **asdict(settings),
+            "without": list(settings.without),
         },
+        fingerprints=job.fingerprints(),
         parts=0,
         outputs=("dataset", RESULTS),
         overwrite=overwrite,
-    )
+    )  # fmt: skip
     with run:
         if (kept := _kept(run.path)) is not None:
             return kept
-        searched = _search(bank, wanted, read, filters, excluded, threads, say)
+        results = job.run(threads, say)
         found = {
-            "removed": searched.hits.removed,
-            "queries": [searched.summary(query) for query in range(len(searched.hits))],
+            "removed": results.hits.removed,
+            "queries": [results.summary(query) for query in range(len(results.hits))],
         }
-        _write(run, bank, searched, found)
+        with DatasetWriter(run.path / "dataset", {"default": _features()}) as writer:
+            for table in _tables(results):
+                writer.write(table)
+            writer.write_card(_card(run, bank, found))
         run.write_file(RESULTS, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     return found
 
@@ -254,71 +230,63 @@ def _kept(path: Path) -> dict[str, Any] | None:
     return kept if there else None
 
 
-def _read(wanted: Wanted) -> list[str] | Examples:
-    if wanted.task is not None:
-        needed = wanted.kind == "label-average"
-        return read_examples(wanted.task, text=wanted.text, label=wanted.label, need_label=needed)
-    if wanted.queries is not None:
-        return list(read_texts(wanted.queries, column=wanted.column)["text"])
-    return list(wanted.texts)
+class _Search:
+    """One search: reads the queries and the sentences to exclude, then searches."""
 
+    def __init__(self, bank: Bank, source: QuerySource, settings: SearchSettings) -> None:
+        self.bank, self.source, self.settings = bank, source, settings
+        self.queries: list[str] | Examples
+        if source.task is not None:
+            needed = source.kind == "label-average"
+            self.queries = read_examples(
+                source.task, text=source.text, label=source.label, need_label=needed
+            )
+        elif source.queries is not None:
+            self.queries = list(read_texts(source.queries, column=source.column)["text"])
+        else:
+            self.queries = list(source.texts)
+        self.excluded = {
+            name: read_examples(name, need_label=False).sentences for name in settings.without
+        }
 
-def _excluded(filters: Filters) -> dict[str, list[str]]:
-    """Read the sentences that no hit may be, whatever shape their sets have."""
-    return {name: read_examples(name, need_label=False).sentences for name in filters.without}
+    def fingerprints(self) -> dict[str, str]:
+        manifest, queries = self.bank.manifest, self.queries
+        if isinstance(queries, Examples):
+            labels = queries.labels.values if queries.labels is not None else None
+            content: Any = [queries.texts, labels]
+        else:
+            content = queries
+        found = {
+            "bank": _hash([manifest.fingerprint, *(shard.files for shard in manifest.shards)]),
+            "queries": _hash(content),
+            "sentences to leave out": _hash(self.excluded),
+        }
+        return found | ({"index": self.bank.index.info.digest} if self.settings.index else {})
 
+    def run(self, threads: int | None, say: Callable[[str], None]) -> SearchResults:
+        queries: list[str] | Queries
+        if isinstance(self.queries, Examples):
+            queries = self._task_queries(self.queries)
+            labels, sentences = queries.labels, queries.sentences
+        else:
+            queries = self.queries
+            labels, sentences = [None] * len(queries), [1] * len(queries)
+        comparisons = len(queries) * len(self.bank)
+        if not self.settings.index and comparisons > _SLOW_COMPARISONS:
+            say(f"comparing {len(queries):,} queries with {len(self.bank):,} sentences")
+        options = {**asdict(self.settings), "without": self.excluded or None}
+        hits = self.bank.search(queries, **options, threads=threads)
+        return SearchResults(hits, labels, sentences)
 
-def _search(
-    bank: Bank,
-    wanted: Wanted,
-    read: list[str] | Examples,
-    filters: Filters,
-    excluded: dict[str, list[str]],
-    threads: int | None,
-    say: Callable[[str], None],
-) -> Searched:
-    queries: list[str] | Queries
-    if isinstance(read, Examples):
-        assert wanted.task is not None
-        queries = _of_task(bank, wanted, read)
-        labels, sentences = queries.labels, queries.sentences
-    else:
-        queries, labels, sentences = read, [None] * len(read), [1] * len(read)
-    if not filters.index and len(queries) * len(bank) > _MANY:
-        say(f"comparing {len(queries):,} queries with {len(bank):,} sentences")
-    hits = bank.search(
-        queries,
-        filters.k,
-        min_similarity=filters.min_similarity,
-        sources=filters.sources,
-        without=excluded or None,
-        near=filters.near,
-        own=filters.own,
-        oversample=filters.oversample,
-        index=filters.index,
-        nprobe=filters.nprobe,
-        threads=threads,
-    )
-    return Searched(hits, labels, sentences)
-
-
-def _of_task(bank: Bank, wanted: Wanted, examples: Examples) -> Queries:
-    try:
-        return task_queries(
-            examples,
-            encoder=bank.encode,
-            kind=wanted.kind,
-            clusters=wanted.clusters,
-            seed=wanted.seed,
-        )
-    except InputError as error:
-        raise InputError(f"{wanted.task}: {error}") from error
-
-
-def _content(read: list[str] | Examples) -> Any:
-    if not isinstance(read, Examples):
-        return read
-    return [read.texts, read.labels.values if read.labels is not None else None]
+    def _task_queries(self, examples: Examples) -> Queries:
+        source = self.source
+        try:
+            return task_queries(
+                examples, encoder=self.bank.encode, kind=source.kind, clusters=source.clusters,
+                seed=source.seed,
+            )  # fmt: skip
+        except InputError as error:
+            raise InputError(f"{source.task}: {error}") from error
 
 
 def _hash(value: Any) -> str:
@@ -326,29 +294,21 @@ def _hash(value: Any) -> str:
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def _write(run: Run, bank: Bank, searched: Searched, found: dict[str, Any]) -> None:
-    """Write all hits as a data set with its card."""
-    with DatasetWriter(run.path / "dataset", {"default": _features()}) as writer:
-        for table in _tables(searched):
-            writer.write(table)
-        writer.write_card(_card(run, bank, found))
+def _tables(results: SearchResults) -> Iterator[pa.Table]:
+    """Yield the hits of some queries at a time, so that not all texts are in memory at once."""
 
+    def labelled(query: int) -> pa.Table:
+        table = results.hits.table(query)
+        labels = pa.array([results.labels[query]] * len(table), pa.string())
+        return table.add_column(1, "label", labels)
 
-def _tables(searched: Searched) -> Iterator[pa.Table]:
-    """Yield the hits of some queries at a time: their texts never lie in memory all at once."""
-    ends = np.cumsum(searched.hits.counts)
+    ends = np.cumsum(results.hits.counts)
     query = 0
     while query < len(ends):
         before = int(ends[query - 1]) if query else 0
-        stop = max(query + 1, int(np.searchsorted(ends, before + _ROWS_AT_ONCE, "right")))
-        yield pa.concat_tables(_labelled(searched, number) for number in range(query, stop))
+        stop = max(query + 1, int(np.searchsorted(ends, before + _BATCH_ROWS, "right")))
+        yield pa.concat_tables(labelled(number) for number in range(query, stop))
         query = stop
-
-
-def _labelled(searched: Searched, query: int) -> pa.Table:
-    table = searched.hits.table(query)
-    labels = pa.array([searched.labels[query]] * len(table), pa.string())
-    return table.add_column(1, "label", labels)
 
 
 def _features() -> Features:
