@@ -48,7 +48,7 @@ from tilth.selftrain.pseudo_label import halfway, label_hits
 from tilth.selftrain.retrieve import retrieve
 from tilth.selftrain.select import class_ratio, select
 from tilth.selftrain.settings import Augmentation
-from tilth.workflows.train_classifier import train_and_test
+from tilth.workflows.train_classifier import ClassifierOptions, train_and_test
 
 TASKS = ("sst2", "trec", "insults")
 TEACHER = "starter-encoder"
@@ -403,11 +403,13 @@ def print_files(data: Path, out: Path, seeds: int, bases: list[str], *, test: bo
         train_file, held_file = (out / f"{task}-{seed}-{name}.jsonl" for name in ("train", "held"))
         _write(train_file, pool.select(np.sort(places)))
         _write(held_file, pool.select(np.arange(HELD)))
-        results = train_and_test(
-            str(train_file), out / f"{task}-{seed}-{base}", base=base, device="cpu", quiet=True,
+        options = ClassifierOptions(
+            base=base, training=Finetuning(seed=seed),
             test=str(data / "classify" / task / "test.jsonl.gz" if test else held_file),
-            training={"seed": seed},
-        ).results  # fmt: skip
+        )  # fmt: skip
+        results = train_and_test(
+            str(train_file), out / f"{task}-{seed}-{base}", options, device="cpu", quiet=True
+        ).results
         for system in results["tested"]["systems"]:
             name = base if system["name"] == TRAINED else system["name"]
             of_task = found.setdefault(name, {}).setdefault(task, [])

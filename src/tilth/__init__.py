@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tilth.bank import Bank, task_queries
-    from tilth.classifiers.train import train_classifier, train_tagger
     from tilth.data import curate
     from tilth.encoders.bi_encoder import train_encoder
     from tilth.encoders.triplet import train_triplet
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from tilth.paraphrase.train import train_rewriter
     from tilth.selftrain.augment import augment
     from tilth.workflows.predict import predict
+    from tilth.workflows.train_classifier import train_classifier, train_tagger
 
 __all__ = [
     "Bank", "augment", "curate", "evaluate_classifier", "evaluate_sts", "evaluate_tagger",
@@ -46,10 +46,10 @@ _HOMES = {
     "paraphrase_set": "tilth.paraphrase.paraphrase_set",
     "predict": "tilth.workflows.predict",
     "task_queries": "tilth.bank",
-    "train_classifier": "tilth.classifiers.train",
+    "train_classifier": "tilth.workflows.train_classifier",
     "train_encoder": "tilth.encoders.bi_encoder",
     "train_rewriter": "tilth.paraphrase.train",
-    "train_tagger": "tilth.classifiers.train",
+    "train_tagger": "tilth.workflows.train_classifier",
     "train_triplet": "tilth.encoders.triplet",
 }
 

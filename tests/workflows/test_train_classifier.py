@@ -10,8 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset, Features, List, Value
 
+import tilth
 from tests.report.augmented_run import ROWS, write_run
 from tests.tiny import save_encoder
+from tilth.classifiers.settings import Finetuning
 from tilth.classifiers.train import train_classifier, train_tagger
 from tilth.errors import InputError, TilthError
 from tilth.report.augment_rows import gather_augmented
@@ -20,7 +22,7 @@ from tilth.runs import RunMismatch
 from tilth.workflows import baselines
 from tilth.workflows import train_classifier as training_classifier
 from tilth.workflows.augmented_run import open_augmented
-from tilth.workflows.train_classifier import BASELINE, _warnings, train_and_test
+from tilth.workflows.train_classifier import BASELINE, ClassifierOptions, _warnings, train_and_test
 
 FAST: dict[str, Any] = {"epochs": 2.0, "learning_rate": 3e-3, "batch": 32}
 
@@ -70,10 +72,12 @@ def _tiny_embeddings(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def train(made: Made, run: Path, *, kind: str = "class", **options: Any) -> Any:
+    out = options.pop("out", None)
+    asked = {"base": made.base, "bootstrap": 50, **options}
+    asked["training"] = Finetuning(**asked.get("training", FAST))
     return train_and_test(
-        str(run), **{"base": made.base, "tags": kind == "tags", "bootstrap": 50, "quiet": True,
-                     "training": FAST, **options},
-    )  # fmt: skip
+        str(run), out, ClassifierOptions(**asked), tags=kind == "tags", quiet=True
+    )
 
 
 @pytest.mark.parametrize("kind", ["class", "multi", "tags"])
@@ -199,6 +203,24 @@ def test_labelled_rows_in_the_test_set_are_said(made: Made, tmp_path: Path) -> N
     assert trained.notes[-1] == (
         "4 of the 10 test rows stand among the labelled rows too: the figures flatter"
     )
+
+
+@pytest.mark.parametrize("kind", ["class", "tags"])
+def test_python_trains_on_the_rows_that_the_command_trains_on(
+    made: Made, tmp_path: Path, kind: str
+) -> None:
+    run = made.run(tmp_path / "run", kind, test=None)
+    out = train(made, run, kind=kind, baseline=False).out
+    before = json.loads((out / "run.json").read_text())
+    function = tilth.train_tagger if kind == "tags" else tilth.train_classifier
+    function(run, made.base, tmp_path / "python", quiet=True, **FAST)
+    asked = json.loads((tmp_path / "python/run.json").read_text())
+    for name in ("command", "settings", "fingerprints"):
+        assert asked[name] == before[name]
+    with pytest.raises(InputError, match="has its labelled rows"):
+        function(str(run), made.base, labelled=made.test(kind))
+    with pytest.raises(RunMismatch, match=r"labelled_share is 0.25 in the folder, 0.0 asked"):
+        function(run, made.base, tmp_path / "python", labelled_share=0.0, quiet=True, **FAST)
 
 
 def test_labelled_rows_are_added_when_asked(made: Made, tmp_path: Path) -> None:

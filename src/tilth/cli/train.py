@@ -16,7 +16,7 @@ from tilth.cli.screen import print_json, print_table, say
 from tilth.encoders.settings import Training, TripletTraining
 
 if TYPE_CHECKING:
-    from tilth.workflows.train_classifier import Trained
+    from tilth.workflows.train_classifier import TrainedClassifier
 
 _DEFAULT = Training()
 app = App(no_args_is_help=True, help="Train encoders with generated or own data.")
@@ -330,20 +330,20 @@ def _command(described: str, *, tags: bool) -> Callable[..., None]:
         quiet: options.Quiet = False,
         json: options.Json = False,
     ) -> None:
-        from tilth.workflows.train_classifier import train_and_test
+        from tilth.workflows.train_classifier import ClassifierOptions, train_and_test
 
-        trained = train_and_test(
-            source, out, tags=tags, base=base, test=test, validation=validation,
-            labelled=labelled, with_labelled=with_labelled, labelled_share=labelled_share,
-            baseline=not no_baseline, text=options.columns(text), label=label, loss=loss,
-            seeds=seeds, bootstrap=bootstrap, device=device, overwrite=overwrite, quiet=quiet,
-            training={
-                "epochs": epochs, "batch": batch, "learning_rate": learning_rate,
-                "warmup": warmup, "weight_decay": weight_decay, "dropout": dropout,
-                "evaluate_every": evaluate_every, "label_smoothing": label_smoothing,
-                "max_length": max_length, "precision": precision, "seed": seed,
-            },
+        training = Finetuning(
+            epochs=epochs, batch=batch, learning_rate=learning_rate, warmup=warmup,
+            weight_decay=weight_decay, dropout=dropout, evaluate_every=evaluate_every,
+            label_smoothing=label_smoothing, max_length=max_length, precision=precision, seed=seed,
         )  # fmt: skip
+        chosen = ClassifierOptions(
+            base, test, validation, labelled, with_labelled, labelled_share, not no_baseline,
+            options.columns(text), label, loss, seeds, bootstrap, training,
+        )  # fmt: skip
+        trained = train_and_test(
+            source, out, chosen, tags=tags, device=device, overwrite=overwrite, quiet=quiet
+        )
         _show("tagger" if tags else "classifier", trained, as_json=json)
 
     command.__doc__ = described
@@ -423,7 +423,7 @@ def adapt(
     say(f"train with it: tilth train classifier FILE --base {out} --out RUN")
 
 
-def _show(what: str, trained: Trained, *, as_json: bool) -> None:
+def _show(what: str, trained: TrainedClassifier, *, as_json: bool) -> None:
     model = trained.out / "model"
     if as_json:
         print_json({"model": str(model), **trained.results})

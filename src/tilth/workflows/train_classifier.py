@@ -1,29 +1,31 @@
-"""Train a classifier or tagger and see how good it is beside its teacher and simple baselines."""
+"""Train a classifier or tagger and compare it with its teacher and simple baselines."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import wraps
+from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 
 import numpy as np
 
 from tilth.classifiers.examples import Rows, rows_of
 from tilth.classifiers.load import Columns, labelled_times, read_to_train, refuse_same
 from tilth.classifiers.settings import Finetuning
-from tilth.classifiers.train import train_classifier, train_tagger
+from tilth.classifiers.train import train_classifier as fit_classifier
+from tilth.classifiers.train import train_tagger as fit_tagger
 from tilth.data.examples import Source, open_rows, read_examples
 from tilth.data.normalize import normalize_text
 from tilth.data.split import written_by_model
 from tilth.errors import InputError
 from tilth.files import atomic_write
-from tilth.limits import LOSS, PART_SHARE, TRAININGS
+from tilth.limits import LOSS, PART_SHARE, TRAININGS, check_fields
 from tilth.metrics.scores import positive
 from tilth.metrics.significance import RESAMPLES, check_resamples
 from tilth.models.classifier import Classifier, load_classifier
-from tilth.models.trainer import settings_of
 from tilth.report.augment import write_augment_report
 from tilth.report.classifier import training_results, write_classifier_report
 from tilth.report.run_reader import refuse_edited
@@ -40,7 +42,7 @@ from tilth.report.systems import (
     interval,
     systems_of,
 )
-from tilth.runs import refuse_inside
+from tilth.runs import RESULTS, refuse_inside
 from tilth.workflows.augmented_run import (
     Augmented,
     columns_of_run,
@@ -54,7 +56,9 @@ from tilth.workflows.augmented_run import (
 from tilth.workflows.baselines import STARTER, baselines
 from tilth.workflows.evaluate_classifier import EvaluateSettings, System, compare_systems
 
-RESULTS = "results.json"
+if TYPE_CHECKING:
+    from datasets import Dataset
+
 BASELINE = "baseline"  # the nested run of the labelled rows alone
 _MOST_EPOCHS = 50.0  # of the labelled rows alone; the paper's few-shot trainings
 _FLATTERS = (
@@ -62,16 +66,58 @@ _FLATTERS = (
     "Give --test FILE for fair ones."
 )
 _REAL = "give --test FILE with rows that people wrote."
-_SHARE = 0.25  # of the labelled rows among retrieved ones, which are further from the task
+_SHARE = 0.25  # of the labelled rows; retrieved ones are less similar to the task
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
-    """What a training gave.
+class ClassifierOptions:
+    """Options of `tilth train classifier` and `tilth train tagger`.
+
+    Attributes:
+        base: see `train_classifier`.
+        test: a labelled file; None: that of the augment run, or else its validation rows.
+        validation: see `train_classifier`; None: that of the augment run.
+        labelled: more labelled rows, see `train_classifier`; not for an augment run.
+        with_labelled: train on the labelled rows of an augment run too. For few of them the paper
+            does, for many it found no difference.
+        labelled_share: see `train_classifier`; None: a quarter for an augment run, else 0.
+        baseline: measure simple baselines too (see `tilth.workflows.baselines`); for an augment
+            run, also train on its labelled rows alone, unless its teacher has the same base.
+        text: column of texts of every file given; None: as in the run, or a usual name.
+        label: column of labels, likewise.
+        loss: see `train_classifier`.
+        seeds: number of trainings, of the baseline too.
+        bootstrap: resamples of intervals and tests; 0: neither.
+        training: settings of the training.
+    """
+
+    base: str = STARTER
+    test: str | None = None
+    validation: str | None = None
+    labelled: str | None = None
+    with_labelled: bool = True
+    labelled_share: Annotated[float | None, PART_SHARE] = None
+    baseline: bool = True
+    text: str | Sequence[str] | None = None
+    label: str | None = None
+    loss: Annotated[str, LOSS] = "kl"
+    seeds: Annotated[int, TRAININGS] = 1
+    bootstrap: int = RESAMPLES
+    training: Finetuning = field(default_factory=Finetuning)
+
+    def __post_init__(self) -> None:
+        """Check every value."""
+        check_fields(self)
+        check_resamples(self.bootstrap, self.training.seed)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedClassifier:
+    """Results of a training.
 
     Attributes:
         out: its run folder.
-        results: as in its results.json.
+        results: content of its results.json.
     """
 
     out: Path
@@ -79,156 +125,147 @@ class Trained:
 
     @property
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """The head and the lines of a table to print; no lines where nothing was measured."""
+        """Head and lines of a table to print; no lines where nothing was measured."""
         return gain_lines(self.results)
 
     @property
     def notes(self) -> list[str]:
-        """What must be said beside: where something at hand is better, and what flatters."""
+        """Warnings where something at hand is better, and notes on the figures."""
         return [*self.results["warnings"], *self.results["notes"]]
 
 
 @dataclass(frozen=True, slots=True)
-class _How:
+class _Job:
     """What all trainings and measurements of one call share."""
 
+    options: ClassifierOptions
     tags: bool
-    base: str
-    loss: str
-    labelled_share: float
-    seeds: int
     device: str
     overwrite: bool
     quiet: bool
-    bootstrap: int
-    training: dict[str, Any]
-    baseline: bool
 
     def train(self, source: Source, out: Path, **more: Any) -> Classifier:
-        train = train_tagger if self.tags else train_classifier
-        options = {"loss": self.loss} | self.training | more
+        train = fit_tagger if self.tags else fit_classifier
+        options = self.options
+        training = {"loss": options.loss, **asdict(options.training), **more}
         return train(
-            source, self.base, out, seeds=self.seeds, device=self.device,
-            overwrite=self.overwrite, quiet=self.quiet, **options,
+            source, options.base, out, seeds=options.seeds, device=self.device,
+            overwrite=self.overwrite, quiet=self.quiet, **training,
         )  # fmt: skip
 
     def compare(
         self, systems: Sequence[System], rows: Rows, data: Source, **columns: Any
     ) -> dict[str, Any]:
-        simple = baselines(rows, device=self.device) if self.baseline else []
+        """Compare systems and the simple baselines, fitted on rows."""
+        simple = baselines(rows, device=self.device) if self.options.baseline else []
+        training = self.options.training
         settings = EvaluateSettings(
-            bootstrap=self.bootstrap, seed=self.settings.seed,
-            precision=self.training.get("precision", "auto"), **columns,
+            bootstrap=self.options.bootstrap, seed=training.seed, precision=training.precision,
+            **columns,
         )  # fmt: skip
         return compare_systems([*systems, *simple], data, settings, quiet=self.quiet)
 
-    @property
-    def settings(self) -> Finetuning:
-        return settings_of(Finetuning, self.training).for_base(self.base)
+
+P = ParamSpec("P")
+
+
+def _for_augment_runs(train_rows: Callable[P, Classifier]) -> Callable[P, Classifier]:
+    """Let a Python training take the run of a `tilth augment` as the command does."""
+
+    @wraps(train_rows)
+    def train(*args: P.args, **kwargs: P.kwargs) -> Classifier:
+        given = signature(train_rows).bind(*args, **kwargs).arguments
+        source = given["train"]
+        if isinstance(source, str | Path) and is_augmented(str(source)):
+            training = given.pop("training", {})
+            sets = _augmented_sets(open_augmented(str(source)), given)
+            return train_rows(**{**given, **training, **sets})  # type: ignore[call-arg]
+        return train_rows(*args, **kwargs)
+
+    return train
+
+
+def _augmented_sets(run: Augmented, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a training on an augment run's retrieved and labelled rows."""
+    if given.get("labelled") is not None:
+        raise InputError("labelled is for other sets: a run of tilth augment has its labelled rows")
+    validation = given.get("validation")
+    chosen = run.validation
+    if validation is not None:
+        columns = {name: given.get(name) or run.settings.get(name) for name in ("text", "label")}
+        run, chosen = _with_validation(run, validation, columns)
+    return {
+        "train": run.rows, "validation": chosen, "labels": run.labels,
+        "labelled": run.truth if given.get("loss") == "hard" else run.labelled,
+        "labelled_share": given.get("labelled_share", _SHARE),
+        "text": run.text, "label": run.label,
+    }  # fmt: skip
+
+
+def _with_validation(
+    run: Augmented, validation: Source, columns: Mapping[str, Any]
+) -> tuple[Augmented, Dataset]:
+    """Return a run without the sentences of another validation set, and that set."""
+    rows = read_examples(validation, split="validation", **columns)
+    labelled = [(text,) for text in texts_of(run.labelled, run.text)]
+    refuse_same("validation", validation, rows.texts, "labelled", str(run.folder), labelled)
+    return run.without(rows.sentences), columns_of_run(run, rows)
+
+
+train_classifier = _for_augment_runs(fit_classifier)
+train_tagger = _for_augment_runs(fit_tagger)
 
 
 def train_and_test(
     source: str,
-    out: Path | None = None,
+    out: Path | None,
+    options: ClassifierOptions,
     *,
     tags: bool = False,
-    base: str = STARTER,
-    test: str | None = None,
-    validation: str | None = None,
-    labelled: str | None = None,
-    with_labelled: bool = True,
-    labelled_share: float | None = None,
-    baseline: bool = True,
-    text: str | Sequence[str] | None = None,
-    label: str | None = None,
-    loss: str = "kl",
-    seeds: int = 1,
-    bootstrap: int = RESAMPLES,
     device: str = "auto",
     overwrite: bool = False,
     quiet: bool = False,
-    training: Mapping[str, Any] | None = None,
-) -> Trained:
-    """Train in a run folder, measure on a test set, and write the page.
+) -> TrainedClassifier:
+    """Train in a run folder, measure on a test set, and write the report.
 
-    Of a run of `tilth augment` the retrieved sentences are trained on; the same base is trained
-    on the labelled rows alone, and both are measured beside the teacher.
+    Of an augment run the retrieved sentences and the labelled rows are trained on; the same base
+    is trained on the labelled rows alone, and both are compared with the teacher.
 
     Args:
         source: a run of `tilth augment`, or what `train_classifier` takes.
         out: the run folder; None: RUN/classifier.
         tags: train a tagger.
-        base: see `train_classifier`.
-        test: a labelled file; None: that of the run, or else its validation rows.
-        validation: see `train_classifier`; None: that of the run.
-        labelled: see there; not for a run.
-        with_labelled: train on the labelled rows of a run too. For few of them the paper does,
-            for many it found no difference.
-        labelled_share: see `train_classifier`; None: a quarter for a run, else 0.
-        baseline: measure simple baselines beside (see `tilth.workflows.baselines`); for a run,
-            train on its labelled rows alone as well, unless its teacher is the same base.
-        text: the column of texts of every file given; None: as in the run, or a usual name.
-        label: that of labels, likewise.
-        loss: see `train_classifier`.
-        seeds: see there; both trainings have as many.
-        bootstrap: resamples of intervals and tests; 0: neither.
-        device: see `train_classifier`.
-        overwrite: begin the run, and its baseline, anew.
-        quiet: no progress.
-        training: see `Finetuning`.
 
     Raises:
-        InputError: something given is wrong.
+        InputError: a set or an option is wrong.
         TilthError: training failed.
     """
-    run = is_augmented(source)
-    if run and labelled is not None:
+    run, with_labelled = is_augmented(source), options.with_labelled
+    if run and options.labelled is not None:
         raise InputError("--labelled is for files: a run has its labelled rows")
     if not with_labelled and not run:
         raise InputError(f"--retrieved-only: {source} is no run of tilth augment: leave it out")
-    if labelled_share is not None and not (with_labelled if run else labelled is not None):
+    if options.labelled_share is None:
+        options = replace(options, labelled_share=_SHARE if run and with_labelled else 0.0)
+    elif not (with_labelled if run else options.labelled is not None):
         raise InputError("--labelled-share: there are no labelled rows beside others: leave it out")
-    if labelled_share is None:
-        labelled_share = _SHARE if run and with_labelled else 0.0
-    PART_SHARE.check("labelled_share", labelled_share)
-    TRAININGS.check("seeds", seeds)
-    LOSS.check("loss", loss)
     if out is None:
         if not run:
             raise InputError("--out is missing: say in which folder the run is to be made")
         out = Path(source).expanduser() / "classifier"
-    refuse_inside(out, source, test, validation, labelled)
-    how = _How(
-        tags, base, loss, labelled_share, seeds, device, overwrite, quiet, bootstrap,
-        dict(training or {}), baseline,
-    )  # fmt: skip
-    check_resamples(bootstrap, how.settings.seed)  # before anything is read
+    refuse_inside(out, source, options.test, options.validation, options.labelled)
+    job = _Job(options, tags, device, overwrite, quiet)
     if run:
-        return _train_on_run(
-            open_augmented(source), out, how, test=test, validation=validation, text=text,
-            label=label, with_labelled=with_labelled,
-        )  # fmt: skip
-    return _train_on_file(
-        source, out, how, test=test, validation=validation, labelled=labelled, text=text,
-        label=label,
-    )  # fmt: skip
+        return _train_on_run(open_augmented(source), out, job)
+    return _train_on_file(source, out, job)
 
 
-def _train_on_file(
-    source: str,
-    out: Path,
-    how: _How,
-    *,
-    test: str | None,
-    validation: str | None,
-    labelled: str | None,
-    text: str | Sequence[str] | None,
-    label: str | None,
-) -> Trained:
-    columns: dict[str, Any] = {"text": text, "label": label}
-    notes = []
-    learnt = []
-    if validation is not None or test is not None:  # else there is nothing to hold them against
+def _train_on_file(source: str, out: Path, job: _Job) -> TrainedClassifier:
+    options = job.options
+    test, validation, labelled = options.test, options.validation, options.labelled
+    columns: dict[str, Any] = {"text": options.text, "label": options.label}
+    notes, learnt = [], []
+    if validation is not None or test is not None:  # else there is nothing to compare them with
         learnt = [read_examples(one, **columns) for one in (source, labelled) if one is not None]
     chosen = None
     if validation is not None:
@@ -238,106 +275,90 @@ def _train_on_file(
         examples = read_examples(test, split="test", **columns)
         refuse_same("test", test, examples.texts, "training", source, learnt[0].texts)
         if chosen is not None:
-            assert validation is not None  # it was read
-            refuse_same("test", test, examples.texts, "validation", validation, chosen.texts)
+            refuse_same("test", test, examples.texts, "validation", str(validation), chosen.texts)
         found_labels = [one.labels for one in learnt if one.labels is not None]
         names = [str(name) for one in found_labels for name in one.classes]
         refuse_other_labels(found_labels[0].kind, names, source, test, examples)
         known = (normalize_text(one) for given in learnt for one in given.sentences)
         notes += _shared_note(shared(examples, known), len(examples), "training rows")
-    model = how.train(
-        source, out, validation=validation, labelled=labelled, labelled_share=how.labelled_share,
-        **columns,
-    )  # fmt: skip
+    share = options.labelled_share
+    model = job.train(
+        source, out, validation=validation, labelled=labelled, labelled_share=share, **columns
+    )
     rows, held = read_to_train(
-        source, validation, labelled, Columns(text, label), tags=how.tags,
-        hard=how.loss == "hard", labels=None, seed=how.settings.seed,
+        source, validation, labelled, Columns(**columns), tags=job.tags,
+        hard=options.loss == "hard", labels=None, seed=options.training.seed,
     )  # fmt: skip
-    systems, tested = [System(TRAINED, model, how.base)], None
+    systems, tested = [System(TRAINED, model, options.base)], None
     if test is not None:
         tested = {"on": "test", "data": test, "generated": _generated(test, "test")}
-        tested |= how.compare(systems, rows, test, **columns)
+        tested |= job.compare(systems, rows, test, **columns)
     elif held is not None:
-        tested = {"on": "validation", "data": source, "generated": _written(held)}
-        tested |= how.compare(systems, rows, _examples_of(held))
+        written = 0 if held.written is None else int(held.written.sum())
+        tested = {"on": "validation", "data": source, "generated": written}
+        tested |= job.compare(systems, rows, _examples_of(held))
         notes.append(_FLATTERS)
-    about = {"source": source, "base": how.base, "loss": how.loss}
+    about = {"source": source, "base": options.base, "loss": options.loss}
     return _finish(out, about, tested, notes)
 
 
-def _train_on_run(
-    run: Augmented,
-    out: Path,
-    how: _How,
-    *,
-    test: str | None,
-    validation: str | None,
-    text: str | Sequence[str] | None,
-    label: str | None,
-    with_labelled: bool,
-) -> Trained:
-    if how.tags != (run.kind == "tags"):
-        holds, use = ("classes", "classifier") if how.tags else ("tags", "tagger")
-        raise InputError(f"{run.folder}: its rows have {holds}: use tilth train {use}")
+def _train_on_run(run: Augmented, out: Path, job: _Job) -> TrainedClassifier:
+    options, folder = job.options, str(run.folder)
+    if job.tags != (run.kind == "tags"):
+        holds, use = ("classes", "classifier") if job.tags else ("tags", "tagger")
+        raise InputError(f"{folder}: its rows have {holds}: use tilth train {use}")
     columns: dict[str, Any] = {
-        "text": text if text is not None else run.settings.get("text"),
-        "label": label if label is not None else run.settings.get("label"),
+        name: getattr(options, name)
+        if getattr(options, name) is not None
+        else run.settings.get(name)
+        for name in ("text", "label")
     }
-    data = test if test is not None else run.test
-    notes, retrieved = [], len(run.rows)
-    own: list[tuple[str, str, list[tuple[str, ...]]]] = [
-        (name, str(run.folder), [(one,) for one in texts_of(rows, run.text)])
-        for name, rows in (("labelled", run.labelled), ("validation", run.validation))
-        if rows is not None and (name == "labelled" or validation is None)
-    ]
-    chosen = run.validation
-    if validation is not None:
-        given_rows = read_examples(validation, split="validation", **columns)
-        refuse_same("validation", validation, given_rows.texts, *own[0])
-        own.append(("validation", validation, given_rows.texts))
-        chosen = columns_of_run(run, given_rows)
-        run = run.without(given_rows.sentences)
+    data = options.test if options.test is not None else run.test
+    notes, retrieved, chosen = [], len(run.rows), run.validation
+    if options.validation is not None:
+        run, chosen = _with_validation(run, options.validation, columns)
     if data is not None:
         examples = read_examples(data, split="test", **columns)
         names = [name[2:] if run.kind == "tags" else name for name in run.labels]
-        refuse_other_labels(run.kind, names, str(run.folder), str(data), examples)
-        for one in own:
-            refuse_same("test", data, examples.texts, *one)
+        refuse_other_labels(run.kind, names, folder, str(data), examples)
+        own = {"labelled": (folder, run.labelled)}
+        if chosen is not None:
+            own["validation"] = (options.validation or folder, chosen)
+        for name, (where, rows) in own.items():
+            texts = [(text,) for text in texts_of(rows, run.text)]
+            refuse_same("test", data, examples.texts, name, where, texts)
         known = plain_texts(run.labelled, run.text)
         notes += _shared_note(shared(examples, known), len(examples), "labelled rows")
         run = run.without(examples.sentences)
-    given: dict[str, Any] = {"labels": run.labels, "validation": chosen}
-    labelled, times = None, 0
-    if with_labelled:
-        labelled = run.truth if how.loss == "hard" else run.labelled
-        times = labelled_times(how.labelled_share, len(run.rows), len(labelled))
-    student = how.train(
-        run.rows, out, labelled=labelled, labelled_share=how.labelled_share, text=run.text,
-        label=run.label, **given,
-    )  # fmt: skip
-    systems = [System(BOTH if with_labelled else STUDENT, student, how.base)]
+    sets: dict[str, Any] = {
+        "labels": run.labels, "validation": chosen, "text": run.text, "label": run.label
+    }  # fmt: skip
+    labelled, share, times = None, options.labelled_share or 0.0, 0
+    if options.with_labelled:
+        labelled = run.truth if options.loss == "hard" else run.labelled
+        times = labelled_times(share, len(run.rows), len(labelled))
+    student = job.train(run.rows, out, labelled=labelled, labelled_share=share, **sets)
+    systems = [System(BOTH if options.with_labelled else STUDENT, student, options.base)]
     longer = None
-    if how.baseline and run.teacher_base != how.base:
-        longer = _alone(how.settings, len(run.rows) + times * len(run.labelled), len(run.labelled))
-        alone = how.train(
-            run.truth, out / BASELINE, text=run.text, label=run.label, **given, **longer
-        )
-        systems.append(System(ALONE, alone, how.base))
+    if options.baseline and run.teacher_base != options.base:
+        settings = options.training.for_base(options.base)
+        longer = _alone(settings, len(run.rows) + times * len(run.labelled), len(run.labelled))
+        alone = job.train(run.truth, out / BASELINE, **sets, **longer)
+        systems.append(System(ALONE, alone, options.base))
     truth = rows_of(read_examples(run.truth, text=run.text, label=run.label), run.labels)
-    teacher = load_classifier(run.teacher, device=how.device)
+    teacher = load_classifier(run.teacher, device=job.device)
     systems.append(System(TEACHER, teacher, str(run.settings["teacher"])))
     tested = None
     if data is not None:
         tested = {"on": "test", "data": str(data), "generated": _generated(data, "test")}
-        tested |= how.compare(systems, truth, data, **columns)
+        tested |= job.compare(systems, truth, data, **columns)
     elif chosen is not None:
-        tested = {"on": "validation", "data": f"{run.folder}"}
-        tested |= how.compare(systems, truth, chosen, text=run.text, label=run.label, split="train")
+        tested = {"on": "validation", "data": folder}
+        tested |= job.compare(systems, truth, chosen, text=run.text, label=run.label, split="train")
         notes.append(_FLATTERS)
     about = {
-        "source": str(run.folder), "start": run.start, "base": how.base, "loss": how.loss,
-        "with_labelled": with_labelled,
-        "baseline": longer,
+        "source": folder, "start": run.start, "base": options.base, "loss": options.loss,
+        "with_labelled": options.with_labelled, "baseline": longer,
         "rows": {
             "retrieved": len(run.rows), "left out": retrieved - len(run.rows),
             "labelled": len(run.labelled), "times": times,
@@ -351,9 +372,10 @@ def _train_on_run(
 
 
 def _alone(settings: Finetuning, retrieved: int, labelled: int) -> dict[str, Any]:
-    """Return how the labelled rows alone are trained: about as many steps, at most 50 passes.
+    """Return the training settings of the labelled rows alone: as many steps, at most 50 epochs.
 
-    As few rows would hardly move the base in as few passes, the gain would flatter.
+    With as few steps as their number gives, the base would hardly be trained, and the gain over it
+    would be too large.
     """
     steps, every = settings.steps(retrieved)
     passes = steps / -(-labelled // settings.batch)
@@ -372,10 +394,6 @@ def _generated(data: Source, split: str) -> int:
     """Return how many rows of a set a model wrote."""
     rows, _ = open_rows(data, split)
     return int(written_by_model(rows.with_format("arrow")[:]).sum())
-
-
-def _written(rows: Rows) -> int:
-    return 0 if rows.written is None else int(rows.written.sum())
 
 
 def _examples_of(rows: Rows) -> list[dict[str, Any]]:
@@ -400,7 +418,7 @@ def _examples_of(rows: Rows) -> list[dict[str, Any]]:
 
 
 def _warnings(results: Mapping[str, Any]) -> list[str]:
-    """Say what at hand is better than the model, and what to do about it."""
+    """Return which system is better than the model, and the remedy."""
     systems = systems_of(results)
     if not systems:
         return []
@@ -440,8 +458,8 @@ def _remedy(name: str, results: Mapping[str, Any]) -> str:
 
 def _finish(
     out: Path, about: dict[str, Any], tested: dict[str, Any] | None, notes: list[str]
-) -> Trained:
-    """Write what was found beside what training left in results.json, and the page."""
+) -> TrainedClassifier:
+    """Add the results to the training's results.json and write the report."""
     file = out / RESULTS
     kept = training_results(out)
     words = generated_words(kept.get("validation"))
@@ -457,4 +475,4 @@ def _finish(
     data = text.encode(errors="backslashreplace")
     atomic_write(file, lambda file: file.write(data))
     write_classifier_report(out)
-    return Trained(out, results)
+    return TrainedClassifier(out, results)
