@@ -328,17 +328,6 @@ def test_one_sentence_and_equal_vectors(tmp_path: Path) -> None:
         assert np.ptp(hits.similarity, axis=1).max() < 1e-5
 
 
-def test_compact_hits_are_encoded_again_some_at_a_time(
-    bank: Bank, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    vectors = bank.encode(salads(12, seed=8))
-    before = bank.search(vectors, k=20)
-    monkeypatch.setattr(module, "_ENCODED_AT_ONCE", 1)
-    after = bank.search(vectors, k=20)
-    np.testing.assert_array_equal(after.ids, before.ids)
-    np.testing.assert_allclose(after.similarity, before.similarity, atol=1e-6)
-
-
 def test_an_encoder_without_a_name_must_be_given(bank: Bank) -> None:
     with pytest.raises(InputError, match=r"its encoder .* does not load .* open the bank with"):
         Bank.open(bank.path).search(QUERY, k=3)

@@ -166,12 +166,6 @@ def test_missing_and_short_files_are_named_on_opening(folder: Path, name: str) -
     assert len(Bank(folder, read_manifest(folder)).check(quiet=True)) == 1
 
 
-def test_a_missing_shard(folder: Path) -> None:
-    shutil.rmtree(file_of(folder, "."))
-    with pytest.raises(TilthError, match=r"text\.arrow: is missing .*restore the shard"):
-        Bank.open(folder)
-
-
 @pytest.mark.parametrize("name", [TEXT_FILE, "codes.npy", "scales.npy", "fine.npy"])
 def test_one_altered_bit_is_found_by_check(folder: Path, name: str) -> None:
     file = file_of(folder, name)

@@ -121,14 +121,11 @@ class Bank(Store):
             format: of the vectors: `int8` or `compact`; see `Quantizer`.
             rules: what sentences must be like; None: the defaults.
             near: whether near duplicates are dropped, too.
-            column: of the texts.
-            split: of data sets.
             seed: of the random rotation of the vectors.
             shard_megabytes: raw text of a shard; with billions of sentences take 128 or more.
             workers: processes; default: one per core. A non-static encoder runs in this one.
             device: of the encoder.
             overwrite: remove an earlier bank in the folder first.
-            quiet: show no progress.
 
         Raises:
             InputError: a source is wrong, or the folder holds something else.
@@ -168,12 +165,9 @@ class Bank(Store):
         Args:
             sources: see `Bank.build`, like all that follow.
             near: None: as the bank was built.
-            column: of the texts.
-            split: of data sets.
             shard_megabytes: raw text of a shard.
             workers: processes.
             overwrite: drop an unfinished addition of other sources.
-            quiet: show no progress.
 
         Returns:
             The bank with the new sentences.
@@ -332,13 +326,11 @@ class Bank(Store):
             centroids: cells; default: 4 times the root of the number of sentences, to a power of 2.
             codes: of a sentence in the index: `SQ4` and `SQ8` (bits a dimension), `fp16`, or `PQ`
                 with the number of bytes of a sentence, such as `PQ32`.
-            pca: dimensions kept; None: all.
             nprobe: cells that a search visits by default; None: as many as find 0.95 of the 100
                 nearest of a sample of stored sentences.
             per_centroid: training sentences for each cell, 39 to 256.
             seed: of the training.
             threads: default: one per core.
-            quiet: show no progress.
 
         Returns:
             The index; its `about.recall` is the recall by nprobe.
@@ -421,7 +413,6 @@ class BankCheck:
     """The result of reading all files of a bank.
 
     Attributes:
-        files: how many were read.
         size: their bytes, by the manifest.
         damaged: a line for each file that is not as it was written.
     """
@@ -432,12 +423,7 @@ class BankCheck:
 
 
 def check_bank(path: Path, *, quiet: bool = False) -> BankCheck:
-    """Read every byte of a bank, also of one that `Bank.open` refuses.
-
-    Raises:
-        InputError: there is no bank.
-        TilthError: its manifest is damaged.
-    """
+    """Read every byte of a bank, also of one that `Bank.open` refuses."""
     manifest: Manifest = read_manifest(path)
     lines = []
     try:

@@ -30,10 +30,8 @@ class TextEncoder:
     """An encoder as a bank uses it.
 
     Attributes:
-        model: the sentence-transformers model.
         name: what it was asked for by.
         fingerprint: of its weights and modules.
-        dimension: of its vectors.
         static: encodes with a static model, cheap enough to go to every worker; else None.
     """
 
@@ -56,7 +54,6 @@ class TextEncoder:
 
         Args:
             encoder: what `tilth.load_encoder` takes, or a loaded encoder.
-            device: see `tilth.load_encoder`.
         """
         if isinstance(encoder, TextEncoder):
             return encoder
@@ -72,13 +69,9 @@ class TextEncoder:
 
         Args:
             texts: an Arrow array of strings.
-            progress: is advanced by the number of texts encoded.
 
         Returns:
             Float32, # (texts, dimension)
-
-        Raises:
-            TilthError: a vector is not finite.
         """
         if isinstance(texts, pa.ChunkedArray):
             texts = texts.combine_chunks()
@@ -132,11 +125,7 @@ def load_bank_encoder(
     *,
     device: str,
 ) -> TextEncoder:
-    """Load the encoder of a bank; None: the one that the manifest names.
-
-    Raises:
-        InputError: it does not load, or is another than the bank was built with.
-    """
+    """Load the encoder of a bank; None: the one that the manifest names."""
     if encoder is not None:
         found = TextEncoder.load(encoder, device=device)
     else:

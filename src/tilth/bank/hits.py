@@ -21,7 +21,6 @@ class Hits:
         ids: numbers in the bank; -1 behind the last hit. # (queries, k)
         similarity: cosine; NaN behind the last hit. # (queries, k)
         counts: how many hits each query has. # (queries,)
-        names: of the queries.
         removed: reason -> how many sentences were excluded that would have been hits.
         bank: that was searched.
     """
@@ -66,12 +65,8 @@ def best_hits(
     """Return the k best candidates of each query.
 
     Args:
-        store: that was searched.
-        names: of the queries.
         ids: of candidates, ascending but for -1. # (queries, candidates)
         similarities: -inf for a candidate that is no hit. # (queries, candidates)
-        k: how many at most.
-        removed: see `Hits`.
     """
     # Of equal ones the lowest numbers come first.
     order = np.argsort(-similarities, axis=1, kind="stable")[:, :k]  # (queries, k or fewer)

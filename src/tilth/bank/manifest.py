@@ -38,8 +38,6 @@ class Shard:
     """A shard as the manifest names it.
 
     Attributes:
-        name: of its folder.
-        sentences: how many it holds.
         text_bytes: of its sentences in UTF-8.
         files: name -> (bytes, blake2b in hex).
     """
@@ -61,23 +59,12 @@ class Manifest:
     """What a bank holds; the fields are the keys of bank.json.
 
     Attributes:
-        encoder: the name it was given by.
-        fingerprint: of the encoder.
-        dimension: of its vectors.
-        format: of the codes.
-        rules: how texts were cleaned.
-        near: whether near duplicates were left out.
         fours: dimensions with 4 bits; see `Quantizer`.
         twos: dimensions with 2 bits.
         codec: blake2b of the quantizer's file, in hex.
         built: names of the sources that the bank was built of.
         sources: name -> fingerprint, of everything read.
-        documents: how many were read.
         jobs: how many jobs have made it: the build, and every addition.
-        dropped: reason -> sentences.
-        shards: in their order.
-        created: when, in UTC.
-        versions: of the packages that made it.
     """
 
     encoder: str
@@ -133,12 +120,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_manifest(bank: Path) -> Manifest:
-    """Read a bank's manifest.
-
-    Raises:
-        InputError: there is no bank, or it is of a later version.
-        TilthError: the manifest is damaged.
-    """
+    """Read a bank's manifest."""
     file = bank / MANIFEST
     check_input(file)
     try:
@@ -169,11 +151,7 @@ def read_manifest(bank: Path) -> Manifest:
 
 
 def from_json(kind: Any, value: Any, name: str = "all of it") -> Any:
-    """Convert JSON to a type: a dataclass, a list, a tuple, a dictionary, a plain value.
-
-    Raises:
-        ValueError: a field has another type; it is named.
-    """
+    """Convert JSON to a type: a dataclass, a list, a tuple, a dictionary, a plain value."""
     origin, inner = get_origin(kind), get_args(kind)
     if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, dict):
         hints = _hints(kind)

@@ -211,11 +211,7 @@ class Quantizer:
 
     @classmethod
     def load(cls, path: Path, format: Format, dims_4bit: int, dims_2bit: int) -> Quantizer:  # noqa: A002
-        """Read a quantizer's file.
-
-        Raises:
-            TilthError: the file is missing or damaged.
-        """
+        """Read a quantizer's file."""
         try:
             found = load_file(path)
             return cls(format, found["mean"], found["turn"], dims_4bit, dims_2bit)
@@ -227,10 +223,8 @@ def fit_quantizer(format: Format, sample: Floats, *, seed: int = 0) -> Quantizer
     """Fit a quantizer to a sample.
 
     Args:
-        format: see `Quantizer`.
         sample: L2-normalised vectors of the bank's sentences; some ten thousand are enough.
             # (sentences, dimension)
-        seed: of the random rotation.
 
     Reference:
         Random rotations before scalar quantisation: Gao and Long 2024, arXiv:2405.12497; bits by

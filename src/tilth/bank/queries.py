@@ -71,11 +71,7 @@ AnyQueries: TypeAlias = "Queries | Floats | Sequence[str]"
 def query_vectors(
     queries: AnyQueries, encode: Callable[[list[str]], Floats], dimension: int
 ) -> tuple[Floats, list[str]]:
-    """Return the unit vectors of queries, and their names.
-
-    Raises:
-        InputError: there is none, or one has no vector or another number of dimensions.
-    """
+    """Return the unit vectors of queries, and their names."""
     if isinstance(queries, Queries):
         vectors, names = queries.vectors, list(queries.names)
     elif isinstance(queries, np.ndarray):
@@ -109,11 +105,7 @@ def query_vectors(
 
 
 def query_texts(queries: AnyQueries) -> Sequence[str]:
-    """Return the texts that queries are, or average.
-
-    Raises:
-        InputError: they are bare vectors.
-    """
+    """Return the texts that queries are, or average."""
     if isinstance(queries, Queries):
         return queries.texts
     if isinstance(queries, np.ndarray):

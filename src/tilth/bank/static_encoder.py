@@ -87,9 +87,6 @@ class StaticEncoder:
 
         Args:
             texts: an Arrow array of strings, none of them missing.
-
-        Raises:
-            InputError: it holds something else.
         """
         if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
             raise InputError(f"texts are of type {texts.type}: give an Arrow array of strings")

@@ -89,14 +89,7 @@ class MappedShard:
 
 
 class Store:
-    """The sentences of a bank, a sequence of texts, and their codes.
-
-    Attributes:
-        path: the bank's folder.
-        manifest: what it holds.
-        shards: in their order.
-        quantizer: how vectors become codes.
-    """
+    """The sentences of a bank, a sequence of texts, and their codes."""
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path, self.manifest = path, manifest
@@ -111,12 +104,7 @@ class Store:
 
     @classmethod
     def open(cls, path: str | Path) -> Store:
-        """Open the store of a bank.
-
-        Raises:
-            InputError: there is no bank.
-            TilthError: a file of it is missing or has another size than was written.
-        """
+        """Open the store of a bank."""
         path = Path(path)
         manifest = read_manifest(path)
         _check_sizes(path, manifest)
@@ -152,11 +140,7 @@ class Store:
         return self.rows(ids)[TEXT].combine_chunks()
 
     def rows(self, ids: Ids) -> pa.Table:
-        """Return the columns text, source and document of sentences, in the order of their ids.
-
-        Raises:
-            IndexError: there is no such sentence.
-        """
+        """Return the columns text, source and document of sentences, in the order of their ids."""
         ids = np.asarray(ids, np.int64)
         if not len(ids):
             return _ROWS.empty_table()
@@ -189,9 +173,6 @@ class Store:
 
         Args:
             sources: names, patterns with `*`, or folders.
-
-        Raises:
-            InputError: a name is of no source.
         """
         if sources is None:
             return None
@@ -242,11 +223,7 @@ def write_shard(folder: Path, name: str, made_of: str, table: pa.Table, codes: C
     """Write a shard: afterwards its folder is there whole, whatever happens meanwhile.
 
     Args:
-        folder: of all shards.
-        name: of the shard.
         made_of: what tells this shard from another that may have its name; see `read_shard`.
-        table: the columns text, source and document of its sentences.
-        codes: their vectors.
     """
     temporary, final = folder / f"{TEMPORARY}{os.getpid()}-{name}", folder / name
     arrays: dict[str, NDArray[Any]] = {"codes.npy": codes.codes, "scales.npy": codes.scales}
@@ -307,11 +284,7 @@ def read_shard(folder: Path, name: str, made_of: str) -> Shard | None:
 
 
 def read_table(path: Path) -> pa.Table:
-    """Map a shard's texts into memory.
-
-    Raises:
-        TilthError: the file is damaged.
-    """
+    """Map a shard's texts into memory."""
     try:
         return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
     except (OSError, pa.ArrowException) as error:
@@ -319,11 +292,7 @@ def read_table(path: Path) -> pa.Table:
 
 
 def load_quantizer(bank: Path, manifest: Manifest) -> Quantizer:
-    """Read the bank's quantizer.
-
-    Raises:
-        TilthError: it is missing or altered.
-    """
+    """Read the bank's quantizer."""
     path = bank / QUANTIZER
     quantizer = Quantizer.load(path, manifest.format, manifest.fours, manifest.twos)
     width = manifest.widths["codes.npy"]
@@ -358,8 +327,6 @@ def damaged_files(
     """Read every byte of every shard; return a line for each file that is not as written.
 
     Args:
-        bank: the folder.
-        manifest: of the bank.
         advance: called with the number of bytes after every file.
     """
     lines = []

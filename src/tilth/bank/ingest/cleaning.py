@@ -109,7 +109,6 @@ def filter_sentences(
 
     Args:
         texts: sentences of texts that `clean_text` returned.
-        rules: what they must be like.
 
     Returns:
         The places of the kept sentences, in order; the sentences normalized; reason -> dropped.

@@ -86,12 +86,6 @@ def find_duplicates(
         near: whether near duplicates are looked for, too.
         folder: for the result and for what does not fit into memory.
         memory: limit of DuckDB, such as 4GB; some hundred megabytes come to it.
-        threads: of DuckDB.
-
-    Raises:
-        DamagedPart: a file is no Parquet file.
-        InputError: an option is wrong.
-        TilthError: the disk is full.
     """
     if not _SIZE.fullmatch(memory):
         raise InputError(f"memory {memory!r}: give a size such as 4GB")

@@ -40,7 +40,6 @@ class Source:
         path: of the file or stored data set; None for a hub data set.
         hub: the hub data set.
         column: the column with the texts; None: found as by `read_texts`.
-        split: of a data set.
     """
 
     name: str
@@ -56,7 +55,6 @@ class Block:
     """Some documents of a source, in order.
 
     Attributes:
-        source: the name of the source.
         number: from 0 within the source.
         first: the line (or row) of the first document, from 1.
         data: whole lines of a text file, not yet checked; or texts.
@@ -74,11 +72,7 @@ class Block:
     start: int = 0
 
     def text(self) -> str:
-        """Return the lines of a text file.
-
-        Raises:
-            InputError: a line is no UTF-8 or holds NUL bytes.
-        """
+        """Return the lines of a text file."""
         assert isinstance(self.data, bytes)
         try:
             text = self.data.decode("utf-8")
@@ -103,7 +97,6 @@ def find_sources(
         sources: files (.txt .jsonl .csv .tsv, also .gz; .parquet), folders of them, runs, data set
             folders and hub data sets (`owner/name`, `owner/name:config`).
         column: the column with the texts; by default `text`, or the only column of strings.
-        split: of data sets.
 
     Raises:
         InputError: one is missing, or named twice.
@@ -149,9 +142,6 @@ def read_blocks(source: Source, *, block_bytes: int = BLOCK_BYTES) -> Iterator[B
     Args:
         source: from `find_sources`.
         block_bytes: most text of a block; one document may be longer.
-
-    Raises:
-        InputError: the source holds no text, cannot be read, or has a line too long.
 
     Example:
         >>> import tempfile

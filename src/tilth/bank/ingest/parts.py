@@ -65,9 +65,6 @@ class Part:
 
     Attributes:
         key: of the sources and blocks it was made from.
-        documents: how many there were.
-        drops: reason -> sentences.
-        sentences: kept.
     """
 
     key: str
@@ -177,11 +174,7 @@ def _read_part(path: Path, key: str) -> Part | None:
 
 
 def remove_damaged(paths: Sequence[Path]) -> None:
-    """Remove the first part that cannot be read any more, so that it is made again.
-
-    Raises:
-        TilthError: there was one.
-    """
+    """Remove the first part that cannot be read any more, so that it is made again."""
     for path in paths:
         try:
             pq.read_table(path)

@@ -28,7 +28,6 @@ class Sentences:
     Attributes:
         table: with the columns of `SCHEMA`: the text, the line of its document in the source, the
             key of exact duplicates and, where they will be looked for, those of near ones.
-        drops: reason -> dropped sentences.
         documents: how many documents the block has, empty ones left out.
     """
 
@@ -45,11 +44,7 @@ def sentences_of(block: Block, rules: Rules | None = None, *, near: bool = True)
 
     Args:
         block: from `read_blocks`.
-        rules: what sentences must be like; None: the defaults.
         near: whether the keys of near duplicates are computed, too.
-
-    Raises:
-        InputError: a line is no text; the source and the line are named.
 
     Example:
         >>> block = Block("talk.txt", 0, 1, b"It rains today. Take a coat.\nWhy?\n", last=True)

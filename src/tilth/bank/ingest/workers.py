@@ -35,11 +35,7 @@ def in_processes(
     Args:
         workers: processes, at least 1; never more are started than there are tasks.
         work: a function of a module.
-        tasks: picklable.
         common: further arguments, the same for all.
-
-    Raises:
-        TilthError: a process was killed; errors of the work itself pass through.
     """
     first = list(islice(tasks, workers))
     workers, tasks = min(workers, len(first)), chain(first, tasks)

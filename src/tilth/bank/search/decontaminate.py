@@ -33,7 +33,6 @@ class Exclusion:
 
     Args:
         name: of the set, for the counts.
-        texts: the sentences.
         near: whether near duplicates are excluded as well.
     """
 

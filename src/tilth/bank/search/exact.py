@@ -59,11 +59,8 @@ def find_candidates(
     """Return the best sentences of each query by their codes.
 
     Args:
-        shards: of the bank.
-        quantizer: of the bank.
         queries: L2-normalised. # (queries, dimension)
         best: candidates of each query, at least 1.
-        threads: the result does not depend on it.
         selected: which sentences are searched; None: all.
     """
     at_once = max(1, _BUFFERS // (2 * best * 12 * threads))
@@ -311,11 +308,8 @@ def rescore(
     """Return similarities from all the bits of int8 codes, nearly those of the vectors.
 
     Args:
-        shards: of the bank.
-        quantizer: of the bank, int8.
         queries: L2-normalised. # (queries, dimension)
         ids: of sentences; -1 where there is none. # (queries, candidates)
-        threads: at work.
 
     Returns:
         -inf where there is no sentence. # (queries, candidates)

@@ -46,20 +46,9 @@ class IndexInfo:
     Attributes:
         asked: the settings of `Bank.make_index`.
         factory: the index as a FAISS factory string.
-        centroids: number of cells.
-        codes: see `Bank.make_index`.
-        pca: dimensions kept; None: all.
         nprobe: cells that a search visits by default.
-        sentences: covered.
         shards: covered, in their order: names, and digests of their codes.
-        fingerprint: of the bank's encoder.
-        file: name of the index's file.
-        bytes: of the file.
         head: bytes before the sentences' codes; blake2b of them.
-        digest: blake2b of the file.
-        recall: rows of nprobe, recall_10, recall_100 and milliseconds a query.
-        faiss: version.
-        created: when, in UTC.
     """
 
     asked: dict[str, Any]
@@ -84,7 +73,6 @@ class Index:
     """An open index.
 
     Attributes:
-        path: of the bank.
         info: the content of index.json.
     """
 
@@ -94,12 +82,7 @@ class Index:
 
     @classmethod
     def open(cls, path: Path, manifest: Manifest) -> Index:
-        """Open the index of a bank.
-
-        Raises:
-            InputError: there is none, or it was made of another bank or encoder.
-            TilthError: a file of it is missing or damaged.
-        """
+        """Open the index of a bank."""
         load_faiss()
         info = read_info(path)
         covered = manifest.shards[: len(info.shards)]
@@ -122,11 +105,7 @@ class Index:
         return _OVERSAMPLE.get(self.info.codes, _OVERSAMPLE_COARSE)
 
     def nprobe(self, nprobe: int | None) -> int:
-        """Return the number of cells that a search visits.
-
-        Raises:
-            InputError: it is less than 1 or above the number of cells.
-        """
+        """Return the number of cells that a search visits."""
         check_nprobe(nprobe, self.info.centroids)
         return nprobe or self.info.nprobe
 
@@ -147,12 +126,10 @@ class Index:
         hits than there are. Sentences that the index does not cover are scanned.
 
         Args:
-            store: of the bank.
             queries: L2-normalised. # (queries, dimension)
             wanted: least candidates of each query, if there are so many.
             candidates: most candidates of each query.
             nprobe: cells that each visits.
-            threads: the result does not depend on it.
             selected: see `tilth.bank.search.exact.find_candidates`.
 
         Returns:
@@ -205,12 +182,7 @@ class Index:
 
 
 def read_info(path: Path) -> IndexInfo:
-    """Read the index.json of a bank.
-
-    Raises:
-        InputError: there is no index, or it is of a later version.
-        TilthError: the file is damaged.
-    """
+    """Read the index.json of a bank."""
     file = path / INDEX / INDEX_JSON
     check_input(file)
     try:
@@ -331,11 +303,7 @@ def faiss_threads(count: int) -> Iterator[None]:
 
 
 def load_faiss() -> Any:
-    """Import FAISS.
-
-    Raises:
-        TilthError: it is not installed.
-    """
+    """Import FAISS."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of its wrapper, on import

@@ -91,16 +91,7 @@ def build_index(
     them otherwise than cosines do.
 
     Args:
-        store: whose sentences are to be found.
-        settings: of the index.
         search: searches the bank by the index or by a scan, to measure recall.
-        threads: default: one per core.
-        quiet: show no progress.
-
-    Raises:
-        InputError: a setting does not go with the bank.
-        RunLocked: another process makes this index.
-        TilthError: FAISS is not installed, or the disk is full.
     """
     faiss = load_faiss()
     if threads is not None:

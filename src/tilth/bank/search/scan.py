@@ -233,11 +233,6 @@ def gather(products, others, scales, first, best, floors, values, ids, counts): 
         others: those of a second group of codes, or None. # (rows, columns)
         scales: float32. # (rows, groups)
         first: see `scan`, like all that follow, with room of at least best + 1.
-        best: see there.
-        floors: see there.
-        values: see there.
-        ids: see there.
-        counts: see there.
     """
     rows, many = products.shape
     stretch = np.empty(_STRETCH, np.float32)
