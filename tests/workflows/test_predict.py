@@ -23,7 +23,7 @@ from tilth.models.encoder import load_encoder
 from tilth.runs import RunMismatch
 from tilth.workflows import predict as predicting
 from tilth.workflows import predictors
-from tilth.workflows.predict import predict, results_of, run_prediction
+from tilth.workflows.predict import predict, predict_to_run
 from tilth.workflows.predictors import Prediction
 
 LABELS = ["dry", "wet", "cold"]
@@ -159,14 +159,14 @@ def test_pairs_and_named_columns(tmp_path: Path) -> None:
 
 def test_a_row_without_text_stays_and_has_no_prediction(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("One.\n\n   \nTwo.\n" + "\n" * 20)
-    run = run_prediction(
+    results = predict_to_run(
         "class", tmp_path / "a.txt", tmp_path / "run", Prediction(probabilities=True), quiet=True
     )
     made = load_folder(tmp_path / "run" / "dataset")
     assert len(made) == 24
     assert [label is not None for label in made["label"][:5]] == [True, False, False, True, False]
     assert made["confidence"][1] is None
-    assert results_of(run)["without_text"] == 22
+    assert results["without_text"] == 22
     tagged = predict("tags", [{"tokens": ["A"]}, {"tokens": []}, {"tokens": [" "]}], quiet=True)
     assert [tags is None for tags in tagged["tags"]] == [False, True, True]
 
@@ -375,7 +375,7 @@ def test_the_starter_tells_tickets_by_their_descriptions(tmp_path: Path) -> None
         "The geese flew over the lake at dawn.": None,
     }
     task = Path(__file__).parents[2] / "examples" / "support-tickets.yaml"
-    run = run_prediction(str(task), list(texts), tmp_path, Prediction(), quiet=True)
+    results = predict_to_run(str(task), list(texts), tmp_path, Prediction(), quiet=True)
     made = load_folder(tmp_path / "dataset")
     assert made["label"][:3] == list(texts.values())[:3]
-    assert results_of(run)["unrelated"] == 1
+    assert results["unrelated"] == 1

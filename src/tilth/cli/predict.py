@@ -60,12 +60,13 @@ def predict(
 
     [dim]tilth predict runs/student new.jsonl --out runs/labelled[/dim]
     """
-    from tilth.workflows.predict import results_of, run_prediction
+    from tilth.workflows.predict import predict_to_run
     from tilth.workflows.predictors import Prediction
 
     asked = Prediction(options.columns(column), split, probabilities, encoder, precision)
-    run = run_prediction(model, data, out, asked, device=device, overwrite=overwrite, quiet=quiet)
-    results = results_of(run)
+    results = predict_to_run(
+        model, data, out, asked, device=device, overwrite=overwrite, quiet=quiet
+    )
     if json:
         print_json(results)
         return

@@ -1,4 +1,4 @@
-"""Labels, tags or vectors of new texts by a trained model, part by part in a run folder."""
+"""Predict labels, tags or embeddings of new texts with a trained model, in a run folder."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,14 +23,14 @@ from tilth.generation.label_fit import UNRELATED
 from tilth.models.trainer import settings_of
 from tilth.runs import RESULTS, Progress, Run, complete, read_results, refuse_inside
 from tilth.selftrain.pseudo_label import PART
-from tilth.workflows.predictors import Prediction, Predictor, load_predictor, one_word_on_cuts
+from tilth.workflows.predictors import Prediction, Predictor, load_predictor, one_warning_on_cuts
 
 if TYPE_CHECKING:
-    from datasets import Dataset, Features
+    from datasets import Dataset
 
 COMMAND = "predict"
 _DATASET = "dataset"
-_ABOUT = {"kind": str, "rows": int, "without_text": int, "labels": dict}  # of results.json
+_RESULT_TYPES = {"kind": str, "rows": int, "without_text": int, "labels": dict}
 _LABELS_SHOWN = 200
 
 
@@ -73,48 +74,46 @@ def predict(
         TilthError: the model gives no numbers, or the folder cannot be written.
     """
     settings = settings_of(Prediction, asked)
-    if out is not None:
-        run = run_prediction(
-            model, data, Path(out), settings, device=device, overwrite=overwrite, quiet=quiet
-        )
-        return load_folder(run.path / _DATASET)
-    with tempfile.TemporaryDirectory(prefix="tilth-") as folder:
-        path = Path(folder) / "run"
-        run = run_prediction(model, data, path, settings, device=device, quiet=quiet)
-        return load_folder(run.path / _DATASET)
+    with ExitStack() as held:
+        if out is None:
+            folder = held.enter_context(tempfile.TemporaryDirectory(prefix="tilth-"))
+            out = Path(folder) / "run"
+        out = Path(out)
+        predict_to_run(model, data, out, settings, device=device, overwrite=overwrite, quiet=quiet)
+        return load_folder(out / _DATASET)
 
 
-def run_prediction(
+def predict_to_run(
     model: str,
     data: Source | Sequence[str],
     out: Path,
-    asked: Prediction,
+    settings: Prediction,
     *,
     device: str = "auto",
     overwrite: bool = False,
     quiet: bool = False,
-) -> Run:
-    """Do what `predict` does in a run folder, or what is left of it; return the run.
+) -> dict[str, Any]:
+    """Predict as `predict` does in a run folder, or complete it; return its results.json.
 
-    Its results.json holds kind, rows, rows without text, and of each label or type of entity how
-    often it was given and the mean confidence.
+    It holds kind, rows, rows without text, and of each label or entity type its count and mean
+    confidence.
     """
     if isinstance(data, str | Path):
         refuse_inside(out, str(data), named=[model])
     elif isinstance(data, Sequence) and data and isinstance(data[0], str):
         data = [{"text": text} for text in data]
-    rows, where = open_rows(data, asked.split)
+    rows, where = open_rows(data, settings.split)
     if not len(rows):
         raise InputError(f"{where}the set has no rows: give texts")
-    predictor = load_predictor(model, asked, device)
-    columns = input_columns(rows, where, asked.column, tagged=predictor.kind == "tags")
+    predictor = load_predictor(model, settings, device)
+    columns = input_columns(rows, where, settings.column, tagged=predictor.kind == "tags")
     holds_tokens = _check_columns(rows, columns, where, predictor)
     adds = [name for name in predictor.adds if not (holds_tokens and name == "tokens")]
     rows = make_room(rows, adds, columns, where)
     run = Run.open(
         out,
         command=COMMAND,
-        settings={"model": model, **asdict(asked), "column": list(columns), "part": PART},
+        settings={"model": model, **asdict(settings), "column": list(columns), "part": PART},
         fingerprints={
             "inputs": fingerprint(rows, rows.column_names), "model": predictor.fingerprint
         },
@@ -122,7 +121,7 @@ def run_prediction(
         outputs=(_DATASET, RESULTS),
         overwrite=overwrite,
     )  # fmt: skip
-    with run, Progress(len(rows), quiet=quiet, what="rows") as progress, one_word_on_cuts():
+    with run, Progress(len(rows), quiet=quiet, what="rows") as progress, one_warning_on_cuts():
         if isinstance(data, str | Path):
             run.resolve("source", lambda: str(data))
         progress.skip(sum(min(PART, len(rows) - part * PART) for part in run.done()))
@@ -130,24 +129,18 @@ def run_prediction(
 
         def work(index: int, progress: Progress) -> pa.Table:
             part: pa.Table = table[index * PART : (index + 1) * PART]
-            return _part(part, columns, predictor, progress).select(adds)
+            return _predict_part(part, columns, predictor, progress).select(adds)
 
         complete(run, work, progress=progress)
-        if read_results(run.path, _ABOUT) is None or not folder_configs(run.path / _DATASET):
-            results = _write(run, rows, predictor, adds)
+        results = read_results(run.path, _RESULT_TYPES)
+        if results is None or not folder_configs(run.path / _DATASET):
+            results = _write_dataset(run, rows, predictor, adds)
             run.write_file(RESULTS, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
-    return run
-
-
-def results_of(run: Run) -> dict[str, Any]:
-    """Return what a finished prediction's results.json holds."""
-    found = read_results(run.path, _ABOUT)
-    assert found is not None  # `run_prediction` has written it
-    return found
+    return results
 
 
 def _check_columns(rows: Dataset, columns: Sequence[str], where: str, predictor: Predictor) -> bool:
-    """Check that a model reads what the columns hold; say whether that are tokens."""
+    """Check that a model can read the columns; return whether they hold tokens."""
     if len(columns) == 2 and predictor.kind not in ("class", "multi"):
         raise InputError(
             f"{where}columns {' and '.join(columns)} hold pairs, and {predictor.name!r} reads one "
@@ -175,14 +168,14 @@ def _is_list_of_texts(kind: pa.DataType) -> bool:
     return is_list and _is_text(kind.value_type)
 
 
-def _part(
+def _predict_part(
     table: pa.Table, columns: Sequence[str], predictor: Predictor, progress: Progress
 ) -> pa.Table:
-    """Return the predictions of a part's rows; of those without text they are null."""
-    sides = [table[name].to_pylist() for name in columns]
-    inputs = [
-        row[0] if predictor.kind == "tags" else _stripped(row) for row in zip(*sides, strict=True)
-    ]
+    """Return the predictions of a part's rows; null for rows without text."""
+    inputs: list[Any] = []
+    for row in zip(*(table[name].to_pylist() for name in columns), strict=True):
+        tagged = predictor.kind == "tags"
+        inputs.append(row[0] if tagged else tuple((text or "").strip() for text in row))
     full = [place for place, one in enumerate(inputs) if _has_text(one)]
     made = predictor.predict([inputs[place] for place in full], progress)
     progress.advance(len(inputs) - len(full))
@@ -193,12 +186,8 @@ def _part(
     return made.take(pa.array(places, mask=places < 0))
 
 
-def _stripped(row: tuple[Any, ...]) -> tuple[str, ...]:
-    return tuple((text or "").strip() for text in row)
-
-
 def _has_text(one: Any) -> bool:
-    """Say whether a text, every one of a row's texts, or tokens hold more than white space."""
+    """Return whether a text, all of a row's texts, or tokens hold more than white space."""
     if one is None or isinstance(one, str):
         return bool(one and one.strip())
     if isinstance(one, tuple):
@@ -206,45 +195,44 @@ def _has_text(one: Any) -> bool:
     return None not in one and bool("".join(one).strip())
 
 
-def _write(run: Run, rows: Dataset, predictor: Predictor, adds: Sequence[str]) -> dict[str, Any]:
-    """Write the finished set, the input's columns and the new ones; return what is counted."""
+def _write_dataset(
+    run: Run, rows: Dataset, predictor: Predictor, adds: Sequence[str]
+) -> dict[str, Any]:
+    """Write the input's columns and the new ones with a card; return the results."""
+    from datasets import Features
+
     table, without, unrelated = rows.with_format("arrow"), 0, 0
+    described = predictor.kind == "described"
     counts: Counter[str] = Counter()
     sums: Counter[str] = Counter()
-    with DatasetWriter(run.path / _DATASET, {"default": _features(run, rows, adds)}) as writer:
+    made_features = Features.from_arrow_schema(run.read_part(0).schema)
+    features = Features({**rows.features, **{name: made_features[name] for name in adds}})
+    with DatasetWriter(run.path / _DATASET, {"default": features}) as writer:
         for index in range(run.parts):
             made, part = run.read_part(index), table[index * PART : (index + 1) * PART]
             for name in adds:
                 part = part.append_column(name, made[name])
             writer.write(part)
             without += made[adds[-1]].null_count
-            if predictor.kind == "described":
+            if described:
                 unrelated += pc.sum(pc.less(made["similarity"], UNRELATED)).as_py() or 0
-            for label, many, total in zip(*_counted(made), strict=True):
+            for label, many, total in zip(*_label_counts(made), strict=True):
                 counts[label] += many
                 sums[label] += total
-        sure = "similarity" if predictor.kind == "described" else "confidence"
+        measure = "similarity" if described else "confidence"
         labels = {
-            label: {"rows": many, sure: round(sums[label] / many, 4)}
+            label: {"rows": many, measure: round(sums[label] / many, 4)}
             for label, many in counts.most_common()
         }
         results = {
             "kind": predictor.kind, "rows": len(rows), "without_text": without, "labels": labels
-        } | ({"unrelated": unrelated} if predictor.kind == "described" else {})  # fmt: skip
+        } | ({"unrelated": unrelated} if described else {})  # fmt: skip
         writer.write_card(_card(run, results))
     return results
 
 
-def _features(run: Run, rows: Dataset, adds: Sequence[str]) -> Features:
-    """Return the types of the finished set: of the input those that `datasets` knows of it."""
-    from datasets import Features
-
-    made = Features.from_arrow_schema(run.read_part(0).schema)
-    return Features({**rows.features, **{name: made[name] for name in adds}})
-
-
-def _counted(made: pa.Table) -> list[list[Any]]:
-    """Return the labels or types of entity in a part, how often each is, sums of confidences."""
+def _label_counts(made: pa.Table) -> list[list[Any]]:
+    """Return a part's labels or entity types, their counts, and the sums of their confidences."""
     if "embedding" in made.column_names:
         return [[], [], []]
     if "spans" in made.column_names:

@@ -1,4 +1,4 @@
-"""What a trained model says of texts, as a table: classes, tags and their spans, or vectors."""
+"""Predictions of a model as a table: classes, tags with their spans, or embeddings."""
 
 from __future__ import annotations
 
@@ -49,15 +49,14 @@ _SPAN = pa.struct(
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What is asked of a model beside its name.
+    """Settings of `tilth predict`.
 
     Attributes:
-        column: the column of texts, the two of pairs, or that of tokens; None: a usual name.
+        column: column of texts, two of pairs, or one of tokens; None: a usual name.
         split: of a set that has several.
-        probabilities: write the probability of every label, too, of a task the similarity.
-        encoder: of a task, gives the similarities; None: `starter-encoder`.
-        precision: of a classifier's or tagger's products, `auto`, `float32`, `bfloat16` or
-            `float16`.
+        probabilities: write the probability of every label, too; of a task the similarity.
+        encoder: for a task, measures the similarities; None: `starter-encoder`.
+        precision: `auto`, `float32`, `bfloat16` or `float16`.
     """
 
     column: str | Sequence[str] | None = None
@@ -67,20 +66,20 @@ class Prediction:
     precision: Annotated[str, PRECISION] = "auto"
 
     def __post_init__(self) -> None:
-        """Check every value at the door."""
+        """Check every value."""
         check_fields(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Predictor:
-    """A loaded model, and what it makes of rows.
+    """A loaded model and its function from inputs to columns.
 
     Attributes:
         kind: `class`, `multi`, `tags`, `vectors` or `described`.
-        name: what the user asked for.
+        name: as the user gave it.
         fingerprint: of its weights.
-        adds: the columns it makes of texts.
-        predict: of a part's inputs, which all hold text, a row each.
+        adds: names of the columns that it makes.
+        predict: inputs of a part, which all hold text -> a table with a row for each.
     """
 
     kind: str
@@ -91,15 +90,10 @@ class Predictor:
 
 
 def load_predictor(model: str, asked: Prediction, device: str) -> Predictor:
-    """Load a model by name, and say what it makes of texts.
-
-    Args:
-        model: the run of a training, a folder, a hub id, or a task.
-        asked: whether probabilities are wanted, the encoder and the precision.
-        device: `auto`, `cpu`, `cuda` or `cuda:N`.
+    """Load the run of a training, a folder, a hub id, or a task.
 
     Raises:
-        InputError: there is no such model, or it gives no probabilities that are asked for.
+        InputError: there is no such model, or it has no probabilities and they are asked for.
     """
     if is_task(model):
         return _described(model, TextEncoder.load(asked.encoder or ENCODER, device=device), asked)
@@ -135,7 +129,7 @@ def load_predictor(model: str, asked: Prediction, device: str) -> Predictor:
 
 
 def _described(name: str, encoder: TextEncoder, asked: Prediction) -> Predictor:
-    """Return what gives each text the label whose description is the most similar to it."""
+    """Return a predictor of the label whose description is the most similar to the text."""
     task = load_task(name)
     if task.is_pair or len(task.labels) < 2:
         wrong = "is of pairs" if task.is_pair else "has one label"
@@ -243,8 +237,8 @@ def _by_name(probabilities: NDArray[np.float32], labels: Sequence[str]) -> pa.St
 
 
 @contextmanager
-def one_word_on_cuts() -> Iterator[None]:
-    """Say once, at the end, how many texts were cut: each part would say it of its own."""
+def one_warning_on_cuts() -> Iterator[None]:
+    """Log one warning at the end on texts that were cut, in place of one per part."""
     counts: Counter[tuple[Any, ...]] = Counter()
     labels = logging.getLogger(labelling.__name__)
 
