@@ -1,4 +1,4 @@
-"""A run of `tilth augment` as sets to train on and to measure with."""
+"""The sets of a run of `tilth augment`, to train on and to measure with."""
 
 from __future__ import annotations
 
@@ -26,24 +26,22 @@ if TYPE_CHECKING:
 
 COMMAND = "augment"
 _LABELS = ("label", "labels")
-_ROWS_AT_ONCE = 10_000
+_BATCH_ROWS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Augmented:
-    """What a run of `tilth augment` holds.
+class AugmentedSets:
+    """Sets and settings of a run of `tilth augment`.
 
     Attributes:
-        folder: of the run.
-        settings: what it was asked.
-        start: names this very run; a run begun anew has another.
+        start: identifies this run; a run that was begun anew has another.
         rows: retrieved and labelled by the teacher.
-        labelled: the ground truth that the teacher learned from, with probabilities half way
-            between label and teacher.
-        validation: the ground truth that chose the teacher's weights; None: there was none.
-        text: the column of texts or tokens.
-        label: the column of labels or tags.
-        labels: the classes or tags, in the order of the probabilities.
+        labelled: the rows that the teacher was trained on, with the mean of label and teacher as
+            probabilities.
+        validation: the rows that chose the teacher's weights; None: there were none.
+        text: column of texts or tokens.
+        label: column of labels or tags.
+        labels: classes or tags, in the order of the probabilities.
     """
 
     folder: Path
@@ -58,12 +56,12 @@ class Augmented:
 
     @property
     def truth(self) -> Dataset:
-        """The labelled rows with nothing but their labels, without what the teacher says."""
+        """The labelled rows without the teacher's probabilities."""
         return self.labelled.select_columns([self.text, self.label])
 
     @property
     def kind(self) -> Kind:
-        """What a label is of."""
+        """Kind of the labels."""
         from datasets import ClassLabel
 
         if self.text in TOKENS:
@@ -72,30 +70,29 @@ class Augmented:
 
     @property
     def teacher(self) -> str:
-        """Name of the finished teacher."""
-        own = self.folder / "teacher"
-        return str(own) if (own / "run.json").is_file() else str(self.settings["teacher"])
+        """Folder or name of the finished teacher."""
+        return str(self.folder / "teacher" if self._trained_teacher else self.settings["teacher"])
 
     @property
     def teacher_base(self) -> str | None:
-        """What the teacher was trained from on the labelled rows; None: it was finished before."""
-        return (
-            str(self.settings["teacher"])
-            if (self.folder / "teacher" / "run.json").is_file()
-            else None
-        )
+        """Base that the run trained its teacher from; None: the teacher was given."""
+        return str(self.settings["teacher"]) if self._trained_teacher else None
+
+    @property
+    def _trained_teacher(self) -> bool:
+        return (self.folder / "teacher" / "run.json").is_file()
 
     @property
     def test(self) -> str | None:
-        """The test set that the run was given.
+        """Test set that the run was given.
 
         Raises:
-            InputError: it lies elsewhere now.
+            InputError: the file is not there any more.
         """
         given = self.settings.get("test")
         if given is None:
             return None
-        # What has an ending is a file, and no data set of the hub.
+        # A name with an ending is a file, not a data set of the hub.
         path = Path(given).expanduser()
         if path.suffix and not path.exists():
             raise InputError(
@@ -104,10 +101,10 @@ class Augmented:
             )
         return str(given)
 
-    def without(self, texts: Iterable[str]) -> Augmented:
-        """Return it without the retrieved sentences that are among some texts.
+    def without(self, texts: Iterable[str]) -> AugmentedSets:
+        """Return the sets without retrieved sentences that are among some texts.
 
-        Case and punctuation do not count, and near duplicates are left out as well.
+        Case and punctuation are ignored, and near duplicates are left out as well.
         """
         own = pa.array(texts_of(self.rows, self.text), pa.large_string())
         among = Exclusion("texts", list(texts)).match(own)
@@ -116,12 +113,12 @@ class Augmented:
 
 
 def is_augmented(source: str) -> bool:
-    """Say whether a source is the folder of a `tilth augment`."""
+    """Return whether a source is the folder of a `tilth augment`."""
     folder = Path(source).expanduser()
     return (folder / "run.json").is_file() and read_run_json(folder)["command"] == COMMAND
 
 
-def open_augmented(source: str) -> Augmented:
+def open_augmented(source: str) -> AugmentedSets:
     """Open a finished run of `tilth augment`.
 
     Raises:
@@ -154,12 +151,13 @@ def open_augmented(source: str) -> Augmented:
             "a lower --floor or a larger bank"
         )
     labelled = load("labelled")
-    for one in (labelled, *([] if validation is None else [validation])):
-        _named(folder, one, [text])
-        _named(folder, one, [label])
+    for one in (labelled, validation):
+        if one is not None:
+            _named(folder, one, [text])
+            _named(folder, one, [label])
     if validation is not None and not len(validation):
         validation = None
-    return Augmented(
+    return AugmentedSets(
         folder, asked["settings"], str(asked.get("start", "")), rows, labelled, validation, text,
         label, names,
     )  # fmt: skip
@@ -168,10 +166,10 @@ def open_augmented(source: str) -> Augmented:
 def refuse_other_labels(
     kind: str, labels: Sequence[str], source: str, data: str, examples: Examples
 ) -> None:
-    """Refuse a test set before anything is trained that could not be measured on afterwards.
+    """Refuse a test set whose labels do not fit, before anything is trained.
 
     Raises:
-        InputError: it holds labels of another kind than the run, or one that the run lacks.
+        InputError: its labels are of another kind, or `labels` lacks one of them.
     """
     found = examples.labels
     assert found is not None  # they are asked for
@@ -193,7 +191,7 @@ def refuse_other_labels(
                 )
 
 
-def columns_of_run(run: Augmented, found: Examples) -> Dataset:
+def columns_of_run(run: AugmentedSets, found: Examples) -> Dataset:
     """Return a labelled set with the columns that a run's sets have."""
     from datasets import Dataset
 
@@ -203,19 +201,19 @@ def columns_of_run(run: Augmented, found: Examples) -> Dataset:
 
 
 def shared(examples: Examples, texts: Iterable[str]) -> int:
-    """Return how many rows of a set have all their texts among some plain ones."""
+    """Return how many rows of a set have all their texts among some normalized ones."""
     known = set(texts)
     return sum(all(normalize_text(text) in known for text in row) for row in examples.texts)
 
 
 def plain_texts(rows: Dataset, column: str) -> Iterable[str]:
-    """Yield the text of each row, or its tokens joined, without case and punctuation."""
+    """Yield the normalized text of each row, or of its joined tokens."""
     yield from map(normalize_text, texts_of(rows, column))
 
 
 def texts_of(rows: Dataset, column: str) -> Iterable[str]:
-    """Yield the text of each row, or its tokens joined."""
-    for batch in rows.select_columns([column]).with_format(None).iter(batch_size=_ROWS_AT_ONCE):
+    """Yield the text of each row, or its joined tokens."""
+    for batch in rows.select_columns([column]).with_format(None).iter(batch_size=_BATCH_ROWS):
         for text in batch[column]:
             yield text if isinstance(text, str) else " ".join(text)
 

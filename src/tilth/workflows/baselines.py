@@ -1,4 +1,4 @@
-"""Simple baselines of a task: the majority, and logistic regression on words or embeddings."""
+"""Simple baselines: class frequencies, and logistic regression on words or embeddings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tilth.report.systems import ENCODER, FREQUENT, MAJORITY, TFIDF, WORDS
 from tilth.workflows.evaluate_classifier import System
 
 STARTER = "starter-encoder"
-_MOST = 20_000  # rows or sentences that a baseline learns from
+_MAX_ROWS = 20_000  # that a baseline is fitted on
 # Inverse regularisation, of embeddings for up to 20 labels and for more: chosen on held-out rows of
 # train, see benchmarks/augment_defaults.py.
 _C_WORDS, _C_FEW, _C_MANY, _FEW = 10.0, 3.0, 30.0, 20
@@ -29,14 +29,10 @@ Features = Callable[[Sequence[Any]], Any]
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A model that answers as a `Classifier` does.
+    """A model with the methods of a `Classifier`.
 
     Attributes:
-        name: what people read.
-        kind: see `Classifier`.
-        labels: see there.
-        answer: gives the probabilities of texts, (rows, labels), or of tokens, (tokens, tags) of
-            each row.
+        answer: texts -> probabilities (rows, labels), or sentences -> one (tokens, tags) each.
     """
 
     name: str
@@ -45,11 +41,11 @@ class Baseline:
     answer: Callable[[Sequence[Any]], Any]
 
     def probabilities(self, texts: Sequence[tuple[str, ...]], **options: Any) -> Any:
-        """Return each text's probabilities; of the options the progress counts."""
+        """Return each text's probabilities; only the option `progress` is used."""
         return self._answer(texts, **options)
 
     def tag_probabilities(self, tokens: Sequence[Sequence[str]], **options: Any) -> Any:
-        """Return each sentence's probabilities of tags; of the options the progress counts."""
+        """Return the probabilities of each sentence's tags; only the option `progress` is used."""
         return self._answer(tokens, **options)
 
     def _answer(self, rows: Sequence[Any], *, progress: Any = None, **_: Any) -> Any:
@@ -71,8 +67,8 @@ def baselines(rows: Rows, *, device: str = "auto") -> list[System]:
         installed) and on TF-IDF of words and pairs of words, and the share of each label.
         Of tokens: logistic regression on the words around a token, and each word's commonest tag.
     """
-    if len(rows) > _MOST:
-        rows = rows.select(np.sort(np.random.default_rng(0).permutation(len(rows))[:_MOST]))
+    if len(rows) > _MAX_ROWS:
+        rows = rows.select(np.sort(np.random.default_rng(0).permutation(len(rows))[:_MAX_ROWS]))
     rows = rows.hard()
     found: dict[str, Callable[[Sequence[Any]], Any]]
     if isinstance(rows.targets, list):
@@ -115,14 +111,14 @@ def _tfidf(texts: Sequence[tuple[str, ...]]) -> Features:
     def joined(rows: Sequence[tuple[str, ...]]) -> list[str]:
         return ["\n".join(row) for row in rows]
 
-    # Any run of word characters, so that no set of texts is without words: r"\w\w+" is the usual.
+    # Words of one character too, unlike the default: some sets of texts would be without words.
     vectors = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+|[^\w\s]")
     vectors.fit(joined(texts))
     return lambda rows: vectors.transform(joined(rows))
 
 
 def _embeddings(device: str) -> Features | None:
-    """Return a function from texts to embeddings, of pairs with their difference and product."""
+    """Return a function from texts to embeddings; for pairs also their difference and product."""
     try:
         encoder = load_encoder(STARTER, device=device)
     except InputError:  # the shipped models are not installed
@@ -148,7 +144,7 @@ def _tagger(rows: Rows) -> Callable[[Sequence[Any]], Any]:
     """Return logistic regression on each token, its neighbours, endings and shape."""
     from sklearn.feature_extraction.text import CountVectorizer
 
-    # A weight for each feature of the training rows only: of a million hashed ones most stay 0.
+    # Features of the training rows only: of a million hashed ones most weights would stay 0.
     counter = CountVectorizer(analyzer=list)
 
     def around(sentences: Sequence[Sequence[str]]) -> Iterator[list[str]]:
@@ -182,7 +178,7 @@ def _around(tokens: Sequence[str], place: int) -> list[str]:
 
 
 def _frequent(rows: Rows) -> Callable[[Sequence[Any]], Any]:
-    """Return each word's commonest tag; of unknown words the commonest of all."""
+    """Return each word's most frequent tag; for unknown words the most frequent of all."""
     counts: dict[str, Counter[int]] = defaultdict(Counter)
     for tokens, target in zip(rows.tokens or [], rows.targets, strict=True):
         for token, place in zip(tokens, np.asarray(target).argmax(axis=1).tolist(), strict=True):

@@ -44,7 +44,7 @@ from tilth.report.systems import (
 )
 from tilth.runs import RESULTS, refuse_inside
 from tilth.workflows.augmented_run import (
-    Augmented,
+    AugmentedSets,
     columns_of_run,
     is_augmented,
     open_augmented,
@@ -185,7 +185,7 @@ def _for_augment_runs(train_rows: Callable[P, Classifier]) -> Callable[P, Classi
     return train
 
 
-def _augmented_sets(run: Augmented, given: Mapping[str, Any]) -> dict[str, Any]:
+def _augmented_sets(run: AugmentedSets, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a training on an augment run's retrieved and labelled rows."""
     if given.get("labelled") is not None:
         raise InputError("labelled is for other sets: a run of tilth augment has its labelled rows")
@@ -203,8 +203,8 @@ def _augmented_sets(run: Augmented, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_validation(
-    run: Augmented, validation: Source, columns: Mapping[str, Any]
-) -> tuple[Augmented, Dataset]:
+    run: AugmentedSets, validation: Source, columns: Mapping[str, Any]
+) -> tuple[AugmentedSets, Dataset]:
     """Return a run without the sentences of another validation set, and that set."""
     rows = read_examples(validation, split="validation", **columns)
     labelled = [(text,) for text in texts_of(run.labelled, run.text)]
@@ -302,7 +302,7 @@ def _train_on_file(source: str, out: Path, job: _Job) -> TrainedClassifier:
     return _finish(out, about, tested, notes)
 
 
-def _train_on_run(run: Augmented, out: Path, job: _Job) -> TrainedClassifier:
+def _train_on_run(run: AugmentedSets, out: Path, job: _Job) -> TrainedClassifier:
     options, folder = job.options, str(run.folder)
     if job.tags != (run.kind == "tags"):
         holds, use = ("classes", "classifier") if job.tags else ("tags", "tagger")
