@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from tests.recipes.running import run
 from tests.tiny import salads, write_lines
 from tilth.errors import InputError
 from tilth.models.scorer import Scorer
@@ -22,10 +23,10 @@ from tilth.paraphrase.settings import RewriteSettings
 from tilth.paraphrase.tags import Cell, asked_cell
 from tilth.recipes import catalog, paraphrase_fig3
 from tilth.recipes import paraphrase as rewriting
-from tilth.recipes.catalog import RECIPES, run_recipe
+from tilth.recipes.catalog import RECIPES
 from tilth.recipes.catalog_paraphrase import ParaphraseScale
 from tilth.recipes.paraphrase_fig3 import PAIRS
-from tilth.recipes.recipe import RecipeSettings, Steps
+from tilth.recipes.recipe import Steps
 from tilth.recipes.table import Table
 
 FIG1, FIG3 = "paraphrase-fig1", "paraphrase-fig3"
@@ -119,15 +120,6 @@ def data(tmp_path: Path) -> Path:
             f"{one} {two}\n" for one, two in zip(TEXTS[100::2], TEXTS[101::2], strict=True)
         )
     return folder
-
-
-def run(name: str, data: Path, out: Path, **more: Any) -> tuple[Table, Path]:
-    table, folder = run_recipe(
-        name, scale="starter", data=data, out=out, say=more.pop("say", lambda _: None),
-        settings=RecipeSettings(quiet=True, device="cpu", **more),
-    )  # fmt: skip
-    assert isinstance(table, Table)
-    return table, folder
 
 
 def cells(table: Table) -> dict[str, dict[str, float]]:

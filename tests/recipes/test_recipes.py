@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.tiny import WORDS, graded_pairs, save_encoder, tiny_lm
+from tests.recipes.running import run, write_rows, write_word_vectors
+from tests.tiny import graded_pairs, save_encoder, tiny_lm
 from tilth.errors import InputError
 from tilth.evaluate.sts import evaluate_sts, summarise_sts
 from tilth.evaluate.sts_sets import read_sets
@@ -45,10 +46,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for seed, name in enumerate(("sts12", "sts14", "stsb-test", "stsb-train"), 50):
         write_set(folder / "sts" / f"{name}.jsonl", 60, seed)
     write_rows(folder / "sts" / "quarter.jsonl", graded_pairs(60, seed=7))
-    (folder / "words").mkdir()
-    rng = np.random.default_rng(0)
-    lines = [f"{word} {' '.join(f'{x:.3f}' for x in rng.normal(size=6))}" for word in WORDS]
-    (folder / "words" / "glove-tiny.txt").write_text("\n".join(lines) + "\n")
+    write_word_vectors(folder)
     return folder
 
 
@@ -69,19 +67,6 @@ def tiny(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
             continue
         monkeypatch.setitem(catalog.RECIPES, name, replace(recipe, scales={"starter": scale}))
     return scale
-
-
-def write_rows(path: Path, rows: dict[str, list[Any]]) -> Path:
-    lines = [dict(zip(rows, row, strict=True)) for row in zip(*rows.values(), strict=True)]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
-
-
-def run(name: str, data: Path, out: Path, **more: Any) -> tuple[Table, Path]:
-    return run_recipe(
-        name, scale="starter", data=data, out=out, say=more.pop("say", lambda _: None),
-        settings=RecipeSettings(quiet=True, device="cpu", **more),
-    )  # fmt: skip
 
 
 def test_table_1_and_5_share_their_steps_and_say_what_they_are(

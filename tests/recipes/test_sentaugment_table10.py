@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -9,24 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.tiny import WORDS, graded_pairs, save_encoder, tiny_static
+from tests.recipes.running import run, write_rows, write_word_vectors
+from tests.tiny import graded_pairs, save_encoder, tiny_static
 from tilth.errors import InputError
 from tilth.evaluate.sts import evaluate_sts
 from tilth.models import load_encoder
 from tilth.recipes import catalog, sentaugment_table10
-from tilth.recipes.catalog import RECIPES, run_recipe
+from tilth.recipes.catalog import RECIPES
 from tilth.recipes.catalog_sentaugment import SentAugmentScale
-from tilth.recipes.recipe import RecipeSettings
-from tilth.recipes.table import Table
 from tilth.workflows.evaluate_sts import open_encoder
 
 NAME = "sentaugment-table10"
-
-
-def write(path: Path, rows: dict[str, list[Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [dict(zip(rows, row, strict=True)) for row in zip(*rows.values(), strict=True)]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def set_pairs(seed: int) -> dict[str, list[Any]]:
@@ -42,7 +34,7 @@ def write_set(path: Path, seed: int) -> None:
     rows = set_pairs(seed)
     rows["score"] = [1 + 4 * label for label in rows.pop("label")]
     rows["subset"] = ["one" if n % 5 < 2 else "two" for n in range(60)]
-    write(path, rows)
+    write_rows(path, rows)
 
 
 @pytest.fixture(scope="module")
@@ -55,18 +47,17 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for a, b, label in zip(*graded_pairs(240, seed=7).values(), strict=True)
         if label == 0.9
     ]
-    write(
+    write_rows(
         folder / "parallel" / "talk" / "train.jsonl",
         {
             "en": [text for pair in same for text in pair],
             "de": [f"satz {n // 2}" for n in range(160)],
         },
     )
-    write(folder / "paraphrase" / "pictures" / "train.jsonl", {"captions": [["a man", "the man"]]})
-    (folder / "words").mkdir()
-    rng = np.random.default_rng(0)
-    lines = [f"{word} {' '.join(f'{x:.3f}' for x in rng.normal(size=6))}" for word in WORDS]
-    (folder / "words" / "glove-tiny.txt").write_text("\n".join(lines) + "\n")
+    write_rows(
+        folder / "paraphrase" / "pictures" / "train.jsonl", {"captions": [["a man", "the man"]]}
+    )
+    write_word_vectors(folder)
     return folder
 
 
@@ -83,19 +74,10 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return base
 
 
-def run(data: Path, out: Path, **more: Any) -> tuple[Table, Path]:
-    table, folder = run_recipe(
-        NAME, scale="starter", data=data, out=out, say=more.pop("say", lambda _: None),
-        settings=RecipeSettings(quiet=True, device="cpu", **more),
-    )  # fmt: skip
-    assert isinstance(table, Table)
-    return table, folder
-
-
 def test_encoders_stand_beside_the_published_ones(
     data: Path, tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, folder = run(data, tmp_path / "out", seeds=2)
+    table, folder = run(NAME, data, tmp_path / "out", seeds=2)
     ours = {row.name: row.cells for row in table.rows if not row.published}
     trained = f"{tiny} encoder, triplets"
     assert list(ours) == [
@@ -129,7 +111,7 @@ def test_encoders_stand_beside_the_published_ones(
     assert "Validation reciprocal rank" in page
     with monkeypatch.context() as patch:
         patch.setattr("tilth.encoders.train.fit", lambda *_, **__: pytest.fail("trained"))
-        again, _ = run(data, tmp_path / "out", seeds=2)
+        again, _ = run(NAME, data, tmp_path / "out", seeds=2)
     assert again == table
 
 
@@ -139,15 +121,15 @@ def test_what_lies_in_a_set_is_counted_and_left_out(data: Path, tmp_path: Path) 
     shutil.copytree(data, held)
     rows = set_pairs(50)  # the sentences of sts12
     same = {"text_a": rows["text_a"][::3], "text_b": rows["text_b"][::3]}
-    write(held / "paraphrase" / "taken" / "train.jsonl", same)
-    table, _ = run(held, tmp_path / "out", drop_overlap=True)
+    write_rows(held / "paraphrase" / "taken" / "train.jsonl", same)
+    table, _ = run(NAME, held, tmp_path / "out", drop_overlap=True)
     notes = "\n".join(table.notes)
     assert "Trained on 7" in notes
     assert "sts12 0 (0)" in notes
     shutil.rmtree(held / "paraphrase")
     shutil.rmtree(held / "parallel")
     with pytest.raises(InputError, match="put pairs that mean the same there"):
-        run(held, tmp_path / "out")
+        run(NAME, held, tmp_path / "out")
     shutil.rmtree(held / "sts")
     with pytest.raises(InputError):
-        run(held, tmp_path / "out")
+        run(NAME, held, tmp_path / "out")

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.recipes.running import run as run_in
+from tests.recipes.running import write_bank_data
 from tests.selftrain.labelled import classed, tagged
-from tests.tiny import salads, save_encoder, tiny_static, write_lines
+from tests.tiny import salads, save_encoder, tiny_static
 from tilth.classifiers.settings import Finetuning
 from tilth.errors import InputError
 from tilth.recipes import catalog, sentaugment_table3
@@ -27,15 +28,8 @@ NAME = "sentaugment-table3"
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """Write a data folder with one set of classes, one of tags, and raw text."""
-    folder = tmp_path / "data"
-    for name, make in (("classify/trec", classed), ("ner/ncbi-disease", tagged)):
-        (folder / name).mkdir(parents=True)
-        for seed, (part, count) in enumerate((("train", 60), ("dev", 30), ("test", 30))):
-            rows = make(count, seed=10 + seed)
-            write_lines(folder / name / f"{part}.jsonl", [json.dumps(row) for row in rows])
-    (folder / "bank").mkdir()
-    write_lines(folder / "bank" / "raw.txt", salads(300, seed=3))
-    return folder
+    makers = {"classify/trec": classed, "ner/ncbi-disease": tagged}
+    return write_bank_data(tmp_path / "data", makers, (60, 30, 30), salads(300, seed=3))
 
 
 TRAINING = {
@@ -59,11 +53,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SentAugmentScale:
 
 
 def run(data: Path, out: Path, **more: Any) -> Table:
-    table, _ = run_recipe(
-        NAME, scale="starter", data=data, out=out, say=more.pop("say", lambda _: None),
-        settings=RecipeSettings(quiet=True, device="cpu", **more),
-    )  # fmt: skip
-    assert isinstance(table, Table)
+    table: Table = run_in(NAME, data, out, **more)[0]
     return table
 
 

@@ -4,18 +4,17 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.recipes.running import run
 from tests.tiny import salads, tiny_static, write_lines
 from tilth.bank import build
 from tilth.data.normalize import normalize_text
 from tilth.errors import InputError
 from tilth.recipes import catalog, sentaugment_table9
-from tilth.recipes.catalog import RECIPES, run_recipe
+from tilth.recipes.catalog import RECIPES
 from tilth.recipes.catalog_sentaugment import SentAugmentScale
-from tilth.recipes.recipe import RecipeSettings
 from tilth.recipes.table import Listing, Neighbour, to_markdown
 
 NAME = "sentaugment-table9"
@@ -54,21 +53,12 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sentaugment_table9, "SENTENCES", queries)
 
 
-def run(data: Path, out: Path, **more: Any) -> tuple[Listing, Path]:
-    table, folder = run_recipe(
-        NAME, scale="starter", data=data, out=out, say=more.pop("say", lambda _: None),
-        settings=RecipeSettings(quiet=True, device="cpu", **more),
-    )  # fmt: skip
-    assert isinstance(table, Listing)
-    return table, folder
-
-
 @pytest.mark.usefixtures("tiny")
 def test_neighbours_stand_beside_the_published_ones(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    table, folder = run(data, tmp_path / "out", say=said.append)
+    table, folder = run(NAME, data, tmp_path / "out", say=said.append)
     assert said == ["bank", "search"]
     ours = [row for row in table.rows if not row.published]
     found: dict[str, list[Neighbour]] = {}
@@ -107,7 +97,7 @@ def test_neighbours_stand_beside_the_published_ones(
     assert not (folder / "report.html").exists()
     with monkeypatch.context() as patch:
         patch.setattr(build, "_extend", lambda *_, **__: pytest.fail("built again"))
-        again, _ = run(data, tmp_path / "out")
+        again, _ = run(NAME, data, tmp_path / "out")
     assert again == table
 
 
@@ -115,12 +105,12 @@ def test_neighbours_stand_beside_the_published_ones(
 def test_a_bank_is_needed_and_labelled_sets_are_not(data: Path, tmp_path: Path) -> None:
     shutil.rmtree(data / "classify")
     shutil.rmtree(data / "ner")
-    table, _ = run(data, tmp_path / "out")
+    table, _ = run(NAME, data, tmp_path / "out")
     assert len([row for row in table.rows if not row.published]) == 6
     assert "has neither classify/ nor ner/" in "\n".join(table.notes)
     shutil.rmtree(data / "bank")
     with pytest.raises(InputError, match="put raw text there"):
-        run(data, tmp_path / "out")
+        run(NAME, data, tmp_path / "out")
 
 
 def test_pipes_do_not_break_the_markdown() -> None:

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.recipes.running import run as run_in
+from tests.recipes.running import write_bank_data
 from tests.tiny import WORDS, salads, save_encoder, tiny_static, write_lines
 from tilth.classifiers.examples import Rows
 from tilth.errors import InputError
 from tilth.recipes import catalog, sentaugment_scores, sentaugment_table4, sentaugment_tables5to8
 from tilth.recipes import sentaugment as selftraining
-from tilth.recipes.catalog import RECIPES, run_recipe
+from tilth.recipes.catalog import RECIPES
 from tilth.recipes.catalog_sentaugment import SentAugmentScale
 from tilth.recipes.recipe import RecipeSettings, Steps
 from tilth.recipes.sentaugment import LabelPool, kept_count
@@ -63,14 +65,8 @@ def tagged(count: int, seed: int) -> list[str]:
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """Write a data folder with one set of classes, one of tags, and raw text."""
-    folder = tmp_path / "data"
-    for name, make in (("classify/trec", classed), ("ner/ncbi-disease", tagged)):
-        (folder / name).mkdir(parents=True)
-        for seed, (part, count) in enumerate((("train", 24), ("dev", 10), ("test", 16))):
-            write_lines(folder / name / f"{part}.jsonl", make(count, seed=10 + seed))
-    (folder / "bank").mkdir()
-    write_lines(folder / "bank" / "raw.txt", salads(400, seed=3))
-    return folder
+    makers = {"classify/trec": classed, "ner/ncbi-disease": tagged}
+    return write_bank_data(tmp_path / "data", makers, (24, 10, 16), salads(400, seed=3))
 
 
 @pytest.fixture
@@ -94,11 +90,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SentAugmentScale:
 
 
 def run(name: str, data: Path, out: Path, **more: Any) -> Table:
-    table, _ = run_recipe(
-        name, scale="starter", data=data, out=out, say=more.pop("say", lambda _: None),
-        settings=RecipeSettings(quiet=True, device="cpu", **more),
-    )  # fmt: skip
-    assert isinstance(table, Table)
+    table: Table = run_in(name, data, out, **more)[0]
     return table
 
 
