@@ -6,7 +6,6 @@ import inspect
 import json
 import re
 import shutil
-from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from datasets import load_dataset
 
 from tests.system.commands import error_of, tilth
 from tests.tiny import WORDS, salads, tiny_static, write_lines
-from tilth.bank import Bank, Rules
+from tilth.bank import Bank
 from tilth.cli import bank as bank_commands
 from tilth.cli import bank_search
 from tilth.runs import Run
@@ -67,10 +66,6 @@ def hits(*arguments: object) -> list[dict[str, Any]]:
 
 def test_defaults_are_those_of_the_functions() -> None:
     given = inspect.signature(bank_commands.build).parameters
-    for field in fields(Rules):
-        if field.name != "markup":
-            assert given[field.name].default == field.default
-    assert Rules().markup is not given["keep_markup"].default
     wanted = inspect.signature(Bank.build).parameters
     options = inspect.signature(bank_commands.index).parameters
     for name, option in inspect.signature(Bank.make_index).parameters.items():

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from tilth.cli.checks import Command, limit_of
+from tilth.cli.app import Command
 from tilth.cli.main import app
 from tilth.limits import Number
 from tilth.recipes.catalog import NAMES
@@ -84,11 +84,11 @@ def wrong() -> Iterator[tuple[str, str]]:
                 yield f"{name} {words} --device tpu", "device 'tpu' is unknown"
             if not option.startswith("--"):
                 continue
-            if isinstance(limit_of(path, str(parameter.name)), Number):
+            if isinstance(LEAVES[path].limits.get(str(parameter.name)), Number):
                 low = "-2" if parameter.name in ("min_similarity", "min_label_fit") else "-1"
                 for bad in (low, next(huge)):
                     yield f"{name} {words} {option} {bad}", option
-            elif limit_of(path, str(parameter.name)) is not None:
+            elif parameter.name in LEAVES[path].limits:
                 yield f"{name} {words} {option} nonesuch", "nonesuch"
             if parameter.name in ("model", "base", "scorer", "forward", "encoder", "teacher"):
                 yield f"{name} {words} {option} ./no-such", "no-such"
@@ -177,7 +177,7 @@ def test_recipes_are_shown_without_anything_heavy() -> None:
 def test_every_number_has_a_limit(name: str) -> None:
     for parameter in LEAVES[name].params:
         if parameter.bare_type() in (int, float):
-            assert limit_of(name, str(parameter.name)) is not None, parameter.name
+            assert parameter.name in LEAVES[name].limits
 
 
 def test_every_command_is_tested() -> None:

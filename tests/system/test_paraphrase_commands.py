@@ -105,7 +105,7 @@ def test_what_is_wrong_is_one_line(reviews: Path, tmp_path: Path) -> None:
         (["--column", "txt"], "no column 'txt'"),
         (["--meaning", 60], "meaning is 60"),
         (["--wording", 50], "wording is 50"),
-        (["--min-meaning", 101], "min_meaning is 101"),
+        (["--min-meaning", 101], "--min-meaning is 101"),
         (["--tries", 3], "--tries counts with --check only"),
         (["--model", starter_path("lm")], "no encoder-decoder"),
         (["--model", encoder], "no encoder-decoder"),

@@ -2,116 +2,56 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tilth.classifiers.settings import Finetuning
 from tilth.cli import options
+from tilth.cli.app import Fields, changed
+from tilth.cli.checks import CLASSIFIER, DATA
 from tilth.cli.screen import print_json, print_table, say
+from tilth.limits import TRAININGS
+from tilth.selftrain.settings import Augmentation
 
 if TYPE_CHECKING:
     from tilth.selftrain.augment import Augmented
 
 _SHOWN_CLASSES = 40
+_TEACHER = "Teacher"
 
 
 def augment(
-    train: Annotated[
-        str,
-        typer.Argument(
-            help="Labelled texts, or tokens with tags: a jsonl, csv, tsv, conll or parquet file "
-            "(plain or gz), a folder, or a hub data set."
-        ),
-    ],
-    bank: Annotated[Path, typer.Option("--bank", help="The bank's folder (tilth bank build).")],
+    train: options.LabelledSet,
+    bank: options.SearchedBank,
     out: options.Out,
+    how: Annotated[Augmentation, Fields(flags={"sources": "--source", "near": "--no-near"})],
+    training: Annotated[Finetuning, Fields(_TEACHER, ("epochs", "batch", "learning_rate"))],
     test: Annotated[
         str | None,
-        typer.Option(
-            "--test", help="A labelled set: the teacher is measured on it, nothing of it is used."
-        ),
+        DATA,
+        typer.Option(help="A labelled set: the teacher is measured on it, nothing of it is used."),
     ] = None,
-    validation: Annotated[
-        str | None,
-        typer.Option(help="A labelled set to choose with; default: a tenth of TRAIN."),
-    ] = None,
-    query: Annotated[
-        str,
-        typer.Option(
-            help="label-average (one query per label), all-average, per-sentence, clusters."
-        ),
-    ] = "label-average",
-    clusters: Annotated[int, typer.Option(help="Per label, of --query clusters.")] = 8,
+    validation: options.Validation = None,
     teacher: Annotated[
         str,
+        CLASSIFIER,
         typer.Option(
             help="A base to fine-tune (starter-encoder, starter-mlm, a folder, a hub id), or a "
-            "finished classifier or its run."
+            "finished classifier or its run.",
+            rich_help_panel=_TEACHER,
         ),
     ] = "starter-encoder",
-    seeds: Annotated[int, typer.Option(help="Teachers to train; the best is taken.")] = 1,
-    multiple: Annotated[
-        float | None,
-        typer.Option(
-            help="Rows wanted for each of TRAIN; default: 100 for small sets, down to 10 for large "
-            "ones, as far as the bank is large enough.",
-            show_default=False,
-        ),
-    ] = None,
-    count: Annotated[int | None, typer.Option(help="Rows wanted.")] = None,
-    per_class: Annotated[int | None, typer.Option(help="Rows wanted of each class.")] = None,
-    select: Annotated[
-        str,
-        typer.Option(
-            help="Which are kept of each class: random (a draw), confidence (the paper's way), "
-            "margin or similarity; or all."
-        ),
-    ] = "random",
-    floor: Annotated[float, typer.Option(help="Least confidence of the teacher, 0 to 1.")] = 0.0,
-    candidates: Annotated[
-        int | None,
-        typer.Option(
-            help="Sentences to retrieve and label; default: 2 for each wanted row.",
-            show_default=False,
-        ),
-    ] = None,
-    min_similarity: Annotated[
-        float | None, typer.Option(help="Least cosine with the query, -1 to 1.")
-    ] = None,
-    source: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--source", help="Only sentences of this source: its name, one with *, or a folder."
-        ),
-    ] = None,
-    no_near: Annotated[
-        bool, typer.Option("--no-near", help="Let near duplicates of test rows stay.")
-    ] = False,
-    index: Annotated[
-        bool, typer.Option("--index", help="Ask the bank's index, for many queries.")
-    ] = False,
+    seeds: Annotated[
+        int,
+        TRAININGS,
+        typer.Option(help="Teachers to train; the best is taken.", rich_help_panel=_TEACHER),
+    ] = 1,
     encoder: options.BankEncoder = None,
-    text: Annotated[str | None, typer.Option(help="The column of texts or tokens.")] = None,
+    text: options.Text = None,
     label: options.Label = None,
-    epochs: Annotated[
-        float | None,
-        typer.Option(
-            help="Passes of the teacher over TRAIN; default: 3, of few rows up to 20.",
-            show_default=False,
-        ),
-    ] = None,
-    batch: Annotated[
-        int | None, typer.Option(help="Rows in a step; default 16.", show_default=False)
-    ] = None,
-    learning_rate: Annotated[
-        float | None,
-        typer.Option(help="Of the teacher; default: as its base wants.", show_default=False),
-    ] = None,
-    bootstrap: Annotated[int, typer.Option(help="Resamples of the 95% intervals; 0: none.")] = 2000,
-    seed: options.Seed = 0,
+    bootstrap: options.Bootstrap = 2000,
     device: options.Device = "auto",
-    precision: options.TrainingPrecision = "auto",
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
     json: options.Json = False,
@@ -121,23 +61,12 @@ def augment(
     [dim]tilth augment train.jsonl --bank runs/bank --test test.jsonl --out runs/more[/dim]
     """
     from tilth.report.run_reader import refuse_edited
-    from tilth.selftrain.settings import Augmentation
     from tilth.workflows.augment import augment_and_measure
 
-    training = {"epochs": epochs, "batch": batch, "learning_rate": learning_rate}
     made = augment_and_measure(
-        train,
-        bank,
-        out,
-        Augmentation(
-            query=query, clusters=clusters, multiple=multiple, count=count, per_class=per_class,
-            candidates=candidates, select=select, floor=floor, min_similarity=min_similarity,
-            sources=tuple(source) if source else None, near=not no_near, index=index,
-            precision=precision, seed=seed,
-        ),
-        teacher=teacher, test=test, validation=validation, text=text, label=label, seeds=seeds,
-        training={name: value for name, value in training.items() if value is not None},
-        encoder=encoder, bootstrap=bootstrap, device=device, overwrite=overwrite, quiet=quiet,
+        train, bank, out, how, teacher=teacher, test=test, validation=validation, text=text,
+        label=label, seeds=seeds, training=changed(training), encoder=encoder, bootstrap=bootstrap,
+        device=device, overwrite=overwrite, quiet=quiet,
     )  # fmt: skip
     if json:
         print_json(made.results)

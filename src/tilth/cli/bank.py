@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from tilth import limits
+from tilth.bank.ingest.cleaning import Rules
 from tilth.cli import bank_search, options
-from tilth.cli.checks import App
+from tilth.cli.app import App, Fields
+from tilth.cli.checks import DATA, ENCODER, RUN_FOLDER
 from tilth.cli.screen import print_json, print_table, say
 from tilth.errors import TilthError
 
@@ -20,33 +24,40 @@ app.command("search")(bank_search.search)
 
 # Seconds until the encoder is loaded and the workers stand: short runs say no rate.
 _STARTING = 4
+_RULES = "Which sentences are kept"
+_KEPT = ("min_chars", "max_chars", "min_words", "min_letters", "max_symbols", "markup")
 _SHOWN_SOURCES = 30  # on a terminal; pipes and --json have all
 
 _Sources = Annotated[
     list[str],
+    DATA,
     typer.Argument(
         help="txt, jsonl, csv, tsv (also gz) or parquet files, folders of them, or hub data sets."
     ),
 ]
-_NoNear = Annotated[bool, typer.Option("--no-near", help="Let near duplicates stay.")]
 _Workers = Annotated[
     int | None,
+    limits.CORES,
     typer.Option(
         help="Processes, no more than there is work for; default: one a core.",
         show_default=False,
     ),
 ]
 _ShardMegabytes = Annotated[
-    int, typer.Option(help="Raw text of a shard; for billions of sentences take 128 or more.")
+    int,
+    limits.SHARD_MEGABYTES,
+    typer.Option(help="Raw text of a shard; for billions of sentences take 128 or more."),
 ]
 
 
 @app.command("build")
 def build(
     sources: _Sources,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The bank's folder.")],
+    out: Annotated[Path, RUN_FOLDER, typer.Option("--out", "-o", help="The bank's folder.")],
+    rules: Annotated[Rules, Fields(_RULES, _KEPT, flags={"markup": "--keep-markup"})],
     encoder: Annotated[
         str,
+        ENCODER,
         typer.Option(
             "--encoder",
             "-e",
@@ -56,27 +67,24 @@ def build(
     ] = "starter-static",
     format: Annotated[  # noqa: A002 - the option's name
         str,
+        limits.FORMAT,
         typer.Option("--format", help="Of the vectors: int8, or compact: about a fifth of that."),
     ] = "int8",
     column: options.Column = None,
     split: options.Split = "train",
     language: Annotated[
-        str, typer.Option(help="Whose sentences are kept (en, de, fr ...), or none: of all.")
+        str,
+        typer.Option(
+            help="Whose sentences are kept (en, de, fr ...), or none: of all.",
+            rich_help_panel=_RULES,
+        ),
     ] = "en",
-    min_chars: Annotated[int, typer.Option(help="Characters of a sentence at least.")] = 10,
-    max_chars: Annotated[int, typer.Option(help="Characters of a sentence at most.")] = 500,
-    min_words: Annotated[int, typer.Option(help="Words of a sentence at least.")] = 3,
-    min_letters: Annotated[float, typer.Option(help="Share of letters at least.")] = 0.5,
-    max_symbols: Annotated[
-        float, typer.Option(help="Share at most of what is no letter, digit or usual punctuation.")
-    ] = 0.2,
-    keep_markup: Annotated[
-        bool, typer.Option("--keep-markup", help="Keep sentences with HTML, wiki markup or code.")
-    ] = False,
-    no_near: _NoNear = False,
+    no_near: options.NoNear = False,
     workers: _Workers = None,
     shard_megabytes: _ShardMegabytes = 16,
-    seed: Annotated[int, typer.Option(help="Of the random turn of the vectors.")] = 0,
+    seed: Annotated[
+        int, limits.SEED, typer.Option(help="Of the random rotation of the vectors.")
+    ] = 0,
     device: options.Device = "auto",
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
@@ -86,14 +94,10 @@ def build(
 
     [dim]tilth bank build corpus/ notes.txt.gz --out runs/bank[/dim]
     """
-    from tilth.bank import Rules
     from tilth.workflows.bank_info import is_built
     from tilth.workflows.open_bank import BankSettings, build_named
 
-    rules = Rules(
-        min_chars, max_chars, min_words, min_letters, max_symbols, not keep_markup,
-        None if language == "none" else language,
-    )  # fmt: skip
+    rules = replace(rules, language=None if language == "none" else language)
     was_built, fresh = is_built(out), overwrite or not (out / "run.json").exists()
     begun = time.monotonic()
     settings = BankSettings(
@@ -113,7 +117,7 @@ def add(
     encoder: options.BankEncoder = None,
     column: options.Column = None,
     split: options.Split = "train",
-    no_near: _NoNear = False,
+    no_near: options.NoNear = False,
     workers: _Workers = None,
     shard_megabytes: _ShardMegabytes = 16,
     device: options.Device = "auto",
@@ -182,25 +186,31 @@ def index(
     bank: options.Bank,
     centroids: Annotated[
         int | None,
+        limits.CELLS,
         typer.Option(help="Cells; default: 4 times the root of the sentences.", show_default=False),
     ] = None,
     codes: Annotated[
         str, typer.Option(help="Of a sentence: SQ4, SQ8, fp16, or PQ with bytes, such as PQ32.")
     ] = "SQ8",
     pca: Annotated[
-        int | None, typer.Option(help="Dimensions kept; default: all.", show_default=False)
+        int | None,
+        limits.DIMENSIONS,
+        typer.Option(help="Dimensions kept; default: all.", show_default=False),
     ] = None,
     nprobe: Annotated[
         int | None,
+        limits.CELLS,
         typer.Option(
             help="Cells that a query looks at; default: as find 0.95 of the 100 nearest.",
             show_default=False,
         ),
     ] = None,
-    per_centroid: Annotated[int, typer.Option(help="Training sentences of a cell.")] = 64,
-    seed: Annotated[int, typer.Option(help="Of the training.")] = 0,
+    per_centroid: Annotated[
+        int, limits.PER_CENTROID, typer.Option(help="Training sentences of a cell.")
+    ] = 64,
+    seed: Annotated[int, limits.SEED, typer.Option(help="Of the training.")] = 0,
     threads: Annotated[
-        int | None, typer.Option(help="Default: one per core.", show_default=False)
+        int | None, limits.CORES, typer.Option(help="Default: one per core.", show_default=False)
     ] = None,
     quiet: options.Quiet = False,
     json: options.Json = False,

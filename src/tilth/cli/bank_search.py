@@ -12,7 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tilth import limits
 from tilth.cli import options
+from tilth.cli.checks import DATA
 from tilth.cli.screen import print_json, print_table, say
 from tilth.errors import InputError
 
@@ -34,15 +36,17 @@ def search(
         list[str] | None, typer.Argument(metavar="[TEXT]...", help="Queries, a sentence each.")
     ] = None,
     queries: Annotated[
-        str | None, typer.Option("--queries", help="A file, folder or data set of queries.")
+        str | None, DATA, typer.Option(help="A file, folder or data set of queries.")
     ] = None,
     column: options.Column = None,
     task: Annotated[
         str | None,
-        typer.Option("--task", help="A labelled set that stands for a task: texts, pairs, tokens."),
+        DATA,
+        typer.Option(help="A labelled set that stands for a task: texts, pairs, tokens."),
     ] = None,
     kind: Annotated[
         str | None,
+        limits.QUERY,
         typer.Option(
             help="Queries of the task: all-average (one), label-average (one per label or entity "
             "type; the default), per-sentence, clusters.",
@@ -52,26 +56,25 @@ def search(
     text: options.Text = None,
     label: options.Label = None,
     clusters: Annotated[
-        int | None, typer.Option(help="Clusters per label; default 8.", show_default=False)
+        int | None,
+        limits.CLUSTERS,
+        typer.Option(help="Clusters per label; default 8.", show_default=False),
     ] = None,
     k: Annotated[
         int | None,
+        limits.ROWS,
         typer.Option("-k", help="Sentences wanted of each query; default 10.", show_default=False),
     ] = None,
     min_similarity: Annotated[
-        float | None, typer.Option(help="Leave out less similar ones (cosine, -1 to 1).")
+        float | None,
+        limits.SIMILARITY,
+        typer.Option(help="Leave out less similar ones (cosine, -1 to 1)."),
     ] = None,
-    source: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--source", help="Only sentences of this source: its name, one with *, or a folder."
-        ),
-    ] = None,
+    source: options.Source = None,
     without: Annotated[
         list[str] | None,
-        typer.Option(
-            "--without", help="A set, such as the task's test set, whose texts are left out."
-        ),
+        DATA,
+        typer.Option(help="A set, such as the task's test set, whose texts are left out."),
     ] = None,
     no_near: Annotated[
         bool, typer.Option("--no-near", help="Let near duplicates of --without stay.")
@@ -81,6 +84,7 @@ def search(
     ] = False,
     oversample: Annotated[
         float | None,
+        limits.OVERSAMPLE,
         typer.Option(
             help="Sentences scored again for each one wanted; default 1.2, of compact banks 4.",
             show_default=False,
@@ -92,19 +96,19 @@ def search(
     ] = False,
     nprobe: Annotated[
         int | None,
+        limits.CELLS,
         typer.Option(
             help="Cells of the index that a query looks at; default: as it was made.",
             show_default=False,
         ),
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="That scan; default: one per core.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the clusters.")] = 0,
+    threads: Annotated[
+        int | None, limits.CORES, typer.Option(help="Threads of the scan; default: one per core.")
+    ] = None,
+    seed: Annotated[int, limits.SEED, typer.Option(help="Of the clusters.")] = 0,
     encoder: options.BankEncoder = None,
     device: options.Device = "auto",
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="A run folder for all hits, as a data set."),
-    ] = None,
+    out: options.ResultFolder = None,
     overwrite: options.Overwrite = False,
     json: options.Json = False,
 ) -> None:

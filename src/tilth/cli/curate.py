@@ -8,36 +8,21 @@ from typing import Annotated
 import typer
 
 from tilth.cli import options
+from tilth.cli.checks import DATA
 from tilth.cli.screen import print_json, print_table, say
+from tilth.data.curate import CurateOptions
 
 
 def curate(
-    source: Annotated[str, typer.Argument(help="A generate run, or a labelled file or data set.")],
+    source: Annotated[
+        str, DATA, typer.Argument(help="A generate run, or a labelled file or data set.")
+    ],
+    chosen: CurateOptions,
     out: Annotated[
         Path | None,
+        options.OtherFolder,
         typer.Option("--out", "-o", help="Where the data set goes; default: SOURCE/curated."),
     ] = None,
-    smoothing: Annotated[
-        float | None,
-        typer.Option(help="Label smoothing of numeric labels; default 0.2, so 0 / 1 -> 0.1 / 0.9."),
-    ] = None,
-    sampled_pairs: Annotated[
-        int | None,
-        typer.Option(help="Unrelated pairs added for each first text; default 2."),
-    ] = None,
-    per_label: Annotated[
-        int, typer.Option(help="Second texts kept for each (first text, label).")
-    ] = 2,
-    validation: Annotated[float, typer.Option(help="Share of the validation split.")] = 0.1,
-    near_duplicates: Annotated[
-        float | None,
-        typer.Option(help="Also drop rows this similar (0 to 1, Jaccard of words and word pairs)."),
-    ] = None,
-    min_label_fit: Annotated[
-        float,
-        typer.Option(help="Drop generated texts that fit their label less (-1: keep all)."),
-    ] = 0.0,
-    seed: options.Seed = 0,
     overwrite: options.Overwrite = False,
     json: options.Json = False,
 ) -> None:
@@ -45,18 +30,8 @@ def curate(
 
     [dim]tilth curate runs/pairs[/dim]
     """
-    from tilth.data.curate import CurateOptions
     from tilth.workflows.curate import curate_folder
 
-    chosen = CurateOptions(
-        smoothing=smoothing,
-        sampled_pairs=sampled_pairs,
-        per_label=per_label,
-        validation=validation,
-        near_duplicates=near_duplicates,
-        min_label_fit=min_label_fit,
-        seed=seed,
-    )
     folder, counts = curate_folder(source, out, chosen, overwrite=overwrite)
     if json:
         print_json(counts)

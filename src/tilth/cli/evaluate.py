@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from tilth import limits
 from tilth.cli import options
-from tilth.cli.checks import App
+from tilth.cli.app import App
+from tilth.cli.checks import CLASSIFIER, DATA, ENCODER, PATH
 from tilth.cli.screen import print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -19,25 +21,27 @@ SHOWN_CLASSES = 30
 
 Measured = Literal["classify", "tag"]
 
-Classifier = Annotated[str, typer.Argument(help="The run of a training, a folder or a hub id.")]
+Classifier = Annotated[
+    str, CLASSIFIER, typer.Argument(help="The run of a training, a folder or a hub id.")
+]
 Data = Annotated[
     str,
+    DATA,
     typer.Option(
         "--data", "-d", help="Labelled rows: a jsonl, csv, tsv, conll or parquet file (plain or "
         "gz), a folder of them, or a hub data set.",
     ),
 ]  # fmt: skip
 Against = Annotated[
-    str | None, typer.Option("--against", help="Another model, measured on the same rows.")
+    str | None,
+    CLASSIFIER,
+    typer.Option("--against", help="Another model, measured on the same rows."),
 ]
 Wrong = Annotated[
-    int, typer.Option("--wrong", help="Print so many of the most confidently wrong rows.")
+    int,
+    limits.SHOWN,
+    typer.Option("--wrong", help="Print so many of the most confidently wrong rows."),
 ]
-Kept = Annotated[
-    Path | None,
-    typer.Option("--out", "-o", help="A run folder for results.json and the answer to each row."),
-]
-Seed = Annotated[int, typer.Option("--seed", help="Of the resamples.")]
 
 
 def _command(described: str, *, measured: Measured) -> Callable[..., None]:
@@ -52,8 +56,8 @@ def _command(described: str, *, measured: Measured) -> Callable[..., None]:
         split: options.Split = "test",
         bootstrap: options.Bootstrap = 2000,
         wrong: Wrong = 0,
-        out: Kept = None,
-        seed: Seed = 0,
+        out: options.ResultFolder = None,
+        seed: options.BootstrapSeed = 0,
         device: options.Device = "auto",
         precision: options.Precision = "auto",
         overwrite: options.Overwrite = False,
@@ -196,6 +200,7 @@ app.command("tag")(tag)
 def sts(
     encoder: Annotated[
         str,
+        ENCODER,
         typer.Argument(
             help="starter-encoder, a folder, a hub id, the run of a training, or word vectors: "
             "words:FILE, words-idf:FILE, words-sif:FILE, usif:FILE."
@@ -203,6 +208,7 @@ def sts(
     ],
     data: Annotated[
         str,
+        PATH,
         typer.Option(
             "--data",
             "-d",
@@ -212,6 +218,7 @@ def sts(
     ],
     protocol: Annotated[
         str,
+        limits.PROTOCOL,
         typer.Option(help="all: subsets joined, as in most papers; mean: averaged over subsets."),
     ] = "all",
     sets: Annotated[
@@ -220,6 +227,7 @@ def sts(
     ] = None,
     train: Annotated[
         str | None,
+        DATA,
         typer.Option(
             help="The pairs it was trained with (a run knows them), to tell what they share."
         ),
@@ -228,14 +236,19 @@ def sts(
         bool,
         typer.Option("--drop-overlap", help="Leave out scored pairs with a sentence of --train."),
     ] = False,
-    pooling: options.Pooling = None,
-    bootstrap: Annotated[int, typer.Option(help="Resamples of the 95% interval; 0: none.")] = 1000,
-    wrong: Annotated[int, typer.Option(help="Print so many of the most wrong pairs.")] = 0,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="A run folder for results.json and report.html."),
+    pooling: Annotated[
+        str | None,
+        limits.POOLING,
+        typer.Option(
+            help="How tokens become one vector: mean, cls or max; default: as saved, else mean."
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the resamples.")] = 0,
+    bootstrap: options.Bootstrap = 1000,
+    wrong: Annotated[
+        int, limits.SHOWN, typer.Option(help="Print so many of the most wrong pairs.")
+    ] = 0,
+    out: options.ResultFolder = None,
+    seed: options.BootstrapSeed = 0,
     device: options.Device = "auto",
     overwrite: options.Overwrite = False,
     json: options.Json = False,

@@ -2,72 +2,69 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tilth.classifiers.settings import Finetuning
 from tilth.cli import options
+from tilth.cli.app import Fields
+from tilth.cli.checks import CLASSIFIER, DATA
 from tilth.cli.screen import print_json, print_table, say
+from tilth.limits import EPOCHS, ROWS
 from tilth.selftrain.few_shot_settings import QUICK, FewShot, both_ways
 
 if TYPE_CHECKING:
     from tilth.selftrain.few_shot import Outcome
 
-_PAPER = FewShot()
+_QUICK = FewShot(
+    seeds=QUICK["seeds"], best=QUICK["best"], training=Finetuning(epochs=QUICK["epochs"])
+)
 
 
 def fewshot(
-    train: Annotated[
-        str,
-        typer.Argument(
-            help="Labelled texts, or tokens with tags, that draws are taken from: a file, a "
-            "folder, or a hub data set."
+    train: options.LabelledSet,
+    bank: options.SearchedBank,
+    test: Annotated[str, DATA, typer.Option("--test", help="A labelled set to measure on.")],
+    out: options.Out,
+    how: Annotated[
+        FewShot,
+        Fields(
+            only=(
+                "draws",
+                "per_class",
+                "sentences",
+                "validation",
+                "seeds",
+                "best",
+                "seed",
+                "epochs",
+                "max_length",
+            ),
+            flags={"validation": "--validation-rows"},
+            defaults=_QUICK,
         ),
     ],
-    bank: Annotated[Path, typer.Option("--bank", help="The bank's folder (tilth bank build).")],
-    test: Annotated[str, typer.Option("--test", help="A labelled set to measure on.")],
-    out: options.Out,
-    validation: Annotated[
-        str | None,
-        typer.Option(help="A labelled set to choose with; default: a tenth of TRAIN."),
-    ] = None,
+    validation: options.Validation = None,
     base: Annotated[
         str,
-        typer.Option("--base", "-b", help="What is fine-tuned: a starter, a folder or a hub id."),
-    ] = _PAPER.base,
-    draws: Annotated[int, typer.Option(help="Draws of TRAIN.")] = _PAPER.draws,
-    per_class: Annotated[int, typer.Option(help="Rows of each class in a draw.")] = 20,
-    sentences: Annotated[
-        int, typer.Option(help="Sentences in a draw, where tokens have tags.")
-    ] = _PAPER.sentences,
+        CLASSIFIER,
+        typer.Option("--base", "-b", help="Model to fine-tune: a starter, a folder or a hub id."),
+    ] = _QUICK.base,
     all_rows: Annotated[
         bool, typer.Option("--all-rows", help="All rows of TRAIN are the one draw.")
     ] = False,
-    validation_rows: Annotated[
-        int, typer.Option(help="Rows to choose weights and teachers with, at most.")
-    ] = _PAPER.validation,
-    seeds: Annotated[int, typer.Option(help="Trainings of each draw; 10 in the paper.")] = QUICK[
-        "seeds"
-    ],
-    best: Annotated[
-        int, typer.Option(help="Of these, by validation, that count; 3 in the paper.")
-    ] = QUICK["best"],
-    epochs: Annotated[float, typer.Option(help="Passes over a draw; 50 in the paper.")] = QUICK[
-        "epochs"
-    ],
     student_epochs: Annotated[
-        float, typer.Option(help="Passes of students over theirs; 50 in the paper.")
+        float, EPOCHS, typer.Option(help="Passes of students over theirs; 50 in the paper.")
     ] = QUICK["student_epochs"],
     labelled: Annotated[
         int,
+        ROWS,
         typer.Option(help="Of 1,000 sentences for each row, so many are labelled the paper's way."),
     ] = QUICK["labelled"],
-    max_length: options.MaxLength = None,
-    text: Annotated[str | None, typer.Option(help="The column of texts or tokens.")] = None,
+    text: options.Text = None,
     label: options.Label = None,
-    seed: options.Seed = 0,
     device: options.Device = "auto",
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
@@ -85,13 +82,11 @@ def fewshot(
     from tilth.selftrain.few_shot import few_shot
     from tilth.workflows.open_bank import open_named
 
-    settings = FewShot(
-        base, 1 if all_rows else draws, None if all_rows else per_class, sentences,
-        validation_rows, seeds, best, seed,
-        Finetuning(epochs=epochs, max_length=max_length),
-        both_ways(student_epochs, labelled),
-    )  # fmt: skip
-    task = read_task(train, test, validation, Columns(text, label), labels=None, seed=seed)
+    systems = both_ways(student_epochs, labelled)
+    settings = replace(how, base=base, systems=systems)
+    if all_rows:
+        settings = replace(settings, draws=1, per_class=None)
+    task = read_task(train, test, validation, Columns(text, label), labels=None, seed=settings.seed)
     found = few_shot(
         task, open_named(bank, device=device), out, settings, device=device, quiet=quiet,
         overwrite=overwrite,

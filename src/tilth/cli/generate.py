@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tilth import limits
 from tilth.cli import options
+from tilth.cli.app import Fields
+from tilth.cli.checks import DATA, LM
 from tilth.cli.screen import print_json, print_table, say
 from tilth.errors import InputError
 from tilth.generation.settings import GenerateSettings
@@ -20,7 +23,6 @@ if TYPE_CHECKING:
 # The report shows all; this much fits a terminal of 80 columns.
 _SHOWN = ("label", "tries", "closed", "kept", "copies", "distinct-2", "words")
 _MEASURED = {"fits": "fit_share", "similarity": "similarity"}
-_PAPER, _DRAW, _RUN = "Paper's settings", "Sampling", "Running"
 
 
 def generate(
@@ -28,63 +30,49 @@ def generate(
         str, typer.Argument(help=f"A task: {', '.join(shipped_tasks())}, or a spec file.")
     ],
     out: options.Out,
-    inputs: options.Inputs = None,
+    settings: Annotated[GenerateSettings, Fields("The method and its sampling")],
+    inputs: Annotated[
+        str | None,
+        DATA,
+        typer.Option(
+            "--inputs",
+            "-i",
+            help="First texts of a pair task: a txt, jsonl, csv, tsv or parquet file (plain or "
+            "gz), a folder of them, or a hub data set.",
+        ),
+    ] = None,
     column: options.Column = None,
-    split: Annotated[str, typer.Option(help="The split of a hub data set.")] = "train",
+    split: options.Split = "train",
     count: Annotated[
-        int | None, typer.Option(help="For single-text tasks: texts for each label.")
+        int | None,
+        limits.TEXTS,
+        typer.Option(help="For single-text tasks: texts for each label."),
     ] = None,
     from_x1: Annotated[
         int | None,
-        typer.Option("--from-x1", help="Write this many first texts from nothing before."),
+        limits.TEXTS,
+        typer.Option(help="Write this many first texts from nothing before."),
     ] = None,
-    model: options.Model = "starter",
-    per_input: Annotated[
-        int, typer.Option(help="Texts for each (input, label).", rich_help_panel=_PAPER)
-    ] = 2,
-    max_tries: Annotated[
-        int, typer.Option(help="Attempts made to get them.", rich_help_panel=_PAPER)
-    ] = 5,
-    decay: Annotated[
-        float,
-        typer.Option(help="Lambda of self-debiasing; 0 turns it off.", rich_help_panel=_PAPER),
-    ] = 100.0,
-    floor: Annotated[
-        float, typer.Option(help="Smallest factor of self-debiasing.", rich_help_panel=_PAPER)
-    ] = 0.01,
-    temperature: Annotated[float, typer.Option(rich_help_panel=_DRAW)] = 1.0,
-    top_k: Annotated[
-        int, typer.Option(help="Keep the k likeliest tokens; 0: all.", rich_help_panel=_DRAW)
-    ] = 5,
-    top_p: Annotated[
-        float,
-        typer.Option(help="Then the likeliest with this probability.", rich_help_panel=_DRAW),
-    ] = 0.9,
-    max_new_tokens: Annotated[
-        int, typer.Option(help="A text not closed by then is dropped.", rich_help_panel=_DRAW)
-    ] = 40,
-    multiline: Annotated[
-        bool,
+    model: Annotated[
+        str,
+        LM,
         typer.Option(
-            "--multiline",
-            help="At an endpoint: keep texts of several lines.",
-            rich_help_panel=_DRAW,
+            "--model",
+            "-m",
+            help="starter, a model folder, a hub id, or an endpoint: "
+            "openai:http://host:port/v1#model (openai-chat:... for chat).",
         ),
-    ] = False,
-    seed: options.Seed = 0,
+    ] = "starter",
     device: options.Device = "auto",
     precision: options.Precision = "auto",
     rows: Annotated[
         int | None,
+        limits.BATCH,
         typer.Option(
             help="Sequences decoded side by side (at an endpoint: requests at once, 8); default: "
-            "what fits into memory.",
-            rich_help_panel=_RUN,
+            "what fits into memory."
         ),
     ] = None,
-    part_size: Annotated[
-        int, typer.Option(help="Inputs written as one part.", rich_help_panel=_RUN)
-    ] = 256,
     plan: Annotated[
         bool, typer.Option("--plan", help="Try some inputs and say what the run will take.")
     ] = False,
@@ -98,25 +86,19 @@ def generate(
 
     [dim]tilth generate review-sentiment --count 500 --out runs/reviews[/dim]
     """
-    settings = GenerateSettings(
-        decay, floor, temperature, top_k, top_p, max_new_tokens, multiline, per_input, max_tries,
-        seed, part_size,
-    )  # fmt: skip
     spec = load_task(task)
     if spec.is_pair and inputs is None and from_x1 is None:
         raise InputError(f"task {task!r} writes pairs: give --inputs or --from-x1")
     if not spec.is_pair and count is None and inputs is None:
         raise InputError(f"task {task!r} writes single texts: say how many with --count")
-
     if inputs is None and column is not None:
         raise InputError("--column goes with --inputs: leave it out, or name --inputs")
 
     from tilth.data import read_texts
     from tilth.generation.generate import GenerateRequest, run_generate
     from tilth.models import load_lm
-    from tilth.runs import refuse_inside
+    from tilth.report import write_report
 
-    refuse_inside(out, inputs)
     texts = None
     if inputs is not None:
         texts = list(read_texts(inputs, column=column, split=split)["text"])
@@ -126,9 +108,6 @@ def generate(
         _print_plan(request, rows, as_json=json)
         return
     run_generate(request, out, overwrite=overwrite, rows=rows, quiet=quiet)
-
-    from tilth.report import write_report
-
     write_report(out)
     print_health(out, as_json=json)
 

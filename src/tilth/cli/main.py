@@ -27,7 +27,7 @@ from tilth.cli import (
     report,
     train,
 )
-from tilth.cli.checks import App
+from tilth.cli.app import App
 from tilth.cli.ending import end, ignore_interruptions
 from tilth.cli.screen import escaped
 from tilth.errors import InputError

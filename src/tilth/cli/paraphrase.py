@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 import typer.core
 
+from tilth import limits
 from tilth.cli import options
-from tilth.cli.checks import App
+from tilth.cli.app import App, Fields
+from tilth.cli.checks import DATA, SCORER, SEQ2SEQ
 from tilth.cli.screen import print_json, print_table, say
+from tilth.errors import InputError
 from tilth.paraphrase.settings import (
     TRIES,
     CandidateSettings,
@@ -19,58 +23,29 @@ from tilth.paraphrase.settings import (
     RewriteSettings,
 )
 
-_TRANSLATORS = "Translators and search"
+_CORPUS = ("size", "validation", "test", "scorer", "metric", "seed")
+_REWRITES = (
+    "meaning", "wording", "min_meaning", "n", "steer", "beams", "seed", "originals", "part_size",
+)  # fmt: skip
 
 
 def candidates(
     sentences: Annotated[
         str,
+        DATA,
         typer.Argument(
             help="Single sentences: a txt, jsonl, csv, tsv or parquet file (plain or gz), a folder "
             "of them, or a hub data set."
         ),
     ],
     out: options.Out,
-    forward: Annotated[
-        str,
-        typer.Option(
-            help="Translates into another language: starter (English to German), a folder or a "
-            "hub id.",
-            rich_help_panel=_TRANSLATORS,
-        ),
-    ] = "starter",
-    backward: Annotated[
-        str, typer.Option(help="Translates back.", rich_help_panel=_TRANSLATORS)
-    ] = "starter",
-    forward_prefix: Annotated[
-        str | None,
-        typer.Option(
-            help="Written before every text, for a model of several languages, such as '>>de<< '.",
-            rich_help_panel=_TRANSLATORS,
-        ),
-    ] = None,
-    backward_prefix: Annotated[
-        str | None, typer.Option(help="The same, on the way back.", rich_help_panel=_TRANSLATORS)
-    ] = None,
-    greedy: Annotated[
-        bool,
-        typer.Option(
-            "--greedy",
-            help="One candidate a sentence, the likeliest word at every step, instead of four by "
-            "sampling.",
-            rich_help_panel=_TRANSLATORS,
-        ),
-    ] = False,
-    beams: Annotated[
-        int, typer.Option(help="Width of the search.", rich_help_panel=_TRANSLATORS)
-    ] = 5,
-    scorer: options.Scorer = "starter",
+    settings: Annotated[
+        CandidateSettings,
+        Fields(reads={"forward": SEQ2SEQ, "backward": SEQ2SEQ, "scorer": SCORER}),
+    ],
     column: options.Column = None,
     split: options.Split = "train",
-    seed: options.Seed = 0,
     device: options.Device = "auto",
-    precision: options.Precision = "auto",
-    part_size: Annotated[int, typer.Option(help="Sentences written as one part.")] = 256,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
     json: options.Json = False,
@@ -85,10 +60,6 @@ def candidates(
     from tilth.paraphrase.make_candidates import make_candidates
     from tilth.runs import read_results
 
-    settings = CandidateSettings(
-        forward, backward, forward_prefix, backward_prefix, scorer, greedy, beams, precision, seed,
-        part_size,
-    )  # fmt: skip
     make_candidates(
         sentences, out, settings, column=column, split=split, device=device, overwrite=overwrite,
         quiet=quiet,
@@ -114,6 +85,7 @@ def candidates(
 def corpus(
     sources: Annotated[
         list[str],
+        DATA,
         typer.Argument(
             metavar="CANDIDATES...",
             help="Runs of tilth paraphrase candidates, or any sets with text_a, text_b and, where "
@@ -121,20 +93,7 @@ def corpus(
         ),
     ],
     out: options.Out,
-    size: Annotated[
-        int | None,
-        typer.Option(
-            help="Pairs to train on (paper: 5000000); default: as many as leave at most a quarter "
-            "of the 48 cells short."
-        ),
-    ] = None,
-    validation: Annotated[int, typer.Option(help="Pairs to stop training with.")] = 2_700,
-    test: Annotated[int, typer.Option(help="Pairs to measure with.")] = 2_700,
-    scorer: options.Scorer = "starter",
-    metric: Annotated[
-        str, typer.Option(help="Measures wording where it is not known: bleu or chrf.")
-    ] = "bleu",
-    seed: options.Seed = 0,
+    settings: Annotated[CorpusSettings, Fields(only=_CORPUS, reads={"scorer": SCORER})],
     device: options.Device = "auto",
     precision: options.Precision = "auto",
     overwrite: options.Overwrite = False,
@@ -149,7 +108,6 @@ def corpus(
     from tilth.report.corpus import write_corpus_report
     from tilth.report.run_reader import refuse_edited
 
-    settings = CorpusSettings(size, validation, test, seed, scorer, metric)
     make_corpus(
         list(sources), out, settings, device=device, precision=precision, overwrite=overwrite,
         quiet=quiet,
@@ -176,48 +134,23 @@ def _show(out: Path, *, as_json: bool) -> None:
     say(f"report:   {out / 'report.html'}")
 
 
-_DEFAULT = RewriterTraining()
-
-
 def train(
     corpus: Annotated[
         str,
+        DATA,
         typer.Argument(
             help="A run of tilth paraphrase corpus, or a set with splits train and validation and "
             "columns text_a, text_b, tags."
         ),
     ],
     out: options.Out,
+    training: RewriterTraining,
     base: Annotated[
         str,
+        SEQ2SEQ,
         typer.Option("--base", "-b", help="An encoder-decoder: starter, a folder, or a hub id."),
     ] = "starter",
-    max_epochs: Annotated[
-        int, typer.Option(help="Passes over the pairs, at most.")
-    ] = _DEFAULT.max_epochs,
-    patience: Annotated[
-        int, typer.Option(help="Epochs without a lower validation loss before training stops.")
-    ] = _DEFAULT.patience,
-    batch: Annotated[int, typer.Option(help="Pairs in a step.")] = _DEFAULT.batch,
-    rows: Annotated[
-        int | None,
-        typer.Option(help="Pairs in a pass; default: a whole batch, or what fits into memory."),
-    ] = _DEFAULT.rows,
-    learning_rate: Annotated[
-        float | None, typer.Option(help="Of AdamW; default: 1e-5, for the starter 3e-4.")
-    ] = _DEFAULT.learning_rate,
-    schedule: Annotated[
-        str, typer.Option(help="constant, or linear: falling to 0 over max-epochs.")
-    ] = _DEFAULT.schedule,
-    max_length: Annotated[
-        int | None, typer.Option(help="Tokens of a text; longer pairs are left out.")
-    ] = _DEFAULT.max_length,
-    save_every: Annotated[
-        int, typer.Option(help="Steps between checkpoints, beside that of each epoch.")
-    ] = _DEFAULT.save_every,
-    seed: Annotated[int, typer.Option(help="Same corpus, settings and seed, same weights.")] = 0,
     device: options.Device = "auto",
-    precision: options.TrainingPrecision = "auto",
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
     json: options.Json = False,
@@ -231,22 +164,7 @@ def train(
     from tilth.runs import read_results
 
     train_rewriter(
-        corpus,
-        base,
-        out,
-        device=device,
-        overwrite=overwrite,
-        quiet=quiet,
-        max_epochs=max_epochs,
-        patience=patience,
-        batch=batch,
-        rows=rows,
-        learning_rate=learning_rate,
-        schedule=schedule,
-        max_length=max_length,
-        save_every=save_every,
-        precision=precision,
-        seed=seed,
+        corpus, base, out, device=device, overwrite=overwrite, quiet=quiet, **asdict(training)
     )
     write_rewriter_report(out)
     found = read_results(out)
@@ -263,7 +181,6 @@ def train(
 
 
 _REWRITE = "rewrite"
-_ASKED, _SEARCH, _RUN = "What is asked for", "Search", "Running"
 
 
 class _Default(typer.core.TyperGroup):
@@ -290,6 +207,7 @@ app = App(
 def rewrite(
     source: Annotated[
         str,
+        DATA,
         typer.Argument(
             metavar="FILE",
             help="The set: a txt, jsonl, csv, tsv or parquet file (plain or gz), a folder of them, "
@@ -297,6 +215,10 @@ def rewrite(
         ),
     ],
     out: options.Out,
+    settings: Annotated[
+        RewriteSettings,
+        Fields("Rewrites", _REWRITES, flags={"n": "-n --number", "steer": "--no-steer"}),
+    ],
     column: Annotated[
         list[str] | None,
         typer.Option(
@@ -305,64 +227,30 @@ def rewrite(
         ),
     ] = None,
     split: options.Split = "train",
-    meaning: Annotated[
-        float, typer.Option(help="Similarity of meaning, 70 to 100.", rich_help_panel=_ASKED)
-    ] = 95.0,
-    wording: Annotated[
-        float, typer.Option(help="Similarity of wording, 0 to 45.", rich_help_panel=_ASKED)
-    ] = 20.0,
-    min_meaning: Annotated[
-        float,
-        typer.Option(
-            help="Leave out rewrites whose measured meaning is below; 0: none.",
-            rich_help_panel=_ASKED,
-        ),
-    ] = 80.0,
     polarity: Annotated[
         bool | None,
         typer.Option(
             "--polarity/--no-polarity",
             help="Leave out rewrites that say the opposite (a negation, an antonym); English. "
             "Default: where tilth-starter, which holds the check, is installed.",
-            rich_help_panel=_ASKED,
         ),
     ] = None,
-    number: Annotated[
-        int, typer.Option("-n", "--number", help="Rewrites of each row.", rich_help_panel=_ASKED)
-    ] = 1,
-    originals: Annotated[
-        bool,
-        typer.Option(
-            "--originals", help="Keep the rows as they were, too.", rich_help_panel=_ASKED
-        ),
-    ] = False,
-    steer: Annotated[
-        bool,
-        typer.Option(
-            help="Search at several costs of copying and take the nearest to what is asked; "
-            "without it the best of the paper's plain beam search.",
-            rich_help_panel=_SEARCH,
-        ),
-    ] = True,
     check: Annotated[
         bool,
         typer.Option(
             "--check",
-            help="Search again while nothing that came out lies in the asked cell and the last "
-            "search came nearer. Takes 2.8 times as long; few more land.",
-            rich_help_panel=_SEARCH,
+            help="Search again while no rewrite lies in the asked cell and the last search came "
+            "nearer. Takes 2.8 times as long; few more land.",
         ),
     ] = False,
     tries: Annotated[
         int | None,
-        typer.Option(help="Searches at most, with --check; default 3.", rich_help_panel=_SEARCH),
+        limits.TRIES,
+        typer.Option(help="Searches at most, with --check; default 3."),
     ] = None,
-    beams: Annotated[
-        int,
-        typer.Option(help="Width of the search; the paper's is 20.", rich_help_panel=_SEARCH),
-    ] = 5,
     model: Annotated[
         str,
+        SEQ2SEQ,
         typer.Option(
             "--model",
             "-m",
@@ -370,16 +258,8 @@ def rewrite(
         ),
     ] = "starter",
     scorer: options.Scorer = "starter",
-    seed: options.Seed = 0,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
-    part_size: Annotated[
-        int | None,
-        typer.Option(
-            help="Rows written as one part; default: a sixteenth of the set, 32 to 256.",
-            rich_help_panel=_RUN,
-        ),
-    ] = None,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
     json: options.Json = False,
@@ -390,22 +270,18 @@ def rewrite(
 
     [dim]tilth paraphrase pairs.csv --meaning 95 --wording 40 --min-meaning 85 --out runs/near[/dim]
     """
-    from tilth.errors import InputError
     from tilth.paraphrase.paraphrase_set import run_paraphrase
     from tilth.paraphrase.rewriter import load_paraphraser
     from tilth.report.paraphrase import rewrite_summary, write_rewrite_report
 
     if tries is not None and not check:
         raise InputError("--tries counts with --check only: give both, or neither")
-    tried = (tries or TRIES) if check else 1
-    asked = RewriteSettings(
-        meaning, wording, min_meaning, number, steer, tried, beams, seed, originals, part_size
-    )
+    settings = replace(settings, tries=(tries or TRIES) if check else 1)
     rewriter = load_paraphraser(
         model, scorer=scorer, polarity=polarity, device=device, precision=precision
     )
     run_paraphrase(
-        source, rewriter, asked, out, columns=column or None, split=split, overwrite=overwrite,
+        source, rewriter, settings, out, columns=column or None, split=split, overwrite=overwrite,
         quiet=quiet,
     )  # fmt: skip
     write_rewrite_report(out)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from tilth.cli import options
+from tilth.cli.checks import DATA, ENCODER, PREDICTOR
 from tilth.cli.screen import print_json, print_table, say
 
 _SHOWN_LABELS = 30
@@ -15,6 +16,7 @@ _SHOWN_LABELS = 30
 def predict(
     model: Annotated[
         str,
+        PREDICTOR,
         typer.Argument(
             help="The run of a training, a folder or a hub id: of a classifier, a tagger or a "
             "sentence encoder; or a task file, to label by its descriptions without training."
@@ -22,6 +24,7 @@ def predict(
     ],
     data: Annotated[
         str,
+        DATA,
         typer.Argument(
             help="Texts: a txt, jsonl, csv, tsv, conll or parquet file (plain or gz), a folder of "
             "them, a run, or a hub data set."
@@ -46,9 +49,8 @@ def predict(
     ] = False,
     encoder: Annotated[
         str | None,
-        typer.Option(
-            "--encoder", help="Of a task file: gives the similarities; default: starter-encoder."
-        ),
+        ENCODER,
+        typer.Option(help="Of a task file: gives the similarities; default: starter-encoder."),
     ] = None,
     device: options.Device = "auto",
     precision: options.Precision = "auto",

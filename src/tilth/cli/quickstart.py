@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from tilth.cli import options
 from tilth.cli.generate import print_health
@@ -13,9 +10,7 @@ from tilth.cli.screen import say
 
 
 def quickstart(
-    out: Annotated[Path, typer.Option("--out", "-o", help="The run folder.")] = Path(
-        "runs/quickstart"
-    ),
+    out: options.Out = Path("runs/quickstart"),
     seed: options.Seed = 0,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,

@@ -7,13 +7,16 @@ from typing import Annotated
 
 import typer
 
+from tilth import limits
 from tilth.cli import options
-from tilth.cli.checks import App
+from tilth.cli.app import App
+from tilth.cli.checks import FOLDER
 from tilth.cli.screen import print_json, print_table, say
+from tilth.recipes.catalog import NAMES
 
 app = App(no_args_is_help=True, help="Make a paper's table again, beside its figures.")
 
-_Name = Annotated[str, typer.Argument(help="A recipe's name; tilth recipe list shows them.")]
+_Name = Annotated[str, NAMES, typer.Argument(help="A recipe's name; tilth recipe list shows them.")]
 
 
 @app.command("list")
@@ -54,12 +57,18 @@ def show(name: _Name) -> None:
 @app.command("run")
 def run(
     name: _Name,
-    data: Annotated[Path, typer.Option("--data", "-d", help="The data folder.")],
-    out: options.Out,
+    data: Annotated[Path, FOLDER, typer.Option("--data", "-d", help="The data folder.")],
+    out: Annotated[
+        Path,
+        options.OtherFolder,
+        typer.Option("--out", "-o", help="The folder of the recipes' runs; goes on in it."),
+    ],
     scale: Annotated[
-        str, typer.Option(help="starter: offline, minutes; paper: the paper's models and sizes.")
+        str,
+        limits.SCALE,
+        typer.Option(help="starter: offline, minutes; paper: the paper's models and sizes."),
     ] = "starter",
-    seeds: Annotated[int, typer.Option(help="Trainings behind each figure.")] = 1,
+    seeds: Annotated[int, limits.TRAININGS, typer.Option(help="Trainings behind each figure.")] = 1,
     tasks: Annotated[
         str | None,
         typer.Option(

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tilth.cli import options
+from tilth.cli.checks import ENCODER, RUN
 from tilth.cli.generate import print_health
 from tilth.cli.screen import print_json, print_table, say
 from tilth.cli.train import print_trained
@@ -18,10 +19,12 @@ _GENERATE = "generate"
 def report(
     run: Annotated[
         Path,
+        RUN,
         typer.Argument(help="A generate, paraphrase, augment, train classifier or tagger run."),
     ],
     encoder: Annotated[
         str | None,
+        ENCODER,
         typer.Option(
             help="A sentence-transformers model that measures similarity; default: word overlap."
         ),

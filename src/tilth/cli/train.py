@@ -9,51 +9,54 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tilth import limits
 from tilth.classifiers.settings import Adaptation, Finetuning
 from tilth.cli import options
-from tilth.cli.checks import App
+from tilth.cli.app import App, Fields
+from tilth.cli.checks import CLASSIFIER, DATA, ENCODER, PATH, RUN_FOLDER
 from tilth.cli.screen import print_json, print_table, say
 from tilth.encoders.settings import Training, TripletTraining
 
 if TYPE_CHECKING:
     from tilth.workflows.train_classifier import TrainedClassifier
 
-_DEFAULT = Training()
+_TRAINING = "Training"
 app = App(no_args_is_help=True, help="Train encoders with generated or own data.")
+
+EncoderBase = Annotated[
+    str,
+    ENCODER,
+    typer.Option(
+        "--base", "-b",
+        help="starter-encoder, starter-static (very fast, no transformer), starter-mlm (not "
+        "trained for similarity), an encoder's folder, or a hub id.",
+    ),
+]  # fmt: skip
 
 
 @app.command("encoder")
 def encoder(
     pairs: Annotated[
         str,
+        DATA,
         typer.Argument(
             help="A curated set, the generate run that holds one, a labelled file (text_a, "
             "text_b, label 0 to 1) or a hub data set."
         ),
     ],
     out: options.Out,
-    base: options.EncoderBase = "starter-encoder",
-    epochs: options.PairEpochs = _DEFAULT.epochs,
-    batch: Annotated[int, typer.Option(help="Pairs in a step.")] = _DEFAULT.batch,
-    learning_rate: options.EncoderRate = _DEFAULT.learning_rate,
-    warmup: options.Warmup = _DEFAULT.warmup,
-    weight_decay: options.WeightDecay = _DEFAULT.weight_decay,
-    evaluate_every: Annotated[
-        int, typer.Option(help="Steps between checkpoints; the best on the validation part wins.")
-    ] = _DEFAULT.evaluate_every,
-    pooling: options.Pooling = None,
-    max_length: options.MaxLength = None,
+    training: Annotated[Training, Fields(_TRAINING)],
+    base: EncoderBase = "starter-encoder",
     sts: Annotated[
         str | None,
+        PATH,
         typer.Option(help="STS sets to measure base and result on (see tilth evaluate sts)."),
     ] = None,
     drop_overlap: Annotated[
         bool,
         typer.Option("--drop-overlap", help="Leave out pairs that hold a sentence of these sets."),
     ] = False,
-    seed: options.PairSeed = 0,
     device: options.Device = "auto",
-    precision: options.TrainingPrecision = "auto",
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
     json: options.Json = False,
@@ -64,10 +67,6 @@ def encoder(
     """
     from tilth.workflows.train_encoder import EncoderOptions, train_and_measure
 
-    training = Training(
-        epochs, batch, learning_rate, warmup, weight_decay, evaluate_every, pooling, max_length,
-        precision, seed,
-    )  # fmt: skip
     result = train_and_measure(
         pairs, out, EncoderOptions(base, sts, drop_overlap, training),
         device=device, overwrite=overwrite, quiet=quiet,
@@ -85,12 +84,11 @@ def encoder(
     say(f"report: {out / 'report.html'}")
 
 
-_TRIPLET = TripletTraining()
-
-
+@app.command("triplet")
 def triplet(
     sources: Annotated[
         list[str],
+        DATA,
         typer.Argument(
             help="Pairs that mean the same: files, folders or hub data sets with two columns of "
             "texts (text_a, text_b; en, de) or one of lists (captions); triples have a third, "
@@ -98,41 +96,15 @@ def triplet(
         ),
     ],
     out: options.Out,
-    base: options.EncoderBase = "starter-encoder",
+    training: Annotated[TripletTraining, Fields(_TRAINING)],
+    base: EncoderBase = "starter-encoder",
     pivot: Annotated[
         str | None,
         typer.Option(
             help="The column that is not trained on: texts beside the same one are paraphrases."
         ),
     ] = None,
-    min_score: Annotated[
-        float | None,
-        typer.Option(
-            help="Graded pairs (a column label or score) mean the same from this score on; "
-            "those below are left out."
-        ),
-    ] = None,
-    dimension: Annotated[
-        int, typer.Option(help="Numbers of a sentence's vector.")
-    ] = _TRIPLET.dimension,
-    margin: Annotated[
-        float, typer.Option(help="By how much a partner is to be nearer than the negative.")
-    ] = _TRIPLET.margin,
-    epochs: options.PairEpochs = _TRIPLET.epochs,
-    batch: Annotated[
-        int, typer.Option(help="Pairs in a step; negatives are looked for among these.")
-    ] = _TRIPLET.batch,
-    learning_rate: options.EncoderRate = _TRIPLET.learning_rate,
-    warmup: options.Warmup = _TRIPLET.warmup,
-    weight_decay: options.WeightDecay = _TRIPLET.weight_decay,
-    evaluate_every: Annotated[
-        int, typer.Option(help="Steps between checkpoints; the best on held-out pairs wins.")
-    ] = _TRIPLET.evaluate_every,
-    pooling: options.Pooling = None,
-    max_length: options.MaxLength = None,
-    seed: options.PairSeed = 0,
     device: options.Device = "auto",
-    precision: options.TrainingPrecision = "auto",
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
     json: options.Json = False,
@@ -142,31 +114,11 @@ def triplet(
     [dim]tilth train triplet paraphrases.jsonl --out runs/triplet[/dim]
     """
     from tilth.encoders.triplet import read_triplet_curve, train_triplet
-    from tilth.runs import refuse_inside
 
-    refuse_inside(out, *sources, named=[base])
     train_triplet(
-        sources,
-        base,
-        out,
-        pivot=pivot,
-        min_score=min_score,
-        device=device,
-        overwrite=overwrite,
-        quiet=quiet,
-        dimension=dimension,
-        margin=margin,
-        epochs=epochs,
-        batch=batch,
-        learning_rate=learning_rate,
-        warmup=warmup,
-        weight_decay=weight_decay,
-        evaluate_every=evaluate_every,
-        pooling=pooling,
-        max_length=max_length,
-        precision=precision,
-        seed=seed,
-    )
+        sources, base, out, pivot=pivot, device=device, overwrite=overwrite, quiet=quiet,
+        **asdict(training),
+    )  # fmt: skip
     found = read_triplet_curve(out)
     if json:
         print_json(found.to_dict())
@@ -200,11 +152,9 @@ def print_trained(results: Mapping[str, Any]) -> None:
     say(f"kept: {seed}step {best['step']}, {validation_words(results)} {score}")
 
 
-STARTER = "starter-encoder"
-_CLASSIFIER, _ADAPTED = Finetuning(), Adaptation()
-
-Source = Annotated[
+TrainSet = Annotated[
     str,
+    DATA,
     typer.Argument(
         help="A run of tilth augment; or a labelled set: a file, a folder, a hub data set. A "
         "column probabilities holds a teacher's, which are learned then."
@@ -212,6 +162,7 @@ Source = Annotated[
 ]
 OutFolder = Annotated[
     Path | None,
+    RUN_FOLDER,
     typer.Option(
         "--out", "-o",
         help="The run folder. The same command goes on in it. Default: RUN/classifier of an "
@@ -221,6 +172,7 @@ OutFolder = Annotated[
 ]  # fmt: skip
 Base = Annotated[
     str,
+    CLASSIFIER,
     typer.Option(
         "--base", "-b",
         help="starter-encoder, starter-mlm, starter-small (two layers: a fast student that costs "
@@ -229,7 +181,8 @@ Base = Annotated[
 ]  # fmt: skip
 Test = Annotated[
     str | None,
-    typer.Option("--test", help="Labelled rows to measure on; default: those of an augment run."),
+    DATA,
+    typer.Option(help="Labelled rows to measure on; default: those of an augment run."),
 ]
 WithLabelled = Annotated[
     bool,
@@ -240,9 +193,10 @@ WithLabelled = Annotated[
 ]
 LabelledShare = Annotated[
     float | None,
+    limits.PART_SHARE,
     typer.Option(
-        help="The part of all rows that labelled rows are: each is repeated to make it up, 16 "
-        "times at most. Default: a quarter for an augment run, else each row once.",
+        help="Share of labelled rows among all: each is repeated to make it up, 16 times at most. "
+        "Default: a quarter for an augment run, else each row once.",
         show_default=False,
     ),
 ]
@@ -255,10 +209,11 @@ NoBaseline = Annotated[
     ),
 ]
 Labelled = Annotated[
-    str | None, typer.Option(help="More labelled rows to train on, beside a teacher's.")
+    str | None, DATA, typer.Option(help="More labelled rows to train on, beside a teacher's.")
 ]
 ValidationFile = Annotated[
     str | None,
+    DATA,
     typer.Option(
         "--validation",
         help="Labelled rows to choose the best weights with; default: those of an augment run, "
@@ -267,32 +222,13 @@ ValidationFile = Annotated[
 ]
 Loss = Annotated[
     str,
+    limits.LOSS,
     typer.Option(help="Of probabilities: kl takes them as they are, hard the likeliest label."),
 ]
 Seeds = Annotated[
-    int, typer.Option(help="Trainings, each with its seed, of which the best is kept.")
-]
-Batch = Annotated[int, typer.Option(help="Rows in a step.")]
-LearningRate = Annotated[
-    float | None,
-    typer.Option(
-        help="Highest learning rate; default: 1e-5, for starter-mlm 3e-4, starter-encoder 1e-4, "
-        "starter-small 5e-4."
-    ),
-]
-Dropout = Annotated[float, typer.Option(help="Of every part of the model.")]
-EvaluateEvery = Annotated[
-    int | None,
-    typer.Option(
-        help="Steps between measurements and checkpoints; default: ten in all, one an epoch at "
-        "least."
-    ),
-]
-LabelSmoothing = Annotated[
-    float, typer.Option(help="Share of each label that is spread over all of them.")
-]
-FirstSeed = Annotated[
-    int, typer.Option("--seed", help="Same rows, settings and seed, same weights.")
+    int,
+    limits.TRAININGS,
+    typer.Option(help="Trainings, each with its seed, of which the best is kept."),
 ]
 
 
@@ -300,9 +236,10 @@ def _command(described: str, *, tags: bool) -> Callable[..., None]:
     """Return `tilth train classifier` or `tagger`: other models, the same options."""
 
     def command(
-        source: Source,
+        source: TrainSet,
+        training: Annotated[Finetuning, Fields(_TRAINING)],
         out: OutFolder = None,
-        base: Base = STARTER,
+        base: Base = "starter-encoder",
         test: Test = None,
         labelled: Labelled = None,
         with_labelled: WithLabelled = True,
@@ -313,30 +250,14 @@ def _command(described: str, *, tags: bool) -> Callable[..., None]:
         label: options.Label = None,
         loss: Loss = "kl",
         seeds: Seeds = 1,
-        epochs: options.Epochs = _CLASSIFIER.epochs,
-        batch: Batch = _CLASSIFIER.batch,
-        learning_rate: LearningRate = _CLASSIFIER.learning_rate,
-        warmup: options.Warmup = _CLASSIFIER.warmup,
-        weight_decay: options.WeightDecay = _CLASSIFIER.weight_decay,
-        dropout: Dropout = _CLASSIFIER.dropout or 0.0,
-        evaluate_every: EvaluateEvery = _CLASSIFIER.evaluate_every,
-        label_smoothing: LabelSmoothing = _CLASSIFIER.label_smoothing,
-        max_length: options.MaxLength = _CLASSIFIER.max_length,
         bootstrap: options.Bootstrap = 2000,
-        seed: FirstSeed = 0,
         device: options.Device = "auto",
-        precision: options.TrainingPrecision = "auto",
         overwrite: options.Overwrite = False,
         quiet: options.Quiet = False,
         json: options.Json = False,
     ) -> None:
         from tilth.workflows.train_classifier import ClassifierOptions, train_and_test
 
-        training = Finetuning(
-            epochs=epochs, batch=batch, learning_rate=learning_rate, warmup=warmup,
-            weight_decay=weight_decay, dropout=dropout, evaluate_every=evaluate_every,
-            label_smoothing=label_smoothing, max_length=max_length, precision=precision, seed=seed,
-        )  # fmt: skip
         chosen = ClassifierOptions(
             base, test, validation, labelled, with_labelled, labelled_share, not no_baseline,
             options.columns(text), label, loss, seeds, bootstrap, training,
@@ -371,39 +292,27 @@ tagger = _command(
 )
 
 
+@app.command("adapt")
 def adapt(
-    texts: Annotated[str, typer.Argument(help="Texts: a file, a folder, a run or a hub data set.")],
+    texts: Annotated[
+        str, DATA, typer.Argument(help="Texts: a file, a folder, a run or a hub data set.")
+    ],
     out: options.Out,
+    training: Annotated[Adaptation, Fields(_TRAINING)],
     base: Annotated[
         str,
+        CLASSIFIER,
         typer.Option(
             "--base", "-b", help="starter-mlm, a masked language model's folder, or a hub id."
         ),
     ] = "starter-mlm",
     column: options.Column = None,
-    epochs: Annotated[float, typer.Option(help="Passes over the texts.")] = _ADAPTED.epochs,
-    batch: Annotated[int, typer.Option(help="Texts in a step.")] = _ADAPTED.batch,
-    learning_rate: Annotated[
-        float | None,
-        typer.Option(help="Highest learning rate; default: 1e-4, for the starters 5e-4."),
-    ] = _ADAPTED.learning_rate,
-    warmup: options.Warmup = _ADAPTED.warmup,
-    weight_decay: options.WeightDecay = _ADAPTED.weight_decay,
-    masked: Annotated[
-        float, typer.Option(help="Share of the tokens that are to be guessed.")
-    ] = _ADAPTED.masked,
-    max_length: Annotated[int, typer.Option(help="Tokens read of a text.")] = _ADAPTED.max_length,
-    save_every: Annotated[
-        int, typer.Option(help="Steps between checkpoints.")
-    ] = _ADAPTED.save_every,
-    seed: FirstSeed = 0,
     device: options.Device = "auto",
-    precision: options.TrainingPrecision = "auto",
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
     json: options.Json = False,
 ) -> None:
-    """Train a base on texts of a domain before it is given labels: it guesses hidden tokens.
+    """Train a base on texts of a domain before it is given labels: it predicts masked tokens.
 
     [dim]tilth train adapt sentences.txt --out runs/base[/dim]
     """
@@ -411,9 +320,7 @@ def adapt(
 
     adapting.adapt(
         texts, base, out, column=column, device=device, overwrite=overwrite, quiet=quiet,
-        epochs=epochs, batch=batch, learning_rate=learning_rate, warmup=warmup,
-        weight_decay=weight_decay, masked=masked, max_length=max_length, save_every=save_every,
-        precision=precision, seed=seed,
+        **asdict(training),
     )  # fmt: skip
     found = adapting.losses_of(out)
     if json:
@@ -433,7 +340,5 @@ def _show(what: str, trained: TrainedClassifier, *, as_json: bool) -> None:
     say(f"report: {trained.out / 'report.html'}")
 
 
-app.command("triplet")(triplet)
 app.command("classifier")(classifier)
 app.command("tagger")(tagger)
-app.command("adapt")(adapt)

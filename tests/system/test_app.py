@@ -1,0 +1,106 @@
+"""Options made from settings classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import pytest
+import typer
+import typer.main
+from typer.testing import CliRunner
+
+from tilth.cli.app import App, Command, Fields, changed
+from tilth.errors import InputError
+from tilth.limits import Choice, check_fields, whole
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """Nested settings."""
+
+    warmth: Annotated[int, whole(0, 9), "Of the inner one."] = 1
+    seed: Annotated[int, whole(0, 9), "Another seed."] = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Outer:
+    """Settings of a command."""
+
+    batch: Annotated[int, whole(1, 9), "Batch size."] = 4
+    kind: Annotated[str | None, Choice(("a", "b")), "A kind."] = None
+    names: Annotated[tuple[str, ...] | None, "Names."] = None
+    near: Annotated[bool, "Near ones too."] = True
+    silent: int = 7
+    inner: Inner = field(default_factory=Inner)
+    seed: Annotated[int, whole(0, 9), "A seed."] = 0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+def call(shown: Fields, *words: str) -> tuple[Any, str]:
+    """Return what a command is given, and what it prints."""
+    app, seen = App(), []
+
+    def command(settings: Any, other: int = 5) -> None:
+        seen.append((settings, other))
+
+    command.__annotations__["settings"] = Annotated[Outer, shown]
+    command.__annotations__["other"] = int
+    app.command("it")(command)
+    done = CliRunner().invoke(app, list(words))
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return (seen[0] if seen else None), done.output
+
+
+def test_every_field_with_a_text_is_an_option_and_nested_ones_are_among_them() -> None:
+    shown = Fields(flags={"near": "--no-near", "names": "--name", "batch": "-b --batch-size"})
+    words = "-b 2 --kind b --name x --name y --no-near --warmth 2 --seed 5 --other 6"
+    given, _ = call(shown, *words.split())
+    assert given == (
+        Outer(2, "b", ("x", "y"), near=False, inner=Inner(2), seed=5),  # the outer seed alone
+        6,
+    )
+
+
+def test_defaults_are_those_of_the_class_or_given_ones() -> None:
+    assert call(Fields())[0] == (Outer(), 5)
+    assert call(Fields(defaults=Outer(batch=8, silent=1)))[0] == (Outer(batch=8, silent=1), 5)
+
+
+def test_only_named_fields_are_options() -> None:
+    given, _ = call(Fields(only=("kind",)), "--kind", "a")
+    assert given == (Outer(kind="a"), 5)
+    assert "No such option" in call(Fields(only=("kind",)), "--batch", "2")[1]
+
+
+@pytest.mark.parametrize("words", [["--batch", "0"], ["--kind", "c"], ["--warmth", "10"]])
+def test_values_are_checked_under_the_options_name(words: list[str]) -> None:
+    with pytest.raises(InputError, match=words[0]):
+        call(Fields(), *words)
+
+
+def test_help_names_ranges_and_panels() -> None:
+    said = call(Fields("Training"), "--help")[1]
+    assert "Training" in said
+    assert "Batch size (from 1 to 9)" in said
+    assert "silent" not in said
+
+
+def test_limits_are_those_of_the_fields() -> None:
+    app = App()
+
+    @app.command("it")
+    def command(settings: Outer) -> None:
+        """Do nothing."""
+
+    made = typer.main.get_command(app)
+    assert isinstance(made, Command)
+    assert str(made.limits["batch"]) == "from 1 to 9"
+
+
+def test_changed_fields() -> None:
+    assert changed(Outer()) == {}
+    assert changed(Outer(batch=2, near=False)) == {"batch": 2, "near": False}
