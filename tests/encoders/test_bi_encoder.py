@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
 from datasets import Dataset
@@ -13,6 +12,7 @@ from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
 from tests.tiny import graded_pairs, save_encoder
+from tests.tiny.trained import read_curve, same_weights
 from tilth.encoders.bi_encoder import (
     METRIC,
     CorrelationEvaluator,
@@ -43,25 +43,6 @@ def pairs() -> Dataset:
     return Dataset.from_dict(graded_pairs(600))
 
 
-def weights(encoder: SentenceTransformer) -> dict[str, np.ndarray]:
-    return {name: value.numpy() for name, value in encoder.state_dict().items()}
-
-
-def assert_same(one: SentenceTransformer, two: SentenceTransformer) -> None:
-    other = weights(two)
-    for name, value in weights(one).items():
-        np.testing.assert_array_equal(value, other[name], err_msg=name)
-
-
-def are_same(one: SentenceTransformer, two: SentenceTransformer) -> bool:
-    other = weights(two)
-    return all(np.array_equal(value, other[name]) for name, value in weights(one).items())
-
-
-def curve(run: Path) -> dict[str, list[Any]]:
-    return pq.read_table(run / "parts" / "part-00000.parquet").to_pydict()
-
-
 def cosines(encoder: SentenceTransformer, pairs: Dataset) -> np.ndarray:
     one, two = (encoder.encode(pairs[name][:]) for name in ("text_a", "text_b"))
     return np.sum(one * two, 1) / np.linalg.norm(one, axis=1) / np.linalg.norm(two, axis=1)
@@ -84,7 +65,7 @@ def test_the_best_checkpoint_is_kept(base: str, pairs: Dataset, tmp_path: Path) 
     # A high learning rate overshoots: the last step is not the best one.
     settings = {**QUICK, "learning_rate": 0.03, "warmup": 0.5, "evaluate_every": 5}
     trained = train_encoder(pairs, base, tmp_path / "run", **settings)
-    found = curve(tmp_path / "run")
+    found = read_curve(tmp_path / "run")
     validation = read_pairs(pairs).validation
     kept = 100 * spearmanr(cosines(trained, validation), validation["label"])[0]
     assert kept == pytest.approx(max(found["spearman"]), abs=0.01)
@@ -95,8 +76,8 @@ def test_the_best_checkpoint_is_kept(base: str, pairs: Dataset, tmp_path: Path) 
 
 def test_the_same_seed_gives_the_same_weights_and_another_others(base: str, pairs: Dataset) -> None:
     one, again, other = (train_encoder(pairs, base, seed=seed, **QUICK) for seed in (0, 0, 1))
-    assert_same(one, again)
-    assert not are_same(one, other)
+    assert same_weights(one, again)
+    assert not same_weights(one, other)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +90,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_others(base: str, pair
 def test_every_setting_counts(base: str, pairs: Dataset, changed: dict[str, Any]) -> None:
     few = pairs.select(range(200))
     plain, other = (train_encoder(few, base, **{**QUICK, **more}) for more in ({}, changed))
-    assert not are_same(plain, other)
+    assert not same_weights(plain, other)
 
 
 def test_a_finished_run_is_not_trained_again_and_not_mixed_up(
@@ -118,7 +99,7 @@ def test_a_finished_run_is_not_trained_again_and_not_mixed_up(
     trained = train_encoder(pairs, base, tmp_path, **QUICK)
     with monkeypatch.context() as patch:
         patch.setattr("tilth.encoders.train.fit", lambda *_, **__: pytest.fail("trained"))
-        assert_same(train_encoder(pairs, base, tmp_path, **QUICK), trained)
+        assert same_weights(train_encoder(pairs, base, tmp_path, **QUICK), trained)
         for more, said in (
             ({"learning_rate": 5e-4}, "learning_rate"), ({"seed": 2}, "seed"),
         ):  # fmt: skip
@@ -129,14 +110,14 @@ def test_a_finished_run_is_not_trained_again_and_not_mixed_up(
     other = train_encoder(
         pairs.select(range(300)), base, tmp_path, overwrite=True, **{**QUICK, "epochs": 0.5}
     )
-    assert not are_same(trained, other)
+    assert not same_weights(trained, other)
 
 
 def test_a_model_that_went_missing_is_made_again(base: str, pairs: Dataset, tmp_path: Path) -> None:
     settings = {**QUICK, "epochs": 0.2}
     trained = train_encoder(pairs, base, tmp_path, **settings)
     shutil.rmtree(tmp_path / "model")
-    assert_same(train_encoder(pairs, base, tmp_path, **settings), trained)
+    assert same_weights(train_encoder(pairs, base, tmp_path, **settings), trained)
 
 
 def test_lengths_that_are_no_multiple_of_eight(base: str, pairs: Dataset) -> None:
@@ -156,7 +137,7 @@ def test_one_process_is_asked_for(
 def test_fewer_steps_than_between_checkpoints(base: str, tmp_path: Path) -> None:
     few = Dataset.from_dict(graded_pairs(60))
     train_encoder(few, base, tmp_path, **{**QUICK, "evaluate_every": 100})
-    assert curve(tmp_path)["step"] == [4]
+    assert read_curve(tmp_path)["step"] == [4]
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
 from datasets import Dataset, DatasetDict
 
 from tests.tiny import save_encoder
 from tests.tiny.bart import bart_tokenizer, corpus, save_bart
+from tests.tiny.trained import read_curve, same_weights
 from tilth.errors import InputError, TilthError
 from tilth.models.length_sampler import LengthSampler
 from tilth.models.seq2seq import Seq2Seq, load_seq2seq
@@ -46,19 +46,9 @@ def weights(model: Seq2Seq) -> dict[str, torch.Tensor]:
     return dict(model.model.state_dict())
 
 
-def assert_same(one: Seq2Seq, two: Seq2Seq) -> None:
-    other = weights(two)
-    for name, value in weights(one).items():
-        torch.testing.assert_close(value, other[name], rtol=0, atol=0, msg=name)
-
-
-def curve(run: Path) -> dict[str, list[Any]]:
-    return pq.read_table(run / "parts" / "part-00000.parquet").to_pydict()
-
-
 def test_the_loss_falls_and_the_best_is_kept(base: str, pairs: DatasetDict, tmp_path: Path) -> None:
     trained = train_rewriter(pairs, base, tmp_path, **{**QUICK, "max_epochs": 6})
-    found = curve(tmp_path)
+    found = read_curve(tmp_path)
     assert found["epoch"] == [1, 2, 3, 4, 5, 6]
     assert found["step"] == [6, 12, 18, 24, 30, 36]
     assert found["validation_loss"][-1] < found["validation_loss"][0] - 0.3
@@ -78,7 +68,7 @@ def test_training_stops_when_the_loss_no_longer_falls(
 ) -> None:
     settings = {**QUICK, "learning_rate": 0.3, "max_epochs": 30, "patience": 2}
     train_rewriter(pairs, base, tmp_path, **settings)
-    losses = curve(tmp_path)["validation_loss"]
+    losses = read_curve(tmp_path)["validation_loss"]
     assert len(losses) < 30
     assert len(losses) - 1 - int(np.argmin(losses)) == 2
 
@@ -89,7 +79,7 @@ def test_a_finished_run_is_not_trained_again_and_not_mixed_up(
     settings = {**QUICK, "max_epochs": 1}
     trained = train_rewriter(pairs, base, tmp_path, **settings)
     monkeypatch.setattr("tilth.paraphrase.train._fit", lambda *_, **__: pytest.fail("trained"))
-    assert_same(train_rewriter(pairs, base, tmp_path, **settings), trained)
+    assert same_weights(train_rewriter(pairs, base, tmp_path, **settings).model, trained.model)
     with pytest.raises(RunMismatch, match="patience is 5 in the folder, 2 asked"):
         train_rewriter(pairs, base, tmp_path, **settings, patience=2)
     fewer = DatasetDict({**pairs, "train": pairs["train"].select(range(50))})

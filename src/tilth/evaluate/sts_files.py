@@ -9,8 +9,9 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from tilth.data.formats import ending_of, rows_of_file
 from tilth.data.lines import read_lines
@@ -59,31 +60,6 @@ _TRAINING = {"train", "trial"}
 
 
 @dataclass(frozen=True, slots=True)
-class SetFile:
-    """One file, or pair of files, of a set.
-
-    Attributes:
-        kind: how it is written.
-        path: of the file; of the texts for `semeval`; None for `hub`.
-        subset: the name of all its pairs' subset; None: a column says.
-        gold: the file of scores of `semeval`; None there: it was not found.
-        hub: the data set of `hub`.
-        split: of `hub`.
-    """
-
-    kind: Literal["rows", "benchmark", "sick", "semeval", "hub"]
-    path: Path | None = None
-    subset: str | None = None
-    gold: Path | None = None
-    hub: HubDataset | None = None
-    split: str = "test"
-
-    def __str__(self) -> str:
-        """Return the place, for messages."""
-        return str(self.path) if self.path else f"{self.hub.name if self.hub else ''}:{self.split}"
-
-
-@dataclass(frozen=True, slots=True)
 class RawPair:
     """An unchecked pair; `origin` is `file:line`, `subset` None in a set without subsets."""
 
@@ -94,23 +70,38 @@ class RawPair:
     subset: str | None
 
 
-def parse_pairs(part: SetFile) -> Iterator[RawPair]:
-    """Yield the scored pairs of a part.
+@dataclass(frozen=True, slots=True)
+class SetFile:
+    """One file of a set, or a pair of files.
 
-    Raises:
-        InputError: a file is missing or its form is wrong; file and line are named.
+    Attributes:
+        place: for messages.
+        read: yields its pairs.
+        subset: of SemEval's files, which are one subset each; None: the file is the whole set.
     """
-    try:
-        yield from _READERS[part.kind](part)
-    except OSError as error:
-        raise InputError(f"{part}: {error.strerror or error}: give a readable file") from error
+
+    place: str
+    read: Callable[[], Iterator[RawPair]]
+    subset: str | None = None
+
+    def pairs(self) -> list[RawPair]:
+        """Return its scored pairs.
+
+        Raises:
+            InputError: a file is missing or its form is wrong; file and line are named.
+        """
+        try:
+            return list(self.read())
+        except OSError as error:
+            raise InputError(
+                f"{self.place}: {error.strerror or error}: give a readable file"
+            ) from error
 
 
-def _rows(part: SetFile) -> Iterator[RawPair]:
-    assert part.path is not None
-    rows = rows_of_file(part.path) if ending_of(part.path) else _rows_of_json(part.path)
+def _rows(path: Path) -> Iterator[RawPair]:
+    rows = rows_of_file(path) if ending_of(path) else _rows_of_json(path)
     for number, row in rows:
-        yield _pair(f"{part.path}:{number}", row)
+        yield _pair(f"{path}:{number}", row)
 
 
 def _rows_of_json(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -167,41 +158,37 @@ def _column(origin: str, names: Mapping[str, str], wanted: Sequence[str]) -> str
     )
 
 
-def _benchmark(part: SetFile) -> Iterator[RawPair]:
+def _benchmark(path: Path) -> Iterator[RawPair]:
     """Read sts-test.csv of STSBenchmark: tabs, no header, quotation marks are literal."""
-    assert part.path is not None
-    for number, line in read_lines(part.path, _MAX_LINE_BYTES):
+    for number, line in read_lines(path, _MAX_LINE_BYTES):
         fields = line.split("\t")
         if len(fields) < _BENCHMARK_FIELDS:
             raise InputError(
-                f"{part.path}:{number}: {len(fields)} fields between tabs, {_BENCHMARK_FIELDS} are "
+                f"{path}:{number}: {len(fields)} fields between tabs, {_BENCHMARK_FIELDS} are "
                 "needed (genre, filename, year, old_index, score, sentence1, sentence2): give "
                 "STSBenchmark's own file"
             )
-        yield RawPair(f"{part.path}:{number}", fields[5], fields[6], fields[4], fields[1])
+        yield RawPair(f"{path}:{number}", fields[5], fields[6], fields[4], fields[1])
 
 
-def _sick(part: SetFile) -> Iterator[RawPair]:
+def _sick(path: Path) -> Iterator[RawPair]:
     """Read SICK_test_annotated.txt: tabs, a header, quotation marks are literal."""
-    assert part.path is not None
     header: list[str] = []
-    for number, line in read_lines(part.path, _MAX_LINE_BYTES):
+    for number, line in read_lines(path, _MAX_LINE_BYTES):
         fields = line.split("\t")
         if number == 1:
             header = fields
         elif len(fields) != len(header):
             raise InputError(
-                f"{part.path}:{number}: {len(fields)} fields between tabs, the header has "
+                f"{path}:{number}: {len(fields)} fields between tabs, the header has "
                 f"{len(header)}: give SICK's own file"
             )
         else:
-            yield _pair(f"{part.path}:{number}", dict(zip(header, fields, strict=True)))
+            yield _pair(f"{path}:{number}", dict(zip(header, fields, strict=True)))
 
 
-def _semeval(part: SetFile) -> Iterator[RawPair]:
+def _semeval(path: Path, gold: Path | None, subset: str) -> Iterator[RawPair]:
     """Read STS.input.*.txt and STS.gs.*.txt; a pair with a blank score was not scored."""
-    path, gold = part.path, part.gold
-    assert path is not None
     if gold is None:
         name = path.name.replace(".input.", ".gs.")
         raise InputError(f"{path}: no scores for these texts: put {name} beside it")
@@ -217,26 +204,16 @@ def _semeval(part: SetFile) -> Iterator[RawPair]:
             raise InputError(f"{path}:{number}: no tab: write the two texts with a tab between")
         if score.strip():
             origin = f"{path}:{number} ({gold.name}:{number})"
-            yield RawPair(origin, fields[0], fields[1], score, part.subset)
+            yield RawPair(origin, fields[0], fields[1], score, subset)
 
 
-def _hub(part: SetFile) -> Iterator[RawPair]:
-    assert part.hub is not None
+def _hub(hub: HubDataset, split: str) -> Iterator[RawPair]:
     try:
-        rows = part.hub.load(part.split)
+        rows = hub.load(split)
     except TilthError as error:
         raise InputError(f"{error}; or give a folder with the set's files as data") from error
     for number, row in enumerate(rows, start=1):
-        yield _pair(f"{part}:{number}", row)
-
-
-_READERS: dict[str, Callable[[SetFile], Iterator[RawPair]]] = {
-    "rows": _rows,
-    "benchmark": _benchmark,
-    "sick": _sick,
-    "semeval": _semeval,
-    "hub": _hub,
-}
+        yield _pair(f"{hub.name}:{split}:{number}", row)
 
 
 def set_name(name: str) -> str:
@@ -272,13 +249,17 @@ def find_sets(data: str | Path) -> dict[str, list[SetFile]]:
         return _find_file(path)
     if str(data) == "hub":
         return {
-            name: [SetFile("hub", hub=HubDataset(repository, None), split=split)]
+            name: [_hub_file(HubDataset(repository, None), split)]
             for name, (repository, split) in _HUB_SETS.items()
         }
     found = locate(data)
     if not isinstance(found, HubDataset):
         raise InputError(f"{data}: no such file or folder: check the path")
-    return {found.name.split("/")[1]: [SetFile("hub", hub=found)]}
+    return {found.name.split("/")[1]: [_hub_file(found, "test")]}
+
+
+def _hub_file(hub: HubDataset, split: str) -> SetFile:
+    return SetFile(f"{hub.name}:{split}", partial(_hub, hub, split))
 
 
 def _find_file(path: Path) -> dict[str, list[SetFile]]:
@@ -290,7 +271,7 @@ def _find_file(path: Path) -> dict[str, list[SetFile]]:
             f"{path}: the ending is not known: give a .jsonl, .json, .csv or .tsv file of pairs "
             "(each also with .gz), .parquet, or a folder"
         )
-    return {_stem(path): [SetFile("rows", path)]}
+    return {_stem(path): [SetFile(str(path), partial(_rows, path))]}
 
 
 def _find_in_folder(root: Path) -> dict[str, list[SetFile]]:
@@ -299,7 +280,7 @@ def _find_in_folder(root: Path) -> dict[str, list[SetFile]]:
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
             usual = _ENDING.search(path.name) and not _BENCHMARK.fullmatch(path.name)
             if path.is_file() and usual and not path.name.startswith("."):
-                found[_stem(path)].append(SetFile("rows", path))
+                found[_stem(path)].append(SetFile(str(path), partial(_rows, path)))
     semeval: list[Path] = []
     for path in _walk(root):
         special = _special_file(path)
@@ -326,9 +307,9 @@ def _walk(root: Path) -> Iterator[Path]:
 def _special_file(path: Path) -> tuple[str, SetFile] | None:
     """Return the set of a file that SentEval's layout names, None for others."""
     if match := _BENCHMARK.fullmatch(path.name):
-        return set_name(f"stsb-{match[1].lower()}"), SetFile("benchmark", path)
+        return set_name(f"stsb-{match[1].lower()}"), SetFile(str(path), partial(_benchmark, path))
     if match := _SICK.fullmatch(path.name):
-        return _SICK_SETS[match[1].lower()], SetFile("sick", path, subset="sick")
+        return _SICK_SETS[match[1].lower()], SetFile(str(path), partial(_sick, path))
     return None
 
 
@@ -351,13 +332,13 @@ def _pair_up(root: Path, paths: list[Path]) -> Iterator[tuple[str, SetFile]]:
             sides[match[1].lower()][name, subset].append(path)
     for (name, subset), inputs in sides["input"].items():
         golds = sides["gs"][name, subset]
-        beside = [(one, two) for one in inputs for two in golds if one.parent == two.parent]
+        beside: list[tuple[Path, Path | None]] = [
+            (one, two) for one in inputs for two in golds if one.parent == two.parent
+        ]
         if not beside:
             beside = [(inputs[0], golds[0])] if len(inputs) == len(golds) == 1 else []
-        for path, gold in beside:
-            yield name, SetFile("semeval", path, subset, gold)
-        if not beside:
-            yield name, SetFile("semeval", inputs[0], subset)
+        for path, gold in beside or [(inputs[0], None)]:
+            yield name, SetFile(str(path), partial(_semeval, path, gold, subset), subset)
     for key in sides["gs"].keys() - sides["input"].keys():
         for gold in sides["gs"][key]:
             log.warning("%s: scores without their file of texts are left out", gold)

@@ -21,7 +21,6 @@ from tilth.evaluate.sts_files import (
     SetFile,
     default_names,
     find_sets,
-    parse_pairs,
     set_name,
 )
 
@@ -151,9 +150,9 @@ def read_sets(data: str | Path, sets: Sequence[str] | None = None) -> list[StsSe
 
 def _read_set(name: str, parts: Sequence[SetFile]) -> StsSet:
     _refuse_twice(name, parts)
-    raw = [pair for part in parts for pair in parse_pairs(part)]
+    raw = [pair for part in parts for pair in part.pairs()]
     if not raw:
-        raise InputError(f"{parts[0]}: set {name} holds no scored pairs: give some")
+        raise InputError(f"{parts[0].place}: set {name} holds no scored pairs: give some")
     texts_a = [_text(pair, pair.text_a) for pair in raw]
     texts_b = [_text(pair, pair.text_b) for pair in raw]
     gold = np.array([_score(pair) for pair in raw])  # (pairs,)
@@ -171,11 +170,12 @@ def _refuse_twice(name: str, parts: Sequence[SetFile]) -> None:
     """Refuse a set that lies in two places."""
     places: dict[str | None, SetFile] = {}
     for part in parts:
-        # Files of SemEval are one subset each; any other part is the whole set.
-        key = part.subset if all(one.kind == "semeval" for one in parts) else None
+        key = part.subset if all(one.subset for one in parts) else None
         if key in places:
             what = f"subset {key} of {name}" if key else f"set {name}"
-            raise InputError(f"{what} lies in {places[key]} and in {part}: keep one of them")
+            raise InputError(
+                f"{what} lies in {places[key].place} and in {part.place}: keep one of them"
+            )
         places[key] = part
 
 

@@ -36,14 +36,14 @@ from tilth.paraphrase.tags import TAGS
 from tilth.paraphrase.train_data import (
     COLUMNS,
     Collator,
-    longest,
+    TrainingData,
     read_corpus,
     without_long,
 )
 from tilth.runs import RESULTS, Progress, Run, read_results, refuse_inside
 
 if TYPE_CHECKING:
-    from datasets import Dataset, DatasetDict
+    from datasets import DatasetDict
 
     from tilth.models.seq2seq import Seq2Seq
 
@@ -109,6 +109,7 @@ def train_rewriter(
     collator = Collator(seq2seq.tokenizer, limit)
     train, lengths = without_long(train, collator, limit, "training")
     validation, _ = without_long(validation, collator, limit, "validation")
+    data = TrainingData(train, validation, lengths, collator)
     run = Run.open(
         out,
         command="paraphrase train",
@@ -120,14 +121,10 @@ def train_rewriter(
     )
 
     def fit(folder: Path) -> pa.Table:
-        tokens = longest(train, lengths, collator)
         rows = settings.rows or int(
-            run.resolve("rows", lambda: rows_that_fit(seq2seq, tokens, settings.batch))
+            run.resolve("rows", lambda: rows_that_fit(seq2seq, data.longest(), settings.batch))
         )
-        sampler = LengthSampler(lengths.sum(axis=1), settings.batch, settings.seed)
-        return _fit(
-            seq2seq, train, validation, collator, sampler, settings, folder, rows=rows, quiet=quiet
-        )
+        return _fit(seq2seq, data, settings, folder, rows=rows, quiet=quiet)
 
     with run:
         complete_training(
@@ -174,10 +171,7 @@ class _Trainer(Seq2SeqTrainer):
 
 def _fit(
     seq2seq: Seq2Seq,
-    train: Dataset,
-    validation: Dataset,
-    collator: Collator,
-    sampler: LengthSampler,
+    data: TrainingData,
     settings: RewriterTraining,
     folder: Path,
     *,
@@ -186,7 +180,7 @@ def _fit(
 ) -> pa.Table:
     """Train in place, `rows` pairs in a pass, and return the learning curve."""
     assert settings.learning_rate is not None  # `for_base` has put one
-    epoch = -(-len(train) // settings.batch)  # steps
+    epoch = -(-len(data.train) // settings.batch)  # steps
     arguments = training_arguments(
         Seq2SeqTrainingArguments,
         folder,
@@ -213,12 +207,12 @@ def _fit(
     steps = epoch * settings.max_epochs
     with silence_transformers(), Progress(steps, quiet=quiet, what="steps") as progress:
         trainer = _Trainer(
-            sampler,
+            LengthSampler(data.lengths.sum(axis=1), settings.batch, settings.seed),
             model=seq2seq.model,
             args=arguments,
-            train_dataset=train,
-            eval_dataset=validation,
-            data_collator=collator,
+            train_dataset=data.train,
+            eval_dataset=data.validation,
+            data_collator=data.collator,
             callbacks=[CheckpointCallback(progress), EarlyStoppingCallback(settings.patience)],
         )
         history = run_trainer(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -175,7 +176,23 @@ def without_long(
     return rows.select(np.flatnonzero(keep)), lengths[keep]
 
 
-def longest(rows: Dataset, lengths: NDArray[np.int64], collator: Collator) -> int:
-    """Return the tokens of about the longest text: that of the pairs with the most bytes."""
-    chosen = np.argsort(-lengths.max(axis=1), kind="stable")[:_LONGEST]
-    return int(collator.tokens(rows.select(chosen).to_list()).max())
+@dataclass(frozen=True, slots=True)
+class TrainingData:
+    """Pairs whose texts are short enough.
+
+    Attributes:
+        train: training pairs.
+        validation: pairs for early stopping.
+        lengths: bytes of the training pairs' texts. # (pairs, 2)
+        collator: makes batches.
+    """
+
+    train: Dataset
+    validation: Dataset
+    lengths: NDArray[np.int64]
+    collator: Collator
+
+    def longest(self) -> int:
+        """Return the tokens of about the longest text: that of the pairs with the most bytes."""
+        chosen = np.argsort(-self.lengths.max(axis=1), kind="stable")[:_LONGEST]
+        return int(self.collator.tokens(self.train.select(chosen).to_list()).max())
