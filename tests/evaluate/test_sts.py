@@ -47,11 +47,7 @@ def test_what_is_answered(folder: Path) -> None:
     keys = ["spearman", "pearson", "n", "low", "high", "data", "subsets"]
     assert list(scores["sts12"]) == keys
     assert scores["sts12"]["n"] == 30
-    assert {name: found["n"] for name, found in scores["sts12"]["subsets"].items()} == {
-        "x": 12,
-        "y": 8,
-        "z": 10,
-    }
+    assert [found["n"] for found in scores["sts12"]["subsets"].values()] == [12, 8, 10]
     assert scores["mean"]["sets"] == ["sts12", "stsb"]
     assert scores["mean"]["missing"] == ["sts13", "sts14", "sts15", "sts16", "sick"]
     for name in ("spearman", "pearson"):

@@ -426,6 +426,8 @@ def test_wrong_sources(pairs: Dataset, tmp_path: Path) -> None:
         made(DatasetDict({"train": pairs}), out)
     with pytest.raises(InputError, match="no candidates are given"):
         made([], out)
+    with pytest.raises(InputError, match="set 1: there are no rows"):
+        made(pairs.select([]), out)
     with pytest.raises(InputError, match="no such file or folder"):
         made(str(tmp_path / "absent.jsonl"), out)
 

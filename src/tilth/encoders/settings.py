@@ -1,4 +1,4 @@
-"""How an encoder is trained, checked once."""
+"""Settings of training an encoder."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _STARTER_RATES = {"starter-mlm": 5e-4, "starter-static": 1e-3}
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """How an encoder is trained; the defaults are the DINO paper's.
+    """Settings of training an encoder on graded pairs; the defaults are the DINO paper's.
 
     Reference:
         Schick and Schütze 2021, section 4, with the defaults of Reimers and Gurevych 2019.
@@ -69,7 +69,7 @@ class Training:
         check_fields(self)
 
     def for_base(self, base: str) -> Self:
-        """Return the settings with the learning rate that a base wants, where none is given."""
+        """Return the settings with the base's learning rate where none is given."""
         if self.learning_rate is not None:
             return self
         return replace(self, learning_rate=_STARTER_RATES.get(base, _PAPER_RATE))
@@ -77,7 +77,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class TripletTraining(Training):
-    """How an encoder is trained with triplets; beside what `Training` says of the rest.
+    """Settings of training an encoder with the triplet loss.
 
     Reference:
         Du et al. 2020, arXiv 2010.02194, sections 2.1 and 3.3; the paper names neither margin nor

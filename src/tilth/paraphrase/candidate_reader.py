@@ -53,7 +53,8 @@ class Candidates:
         part_size: rows of a chunk of a set without scores.
 
     Raises:
-        InputError: a set is missing, or a column is missing or of the wrong type.
+        InputError: a set is missing, a column is missing or of the wrong type, or there are no
+            rows.
     """
 
     def __init__(
@@ -69,6 +70,8 @@ class Candidates:
         self.sets = [_checked(name, one) for name, one in zip(self.names, listed, strict=True)]
         self._columns = self._shared_columns()
         self._starts = np.cumsum([0, *(len(rows) for rows in self.sets)])
+        if not len(self):
+            raise InputError(f"{', '.join(self.names)}: there are no rows: give candidates")
         self.chunks: list[Chunk] = []
         self.parts: list[Chunk] = []  # the chunks without scores
         for index, rows in enumerate(self.sets):
