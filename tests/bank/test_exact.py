@@ -100,17 +100,6 @@ def test_threads_shards_and_blocks_change_nothing(
     np.testing.assert_allclose(one, two, atol=5e-3)
 
 
-@pytest.mark.parametrize("queries", [2, 70])
-@pytest.mark.parametrize("form", FORMATS)
-def test_all_sentences_equal(form: str, queries: int) -> None:
-    one = vectors(200, DIMENSION)
-    quantizer = fit_quantizer(form, one)  # type: ignore[arg-type]
-    codes = quantizer.encode(np.repeat(one[:1], 2000, axis=0))
-    for threads in (1, 2, 3):
-        found = find(cut(codes, [700, 1300]), quantizer, one[:queries], 20, threads=threads)
-        assert (found.ids == np.arange(20)).all()
-
-
 @pytest.mark.parametrize("queries", [1, 4, 9, 70])
 @pytest.mark.parametrize("form", FORMATS)
 def test_only_chosen_sentences_are_looked_at(form: str, queries: int) -> None:

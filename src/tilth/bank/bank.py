@@ -333,7 +333,7 @@ class Bank(Store):
             threads: default: one per core.
 
         Returns:
-            The index; its `about.recall` is the recall by nprobe.
+            The index; its `info.recall` is the recall by nprobe.
 
         Raises:
             InputError: an argument is wrong.

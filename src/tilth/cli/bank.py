@@ -122,7 +122,7 @@ def add(
     shard_megabytes: _ShardMegabytes = 16,
     device: options.Device = "auto",
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Drop an unfinished adding of other sources.")
+        bool, typer.Option("--overwrite", help="Drop an unfinished addition of other sources.")
     ] = False,
     quiet: options.Quiet = False,
     json: options.Json = False,
