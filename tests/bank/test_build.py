@@ -6,7 +6,8 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -125,7 +126,8 @@ class Stop(Exception):  # noqa: N818
 HOMES = {"_make_part": parts_module, "_make_shard": shards}
 
 
-def stop_at(patch: pytest.MonkeyPatch, name: str, call: int, *, after: bool = False) -> None:
+@contextmanager
+def stopped(name: str, call: int, *, after: bool = False) -> Iterator[None]:
     """Raise at some call of a function of the build, counted from 0, before or after its work."""
     home = HOMES.get(name, build)
     real, calls = getattr(home, name), 0
@@ -140,7 +142,10 @@ def stop_at(patch: pytest.MonkeyPatch, name: str, call: int, *, after: bool = Fa
             raise Stop
         return answer
 
-    patch.setattr(home, name, stopping)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(home, name, stopping)
+        with pytest.raises(Stop):
+            yield
 
 
 STAGES = [
@@ -177,10 +182,8 @@ def test_interrupted_at_any_stage_it_is_the_same_bank(
     tmp_path: Path, name: str, call: int, after: bool, calm: Calm, parts: None
 ) -> None:
     path, sources = tmp_path / "stopped", calm.sources[:1]
-    with pytest.MonkeyPatch.context() as patch:
-        stop_at(patch, name, call, after=after)
-        with pytest.raises(Stop):
-            make(path, sources)
+    with stopped(name, call, after=after):
+        make(path, sources)
     if not (path / MANIFEST).exists():
         with pytest.raises(InputError, match="its building is not finished"):
             Bank.open(path)
@@ -196,10 +199,8 @@ def test_parts_that_are_there_are_not_made_again(
     tmp_path: Path, parts: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sources = three(tmp_path)
-    with pytest.MonkeyPatch.context() as patch:
-        stop_at(patch, "_make_part", 2)
-        with pytest.raises(Stop):
-            make(tmp_path / "bank", sources)
+    with stopped("_make_part", 2):
+        make(tmp_path / "bank", sources)
     made = []
     real = parts_module._make_part
     monkeypatch.setattr(
@@ -218,10 +219,8 @@ def test_an_interrupted_adding_leaves_the_bank_and_goes_on(
     path, sources = tmp_path / "stopped", calm.sources[1:]
     shutil.copytree(calm.built, path)
     before = read_manifest(path)
-    with pytest.MonkeyPatch.context() as patch:
-        stop_at(patch, name, call, after=after)
-        with pytest.raises(Stop):
-            add(path, sources)
+    with stopped(name, call, after=after):
+        add(path, sources)
     if (name, after) in {
         ("write_manifest", True),
         ("_remove_strays", True),
@@ -310,10 +309,8 @@ def test_a_source_that_is_there_is_passed_over(
 def test_an_unfinished_adding_of_other_sources(tmp_path: Path, parts: None) -> None:
     a, b, c = three(tmp_path)
     make(tmp_path / "bank", [a])
-    with pytest.MonkeyPatch.context() as patch:
-        stop_at(patch, "write_manifest", 0)
-        with pytest.raises(Stop):
-            add(tmp_path / "bank", [b])
+    with stopped("write_manifest", 0):
+        add(tmp_path / "bank", [b])
     with pytest.raises(InputError, match="an addition of other sources or settings is unfinished"):
         add(tmp_path / "bank", [c])
     with pytest.raises(InputError, match="unfinished"):
@@ -329,10 +326,8 @@ def test_a_dropped_adding_leaves_nothing_that_is_taken_for_the_next(tmp_path: Pa
     with open(table, "w", newline="") as file:
         csv.writer(file).writerows([("one", "two"), *zip(TEXTS[:90], TEXTS[100:190], strict=True)])
     bank = tiny_bank(tmp_path, TEXTS[200:250])
-    with pytest.MonkeyPatch.context() as patch:
-        stop_at(patch, "write_manifest", 0)
-        with pytest.raises(Stop):
-            add(bank.path, [table], column="one", near=False)
+    with stopped("write_manifest", 0):
+        add(bank.path, [table], column="one", near=False)
     grown = add(bank.path, [table], column="two", near=False, overwrite=True)
     assert list(grown)[50:] == TEXTS[100:190]
 
@@ -407,10 +402,8 @@ def test_a_failed_adding_without_parts_is_in_nobodys_way(tmp_path: Path) -> None
 def test_the_number_of_an_adding_that_is_none_is_refused(tmp_path: Path) -> None:
     a, b, _ = three(tmp_path)
     make(tmp_path / "bank", [a])
-    with pytest.MonkeyPatch.context() as patch:
-        stop_at(patch, "_remove_job", 0, after=False)
-        with pytest.raises(Stop):
-            add(tmp_path / "bank", [b])
+    with stopped("_remove_job", 0, after=False):
+        add(tmp_path / "bank", [b])
     file = tmp_path / "bank" / "adding" / "run.json"
     asked = json.loads(file.read_text())
     file.write_text(json.dumps({**asked, "resolved": {"job": "x"}}))
@@ -454,10 +447,8 @@ def test_a_bad_source_may_be_left_out(
 def test_building_again_leaves_an_unfinished_adding(tmp_path: Path, parts: None) -> None:
     a, b, c = three(tmp_path)
     make(tmp_path / "bank", [a])
-    with pytest.MonkeyPatch.context() as patch:
-        stop_at(patch, "find_duplicates", 0)
-        with pytest.raises(Stop):
-            add(tmp_path / "bank", [b, c])
+    with stopped("find_duplicates", 0):
+        add(tmp_path / "bank", [b, c])
     done = set((tmp_path / "bank" / "adding" / "parts").iterdir())
     assert done
     make(tmp_path / "bank", [a])
@@ -469,10 +460,8 @@ def test_what_a_finished_job_left_is_in_nobodys_way(tmp_path: Path, name: str) -
     a, b, c = three(tmp_path)
     after = name != "_remove_job"
     for step, sources in ((make, [a]), (add, [b])):
-        with pytest.MonkeyPatch.context() as patch:
-            stop_at(patch, name, 0, after=after)
-            with pytest.raises(Stop):
-                step(tmp_path / "bank", sources)
+        with stopped(name, 0, after=after):
+            step(tmp_path / "bank", sources)
     add(tmp_path / "bank", [c])
     for step, sources in ((make, [a]), (add, [b]), (add, [c])):
         step(tmp_path / "calm", sources)
@@ -691,10 +680,8 @@ def test_what_killed_writers_left_is_removed(tmp_path: Path, parts: None) -> Non
     for name in (".tmp-99999-0001-00000", "0001-00007"):
         (bank.path / SHARDS / name).mkdir()
         (bank.path / SHARDS / name / "codes.npy").touch()
-    with pytest.MonkeyPatch.context() as patch:
-        stop_at(patch, "find_duplicates", 0)
-        with pytest.raises(Stop):
-            add(bank.path, [b])
+    with stopped("find_duplicates", 0):
+        add(bank.path, [b])
     (bank.path / "adding" / "parts" / ".tmp-99999-part-00000.parquet").touch()
     grown = add(bank.path, [b])
     assert left(bank.path) == clean
@@ -744,10 +731,8 @@ def test_progress_is_shown_unless_quiet(
 
 def test_a_part_that_the_disk_has_damaged(tmp_path: Path) -> None:
     a, _, _ = three(tmp_path)
-    with pytest.MonkeyPatch.context() as patch:
-        stop_at(patch, "make_shards", 0)
-        with pytest.raises(Stop):
-            make(tmp_path / "bank", [a])
+    with stopped("make_shards", 0):
+        make(tmp_path / "bank", [a])
     (part,) = (tmp_path / "bank" / "adding" / "parts").iterdir()
     data = bytearray(part.read_bytes())
     data[4:2000] = bytes(1996)  # the texts; what the file says of itself stands at its end
