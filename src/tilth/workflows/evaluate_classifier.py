@@ -151,7 +151,7 @@ def evaluate_to_run(
             _answers(model, examples, run, part, settings.precision, progress)
             for part, model in enumerate(models)
         ]
-        scoring = _scoring(models, examples, golds, answers, settings)
+        scoring = _Answers(models, examples, golds, answers, settings).scoring()
         scores = scoring.own_scores(0)
         if settings.against is not None:
             scores["against"] = {
@@ -198,7 +198,7 @@ def compare_systems(
             )
             for model in models
         ]
-    scoring = _scoring(models, examples, [gold], answers, settings)
+    scoring = _Answers(models, examples, [gold], answers, settings).scoring()
     return {
         "n": len(examples),
         "systems": [
@@ -257,22 +257,31 @@ def _answer_table(model: Classifier, examples: Examples, found: Any) -> pa.Table
     return pa.table({**columns, "probabilities": as_lists(found)})
 
 
-class _ClassScoring:
-    """Scores of classifiers on the same rows, in one space of labels: the first model's, then more.
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """Answers of models to the same rows.
 
-    Args:
+    Attributes:
         golds: gold labels in the order of each model's labels; the first model's at least.
-        answers: of each model its probabilities. # (rows, labels)
+        answers: of each model its probabilities, (rows, labels), or of tokens (tokens, tags) each.
     """
 
-    def __init__(
-        self,
-        models: Sequence[Any],
-        examples: Examples,
-        golds: Sequence[Any],
-        answers: Sequence[Any],
-        settings: EvaluateSettings,
-    ) -> None:
+    models: Sequence[Any]
+    examples: Examples
+    golds: Sequence[Any]
+    answers: Sequence[Any]
+    settings: EvaluateSettings
+
+    def scoring(self) -> _ClassScoring | _TagScoring:
+        return (_TagScoring if self.models[0].kind == "tags" else _ClassScoring)(self)
+
+
+class _ClassScoring:
+    """Scores of classifiers in one space of labels: the first model's labels, then others."""
+
+    def __init__(self, made: _Answers) -> None:
+        models, examples, settings = made.models, made.examples, made.settings
+        golds, answers = made.golds, made.answers
         self.texts, self.own_golds, self.own_answers = examples.texts, golds, answers
         self.own_labels = [names_in(model, examples) for model in models]
         self.labels = list(dict.fromkeys(name for some in self.own_labels for name in some))
@@ -327,20 +336,14 @@ class _ClassScoring:
 
 
 class _TagScoring:
-    """Scores of taggers on the same sentences; see `_ClassScoring`."""
+    """Scores of taggers; see `_ClassScoring`."""
 
-    def __init__(
-        self,
-        models: Sequence[Any],
-        examples: Examples,
-        golds: Sequence[Any],
-        answers: Sequence[Any],
-        settings: EvaluateSettings,
-    ) -> None:
-        self.tokens, self.gold = examples.tokens or [], golds[0]
+    def __init__(self, made: _Answers) -> None:
+        settings = made.settings
+        self.tokens, self.gold = made.examples.tokens or [], made.golds[0]
         self.said = [
             tag.best_tags(answer, model.labels)
-            for model, answer in zip(models, answers, strict=True)
+            for model, answer in zip(made.models, made.answers, strict=True)
         ]
         self.how: dict[str, Any] = {"bootstrap": settings.bootstrap, "seed": settings.seed}
 
@@ -377,17 +380,6 @@ class _TagScoring:
 
     def text(self, row: int) -> str:
         return " ".join(self.tokens[row])
-
-
-def _scoring(
-    models: Sequence[Any],
-    examples: Examples,
-    golds: Sequence[Any],
-    answers: Sequence[Any],
-    settings: EvaluateSettings,
-) -> _ClassScoring | _TagScoring:
-    made = _TagScoring if models[0].kind == "tags" else _ClassScoring
-    return made(models, examples, golds, answers, settings)
 
 
 def _joined(answer: str | list[str]) -> str:
