@@ -1,1 +1,1 @@
-"""One module per job that joins several folders: the quickstart, later the papers' tables."""
+"""Tables and figures of the papers, one module each."""

@@ -1,1 +1,1 @@
-"""What joins several folders for one command."""
+"""Commands that join several folders, one file each."""

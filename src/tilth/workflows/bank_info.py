@@ -1,4 +1,4 @@
-"""What a bank holds; no encoder is loaded, and no module of one."""
+"""Description of a bank for `tilth bank info`; torch is not imported."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tilth.bank import Bank
 from tilth.bank.manifest import MANIFEST
 from tilth.bank.search.ivf import INDEX, INDEX_JSON, read_info
 
-# Above so many sentences, counting those of each source would take seconds.
-_COUNTED = 100_000_000
+# In larger banks, counting the sentences of each source would take seconds.
+_MAX_COUNTED = 100_000_000
 
 
 def describe_bank(path: Path) -> dict[str, Any]:
-    """Return what a bank holds, for `tilth bank info`; its encoder is not loaded.
+    """Return counts, sizes and settings of a bank; its encoder is not loaded.
 
     Raises:
         InputError: there is no bank.
@@ -23,7 +23,7 @@ def describe_bank(path: Path) -> dict[str, Any]:
     bank = Bank.open(path)
     manifest = bank.manifest
     size = sum(manifest.file_bytes.values())
-    known = manifest.sentences <= _COUNTED
+    known = manifest.sentences <= _MAX_COUNTED
     counts = bank.sources() if known else dict.fromkeys(manifest.sources)
     return {
         "bank": str(path),
@@ -61,5 +61,5 @@ def _describe_index(path: Path) -> dict[str, Any] | None:
 
 
 def is_built(path: Path) -> bool:
-    """Say whether a folder holds a finished bank."""
+    """Return whether a folder holds a finished bank."""
     return (path / MANIFEST).is_file()

@@ -1,4 +1,4 @@
-"""Curate a set on disk: read it, clean it, write it with a card that says what was done."""
+"""Curate a data set on disk: read it, clean it, write it with a data card."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# A set that says so in its card was made here and may be replaced.
+# A set with these words in its card may be replaced.
 _MARK = "made with `tilth curate`"
 _WRITE_ROWS = 20_000
 _LABELS_SHOWN = 50
@@ -74,7 +74,7 @@ def curate_folder(
 
 
 def _place(source: str, found: list[Path] | DatasetFolder | HubDataset) -> Path:
-    """Return where the set goes by default."""
+    """Return the default folder of the result."""
     if isinstance(found, HubDataset):
         raise InputError(f"{source} is a data set of the hub: say with --out where the result goes")
     path = Path(source)
@@ -91,7 +91,7 @@ def _place(source: str, found: list[Path] | DatasetFolder | HubDataset) -> Path:
 def _check_place(
     source: str, found: list[Path] | DatasetFolder | HubDataset, folder: Path, *, overwrite: bool
 ) -> None:
-    """Refuse a folder that holds the source or what is not ours to replace."""
+    """Refuse a folder that holds the source, or data other than a curated set."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: choose another --out")
     if isinstance(found, DatasetFolder):  # its own files alone are read
@@ -148,7 +148,7 @@ def _label_counts(split: Dataset) -> dict[str, int]:
 
 
 def _model(split: Dataset) -> str | None:
-    """Return what wrote the texts, as far as the rows say so."""
+    """Return the models that wrote the texts, as far as the rows name them."""
     if "model" not in split.column_names:
         return None
     names = [name for name in split.unique("model") if name not in (None, SAMPLED)]

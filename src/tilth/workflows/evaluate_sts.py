@@ -46,15 +46,12 @@ def open_encoder(
     pooling: str | None = None,
     device: str = "auto",
 ) -> SentenceTransformer:
-    """Load an encoder by any name the command line takes.
+    """Load an encoder by any name of the command line.
 
     Args:
-        name: what `load_encoder` takes, or word vectors: `words:FILE` (plain
-            average), `words-idf:FILE`, `words-sif:FILE`, `usif:FILE`.
-        sets: their sentences are what idf counts and uSIF takes its components from, as the
-            original does; no scores are looked at.
-        pooling: see `load_encoder`.
-        device: see there.
+        name: see `load_encoder`, or word vectors: `words:FILE` (plain average), `words-idf:FILE`,
+            `words-sif:FILE`, `usif:FILE`.
+        sets: idf and uSIF are fitted on their sentences, as in the original, without scores.
 
     Raises:
         InputError: there is no such encoder.
@@ -75,11 +72,11 @@ def measure(
     training: Dataset | None = None,
     progress: Progress | None = None,
 ) -> list[SetCosines]:
-    """Measure an encoder in a run folder; the same call reads what is there.
+    """Measure an encoder in a run folder; the same call reads the measured cosines.
 
-    The folder's one part holds each pair's cosine, from which every figure follows. What another
-    encoder gave, or other sets, is measured anew: that is the work of seconds. The overlap with
-    the rows of `training` is not kept: it is counted each time. `progress` counts pairs.
+    The folder's one part holds each pair's cosine, from which every figure follows. For another
+    encoder or other sets it is overwritten: measuring takes seconds. The overlap with the rows of
+    `training` is counted each time. `progress` counts pairs.
     """
     overlaps = {} if training is None else find_overlap(training, found)
     fingerprints = {
@@ -111,7 +108,7 @@ def measure(
 
 
 def _content(sts: StsSet) -> str:
-    """Return a hash of a set in which, unlike in its identity, the order of pairs counts."""
+    """Return a hash of a set that, unlike its identity, depends on the order of the pairs."""
     pairs = zip(sts.subsets, sts.texts_a, sts.texts_b, sts.gold.tolist(), strict=True)
     return blake2b(repr(list(pairs)).encode(), digest_size=8).hexdigest()
 
@@ -268,7 +265,7 @@ def remarks(scores: Scores) -> list[str]:
 
 
 def curve_of(run: Path, name: str) -> Curve:
-    """Return the learning curve of a finished training; a training has a checkpoint at least."""
+    """Return the learning curve of a finished training."""
     import pyarrow.parquet as pq
 
     rows = pq.read_table(run / "parts" / "part-00000.parquet").to_pydict()

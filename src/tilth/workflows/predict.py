@@ -46,32 +46,28 @@ def predict(
 ) -> Dataset:
     """Label, tag or encode new texts with a trained model.
 
-    Every row of the input is a row of the output, in its order and with its columns; a column of
-    the name of a new one is called `before_NAME`. A row without text has no prediction.
+    Every row of the input is a row of the output, in its order and with its columns; a column with
+    the name of a new one is renamed `before_NAME`. A row without text has no prediction.
 
     Args:
         model: the run of a training, a folder or a hub id: of a classifier, a tagger or a sentence
             encoder; or a task (a shipped name or a file), whose labels' descriptions are compared
             with the texts.
-        data: texts, a data set, a list of rows, or where a set lies: a file, a folder, a hub data
-            set.
-        out: the run folder, where the work can go on after an interruption; None: the rows live
-            in a temporary folder.
+        data: texts, a data set, a list of rows, a file, a folder or a hub data set.
+        out: the run folder; the same call resumes. None: a temporary folder.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
-        overwrite: start the run folder anew.
-        quiet: no progress bar.
-        asked: see `Prediction`: column, split, probabilities, encoder, precision.
+        asked: fields of `Prediction`: column, split, probabilities, encoder, precision.
 
     Returns:
-        The rows with, of a classifier, `label` (of any number of labels a list) and `confidence`;
-        of a tagger, `tokens` where texts came, `tags` (IOB2), `spans` and `confidence` (mean over
-        tokens); of an encoder, `embedding`, of unit length; of a task, `label`, `similarity`
-        (cosine with its description) and `margin` to the next. `probabilities` holds each label's
-        by name, of a tagger for each token; of a task it is `similarities`.
+        The rows with new columns. Classifier: `label` (a list for any number of labels) and
+        `confidence`. Tagger: `tokens` where texts were given, `tags` (IOB2), `spans` and
+        `confidence` (mean over tokens). Encoder: `embedding`, of unit length. Task: `label`,
+        `similarity` (cosine with its description) and `margin` to the next label. `probabilities`
+        (of a task `similarities`) holds those of all labels by name, of a tagger for each token.
 
     Raises:
         InputError: an argument, the model or the rows are wrong, or `out` holds another run.
-        TilthError: the model gives no numbers, or the folder cannot be written.
+        TilthError: the model returns NaN, or the folder cannot be written.
     """
     settings = settings_of(Prediction, asked)
     with ExitStack() as held:

@@ -21,7 +21,7 @@ def quickstart_sentences() -> list[str]:
 
 
 def run_quickstart(out: Path, *, seed: int, overwrite: bool, quiet: bool) -> None:
-    """Generate, curate and report; all lies in the run folder afterwards."""
+    """Generate, curate and report in a run folder."""
     request = GenerateRequest(
         load_task("sts-x2"),
         load_lm("starter"),
