@@ -156,8 +156,8 @@ def test_a_broken_rule_is_named_with_its_label(spec: Any, message: str, tmp_path
     ("name", "content", "message"),
     [
         ("t.json", b'{"task_name": "x",\n "labels": }', "t.json:2: not JSON"),
-        ("t.json", b'{"labels": {"a": 1, "a": 2}}', "t.json: 'a' stands there twice"),
-        ("t.yaml", b"labels:\n  a: {x: 1}\n  'a': {x: 2}", "t.yaml: 'a' stands there twice"),
+        ("t.json", b'{"labels": {"a": 1, "a": 2}}', "t.json: 'a' is given twice"),
+        ("t.yaml", b"labels:\n  a: {x: 1}\n  'a': {x: 2}", "t.yaml: 'a' is given twice"),
         ("t.yaml", b"task_name: [x\nlabels: {", "t.yaml:2: not YAML"),
         ("t.yaml", b"labels: {yes: {}}\ntask_name: x", "label True is no text: write it in quot"),
         ("t.json", b'{"task_name": "\xff"}', "t.json: not UTF-8 at byte 15"),

@@ -20,7 +20,7 @@ from transformers import (
 
 from tests.tiny import save_encoder, tiny_lm, word_tokenizer
 from tilth.errors import InputError
-from tilth.models import load_encoder, source
+from tilth.models import load_encoder
 from tilth.models.classifier import (
     Classifier,
     fingerprint_classifier,
@@ -211,22 +211,6 @@ def test_a_model_that_writes_is_no_base(tmp_path: Path, kind: str) -> None:
         made(str(tmp_path))
     with pytest.raises(InputError, match="no classifying head"):
         load_classifier(str(tmp_path))
-
-
-def test_pickled_weights_are_not_read(base: str, tmp_path: Path) -> None:
-    for file in Path(base).glob("*.json"):
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    (tmp_path / "pytorch_model.bin").write_bytes(b"a pickle")
-    for load in (load_classifier, made):
-        with pytest.raises(InputError, match="pickled weights are not read"):
-            load(str(tmp_path))
-
-
-def test_a_hub_name_without_a_network_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "hub_answers", lambda: False)
-    for load in (load_classifier, made):
-        with pytest.raises(InputError, match="'owner/name': no such folder here, not in the hub's"):
-            load("owner/name")
 
 
 @pytest.mark.parametrize(

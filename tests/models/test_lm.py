@@ -47,28 +47,6 @@ def test_a_path_that_is_not_there_is_not_looked_up_on_the_hub(
         load_lm(name)
 
 
-def test_a_hub_name_without_a_network_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "hub_answers", lambda: False)
-    with pytest.raises(InputError, match=r"'owner/name': no such folder here, not in the hub's"):
-        load_lm("owner/name")
-
-
-def test_a_folder_that_is_no_model_says_what_is_missing(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"has no config.json"):
-        load_lm(str(tmp_path / "empty"))
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(InputError, match=r"has no \*.safetensors"):
-        load_lm(str(folder))
-
-
-def test_a_damaged_config_is_one_line(folder: Path) -> None:
-    (folder / "config.json").write_text("{")
-    with pytest.raises(InputError, match="does not load as a causal language model") as error:
-        load_lm(str(folder))
-    assert "\n" not in str(error.value)
-
-
 def test_an_encoder_is_no_language_model(folder: Path) -> None:
     (folder / "config.json").write_text('{"model_type": "t5", "vocab_size": 10}')
     with pytest.raises(InputError, match="does not load as a causal language model"):

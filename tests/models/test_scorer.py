@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import logging
 import random
 from pathlib import Path
@@ -244,16 +243,6 @@ def test_raw_values_are_no_similarity(tmp_path: Path, config: dict[str, Any], na
 def test_what_is_no_model_is_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no model folder '\./nothing'"):
         load_scorer("./nothing")
-    save_scorer(tmp_path / "pickled")
-    weights = tmp_path / "pickled" / "model.safetensors"
-    weights.rename(weights.with_name("pytorch_model.bin"))
-    with pytest.raises(InputError, match=r"no \*\.safetensors.*pickled weights are not read"):
-        load_scorer(str(tmp_path / "pickled"))
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "config.json").write_text(json.dumps({"model_type": "none"}))
-    (tmp_path / "other" / "model.safetensors").write_bytes(b"")
-    with pytest.raises(InputError, match="does not load as a cross-encoder"):
-        load_scorer(str(tmp_path / "other"))
     with pytest.raises(InputError, match="precision 'int8' is unknown"):
         load_scorer("starter", precision="int8")
     with pytest.raises(InputError, match="device 'tpu' is"):

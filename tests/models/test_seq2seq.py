@@ -29,12 +29,6 @@ def test_a_folder_and_the_run_that_holds_it_load(folder: Path) -> None:
     assert load_seq2seq(str(folder.parent), precision="float32").precision == "float32"
 
 
-def test_a_run_without_a_model_says_so(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text("{}")
-    with pytest.raises(InputError, match="holds no trained model"):
-        load_seq2seq(str(tmp_path))
-
-
 def test_the_fingerprint_changes_with_a_weight_and_with_the_prefix() -> None:
     one, two = writer(), writer()
     assert one.fingerprint == two.fingerprint

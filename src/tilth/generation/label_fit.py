@@ -1,4 +1,4 @@
-"""How well a text fits its label: a sentence encoder's cosine to the label's description."""
+"""Measure the fit of a text to its label: its cosine to the label's description."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 ENCODER = "starter-encoder"
 # A text is unrelated to a description below this cosine. Chosen on dev rows with the starter
 # encoder: of ten intents of CLINC150, 90% of the rows are nearer to their own label's description
-# than this and than to all others, 95% where three examples stand beside the description; of 400
-# news sentences 1% and 3% are taken for a row of a label.
+# than this and than to all others, 95% with three examples beside the description; of 400 news
+# sentences 1% and 3% are taken for a row of a label.
 UNRELATED = 0.2
 # The encoder cannot tell labels apart whose descriptions are nearer than this: sentiments are at
 # 0.65 to 0.86, the intents of CLINC150 below 0.4 in 99 of 100 pairs.
@@ -35,11 +35,11 @@ FIT, SIMILARITY = "label_fit", "similarity"
 
 
 def describe_labels(task: Task) -> dict[str, str]:
-    r"""Return what each label's texts are about, in words; each line is a description by itself.
+    r"""Return each label's descriptions, one a line.
 
-    The first line is the label's description where the task gives one, else its instruction
-    without the line that leads up to the text and without the first words that all instructions
-    share. Then come its name, if it is no number, and its examples.
+    The first is the label's description where the task gives one, else its instruction without
+    its last line and without the first words that all instructions share. Then come its name, if
+    it is no number, and its examples.
 
     Example:
         >>> from tilth.generation.task import load_task
@@ -67,15 +67,12 @@ def describe_labels(task: Task) -> dict[str, str]:
 def similarity_to_descriptions(
     encoder: SentenceTransformer, texts: Sequence[str], descriptions: Sequence[str]
 ) -> NDArray[np.float32]:
-    """Return the cosine of every text to every description; of its lines the nearest counts.
+    """Return the cosine of every text to every label's descriptions, (texts, labels).
 
     Args:
         encoder: a sentence encoder.
         texts: any number.
-        descriptions: one for each label, of one line or more.
-
-    Returns:
-        # (texts, labels), -1 to 1
+        descriptions: one for each label, of one line or more, of which the nearest counts.
     """
     if not len(texts):
         return np.zeros((0, len(descriptions)), np.float32)
@@ -94,14 +91,14 @@ def _encode(encoder: SentenceTransformer, texts: Sequence[str]) -> NDArray[np.fl
 
 
 def fit_column(task: Task) -> str | None:
-    """Return the column that tells whether a task's texts fit their labels, None if none does."""
+    """Return the column that holds the fit of a task's texts, None if it is not measured."""
     if task.is_numeric:
         return SIMILARITY if task.is_pair else None
     return None if task.is_pair else FIT
 
 
 def choose_encoder(task: Task) -> dict[str, Any]:
-    """Return what a run measures the fit with: `encoder`, or None, and why not for which labels.
+    """Return the `encoder` that measures the fit, or None, and reasons by unmeasured label.
 
     Labels whose descriptions the encoder cannot tell apart are not measured: good rows of them
     would be dropped.
@@ -142,17 +139,12 @@ def _too_alike(task: Task, encoder: SentenceTransformer) -> dict[str, str]:
 
 
 def with_fit(table: pa.Table, task: Task, chosen: dict[str, Any]) -> pa.Table:
-    """Append to a part whether its texts fit their labels.
+    """Append the fit of a part's texts to their labels.
 
     `label_fit` is the cosine to the label's own description, less the larger of the cosine to the
     nearest other label's and of `UNRELATED`: above 0, the text fits. Of graded pairs,
     `similarity` is the cosine of the two texts. Null where it is not measured, and in dropped
-    rows.
-
-    Args:
-        table: a part.
-        task: the task.
-        chosen: as of `choose_encoder`.
+    rows. `chosen` is from `choose_encoder`.
     """
     column = fit_column(task)
     if column is None:
@@ -178,8 +170,8 @@ def _fits(rows: pa.Table, task: Task) -> NDArray[np.float32]:
     cosines = similarity_to_descriptions(
         fit_encoder(), rows["text"].to_pylist(), list(describe_labels(task).values())
     )  # (rows, labels)
-    places = {label.name: place for place, label in enumerate(task.labels)}
-    own = np.array([places[label] for label in rows["label"].to_pylist()])
+    indices = {label.name: index for index, label in enumerate(task.labels)}
+    own = np.array([indices[label] for label in rows["label"].to_pylist()])
     fits = np.take_along_axis(cosines, own[:, None], axis=1)[:, 0]
     np.put_along_axis(cosines, own[:, None], -1, axis=1)
     margins: NDArray[np.float32] = fits - cosines.max(axis=1, initial=UNRELATED)
@@ -188,8 +180,8 @@ def _fits(rows: pa.Table, task: Task) -> NDArray[np.float32]:
 
 def _similarities(rows: pa.Table) -> NDArray[np.float32]:
     one, two = (rows[name].to_pylist() for name in ("text_a", "text_b"))
-    places = {text: place for place, text in enumerate(dict.fromkeys([*one, *two]))}
-    vectors = _encode(fit_encoder(), list(places))
-    first, second = ([places[text] for text in texts] for texts in (one, two))
+    indices = {text: index for index, text in enumerate(dict.fromkeys([*one, *two]))}
+    vectors = _encode(fit_encoder(), list(indices))
+    first, second = ([indices[text] for text in texts] for texts in (one, two))
     cosines: NDArray[np.float32] = (vectors[first] * vectors[second]).sum(axis=1)
     return cosines  # (rows,)

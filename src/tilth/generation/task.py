@@ -1,4 +1,4 @@
-"""Task specs: what to write, in words, for each label (the original DINO form, JSON or YAML)."""
+"""Task specs: an instruction for each label, in the form of the original DINO (JSON or YAML)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tilth.data.labels import as_number
 from tilth.errors import InputError
 
 INPUT = "<X1>"
-# What a label with a description alone is written from.
+# For a label with a description alone.
 _INSTRUCTION = 'Task: Write a text of this kind: {}.\nText: "'
 _NAME = re.compile(r"[A-Za-z0-9\-_.]+")
 _LONGEST_NAME = 500
@@ -34,8 +34,8 @@ class Label:
         name: as in the spec; may be a number written as text.
         instruction: ends with an opening quotation mark; pair tasks hold `<X1>` once.
         counter_labels: names of the labels a text must not fit.
-        description: what its texts are about, as the spec says it; empty where it does not.
-        examples: texts of the label, if the spec gives any; what is written is checked by them.
+        description: what its texts are about; may be empty.
+        examples: texts of the label, which measure the fit of generated ones.
     """
 
     name: str
@@ -50,10 +50,10 @@ class Label:
         return self.instruction.partition(INPUT)[0]
 
     def prompt(self, text: str | None) -> str:
-        """Return the instruction with the input in its place.
+        """Return the instruction with the input, which is quoted there.
 
-        The input stands between quotation marks, so its own become single ones there, and white
-        space of any kind one space; the rows keep the text as it was given.
+        So its own quotation marks become single ones, and white space one space; the rows keep
+        the text as it was given.
         """
         if text is None:
             return self.instruction
@@ -81,22 +81,22 @@ class Task:
 
     def prompts(self, label: Label, text: str | None) -> tuple[str, ...]:
         """Return the label's own prompt, then its counter labels'."""
-        named = {other.name: other for other in self.labels}
-        counters = (named[name] for name in label.counter_labels)
-        return (label.prompt(text), *(counter.prompt(text) for counter in counters))
+        known = {other.name: other for other in self.labels}
+        return tuple(
+            each.prompt(text) for each in (label, *(known[name] for name in label.counter_labels))
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the spec in the original form."""
-        labels: dict[str, Any] = {}
-        for label in self.labels:
-            labels[label.name] = {
+        labels = {
+            label.name: {
                 "instruction": label.instruction,
                 "counter_labels": list(label.counter_labels),
+                **({"description": label.description} if label.description else {}),
+                **({"examples": list(label.examples)} if label.examples else {}),
             }
-            if label.description:
-                labels[label.name]["description"] = label.description
-            if label.examples:
-                labels[label.name]["examples"] = list(label.examples)
+            for label in self.labels
+        }
         return {"task_name": self.name, "labels": labels}
 
 
@@ -172,7 +172,7 @@ def _read(path: Path) -> Any:
             return json.loads(text, object_pairs_hook=_no_key_twice)
         return yaml.load(text, _UniqueKeys)
     except _KeyTwiceError as error:
-        raise InputError(f"{path}: {error} stands there twice: name each label once") from None
+        raise InputError(f"{path}: {error} is given twice: name each label once") from None
     except json.JSONDecodeError as error:
         raise InputError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
     except yaml.YAMLError as error:
@@ -195,7 +195,7 @@ _NO_TEXT = ("timestamp", "int", "float")
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """Refuses a key that stands twice in one mapping, of which YAML would keep the last."""
+    """Refuses a duplicate key, of which YAML would keep the last."""
 
     # A name such as 2020-01-31, 010 or 1:30 is the text that is written, no date or number.
     yaml_implicit_resolvers = {  # noqa: RUF012

@@ -23,7 +23,7 @@ from tests.tiny.models import save_encoder, tiny_lm, tiny_static, word_tokenizer
 from tests.tiny.writers import writer
 from tilth.encoders.usif import usif
 from tilth.errors import InputError
-from tilth.models import load_encoder, load_lm, load_scorer, load_seq2seq
+from tilth.models import load_encoder, load_lm, load_scorer, load_seq2seq, source
 from tilth.models.classifier import load_classifier, new_classifier
 from tilth.models.masked_lm import load_masked_lm
 
@@ -296,6 +296,32 @@ def test_a_model_without_its_tokenizer_is_refused(copy: Callable[[str], Path], k
     for path in folder.glob("tokenizer*"):
         path.unlink()
     refused(kind, folder, "has no tokenizer|does not load")
+
+
+@every_loader
+def test_pickled_weights_are_not_read(copy: Callable[[str], Path], kind: str) -> None:
+    folder = copy(kind)
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    refused(kind, folder, r"no \*\.safetensors.*pickled weights are not read")
+    (folder / "config.json").unlink()
+    refused(kind, folder, "has no config.json: name a saved model folder")
+
+
+@every_loader
+def test_a_hub_name_without_a_network_is_one_line(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "hub_answers", lambda: False)
+    refused(kind, Path("owner/name"), "'owner/name': no such folder here, not in the hub's cache")
+
+
+@pytest.mark.parametrize("kind", ["seq2seq", "encoder", "masked", "classifier", "base"])
+def test_the_run_of_a_training_is_its_model(copy: Callable[[str], Path], kind: str) -> None:
+    run = copy(kind).parent
+    (run / "run.json").write_text("{}")
+    refused(kind, run, "the run holds no trained model: name the run of a finished `tilth ")
+    (run / kind).rename(run / "model")
+    assert not answer(kind, run)
 
 
 @every_loader
