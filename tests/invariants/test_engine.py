@@ -12,7 +12,7 @@ import torch
 from tests.tiny import KINDS, tiny_lm
 from tests.tiny.jobs import pair_jobs, run_jobs
 from tilth.errors import InputError, TilthError
-from tilth.generation import engine as decode
+from tilth.generation import engine as engines
 from tilth.generation.engine import (
     Engine,
     Vocabulary,
@@ -95,7 +95,7 @@ def test_out_of_memory_halves_the_rows_and_loses_nothing(
 ) -> None:
     jobs = list(pair_jobs(TEXTS))
     expected = texts_of(run_jobs(Engine(llama, Sampling(), rows=40), jobs))
-    step = decode.KVCache.step
+    step = engines.KVCache.step
     calls = 0
 
     def scarce(self: Any, ids: torch.Tensor, *args: Any) -> torch.Tensor:
@@ -105,7 +105,7 @@ def test_out_of_memory_halves_the_rows_and_loses_nothing(
             raise torch.OutOfMemoryError("tried to allocate")
         return step(self, ids, *args)
 
-    monkeypatch.setattr(decode.KVCache, "step", scarce)
+    monkeypatch.setattr(engines.KVCache, "step", scarce)
     engine = Engine(llama, Sampling(), rows=40)
     assert texts_of(run_jobs(engine, jobs)) == expected
     assert engine.rows < 40
@@ -119,7 +119,7 @@ def test_out_of_memory_at_the_smallest_size_says_so(
     def never(*_args: Any) -> torch.Tensor:
         raise torch.OutOfMemoryError("tried to allocate")
 
-    monkeypatch.setattr(decode.KVCache, "step", never)
+    monkeypatch.setattr(engines.KVCache, "step", never)
     with pytest.raises(TilthError, match=r"out of memory with 3 rows on cpu: use a smaller"):
         run_jobs(engine, pair_jobs(TEXTS))
 
@@ -132,7 +132,7 @@ def test_other_runtime_errors_are_not_taken_for_memory(
     def broken(*_args: Any) -> torch.Tensor:
         raise RuntimeError("shape mismatch")
 
-    monkeypatch.setattr(decode.KVCache, "step", broken)
+    monkeypatch.setattr(engines.KVCache, "step", broken)
     with pytest.raises(RuntimeError, match="shape mismatch"):
         run_jobs(engine, pair_jobs(TEXTS))
 
@@ -302,7 +302,7 @@ def test_after_an_out_of_memory_the_failed_rows_are_freed_before_others_are_made
         drop(self)
 
     engine = Engine(llama, Sampling(), rows=12)
-    monkeypatch.setattr(decode, "KVCache", Failing)
+    monkeypatch.setattr(engines, "KVCache", Failing)
     monkeypatch.setattr(PromptCache, "drop_memory", looked)
     gc.disable()
     try:

@@ -153,16 +153,6 @@ def test_chat_is_found_by_what_the_server_says() -> None:
         assert load_endpoint(server.name(), policy=QUICK).is_chat
 
 
-def test_chat_can_be_asked_for() -> None:
-    with OpenAIServer() as server:
-        assert not load_endpoint(server.name(), policy=QUICK).is_chat
-        assert load_endpoint(server.name(chat=True), policy=QUICK).is_chat
-        assert "messages" in server.requests[-1]
-    only = OpenAIServer(styles=("completions",))
-    with only as server, pytest.raises(TilthError, match="ends in /v1"):
-        load_endpoint(server.name(chat=True), policy=QUICK)
-
-
 @pytest.mark.parametrize("field", ["top_k", "seed", "n", "stop"])
 def test_refused_fields_are_left_out(field: str, caplog: pytest.LogCaptureFixture) -> None:
     with OpenAIServer(refused=(field,)) as server:
@@ -293,12 +283,36 @@ def test_wrong_key_is_named_and_not_shown(
     assert SECRET not in f"{caught.value}{endpoint!r}{endpoint}{caplog.text}"
 
 
-def test_missing_key_is_asked_for() -> None:
-    with (
-        OpenAIServer(key="another") as server,
-        pytest.raises(InputError, match="set OPENAI_API_KEY"),
-    ):
-        load_endpoint(server.name(), policy=QUICK)
+QUOTA = {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}
+
+
+@pytest.mark.parametrize(
+    ("server", "trouble", "chat", "said", "requests"),
+    [
+        (OpenAIServer(key="another"), [], False, "set OPENAI_API_KEY", 1),
+        (OpenAIServer(model="small"), [], False, "does not know model 'large'", 1),
+        (OpenAIServer(model="large", styles=("completions",)), [], True, "ends in /v1", 1),
+        (OpenAIServer(model="large", styles=()), [], False, "has no completions", 2),
+        (OpenAIServer(), ["garbage"] * 9, False, r"Welcome to the router.*ends in /v1", 3),
+        (OpenAIServer(), [(429, {}, QUOTA)], False, "quota of this key is used up", 1),
+    ],
+)
+def test_what_cannot_be_used_is_said_at_the_first_contact(
+    server: OpenAIServer, trouble: list[object], chat: bool, said: str, requests: int
+) -> None:
+    with server:
+        server.trouble += trouble
+        name = f"openai{'-chat' if chat else ''}:{server.base}#large"
+        with pytest.raises(TilthError, match=said):
+            load_endpoint(name, policy=QUICK)
+        assert len(server.requests) == requests
+
+
+def test_chat_can_be_asked_for() -> None:
+    with OpenAIServer() as server:
+        assert not load_endpoint(server.name(), policy=QUICK).is_chat
+        assert load_endpoint(server.name(chat=True), policy=QUICK).is_chat
+        assert "messages" in server.requests[-1]
 
 
 def test_a_key_the_server_repeats_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,14 +330,6 @@ def test_broken_key_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     assert SECRET not in str(caught.value)
 
 
-def test_unknown_model() -> None:
-    with (
-        OpenAIServer() as server,
-        pytest.raises(InputError, match="does not know model 'large'"),
-    ):
-        load_endpoint(f"openai:{server.base}#large", policy=QUICK)
-
-
 def test_model_that_is_not_listed_warns(caplog: pytest.LogCaptureFixture) -> None:
     with OpenAIServer(listed=("tiny", "big")) as server:
         load_endpoint(server.name(), policy=QUICK)
@@ -332,25 +338,6 @@ def test_model_that_is_not_listed_warns(caplog: pytest.LogCaptureFixture) -> Non
     with OpenAIServer(listed=("small",)) as server:
         load_endpoint(server.name(), policy=QUICK)
     assert not caplog.records
-
-
-def test_something_else_answers() -> None:
-    with OpenAIServer() as server:
-        server.trouble += ["garbage"] * 9
-        with pytest.raises(TilthError, match="Welcome to the router") as caught:
-            load_endpoint(server.name(), policy=QUICK)
-    assert "ends in /v1" in str(caught.value)
-    with OpenAIServer(styles=()) as server, pytest.raises(TilthError, match="no completions"):
-        load_endpoint(server.name(), policy=QUICK)
-
-
-def test_used_up_quota_is_not_waited_for() -> None:
-    body = {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}
-    with OpenAIServer() as server:
-        server.trouble.append((429, {}, body))
-        with pytest.raises(TilthError, match="quota of this key is used up"):
-            load_endpoint(server.name(), policy=QUICK)
-        assert len(server.requests) == 1
 
 
 def test_long_prompt() -> None:

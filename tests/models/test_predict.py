@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.tiny import WORDS, save_encoder, tiny_tokenizer, word_tokenizer
 from tilth.errors import InputError, TilthError
-from tilth.models import predict as labelling
+from tilth.models import predict
 from tilth.models.classifier import Classifier, new_classifier
 from tilth.models.predict import probabilities, tag_probabilities
 from tilth.models.word_windows import encode_words
@@ -95,7 +95,7 @@ def test_order_and_repeats_change_nothing(base: str, monkeypatch: pytest.MonkeyP
     twice = probabilities(classifier, [*reversed(rows), *rows])
     np.testing.assert_array_equal(twice[:40][::-1], found)
     np.testing.assert_array_equal(twice[40:], found)
-    monkeypatch.setattr(labelling, "TEXTS_AT_ONCE", 7)
+    monkeypatch.setattr(predict, "TEXTS_AT_ONCE", 7)
     np.testing.assert_allclose(probabilities(classifier, rows), found, atol=1e-5)
 
 

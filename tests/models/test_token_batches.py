@@ -11,8 +11,7 @@ from transformers import AutoTokenizer
 from tests.models.test_scorer import pair_marks
 from tests.tiny.models import WORDS, tiny_tokenizer, word_tokenizer
 from tilth.errors import InputError
-from tilth.models import starter_path
-from tilth.models import token_batches as alike
+from tilth.models import starter_path, token_batches
 from tilth.models.token_batches import encode_texts
 
 
@@ -51,8 +50,8 @@ def test_texts_and_pairs_are_cut_as_the_tokenizer_cuts_them(name: str) -> None:
 
 def test_a_pair_of_long_texts_is_cut_after_it_was_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tokenizer's own truncation makes all combinations of what overflows: 161,507 here."""
-    cut = Mock(wraps=alike._longest_first)
-    monkeypatch.setattr(alike, "_longest_first", cut)
+    cut = Mock(wraps=token_batches._longest_first)
+    monkeypatch.setattr(token_batches, "_longest_first", cut)
     long = " ".join(random.Random(0).choices(WORDS, k=5000))
     found = encode_texts(tokenizers()["words"], [(long, long)], 32, with_types=True)
     assert (found.lengths.tolist(), found.cut) == ([32], 1)

@@ -62,28 +62,16 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request for completions.
+    """A request for completions; fields are named as in the protocol."""
 
-    Attributes:
-        prompt: the text to continue; for chat, the user's message.
-        system: for chat, the system message.
-        n: texts wanted.
-        seed: of the server's random numbers.
-        max_tokens: longest text.
-        temperature: of sampling.
-        top_p: 1 keeps all tokens.
-        top_k: 0 keeps all tokens.
-        stop: sequences that end a text and are left out of it.
-    """
-
-    prompt: str
-    system: str = ""
+    prompt: str  # for chat, the user's message
+    system: str = ""  # for chat, the system message
     n: int = 1
     seed: int = 0
     max_tokens: int = 40
     temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
+    top_p: float = 1.0  # 1 keeps all tokens
+    top_k: int = 0  # 0 keeps all tokens
     stop: tuple[str, ...] = ()
 
 
@@ -102,14 +90,7 @@ class Stopped(Exception):  # noqa: N818 (no error: the run ended while this requ
 
 
 class _Failure(Exception):  # noqa: N818 (the request may still succeed)
-    """A failed call that may be made again.
-
-    Args:
-        problem: what happened.
-        remedy: what helps, if it goes on.
-        kind: `limit` (429), `strange` (no completion), `unreached` or empty.
-        wait: seconds the server asks to wait.
-    """
+    """A failed call that may be made again: `limit` (429), `strange`, `unreached` or another."""
 
     def __init__(self, problem: str, remedy: str = "", kind: str = "", wait: float = 0.0) -> None:
         super().__init__(problem)
@@ -118,23 +99,14 @@ class _Failure(Exception):  # noqa: N818 (the request may still succeed)
 
 @dataclass
 class EndpointClient:
-    """Asks one model at one server; threads may share it.
-
-    Attributes:
-        base_url: the address, for messages.
-        model: the name of the model there.
-        key: sent to the server, never shown.
-        policy: how long a failing server is waited for.
-        usage: requests and tokens so far.
-        left_out: fields the server refused, which are therefore not sent.
-    """
+    """Asks one model at one server; threads may share it."""
 
     base_url: str
     model: str
     key: str = field(repr=False)
     policy: RetryPolicy
     usage: Usage = field(default_factory=Usage)
-    left_out: set[str] = field(default_factory=set)
+    left_out: set[str] = field(default_factory=set)  # fields that the server refused
     client: openai.OpenAI = field(init=False, repr=False)
     _said: set[str] = field(default_factory=set, repr=False)
     _answered: float = field(default=-1.0, repr=False)  # when the last good answer came

@@ -141,13 +141,13 @@ def _checksums(folder: Path, *, sync: bool = False) -> dict[str, int]:
     return found
 
 
-Settings = TypeVar("Settings")
-Arguments = TypeVar("Arguments", bound="TrainingArguments")
+SettingsT = TypeVar("SettingsT")
+ArgumentsT = TypeVar("ArgumentsT", bound="TrainingArguments")
 
 _UNFINISHED = "unfinished"
 
 
-def settings_of(kind: type[Settings], given: dict[str, Any]) -> Settings:
+def settings_of(kind: type[SettingsT], given: dict[str, Any]) -> SettingsT:
     """Return a settings dataclass from keyword arguments.
 
     Raises:
@@ -173,8 +173,8 @@ def require_single_process(device: str) -> None:
 
 
 def training_arguments(
-    kind: type[Arguments], folder: Path, device: torch.device, seed: int, **options: Any
-) -> Arguments:
+    kind: type[ArgumentsT], folder: Path, device: torch.device, seed: int, **options: Any
+) -> ArgumentsT:
     """Return the arguments of a trainer: those that all trainings share, and its own `options`.
 
     Args:
