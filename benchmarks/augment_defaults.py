@@ -31,12 +31,17 @@ from numpy.typing import NDArray
 
 from tilth.bank import Bank
 from tilth.classifiers.collate import encode
-from tilth.classifiers.examples import Rows, joined, repeated, rows_of
+from tilth.classifiers.examples import LabeledExamples, concatenate, labeled_examples, repeat
 from tilth.classifiers.finetune import fit
-from tilth.classifiers.load import labelled_times
+from tilth.classifiers.load import repeat_count
 from tilth.classifiers.logistic import begin_head
 from tilth.classifiers.settings import Finetuning
-from tilth.classifiers.trainer import choice, loss_of, make_tuner, own_random, trained
+from tilth.classifiers.trainer import (
+    make_trainer,
+    seeded,
+    selection_score,
+    soft_label_loss,
+)
 from tilth.data.examples import Examples, read_examples
 from tilth.data.hashing import text_hashes
 from tilth.metrics.significance import Interval, gain_interval, mean_interval
@@ -44,10 +49,9 @@ from tilth.models.classifier import Classifier, new_classifier
 from tilth.models.length_sampler import LengthBatchSampler
 from tilth.report.systems import TRAINED
 from tilth.runs import Progress
-from tilth.selftrain.pseudo_label import halfway, label_hits
+from tilth.selftrain.pseudo_label import PROBABILITIES, blend_labels, from_lists, label_sentences
 from tilth.selftrain.retrieve import retrieve
-from tilth.selftrain.select import class_ratio, select
-from tilth.selftrain.settings import Augmentation
+from tilth.selftrain.select import select
 from tilth.workflows.train_classifier import ClassifierOptions, train_and_test
 
 TASKS = ("sst2", "trec", "insults")
@@ -104,24 +108,20 @@ PAIRS = [
 class Drawn:
     """What one seed learns from, and what it is measured on."""
 
-    labelled: Rows
-    blended: Rows
-    retrieved: Rows
+    labelled: LabeledExamples
+    blended: LabeledExamples
+    retrieved: LabeledExamples
     keys: NDArray[np.uint64]
-    held: Rows
+    held: LabeledExamples
 
-    def rows(self, way: Way, seed: int) -> Rows:
+    def rows(self, way: Way, seed: int) -> LabeledExamples:
         """Return what a student learns from."""
         own = self.blended if way.blended else self.labelled
         if way.share is None:
             return own
-        ratio = class_ratio(own.targets, kind="class", labels=own.labels)
-        found = select(
-            self.retrieved.targets, kind="class", labels=own.labels, ratio=ratio, count=WANTED,
-            by=way.by, keys=self.keys, seed=seed,
-        )  # fmt: skip
+        found = select(self.retrieved.targets, own, WANTED, by=way.by, keys=self.keys, seed=seed)
         some = self.retrieved.select(found.kept)
-        return joined(some, repeated(own, labelled_times(way.share, len(some), len(own))))
+        return concatenate(some, repeat(own, repeat_count(way.share, len(some), len(own))))
 
 
 def open_bank(data: Path, out: Path) -> Bank:
@@ -160,7 +160,7 @@ def read_pool(folder: Path) -> Examples:
 
 def draw(task: str, seed: int, bank: Bank, data: Path, out: Path) -> Drawn:
     """Draw labelled rows, train a teacher on them, and let it label sentences of the bank."""
-    pool = rows_of(read_pool(data / "classify" / task))
+    pool = labeled_examples(read_pool(data / "classify" / task))
     held = pool.select(np.arange(HELD))
     rng = np.random.default_rng((1, seed))
     places = np.sort(HELD + rng.permutation(len(pool) - HELD)[:LABELLED])
@@ -171,25 +171,24 @@ def draw(task: str, seed: int, bank: Bank, data: Path, out: Path) -> Drawn:
         for (text,), target in zip(labelled.texts, labelled.targets, strict=True)
     ])  # fmt: skip
     file = out / f"{task}-{seed}-teacher.npz"
-    found = retrieve(
-        bank, examples, kind=Augmentation().query, count=CANDIDATES,
-        without={"held out": [text for (text,) in held.texts]},
-    )  # fmt: skip
+    excluded = {"held out": [text for (text,) in held.texts]}
+    found = retrieve(bank, examples, CANDIDATES, exclude=excluded).table
     if not file.is_file():
         settings = Finetuning(seed=seed, max_length=TOKENS).for_base(TEACHER)
         teacher = _new(TEACHER, labelled, settings)
         fit(teacher, labelled, None, settings, quiet=True)
-        own = halfway(labelled, teacher)
-        _save(file, given=np.asarray(label_hits(teacher, found)), own=np.asarray(own.targets))
+        own = blend_labels(labelled, teacher)
+        given = from_lists(label_sentences(found, [teacher])[PROBABILITIES])
+        _save(file, given=np.asarray(given), own=np.asarray(own.targets))
     with np.load(file) as kept:
         texts: list[tuple[str, ...]] = [(text,) for text in found["text"].to_pylist()]
-        retrieved = Rows("class", pool.labels, texts, None, kept["given"])
+        retrieved = LabeledExamples("class", pool.labels, texts, None, kept["given"])
         blended = replace(labelled, targets=kept["own"])
     keys = text_hashes(found["text"].combine_chunks())
     return Drawn(labelled, blended, retrieved, keys, held)
 
 
-def _new(base: str, rows: Rows, settings: Finetuning) -> Classifier:
+def _new(base: str, rows: LabeledExamples, settings: Finetuning) -> Classifier:
     return new_classifier(
         base, kind=rows.kind, labels=rows.labels, seed=settings.seed, dropout=settings.dropout,
         max_length=settings.max_length, device="cpu",
@@ -223,16 +222,16 @@ def train(
         begin_head(classifier, encoded)
     with (
         tempfile.TemporaryDirectory() as folder,
-        own_random(seed),
+        seeded(seed),
         Progress(steps, quiet=True, what="steps") as progress,
     ):
-        tuner = make_tuner(
+        make_trainer(
             classifier.model, encoded,
             LengthBatchSampler(encoded.ids.lengths, settings.batch, seed),
-            loss_of(classifier, settings, bfloat16=False), measure, settings, Path(folder),
-            keep=False, steps=steps, every=-(-steps // measurements), progress=progress,
-        )  # fmt: skip
-        trained(tuner, settings.batch)
+            soft_label_loss(classifier, settings, bfloat16=False), settings, Path(folder),
+            steps=steps, every=-(-steps // measurements), progress=progress, measure=measure,
+            keep=False,
+        ).fit(settings.batch)  # fmt: skip
     if way in (DEFAULT, ALONE):
         classifier.model.train(mode=False)
         classifier.save(file.with_suffix(""))
@@ -337,7 +336,9 @@ def _gain(
         some, others = order[:count], order[count:]
         scores = 100 * right[:, some].mean(axis=1)
         losses = loss[:, some].mean(axis=1)
-        best = int(np.argmax([choice(one, two) for one, two in zip(scores, losses, strict=True)]))
+        best = int(
+            np.argmax([selection_score(one, two) for one, two in zip(scores, losses, strict=True)])
+        )
         found = 100 * right[:, others].mean(axis=1)
         gains.append(found[best] - (found[-1] if last else found.mean()))
     return float(np.mean(gains))
@@ -355,7 +356,7 @@ def print_test(data: Path, out: Path, seeds: int) -> None:
             rows = []
             for seed in done:
                 classifier = load_classifier(str(out / f"{task}-{seed}-{name}"), device="cpu")
-                test = rows_of(
+                test = labeled_examples(
                     read_examples(data / "classify" / task / "test.jsonl.gz"), classifier.labels
                 )
                 given = replace(classifier, max_length=TOKENS).answers(test)
@@ -398,7 +399,7 @@ def print_files(data: Path, out: Path, seeds: int, bases: list[str], *, test: bo
     """Train on 300 rows of each task with each base; print accuracy beside the baselines."""
     found: dict[str, dict[str, list[float]]] = {}
     for seed, task, base in itertools.product(range(seeds), TASKS, bases):
-        pool = rows_of(read_pool(data / "classify" / task))
+        pool = labeled_examples(read_pool(data / "classify" / task))
         places = HELD + np.random.default_rng((1, seed)).permutation(len(pool) - HELD)[:LABELLED]
         train_file, held_file = (out / f"{task}-{seed}-{name}.jsonl" for name in ("train", "held"))
         _write(train_file, pool.select(np.sort(places)))
@@ -422,7 +423,7 @@ def print_files(data: Path, out: Path, seeds: int, bases: list[str], *, test: bo
         print(f"{name:40} " + " ".join(f"{np.mean(each[task]):6.1f}" for task in TASKS))
 
 
-def _write(file: Path, rows: Rows) -> None:
+def _write(file: Path, rows: LabeledExamples) -> None:
     names = np.array(rows.labels)[np.asarray(rows.targets).argmax(axis=1)].tolist()
     lines = (
         json.dumps({"text": text, "label": name})

@@ -21,10 +21,10 @@ import torch
 from transformers import get_linear_schedule_with_warmup
 
 from tilth.classifiers.collate import encode
-from tilth.classifiers.examples import Rows, rows_of
+from tilth.classifiers.examples import LabeledExamples, labeled_examples
 from tilth.classifiers.finetune import fit
 from tilth.classifiers.settings import Finetuning
-from tilth.classifiers.trainer import loss_of, own_random
+from tilth.classifiers.trainer import seeded, soft_label_loss
 from tilth.models.classifier import Classifier, new_classifier
 from tilth.models.length_sampler import LengthBatchSampler
 
@@ -34,12 +34,12 @@ WORDS = [
 ]  # fmt: skip
 
 
-def rows(count: int) -> Rows:
+def rows(count: int) -> LabeledExamples:
     """Return texts of words in any order, of four classes."""
     from tilth.data.examples import read_examples
 
     rng = random.Random(0)
-    return rows_of(
+    return labeled_examples(
         read_examples(
             [
                 {"text": " ".join(rng.choices(WORDS, k=rng.randint(5, 20))), "label": n % 4}
@@ -49,11 +49,11 @@ def rows(count: int) -> Rows:
     )
 
 
-def plain(classifier: Classifier, data: Rows, settings: Finetuning) -> None:
+def plain(classifier: Classifier, data: LabeledExamples, settings: Finetuning) -> None:
     """Train with a loop of ten lines."""
     encoded, loss = (
         encode(classifier, data, bfloat16=False),
-        loss_of(classifier, settings, bfloat16=False),
+        soft_label_loss(classifier, settings, bfloat16=False),
     )
     model, steps = classifier.model, settings.steps(len(data))[0]
     optimizer = torch.optim.AdamW(
@@ -61,7 +61,7 @@ def plain(classifier: Classifier, data: Rows, settings: Finetuning) -> None:
     )
     schedule = get_linear_schedule_with_warmup(optimizer, int(steps * settings.warmup) + 1, steps)
     model.train()
-    with own_random(settings.seed):
+    with seeded(settings.seed):
         for batch in LengthBatchSampler(encoded.ids.lengths, settings.batch, settings.seed):
             loss(model, encoded[batch]).backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

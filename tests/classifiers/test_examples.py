@@ -10,16 +10,24 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
 
 from tests.selftrain.labelled import as_rows, classed, several, tagged
-from tilth.classifiers.examples import Rows, divided, rows_of, strata, without_repeats
-from tilth.classifiers.load import Columns, read_to_train
+from tilth.classifiers.examples import (
+    LabeledExamples,
+    drop_duplicates,
+    labeled_examples,
+    strata,
+    train_validation_split,
+)
+from tilth.classifiers.load import TaskSources, read_training_sets
 from tilth.data.examples import Source, read_examples
 from tilth.errors import InputError
 
 
-def read(train: Source, validation: Source | None = None, **more: Any) -> tuple[Rows, Rows | None]:
-    asked: dict[str, Any] = {"tags": False, "hard": False, "labels": None, "seed": 0, **more}
+def read(
+    train: Source, validation: Source | None = None, **more: Any
+) -> tuple[LabeledExamples, LabeledExamples | None]:
+    asked: dict[str, Any] = {"tags": False, **more}
     labelled = asked.pop("labelled", None)
-    return read_to_train(train, validation, labelled, Columns(), **asked)
+    return read_training_sets(TaskSources(train, validation, None, labelled), **asked)
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> str:
@@ -91,7 +99,7 @@ def test_fractions_are_no_classes(tmp_path: Path) -> None:
 def test_a_label_that_training_lacks(tmp_path: Path) -> None:
     train = write(tmp_path / "a.jsonl", classed(30))
     other = write(tmp_path / "b.jsonl", [*classed(3, seed=1), {"text": "x", "label": "new"}])
-    with pytest.raises(InputError, match=r"b.jsonl:4: label 'new' is none that the model learns"):
+    with pytest.raises(InputError, match=r"b.jsonl:4: label 'new' is none of the model's"):
         read(train, other)
     with pytest.raises(InputError, match=r"a.jsonl:3: label 'none' is none .*\(animal, water\)"):
         read(train, labels=["animal", "water"])
@@ -102,25 +110,25 @@ def test_the_same_row_counts_once_and_conflicts_are_told(caplog: pytest.LogCaptu
         {"text": "a", "label": 0}, {"text": "a", "label": 0}, {"text": "b", "label": 0},
         {"text": "b", "label": 1}, {"text": "b", "label": 1}, {"text": "c", "label": 1},
     ]  # fmt: skip
-    left, conflicts = without_repeats(as_rows(rows))
+    left, conflicts = drop_duplicates(as_rows(rows))
     assert [text for (text,) in left.texts] == ["a", "b", "b", "c"]
     assert conflicts == 1
     with caplog.at_level(logging.WARNING):
         read(rows)
-    assert "1 texts stand there more than once with different labels" in caplog.text
+    assert "1 texts occur more than once with different labels" in caplog.text
 
 
 @pytest.mark.parametrize("source", [classed(120), several(120), tagged(120)])
 def test_a_tenth_of_each_label_is_kept_to_choose_with(source: list[dict[str, Any]]) -> None:
-    rows, _ = without_repeats(as_rows(source))
-    train, chosen = divided(rows, 0)
+    rows, _ = drop_duplicates(as_rows(source))
+    train, chosen = train_validation_split(rows, 0)
     assert len(train) + len(chosen) == len(rows)
     assert not {*map(str, train.texts)} & {*map(str, chosen.texts)}
     found = np.bincount(strata(chosen)) / np.bincount(strata(rows))
     assert ((found > 0.05) & (found < 0.15)).all()
-    again = divided(rows.select(np.arange(len(rows))[::-1].copy()), 0)[1]
+    again = train_validation_split(rows.select(np.arange(len(rows))[::-1].copy()), 0)[1]
     assert {*map(str, again.texts)} == {*map(str, chosen.texts)}
-    assert {*map(str, divided(rows, 1)[1].texts)} != {*map(str, chosen.texts)}
+    assert {*map(str, train_validation_split(rows, 1)[1].texts)} != {*map(str, chosen.texts)}
 
 
 def test_validation_comes_from_what_is_given_from_a_split_or_from_labelled() -> None:
@@ -241,7 +249,10 @@ def test_fingerprints_follow_the_content() -> None:
     assert one.fingerprint() == as_rows(classed(6)).fingerprint()
     assert one.fingerprint() != as_rows(classed(6, seed=1)).fingerprint()
     assert (
-        one.fingerprint() != rows_of(read_examples(classed(6)), [*one.labels, "more"]).fingerprint()
+        one.fingerprint()
+        != labeled_examples(read_examples(classed(6)), [*one.labels, "more"]).fingerprint()
     )
-    weighted = Rows(one.kind, one.labels, one.texts, None, one.targets, np.ones(6, np.float32))
+    weighted = LabeledExamples(
+        one.kind, one.labels, one.texts, None, one.targets, np.ones(6, np.float32)
+    )
     assert one.fingerprint() != weighted.fingerprint()

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from tests.selftrain.labelled import as_rows, classed, several, tagged
-from tests.tiny import save_encoder
-from tilth.classifiers.examples import Rows
-from tilth.classifiers.finetune import Curve, fit, score_of
+from tests.tiny.classifiers import are_same
+from tilth.classifiers.examples import LabeledExamples
+from tilth.classifiers.finetune import TrainingCurve, fit, score
 from tilth.classifiers.settings import Finetuning
 from tilth.errors import InputError, TilthError
 from tilth.models.classifier import Classifier, new_classifier
@@ -22,12 +22,7 @@ QUICK: dict[str, Any] = {
 SETS = {"class": classed, "multi": several, "tags": tagged}
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(save_encoder(tmp_path_factory.mktemp("base") / "bert"))
-
-
-def made(base: str, rows: Rows, **more: Any) -> Classifier:
+def made(base: str, rows: LabeledExamples, **more: Any) -> Classifier:
     settings = Finetuning(**{**QUICK, **more})
     return new_classifier(
         base, kind=rows.kind, labels=rows.labels, seed=settings.seed, dropout=settings.dropout,
@@ -36,20 +31,15 @@ def made(base: str, rows: Rows, **more: Any) -> Classifier:
 
 
 def trained(
-    base: str, rows: Rows, validation: Rows | None, folder: Path | None = None, **more: Any
-) -> tuple[Classifier, Curve]:
+    base: str,
+    rows: LabeledExamples,
+    validation: LabeledExamples | None,
+    folder: Path | None = None,
+    **more: Any,
+) -> tuple[Classifier, TrainingCurve]:
     classifier = made(base, rows, **more)
     curve = fit(classifier, rows, validation, Finetuning(**{**QUICK, **more}), folder, quiet=True)
     return classifier, curve
-
-
-def assert_same(one: Classifier, two: Classifier) -> None:
-    assert are_same(one, two)
-
-
-def are_same(one: Classifier, two: Classifier) -> bool:
-    other = two.model.state_dict()
-    return all(torch.equal(value, other[name]) for name, value in one.model.state_dict().items())
 
 
 @pytest.mark.parametrize(
@@ -77,13 +67,13 @@ def test_the_best_weights_are_kept_in_memory_and_on_disk(base: str, tmp_path: Pa
     more = {"learning_rate": 0.05, "evaluate_every": 3}
     one, curve = trained(base, rows, held_out, **more)
     two, again = trained(base, rows, held_out, tmp_path, **more)
-    assert_same(one, two)
+    assert are_same(one, two)
     assert curve == again
     assert curve.best[0] < curve.step[-1]
     batch = one.tokenizer([text for (text,) in held_out.texts], padding=True, return_tensors="pt")
     with torch.no_grad():
         logits = one.model(**{k: batch[k] for k in ("input_ids", "attention_mask")}).logits.numpy()
-    assert score_of(held_out, logits) == pytest.approx(curve.best[1])
+    assert score(held_out, logits) == pytest.approx(curve.best[1])
 
 
 def test_few_validation_rows_are_shown_but_choose_nothing(base: str, tmp_path: Path) -> None:
@@ -93,13 +83,13 @@ def test_few_validation_rows_are_shown_but_choose_nothing(base: str, tmp_path: P
     _, chosen = trained(base, rows, held_out, **more)
     one, curve = trained(base, rows, few, **more)
     two, again = trained(base, rows, few, tmp_path, **more)
-    assert_same(one, two)
+    assert are_same(one, two)
     assert curve == again
     assert chosen.best[0] < curve.step[-1] == curve.best[0]
     assert len(curve.score) == len(chosen.score)
     assert np.isfinite(curve.score).all()
     last, _ = trained(base, rows, None, **more)
-    assert_same(one, last)
+    assert are_same(one, last)
 
 
 def test_without_validation_the_last_weights_are_kept(base: str, tmp_path: Path) -> None:
@@ -107,9 +97,9 @@ def test_without_validation_the_last_weights_are_kept(base: str, tmp_path: Path)
     one, curve = trained(base, rows, None, epochs=1)
     assert (curve.best[0], np.isnan(curve.best[1])) == (3, True)
     two, _ = trained(base, rows, None, tmp_path, epochs=1)
-    assert_same(one, two)
+    assert are_same(one, two)
     three, _ = trained(base, rows, None, tmp_path, epochs=1)  # goes on from its end
-    assert_same(one, three)
+    assert are_same(one, three)
 
 
 @pytest.mark.parametrize("kind", SETS)
@@ -118,7 +108,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_others(base: str, kind
     one, again, other = (
         trained(base, rows, None, epochs=1, dropout=0.1, seed=seed)[0] for seed in (0, 0, 1)
     )
-    assert_same(one, again)
+    assert are_same(one, again)
     assert not are_same(one, other)
 
 
@@ -150,18 +140,20 @@ def test_every_setting_counts(base: str, changed: dict[str, Any]) -> None:
 
 def test_weights_of_rows_count(base: str) -> None:
     rows = as_rows(classed(64))
-    ones = Rows(rows.kind, rows.labels, rows.texts, None, rows.targets, np.full(64, 3, np.float32))
+    ones = LabeledExamples(
+        rows.kind, rows.labels, rows.texts, None, rows.targets, np.full(64, 3, np.float32)
+    )
     some = np.where(np.arange(64) % 3 == 0, 1, 0.01).astype(np.float32)
-    other = Rows(rows.kind, rows.labels, rows.texts, None, rows.targets, some)
+    other = LabeledExamples(rows.kind, rows.labels, rows.texts, None, rows.targets, some)
     plain, same, weighted = (trained(base, one, None, epochs=1)[0] for one in (rows, ones, other))
-    assert_same(plain, same)
+    assert are_same(plain, same)
     assert not are_same(plain, weighted)
 
 
 def test_soft_targets_teach_their_probabilities(base: str) -> None:
     rows = as_rows(classed(300))
     targets = np.asarray(rows.targets) * 0.6 + 0.4 / 3
-    soft = Rows(rows.kind, rows.labels, rows.texts, None, targets.astype(np.float32))
+    soft = LabeledExamples(rows.kind, rows.labels, rows.texts, None, targets.astype(np.float32))
     classifier, _ = trained(base, soft, None, epochs=8)
     batch = classifier.tokenizer([t for (t,) in rows.texts], padding=True, return_tensors="pt")
     with torch.no_grad():

@@ -9,7 +9,7 @@ import pytest
 
 from tests.selftrain.labelled import classed, several, tagged
 from tests.tiny import write_lines
-from tilth.classifiers.load import Columns, Task, read_task
+from tilth.classifiers.load import TaskData, TaskSources, read_task
 from tilth.errors import InputError
 
 
@@ -17,28 +17,28 @@ def write(path: Path, rows: list[dict[str, Any]]) -> str:
     return str(write_lines(path, list(map(json.dumps, rows))))
 
 
-def read(train: Any, test: Any = None, validation: Any = None, **columns: Any) -> Task:
+def read(train: Any, test: Any = None, validation: Any = None, **columns: Any) -> TaskData:
     labels = columns.pop("labels", None)
     seed = columns.pop("seed", 0)
-    return read_task(train, test, validation, Columns(**columns), labels=labels, seed=seed)
+    return read_task(TaskSources(train, validation, test, **columns), labels=labels, seed=seed)
 
 
 def test_the_sets_of_a_task() -> None:
     task = read(classed(60), classed(30, seed=9))
     assert task.validation is not None
     assert task.test is not None
-    assert (len(task.rows), len(task.validation), len(task.test)) == (54, 6, 30)
+    assert (len(task.train), len(task.validation), len(task.test)) == (54, 6, 30)
     assert [texts for texts in task.examples.texts if texts in task.validation.texts] == []
     assert len(task.examples) == 54  # queries are made of what is trained on
-    assert task.left_out == {
+    assert task.excluded_texts == {
         "test set": [row["text"] for row in classed(30, seed=9)],
         "validation set": [text for (text,) in task.validation.texts],
     }
     own = read(classed(60), None, classed(12, seed=8))
-    assert (len(own.rows), own.test) == (60, None)
-    assert list(own.left_out) == ["validation set"]
-    assert read(tagged(60), tagged(9, seed=4)).rows.kind == "tags"
-    assert read(several(60), several(9, seed=4)).rows.kind == "multi"
+    assert (len(own.train), own.test) == (60, None)
+    assert list(own.excluded_texts) == ["validation set"]
+    assert read(tagged(60), tagged(9, seed=4)).train.kind == "tags"
+    assert read(several(60), several(9, seed=4)).train.kind == "multi"
     other = read(classed(60), seed=3).validation
     assert other is not None
     assert other.texts != task.validation.texts
@@ -48,17 +48,17 @@ def test_columns_and_labels_are_taken() -> None:
     rows = [{"said": row["text"], "is": row["label"], "text": "x"} for row in classed(60)]
     task = read(rows, [*rows[:3], {"said": "a dog", "is": "animal", "text": "x"}],
                 text="said", label="is", labels=["water", "none", "animal", "other"])  # fmt: skip
-    assert task.rows.labels == ["water", "none", "animal", "other"]
-    assert task.rows.texts[0] != ("x",)
+    assert task.train.labels == ["water", "none", "animal", "other"]
+    assert task.train.texts[0] != ("x",)
 
 
 def test_labels_without_names_are_numbers() -> None:
     numbers = {"animal": 0, "none": 1, "water": 2}
     rows = [{"text": row["text"], "label": numbers[row["label"]]} for row in classed(60)]
-    assert read(rows, labels=["LABEL_0", "LABEL_1", "LABEL_2"]).rows.labels == ["0", "1", "2"]
+    assert read(rows, labels=["LABEL_0", "LABEL_1", "LABEL_2"]).train.labels == ["0", "1", "2"]
     named = [{**row, "label": f"LABEL_{row['label']}"} for row in rows]
     labels = ["LABEL_2", "LABEL_1", "LABEL_0"]
-    assert read(named, labels=labels).rows.labels == labels
+    assert read(named, labels=labels).train.labels == labels
 
 
 def test_pairs_are_refused(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from transformers import (
 
 from tests.selftrain.labelled import classed
 from tests.tiny import salads, save_encoder, tiny_lm, word_tokenizer, write_lines
-from tilth.classifiers.mlm import IGNORED, adapt, losses_of, masked
+from tilth.classifiers.mlm import IGNORED, adapt, losses_of, mask_tokens
 from tilth.classifiers.train import train_classifier
 from tilth.errors import InputError, TilthError
 from tilth.models.classifier import new_classifier
@@ -153,7 +153,7 @@ def test_masks_have_their_shares() -> None:
     special = np.zeros(ids.shape, bool)
     special[:, 0] = special[:, 50:] = True
     vocabulary = np.arange(10, 1000)
-    given, wanted = masked(ids, special, 0.15, 4, vocabulary, rng)
+    given, wanted = mask_tokens(ids, special, 0.15, 4, vocabulary, rng)
     asked = wanted != IGNORED
     assert not asked[special].any()
     assert asked[~special].mean() == pytest.approx(0.15, abs=0.01)
@@ -167,8 +167,8 @@ def test_masks_have_their_shares() -> None:
 def test_every_row_has_something_to_guess() -> None:
     ids = np.full((50, 4), 7)
     special = np.array([True, False, False, True])[None].repeat(50, 0)
-    _, wanted = masked(ids, special, 1e-6, 4, np.arange(10), np.random.default_rng(0))
+    _, wanted = mask_tokens(ids, special, 1e-6, 4, np.arange(10), np.random.default_rng(0))
     assert ((wanted != IGNORED).sum(axis=1) == 1).all()
     everything = np.ones((2, 4), bool)
-    _, wanted = masked(ids[:2], everything, 0.5, 4, np.arange(10), np.random.default_rng(0))
+    _, wanted = mask_tokens(ids[:2], everything, 0.5, 4, np.arange(10), np.random.default_rng(0))
     assert (wanted == IGNORED).all()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score, precision_recall_fscore_support
 
-from tilth.classifiers.examples import Rows
+from tilth.classifiers.examples import LabeledExamples
 from tilth.evaluate.classify import answered
 from tilth.metrics.scores import (
     Counts,
@@ -20,7 +20,7 @@ from tilth.metrics.scores import (
     precision,
     recall,
 )
-from tilth.selftrain.confidence import members_of
+from tilth.selftrain.select import members_of
 
 
 def test_scores_equal_scikit_learns() -> None:
@@ -45,7 +45,7 @@ def test_accuracy() -> None:
 
 def test_what_is_trained_on_and_what_is_measured_takes_the_same_labels() -> None:
     half = np.array([[0.5, 0.4], [0.51, 0.5]], np.float32)
-    rows = Rows("multi", ["a", "b"], [("x",), ("y",)], None, half)
+    rows = LabeledExamples("multi", ["a", "b"], [("x",), ("y",)], None, half)
     yes = [[0, 0], [1, 0]]
     assert answered(half, "multi").tolist() == yes
     assert np.asarray(rows.hard().targets).tolist() == yes

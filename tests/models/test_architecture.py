@@ -9,7 +9,7 @@ import torch
 from tests.report.augmented_run import ROWS
 from tests.tiny import save_encoder
 from tilth.classifiers.collate import encode
-from tilth.classifiers.examples import rows_of
+from tilth.classifiers.examples import labeled_examples
 from tilth.classifiers.finetune import fit
 from tilth.classifiers.logistic import begin_head, logistic
 from tilth.classifiers.settings import Finetuning
@@ -67,7 +67,7 @@ def test_other_bases_and_taggers_have_their_own_head(base: str) -> None:
 
 
 def test_training_begins_with_the_regression(base: str) -> None:
-    rows = rows_of(read_examples(ROWS["class"](60, seed=2)))
+    rows = labeled_examples(read_examples(ROWS["class"](60, seed=2)))
     classifier = made(base, tuple(rows.labels))
     gold = np.asarray(rows.targets).argmax(1)
     before = (classifier.answers(rows).argmax(1) == gold).mean()

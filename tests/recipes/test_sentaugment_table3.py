@@ -19,8 +19,8 @@ from tilth.recipes.catalog_sentaugment import SentAugmentScale
 from tilth.recipes.recipe import RecipeSettings
 from tilth.recipes.sentaugment_scores import MEAN
 from tilth.recipes.table import Table
-from tilth.selftrain.few_shot import Outcome, gain, over_draws
-from tilth.selftrain.few_shot_settings import FINE_TUNED, OURS, PAPERS, FewShot, SelfTraining
+from tilth.selftrain.few_shot import FewShotResults, gain, mean_over_draws
+from tilth.selftrain.settings import FINE_TUNED, OURS, PAPERS, FewShot, SelfTraining
 
 NAME = "sentaugment-table3"
 
@@ -96,12 +96,12 @@ class Outcomes:
         patch.setattr(sentaugment_table3, "few_shot", self)
         patch.setattr(sentaugment_table3, "open_bank", lambda _: None)
 
-    def __call__(self, *given: Any, **_: Any) -> Outcome:
+    def __call__(self, *given: Any, **_: Any) -> FewShotResults:
         draws = self._each[len(self.asked) % len(self._each)]
         self.asked.append(given[-1])
-        return Outcome(
+        return FewShotResults(
             "accuracy",
-            {name: over_draws(draws[name]) for name in (FINE_TUNED, PAPERS, OURS)},
+            {name: mean_over_draws(draws[name]) for name in (FINE_TUNED, PAPERS, OURS)},
             {name: gain(draws[FINE_TUNED], draws[name]) for name in (PAPERS, OURS)},
             {},
         )

@@ -15,7 +15,7 @@ import pytest
 from tests.recipes.running import run as run_in
 from tests.recipes.running import write_bank_data
 from tests.tiny import WORDS, salads, save_encoder, tiny_static, write_lines
-from tilth.classifiers.examples import Rows
+from tilth.classifiers.examples import LabeledExamples
 from tilth.errors import InputError
 from tilth.recipes import catalog, sentaugment_scores, sentaugment_table4, sentaugment_tables5to8
 from tilth.recipes import sentaugment as selftraining
@@ -94,9 +94,9 @@ def run(name: str, data: Path, out: Path, **more: Any) -> Table:
     return table
 
 
-def untrained(monkeypatch: pytest.MonkeyPatch) -> list[Rows]:
+def untrained(monkeypatch: pytest.MonkeyPatch) -> list[LabeledExamples]:
     """Leave out trainings, whose models are measured as they are made; return what each got."""
-    seen: list[Rows] = []
+    seen: list[LabeledExamples] = []
     monkeypatch.setattr(sentaugment_scores, "fit", lambda _, rows, *rest, **more: seen.append(rows))
     return seen
 
@@ -297,11 +297,11 @@ def test_the_scale_says_what_is_asked_and_what_is_learned(
     drawn: list[str] = []
     retrieve, draw = selftraining.retrieve, LabelPool.draw
 
-    def watched(*given: Any, kind: str, count: int, **more: Any) -> Any:
-        asked.append((kind, count))
-        return retrieve(*given, kind=kind, count=count, **more)
+    def watched(bank: Any, examples: Any, count: int, how: Any, **more: Any) -> Any:
+        asked.append((how.query, count))
+        return retrieve(bank, examples, count, how, **more)
 
-    def noted(self: LabelPool, task: Any, count: int, by: str, seed: int) -> Rows:
+    def noted(self: LabelPool, task: Any, count: int, by: str, seed: int) -> LabeledExamples:
         drawn.append(by)
         return draw(self, task, count, by, seed)
 

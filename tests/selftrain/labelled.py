@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.tiny import WORDS
-from tilth.classifiers.examples import Rows, rows_of
+from tilth.classifiers.examples import LabeledExamples, labeled_examples
 
 ANIMALS, WATERS = ("dog", "cat", "bird"), ("sea", "river", "boat")
 _OTHERS = [word for word in WORDS if word not in (*ANIMALS, *WATERS)]
@@ -60,8 +60,8 @@ def tagged(count: int, *, seed: int = 0, longest: int = 8) -> list[dict[str, Any
     return rows
 
 
-def as_rows(rows: Sequence[dict[str, Any]]) -> Rows:
+def as_rows(rows: Sequence[dict[str, Any]]) -> LabeledExamples:
     """Return a set as rows to train on."""
     from tilth.data.examples import read_examples
 
-    return rows_of(read_examples(rows))
+    return labeled_examples(read_examples(rows))

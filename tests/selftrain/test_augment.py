@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,17 +13,18 @@ import pytest
 import torch
 
 import tilth
-from tests.selftrain.labelled import classed, several, tagged
+from tests.selftrain.labelled import as_rows, classed, several, tagged
 from tests.tiny import salads, save_encoder, tiny_bank, tiny_static
 from tilth.bank import Bank
+from tilth.classifiers.load import TaskSources
 from tilth.data.sources import load_folder
 from tilth.errors import InputError, TilthError
 from tilth.models.classifier import Classifier, Kind, load_classifier, new_classifier
 from tilth.runs import RunMismatch
 from tilth.selftrain import pseudo_label as labelling
-from tilth.selftrain.augment import Augmented, augment_to_run
-from tilth.selftrain.settings import Augmentation
-from tilth.selftrain.tokenize import learn_words
+from tilth.selftrain.augment import AugmentRun, augment_in_run, row_counts
+from tilth.selftrain.settings import Augmentation, TeacherSettings
+from tilth.selftrain.tokenize import learn_tokenizer
 
 MAKE: dict[str, Callable[..., list[dict[str, Any]]]] = {
     "class": classed, "multi": several, "tags": tagged,
@@ -66,15 +68,18 @@ def teachers(base: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, s
 
 def made(
     bank: Bank, teachers: dict[str, str], out: Path, kind: str = "class", **given: Any
-) -> Augmented:
-    names = Augmentation.__dataclass_fields__
-    asked = {name: given.pop(name) for name in list(given) if name in names}
-    rows = given.pop("train", MAKE[kind](60))
-    options = {"teacher": teachers[kind], "quiet": True, **given}
-    return augment_to_run(rows, bank, out, Augmentation(**{"count": 40, **asked}), **options)
+) -> AugmentRun:
+    def taken(kind: Any) -> dict[str, Any]:
+        names = kind.__dataclass_fields__
+        return {name: given.pop(name) for name in list(given) if name in names}
+
+    settings = Augmentation(**{"count": 40, **taken(Augmentation)})
+    sources = TaskSources(**{"train": MAKE[kind](60), **taken(TaskSources)})
+    teacher = TeacherSettings(**{"model": teachers[kind], **taken(TeacherSettings)})
+    return augment_in_run(sources, bank, out, settings, teacher, quiet=True, **given)
 
 
-def rows_of(made: Augmented, config: str = "default") -> list[dict[str, Any]]:
+def rows_of(made: AugmentRun, config: str = "default") -> list[dict[str, Any]]:
     return list(load_folder(made.path, config=config))
 
 
@@ -94,8 +99,8 @@ def test_the_set_is_what_the_teacher_says_of_what_was_retrieved(
     assert list(dropped[0]) == [*names, "confidence", "similarity", "query", "drop_reason"]
     assert [row["text"] for row in kept] == [bank[row["id"]] for row in kept]
     if kind == "tags":
-        words = learn_words([row["tokens"] for row in tagged(60)])
-        assert [row["tokens"] for row in kept] == [words.cut(row["text"]) for row in kept]
+        words = learn_tokenizer([row["tokens"] for row in tagged(60)])
+        assert [row["tokens"] for row in kept] == [words.tokenize(row["text"]) for row in kept]
         expected: Any = teacher.tag_probabilities([row["tokens"] for row in kept])
         confidence = [each.max(axis=1).mean() for each in expected]
         said: Any = [each.argmax(axis=1).tolist() for each in expected]
@@ -193,9 +198,10 @@ def test_a_base_is_trained_and_measured_on(bank: Bank, base: str, tmp_path: Path
         said.append((classifier.labels, len(task.test)))
         return {"test": {"n": 9}}
 
-    found = augment_to_run(
-        classed(60), bank, tmp_path / "run", Augmentation(count=20, seed=4), teacher=base,
-        test=TEST, seeds=2, training=FAST, quiet=True, measure=measure,
+    found = augment_in_run(
+        TaskSources(classed(60), test=TEST), bank, tmp_path / "run",
+        Augmentation(count=20, seed=4), TeacherSettings(base, 2, FAST), quiet=True,
+        measure=measure,
     )  # fmt: skip
     assert said == [(LABELS["class"], 9)]
     assert found.results["teacher"] == {"test": {"n": 9}}
@@ -219,14 +225,14 @@ def test_a_loaded_teacher_and_one_with_more_labels(
 ) -> None:
     whole = made(bank, teachers, tmp_path / "whole")
     loaded = load_classifier(teachers["class"])
-    assert rows_of(made(bank, teachers, tmp_path / "loaded", teacher=loaded)) == rows_of(whole)
+    assert rows_of(made(bank, teachers, tmp_path / "loaded", model=loaded)) == rows_of(whole)
     assert not (tmp_path / "whole" / "teacher").exists()
     some = [row for row in classed(60) if row["label"] != "none"]
     few = made(bank, teachers, tmp_path / "few", train=some)
     assert few.results["labels"] == LABELS["class"]
     assert few.results["classes"]["none"]["kept"] == 0
     others = [{**row, "label": f"new {row['label']}"} for row in classed(60)]
-    with pytest.raises(InputError, match="label 'new animal' is none that the model learns"):
+    with pytest.raises(InputError, match="label 'new animal' is none of the model's"):
         made(bank, teachers, tmp_path / "others", train=others)
 
 
@@ -277,8 +283,8 @@ def test_a_finished_run_is_read(
     bank: Bank, teachers: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = made(bank, teachers, tmp_path / "run")
-    monkeypatch.setattr(labelling, "label_hits", None)
-    monkeypatch.setattr(labelling, "find", None)
+    monkeypatch.setattr(labelling, "label_sentences", None)
+    monkeypatch.setattr(labelling, "retrieve", None)
     assert made(bank, teachers, tmp_path / "run").results == first.results
     with pytest.raises(RunMismatch, match=r"floor is 0\.0 in the folder, 0\.5 asked"):
         made(bank, teachers, tmp_path / "run", floor=0.5)
@@ -310,7 +316,7 @@ def test_a_refused_call_leaves_a_finished_run_as_it_was(
     out = tmp_path / "run"
     rows = rows_of(made(bank, teachers, out))
     wrong: list[dict[str, Any]] = [
-        {"teacher": str(tmp_path / "nope")}, {"min_similarity": 1.0}, {"sources": ("nope",)},
+        {"model": str(tmp_path / "nope")}, {"min_similarity": 1.0}, {"sources": ("nope",)},
         {"floor": 1.0}, {"train": [{"text": "a", "label": 0.5}]},
     ]  # fmt: skip
     for given in wrong:
@@ -345,7 +351,7 @@ def test_every_setting_changes_the_set(
     other = made(bank, teachers, tmp_path / "other", **setting)
     kept, dropped = ("id", "similarity", "query"), ("text", "drop_reason")
 
-    def held(made: Augmented) -> list[list[Any]]:
+    def held(made: AugmentRun) -> list[list[Any]]:
         return [[row[n] for n in kept] for row in rows_of(made)] + [
             [row[n] for n in dropped] for row in rows_of(made, "dropped")
         ]
@@ -454,3 +460,68 @@ def test_a_class_that_the_teacher_never_gives_is_told(
     teacher.save(tmp_path / "teacher")
     made(bank, {"class": str(tmp_path / "teacher")}, tmp_path / "run")
     assert "'water': the teacher labels none of those that were found so" in caplog.text
+
+
+ROWS = as_rows(classed(60))
+LARGE = 10_000_000
+
+
+def wanted(bank: int = LARGE, **asked: Any) -> tuple[int, int]:
+    count, _, candidates = row_counts(Augmentation(**asked), ROWS, bank)
+    return count, candidates
+
+
+def test_how_many_are_wanted() -> None:
+    assert wanted() == (6_000, 12_000)  # the paper's hundred for each row of a small set
+    assert wanted(multiple=2.5) == (150, 2_000)
+    assert wanted(count=5_000) == (5_000, 10_000)
+    assert wanted(per_class=1_000) == (3_000, 6_000)
+    assert wanted(count=5_000, candidates=6_000) == (5_000, 6_000)
+    assert wanted(candidates=900) == (450, 900)
+
+
+def test_a_bank_gives_a_tenth_unless_more_is_asked(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert wanted(90_000) == (4_500, 9_000)
+    assert "4,500 rows are wanted, not 6,000 (100 for each row" in caplog.text
+    assert wanted(300) == (150, 300)
+    assert wanted(90_000, multiple=100) == (6_000, 12_000)
+    with caplog.at_level(logging.WARNING):
+        assert wanted(9_000, multiple=100) == (6_000, 9_000)
+    assert "holds 9,000 sentences, 12,000 were to be retrieved" in caplog.text
+
+
+def test_nothing_is_said_where_a_bank_is_large_enough(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        wanted(count=100)
+        assert wanted(300, count=20) == (20, 300)
+    assert not caplog.records
+
+
+def test_the_ratio_is_the_training_sets_or_even() -> None:
+    _, usual, _ = row_counts(Augmentation(), as_rows(classed(61)), LARGE)
+    np.testing.assert_allclose(usual, np.array([21, 20, 20]) / 61)
+    _, even, _ = row_counts(Augmentation(per_class=5), as_rows(classed(61)), LARGE)
+    np.testing.assert_allclose(even, 1 / 3)
+    assert len(row_counts(Augmentation(), as_rows(several(60)), LARGE)[1]) == 3
+    assert len(row_counts(Augmentation(), as_rows(tagged(60)), LARGE)[1]) == 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"query": "label"}, "query 'label' is unknown: use all-average"),
+        ({"select": "best"}, "select 'best' is unknown: use random, confidence"),
+        ({"count": 3, "multiple": 2}, "multiple and count say both"),
+        ({"count": 0}, "count is 0: give a whole number from 1"),
+        ({"multiple": -1.0}, "multiple is -1.0"),
+        ({"per_class": 0}, "per_class is 0"),
+        ({"candidates": 0}, "candidates is 0"),
+        ({"clusters": 0}, "clusters is 0"),
+        ({"floor": 1.5}, "floor is 1.5: give a number from 0 to 1"),
+        ({"min_similarity": 2.0}, "min_similarity is 2.0: give a number from -1 to 1"),
+    ],
+)
+def test_wrong_values_are_refused(asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said.replace(".", r"\.")):
+        Augmentation(**asked)

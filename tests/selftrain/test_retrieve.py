@@ -14,7 +14,8 @@ from tilth.bank import Bank, task_queries
 from tilth.data.examples import Examples, read_examples
 from tilth.errors import InputError
 from tilth.selftrain import retrieve as retrieving
-from tilth.selftrain.retrieve import Filters, find, queries_of, random_sentences, retrieve
+from tilth.selftrain.retrieve import random_sentences, retrieve
+from tilth.selftrain.settings import Retrieval
 
 COLUMNS = ["query", "query_label", "similarity", "id", "text", "source", "document"]
 TEXTS = salads(400)
@@ -28,6 +29,10 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Bank:
 
 def examples(rows: Any = None) -> Examples:
     return read_examples(rows or classed(60))
+
+
+def found_of(bank: Bank, asked: Examples, count: int, exclude: Any = None, **how: Any) -> pa.Table:
+    return retrieve(bank, asked, count, Retrieval(**how), exclude=exclude).table
 
 
 def cosines(bank: Bank, asked: Examples, kind: str) -> Any:
@@ -55,7 +60,7 @@ def brute(similarity: np.ndarray) -> Iterator[int]:
 @pytest.mark.parametrize("kind", ["label-average", "all-average", "per-sentence"])
 @pytest.mark.parametrize("count", [7, 100, 400])
 def test_what_is_found_is_brute_force(bank: Bank, kind: str, count: int) -> None:
-    found = retrieve(bank, examples(), kind=kind, count=count)
+    found = found_of(bank, examples(), count, query=kind)
     assert found.column_names == COLUMNS
     similarity, names = cosines(bank, examples(), kind)
     ids = found["id"].to_pylist()
@@ -68,11 +73,11 @@ def test_what_is_found_is_brute_force(bank: Bank, kind: str, count: int) -> None
 
 
 def test_queries_have_the_same_share(bank: Bank) -> None:
-    found = find(bank, queries_of(bank, examples(), kind="label-average"), count=60)
+    found = retrieve(bank, examples(), 60)
     assert [query["label"] for query in found.queries] == ["animal", "none", "water"]
     assert sum(int(str(query["hits"])) for query in found.queries) == len(found) == 60
     assert set(found.table["query_label"].to_pylist()) == {"animal", "none", "water"}
-    every = find(bank, queries_of(bank, examples(), kind="all-average"), count=60)
+    every = retrieve(bank, examples(), 60, Retrieval("all-average"))
     assert every.table["query_label"].null_count == 60
 
 
@@ -80,37 +85,34 @@ def test_texts_of_the_test_and_of_the_training_set_are_left_out(bank: Bank) -> N
     near = [text.replace(".", " the.") for text in TEXTS[5:10]]
     rows = [*classed(60), {"text": TEXTS[20], "label": "none"}]
     asked = read_examples(rows)
-    queries = queries_of(bank, asked, kind="label-average")
-    found = find(bank, queries, count=400, without={"test": TEXTS[:5] + near})
+    found = retrieve(bank, asked, 400, exclude={"test": TEXTS[:5] + near})
     texts = found.table["text"].to_pylist()
     assert not set(texts) & {*TEXTS[:10], TEXTS[20]}
     assert len(texts) == 389
-    assert found.removed == {
+    assert found.excluded == {
         "test, exact": 5, "test, near": 5, "the training set's own texts, exact": 1,
     }  # fmt: skip
-    exact = find(
-        bank, queries, count=400, without={"test": near}, filters=Filters(near=False)
-    )  # fmt: skip
+    exact = retrieve(bank, asked, 400, Retrieval(near=False), exclude={"test": near})
     assert len(exact) == 399
-    few = find(bank, queries, count=3, without={"test": TEXTS[:5] + near})
-    assert sum(few.removed.values()) < 11  # only those that would have been among the three
+    few = retrieve(bank, asked, 3, exclude={"test": TEXTS[:5] + near})
+    assert sum(few.excluded.values()) < 11  # only those that would have been among the three
 
 
 def test_left_out_sentences_are_made_up_for(bank: Bank) -> None:
     asked = examples()
-    first = retrieve(bank, asked, count=150)["text"].to_pylist()
-    more = retrieve(bank, asked, count=150, without={"these": first})
+    first = found_of(bank, asked, 150)["text"].to_pylist()
+    more = found_of(bank, asked, 150, exclude={"these": first})
     assert len(more) == 150
     assert not set(more["text"].to_pylist()) & set(first)
 
 
 def test_what_is_far_is_no_hit(bank: Bank) -> None:
-    every = retrieve(bank, examples(), count=400)
-    found = retrieve(bank, examples(), count=400, filters=Filters(min_similarity=0.5))
+    every = found_of(bank, examples(), 400)
+    found = found_of(bank, examples(), 400, min_similarity=0.5)
     assert 0 < len(found) < 400
     assert len(found) == sum(one > 0.5 for one in every["similarity"].to_pylist())
     with pytest.raises(InputError, match=r"near enough \(similarity of 0.999 or more\): lower"):
-        retrieve(bank, examples(), count=5, filters=Filters(min_similarity=0.999))
+        found_of(bank, examples(), 5, min_similarity=0.999)
 
 
 def test_sources_are_chosen(tmp_path: Path) -> None:
@@ -118,21 +120,21 @@ def test_sources_are_chosen(tmp_path: Path) -> None:
         (tmp_path / f"{name}.txt").write_text("\n".join(texts))
     some = [tmp_path / "a.txt", tmp_path / "b.txt"]
     bank = Bank.build(tmp_path / "bank", some, encoder=tiny_static(), workers=1, quiet=True)
-    found = retrieve(bank, examples(), count=90, filters=Filters(sources=["*b.txt"]))
+    found = found_of(bank, examples(), 90, sources=["*b.txt"])
     assert {name[-5:] for name in found["source"].to_pylist()} == {"b.txt"}
 
 
 def test_however_many_queries_at_a_time(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = retrieve(bank, examples(), kind="per-sentence", count=100)
+    whole = found_of(bank, examples(), 100, query="per-sentence")
     monkeypatch.setattr(retrieving, "_QUERIES_AT_ONCE", 7)
-    found = retrieve(bank, examples(), kind="per-sentence", count=100)
+    found = found_of(bank, examples(), 100, query="per-sentence")
     np.testing.assert_allclose(found["similarity"], whole["similarity"], atol=1e-5)
     assert set(found["id"].to_pylist()) == set(whole["id"].to_pylist())
 
 
 def test_clusters_and_their_seed(bank: Bank) -> None:
     found = [
-        retrieve(bank, examples(), kind="clusters", clusters=clusters, count=30, seed=seed)
+        found_of(bank, examples(), 30, query="clusters", clusters=clusters, seed=seed)
         for clusters, seed in ((3, 0), (3, 0), (2, 0), (3, 1))
     ]
     assert found[0].equals(found[1])
@@ -141,27 +143,27 @@ def test_clusters_and_their_seed(bank: Bank) -> None:
 
 
 def test_tokens_ask_by_type(bank: Bank) -> None:
-    found = retrieve(bank, read_examples(tagged(60)), count=40)
+    found = found_of(bank, read_examples(tagged(60)), 40)
     assert set(found["query_label"].to_pylist()) == {"ANIMAL", "WATER"}
 
 
 def test_pairs_are_refused(bank: Bank) -> None:
     rows = [{"text_a": "a dog", "text_b": "a cat", "label": "no"}]
     with pytest.raises(InputError, match="are pairs"):
-        retrieve(bank, read_examples(rows), count=3)
+        retrieve(bank, read_examples(rows), 3)
 
 
 def test_everything_left_out_is_said(bank: Bank) -> None:
     with pytest.raises(InputError, match=r"every near sentence was left out.*test, exact"):
-        retrieve(bank, examples(), count=3, without={"test": TEXTS})
+        retrieve(bank, examples(), 3, exclude={"test": TEXTS})
     with pytest.raises(InputError, match="count is 0"):
-        retrieve(bank, examples(), count=0)
+        retrieve(bank, examples(), 0)
 
 
 def test_random_sentences(bank: Bank) -> None:
     found = random_sentences(bank, 100, {"test": TEXTS[:200]}, seed=3)
     assert found.column_names == COLUMNS
-    assert found.schema == retrieve(bank, examples(), count=3).schema
+    assert found.schema == found_of(bank, examples(), 3).schema
     assert len(set(found["id"].to_pylist())) == 100
     assert not set(found["text"].to_pylist()) & set(TEXTS[:200])
     assert set(found["query"].to_pylist()) == {"random"}

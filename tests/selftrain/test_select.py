@@ -4,17 +4,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tilth.classifiers.examples import LabeledExamples
 from tilth.errors import InputError
-from tilth.selftrain.confidence import classes_of, confidence_of, margin_of
 from tilth.selftrain.select import (
-    ENOUGH,
     FULL,
-    HIGH,
     LOW,
     UNDRAWN,
     UNWANTED,
     class_ratio,
+    classes_of,
+    confidence_of,
+    largest_remainder,
+    margin_of,
     multiple_of,
     select,
 )
@@ -28,10 +32,13 @@ def drawn(rows: int, *, seed: int = 0) -> np.ndarray:
     return rng.dirichlet((0.5, 0.3, 0.2), rows).astype(np.float32)
 
 
-def chosen(probabilities: Any, ratio: Any = (0.5, 0.3, 0.2), count: Any = 20, **more: Any) -> Any:
-    options = {"kind": "class", "labels": LABELS, **more}
-    shares = None if ratio is None else np.array(ratio)
-    return select(probabilities, ratio=shares, count=count, **options)
+def like(kind: Any = "class", labels: Any = LABELS, targets: Any = ()) -> LabeledExamples:
+    return LabeledExamples(kind, labels, [], None, targets)
+
+
+def chosen(probabilities: Any, ratio: Any = (0.5, 0.3, 0.2), count: int = 20, **more: Any) -> Any:
+    train = like(more.pop("kind", "class"), more.pop("labels", LABELS))
+    return select(probabilities, train, count, ratio=np.array(ratio), **more)
 
 
 def tagged(*sentences: str) -> list[np.ndarray]:
@@ -68,15 +75,13 @@ def test_the_remainders_of_shares_are_given_to_the_largest() -> None:
     assert found.wanted.tolist() == [4, 2, 1]
 
 
-def test_rows_outside_the_band_of_confidence_are_left_out() -> None:
+def test_rows_below_the_confidence_are_left_out() -> None:
     probabilities = drawn(100)
     sure = probabilities.max(axis=1)
-    found = chosen(probabilities, count=None, floor=0.5, band=(0.6, 0.95))
-    assert found.kept.tolist() == np.flatnonzero((sure >= 0.6) & (sure <= 0.95)).tolist()
-    assert found.counts() == {LOW: int((sure < 0.6).sum()), HIGH: int((sure > 0.95).sum())}
-    assert chosen(probabilities, count=None, floor=0.7).confidence[
-        chosen(probabilities, count=None, floor=0.7).kept
-    ].min() >= 0.7  # fmt: skip
+    found = chosen(probabilities, min_confidence=0.6, by="all")
+    assert found.kept.tolist() == np.flatnonzero(sure >= 0.6).tolist()
+    assert found.counts() == {LOW: int((sure < 0.6).sum())}
+    assert found.shortfall == {}
 
 
 def test_the_nearest_or_the_clearest_can_be_the_best() -> None:
@@ -111,14 +116,6 @@ def test_ties_follow_the_keys() -> None:
     assert chosen(probabilities, (1, 0, 0), 2).kept.tolist() == [0, 1]
 
 
-def test_without_a_ratio_the_best_of_all_are_kept() -> None:
-    probabilities = drawn(100)
-    found = chosen(probabilities, None, 10)
-    assert found.kept.tolist() == sorted(np.argsort(-probabilities.max(axis=1))[:10].tolist())
-    assert found.counts() == {ENOUGH: 90}
-    assert found.shortfall == {}
-
-
 def test_a_class_of_no_share_is_not_wanted() -> None:
     probabilities = np.eye(3, dtype=np.float32)
     found = chosen(probabilities, (0.5, 0.5, 0), 10)
@@ -128,7 +125,7 @@ def test_a_class_of_no_share_is_not_wanted() -> None:
 
 def test_rows_of_several_classes_count_for_each_and_none_is_a_class() -> None:
     targets = np.array([[1, 1, 0], [1, 0, 0], [1, 0, 0], [0, 0, 0]], np.float32)
-    ratio = class_ratio(targets, kind="multi", labels=LABELS)
+    ratio = class_ratio(like("multi", LABELS, targets))
     assert ratio.tolist() == [0.75, 0.25, 0.0, 0.25]
     both, one, none = (0.9, 0.9, 0.1), (0.9, 0.1, 0.1), (0.1, 0.1, 0.1)
     rows = np.array([both] * 20 + [one] * 20 + [none] * 20, np.float32)
@@ -140,7 +137,7 @@ def test_rows_of_several_classes_count_for_each_and_none_is_a_class() -> None:
 
 def test_never_more_rows_than_wanted_in_all() -> None:
     targets = np.ones((4, 3), np.float32)  # each row has all classes, but here each has one
-    ratio = class_ratio(targets, kind="multi", labels=LABELS)
+    ratio = class_ratio(like("multi", LABELS, targets))
     rows = np.repeat(0.8 * np.eye(3, dtype=np.float32) + 0.1, 50, axis=0)
     found = chosen(rows, ratio, 30, kind="multi")
     assert 27 <= len(found.kept) <= 30
@@ -149,25 +146,21 @@ def test_never_more_rows_than_wanted_in_all() -> None:
 
 def test_sentences_are_of_the_types_of_their_entities() -> None:
     assert classes_of("tags", TAGS) == ["city", "name", ""]
-    train = tagged("O B-city I-city", "B-name", "O B-city B-name", "O O")
-    ratio = class_ratio(train, kind="tags", labels=TAGS)
+    targets = tagged("O B-city I-city", "B-name", "O B-city B-name", "O O")
+    ratio = class_ratio(like("tags", TAGS, targets))
     assert ratio.tolist() == [0.5, 0.5, 0.25]
     pool = tagged(*["O B-city"] * 5, *["B-name I-name"] * 5, *["O"] * 5, "I-city")
     found = chosen(pool, ratio, 4, kind="tags", labels=TAGS)
     assert found.wanted.tolist() == [2, 2, 1]
     assert len(found.kept) == 4  # none has both types here: all get less
     assert sorted(found.got.tolist()) == [1, 1, 2]
-    assert found.of[-1] == 0
 
 
-def test_a_sentence_is_as_sure_as_its_tokens_in_the_mean_or_at_least() -> None:
+def test_a_sentence_is_as_sure_as_its_tokens_in_the_mean() -> None:
     sentence = np.array([[0.9, 0.1], [0.6, 0.4]], np.float32)
     rows = [sentence, np.empty((0, 2), np.float32)]
     np.testing.assert_allclose(confidence_of(rows, kind="tags"), [0.75, 0])
-    np.testing.assert_allclose(confidence_of(rows, kind="tags", of_tokens="least"), [0.6, 0])
     np.testing.assert_allclose(margin_of(rows, kind="tags"), [0.5, 0], atol=1e-6)
-    found = chosen(rows, None, 1, kind="tags", labels=["O", "B-x"], floor=0.7, of_tokens="least")
-    assert not len(found.kept)
 
 
 def test_several_classes_are_as_sure_as_the_least_sure_one() -> None:
@@ -196,11 +189,8 @@ def test_small_sets_are_multiplied_more(rows: int, multiple: int) -> None:
     [
         ({"by": "best"}, "selection 'best' is unknown: use random, confidence"),
         ({"by": "similarity"}, "the rows have none"),
-        ({"of_tokens": "most"}, "of_tokens 'most'"),
-        ({"floor": 1.5}, "floor is 1.5"),
-        ({"band": (0.9, 0.1)}, "band is"),
+        ({"min_confidence": 1.5}, "floor is 1.5"),
         ({"count": 0}, "count is 0"),
-        ({"ratio": (0.5, 0.5)}, "ratio has 2 shares: give one for each of 3 classes"),
     ],
 )
 def test_wrong_arguments(options: dict[str, Any], said: str) -> None:
@@ -211,3 +201,12 @@ def test_wrong_arguments(options: dict[str, Any], said: str) -> None:
 def test_many_rows() -> None:
     found = chosen(drawn(200_000), count=50_000)
     assert found.got.sum() + sum(found.shortfall.values()) == 50_000
+
+
+@given(st.lists(st.integers(1, 500), min_size=1, max_size=8), st.integers(0, 1000))
+def test_shares_add_up(sizes: list[int], count: int) -> None:
+    groups = np.array(sizes)
+    found = largest_remainder(groups, count / sum(sizes))
+    assert found.sum() == count
+    exact = groups * (count / sum(sizes))
+    assert (np.abs(found - exact) < 1).all()

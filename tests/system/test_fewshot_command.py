@@ -12,7 +12,7 @@ from tests.selftrain.labelled import classed, tagged
 from tests.system.commands import error_of, tilth
 from tests.tiny import salads, save_encoder, tiny_bank, tiny_static, write_lines
 from tilth.selftrain import few_shot as fewshot
-from tilth.selftrain.few_shot_settings import FINE_TUNED, OURS, PAPERS
+from tilth.selftrain.settings import FINE_TUNED, OURS, PAPERS
 
 SMALL: list[object] = [
     "--draws", 2, "--per-class", 3, "--sentences", 6, "--seeds", 1, "--best", 1, "--epochs", 2,

@@ -8,6 +8,7 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
+import torch
 
 from tilth.models.classifier import Classifier
 
@@ -39,3 +40,9 @@ class Fake:
         if self.kind == "multi":
             return random.random(len(self.labels))
         return random.dirichlet(np.ones(len(self.labels)))
+
+
+def are_same(one: Classifier, two: Classifier) -> bool:
+    """Tell whether two classifiers have equal weights."""
+    other = two.model.state_dict()
+    return all(torch.equal(value, other[name]) for name, value in one.model.state_dict().items())

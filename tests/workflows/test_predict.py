@@ -73,16 +73,14 @@ def test_every_row_and_column_is_kept_and_gets_the_likeliest_label(tmp_path: Pat
 
 
 def test_probabilities_go_by_name_and_a_student_learns_from_them(tmp_path: Path) -> None:
-    from tilth.classifiers.load import Columns, read_to_train
+    from tilth.classifiers.load import TaskSources, read_training_sets
 
     predict("class", TEXTS, tmp_path / "run", probabilities=True, quiet=True)
     made = load_folder(tmp_path / "run" / "dataset")
     given = MODELS["class"].probabilities([(text,) for text in TEXTS])
     assert list(made[3]["probabilities"]) == LABELS
     np.testing.assert_array_equal([list(row.values()) for row in made["probabilities"]], given)
-    rows, validation = read_to_train(
-        tmp_path / "run", None, None, Columns(), tags=False, hard=False, labels=None, seed=0
-    )
+    rows, validation = read_training_sets(TaskSources(tmp_path / "run"), tags=False)
     assert validation is not None
     assert rows.labels == LABELS
     place = [text for (text,) in rows.texts].index(TEXTS[3])

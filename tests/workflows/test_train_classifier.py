@@ -246,14 +246,14 @@ def test_labelled_rows_are_a_quarter_and_know_what_the_teacher_says(
     soft["probabilities"] = [[0.7 if place == label else 0.15 for place in range(3)]
                              for label in soft["label"]]  # fmt: skip
     seen = []
-    real = student.train_teacher
+    real = student.train_on_examples
 
     def watch(rows: Any, *rest: Any, **more: Any) -> Any:
         seen.append((100 * rows.targets.max(axis=1)).round().astype(int))
         return real(rows, *rest, **more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(student, "train_teacher", watch)
+        patch.setattr(student, "train_on_examples", watch)
         patch.setattr(training_classifier, "open_augmented", lambda _: with_own(run, soft))
         trained = train(made, run)
         train(made, run, loss="hard", baseline=False, out=tmp_path / "hard")
@@ -303,14 +303,14 @@ def test_probabilities_are_learned_from(made: Made, tmp_path: Path) -> None:
 
     run = made.run(tmp_path / "run")
     seen = []
-    real = student.train_teacher
+    real = student.train_on_examples
 
     def watch(rows: Any, *rest: Any, **more: Any) -> Any:
         seen.append(rows.targets)
         return real(rows, *rest, **more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(student, "train_teacher", watch)
+        patch.setattr(student, "train_on_examples", watch)
         train(made, run, baseline=False, with_labelled=False)
         train(made, run, baseline=False, loss="hard", out=tmp_path / "hard")
     assert seen[0].max() == pytest.approx(0.9)
@@ -385,7 +385,7 @@ def test_no_group_straddles_the_validation_split(
         seen.extend((rows, chosen))
         raise TilthError("seen")
 
-    monkeypatch.setattr(student, "train_teacher", watch)
+    monkeypatch.setattr(student, "train_on_examples", watch)
     kind = "tags" if tags else "class"
     rows = [
         {**row, **({"tokens": [*row["tokens"], "again"], "tags": [*row["tags"], "O"]} if tags

@@ -1,4 +1,4 @@
-"""A teacher's probabilities in a data set: one list a row, for tokens one list a token."""
+"""Labelled examples with hard or soft targets: the rows that classifiers and taggers train on."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Rows to train on or to measure with.
+class LabeledExamples:
+    """Rows with target probabilities of labels, to train on or to measure with.
 
     Attributes:
         kind: `class`: each row has one of the labels; `multi`: any number; `tags`: each token one.
@@ -39,9 +39,9 @@ class Rows:
         tokens: of each row, for tags. # (rows,)
         targets: the probability of each label: (rows, labels), for tags of each row
             (tokens, tags).
-        weights: how much a row counts; None: all the same. # (rows,)
-        origins: hashes of what rows were made from, see `tilth.data.split.source_hashes`; None: not
-            known. # (rows,)
+        weights: of the rows in the loss; None: all the same. # (rows,)
+        origins: hashes of what rows were made from, see `tilth.data.split.source_hashes`; None:
+            unknown. # (rows,)
         written: which rows a model wrote; None: none. # (rows,)
     """
 
@@ -58,8 +58,8 @@ class Rows:
         """Return the number of rows."""
         return len(self.texts)
 
-    def select(self, places: NDArray[np.int64]) -> Rows:
-        """Return some rows, in the order asked for."""
+    def select(self, places: NDArray[np.int64]) -> LabeledExamples:
+        """Return some rows, in the given order."""
         targets: Targets = (
             [self.targets[place] for place in places]
             if isinstance(self.targets, list)
@@ -75,16 +75,16 @@ class Rows:
             written=None if self.written is None else self.written[places],
         )
 
-    def hard(self) -> Rows:
-        """Return the rows with the likeliest label alone, for `multi` those that are likely."""
+    def hard(self) -> LabeledExamples:
+        """Return the rows with one-hot targets, for `multi` with labels above one half."""
         if isinstance(self.targets, list):
-            return replace(self, targets=[_likeliest(row) for row in self.targets])
+            return replace(self, targets=[_one_hot(row) for row in self.targets])
         if self.kind == "multi":
             return replace(self, targets=positive(self.targets).astype(np.float32))
-        return replace(self, targets=_likeliest(self.targets))
+        return replace(self, targets=_one_hot(self.targets))
 
     def fingerprint(self) -> str:
-        """Return a hash of all that the rows hold, in their order."""
+        """Return a hash of texts, targets and weights, in their order."""
         digest = blake2b(repr((self.kind, self.labels)).encode(), digest_size=16)
         for row, texts in enumerate(self.texts):
             digest.update(repr(texts if self.tokens is None else self.tokens[row]).encode())
@@ -93,21 +93,21 @@ class Rows:
         return digest.hexdigest()
 
 
-def _likeliest(probabilities: NDArray[np.float32]) -> NDArray[np.float32]:
+def _one_hot(probabilities: NDArray[np.float32]) -> NDArray[np.float32]:
     one: NDArray[np.float32] = np.eye(probabilities.shape[-1], dtype=np.float32)[
         probabilities.argmax(axis=-1)
     ]
     return one  # (rows, labels)
 
 
-def rows_of(
+def labeled_examples(
     examples: Examples, labels: Sequence[str] | None = None, *, where: Where | None = None
-) -> Rows:
-    """Return labelled examples as rows, each with certain labels.
+) -> LabeledExamples:
+    """Return examples with one-hot targets.
 
     Args:
-        examples: what `read_examples` reads.
-        labels: the labels a model knows, in their order. None: those that occur; for tags O, then
+        examples: of `read_examples`.
+        labels: the labels of a model, in their order. None: those that occur; for tags O, then
             B- and I- of each type.
         where: names the place of a row, for messages.
 
@@ -123,7 +123,7 @@ def rows_of(
             f"{where(0)}: {examples.label_column} is {found.values[0]}: numbers with fractions "
             "are no classes; give each row a class, as a text or a whole number"
         )
-    known = list(labels) if labels is not None else usual_labels(found)
+    known = list(labels) if labels is not None else model_labels(found)
     places = {label: place for place, label in enumerate(known)}
     targets: Targets
     if found.kind == "tags":
@@ -134,17 +134,17 @@ def rows_of(
             one[[_place(tag, places, row, where) for tag in tags]]
             for row, tags in enumerate(found.values)
         ]
-        return Rows(found.kind, known, examples.texts, examples.tokens, targets)
+        return LabeledExamples(found.kind, known, examples.texts, examples.tokens, targets)
     targets = np.zeros((len(examples), len(known)), np.float32)
     names = [str(name) for name in found.classes]
     for row, members in enumerate(found.class_ids):
         for member in members:
             targets[row, _place(names[member], places, row, where)] = 1
-    return Rows(found.kind, known, examples.texts, None, targets)
+    return LabeledExamples(found.kind, known, examples.texts, None, targets)
 
 
-def usual_labels(found: Labels) -> list[str]:
-    """Return the labels of a model that learns from these: the classes, or all valid tags."""
+def model_labels(found: Labels) -> list[str]:
+    """Return the outputs of a model that learns some labels: the classes, or O, B- and I- tags."""
     names = [str(name) for name in found.classes]
     if found.kind != "tags":
         return names
@@ -155,14 +155,14 @@ def _place(label: str, places: dict[str, int], row: int, where: Where) -> int:
     if label not in places:
         known = ", ".join(places)
         raise InputError(
-            f"{where(row)}: label {label!r} is none that the model learns ({known}): mend it, "
+            f"{where(row)}: label {label!r} is none of the model's ({known}): correct it, "
             "leave the row out, or give training rows that have it"
         )
     return places[label]
 
 
 def _check_iob2(rows: list[list[str]], tokens: list[list[str]], where: Where) -> None:
-    """Refuse tags whose spans do not begin with B-: a model would learn to write none either."""
+    """Refuse tags whose spans do not begin with B-: a model would learn to omit it too."""
     for row, tags in enumerate(rows):
         before = OUTSIDE
         for place, tag in enumerate(tags):
@@ -177,8 +177,8 @@ def _check_iob2(rows: list[list[str]], tokens: list[list[str]], where: Where) ->
             before = tag
 
 
-def joined(first: Rows, second: Rows) -> Rows:
-    """Return the rows of both, which have the same kind and labels."""
+def concatenate(first: LabeledExamples, second: LabeledExamples) -> LabeledExamples:
+    """Return the rows of both sets, which have the same kind and labels."""
     assert (first.kind, first.labels) == (second.kind, second.labels)
     tokens = None
     if first.tokens is not None and second.tokens is not None:
@@ -188,16 +188,16 @@ def joined(first: Rows, second: Rows) -> Rows:
         targets = [*first.targets, *second.targets]
     else:
         targets = np.concatenate([first.targets, second.targets])
-    return Rows(first.kind, first.labels, first.texts + second.texts, tokens, targets)
+    return LabeledExamples(first.kind, first.labels, first.texts + second.texts, tokens, targets)
 
 
-def repeated(rows: Rows, times: int) -> Rows:
-    """Return the rows so many times."""
+def repeat(rows: LabeledExamples, times: int) -> LabeledExamples:
+    """Return the rows several times."""
     return rows if times == 1 else rows.select(np.tile(np.arange(len(rows)), times))
 
 
-def without_repeats(rows: Rows) -> tuple[Rows, int]:
-    """Keep rows of the same text and targets once; count the texts that have several targets."""
+def drop_duplicates(rows: LabeledExamples) -> tuple[LabeledExamples, int]:
+    """Return distinct pairs of text and targets, and how many texts have several targets."""
     first: dict[Any, bytes] = {}
     more: dict[Any, set[bytes]] = {}  # only of the few texts that have several
     kept = []
@@ -216,14 +216,14 @@ def without_repeats(rows: Rows) -> tuple[Rows, int]:
     return rows.select(np.array(kept, np.int64)), len(more)
 
 
-def divided(rows: Rows, seed: int) -> tuple[Rows, Rows]:
-    """Return nine tenths to train on and a tenth of each label to choose with.
+def train_validation_split(
+    rows: LabeledExamples, seed: int
+) -> tuple[LabeledExamples, LabeledExamples]:
+    """Split off a tenth of each label for validation, decided by content and not by order.
 
-    Of which row goes where its content decides. A label with fewer than five rows has none in
-    the second part. Rows of one first text or origin are in one part.
+    A label with fewer than five rows has none there. Rows of one first text or origin are in one
+    part.
     """
-    import pyarrow as pa
-
     keys = [
         text_hashes(pa.array([texts[side] for texts in rows.texts], pa.large_string()))
         for side in range(len(rows.texts[0]))
@@ -236,8 +236,8 @@ def divided(rows: Rows, seed: int) -> tuple[Rows, Rows]:
     return rows.select(np.flatnonzero(~chosen)), rows.select(np.flatnonzero(chosen))
 
 
-def strata(rows: Rows) -> NDArray[np.int64]:
-    """Return a number for each row; rows that have the same classes or entity types share it."""
+def strata(rows: LabeledExamples) -> NDArray[np.int64]:
+    """Return the stratum of each row, (rows,): equal classes or entity types share it."""
     if isinstance(rows.targets, list):
         names = list(dict.fromkeys(["", *(label[2:] for label in rows.labels)]))
         types = np.array([names.index(label[2:]) for label in rows.labels])
@@ -256,8 +256,8 @@ PROBABILITIES = "probabilities"
 _NEAR = 1e-2  # probabilities may have been rounded
 
 
-def named_lists(column: pa.ChunkedArray) -> tuple[list[str] | None, pa.ChunkedArray]:
-    """Return the labels that probabilities are stored by, None without names, and them as lists.
+def probability_lists(column: pa.ChunkedArray) -> tuple[list[str] | None, pa.ChunkedArray]:
+    """Return the labels that name probabilities, None without names, and these as lists.
 
     Args:
         column: of each row a list, or a struct with a field for each label as `tilth predict`
@@ -277,14 +277,14 @@ def named_lists(column: pa.ChunkedArray) -> tuple[list[str] | None, pa.ChunkedAr
     return names, pa.chunked_array([lists])
 
 
-def soft_rows(
+def soft_labeled_examples(
     examples: Examples, column: pa.ChunkedArray, labels: Sequence[str], kind: Kind, where: Where
-) -> Rows:
-    """Return examples as rows with a teacher's probabilities for targets.
+) -> LabeledExamples:
+    """Return examples with a teacher's probabilities as targets.
 
     Args:
-        examples: what `read_examples` reads.
-        column: of each row the labels' probabilities, for tags those of each token. # (rows,)
+        examples: of `read_examples`.
+        column: the labels' probabilities of each row, for tags of each token. # (rows,)
         labels: the classes or tags, in the order of the probabilities.
         kind: of the labels.
         where: names the place of a row, for messages.
@@ -308,9 +308,9 @@ def soft_rows(
         lists = pc.list_flatten(lists)
     flat = _matrix(lists, labels, kind, rows, where)  # (rows or tokens, labels)
     if tokens is None:
-        return Rows(kind, list(labels), examples.texts, None, flat)
+        return LabeledExamples(kind, list(labels), examples.texts, None, flat)
     targets = np.split(flat, np.cumsum(sizes)[:-1])  # each (tokens, tags)
-    return Rows(kind, list(labels), examples.texts, tokens, targets)
+    return LabeledExamples(kind, list(labels), examples.texts, tokens, targets)
 
 
 def _lengths(lists: pa.Array, where: Where) -> NDArray[np.int64]:

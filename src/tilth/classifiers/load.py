@@ -1,4 +1,4 @@
-"""What a training set is augmented for: its rows, those to choose with, and those to measure on."""
+"""Reads the labelled sets of a task, and checks that they are disjoint and can be learned from."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 
 from tilth.classifiers.examples import (
     PROBABILITIES,
-    Rows,
+    LabeledExamples,
     Where,
-    divided,
-    joined,
-    named_lists,
-    repeated,
-    rows_of,
-    soft_rows,
-    usual_labels,
-    without_repeats,
+    concatenate,
+    drop_duplicates,
+    labeled_examples,
+    model_labels,
+    probability_lists,
+    repeat,
+    soft_labeled_examples,
+    train_validation_split,
 )
 from tilth.data.examples import Examples, Source, open_rows, prefer_curated, read_examples
 from tilth.data.labels import class_names, match_label_names
@@ -40,27 +40,43 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_TRAIN, _VALIDATION = "train", "validation"
-# Three passes are some fifty over the labelled rows then, as many as the paper's few-shot ones.
+_TRAIN, _VALIDATION, _TEST = "train", "validation", "test"
+TEST, VALIDATION = "test set", "validation set"
+# Three epochs are about fifty over the labelled rows then, as many as the paper's few-shot ones.
 _MOST_TIMES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
-    """Which columns hold what.
+class TaskSources:
+    """The labelled sets of a task, as `read_examples` reads them.
 
     Attributes:
+        train: what is learned, or a set with a column `probabilities`.
+        validation: what the best weights are chosen with. None: the split of that name, or else a
+            tenth of `labelled`, or of `train`.
+        test: what is measured on.
+        labelled: more labelled rows to train on.
         text: the column of texts, the two of pairs, or that of tokens; None: a usual name.
         label: the column of labels or tags; None: a usual name.
     """
 
+    train: Source
+    validation: Source | None = None
+    test: Source | None = None
+    labelled: Source | None = None
     text: str | Sequence[str] | None = None
     label: str | None = None
 
+    def read(self, source: Source, split: str) -> Examples:
+        """Read one of the sets, which has labels."""
+        found = read_examples(source, text=self.text, label=self.label, split=split)
+        assert found.labels is not None  # labels are required by default
+        return found
+
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """A set as it was read: what it holds, a teacher's probabilities, and the labels' names."""
+class _LoadedSet:
+    """A set with a teacher's probabilities, where it has any, and the labels these are of."""
 
     examples: Examples
     probabilities: pa.ChunkedArray | None
@@ -69,41 +85,34 @@ class _Read:
     origins: NDArray[np.uint64]
     written: NDArray[np.bool_]
 
-    def rows(self, labels: Sequence[str]) -> Rows:
-        """Return it as rows with certain labels."""
-        return replace(self._labelled(labels), origins=self.origins, written=self.written)
-
-    def _labelled(self, labels: Sequence[str]) -> Rows:
+    def with_labels(self, labels: Sequence[str]) -> LabeledExamples:
         if self.probabilities is None:
-            return rows_of(self.examples, labels, where=self.where)
-        assert self.examples.labels is not None  # they are asked for
-        kind = self.examples.labels.kind
-        assert kind != "number"
-        return soft_rows(self.examples, self.probabilities, labels, kind, self.where)
+            rows = labeled_examples(self.examples, labels, where=self.where)
+        else:
+            assert self.examples.labels is not None
+            kind = self.examples.labels.kind
+            assert kind != "number"
+            rows = soft_labeled_examples(
+                self.examples, self.probabilities, labels, kind, self.where
+            )
+        return replace(rows, origins=self.origins, written=self.written)
 
 
-def read_to_train(
-    train: Source,
-    validation: Source | None,
-    labelled: Source | None,
-    columns: Columns,
+def read_training_sets(
+    sources: TaskSources,
     *,
     tags: bool,
-    hard: bool,
-    labels: Sequence[str] | None,
-    seed: int,
+    hard: bool = False,
+    labels: Sequence[str] | None = None,
+    seed: int = 0,
     labelled_share: float = 0.0,
-) -> tuple[Rows, Rows | None]:
-    """Read what a classifier is to be trained on, and what its best weights are chosen with.
+) -> tuple[LabeledExamples, LabeledExamples | None]:
+    """Read training and validation rows; the latter are None where no label has five rows.
 
     Args:
-        train: a labelled set, or one with a column `probabilities`.
-        validation: a labelled set. None: the split of that name, or else a tenth of `labelled`,
-            or of `train`; None comes back where no label has five rows.
-        labelled: more labelled rows to train on.
-        columns: of all of them.
+        sources: all but `test` are read.
         tags: whether tokens have tags; else texts have classes.
-        hard: whether of probabilities only the likeliest label counts.
+        hard: whether only the likeliest label of probabilities counts.
         labels: the labels, in the order of probabilities. None: those that occur, or those that
             the label column of a set with probabilities names.
         seed: of the split.
@@ -113,46 +122,47 @@ def read_to_train(
         InputError: a set is wrong, has labels of another kind, or there is one label only.
     """
     PART_SHARE.check("labelled_share", labelled_share)
-    first = _read(train, columns, _TRAIN, tags=tags)
-    more = None if labelled is None else _read(labelled, columns, _TRAIN, tags=tags)
-    known = _labels([first, *([more] if more else [])], labels)
-    rows = _once(first.rows(known), train)
-    extra = None if more is None else _once(more.rows(known), labelled)
+    first = _load(sources, sources.train, _TRAIN, tags=tags)
+    more = None
+    if sources.labelled is not None:
+        more = _load(sources, sources.labelled, _TRAIN, tags=tags)
+    known = _shared_labels([first, *([more] if more else [])], labels)
+    rows = _distinct(first.with_labels(known), sources.train)
+    extra = None if more is None else _distinct(more.with_labels(known), sources.labelled)
     if hard:
         rows, extra = rows.hard(), None if extra is None else extra.hard()
-    chosen = None
-    own = _own_validation(train) if validation is None else None
-    if validation is not None or own is not None:
-        source = own if validation is None else validation
-        assert source is not None
-        chosen = _read(source, columns, _VALIDATION, tags=tags).rows(known)
+    chosen = sources.validation
+    if chosen is None:
+        chosen = _validation_split(sources.train)
+    if chosen is not None:
+        validation = _load(sources, chosen, _VALIDATION, tags=tags).with_labels(known)
     elif extra is not None:
-        extra, chosen = divided(extra, seed)
+        extra, validation = train_validation_split(extra, seed)
     else:
-        rows, chosen = divided(rows, seed)
+        rows, validation = train_validation_split(rows, seed)
     if extra is not None:
-        times = labelled_times(labelled_share, len(rows), len(extra))
-        rows = joined(rows, repeated(extra, times))
-    _refuse_one_label(rows, train)
-    if len(chosen):
-        return rows, chosen
-    log.warning("no label has five rows: none are kept to choose with, the last weights are kept")
+        times = repeat_count(labelled_share, len(rows), len(extra))
+        rows = concatenate(rows, repeat(extra, times))
+    _require_two_labels(rows, sources.train)
+    if len(validation):
+        return rows, validation
+    log.warning("no label has five rows: there is no validation split, the last weights are kept")
     return rows, None
 
 
-def labelled_times(share: float, rows: int, labelled: int) -> int:
-    """Return how often each labelled row stands among other rows to make up a share of all."""
+def repeat_count(share: float, rows: int, labelled: int) -> int:
+    """Return how often labelled rows are repeated among others to make up a share of all."""
     if not labelled:
         return 1
     wanted = round(share / (1 - share) * rows / labelled)
     return max(1, min(wanted, _MOST_TIMES))
 
 
-def _read(source: Source, columns: Columns, split: str, *, tags: bool) -> _Read:
+def _load(sources: TaskSources, source: Source, split: str, *, tags: bool) -> _LoadedSet:
     source = prefer_curated(source)
-    where = partial(_origin, source, split)
-    examples = read_examples(source, text=columns.text, label=columns.label, split=split)
-    assert examples.labels is not None  # they are asked for
+    where = partial(_location, source, split)
+    examples = sources.read(source, split)
+    assert examples.labels is not None
     kind = examples.labels.kind
     if kind == "tags" and not tags:
         raise InputError(
@@ -165,22 +175,22 @@ def _read(source: Source, columns: Columns, split: str, *, tags: bool) -> _Read:
             "their tags; use train classifier"
         )
     if kind == "number":
-        rows_of(examples, where=where)  # says what is wrong
+        labeled_examples(examples, where=where)  # raises
     dataset, _ = open_rows(source, split)
     table = dataset.with_format("arrow")[:]
-    made = (source_hashes(table), written_by_model(table))
+    origins, written = source_hashes(table), written_by_model(table)
     if PROBABILITIES not in dataset.column_names:
-        return _Read(examples, None, None, where, *made)
-    named, column = named_lists(table[PROBABILITIES])
-    names = named or class_names(dataset.features[examples.label_column])
-    return _Read(examples, column, names, where, *made)
+        return _LoadedSet(examples, None, None, where, origins, written)
+    names, column = probability_lists(table[PROBABILITIES])
+    names = names or class_names(dataset.features[examples.label_column])
+    return _LoadedSet(examples, column, names, where, origins, written)
 
 
-def _origin(source: Source, split: str, row: int) -> str:
+def _location(source: Source, split: str, row: int) -> str:
     return row_location(source, row, split)
 
 
-def _labels(sets: list[_Read], given: Sequence[str] | None) -> list[str]:
+def _shared_labels(sets: list[_LoadedSet], given: Sequence[str] | None) -> list[str]:
     """Return the labels of a model that is trained on some sets."""
     if given is not None:
         return [str(label) for label in given]
@@ -188,29 +198,28 @@ def _labels(sets: list[_Read], given: Sequence[str] | None) -> list[str]:
     if soft is not None:
         if soft.names is None:
             raise InputError(
-                f"{soft.where(0)}: which labels the {PROBABILITIES} are of is not said: make "
+                f"{soft.where(0)}: the labels of the {PROBABILITIES} are not named: make "
                 f"{soft.examples.label_column} a ClassLabel that names them in their order"
             )
         return soft.names
     found = [one.examples.labels for one in sets if one.examples.labels is not None]
-    return list(dict.fromkeys(name for labels in found for name in usual_labels(labels)))
+    return list(dict.fromkeys(name for labels in found for name in model_labels(labels)))
 
 
-def _once(rows: Rows, source: Source | None) -> Rows:
-    left, conflicts = without_repeats(rows)
-    name = f"{source}: " if isinstance(source, str | Path) else ""
+def _distinct(rows: LabeledExamples, source: Source | None) -> LabeledExamples:
+    left, conflicts = drop_duplicates(rows)
+    name = _prefix(source)
     if conflicts:
         log.warning(
-            "%s%d texts stand there more than once with different labels; all are kept", name,
-            conflicts,
-        )  # fmt: skip
+            "%s%d texts occur more than once with different labels; all are kept", name, conflicts
+        )
     if len(left) < len(rows):
-        log.info("%s%d rows that stand there twice count once", name, len(rows) - len(left))
+        log.info("%s%d duplicate rows are left out", name, len(rows) - len(left))
     return left
 
 
-def _own_validation(source: Source) -> Source | None:
-    """Return the validation split that a set of several brings along."""
+def _validation_split(source: Source) -> Source | None:
+    """Return the validation split of a data set that has several."""
     from datasets import DatasetDict
 
     if isinstance(source, DatasetDict):
@@ -222,8 +231,8 @@ def _own_validation(source: Source) -> Source | None:
     return None
 
 
-def _refuse_one_label(rows: Rows, source: Source) -> None:
-    name = f"{source}: " if isinstance(source, str | Path) else ""
+def _require_two_labels(rows: LabeledExamples, source: Source) -> None:
+    name = _prefix(source)
     if rows.kind == "class":
         found = np.unique(np.asarray(rows.targets).argmax(axis=1))
         if len(found) == 1:
@@ -239,91 +248,83 @@ def _refuse_one_label(rows: Rows, source: Source) -> None:
         raise InputError(f"{name}no row has a label: there is nothing to learn")
 
 
-TEST, VALIDATION = "test set", "validation set"
+def _prefix(source: Any) -> str:
+    return f"{source}: " if isinstance(source, str | Path) else ""
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """A task as its sets say it.
+class TaskData:
+    """The sets of a task.
 
     Attributes:
         examples: the training set without validation rows, of which queries are made.
-        rows: what the teacher is trained on.
+        train: what the teacher is trained on.
         validation: what its best weights are chosen with; None: too few rows.
         test: what it is measured on; None: nothing.
     """
 
     examples: Examples
-    rows: Rows
-    validation: Rows | None
-    test: Rows | None
+    train: LabeledExamples
+    validation: LabeledExamples | None
+    test: LabeledExamples | None
 
     @property
-    def held_out(self) -> dict[str, Rows]:
-        """The sets that nothing is learned from, by what they are."""
+    def held_out(self) -> dict[str, LabeledExamples]:
+        """The sets that nothing is trained on, by name."""
         sets = {TEST: self.test, VALIDATION: self.validation}
         return {name: rows for name, rows in sets.items() if rows is not None}
 
     @property
-    def left_out(self) -> dict[str, list[str]]:
-        """What no retrieved sentence may be, by what it is of."""
+    def excluded_texts(self) -> dict[str, list[str]]:
+        """The texts that must not be retrieved, by name of their set."""
         return {name: [text for (text,) in rows.texts] for name, rows in self.held_out.items()}
 
 
 def read_task(
-    train: Source,
-    test: Source | None,
-    validation: Source | None,
-    columns: Columns,
-    *,
-    labels: Sequence[str] | None,
-    seed: int,
-) -> Task:
-    """Read and check the sets of a task.
+    sources: TaskSources, *, labels: Sequence[str] | None = None, seed: int = 0
+) -> TaskData:
+    """Read and check the sets of a task of single texts or of tagged tokens.
 
     Args:
-        train: a labelled set of single texts or of tagged tokens.
-        test: a labelled set that is measured on; None: nothing is.
-        validation: a labelled set that weights are chosen with; None: a tenth of `train`.
-        columns: of all of them.
-        labels: those a teacher gives, in its order; None: those of `train`.
+        sources: `labelled` is not read.
+        labels: those of a teacher, in its order; None: those of the training set.
         seed: of the split.
 
     Raises:
-        InputError: a set is wrong, the rows are pairs, there is one label only, `test` holds a
-            label that `train` lacks, or it is the training or the validation set itself.
+        InputError: a set is wrong, the rows are pairs, there is one label only, the test set holds
+            a label that the training set lacks, or it is the training or the validation set itself.
     """
-    examples = read_examples(train, text=columns.text, label=columns.label)
+    train, validation, test = sources.train, sources.validation, sources.test
+    examples = sources.read(train, _TRAIN)
     if examples.kind == "pair":
         raise InputError(
             f"{_named(train)}rows are pairs ({' and '.join(examples.columns)}), a bank holds "
             "single sentences: name one column of texts with --text"
         )
-    assert examples.labels is not None  # they are asked for
-    rows, chosen = read_to_train(
-        train, validation, None, columns, tags=examples.labels.kind == "tags", hard=False,
+    assert examples.labels is not None
+    rows, chosen = read_training_sets(
+        replace(sources, labelled=None), tags=examples.labels.kind == "tags", seed=seed,
         labels=None if labels is None else match_label_names(labels, examples.labels.classes),
-        seed=seed,
     )  # fmt: skip
     tested = None
     if test is not None:
-        tested = _read_test(test, columns, rows)
-        refuse_same("test", test, tested.texts, "training", train, examples.texts)
+        tested = _read_test(sources, test, rows)
+        check_disjoint("test", test, tested.texts, "training", train, examples.texts)
         if validation is not None and chosen is not None:
-            refuse_same("test", test, tested.texts, "validation", validation, chosen.texts)
+            check_disjoint("test", test, tested.texts, "validation", validation, chosen.texts)
     if validation is not None and chosen is not None:
-        refuse_same("validation", validation, chosen.texts, "training", train, examples.texts)
+        check_disjoint("validation", validation, chosen.texts, "training", train, examples.texts)
     if chosen is not None:
         held = set(chosen.texts)
         examples = examples.select([
             row for row, texts in enumerate(examples.texts) if texts not in held
         ])  # fmt: skip
-    return Task(examples, rows, chosen, tested)
+    return TaskData(examples, rows, chosen, tested)
 
 
-def _read_test(test: Source, columns: Columns, train: Rows) -> Rows:
-    examples = read_examples(test, text=columns.text, label=columns.label, split="test")
-    where = partial(_origin_of_sets, test)
+def _read_test(sources: TaskSources, test: Source, train: LabeledExamples) -> LabeledExamples:
+    examples = sources.read(test, _TEST)
+    where = partial(_location, test, _TEST)
     assert examples.labels is not None
     if examples.labels.kind != train.kind:
         names = {"class": "one label a row", "multi": "lists of labels", "tags": "tags of tokens"}
@@ -331,14 +332,10 @@ def _read_test(test: Source, columns: Columns, train: Rows) -> Rows:
             f"{where(0)}: {examples.label_column} holds other labels than the training set, which "
             f"has {names[train.kind]}: give rows of the same task"
         )
-    return rows_of(examples, train.labels, where=where)
+    return labeled_examples(examples, train.labels, where=where)
 
 
-def _origin_of_sets(source: Source, row: int) -> str:
-    return row_location(source, row, "test")
-
-
-def refuse_same(
+def check_disjoint(
     name: str,
     source: Source,
     texts: Sequence[tuple[str, ...]],
@@ -346,7 +343,7 @@ def refuse_same(
     other: Source,
     known: Sequence[tuple[str, ...]],
 ) -> None:
-    """Refuse a set that is another one, warn where they share texts.
+    """Refuse a set that is another one; warn where they share texts.
 
     Args:
         name: of the set, such as `test`.
@@ -360,7 +357,7 @@ def refuse_same(
         InputError: both lie in one file, or all texts are in the other set.
     """
     shared = sum(map(set(known).__contains__, texts))
-    if _place(source) == _place(other) is not None or shared == len(texts):
+    if _file(source) == _file(other) is not None or shared == len(texts):
         raise InputError(
             f"{_named(source)}every text of the {name} set is in the {other_name} set "
             f"({_named(other)[:-2]}): give texts that nothing else is done with"
@@ -372,11 +369,11 @@ def refuse_same(
         )  # fmt: skip
 
 
-def _place(source: Any) -> Path | None:
+def _file(source: Any) -> Path | None:
+    """Return the file of a source; None of a folder, which may hold a split of each."""
     if not isinstance(source, str | Path):
         return None
     path = Path(source).expanduser()
-    # A folder may hold a split of each.
     return Path(os.path.realpath(path)) if os.path.isfile(path) else None
 
 

@@ -1,4 +1,4 @@
-"""Logistic regression on features of rows, and a classifier's head that begins with it."""
+"""Logistic regression on features, also as the first weights of a classifier's head."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tilth.classifiers.collate import PLACES, TARGETS, WEIGHTS, EncodedRows
+from tilth.classifiers.collate import EncodedRows
+from tilth.classifiers.trainer import model_inputs
 from tilth.models.source import silence_transformers
 
 if TYPE_CHECKING:
     from tilth.models.classifier import Classifier, Kind
 
-_STRENGTH = 0.1  # of the head's regression: its features are of the size of 1 each, so of many
-_MOST, _BATCH = 5_000, 32  # rows that a head begins with, and how many are read at once
-_FAR = 5.0  # how much less likely than others a label begins that no row has
+_STRENGTH = 0.1  # of the head's regression: embeddings have many features of magnitude 1
+_MOST, _BATCH = 5_000, 32  # rows of the regression, and of a forward pass
+_FAR = 5.0  # logit below the others' of a label that no row has
 
 
 def logistic(
@@ -27,9 +28,9 @@ def logistic(
 
     Args:
         features: an array or a sparse matrix. # (rows, width)
-        targets: probabilities of the labels; what is likeliest, or for `multi` likely, counts.
+        targets: probabilities of the labels; the likeliest counts, for `multi` all above one half.
             # (rows, labels)
-        kind: `multi`: each label is a regression of its own; else one of all labels.
+        kind: `multi`: one regression for each label; else one of all labels.
         strength: inverse of the regularisation.
     """
     labels, width = targets.shape[1], features.shape[1]
@@ -53,7 +54,7 @@ def logistic(
 
 
 def _fit(features: Any, answers: NDArray[Any], strength: float) -> Any:
-    """Return the answers that occur, weights and biases; None: there is one answer only."""
+    """Return the classes that occur, weights and biases; None where there is only one."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
@@ -66,14 +67,14 @@ def _fit(features: Any, answers: NDArray[Any], strength: float) -> Any:
 
 
 def begin_head(classifier: Classifier, train: EncodedRows) -> None:
-    """Give a head that reads the mean of a sentence encoder the weights of a regression on it.
+    """Initialise a head on mean-pooled embeddings with the weights of a regression on them.
 
-    Fine-tuning then begins where logistic regression on embeddings ends, instead of at chance: of
-    few rows for each label it would not get there.
+    Fine-tuning then begins where logistic regression on embeddings ends, instead of at chance:
+    with few rows for each label it would not get there.
 
     Args:
         classifier: with `pools_mean`; changed in place.
-        train: rows of single texts or pairs, of which 5,000 at most are looked at.
+        train: texts or pairs; at most 5,000 are used.
 
     Reference:
         Kumar et al. 2022, "Fine-Tuning can Distort Pretrained Features", arXiv 2202.10054.
@@ -86,8 +87,7 @@ def begin_head(classifier: Classifier, train: EncodedRows) -> None:
         model.train(mode=False)
         for start in range(0, len(rows), _BATCH):
             batch = train[rows[start : start + _BATCH].tolist()]
-            inputs = {key: value.to(classifier.device) for key, value in batch.items()
-                      if key not in (TARGETS, WEIGHTS, PLACES)}  # fmt: skip
+            inputs = {key: one.to(classifier.device) for key, one in model_inputs(batch).items()}
             features.append(model.bert(**inputs).pooler_output.float().cpu().numpy())
     weights, biases = logistic(
         np.concatenate(features), train.targets[rows], classifier.kind, _STRENGTH

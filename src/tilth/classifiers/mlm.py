@@ -1,4 +1,4 @@
-"""Continues a base's masked-language-model training on texts, such as retrieved ones."""
+"""Continued pretraining of a masked language model on texts, such as retrieved sentences."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import Sampler
 
-from tilth.classifiers.collate import Batch, EncodedRows, Gathered
+from tilth.classifiers.collate import TEXTS_AT_ONCE, Batch, EncodedRows, Ragged
 from tilth.classifiers.settings import Adaptation
-from tilth.classifiers.trainer import loss_of_masked, make_tuner, own_random, trained
+from tilth.classifiers.trainer import make_trainer, masked_lm_loss, seeded
 from tilth.data import read_texts
 from tilth.errors import InputError, TilthError
 from tilth.models.device import choose_precision
@@ -41,10 +40,10 @@ if TYPE_CHECKING:
 
 TARGETS = "labels"
 IGNORED = -100
-_MASKED, _RANDOM = 0.8, 0.1  # of the tokens to guess; the others stay
+_MASKED, _RANDOM = 0.8, 0.1  # of the tokens to predict; the others are kept
 
 
-def masked(
+def mask_tokens(
     ids: NDArray[np.int64],
     special: NDArray[np.bool_],
     share: float,
@@ -52,21 +51,18 @@ def masked(
     vocabulary: NDArray[np.int64],
     rng: np.random.Generator,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return ids with masks, and what is to be guessed.
+    """Return masked token ids, and the ids to predict with -100 elsewhere, both (rows, tokens).
 
     Args:
         ids: of a batch. # (rows, tokens)
-        special: which are no text: begin, end, padding. # (rows, tokens)
-        share: of the tokens of text that are to be guessed; one of a row at least.
-        mask: the id of the mask.
-        vocabulary: ids that may stand for another.
-        rng: draws.
-
-    Returns:
-        The ids, and those to guess, -100 elsewhere; both (rows, tokens).
+        special: special tokens and padding, which are never masked. # (rows, tokens)
+        share: masking probability; at least one token of a row is masked.
+        mask: id of the mask token.
+        vocabulary: ids that replace tokens.
+        rng: of the draws.
 
     Reference:
-        Devlin et al. 2019, section 3.1: 8 in 10 are masked, 1 in 10 is another, 1 in 10 stays.
+        Devlin et al. 2019, section 3.1: 80% are masked, 10% replaced, 10% kept.
     """
     drawn = np.where(special, 2.0, rng.random(ids.shape))  # (rows, tokens)
     asked = drawn < share
@@ -82,14 +78,14 @@ def masked(
 
 @dataclass(frozen=True, slots=True)
 class MaskedRows(torch.utils.data.Dataset[Batch]):
-    """Texts of which each batch has masks that follow from its number alone.
+    """Tokenised texts whose masks follow from (seed, epoch, batch) alone.
 
     Attributes:
         rows: the texts.
-        share: see `masked`.
+        share: see `mask_tokens`, as mask and vocabulary.
         mask: see there.
-        specials: ids that are no text.
-        vocabulary: see there.
+        specials: ids of the special tokens.
+        vocabulary: see `mask_tokens`.
         seed: of the run.
     """
 
@@ -101,17 +97,17 @@ class MaskedRows(torch.utils.data.Dataset[Batch]):
     seed: int
 
     def __len__(self) -> int:
-        """Return the texts."""
+        """Return the number of texts."""
         return len(self.rows)
 
     def __getitem__(self, item: tuple[int, int, Sequence[int]]) -> Batch:
-        """Return a batch: of an epoch, its number there, its rows."""
+        """Return a batch, from its epoch, its number there and its rows."""
         epoch, number, rows = item
         batch = self.rows[rows]
         ids = batch["input_ids"].numpy()
         special = np.isin(ids, self.specials) | (batch["attention_mask"].numpy() == 0)
         rng = np.random.default_rng((self.seed, epoch, number))
-        given, wanted = masked(ids, special, self.share, self.mask, self.vocabulary, rng)
+        given, wanted = mask_tokens(ids, special, self.share, self.mask, self.vocabulary, rng)
         return {
             "input_ids": torch.from_numpy(given),
             "attention_mask": batch["attention_mask"],
@@ -119,31 +115,15 @@ class MaskedRows(torch.utils.data.Dataset[Batch]):
         }
 
 
-class Numbered(Sampler[tuple[int, int, list[int]]]):
-    """Gives the batches of another sampler, each with its epoch and number.
+class NumberedBatches(LengthBatchSampler):
+    """Yields each batch with its epoch and its number there."""
 
-    Args:
-        sampler: yields batches of rows, by epochs.
-    """
-
-    def __init__(self, sampler: Sampler[list[int]]) -> None:
-        self._sampler, self._epoch = sampler, 0
-
-    def __len__(self) -> int:
-        return len(self._sampler)  # type: ignore[arg-type]
-
-    def set_epoch(self, epoch: int) -> None:
-        """Say which epoch is next, from 0."""
-        self._epoch = epoch
-        self._sampler.set_epoch(epoch)  # type: ignore[attr-defined]
-
-    def __iter__(self) -> Iterator[tuple[int, int, list[int]]]:
-        for number, rows in enumerate(self._sampler):
-            yield self._epoch, number, rows
+    def __iter__(self) -> Iterator[Any]:
+        for number, rows in enumerate(super().__iter__()):
+            yield self.epoch, number, rows
 
 
 COMMAND = "train adapt"
-_TEXTS_AT_ONCE = 10_000
 
 
 def adapt(
@@ -157,20 +137,18 @@ def adapt(
     quiet: bool = False,
     **settings: Any,
 ) -> Path:
-    """Continue a base's training on texts: it guesses tokens that are hidden from it.
+    """Continue the pretraining of a masked language model on texts.
 
     Args:
         texts: a list, a data set, or what `read_texts` reads: a file, a folder, a run, a hub data
             set.
         base: `starter-mlm`, `starter-small`, a folder or a hub id of a masked language model.
-        out: the run folder; the same call goes on where it stopped. It is a base for
-            `train_classifier`.
+        out: the run folder; the same call resumes. It is a base for `train_classifier`.
         column: the column of texts; None: `text`, or the only one of strings.
         device: `auto`, `cpu`, `cuda` or `cuda:0`; one GPU.
-        overwrite: begin the run anew.
+        overwrite: start the run anew.
         quiet: no progress.
-        settings: see `Adaptation`: epochs, batch, learning_rate, warmup, weight_decay, masked,
-            max_length, save_every, precision, seed.
+        settings: fields of `Adaptation`: epochs, batch, learning_rate, masked, max_length, ...
 
     Returns:
         The run folder.
@@ -206,7 +184,7 @@ def adapt(
 
 
 def _texts(texts: str | Path | Dataset | Sequence[str], column: str | None) -> Sequence[str]:
-    """Return texts that are read piece by piece."""
+    """Return texts as a sequence that is read in chunks."""
     if isinstance(texts, str | Path):
         found: Any = read_texts(texts, column=column)["text"]
     elif isinstance(texts, Sequence):
@@ -222,8 +200,8 @@ def _texts(texts: str | Path | Dataset | Sequence[str], column: str | None) -> S
 
 
 def _chunks(texts: Sequence[str]) -> Iterable[Sequence[str]]:
-    for start in range(0, len(texts), _TEXTS_AT_ONCE):
-        yield texts[start : start + _TEXTS_AT_ONCE]
+    for start in range(0, len(texts), TEXTS_AT_ONCE):
+        yield texts[start : start + TEXTS_AT_ONCE]
 
 
 def _fingerprint(texts: Sequence[str]) -> str:
@@ -238,23 +216,25 @@ def _train(
 ) -> pa.Table:
     """Train in place; return the mean loss up to each checkpoint."""
     bfloat16 = choose_precision(settings.precision, lm.model.device) is torch.bfloat16
-    rows = _encoded(lm, texts, settings, bfloat16=bfloat16)
+    rows = _encode(lm, texts, settings, bfloat16=bfloat16)
     steps = settings.steps(len(rows))
     model: Any = lm.model
     if hasattr(model, "sparse_prediction"):  # ModernBERT's: logits of hidden tokens only
         model.sparse_prediction = True
-    sampler = Numbered(LengthBatchSampler(rows.ids.lengths, settings.batch, settings.seed))
+    specials = np.array(lm.tokenizer.all_special_ids, np.int64)
+    vocabulary = np.setdiff1d(np.arange(len(lm.tokenizer), dtype=np.int64), specials)
+    mask: Any = lm.tokenizer.mask_token_id
+    masked = MaskedRows(rows, settings.masked, int(mask), specials, vocabulary, settings.seed)
     with (
         silence_transformers(),
-        own_random(settings.seed),
+        seeded(settings.seed),
         Progress(steps, quiet=quiet, what="steps") as progress,
     ):
-        tuner = make_tuner(
-            lm.model, _masked(lm, rows, settings), sampler, loss_of_masked(bfloat16=bfloat16),
-            None, settings, folder, keep=True, steps=steps, every=settings.save_every,
-            progress=progress,
-        )  # fmt: skip
-        history = trained(tuner, settings.batch)
+        history = make_trainer(
+            lm.model, masked, NumberedBatches(rows.ids.lengths, settings.batch, settings.seed),
+            masked_lm_loss(bfloat16=bfloat16), settings, folder, steps=steps,
+            every=settings.save_every, progress=progress,
+        ).fit(settings.batch)  # fmt: skip
     lm.model.train(mode=False)
     losses = {entry["step"]: float(entry["loss"]) for entry in history if "loss" in entry}
     if not all_finite(lm.model) or not all(map(math.isfinite, losses.values())):
@@ -262,27 +242,22 @@ def _train(
     return pa.table({"step": list(losses), "loss": list(losses.values())})
 
 
-def _encoded(
+def _encode(
     lm: MaskedLM, texts: Sequence[str], settings: Adaptation, *, bfloat16: bool
 ) -> EncodedRows:
     limit = min(settings.max_length, lm.max_length)
-    ids = Gathered(np.int32)
+    ids, lengths = [], []
     for chunk in _chunks(texts):
         found = encode_texts(lm.tokenizer, [(text,) for text in chunk], limit)
-        ids.add_flat(found.ids, found.lengths)
-    nothing = np.empty((len(texts), 0), np.float32)  # the masks say what is wanted
+        ids.append(found.ids.astype(np.int32))
+        lengths.append(found.lengths)
+    no_targets = np.empty((len(texts), 0), np.float32)  # the masks make them
     pad = int(lm.tokenizer.pad_token_id or 0)
-    return EncodedRows(ids.ragged(), None, None, nothing, None, pad, limit, bfloat16)
-
-
-def _masked(lm: MaskedLM, rows: EncodedRows, settings: Adaptation) -> MaskedRows:
-    specials = np.array(lm.tokenizer.all_special_ids, np.int64)
-    vocabulary = np.setdiff1d(np.arange(len(lm.tokenizer), dtype=np.int64), specials)
-    mask: Any = lm.tokenizer.mask_token_id
-    return MaskedRows(rows, settings.masked, int(mask), specials, vocabulary, settings.seed)
+    joined = Ragged.of(ids, lengths, np.int32)
+    return EncodedRows(joined, None, None, no_targets, None, pad, limit, bfloat16)
 
 
 def losses_of(out: str | Path) -> dict[str, float]:
-    """Return the mean loss up to the first checkpoint of a finished run, and to the last."""
+    """Return the mean losses up to the first and the last checkpoint of a finished run."""
     losses = pq.read_table(Path(out) / "parts" / "part-00000.parquet")["loss"].to_pylist()
     return {"first": losses[0], "last": losses[-1]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,10 +10,12 @@ from tilth.limits import (
     BATCH,
     EPOCHS,
     LEARNING_RATE,
+    LOSS,
     PART_SHARE,
     SEED,
     STEPS,
     TOKENS,
+    TRAININGS,
     Number,
     TrainingPrecision,
     Warmup,
@@ -92,6 +94,24 @@ class Finetuning:
         steps = max(1, round(epoch * self.passes(rows)))
         every = self.evaluate_every or min(epoch, max(1, steps // _EVALUATIONS))
         return steps, every
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifierTraining:
+    """The settings of `train_classifier` and `train_tagger`; see there."""
+
+    base: str = "starter-encoder"
+    finetuning: Finetuning = field(default_factory=Finetuning)
+    loss: Annotated[str, LOSS] = "kl"
+    labelled_share: Annotated[float, PART_SHARE] = 0.0
+    seeds: Annotated[int, TRAININGS] = 1
+    device: str = "auto"
+    overwrite: bool = False
+    quiet: bool = False
+
+    def __post_init__(self) -> None:
+        """Check every value."""
+        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Trains classifiers and taggers from labelled sets, or from what a teacher labelled."""
+"""Trains classifiers and taggers in run folders, with several seeds of which the best is kept."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilth.classifiers.finetune import MEASURES, Curve, fit
-from tilth.classifiers.load import Columns, read_to_train
-from tilth.classifiers.settings import Finetuning
+from tilth.classifiers.finetune import MEASURES, TrainingCurve, fit
+from tilth.classifiers.load import TaskSources, read_training_sets
+from tilth.classifiers.settings import ClassifierTraining, Finetuning
 from tilth.data.examples import Source
 from tilth.errors import InputError
 from tilth.files import disk_errors
-from tilth.limits import LOSS, TRAININGS
 from tilth.models.classifier import (
     Classifier,
     fingerprint_classifier,
@@ -36,190 +35,9 @@ from tilth.models.trainer import (
 from tilth.runs import RESULTS, Run, read_results, refuse_inside
 
 if TYPE_CHECKING:
-    from tilth.classifiers.examples import Rows
+    from tilth.classifiers.examples import LabeledExamples
 
 COMMANDS = {"class": "train classifier", "multi": "train classifier", "tags": "train tagger"}
-
-
-def train_teacher(
-    train: Rows,
-    validation: Rows | None,
-    base: str,
-    settings: Finetuning,
-    *,
-    seeds: int = 1,
-    out: str | Path | None = None,
-    asked: Mapping[str, Any] | None = None,
-    sources: Mapping[str, str] | None = None,
-    device: str = "auto",
-    quiet: bool = False,
-    overwrite: bool = False,
-) -> Classifier:
-    """Train a classifier or tagger on rows, once for each seed, and keep the best.
-
-    Args:
-        train: rows to learn from.
-        validation: rows to choose the step and the seed with; None: the last weights are kept.
-        base: see `new_classifier`.
-        settings: how; its seed is the first.
-        seeds: how many trainings, with seeds that follow one another.
-        out: the run folder; the same call goes on where it stopped. The model lies in its
-            `model`, the score of each seed in `results.json`. None: nothing is kept on disk.
-        asked: more that was asked for, to be named in the run.
-        sources: where the rows come from, to be named in the run.
-        device: `auto`, `cpu`, `cuda` or `cuda:0`; one GPU.
-        quiet: no progress.
-        overwrite: begin the run anew.
-
-    Returns:
-        The best classifier, in evaluation mode.
-
-    Raises:
-        InputError: the rows, the base or a setting are wrong, or `out` holds another run.
-        TilthError: training gave no numbers, or the folder cannot be written.
-    """
-    settings = settings.for_base(base)
-    require_single_process(device)
-    check_seeds(seeds, validation)
-    several = [replace(settings, seed=settings.seed + place) for place in range(seeds)]
-    first = _new(train, base, settings, device)
-    if out is None:
-        return _best_in_memory(first, train, validation, base, several, device, quiet=quiet)
-    run = Run.open(
-        out,
-        command=COMMANDS[train.kind],
-        settings={
-            "base": base, **(asked or {}), "kind": train.kind, "labels": train.labels,
-            "seeds": seeds, **asdict(settings),
-        },
-        fingerprints={
-            "train": train.fingerprint(),
-            "validation": "none" if validation is None else validation.fingerprint(),
-            "base": fingerprint_classifier(first),
-        },
-        parts=seeds,
-        outputs=(MODEL, CHECKPOINTS, RESULTS),
-        overwrite=overwrite,
-    )  # fmt: skip
-    del first
-    with run:
-        run.resolve("sources", lambda: dict(sources or {}))
-        with disk_errors(run.path):
-            if run.missing() or not model_is_whole(run):
-                _complete(run, train, validation, base, several, device, quiet=quiet)
-        shutil.rmtree(run.path / CHECKPOINTS, ignore_errors=True)
-        results = _results(run, several, train.kind)
-        if validation is not None:
-            results["validation"] = {
-                "rows": len(validation),
-                "generated": 0 if validation.written is None else int(validation.written.sum()),
-            }
-        found = read_results(run.path) or {}
-        if any(found.get(name) != value for name, value in results.items()):
-            run.write_file(RESULTS, json.dumps(results, indent=2) + "\n")
-    return load_classifier(str(run.path), device=device)
-
-
-def check_seeds(seeds: int, validation: Rows | None) -> None:
-    """Refuse a number of trainings that is none, or several without rows to choose with."""
-    TRAININGS.check("seeds", seeds)
-    if seeds > 1 and (validation is None or not len(validation)):
-        raise InputError("several seeds need validation rows, to choose the best: give some")
-
-
-def _new(rows: Rows, base: str, settings: Finetuning, device: str) -> Classifier:
-    return new_classifier(
-        base, kind=rows.kind, labels=rows.labels, seed=settings.seed, dropout=settings.dropout,
-        max_length=settings.max_length, device=device,
-    )  # fmt: skip
-
-
-def _best_in_memory(
-    first: Classifier,
-    train: Rows,
-    validation: Rows | None,
-    base: str,
-    several: list[Finetuning],
-    device: str,
-    *,
-    quiet: bool,
-) -> Classifier:
-    best, highest = first, -math.inf
-    for place, settings in enumerate(several):
-        classifier = first if not place else _new(train, base, settings, device)
-        choice = fit(classifier, train, validation, settings, quiet=quiet).choice
-        if choice > highest:
-            best, highest = classifier, choice
-    return best
-
-
-def _complete(
-    run: Run,
-    train: Rows,
-    validation: Rows | None,
-    base: str,
-    several: list[Finetuning],
-    device: str,
-    *,
-    quiet: bool,
-) -> None:
-    """Train what is missing of a run, and move the best model to its place.
-
-    A seed's curve is written after its weights. Only weights that may still be the best are kept.
-    """
-    folder = run.path / CHECKPOINTS
-
-    def train_seed(place: int) -> Curve:
-        settings = several[place]
-        classifier = _new(train, base, settings, device)
-        curve = fit(
-            classifier, train, validation, settings, folder / f"seed-{settings.seed}", quiet=quiet
-        )
-        save_whole(folder / "unfinished", weights(place), classifier.save)
-        return curve
-
-    def weights(place: int) -> Path:
-        return folder / f"model-{several[place].seed}"
-
-    for place in run.missing():
-        run.write_part(place, train_seed(place).table())
-        shutil.rmtree(folder / f"seed-{several[place].seed}", ignore_errors=True)
-        best = _best(run)
-        for other in run.done():
-            if other != best:
-                shutil.rmtree(weights(other), ignore_errors=True)
-    best = _best(run)
-    if not is_whole(weights(best)):  # the model of a finished run was removed
-        train_seed(best)
-    shutil.rmtree(run.path / MODEL, ignore_errors=True)
-    weights(best).rename(run.path / MODEL)
-
-
-def _curves(run: Run) -> dict[int, Curve]:
-    return {place: Curve(**run.read_part(place).to_pydict()) for place in run.done()}
-
-
-def _best(run: Run) -> int:
-    """Return the seed, counted from 0, with the best weights.
-
-    Few validation rows choose a seed as well, though no step: the last weights of all seeds are as
-    good beforehand, so that a choice by chance loses nothing; early weights are worse than late.
-    """
-    curves = _curves(run)
-    return max(curves, key=lambda place: (curves[place].choice, -place))
-
-
-def _results(run: Run, several: list[Finetuning], kind: str) -> dict[str, Any]:
-    """Return what results.json holds: measure, the best seed, every seed."""
-    found = []
-    for place, curve in _curves(run).items():
-        step, score = curve.best
-        found.append({"seed": several[place].seed, "step": step, "score": _plain(score)})
-    return {"measure": MEASURES[kind], "best": found[_best(run)], "seeds": found}
-
-
-def _plain(score: float) -> float | None:
-    return score if math.isfinite(score) else None
 
 
 def train_classifier(
@@ -240,35 +58,34 @@ def train_classifier(
     quiet: bool = False,
     **training: Any,
 ) -> Classifier:
-    """Train a classifier of texts, or of pairs of texts.
+    """Train a classifier of texts, or of pairs of texts, on labels or a teacher's probabilities.
 
-    It learns from labels, or from the probabilities that a teacher gave. While it is trained it is
-    measured on validation rows: accuracy, or macro F1 where a text has any number of classes.
-    The best weights are kept.
+    It is measured regularly on validation rows (accuracy, or macro F1 where a text has any number
+    of classes), and the best weights are kept.
 
     Args:
         train: what `read_examples` reads: a data set, rows, a file, a folder, a run, a hub data
             set. A column `probabilities` holds a teacher's, in the order of the label column's
             names.
-        base: `starter-encoder`, `starter-mlm`, `starter-small` (two layers: several times as fast
-            and less right), a folder or a hub id of an encoder.
-        out: the run folder; the same call goes on where it stopped. The model lies in its
-            `model`, which transformers loads. None: nothing is kept on disk.
+        base: `starter-encoder`, `starter-mlm`, `starter-small` (two layers: several times faster
+            and less accurate), a folder or a hub id of an encoder.
+        out: the run folder; the same call resumes. The model lies in its `model`, which
+            transformers loads. None: nothing is kept on disk.
         validation: a labelled set to choose the best weights with. None: the split of that name,
-            or else a tenth of `labelled`, or of `train`, of each label as many.
+            or else a tenth of `labelled`, or of `train`, stratified by label.
         labelled: more labelled rows to train on, beside a teacher's.
         text: the column of texts, or the two of pairs; None: a usual name.
         label: the column of labels; None: a usual name.
         labels: the classes, in the order of the outputs; None: those of the label column.
-        loss: of probabilities: `kl` takes them as they are, `hard` the likeliest label alone.
-        labelled_share: the part of all rows that `labelled` is, 0 to below 1: its rows are
-            repeated to make it up, 16 times at most. 0: they stand there once.
-        seeds: how many trainings, of which the best by validation is kept.
+        loss: of probabilities: `kl` learns them, `hard` their likeliest label.
+        labelled_share: share of all rows that `labelled` makes up, 0 to below 1: its rows are
+            repeated, at most 16 times. 0: they are not repeated.
+        seeds: number of trainings, of which the best by validation is kept.
         device: `auto`, `cpu`, `cuda` or `cuda:0`; one GPU.
-        overwrite: begin the run anew.
+        overwrite: start the run anew.
         quiet: no progress.
-        training: see `Finetuning`: epochs, batch, learning_rate, warmup, weight_decay, dropout,
-            evaluate_every, label_smoothing, max_length, precision, seed.
+        training: fields of `Finetuning`: epochs, batch, learning_rate, warmup, weight_decay,
+            dropout, evaluate_every, label_smoothing, max_length, precision, seed.
 
     Returns:
         The best classifier: `.model` and `.tokenizer` are plain transformers.
@@ -278,12 +95,15 @@ def train_classifier(
         TilthError: training gave no numbers, or the folder cannot be written.
 
     Reference:
-        Du et al. 2021, arXiv 2010.02194, sections 2.2 and 3. Batches are of like lengths, which
-        is ours.
+        Du et al. 2021, arXiv 2010.02194, sections 2.2 and 3. Batches of similar lengths are ours.
     """
     return _train(
-        train, base, out, validation, labelled, Columns(text, label), labels, loss, labelled_share,
-        seeds, device, training, tags=False, overwrite=overwrite, quiet=quiet,
+        TaskSources(train, validation, None, labelled, text, label),
+        ClassifierTraining(
+            base, settings_of(Finetuning, training), loss, labelled_share, seeds, device,
+            overwrite, quiet,
+        ),
+        out, labels, tags=False,
     )  # fmt: skip
 
 
@@ -305,21 +125,21 @@ def train_tagger(
     quiet: bool = False,
     **training: Any,
 ) -> Classifier:
-    """Train a tagger of tokens, such as of names in sentences.
+    """Train a tagger of tokens, such as for named entities, measured by span F1.
 
-    As `train_classifier`, with rows of tokens and their IOB2 tags. A teacher's probabilities are a
-    list for each token. The measure is F1 over spans.
+    As `train_classifier`, whose arguments it has, with rows of tokens and their IOB2 tags. A
+    teacher's probabilities are a list for each token.
 
     Args:
         train: rows with `tokens` and `tags`, as `read_examples` reads them.
-        base: see `train_classifier`.
+        base: see `train_classifier`, as all that follows but columns and labels.
         out: see there.
-        validation: see there; a tenth is taken of the rows with the same types of entity.
+        validation: see there; the split is stratified by the entity types of a row.
         labelled: see there.
         text: the column of tokens; None: `tokens` or `words`.
         label: the column of tags; None: `tags`, `ner_tags` or `labels`.
         labels: the tags, in the order of the outputs; None: O, then B- and I- of each type.
-        loss: see `train_classifier`.
+        loss: see there.
         labelled_share: see there.
         seeds: see there.
         device: see there.
@@ -332,47 +152,191 @@ def train_tagger(
         TilthError: as there.
     """
     return _train(
-        train, base, out, validation, labelled, Columns(text, label), labels, loss, labelled_share,
-        seeds, device, training, tags=True, overwrite=overwrite, quiet=quiet,
+        TaskSources(train, validation, None, labelled, text, label),
+        ClassifierTraining(
+            base, settings_of(Finetuning, training), loss, labelled_share, seeds, device,
+            overwrite, quiet,
+        ),
+        out, labels, tags=True,
     )  # fmt: skip
 
 
 def _train(
-    train: Source,
-    base: str,
+    sources: TaskSources,
+    settings: ClassifierTraining,
     out: str | Path | None,
-    validation: Source | None,
-    labelled: Source | None,
-    columns: Columns,
     labels: Sequence[str] | None,
-    loss: str,
-    labelled_share: float,
-    seeds: int,
-    device: str,
-    training: dict[str, Any],
     *,
     tags: bool,
-    overwrite: bool,
-    quiet: bool,
 ) -> Classifier:
-    LOSS.check("loss", loss)
-    settings = settings_of(Finetuning, training).for_base(base)
-    sources = {"train": train, "validation": validation, "labelled": labelled}
-    names = {key: _name(one) for key, one in sources.items() if isinstance(one, str | Path)}
+    given = {
+        "train": sources.train, "validation": sources.validation, "labelled": sources.labelled
+    }  # fmt: skip
+    names = {key: _name(one) for key, one in given.items() if isinstance(one, str | Path)}
     if out is not None:
-        refuse_inside(Path(out), *names.values(), named=[base])
-    rows, chosen = read_to_train(
-        train, validation, labelled, columns, tags=tags, hard=loss == "hard", labels=labels,
-        seed=settings.seed, labelled_share=labelled_share,
+        refuse_inside(Path(out), *names.values(), named=[settings.base])
+    rows, validation = read_training_sets(
+        sources, tags=tags, hard=settings.loss == "hard", labels=labels,
+        seed=settings.finetuning.seed, labelled_share=settings.labelled_share,
     )  # fmt: skip
-    return train_teacher(
-        rows, chosen, base, settings, seeds=seeds, out=out,
-        asked={"loss": loss, "labelled_share": labelled_share}, sources=names, device=device,
-        quiet=quiet, overwrite=overwrite,
-    )  # fmt: skip
+    recorded = {"loss": settings.loss, "labelled_share": settings.labelled_share}
+    return train_on_examples(rows, validation, settings, out, recorded=recorded, sources=names)
 
 
 def _name(source: str | Path) -> str:
-    """Return what a run says of a source: where it lies, or its name."""
+    """Return where a source lies, or its name, for run.json."""
     path = Path(source).expanduser()
     return os.path.realpath(path) if os.path.exists(path) else str(source)
+
+
+def train_on_examples(
+    train: LabeledExamples,
+    validation: LabeledExamples | None,
+    settings: ClassifierTraining,
+    out: str | Path | None = None,
+    *,
+    recorded: Mapping[str, Any] | None = None,
+    sources: Mapping[str, str] | None = None,
+) -> Classifier:
+    """Train a classifier or tagger, once for each seed, and keep the best.
+
+    Args:
+        train: rows to learn from.
+        validation: rows to choose step and seed with; None: the last weights are kept.
+        settings: loss and labelled_share are already applied to `train`.
+        out: the run folder; the same call resumes. The model lies in its `model`, the score of
+            each seed in `results.json`. None: nothing is kept on disk.
+        recorded: more settings for run.json.
+        sources: name -> where the rows come from, for run.json.
+
+    Returns:
+        The best classifier, in evaluation mode.
+
+    Raises:
+        InputError: the rows, the base or a setting are wrong, or `out` holds another run.
+        TilthError: training gave no numbers, or the folder cannot be written.
+    """
+    base, device, quiet = settings.base, settings.device, settings.quiet
+    finetuning = settings.finetuning.for_base(base)
+    require_single_process(device)
+    check_seeds(settings.seeds, validation)
+    several = [replace(finetuning, seed=finetuning.seed + n) for n in range(settings.seeds)]
+    first = _new(train, base, finetuning, device)
+    if out is None:
+        best, highest = first, -math.inf
+        for number, one in enumerate(several):
+            classifier = _new(train, base, one, device) if number else first
+            found = fit(classifier, train, validation, one, quiet=quiet).selection_score
+            if found > highest:
+                best, highest = classifier, found
+        return best
+    run = Run.open(
+        out,
+        command=COMMANDS[train.kind],
+        settings={
+            "base": base, **(recorded or {}), "kind": train.kind, "labels": train.labels,
+            "seeds": settings.seeds, **asdict(finetuning),
+        },
+        fingerprints={
+            "train": train.fingerprint(),
+            "validation": "none" if validation is None else validation.fingerprint(),
+            "base": fingerprint_classifier(first),
+        },
+        parts=settings.seeds,
+        outputs=(MODEL, CHECKPOINTS, RESULTS),
+        overwrite=settings.overwrite,
+    )  # fmt: skip
+    del first
+    with run:
+        run.resolve("sources", lambda: dict(sources or {}))
+        with disk_errors(run.path):
+            if run.missing() or not model_is_whole(run):
+                _complete(run, train, validation, base, several, device, quiet=quiet)
+        shutil.rmtree(run.path / CHECKPOINTS, ignore_errors=True)
+        results = _results(run, several, train.kind)
+        if validation is not None:
+            results["validation"] = {
+                "rows": len(validation),
+                "generated": 0 if validation.written is None else int(validation.written.sum()),
+            }
+        found_results = read_results(run.path) or {}
+        if any(found_results.get(name) != value for name, value in results.items()):
+            run.write_file(RESULTS, json.dumps(results, indent=2) + "\n")
+    return load_classifier(str(run.path), device=device)
+
+
+def check_seeds(seeds: int, validation: LabeledExamples | None) -> None:
+    """Refuse several trainings without rows to choose the best with."""
+    if seeds > 1 and (validation is None or not len(validation)):
+        raise InputError("several seeds need validation rows, to choose the best: give some")
+
+
+def _new(rows: LabeledExamples, base: str, settings: Finetuning, device: str) -> Classifier:
+    return new_classifier(
+        base, kind=rows.kind, labels=rows.labels, seed=settings.seed, dropout=settings.dropout,
+        max_length=settings.max_length, device=device,
+    )  # fmt: skip
+
+
+def _complete(
+    run: Run,
+    train: LabeledExamples,
+    validation: LabeledExamples | None,
+    base: str,
+    several: list[Finetuning],
+    device: str,
+    *,
+    quiet: bool,
+) -> None:
+    """Train the missing seeds of a run, and move the best model to its place.
+
+    A seed's curve is written after its weights. Only weights that may still be the best are kept.
+    """
+    folder = run.path / CHECKPOINTS
+
+    def train_seed(number: int) -> TrainingCurve:
+        settings = several[number]
+        classifier = _new(train, base, settings, device)
+        checkpoints = folder / f"seed-{settings.seed}"
+        curve = fit(classifier, train, validation, settings, checkpoints, quiet=quiet)
+        save_whole(folder / "unfinished", weights(number), classifier.save)
+        return curve
+
+    def weights(number: int) -> Path:
+        return folder / f"model-{several[number].seed}"
+
+    for number in run.missing():
+        run.write_part(number, train_seed(number).table())
+        shutil.rmtree(folder / f"seed-{several[number].seed}", ignore_errors=True)
+        best = _best(_curves(run))
+        for other in run.done():
+            if other != best:
+                shutil.rmtree(weights(other), ignore_errors=True)
+    best = _best(_curves(run))
+    if not is_whole(weights(best)):  # the model of a finished run was removed
+        train_seed(best)
+    shutil.rmtree(run.path / MODEL, ignore_errors=True)
+    weights(best).rename(run.path / MODEL)
+
+
+def _curves(run: Run) -> dict[int, TrainingCurve]:
+    return {number: TrainingCurve(**run.read_part(number).to_pydict()) for number in run.done()}
+
+
+def _best(curves: Mapping[int, TrainingCurve]) -> int:
+    """Return the number of the seed with the best weights.
+
+    Few validation rows choose a seed as well, though no step: the last weights of all seeds are as
+    good beforehand, so that a choice by chance loses nothing; early weights are worse than late.
+    """
+    return max(curves, key=lambda number: (curves[number].selection_score, -number))
+
+
+def _results(run: Run, several: list[Finetuning], kind: str) -> dict[str, Any]:
+    """Return what results.json holds: measure, the best seed, every seed."""
+    curves, found = _curves(run), []
+    for number, curve in curves.items():
+        step, score = curve.best
+        plain = score if math.isfinite(score) else None
+        found.append({"seed": several[number].seed, "step": step, "score": plain})
+    return {"measure": MEASURES[kind], "best": found[_best(curves)], "seeds": found}

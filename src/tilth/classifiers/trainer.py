@@ -1,4 +1,4 @@
-"""transformers' trainer, set up for classifiers; the one file that knows its options."""
+"""Losses of soft labels, and transformers' trainer set up for them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, kl_div, log_so
 from torch.utils.data import Sampler
 from transformers import Trainer, TrainingArguments
 
-from tilth.classifiers.collate import PLACES, TARGETS, WEIGHTS, Batch
+from tilth.classifiers.collate import TARGETS, WEIGHTS, WORD_STARTS, Batch
 from tilth.models.trainer import CheckpointCallback, run_trainer, training_arguments
 
 if TYPE_CHECKING:
@@ -26,83 +26,121 @@ if TYPE_CHECKING:
     from tilth.models.classifier import Classifier, Kind
     from tilth.runs import Progress
 
+SCORE, LOSS, SELECTION = "eval_score", "eval_loss", "eval_choice"
+Loss = Callable[["PreTrainedModel", Batch], torch.Tensor]
+Measure = Callable[[], tuple[float, float]]
 
-def divergence(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the Kullback-Leibler divergence of the model from the targets, in nats.
 
-    For targets of one label it is the cross entropy.
+def divergence(logits: Tensor, targets: Tensor, kind: Kind) -> Tensor:
+    """Return how far predictions are from target probabilities, in nats, (...).
+
+    For `multi` it is the mean binary cross entropy of the labels, else the Kullback-Leibler
+    divergence of the prediction from the target; for a target of one label its cross entropy.
 
     Args:
-        logits: outputs. # (..., labels)
-        targets: probabilities that add up to 1. # (..., labels)
+        logits: of the labels. # (..., labels)
+        targets: probabilities of the labels. # (..., labels)
+        kind: of the labels.
 
     Reference:
         Du et al. 2021, section 2.2.
     """
-    each = kl_div(log_softmax(logits.float(), dim=-1), targets, reduction="none")
-    return each.sum(dim=-1)  # (...)
+    if kind == "multi":
+        each = binary_cross_entropy_with_logits(logits.float(), targets, reduction="none")
+        return each.mean(dim=-1)
+    return kl_div(log_softmax(logits.float(), dim=-1), targets, reduction="none").sum(dim=-1)
 
 
-def binary_divergence(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean cross entropy of labels that are drawn each by itself, in nats.
-
-    Args:
-        logits: outputs. # (..., labels)
-        targets: the probability of each label. # (..., labels)
-    """
-    each = binary_cross_entropy_with_logits(logits.float(), targets, reduction="none")
-    return each.mean(dim=-1)  # (...)
-
-
-def smoothed(targets: Tensor, share: float, kind: Kind) -> Tensor:
-    """Return targets of which a share is spread evenly: over the labels, or over yes and no."""
+def smooth_labels(targets: Tensor, share: float, kind: Kind) -> Tensor:
+    """Spread a share of the targets evenly: over the labels, or for `multi` over yes and no."""
     if not share:
         return targets
     even = 0.5 if kind == "multi" else 1 / targets.shape[-1]
     return (1 - share) * targets + share * even
 
 
-def weighted_mean(losses: Tensor, weights: Tensor | None) -> Tensor:
-    """Return the mean of some losses times their weights, which are 1 on average in the set."""
-    if weights is None:
-        return losses.mean()
-    return (losses * weights).mean()
+def soft_label_loss(classifier: Classifier, settings: Finetuning, *, bfloat16: bool) -> Loss:
+    """Return the loss of a classifier: the weighted mean divergence from the targets of a batch."""
+
+    def loss(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
+        targets = smooth_labels(batch[TARGETS], settings.label_smoothing, classifier.kind)
+        logits = logits_of(model, batch, bfloat16=bfloat16)
+        losses = divergence(logits, targets, classifier.kind)
+        # Weights are 1 on average in the whole set.
+        return (losses * batch[WEIGHTS]).mean() if WEIGHTS in batch else losses.mean()
+
+    return loss
 
 
-SCORE, LOSS, CHOICE = "eval_score", "eval_loss", "eval_choice"
-Measure = Callable[[], tuple[float, float]]
+def masked_lm_loss(*, bfloat16: bool) -> Loss:
+    """Return the loss of a masked language model: the cross entropy of the masked tokens."""
+
+    def loss(model: Any, batch: Batch) -> torch.Tensor:
+        with _autocast(model, bfloat16=bfloat16):
+            found: torch.Tensor = model(**batch).loss
+        return found
+
+    return loss
 
 
-def choice(score: float, loss: float) -> float:
-    """Return what the best weights have most of: the score; of equal scores the lower loss."""
+def logits_of(model: Any, batch: Batch, *, bfloat16: bool) -> torch.Tensor:
+    """Return a model's logits for the rows of a batch, or for their words, (answers, labels).
+
+    Args:
+        model: plain transformers.
+        batch: of an `EncodedRows`, on the model's device.
+        bfloat16: whether the pass runs in bfloat16.
+    """
+    with _autocast(model, bfloat16=bfloat16):
+        logits: torch.Tensor = model(**model_inputs(batch)).logits.float()
+    if WORD_STARTS in batch:
+        logits = logits.flatten(0, 1)[batch[WORD_STARTS]]  # (words, labels)
+    return logits
+
+
+def model_inputs(batch: Batch) -> Batch:
+    """Return the tensors of a batch that a transformers model takes."""
+    others = (TARGETS, WEIGHTS, WORD_STARTS)
+    return {key: value for key, value in batch.items() if key not in others}
+
+
+def _autocast(model: Any, *, bfloat16: bool) -> Any:
+    return torch.autocast(model.device.type, torch.bfloat16) if bfloat16 else nullcontext()
+
+
+def selection_score(score: float, loss: float) -> float:
+    """Return the model-selection score: ties are broken by validation loss."""
     return score - 1e-6 * loss / (1 + loss) if math.isfinite(loss) else -math.inf
 
 
-class Tuner(Trainer):
-    """Learns probabilities, measures by a function, and may keep the best weights in memory.
+class SoftLabelTrainer(Trainer):
+    """Trainer with a given loss, sampler and measure; may keep the best weights in memory.
+
+    Weights in memory spare trainings without a run folder the writing of checkpoints, which for
+    small models takes longer than the steps between.
 
     Args:
         loss: of a model and a batch.
-        measure: gives score and loss of the model as it is; None: it is not measured.
-        sampler: gives the batches of an epoch.
-        in_memory: keep the best weights in memory; else the checkpoints hold them.
-        choose: whether the best weights are those that score best; else the last.
+        measure: returns score and loss of the model as it is; None: it is not measured.
+        sampler: yields the batches of an epoch.
+        in_memory: keep the best weights in memory; else checkpoints hold them.
+        select_best: whether the weights with the best score are kept; else the last.
         options: of `Trainer`.
     """
 
     def __init__(
         self,
-        loss: Callable[[PreTrainedModel, Batch], torch.Tensor],
+        loss: Loss,
         measure: Measure | None,
         sampler: Sampler[Any],
         *,
         in_memory: bool,
-        choose: bool,
+        select_best: bool,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         self._loss, self._measure, self._sampler = loss, measure, sampler
-        self._in_memory, self._choose = in_memory, choose
+        self._in_memory, self._select_best = in_memory, select_best
         self._best: tuple[float, Batch] | None = None
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:  # noqa: ARG002
@@ -119,65 +157,69 @@ class Tuner(Trainer):
         return self._loss(model, inputs)
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
-        """Measure, log score and loss, and remember the weights if they are the best."""
+        """Measure, log score and loss, and keep the weights if they are the best."""
         assert self._measure is not None
         score, loss = self._measure()
-        chosen = choice(score, loss) if self._choose else float(self.state.global_step)
-        metrics = {SCORE: score, LOSS: loss, CHOICE: chosen}
+        value = selection_score(score, loss) if self._select_best else float(self.state.global_step)
+        metrics = {SCORE: score, LOSS: loss, SELECTION: value}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(
             self.args, self.state, self.control, metrics
         )
-        if self._in_memory and (self._best is None or metrics[CHOICE] > self._best[0]):
-            weights = self._model().state_dict()
-            self._best = (
-                metrics[CHOICE],
-                {name: weight.detach().to("cpu", copy=True) for name, weight in weights.items()},
-            )
+        if self._in_memory and (self._best is None or value > self._best[0]):
+            assert self.model is not None
+            weights = self.model.state_dict()
+            copies = {name: one.detach().to("cpu", copy=True) for name, one in weights.items()}
+            self._best = value, copies
         return metrics
 
-    def _model(self) -> torch.nn.Module:
-        assert self.model is not None
-        return self.model
+    def fit(self, batch: int) -> list[dict[str, Any]]:
+        """Train, from the last checkpoint on; load the best weights; return the log.
 
-    def restore_best(self) -> None:
-        """Load the best weights from memory, where there are any."""
+        Raises:
+            TilthError: memory is too small.
+        """
+        history = run_trainer(
+            self,
+            too_large=f"{batch} rows at once do not fit into memory: lower --batch or --max-length",
+        )
         if self._best is not None:
-            self._model().load_state_dict(self._best[1])
+            assert self.model is not None
+            self.model.load_state_dict(self._best[1])
+        return history
 
 
-def make_tuner(
+def make_trainer(
     model: PreTrainedModel,
     train: Sized,
     sampler: Sampler[Any],
-    loss: Callable[[PreTrainedModel, Batch], torch.Tensor],
-    measure: Measure | None,
+    loss: Loss,
     settings: Any,
     folder: Path,
     *,
-    keep: bool,
     steps: int,
     every: int,
     progress: Progress,
-    choose: bool = False,
-) -> Tuner:
+    measure: Measure | None = None,
+    keep: bool = True,
+    select_best: bool = False,
+) -> SoftLabelTrainer:
     """Return a trainer of a model.
 
     Args:
         model: trained in place, on its device.
-        train: what to train on: gives the batch of what the sampler yields.
-        sampler: yields what is asked for of each batch, by epochs.
+        train: data set whose items are batches.
+        sampler: yields the keys of the batches, by epochs.
         loss: of a model and a batch.
-        measure: gives score and loss of the model as it is; None: the last weights are kept.
         settings: learning_rate, warmup, weight_decay and seed.
         folder: for checkpoints.
-        keep: write checkpoints; else the best weights are kept in memory.
         steps: of the whole training.
-        every: steps between two measurements and checkpoints.
+        every: steps between measurements and checkpoints.
         progress: advanced by one each step.
-        choose: whether the best weights are those that score best; else the last.
+        measure: returns score and loss of the model as it is; None: the last weights are kept.
+        keep: write checkpoints; else the best weights are kept in memory.
+        select_best: whether the weights with the best score are kept; else the last.
     """
-    strategy = "steps" if measure is not None else "no"
     arguments = training_arguments(
         TrainingArguments,
         folder,
@@ -188,99 +230,34 @@ def make_tuner(
         learning_rate=settings.learning_rate,
         warmup_steps=settings.warmup,
         weight_decay=settings.weight_decay,
-        eval_strategy=strategy,
+        eval_strategy="no" if measure is None else "steps",
         eval_steps=every,
         save_strategy="steps" if keep else "no",
         save_steps=every,
-        metric_for_best_model=CHOICE,
+        metric_for_best_model=SELECTION,
         greater_is_better=True,
         logging_steps=every,
-        logging_nan_inf_filter=False,  # looks at every step's loss; what is no number is reported
+        logging_nan_inf_filter=False,  # reads every step's loss; a loss of NaN is reported
         remove_unused_columns=False,
     )
-    return Tuner(
+    return SoftLabelTrainer(
         loss,
         measure,
         sampler,
         in_memory=not keep,
-        choose=choose,
+        select_best=select_best,
         model=model,
         args=arguments,
         train_dataset=train,
-        eval_dataset=train if measure is not None else None,  # `measure` knows its own
-        data_collator=_only,
+        eval_dataset=train if measure is not None else None,  # `measure` has its own
+        data_collator=lambda batches: batches[0],
         callbacks=[CheckpointCallback(progress)],
     )
 
 
-def _only(batches: list[Batch]) -> Batch:
-    return batches[0]
-
-
-def trained(tuner: Tuner, batch: int) -> list[dict[str, Any]]:
-    """Train, from the last checkpoint on, to the end; return what was logged.
-
-    Raises:
-        TilthError: memory is too small.
-    """
-    return run_trainer(
-        tuner,
-        too_large=f"{batch} rows at once do not fit into memory: lower --batch or --max-length",
-    )
-
-
-def loss_of(
-    classifier: Classifier, settings: Finetuning, *, bfloat16: bool
-) -> Callable[[PreTrainedModel, Batch], torch.Tensor]:
-    """Return the loss of a classifier: how far its outputs are from the targets of a batch."""
-    each = divergence_of(classifier)
-
-    def loss(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
-        targets = smoothed(batch[TARGETS], settings.label_smoothing, classifier.kind)
-        return weighted_mean(
-            each(answers(model, batch, bfloat16=bfloat16), targets), batch.get(WEIGHTS)
-        )
-
-    return loss
-
-
-def divergence_of(classifier: Classifier) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """Return what a classifier's outputs are compared with targets by."""
-    return binary_divergence if classifier.kind == "multi" else divergence
-
-
-def answers(model: Any, batch: Batch, *, bfloat16: bool) -> torch.Tensor:
-    """Return a model's outputs for the rows of a batch, or for their words.
-
-    Args:
-        model: plain transformers.
-        batch: what an `EncodedRows` gives, on the model's device.
-        bfloat16: whether the pass runs in bfloat16.
-    """
-    inputs = {key: value for key, value in batch.items() if key not in (TARGETS, WEIGHTS, PLACES)}
-    cast = torch.autocast(model.device.type, torch.bfloat16) if bfloat16 else nullcontext()
-    with cast:
-        logits: torch.Tensor = model(**inputs).logits.float()
-    if PLACES in batch:
-        logits = logits.flatten(0, 1)[batch[PLACES]]  # (words, labels)
-    return logits
-
-
-def loss_of_masked(*, bfloat16: bool) -> Callable[[PreTrainedModel, Batch], torch.Tensor]:
-    """Return the loss of a masked language model: the cross entropy of what is hidden."""
-
-    def loss(model: Any, batch: Batch) -> torch.Tensor:
-        cast = torch.autocast(model.device.type, torch.bfloat16) if bfloat16 else nullcontext()
-        with cast:
-            found: torch.Tensor = model(**batch).loss
-        return found
-
-    return loss
-
-
 @contextmanager
-def own_random(seed: int) -> Iterator[None]:
-    """Draw from generators with a seed, and leave the process's as they were."""
+def seeded(seed: int) -> Iterator[None]:
+    """Seed all random generators, and restore their state afterwards."""
     python, numbers = random.getstate(), np.random.get_state()
     with torch.random.fork_rng():
         random.seed(seed)

@@ -15,7 +15,7 @@ from tilth.limits import TRAININGS
 from tilth.selftrain.settings import Augmentation
 
 if TYPE_CHECKING:
-    from tilth.selftrain.augment import Augmented
+    from tilth.selftrain.augment import AugmentRun
 
 _SHOWN_CLASSES = 40
 _TEACHER = "Teacher"
@@ -75,7 +75,7 @@ def augment(
         _show(made)
 
 
-def _show(made: Augmented) -> None:
+def _show(made: AugmentRun) -> None:
     from tilth.workflows.augment import teacher_lines
 
     results = made.results

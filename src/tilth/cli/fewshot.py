@@ -13,10 +13,10 @@ from tilth.cli.app import Fields
 from tilth.cli.checks import CLASSIFIER, DATA
 from tilth.cli.screen import print_json, print_table, say
 from tilth.limits import EPOCHS, ROWS
-from tilth.selftrain.few_shot_settings import QUICK, FewShot, both_ways
+from tilth.selftrain.settings import QUICK, FewShot, both_ways
 
 if TYPE_CHECKING:
-    from tilth.selftrain.few_shot import Outcome
+    from tilth.selftrain.few_shot import FewShotResults
 
 _QUICK = FewShot(
     seeds=QUICK["seeds"], best=QUICK["best"], training=Finetuning(epochs=QUICK["epochs"])
@@ -78,7 +78,7 @@ def fewshot(
     [dim]tilth fewshot train.jsonl --test test.jsonl --bank runs/bank --out runs/few[/dim]
     [dim]tilth fewshot mine.csv --all-rows --test test.csv --bank runs/bank --out runs/mine[/dim]
     """
-    from tilth.classifiers.load import Columns, read_task
+    from tilth.classifiers.load import TaskSources, read_task
     from tilth.selftrain.few_shot import few_shot
     from tilth.workflows.open_bank import open_named
 
@@ -86,7 +86,8 @@ def fewshot(
     settings = replace(how, base=base, systems=systems)
     if all_rows:
         settings = replace(settings, draws=1, per_class=None)
-    task = read_task(train, test, validation, Columns(text, label), labels=None, seed=settings.seed)
+    sources = TaskSources(train, validation, test, text=text, label=label)
+    task = read_task(sources, seed=settings.seed)
     found = few_shot(
         task, open_named(bank, device=device), out, settings, device=device, quiet=quiet,
         overwrite=overwrite,
@@ -100,7 +101,7 @@ def fewshot(
     say(f"results of every training: {out / 'results.json'}")
 
 
-def _show(found: Outcome, draws: int) -> None:
+def _show(found: FewShotResults, draws: int) -> None:
     def line(name: str) -> tuple[str, ...]:
         score, gain = found.scores[name], found.gains.get(name)
         deviation = "" if score.deviation is None else f"{score.deviation:.1f}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilth.recipes.recipe import Recipe, Scale, training_facts
-from tilth.selftrain.few_shot_settings import QUICK
+from tilth.selftrain.settings import QUICK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

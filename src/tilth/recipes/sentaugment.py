@@ -13,18 +13,24 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tilth.bank import Bank
-from tilth.classifiers.examples import Rows
-from tilth.classifiers.settings import Finetuning
-from tilth.classifiers.train import train_teacher
+from tilth.classifiers.examples import LabeledExamples
+from tilth.classifiers.settings import ClassifierTraining, Finetuning
+from tilth.classifiers.train import train_on_examples
 from tilth.data.hashing import text_hashes
 from tilth.models.classifier import Classifier, fingerprint_classifier
 from tilth.recipes.catalog_sentaugment import SentAugmentScale
 from tilth.recipes.sentaugment_tasks import Benchmark, SentAugmentSteps
 from tilth.runs import Run
-from tilth.selftrain.pseudo_label import PROBABILITIES, as_lists, label_hits, labelled_rows
+from tilth.selftrain.pseudo_label import (
+    PROBABILITIES,
+    label_sentences,
+    pseudo_labeled,
+    with_tokens,
+)
 from tilth.selftrain.retrieve import retrieve
-from tilth.selftrain.select import class_ratio, multiple_of, select
-from tilth.selftrain.tokenize import learn_words
+from tilth.selftrain.select import multiple_of, select
+from tilth.selftrain.settings import Retrieval
+from tilth.selftrain.tokenize import learn_tokenizer
 from tilth.workflows.open_bank import BankSettings, build_named
 
 TEACHING: dict[str, Any] = {"epochs": 3.0}  # of what is fine-tuned on labelled rows alone
@@ -57,12 +63,12 @@ def teacher_of(
 ) -> Classifier:
     """Fine-tune a base on a task's training set, or load what was fine-tuned."""
     base = base or steps.scale.teacher
-    settings = Finetuning(seed=seed, **teaching(steps.scale)).for_base(base)
-    return train_teacher(
-        task.train, task.validation, base, settings,
-        out=steps.at(f"{task.name}-teacher-{Path(base).name}-{seed}"), device=steps.settings.device,
+    settings = ClassifierTraining(
+        base, Finetuning(seed=seed, **teaching(steps.scale)), device=steps.settings.device,
         quiet=steps.settings.quiet,
     )  # fmt: skip
+    out = steps.at(f"{task.name}-teacher-{Path(base).name}-{seed}")
+    return train_on_examples(task.train, task.validation, settings, out)
 
 
 def kept_count(scale: SentAugmentScale, task: Benchmark) -> int:
@@ -82,16 +88,10 @@ def retrieved(
     scale, wanted = steps.scale, kept_count(steps.scale, task)
     of_tags = scale.tag_query if task.train.kind == "tags" else ""
     count = max(scale.candidates, round(wanted * SPARE))
-    found = retrieve(
-        bank, task.examples, kind=query or of_tags or scale.query, count=count * share,
-        without=task.excluded,
-    )  # fmt: skip
+    how = Retrieval(query or of_tags or scale.query)
+    found = retrieve(bank, task.examples, count * share, how, exclude=task.excluded).table
     if share > 1:  # hits in a part of the bank are what a search of that part finds
         found = found.take(pa.array(np.flatnonzero(found["id"].to_numpy() % share == 0)))
-    if task.examples.tokens is not None:
-        words = learn_words(task.examples.tokens)
-        tokens = [words.cut(text) for text in found["text"].to_pylist()]
-        found = found.append_column("tokens", pa.array(tokens, pa.list_(pa.string())))
     if len(found) >= wanted:
         return found, []
     has = f"{wanted:,} sentences are to be learned, the bank has {len(found):,}"
@@ -108,11 +108,11 @@ class LabelPool:
         keys: of the texts, for draws. # (rows,)
     """
 
-    rows: Rows
+    rows: LabeledExamples
     similarity: NDArray[np.float32]
     keys: NDArray[np.uint64]
 
-    def draw(self, task: Benchmark, count: int, by: str, seed: int) -> Rows:
+    def draw(self, task: Benchmark, count: int, by: str, seed: int) -> LabeledExamples:
         """Return at most `count` of them, in the training set's ratio of classes.
 
         Args:
@@ -122,9 +122,8 @@ class LabelPool:
             order = np.random.default_rng((seed, 1)).permutation(len(self.rows))
             return self.rows.select(np.sort(order[:count]))
         found = select(
-            self.rows.targets, kind=self.rows.kind, labels=self.rows.labels,
-            ratio=class_ratio(task.train.targets, kind=task.train.kind, labels=task.train.labels),
-            count=count, by=by, similarity=self.similarity, keys=self.keys, seed=seed,
+            self.rows.targets, task.train, count, by=by, similarity=self.similarity,
+            keys=self.keys, seed=seed,
         )  # fmt: skip
         return self.rows.select(found.kept)
 
@@ -141,8 +140,10 @@ def label_pool(
     """Label sentences with a teacher as a step, part by part.
 
     Args:
-        found: columns text and similarity, and tokens for tags.
+        found: columns text and similarity.
     """
+    tokens = task.examples.tokens
+    found = with_tokens(found, None if tokens is None else learn_tokenizer(tokens))
     starts = range(0, len(found), _LABEL_ROWS)
     run = Run.open(
         steps.at(name),
@@ -157,10 +158,9 @@ def label_pool(
     with run:
         for part in run.missing():
             some = found.slice(starts[part], _LABEL_ROWS)
-            lists = as_lists(label_hits(teacher, some))
-            run.write_part(part, pa.table({PROBABILITIES: lists}))
+            run.write_part(part, label_sentences(some, [teacher]).select([PROBABILITIES]))
         table = pa.concat_tables(run.read_part(part) for part in range(run.parts))
     similarity = pc.fill_null(found["similarity"], 0.0).to_numpy().astype(np.float32)
     labelled = found.append_column(PROBABILITIES, table[PROBABILITIES])
     texts = found["text"].combine_chunks().cast(pa.large_string())
-    return LabelPool(labelled_rows(labelled, task.train), similarity, text_hashes(texts))
+    return LabelPool(pseudo_labeled(labelled, task.train), similarity, text_hashes(texts))

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tilth.classifiers.examples import Rows
+from tilth.classifiers.examples import LabeledExamples
 from tilth.classifiers.finetune import fit
 from tilth.classifiers.settings import Finetuning
 from tilth.evaluate.classify import answered
@@ -56,7 +56,7 @@ def students(
     steps: SentAugmentSteps,
     name: str,
     task: Benchmark,
-    make: Callable[[int], tuple[Rows, str]],
+    make: Callable[[int], tuple[LabeledExamples, str]],
     settings: Mapping[str, Any],
     *,
     about: Mapping[str, Any],

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tilth.classifiers.examples import Rows, joined, repeated
+from tilth.classifiers.examples import LabeledExamples, concatenate, repeat
 from tilth.classifiers.mlm import adapt
 from tilth.models.classifier import Classifier
 from tilth.recipes.recipe import Result
@@ -26,7 +26,9 @@ from tilth.recipes.sentaugment import (
 from tilth.recipes.sentaugment_scores import TaskBoard, measure_trained, students, weights_of
 from tilth.recipes.sentaugment_tasks import Benchmark, SentAugmentSteps, read_tasks
 from tilth.recipes.table import published
-from tilth.selftrain.pseudo_label import halfway
+from tilth.selftrain.pseudo_label import blend_labels
+
+MakeRows = Callable[[int], tuple[LabeledExamples, str]]  # seed -> rows and base
 
 FINE, ICP, ST = "fine-tuned", "ICP, then fine-tuned", "self-training"
 OURS = "self-training with a draw, a better teacher and the labelled rows (ours)"
@@ -62,26 +64,26 @@ def _train(steps: SentAugmentSteps, board: TaskBoard, task: Benchmark, found: pa
         """Return the base fine-tuned with a seed, which is also the teacher of its sentences."""
         return teacher_of(steps, task, seed=seed, base=scale.base)
 
-    def most_confident(seed: int) -> Rows:
+    def most_confident(seed: int) -> LabeledExamples:
         """Return the sentences that the seed's teacher is most confident of."""
         name = f"{task.name}-near-self-{seed}"
         pool = label_pool(steps, name, task, found, fine_tuned(seed))
         return pool.draw(task, size, scale.select, seed)
 
     @cache
-    def by_better_teacher() -> tuple[LabelPool, Rows]:
+    def by_better_teacher() -> tuple[LabelPool, LabeledExamples]:
         """Return the sentences and the labelled rows with the labels of another base's teacher."""
         teacher = teacher_of(steps, task)
         name = f"{task.name}-near-{Path(scale.teacher).name}"
         near = label_pool(steps, name, task, found, teacher)
-        return near, repeated(halfway(task.train, teacher), _PASSES)
+        return near, repeat(blend_labels(task.train, teacher), _PASSES)
 
-    def with_labelled(seed: int) -> tuple[Rows, str]:
+    def with_labelled(seed: int) -> tuple[LabeledExamples, str]:
         """Return drawn sentences, and labelled rows with the mean of label and teacher."""
         near, own = by_better_teacher()
-        return joined(near.draw(task, size, "random", seed), own), scale.base
+        return concatenate(near.draw(task, size, "random", seed), own), scale.base
 
-    def adapted(_: int) -> tuple[Rows, str]:
+    def adapted(_: int) -> tuple[LabeledExamples, str]:
         folder = steps.at(f"{task.name}-adapted")
         texts = [text for (text,) in most_confident(0).texts]
         adapt(texts, scale.base, folder, device=steps.settings.device, quiet=steps.settings.quiet)
@@ -89,7 +91,7 @@ def _train(steps: SentAugmentSteps, board: TaskBoard, task: Benchmark, found: pa
 
     own = teaching(scale)
     weights = weights_of(task, scale.base, scale.teacher)
-    lines: list[tuple[str, str, Callable[[int], tuple[Rows, str]], Any, dict[str, Any]]] = [
+    lines: list[tuple[str, str, MakeRows, Any, dict[str, Any]]] = [
         (ICP, "icp", adapted, own, {"adapted": size}),
         (ST, "st", lambda seed: (most_confident(seed), scale.base), scale.training,
          {"count": size}),

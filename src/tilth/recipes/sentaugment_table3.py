@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from tilth.classifiers.load import Task
+from tilth.classifiers.load import TaskData
 from tilth.recipes.recipe import Result
 from tilth.recipes.sentaugment import open_bank
 from tilth.recipes.sentaugment_scores import metric_note, table_of
 from tilth.recipes.sentaugment_tasks import Benchmark, SentAugmentSteps, column_of, read_tasks
 from tilth.recipes.table import Cell, Row, mean_of, over_seeds
-from tilth.selftrain.few_shot import Outcome, OverDraws, few_shot, gain
-from tilth.selftrain.few_shot_settings import FINE_TUNED, OURS, FewShot, SelfTraining, both_ways
+from tilth.selftrain.few_shot import FewShotResults, MeanOverDraws, few_shot, gain
+from tilth.selftrain.settings import FINE_TUNED, OURS, FewShot, SelfTraining, both_ways
 
 _HEAD = ["SST-2", "SST-5", "CR", "IMP", "TREC", "NER"]
 
@@ -44,7 +44,7 @@ def run(steps: SentAugmentSteps) -> Result:
     bank = open_bank(steps)
     found = {
         task.name: few_shot(
-            Task(task.examples, task.train, task.validation, task.test), bank,
+            TaskData(task.examples, task.train, task.validation, task.test), bank,
             steps.at(f"{task.name}-few-shot"), settings, device=steps.settings.device,
             quiet=steps.settings.quiet,
         )
@@ -71,7 +71,7 @@ def _settings(steps: SentAugmentSteps) -> FewShot:
     return replace(settings, training=replace(settings.training, **given))
 
 
-def _gain_note(found: Mapping[str, Outcome], name: str) -> str:
+def _gain_note(found: Mapping[str, FewShotResults], name: str) -> str:
     gains = {task: outcome.gains[name] for task, outcome in found.items()}
     if len(found) > 1:
         each = [
@@ -83,7 +83,7 @@ def _gain_note(found: Mapping[str, Outcome], name: str) -> str:
     return f"{name.capitalize()} less {FINE_TUNED}, draw by draw: {said}."
 
 
-def _interval(found: OverDraws) -> str:
+def _interval(found: MeanOverDraws) -> str:
     if found.low is None:
         return f"{found.mean:+.1f}"
     return f"{found.mean:+.1f} [{found.low:+.1f}, {found.high:+.1f}]"

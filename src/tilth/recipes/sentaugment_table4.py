@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tilth.classifiers.examples import Rows, joined
+from tilth.classifiers.examples import LabeledExamples, concatenate
 from tilth.recipes.recipe import Result
 from tilth.recipes.sentaugment import (
     SPARE,
@@ -56,7 +56,7 @@ def run(steps: SentAugmentSteps) -> Result:
         drawn = round(count * SPARE)
         random = []
         for seed in range(steps.settings.seeds):
-            texts = random_sentences(bank, drawn, without=task.excluded, seed=seed)
+            texts = random_sentences(bank, drawn, exclude=task.excluded, seed=seed)
             random.append(label_pool(steps, f"{task.name}-random-{seed}", task, texts, teacher))
         # The labelled sentences with the teacher's probabilities, as the others have.
         own = replace(task.train, targets=teacher.answers(task.train))
@@ -89,7 +89,7 @@ class _Students:
     """
 
     def __init__(
-        self, steps: SentAugmentSteps, board: TaskBoard, task: Benchmark, own: Rows
+        self, steps: SentAugmentSteps, board: TaskBoard, task: Benchmark, own: LabeledExamples
     ) -> None:
         self.steps, self.board, self.task, self.own = steps, board, task, own
         self.weights = weights_of(task, steps.scale.base)
@@ -100,7 +100,9 @@ class _Students:
         training = dict(scale.training)
         longer = training | {"epochs": scale.small_epochs * training["epochs"]}
 
-        def draw(pools: Sequence[LabelPool], count: int, by: str) -> Callable[[int], Rows]:
+        def draw(
+            pools: Sequence[LabelPool], count: int, by: str
+        ) -> Callable[[int], LabeledExamples]:
             return lambda seed: pools[seed].draw(task, count, by, seed)
 
         self._student(ALONE, "alone", lambda _: task.train, longer, {})
@@ -122,9 +124,9 @@ class _Students:
         rows, step = draw(same, many, other), f"{other}-{many}"
         self._student(f"{OTHER[other]}, {many:,}", step, rows, training, about, same)
 
-        def with_labelled(seed: int) -> Rows:
+        def with_labelled(seed: int) -> LabeledExamples:
             """Add the labelled rows as often as the lines that have no others see them."""
-            return joined(joined(near.draw(task, many, scale.select, seed), own), own)
+            return concatenate(concatenate(near.draw(task, many, scale.select, seed), own), own)
 
         about = {"count": many, "by": scale.select, "labelled": 2, **sources}
         self._student(f"{BOTH}, {many:,}", f"both-{many}", with_labelled, training, about, same)
@@ -133,7 +135,7 @@ class _Students:
         self,
         name: str,
         step: str,
-        rows: Callable[[int], Rows],
+        rows: Callable[[int], LabeledExamples],
         training: Mapping[str, Any],
         about: Mapping[str, Any],
         pools: Sequence[LabelPool] = (),

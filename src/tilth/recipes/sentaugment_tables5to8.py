@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilth.bank import Bank
-from tilth.classifiers.examples import Rows
+from tilth.classifiers.examples import LabeledExamples
 from tilth.errors import InputError
 from tilth.files import atomic_write
 from tilth.recipes.recipe import Result
@@ -147,7 +147,7 @@ def _students(
 ) -> SeedScores:
     scale, count = steps.scale, kept_count(steps.scale, task)
 
-    def make(seed: int) -> tuple[Rows, str]:
+    def make(seed: int) -> tuple[LabeledExamples, str]:
         rows = pool.draw(task, count, scale.select, seed)
         return (rows.hard() if variant.hard else rows), scale.base
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from tilth.classifiers.examples import Rows, rows_of
+from tilth.classifiers.examples import LabeledExamples, labeled_examples
 from tilth.data.examples import Examples, read_examples
 from tilth.data.formats import ending_of, split_of
 from tilth.data.normalize import normalize_text
@@ -39,9 +39,9 @@ class Benchmark:
 
     name: str
     examples: Examples
-    train: Rows
-    validation: Rows
-    test: Rows
+    train: LabeledExamples
+    validation: LabeledExamples
+    test: LabeledExamples
     shared: int = 0
 
     @property
@@ -129,7 +129,7 @@ def _read_task(folder: Path) -> Benchmark:
     examples = kept["train"]
     if examples.labels is None or examples.labels.kind not in ("class", "tags"):
         raise InputError(f"{files['train']}: a task has one label a row, or tags: give such a set")
-    train = rows_of(examples)
+    train = labeled_examples(examples)
     shared = sum(len(read[part]) - len(rows) for part, rows in kept.items())
-    validation, test = (rows_of(one, train.labels) for one in (kept["dev"], read["test"]))
+    validation, test = (labeled_examples(one, train.labels) for one in (kept["dev"], read["test"]))
     return Benchmark(folder.name, examples, train, validation, test, shared)

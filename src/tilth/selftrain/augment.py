@@ -9,17 +9,19 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import pyarrow as pa
+import numpy as np
+from numpy.typing import NDArray
 
 from tilth.bank import Bank
-from tilth.classifiers.examples import Rows
-from tilth.classifiers.load import Columns, Task, read_task
-from tilth.classifiers.settings import Finetuning
-from tilth.classifiers.train import check_seeds, train_teacher
+from tilth.classifiers.examples import LabeledExamples
+from tilth.classifiers.load import TaskData, TaskSources, read_task
+from tilth.classifiers.settings import ClassifierTraining, Finetuning
+from tilth.classifiers.train import check_seeds, train_on_examples
 from tilth.data.examples import Source
 from tilth.data.hashing import random_keys, text_hashes
 from tilth.data.sources import load_folder
 from tilth.errors import InputError
+from tilth.limits import TRAININGS
 from tilth.models.classifier import (
     Classifier,
     fingerprint_classifier,
@@ -29,19 +31,17 @@ from tilth.models.classifier import (
 from tilth.models.names import CLASSIFIER
 from tilth.models.trainer import settings_of
 from tilth.runs import RESULTS, Run, read_results, refuse_inside
-from tilth.selftrain.dataset import DATASET, Labelled, is_written, write_set
+from tilth.selftrain.dataset import DATASET, AugmentedSet, is_written, write_set
 from tilth.selftrain.pseudo_label import (
     bank_fingerprints,
-    halfway,
-    label_to_run,
+    blend_labels,
+    label_in_run,
     read_columns,
     read_labels,
-    results_of,
-    retrieve_to_run,
+    retrieve_in_run,
 )
-from tilth.selftrain.select import Selection, select
-from tilth.selftrain.settings import Augmentation, Wanted, wanted_of
-from tilth.selftrain.tokenize import learn_words
+from tilth.selftrain.select import class_ratio, multiple_of, select
+from tilth.selftrain.settings import Augmentation, TeacherSettings
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -51,24 +51,28 @@ log = logging.getLogger(__name__)
 _GIVES = {"class": "one class a text", "multi": "any number of classes a text",
           "tags": "tags of tokens"}  # fmt: skip
 TEACHER, HITS, LABELS = "teacher", "hits", "labels"
-_USUAL = Columns()
 # Scores of a teacher: name of the set it was measured on -> figures.
-Measure: TypeAlias = Callable[[Classifier, Task], Mapping[str, Any]]
+Measure: TypeAlias = Callable[[Classifier, TaskData], Mapping[str, Any]]
+_CANDIDATES_PER_ROW = 2
+_FEWEST_CANDIDATES = 2_000
+# More than this part of a bank is hardly near the task: the paper takes some millions of a hundred
+# millions to some billions.
+_PART_OF_BANK = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Augmented:
+class AugmentRun:
     """A finished run.
 
     Attributes:
         path: its folder.
         task: the sets it was made for.
-        results: what results.json holds.
+        results: content of results.json.
         teacher: loads the teacher.
     """
 
     path: Path
-    task: Task
+    task: TaskData
     results: dict[str, Any]
     teacher: Callable[[], Classifier]
 
@@ -88,27 +92,27 @@ def augment(
     device: str = "auto",
     quiet: bool = False,
     overwrite: bool = False,
-    **asked: Any,
+    **settings: Any,
 ) -> Dataset:
     """Augment a training set with sentences of a bank that a teacher labels.
 
     Args:
         train: what `read_examples` reads: single texts with classes, or tokens with tags.
-        bank: an open bank, or where one lies.
-        out: the run folder; the same call goes on where it stopped. None: nothing is kept.
-        teacher: a base to be fine-tuned on `train`: `starter-encoder`, `starter-mlm`, a folder, a
-            hub id; or a finished classifier, or where one lies.
+        bank: an open bank, or its folder.
+        out: the run folder; the same call resumes. None: nothing is kept.
+        teacher: a base to fine-tune on `train`: `starter-encoder`, `starter-mlm`, a folder, a hub
+            id; or a finished classifier, or its folder.
         test: a labelled set of which no sentence may be retrieved.
         validation: a labelled set that the teacher's weights are chosen with; None: a tenth of
             `train`. No sentence of it is retrieved either.
         text: the column of texts or tokens; None: a usual name.
         label: the column of labels or tags; None: a usual name.
-        seeds: how many teachers are trained, of which the best is taken.
-        training: of the teacher; see `tilth.classifiers.settings.Finetuning`.
+        seeds: number of teachers trained, of which the best is taken.
+        training: of the teacher: fields of `tilth.classifiers.settings.Finetuning`.
         device: `auto`, `cpu`, `cuda` or `cuda:0`.
         quiet: no progress.
-        overwrite: begin the run anew.
-        asked: see `Augmentation`: query, multiple, count, per_class, candidates, select, ...
+        overwrite: start the run anew.
+        settings: fields of `Augmentation`: query, multiple, count, per_class, candidates, ...
 
     Returns:
         The kept sentences: text (or tokens), label (or tags), the teacher's probabilities, its
@@ -121,87 +125,69 @@ def augment(
     Reference:
         Du et al. 2020, arXiv:2010.02194.
     """
-    how: dict[str, Any] = {
-        "teacher": teacher, "test": test, "validation": validation, "columns": Columns(text, label),
-        "seeds": seeds, "training": training or {}, "device": device, "quiet": quiet,
-    }  # fmt: skip
-    settings = settings_of(Augmentation, asked)
+    asked = settings_of(Augmentation, settings)
+    sources = TaskSources(train, validation, test, text=text, label=label)
+    how = TeacherSettings(teacher, seeds, training or {}, device)
     if out is not None:
-        return load_folder(
-            augment_to_run(train, bank, Path(out), settings, overwrite=overwrite, **how).path
-        )
+        run = augment_in_run(sources, bank, Path(out), asked, how, overwrite=overwrite, quiet=quiet)
+        return load_folder(run.path / DATASET)
     with tempfile.TemporaryDirectory(prefix="tilth-") as folder:
-        return load_folder(augment_to_run(train, bank, Path(folder), settings, **how).path)
+        run = augment_in_run(sources, bank, Path(folder), asked, how, quiet=quiet)
+        return load_folder(run.path / DATASET)
 
 
-def augment_to_run(
-    train: Source,
+def augment_in_run(
+    sources: TaskSources,
     bank: Bank | str | Path,
     out: Path,
-    asked: Augmentation,
+    settings: Augmentation,
+    teacher: TeacherSettings,
     *,
-    teacher: str | Classifier = "starter-encoder",
-    test: Source | None = None,
-    validation: Source | None = None,
-    columns: Columns = _USUAL,
-    seeds: int = 1,
-    training: dict[str, Any] | None = None,
-    device: str = "auto",
-    quiet: bool = False,
-    overwrite: bool = False,
     measure: Measure | None = None,
-) -> Augmented:
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> AugmentRun:
     """Augment a training set in a run folder, as `augment` does; see there.
 
     The folder holds three nested runs (teacher/, hits/, labels/), the set (dataset/) and counts
-    (results.json), which also holds what `measure` says of the teacher.
+    (results.json), with the scores of the teacher that `measure` returns.
     """
-    bank = bank if isinstance(bank, Bank) else Bank.open(bank, device=device)
-    sources = {"train": train, "test": test, "validation": validation, "bank": bank.path}
-    names = {key: str(one) if isinstance(one, str | Path) else None for key, one in sources.items()}
+    bank = bank if isinstance(bank, Bank) else Bank.open(bank, device=teacher.device)
+    given = {
+        "train": sources.train, "test": sources.test, "validation": sources.validation,
+        "bank": bank.path,
+    }  # fmt: skip
+    names = {key: str(one) if isinstance(one, str | Path) else None for key, one in given.items()}
     refuse_inside(out, *names.values())
-    finished = _finished(teacher, device)
-    settings = settings_of(
-        Finetuning, {"precision": asked.precision, "seed": asked.seed, **(training or {})}
+    finished = _finished_teacher(teacher)
+    finetuning = settings_of(
+        Finetuning, {"precision": settings.precision, "seed": settings.seed, **teacher.training}
     )
     task = read_task(
-        train, test, validation, columns, seed=asked.seed,
-        labels=None if finished is None else finished.labels,
-    )  # fmt: skip
-    if finished is not None and finished.kind != task.rows.kind:
-        raise InputError(
-            f"teacher {finished.name!r} gives {_GIVES[finished.kind]}, the training set has "
-            f"{_GIVES[task.rows.kind]}: give a teacher of such labels, or a base to fine-tune"
-        )
-    if finished is not None and (seeds != 1 or training):
-        raise InputError(
-            f"teacher {finished.name!r} is finished, it is not trained: leave seeds and settings "
-            "of its training out, or give a base"
-        )
-    check_seeds(seeds, task.validation)
+        sources, seed=settings.seed, labels=None if finished is None else finished.labels
+    )
+    _check_teacher(teacher, finished, task)
+    base = str(teacher.model)
     if finished is not None:
-        finished = replace(finished, labels=task.rows.labels)
-    if (
-        isinstance(teacher, str)
-        and finished is None
-        and (overwrite or not (out / TEACHER / "run.json").exists())
-    ):
+        finished = replace(finished, labels=task.train.labels)
+    elif overwrite or not (out / TEACHER / "run.json").exists():
         # A base that cannot be trained is refused before anything is searched.
-        new_classifier(teacher, kind=task.rows.kind, labels=task.rows.labels, device="cpu")
-    wanted = wanted_of(asked, task.rows, len(bank))
+        new_classifier(base, kind=task.train.kind, labels=task.train.labels, device="cpu")
+    count, ratio, candidates = row_counts(settings, task.train, len(bank))
     run = Run.open(
         out,
         command="augment",
         settings={
-            **names, **asdict(asked), "teacher": getattr(teacher, "name", teacher),
-            "text": columns.text, "label": columns.label,
-            **({"seeds": seeds, "training": asdict(settings)} if finished is None else {}),
+            **names, **asdict(settings), "teacher": getattr(teacher.model, "name", base),
+            "text": sources.text, "label": sources.label,
+            **({"seeds": teacher.seeds, "training": asdict(finetuning)}
+               if finished is None else {}),
         },
         fingerprints={
-            "training set": task.rows.fingerprint(),
+            "training set": task.train.fingerprint(),
             "validation set": "none" if task.validation is None else task.validation.fingerprint(),
             "test set": "none" if task.test is None else task.test.fingerprint(),
-            **bank_fingerprints(bank, index=asked.index),
+            **bank_fingerprints(bank, index=settings.index),
             **({} if finished is None else {"teacher": fingerprint_classifier(finished)}),
         },
         parts=0,
@@ -209,74 +195,127 @@ def augment_to_run(
         overwrite=overwrite,
     )  # fmt: skip
 
-    def loaded() -> Classifier:
+    def load_teacher() -> Classifier:
         if finished is not None:
             return finished
-        assert isinstance(teacher, str)
-        return train_teacher(
-            task.rows, task.validation, teacher, settings, seeds=seeds, out=run.path / TEACHER,
-            sources={key: str(name) for key, name in names.items() if name is not None},
-            device=device, quiet=quiet,
+        return train_on_examples(
+            task.train, task.validation,
+            ClassifierTraining(
+                base, finetuning, seeds=teacher.seeds, device=teacher.device, quiet=quiet
+            ),
+            run.path / TEACHER,
+            sources={key: name for key, name in names.items() if name is not None},
         )  # fmt: skip
 
     with run:
         results = read_results(run.path)
         if results is None or not is_written(run.path):
-            results = _complete(run, bank, task, wanted, asked, loaded, measure, quiet=quiet)
-    return Augmented(run.path, task, results, loaded)
+            # Retrieval comes first: if it fails, it fails early.
+            hits = retrieve_in_run(
+                run.path / HITS, bank, task.examples, candidates, settings.retrieval,
+                exclude=task.excluded_texts, quiet=quiet,
+            )  # fmt: skip
+            made = _label_and_select(
+                run, task, hits, load_teacher(), settings, count, ratio, quiet=quiet
+            )
+            scores = measure(made.teacher, task) if measure is not None else {}
+            results = write_set(run, made, bank, scores)
+    return AugmentRun(run.path, task, results, load_teacher)
 
 
-def _finished(teacher: str | Classifier, device: str) -> Classifier | None:
-    """Return a teacher that is trained already; None: it is a base to be fine-tuned."""
-    if isinstance(teacher, Classifier):
-        return teacher
-    if teacher in CLASSIFIER.starters:
+def _finished_teacher(teacher: TeacherSettings) -> Classifier | None:
+    """Return a teacher that is already trained; None: it is a base to be fine-tuned."""
+    if isinstance(teacher.model, Classifier):
+        return teacher.model
+    if teacher.model in CLASSIFIER.starters:
         return None
     try:
-        return load_classifier(teacher, device=device)
+        return load_classifier(teacher.model, device=teacher.device)
     except InputError:
         return None  # as a base it is refused, with the reason, if it is nothing at all
 
 
-def _complete(
+def _check_teacher(teacher: TeacherSettings, finished: Classifier | None, task: TaskData) -> None:
+    if finished is not None and finished.kind != task.train.kind:
+        raise InputError(
+            f"teacher {finished.name!r} gives {_GIVES[finished.kind]}, the training set has "
+            f"{_GIVES[task.train.kind]}: give a teacher of such labels, or a base to fine-tune"
+        )
+    if finished is not None and (teacher.seeds != 1 or teacher.training):
+        raise InputError(
+            f"teacher {finished.name!r} is finished, it is not trained: leave seeds and settings "
+            "of its training out, or give a base"
+        )
+    TRAININGS.check("seeds", teacher.seeds)
+    check_seeds(teacher.seeds, task.validation)
+
+
+def row_counts(
+    settings: Augmentation, train: LabeledExamples, bank: int
+) -> tuple[int, NDArray[np.float64], int]:
+    """Return the rows wanted, the share of each class, (classes,), and sentences to retrieve.
+
+    Args:
+        settings: multiple, count, per_class and candidates.
+        train: the training set.
+        bank: sentences of the bank.
+    """
+    ratio = class_ratio(train)
+    if settings.per_class is not None:
+        occurs = ratio > 0  # a class that the training set lacks is not wanted either
+        count = settings.per_class * int(occurs.sum())
+        ratio = occurs / occurs.sum()
+    elif settings.count is not None:
+        count = settings.count
+    elif settings.multiple is not None:
+        count = max(1, round(settings.multiple * len(train)))
+    else:
+        usual = multiple_of(len(train)) * len(train)
+        most = min(bank, max(_FEWEST_CANDIDATES, bank // _PART_OF_BANK))
+        count = min(usual, max(1, (settings.candidates or most) // _CANDIDATES_PER_ROW))
+        if count < usual:
+            log.warning(
+                "%s rows are wanted, not %s (%d for each row of the training set): the bank's %s "
+                "sentences are few for that; --multiple, --count or --per-class asks for others",
+                f"{count:,}", f"{usual:,}", multiple_of(len(train)), f"{bank:,}",
+            )  # fmt: skip
+    needed = settings.candidates or _CANDIDATES_PER_ROW * count
+    if needed > bank:
+        log.warning(
+            "the bank holds %s sentences, %s were to be retrieved: all are", f"{bank:,}",
+            f"{needed:,}",
+        )  # fmt: skip
+    return count, ratio, min(settings.candidates or max(_FEWEST_CANDIDATES, needed), bank)
+
+
+def _label_and_select(
     run: Run,
-    bank: Bank,
-    task: Task,
-    wanted: Wanted,
-    asked: Augmentation,
-    teacher: Callable[[], Classifier],
-    measure: Measure | None,
+    task: TaskData,
+    hits: Run,
+    teacher: Classifier,
+    settings: Augmentation,
+    count: int,
+    ratio: NDArray[np.float64],
     *,
     quiet: bool,
-) -> dict[str, Any]:
-    """Do what is missing of a run, and return its results.
-
-    Searching comes first, for it fails early if it fails.
-    """
-    hits = retrieve_to_run(
-        run.path / HITS, bank, task.examples, kind=asked.query, count=wanted.candidates,
-        without=task.left_out, filters=asked.filters, clusters=asked.clusters, seed=asked.seed,
-        quiet=quiet,
+) -> AugmentedSet:
+    """Label the retrieved sentences, or what is left of them, and select among them."""
+    labels = label_in_run(
+        run.path / LABELS, hits, teacher, fingerprint_classifier(teacher),
+        tokens=task.examples.tokens, precision=settings.precision, quiet=quiet,
     )  # fmt: skip
-    found = results_of(hits)
-    if found["sentences"] < wanted.candidates:
-        log.warning(
-            "%s sentences were found, %s were wanted: the bank has no more that are near enough "
-            "and not left out", f"{found['sentences']:,}", f"{wanted.candidates:,}",
-        )  # fmt: skip
-    classifier = teacher()
-    tokens = task.examples.tokens
-    labels = label_to_run(
-        run.path / LABELS, hits, lambda: classifier, fingerprint_classifier(classifier),
-        words=None if tokens is None else learn_words(tokens), precision=asked.precision,
-        quiet=quiet,
+    probabilities = read_labels(labels)
+    table = read_columns(hits, ["text", "similarity"])
+    keys = random_keys(settings.seed, "augment", text_hashes(table["text"].combine_chunks()))
+    selection = select(
+        probabilities, task.train, count, ratio=ratio, min_confidence=settings.floor,
+        by=settings.select, similarity=table["similarity"].to_numpy(), keys=keys,
+        seed=settings.seed,
     )  # fmt: skip
-    given = read_labels(labels)
-    selection = _select(given, read_columns(hits, ["text", "similarity"]), task.rows, wanted, asked)
     if not len(selection.kept):
         raise InputError(
-            f"{run.path}: none of {found['sentences']:,} labelled sentences is kept "
-            f"({'; '.join(f'{count:,}: {why}' for why, count in selection.counts().items())}): "
+            f"{run.path}: none of {len(table):,} labelled sentences is kept "
+            f"({'; '.join(f'{number:,}: {why}' for why, number in selection.counts().items())}): "
             "lower --floor, or train a better teacher"
         )
     if selection.empty:
@@ -285,17 +324,5 @@ def _complete(
             "no sentence is kept of %s: the teacher labels none of those that were found so; more "
             "--candidates or --query per-sentence may find some", names,
         )  # fmt: skip
-    scores = measure(classifier, task) if measure is not None else {}
-    own = halfway(task.rows, classifier, precision=asked.precision)
-    return write_set(run, Labelled(task, hits, labels, given, selection, own), bank, scores)
-
-
-def _select(
-    given: Any, table: pa.Table, rows: Rows, wanted: Wanted, asked: Augmentation
-) -> Selection:
-    keys = random_keys(asked.seed, "augment", text_hashes(table["text"].combine_chunks()))
-    return select(
-        given, kind=rows.kind, labels=rows.labels, ratio=wanted.ratio, count=wanted.rows,
-        floor=asked.floor, by=asked.select,
-        similarity=table["similarity"].to_numpy(), keys=keys, seed=asked.seed,
-    )  # fmt: skip
+    blended = blend_labels(task.train, teacher, precision=settings.precision)
+    return AugmentedSet(task, teacher, hits, labels, probabilities, selection, blended)

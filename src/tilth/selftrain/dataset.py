@@ -1,4 +1,4 @@
-"""The augmented set: kept and dropped sentences, the labelled rows, what is counted, the card."""
+"""Writes the data set of an augmentation: kept and dropped sentences, labelled rows, card."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tilth.classifiers.examples import Rows
-from tilth.classifiers.load import Task
+from tilth.classifiers.examples import LabeledExamples
+from tilth.classifiers.load import TaskData
 from tilth.data import Card, DatasetWriter
 from tilth.data.sources import folder_configs
 from tilth.metrics.scores import positive
 from tilth.runs import RESULTS, Run
-from tilth.selftrain.confidence import members_of
 from tilth.selftrain.pseudo_label import TOKENS, as_lists, read_columns, results_of
-from tilth.selftrain.select import Selection
+from tilth.selftrain.select import REASONS, Selection, members_of
 
 if TYPE_CHECKING:
     from datasets import Features
 
     from tilth.bank import Bank
-    from tilth.models.classifier import Kind
+    from tilth.models.classifier import Classifier, Kind
 
 DATASET = "dataset"
 LABELLED, VALIDATION, DROPPED = "labelled", "validation", "dropped"
-# What the class of rows that have none is called in results.json and the card.
+# The class of rows without any, in results.json and the card.
 NO_CLASS = "(none)"
 _CLASSES_SHOWN = 200
 _SOURCES_SHOWN = 50
@@ -39,42 +38,41 @@ _FOUND = ("similarity", "query", "source", "document", "id")
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
-    """What a run made before its set is written.
+class AugmentedSet:
+    """What an augmentation's data set is written from.
 
     Attributes:
         task: the sets it is made for.
+        teacher: labelled the sentences.
         hits: the nested run of retrieved sentences.
-        labels: that of the teacher's labels.
-        given: the teacher's probabilities; (sentences, labels), for tags of each (tokens, tags).
+        labels: the nested run of their labels.
+        probabilities: the teacher's; (sentences, labels), for tags of each (tokens, tags).
         selection: which sentences are kept.
-        own: the training set with targets half way between its labels and what the teacher says.
+        blended: the training set with targets half way between its labels and the teacher's.
     """
 
-    task: Task
+    task: TaskData
+    teacher: Classifier
     hits: Run
     labels: Run
-    given: Any
+    probabilities: Any
     selection: Selection
-    own: Rows
-
-    @property
-    def rows(self) -> Rows:
-        """What the teacher was trained on."""
-        return self.task.rows
+    blended: LabeledExamples
 
 
-def write_set(run: Run, made: Labelled, bank: Bank, scores: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the data set and then results.json, by which a run is known to be done; return it.
+def write_set(
+    run: Run, made: AugmentedSet, bank: Bank, scores: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Write the data set, then results.json, which marks the run as done; return the latter.
 
     Args:
-        run: to be finished.
-        made: what its steps gave.
+        run: of the augmentation.
+        made: what is written.
         bank: where the sentences come from.
         scores: the teacher's, for results.json.
     """
     results = {**counts_of(made), "teacher": dict(scores)}
-    kind, names = made.rows.kind, made.rows.labels
+    kind, names = made.task.train.kind, made.task.train.labels
     features = {
         "default": _features(kind, names, ("probabilities", "confidence", *_FOUND)),
         DROPPED: _features(kind, names, ("confidence", *_FOUND[:2], "drop_reason")),
@@ -84,13 +82,15 @@ def write_set(run: Run, made: Labelled, bank: Bank, scores: Mapping[str, Any]) -
     with DatasetWriter(run.path / DATASET, features) as writer:
         start = 0
         for index in range(made.hits.parts):
-            table = _part(made, index, start)
+            table = _sentences(made, index, start)
             start += len(table)
             kept = pa.array(table["reason"].to_numpy() == 0)
             writer.write(table.filter(kept).select(list(features["default"])))
             dropped = table.filter(pc.invert(kept))
             writer.write(dropped.select(list(features[DROPPED])), config=DROPPED)
-        own = _ground_truth(made.rows).append_column("probabilities", as_lists(made.own.targets))
+        own = _ground_truth(made.task.train).append_column(
+            "probabilities", as_lists(made.blended.targets)
+        )
         writer.write(own, config=LABELLED)
         if made.task.validation is not None:
             writer.write(_ground_truth(made.task.validation), config=VALIDATION)
@@ -100,17 +100,17 @@ def write_set(run: Run, made: Labelled, bank: Bank, scores: Mapping[str, Any]) -
 
 
 def is_written(folder: Path) -> bool:
-    """Say whether a run's folder holds the data set with the files that its card names."""
+    """Tell whether a run folder holds the data set with the files that its card names."""
     configs = folder_configs(folder / DATASET)
     return {"default", LABELLED} <= configs.keys()
 
 
-def counts_of(made: Labelled) -> dict[str, Any]:
-    """Return what results.json holds: rows of each class at each step, drops, sources."""
-    rows, selection, about = made.rows, made.selection, results_of(made.hits)
+def counts_of(made: AugmentedSet) -> dict[str, Any]:
+    """Return the content of results.json: rows of each class at each step, drops, sources."""
+    rows, selection, about = made.task.train, made.selection, results_of(made.hits)
     hits = read_columns(made.hits, ["query_label", "source"])
     training = members_of(rows.targets, rows.kind, rows.labels).sum(axis=0)
-    labelled = members_of(made.given, rows.kind, rows.labels).sum(axis=0)
+    labelled = members_of(made.probabilities, rows.kind, rows.labels).sum(axis=0)
     asked = Counter(hits["query_label"].to_pylist())
     sources = hits["source"].to_pylist()
     kept = Counter(sources[row] for row in selection.kept.tolist())
@@ -144,27 +144,27 @@ def counts_of(made: Labelled) -> dict[str, Any]:
     }
 
 
-def _part(made: Labelled, index: int, start: int) -> pa.Table:
-    """Return a part's sentences with all that was said of them."""
+def _sentences(made: AugmentedSet, index: int, start: int) -> pa.Table:
+    """Return the sentences of a part with their labels and drop reasons."""
     table, labels = made.hits.read_part(index), made.labels.read_part(index)
     stop = start + len(table)
-    selection, given = made.selection, made.given[start:stop]
+    selection, given = made.selection, made.probabilities[start:stop]
     codes = selection.reason[start:stop]
     columns: dict[str, Any] = {name: table[name] for name in ("text", *_FOUND)}
-    if made.rows.kind == "tags":
+    if made.task.train.kind == "tags":
         columns[TOKENS] = labels[TOKENS]
-    name = _label_column(made.rows.kind)
-    columns[name] = _likeliest(given, made.rows.kind)
+    name = _label_column(made.task.train.kind)
+    columns[name] = _likeliest(given, made.task.train.kind)
     columns["probabilities"] = labels["probabilities"]
     columns["confidence"] = pa.array(selection.confidence[start:stop], pa.float32())
     columns["drop_reason"] = pa.array(
-        [selection.reasons[code] or None for code in codes.tolist()], pa.string()
+        [REASONS[code] or None for code in codes.tolist()], pa.string()
     )
     columns["reason"] = pa.array(codes)
     return pa.table(columns)
 
 
-def _ground_truth(rows: Rows) -> pa.Table:
+def _ground_truth(rows: LabeledExamples) -> pa.Table:
     columns: dict[str, Any] = {"text": [text for (text,) in rows.texts]}
     if rows.tokens is not None:
         columns[TOKENS] = rows.tokens
@@ -177,9 +177,9 @@ def _label_column(kind: Kind) -> str:
 
 
 def _likeliest(given: Any, kind: Kind) -> pa.Array:
-    """Return the likeliest label of each row, or list of labels, by place."""
+    """Return the index of each row's likeliest label, or a list of indices."""
     if kind == "class":
-        # Not so where there is no row, and so no width.
+        # Without rows the array has no width.
         places = given.argmax(axis=1) if len(given) else np.zeros(0, np.int64)
         return pa.array(places, pa.int64())
     lists: list[list[int]]
@@ -208,9 +208,9 @@ def _features(kind: Kind, names: Sequence[str], more: Sequence[str]) -> Features
     return Features({**first, **{name: types[name] for name in more}})
 
 
-def _card(run: Run, made: Labelled, bank: Bank, results: Mapping[str, Any]) -> Card:
+def _card(run: Run, made: AugmentedSet, bank: Bank, results: Mapping[str, Any]) -> Card:
     classes = {name: one["kept"] for name, one in results["classes"].items()}
-    kind = made.rows.kind
+    kind = made.task.train.kind
     if len(classes) > _CLASSES_SHOWN or kind != "class":
         classes = {"": results["kept"]}
     language = bank.manifest.rules.get("language")
@@ -219,7 +219,7 @@ def _card(run: Run, made: Labelled, bank: Bank, results: Mapping[str, Any]) -> C
         "`tokens` and their `tags`" if kind == "tags" else
         "`text` and its `label`" + (", a list," if kind == "multi" else "")
     )  # fmt: skip
-    named = ", ".join(f"`{label}`" for label in made.rows.labels[:_CLASSES_SHOWN])
+    named = ", ".join(f"`{label}`" for label in made.task.train.labels[:_CLASSES_SHOWN])
     return Card(
         title=f"Sentences of {bank.path.name}, labelled by a teacher",
         summary=(

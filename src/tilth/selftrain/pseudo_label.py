@@ -1,10 +1,13 @@
-"""Two nested runs: a task's sentences from a bank, and what a teacher says of each."""
+"""Pseudo-labels: a teacher's probabilities of retrieved sentences, in memory and in nested runs.
+
+Every self-training here is `retrieve`, `label_sentences`, `select`, `pseudo_labeled`.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -14,209 +17,94 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tilth.classifiers.examples import Rows
+from tilth.classifiers.examples import LabeledExamples
 from tilth.errors import InputError
 from tilth.runs import COMPARED, RESULTS, Progress, Run, complete, read_results, read_run_json
-from tilth.selftrain.retrieve import Filters, Retrieved, find, queries_of
-from tilth.selftrain.tokenize import Words
+from tilth.selftrain.retrieve import retrieve
+from tilth.selftrain.settings import Retrieval
+from tilth.selftrain.tokenize import WordTokenizer, learn_tokenizer
 
 if TYPE_CHECKING:
     from tilth.bank import Bank
     from tilth.classifiers.examples import Targets
     from tilth.data.examples import Examples
     from tilth.models.classifier import Classifier
-    from tilth.runs import Progress
 
 log = logging.getLogger(__name__)
 
 # Sentences of a part: some seconds of labelling, which is what a stopped run loses.
 PART = 4096
 TOKENS, PROBABILITIES = "tokens", "probabilities"
-_ABOUT = {"sentences": int, "left_out": dict, "queries": list}  # what results.json holds
-_MANY = 3e9  # comparisons of a query with a sentence that take some seconds
+_QUERY = ("query", "clusters", "seed")
+_ABOUT = {"sentences": int, "left_out": dict, "queries": list}  # keys of results.json
 
 
-def retrieve_to_run(
-    path: Path,
-    bank: Bank,
-    examples: Examples,
-    *,
-    kind: str,
-    count: int,
-    without: Mapping[str, Sequence[str]],
-    filters: Filters,
-    clusters: int,
-    seed: int,
-    overwrite: bool = False,
-    quiet: bool = False,
-) -> Run:
-    """Retrieve a task's sentences into a run's parts; the same call goes on, or reads them.
-
-    Args:
-        path: the run folder.
-        bank: where.
-        examples: the task.
-        kind: of its queries; see `tilth.bank.task_queries`.
-        count: sentences wanted.
-        without: name -> texts that no sentence may be.
-        filters: which sentences may be hits.
-        clusters: see `tilth.bank.task_queries`.
-        seed: of the clusters.
-        overwrite: begin the run anew.
-        quiet: no progress.
-
-    Returns:
-        The run: its parts hold the sentences, those after the last are empty; results.json what
-        was asked and left out.
-
-    Raises:
-        InputError: see `find`.
-        TilthError: the folder cannot be written, or the bank is damaged.
-    """
-    run = Run.open(
-        path,
-        command="augment hits",
-        settings={"kind": kind, "count": count, "clusters": clusters, "seed": seed,
-                  "part": PART, **_settings(filters)},
-        fingerprints={
-            **bank_fingerprints(bank, index=filters.index),
-            "training set": _hash(examples.texts, examples.labels and examples.labels.values),
-            "texts to leave out": _hash(dict(without)),
-        },
-        parts=-(-count // PART),
-        outputs=(RESULTS,),
-        overwrite=overwrite,
-    )  # fmt: skip
-    with run:
-        if run.missing() or read_results(run.path, _ABOUT) is None:
-            queries = queries_of(bank, examples, kind=kind, clusters=clusters, seed=seed)
-            silent = quiet or filters.index or len(queries) * len(bank) < _MANY
-            found = find(bank, queries, count=count, without=without, filters=filters, quiet=silent)
-            _write_hits(run, found)
-    return run
-
-
-def _settings(filters: Filters) -> dict[str, Any]:
-    """Return what changes hits."""
-    return {name: value for name, value in asdict(filters).items() if name != "threads"}
-
-
-def _write_hits(run: Run, found: Retrieved) -> None:
-    for index in run.missing():
-        run.write_part(index, found.table.slice(index * PART, PART).combine_chunks())
-    about = {"sentences": len(found), "left_out": found.removed, "queries": found.queries}
-    run.write_file(RESULTS, json.dumps(about, indent=1, ensure_ascii=False) + "\n")
-
-
-def results_of(run: Run) -> dict[str, Any]:
-    """Return what a finished run's results.json holds.
-
-    Raises:
-        InputError: it is missing or damaged.
-    """
-    found = read_results(run.path, _ABOUT)
-    if found is None:
-        raise InputError(f"{run.path}: results.json is missing: the same command writes it anew")
-    return found
-
-
-def label_to_run(
-    path: Path,
-    hits: Run,
-    teacher: Callable[[], Classifier],
-    fingerprint: str,
-    *,
-    words: Words | None,
-    precision: str = "auto",
-    overwrite: bool = False,
-    quiet: bool = False,
-) -> Run:
-    """Let a teacher label retrieved sentences, part by part; the same call goes on.
-
-    Args:
-        path: the run folder.
-        hits: what `retrieve_to_run` made.
-        teacher: gives the classifier or tagger; called where a part is missing.
-        fingerprint: of the teacher.
-        words: how sentences are cut into tokens; None: the teacher labels texts.
-        precision: see `tilth.models.predict.probabilities`.
-        overwrite: begin the run anew.
-        quiet: no progress.
-
-    Returns:
-        The run: part i has the probabilities of part i of the hits, and the tokens where there
-        are any.
-
-    Raises:
-        TilthError: the folder cannot be written, or the teacher gives no numbers.
-    """
-    run = Run.open(
-        path,
-        command="augment labels",
-        settings={"precision": precision},
-        fingerprints={"teacher": fingerprint, "hits": _asked(hits)},
-        parts=hits.parts,
-        overwrite=overwrite,
-    )
-    with run:
-        if run.missing():
-            classifier = teacher()
-
-            def work(index: int, progress: Progress) -> pa.Table:
-                table = with_tokens(hits.read_part(index), words)
-                given = label_hits(classifier, table, precision=precision, progress=progress)
-                return _labels(table, given)
-
-            total = results_of(hits)["sentences"]
-            done = run.rows_done()
-            with Progress(total, done=done, quiet=quiet, what="sentences") as progress:
-                complete(run, work, progress=progress)
-    return run
-
-
-def with_tokens(table: pa.Table, words: Words | None) -> pa.Table:
-    """Return retrieved sentences with the column `tokens`; without `words` as they are."""
-    if words is None:
+def with_tokens(table: pa.Table, tokenizer: WordTokenizer | None) -> pa.Table:
+    """Return sentences with a column `tokens` for taggers; without a tokenizer as they are."""
+    if tokenizer is None:
         return table
-    tokens = [words.cut(text) for text in table["text"].to_pylist()]
-    return table.append_column(TOKENS, pa.array(tokens, pa.list_(pa.string())))
+    cut = [tokenizer.tokenize(text) for text in table["text"].to_pylist()]
+    return table.append_column(TOKENS, pa.array(cut, pa.list_(pa.string())))
 
 
-def label_hits(
-    classifier: Classifier,
+def label_sentences(
     table: pa.Table,
+    teachers: Sequence[Classifier],
     *,
     precision: str = "auto",
     progress: Progress | None = None,
-) -> Any:
-    """Return a teacher's probabilities for retrieved sentences.
+) -> pa.Table:
+    """Return retrieved sentences with the mean of the teachers' probabilities.
 
     Args:
-        classifier: the teacher.
-        table: what `retrieve` gives; for a tagger with `tokens`, see `with_tokens`.
+        table: of `retrieve`; for taggers see `with_tokens`.
+        teachers: classifiers or taggers of the same labels.
         precision: see `tilth.models.predict.probabilities`.
         progress: is told how many sentences were labelled.
 
     Returns:
-        (sentences, labels); of a tagger for each sentence (tokens, tags).
+        The table with `probabilities`, a list for each row, of taggers for each token.
     """
     how: dict[str, Any] = {"precision": precision, "progress": progress}
-    if classifier.kind == "tags":
-        return classifier.tag_probabilities(table[TOKENS].to_pylist(), **how)
-    return classifier.probabilities(table["text"].to_pylist(), **how)
+    mean: Any
+    if TOKENS in table.column_names:
+        tokens = table[TOKENS].to_pylist()
+        given = [teacher.tag_probabilities(tokens, **how) for teacher in teachers]
+        mean = [np.mean(each, axis=0) for each in zip(*given, strict=True)]
+    else:
+        texts = table["text"].to_pylist()
+        mean = np.mean([teacher.probabilities(texts, **how) for teacher in teachers], axis=0)
+    return table.append_column(PROBABILITIES, as_lists(mean))
 
 
-def halfway(rows: Rows, classifier: Classifier, *, precision: str = "auto") -> Rows:
-    """Return labelled rows with targets half way between their labels and a teacher's answers.
+def pseudo_labeled(table: pa.Table, like: LabeledExamples) -> LabeledExamples:
+    """Return pseudo-labelled sentences as rows to train on.
 
-    A label says nothing of what else a text might be.
+    Args:
+        table: of `label_sentences`.
+        like: the training set, for its kind and labels.
+    """
+    given = from_lists(table[PROBABILITIES])
+    if not isinstance(given, list):
+        given = given.reshape(len(table), len(like.labels))  # (rows, labels)
+    tokens = None if like.tokens is None else table[TOKENS].to_pylist()
+    texts: list[tuple[str, ...]] = [(text,) for text in table["text"].to_pylist()]
+    return LabeledExamples(like.kind, like.labels, texts, tokens, given)
+
+
+def blend_labels(
+    rows: LabeledExamples, teacher: Classifier, *, precision: str = "auto"
+) -> LabeledExamples:
+    """Average gold labels with a teacher's probabilities (alpha = 0.5).
+
+    A label does not say what else a text might be.
 
     Args:
         rows: with the teacher's labels, in its order.
-        classifier: the teacher.
+        teacher: a classifier or tagger.
         precision: see `tilth.models.predict.probabilities`.
     """
-    given = classifier.answers(rows, precision=precision)
+    given = teacher.answers(rows, precision=precision)
     if isinstance(rows.targets, list):
         pairs = zip(rows.targets, given, strict=True)
         return replace(rows, targets=[_mean(label, said) for label, said in pairs])
@@ -226,28 +114,6 @@ def halfway(rows: Rows, classifier: Classifier, *, precision: str = "auto") -> R
 def _mean(one: NDArray[np.float32], two: NDArray[np.float32]) -> NDArray[np.float32]:
     mean: NDArray[np.float32] = (one + two) / np.float32(2)
     return mean
-
-
-def read_columns(run: Run, names: Sequence[str]) -> pa.Table:
-    """Return some columns of all parts of a finished run."""
-    parts = [run.read_part(index).select(list(names)) for index in range(run.parts)]
-    return pa.concat_tables(parts)
-
-
-def read_labels(run: Run) -> Any:
-    """Return all probabilities of a finished run, in the order of its hits."""
-    parts = [_read(run.read_part(index)[PROBABILITIES]) for index in range(run.parts)]
-    if any(isinstance(part, list) for part in parts):
-        return [row for part in parts for row in part]
-    return np.concatenate([part for part in parts if len(part)])
-
-
-def _labels(table: pa.Table, given: Any) -> pa.Table:
-    """Return probabilities as a table."""
-    lists = as_lists(given)
-    if TOKENS not in table.column_names:
-        return pa.table({PROBABILITIES: lists})
-    return pa.table({TOKENS: table[TOKENS], PROBABILITIES: lists})
 
 
 def as_lists(given: Targets) -> pa.Array:
@@ -263,7 +129,8 @@ def as_lists(given: Targets) -> pa.Array:
     return pa.ListArray.from_arrays(starts, pa.array(flat.ravel()))
 
 
-def _read(column: pa.ChunkedArray) -> NDArray[np.float32] | list[NDArray[np.float32]]:
+def from_lists(column: pa.ChunkedArray) -> Targets:
+    """Return probabilities that `as_lists` made; without rows they have no width."""
     if pa.types.is_list(column.type.value_type):
         return [np.array(row, np.float32) for row in column.to_pylist()]
     values = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
@@ -271,29 +138,152 @@ def _read(column: pa.ChunkedArray) -> NDArray[np.float32] | list[NDArray[np.floa
     return found
 
 
-def labelled_rows(table: pa.Table, like: Rows) -> Rows:
-    """Return labelled sentences as rows to train on.
+def retrieve_in_run(
+    path: Path,
+    bank: Bank,
+    examples: Examples,
+    count: int,
+    how: Retrieval,
+    *,
+    exclude: Mapping[str, Sequence[str]],
+    quiet: bool = False,
+) -> Run:
+    """Retrieve sentences into the parts of a run; the same call resumes, or opens them.
 
     Args:
-        table: text, probabilities and, where tokens have tags, tokens.
-        like: rows with the same labels.
+        path: the run folder.
+        bank: see `retrieve`, as the arguments that follow.
+        examples: see there.
+        count: see there.
+        how: see there.
+        exclude: see there.
+        quiet: no progress.
+
+    Returns:
+        The run: its parts hold the sentences, those after the last are empty; results.json the
+        queries and how many sentences were excluded.
+
+    Raises:
+        InputError: see `retrieve`.
+        TilthError: the folder cannot be written, or the bank is damaged.
     """
-    given = _read(table[PROBABILITIES])
-    if not isinstance(given, list):
-        given = given.reshape(len(table), len(like.labels))  # (rows, labels)
-    tokens = None if like.tokens is None else table[TOKENS].to_pylist()
-    texts: list[tuple[str, ...]] = [(text,) for text in table["text"].to_pylist()]
-    return Rows(like.kind, like.labels, texts, tokens, given)
+    filters = {name: value for name, value in asdict(how).items() if name not in _QUERY}
+    run = Run.open(
+        path,
+        command="augment hits",
+        settings={"kind": how.query, "count": count, "clusters": how.clusters, "seed": how.seed,
+                  "part": PART, **filters},
+        fingerprints={
+            **bank_fingerprints(bank, index=how.index),
+            "training set": _hash(examples.texts, examples.labels and examples.labels.values),
+            "texts to leave out": _hash(dict(exclude)),
+        },
+        parts=-(-count // PART),
+        outputs=(RESULTS,),
+    )  # fmt: skip
+    with run:
+        if run.missing() or read_results(run.path, _ABOUT) is None:
+            found = retrieve(bank, examples, count, how, exclude=exclude, quiet=quiet)
+            for index in run.missing():
+                run.write_part(index, found.table.slice(index * PART, PART).combine_chunks())
+            about = {
+                "sentences": len(found), "left_out": found.excluded, "queries": found.queries
+            }  # fmt: skip
+            run.write_file(RESULTS, json.dumps(about, indent=1, ensure_ascii=False) + "\n")
+    sentences = results_of(run)["sentences"]
+    if sentences < count:
+        log.warning(
+            "%s sentences were found, %s were wanted: the bank has no more that are near enough "
+            "and not left out", f"{sentences:,}", f"{count:,}",
+        )  # fmt: skip
+    return run
+
+
+def label_in_run(
+    path: Path,
+    hits: Run,
+    teacher: Classifier,
+    fingerprint: str,
+    *,
+    tokens: Sequence[Sequence[str]] | None,
+    precision: str = "auto",
+    quiet: bool = False,
+) -> Run:
+    """Label the sentences of `retrieve_in_run`, part by part; the same call resumes.
+
+    Args:
+        path: the run folder.
+        hits: the run of the sentences.
+        teacher: a classifier or tagger.
+        fingerprint: of the teacher.
+        tokens: of a tagged training set, which the sentences are cut like; None: no tagger.
+        precision: see `label_sentences`.
+        quiet: no progress.
+
+    Returns:
+        The run: part i has the probabilities of part i of the hits, and the tokens where there
+        are any.
+
+    Raises:
+        TilthError: the folder cannot be written, or the teacher gives no numbers.
+    """
+    run = Run.open(
+        path,
+        command="augment labels",
+        settings={"precision": precision},
+        fingerprints={"teacher": fingerprint, "hits": _settings_hash(hits)},
+        parts=hits.parts,
+    )
+
+    tokenizer = None if tokens is None else learn_tokenizer(tokens)
+
+    def work(index: int, progress: Progress) -> pa.Table:
+        table = with_tokens(hits.read_part(index), tokenizer)
+        table = label_sentences(table, [teacher], precision=precision, progress=progress)
+        return table.select([one for one in (TOKENS, PROBABILITIES) if one in table.column_names])
+
+    with run:
+        if run.missing():
+            total = results_of(hits)["sentences"]
+            done = run.rows_done()
+            with Progress(total, done=done, quiet=quiet, what="sentences") as progress:
+                complete(run, work, progress=progress)
+    return run
+
+
+def results_of(run: Run) -> dict[str, Any]:
+    """Return the results.json of a finished run of `retrieve_in_run`.
+
+    Raises:
+        InputError: it is missing or damaged.
+    """
+    found = read_results(run.path, _ABOUT)
+    if found is None:
+        raise InputError(f"{run.path}: results.json is missing: the same command writes it anew")
+    return found
+
+
+def read_columns(run: Run, names: Sequence[str]) -> pa.Table:
+    """Return some columns of all parts of a finished run."""
+    parts = [run.read_part(index).select(list(names)) for index in range(run.parts)]
+    return pa.concat_tables(parts)
+
+
+def read_labels(run: Run) -> Any:
+    """Return all probabilities of a finished run, in the order of its hits."""
+    parts = [from_lists(run.read_part(index)[PROBABILITIES]) for index in range(run.parts)]
+    if any(isinstance(part, list) for part in parts):
+        return [row for part in parts for row in part]
+    return np.concatenate([part for part in parts if len(part)])
 
 
 def bank_fingerprints(bank: Bank, *, index: bool) -> dict[str, str]:
-    """Return hashes of what a bank holds, and of its index if that is asked."""
+    """Return hashes of what a bank holds, and of its index if that is searched."""
     found = {"bank": _hash(bank.manifest.fingerprint, [s.files for s in bank.manifest.shards])}
     return found | ({"index": bank.index.info.digest} if index else {})
 
 
-def _asked(run: Run) -> str:
-    """Return a hash of what a run was asked."""
+def _settings_hash(run: Run) -> str:
     asked = read_run_json(run.path)
     return _hash(*(asked[name] for name in COMPARED))
 

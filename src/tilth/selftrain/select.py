@@ -1,41 +1,37 @@
-"""Which sentences that a teacher labelled are kept: of each class the best, in a ratio.
+"""Selects pseudo-labelled rows: the best of each class, in the class ratio of a training set.
 
-Pure functions of arrays. What a row's classes are says `tilth.selftrain.confidence`.
+Pure functions of arrays. A row's classes are the likeliest class; for `multi` all classes above
+one half; for tags the entity types of the sentence. Of the latter two, rows without any are one
+more class, the last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilth.data.hashing import random_keys
 from tilth.errors import InputError
-from tilth.limits import SELECT
-from tilth.selftrain.confidence import (
-    Probabilities,
-    classes_of,
-    confidence_of,
-    margin_of,
-    members_of,
-)
+from tilth.limits import ROWS, SELECT, SHARE
+from tilth.metrics.scores import positive
 
 if TYPE_CHECKING:
+    from tilth.classifiers.examples import LabeledExamples
     from tilth.models.classifier import Kind
 
-By: TypeAlias = Literal["confidence", "margin", "similarity", "random", "all"]
+Probabilities: TypeAlias = "NDArray[np.float32] | Sequence[NDArray[np.float32]]"
 
+NONE = ""  # the class of rows without any
 LOW = "below the confidence floor"
-HIGH = "above the confidence band"
 FULL = "class is full"
-ENOUGH = "enough are better"
 UNDRAWN = "not drawn"
 UNWANTED = "class is not wanted"
-# A row's code is its reason's place here, 0 for kept rows.
-REASONS = ("", LOW, HIGH, FULL, ENOUGH, UNDRAWN, UNWANTED)
+# A row's code is the index of its reason, 0 for kept rows.
+REASONS = ("", LOW, FULL, UNDRAWN, UNWANTED)
 _SMALL, _MOST, _LEAST = 5_000, 100, 10
 _HALVINGS = 30
 
@@ -46,27 +42,23 @@ class Selection:
 
     Attributes:
         kept: the rows, ascending. # (kept,)
-        reason: a code for each row, its reason's place in `reasons`. # (rows,)
-        reasons: what the codes stand for; the first, of kept rows, is empty.
-        classes: the names of the classes, as `classes_of` gives them.
-        of: the class for which each row is considered, of several the rarest. # (rows,)
+        reason: index in `REASONS` of each row. # (rows,)
+        classes: names, as of `classes_of`.
         confidence: of the teacher in each row. # (rows,)
-        wanted: rows of each class that were asked for, where a ratio was. # (classes,)
-        got: rows of each class that are kept. # (classes,)
+        wanted: rows wanted of each class; None where all rows are kept. # (classes,)
+        got: kept rows of each class. # (classes,)
     """
 
     kept: NDArray[np.int64]
     reason: NDArray[np.int8]
-    reasons: list[str]
     classes: list[str]
-    of: NDArray[np.int64]
     confidence: NDArray[np.float32]
     wanted: NDArray[np.int64] | None
     got: NDArray[np.int64]
 
     @property
     def shortfall(self) -> dict[str, int]:
-        """How many rows are missing of each class that has fewer than its share."""
+        """Missing rows of each class that has fewer than wanted."""
         if self.wanted is None:
             return {}
         missing = zip(self.classes, (self.wanted - self.got).tolist(), strict=True)
@@ -74,31 +66,28 @@ class Selection:
 
     @property
     def empty(self) -> list[str]:
-        """The classes that were asked for and of which no row is kept."""
+        """The wanted classes of which no row is kept."""
         kept = dict(zip(self.classes, self.got.tolist(), strict=True))
         return [name for name in self.shortfall if not kept[name]]
 
     def counts(self) -> dict[str, int]:
-        """How many rows there are of each reason to drop them."""
-        numbers = np.bincount(self.reason, minlength=len(self.reasons)).tolist()
-        named = zip(self.reasons[1:], numbers[1:], strict=True)
+        """Return the number of dropped rows by reason."""
+        numbers = np.bincount(self.reason, minlength=len(REASONS)).tolist()
+        named = zip(REASONS[1:], numbers[1:], strict=True)
         return {reason: count for reason, count in named if count}
 
 
 def select(
     probabilities: Probabilities,
+    train: LabeledExamples,
+    count: int,
     *,
-    kind: Kind,
-    labels: Sequence[str],
-    ratio: NDArray[np.float64] | None,
-    count: int | None,
-    floor: float = 0.0,
-    band: tuple[float, float] | None = None,
+    ratio: NDArray[np.float64] | None = None,
+    min_confidence: float = 0.0,
     by: str = "confidence",
     similarity: NDArray[np.floating] | None = None,
     keys: NDArray[np.uint64] | None = None,
     seed: int = 0,
-    of_tokens: str = "mean",
 ) -> Selection:
     """Keep the best rows of each class, in a ratio of classes.
 
@@ -107,21 +96,17 @@ def select(
 
     Args:
         probabilities: of a teacher: (rows, labels); for tags of each row (tokens, tags).
-        kind: what a label is of, as in `tilth.models.classifier.Classifier`.
-        labels: the classes or tags, in the order of the probabilities.
-        ratio: the share of rows that have each class, see `class_ratio`; None: of all classes
-            together the best are kept. # (classes,)
-        count: rows wanted; None: all that pass.
-        floor: least confidence, 0 to 1.
-        band: least and most confidence.
-        by: which rows are the best: `confidence`: those of whose label the teacher is most sure
-            (the paper's way); `margin`: whose label is furthest from the next likely;
-            `similarity`: the nearest to the query; `random`: a draw; `all` keeps all that pass.
+        train: the training set: kind, labels and ratio are its own.
+        count: rows wanted.
+        ratio: share of rows of each class; None: see `class_ratio`. # (classes,)
+        min_confidence: of the teacher, 0 to 1.
+        by: which rows are the best: `confidence` (the paper's way); `margin` to the next likely
+            label; `similarity` to the query; `random`: a draw; `all` keeps all above
+            min_confidence.
         similarity: of each row to its query. # (rows,)
         keys: numbers that draws and ties follow, such as hashes of the texts; None: the rows'
-            places. # (rows,)
+            indices. # (rows,)
         seed: of draws.
-        of_tokens: how a sentence's confidence comes from its tokens': `mean` or `least`.
 
     Raises:
         InputError: an argument has no such value.
@@ -130,66 +115,56 @@ def select(
         Du et al., 2020, arXiv:2010.02194, section 2.2. The paper says nothing of several classes
         a row, nor of tags.
     """
-    _check(by, of_tokens, floor, band, count)
+    SELECT.check("selection", by)
+    SHARE.check("floor", min_confidence)
+    ROWS.check("count", count)
+    kind, labels = train.kind, train.labels
     members = members_of(probabilities, kind, labels)  # (rows, classes)
-    if ratio is not None and len(ratio) != members.shape[1]:
-        raise InputError(
-            f"ratio has {len(ratio)} shares: give one for each of {members.shape[1]} classes"
-        )
-    confidence = confidence_of(probabilities, kind=kind, of_tokens=of_tokens)
+    if ratio is None:
+        ratio = class_ratio(train)
+    confidence = confidence_of(probabilities, kind=kind)
     if keys is None:
         keys = np.arange(len(members), dtype=np.uint64)
-    worth = _worth(by, probabilities, kind, of_tokens, confidence, similarity, keys, seed)
-    rarity = members.mean(axis=0) if ratio is None else np.asarray(ratio)
-    rarest = np.argsort(rarity, kind="stable")  # (classes,)
-    ranks = np.argsort(rarest)  # (classes,)
-    of = np.where(members, ranks, len(ranks)).argmin(axis=1)  # (rows,)
-
-    low, high = band or (0.0, 1.0)
-    too_low, too_high = confidence < max(floor, low), confidence > high
-    order = np.lexsort((keys, -worth))
-    order = order[~(too_low | too_high)[order]]  # best first, of those that pass
-    if by != "all" and ratio is not None and count is not None:
-        taken = _fill(order, of, members, np.asarray(ratio), rarest, count)
+    if by == "similarity":
+        if similarity is None:
+            raise InputError("selection by similarity: the rows have none")
+        worth = np.asarray(similarity, np.float64)
+    elif by == "margin":
+        worth = margin_of(probabilities, kind=kind).astype(np.float64)
+    elif by == "random":
+        worth = random_keys(seed, "select", keys).astype(np.float64)
     else:
-        taken = order if by == "all" else order[:count]
-    left = {"random": UNDRAWN}.get(by, ENOUGH if ratio is None else FULL)
-    reason = np.full(len(members), REASONS.index(left), np.int8)
-    if ratio is not None:
-        reason[np.asarray(ratio)[of] == 0] = REASONS.index(UNWANTED)
+        worth = confidence.astype(np.float64)
+    rarest = np.argsort(ratio, kind="stable")  # (classes,)
+    ranks = np.argsort(rarest)  # (classes,)
+    rarest_own = np.where(members, ranks, len(ranks)).argmin(axis=1)  # (rows,)
+
+    too_low = confidence < min_confidence
+    order = np.lexsort((keys, -worth))
+    order = order[~too_low[order]]  # best first
+    taken, wanted = order, None
+    if by != "all":
+        taken = _fill(order, rarest_own, members, ratio, rarest, count)
+        wanted = largest_remainder(ratio, count)
+    reason = np.full(len(members), REASONS.index(UNDRAWN if by == "random" else FULL), np.int8)
+    reason[ratio[rarest_own] == 0] = REASONS.index(UNWANTED)
     reason[taken] = 0
     reason[too_low] = REASONS.index(LOW)
-    reason[too_high] = REASONS.index(HIGH)
     kept = np.flatnonzero(reason == 0)
     got = members[kept].sum(axis=0)
-    wanted = None
-    if by != "all" and ratio is not None and count is not None:
-        wanted = _shares(np.asarray(ratio), count)
-    names = classes_of(kind, labels)
-    return Selection(kept, reason, list(REASONS), names, of, confidence, wanted, got)
+    return Selection(kept, reason, classes_of(kind, labels), confidence, wanted, got)
 
 
-def class_ratio(
-    targets: Probabilities, *, kind: Kind, labels: Sequence[str]
-) -> NDArray[np.float64]:
-    """Return the share of rows of a training set that have each class, (classes,).
-
-    It sums to 1 where each row has one class.
-
-    Args:
-        targets: the probability of each label, 0 or 1 where people labelled: (rows, labels); for
-            tags of each row (tokens, tags).
-        kind: what a label is of.
-        labels: the classes or tags, in the order of the targets.
-    """
-    shares: NDArray[np.float64] = members_of(targets, kind, labels).mean(axis=0)
+def class_ratio(train: LabeledExamples) -> NDArray[np.float64]:
+    """Return the share of rows that have each class, (classes,)."""
+    shares: NDArray[np.float64] = members_of(train.targets, train.kind, train.labels).mean(axis=0)
     return shares
 
 
 def multiple_of(rows: int) -> int:
-    """Return how many times as large as a training set what is kept should be.
+    """Return the default number of kept rows for each row of a training set.
 
-    A hundred times up to 5,000 rows; then as many rows as those get, but at least ten times.
+    A hundred up to 5,000 rows; then as many rows as those get, but at least ten for each.
 
     Args:
         rows: of the training set.
@@ -201,55 +176,24 @@ def multiple_of(rows: int) -> int:
     return max(_LEAST, min(_MOST, _SMALL * _MOST // max(rows, 1)))
 
 
-def _check(
-    by: str, of_tokens: str, floor: float, band: tuple[float, float] | None, count: int | None
-) -> None:
-    SELECT.check("selection", by)
-    if of_tokens not in ("mean", "least"):
-        raise InputError(f"of_tokens {of_tokens!r} is unknown: use mean or least")
-    if not 0 <= floor <= 1:
-        raise InputError(f"floor is {floor}: give a confidence from 0 to 1")
-    if band is not None and not 0 <= band[0] <= band[1] <= 1:
-        raise InputError(f"band is {band}: give a least and a most confidence, from 0 to 1")
-    if count is not None and count < 1:
-        raise InputError(f"count is {count}: keep at least 1 row")
+def largest_remainder(shares: NDArray[Any], count: float) -> NDArray[np.int64]:
+    """Divide a count by shares; rounding up goes to the largest remainders, (classes,).
 
-
-def _worth(
-    by: str,
-    probabilities: Probabilities,
-    kind: Kind,
-    of_tokens: str,
-    confidence: NDArray[np.float32],
-    similarity: NDArray[np.floating] | None,
-    keys: NDArray[np.uint64],
-    seed: int,
-) -> NDArray[np.float64]:
-    """Return what rows are taken by, greatest first, (rows,)."""
-    if by == "similarity":
-        if similarity is None:
-            raise InputError("selection by similarity: the rows have none")
-        return np.asarray(similarity, np.float64)
-    if by == "margin":
-        return margin_of(probabilities, kind=kind, of_tokens=of_tokens).astype(np.float64)
-    if by == "random":
-        return random_keys(seed, "select", keys).astype(np.float64)
-    return confidence.astype(np.float64)
-
-
-def _shares(ratio: NDArray[np.float64], count: float) -> NDArray[np.int64]:
-    """Return the rows wanted of each class; their sum is right but for less than one."""
-    shares = count * ratio
-    wanted = np.floor(shares).astype(np.int64)
-    missing = round(float(shares.sum())) - int(wanted.sum())
-    # The largest remainders are rounded up.
-    wanted[np.argsort(wanted - shares, kind="stable")[:missing]] += 1
-    return wanted  # (classes,)
+    Example:
+        >>> import numpy as np
+        >>> largest_remainder(np.array([0.6, 0.3, 0.1]), 9).tolist()
+        [5, 3, 1]
+    """
+    exact = count * shares
+    wanted: NDArray[np.int64] = np.floor(exact).astype(np.int64)
+    missing = round(float(exact.sum())) - int(wanted.sum())
+    wanted[np.argsort(wanted - exact, kind="stable")[:missing]] += 1
+    return wanted
 
 
 def _fill(
     order: NDArray[np.int64],
-    of: NDArray[np.int64],
+    rarest_own: NDArray[np.int64],
     members: NDArray[np.bool_],
     ratio: NDArray[np.float64],
     rarest: NDArray[np.int64],
@@ -262,7 +206,7 @@ def _fill(
     """
 
     def filled(size: float) -> NDArray[np.int64]:
-        wanted = _shares(ratio, size)
+        wanted = largest_remainder(ratio, size)
         got = np.zeros(len(wanted), np.int64)
         taken = [order[:0]]
         for one in rarest.tolist():  # rows of rare classes count for frequent ones too
@@ -271,8 +215,8 @@ def _fill(
             taken.append(rows)
         return np.concatenate(taken)
 
-    by_class = order[np.argsort(of[order], kind="stable")]
-    ends = np.searchsorted(of[by_class], np.arange(len(ratio) + 1))
+    by_class = order[np.argsort(rarest_own[order], kind="stable")]
+    ends = np.searchsorted(rarest_own[by_class], np.arange(len(ratio) + 1))
     best = filled(count)
     low, high = 0.0, float(count)
     if len(best) <= count:
@@ -285,3 +229,89 @@ def _fill(
         else:
             high = middle
     return best[:count]
+
+
+def classes_of(kind: Kind, labels: Sequence[str]) -> list[str]:
+    """Return the names of the classes that ratios are of.
+
+    Example:
+        >>> classes_of("tags", ["O", "B-city", "I-city", "B-name", "I-name"])
+        ['city', 'name', '']
+    """
+    if kind == "class":
+        return list(labels)
+    if kind == "multi":
+        return [*labels, NONE]
+    return [*dict.fromkeys(tag[2:] for tag in labels if tag != "O"), NONE]
+
+
+def members_of(
+    probabilities: Probabilities, kind: Kind, labels: Sequence[str]
+) -> NDArray[np.bool_]:
+    """Return which classes each row has, (rows, classes).
+
+    Args:
+        probabilities: (rows, labels); for tags of each row (tokens, tags).
+        kind: of the labels.
+        labels: the classes or tags, in the order of the probabilities.
+    """
+    classes = classes_of(kind, labels)
+    found = np.zeros((len(probabilities), len(classes)), bool)
+    if not len(found):
+        return found
+    if kind == "class":
+        found[np.arange(len(found)), np.asarray(probabilities).argmax(axis=1)] = True
+        return found
+    if kind == "multi":
+        found[:, :-1] = positive(np.asarray(probabilities))
+    else:
+        outside = len(classes) - 1
+        types = np.array([outside if tag == "O" else classes.index(tag[2:]) for tag in labels])
+        tags = np.concatenate([tokens.argmax(axis=1) for tokens in probabilities])  # (tokens,)
+        rows = np.repeat(np.arange(len(found)), [len(row) for row in probabilities])  # (tokens,)
+        found[rows, types[tags]] = True
+    found[:, -1] = ~found[:, :-1].any(axis=1)
+    return found
+
+
+def confidence_of(probabilities: Probabilities, *, kind: Kind) -> NDArray[np.float32]:
+    """Return a teacher's confidence in each row, 0 to 1, (rows,).
+
+    The probability of the class; for `multi` that of the least certain yes or no; for tags the mean
+    over the tokens of the likeliest tag's.
+
+    Args:
+        probabilities: (rows, labels); for tags of each row (tokens, tags).
+        kind: of the labels.
+    """
+    if kind == "tags":
+        return _mean_over_tokens([tokens.max(axis=1) for tokens in probabilities])
+    values = np.asarray(probabilities, np.float32)  # (rows, labels)
+    if kind == "multi":
+        return np.asarray(np.maximum(values, 1 - values).min(axis=1), np.float32)
+    return np.asarray(values.max(axis=1), np.float32)
+
+
+def margin_of(probabilities: Probabilities, *, kind: Kind) -> NDArray[np.float32]:
+    """Return the margin of each row's label over the next likely, 0 to 1, (rows,).
+
+    Args:
+        probabilities: (rows, labels); for tags of each row (tokens, tags), of which it is the mean.
+        kind: of the labels.
+    """
+    if kind == "tags":
+        return _mean_over_tokens([_margin(tokens) for tokens in probabilities])
+    values = np.asarray(probabilities, np.float32)  # (rows, labels)
+    if kind == "multi":
+        return np.asarray(np.abs(2 * values - 1).min(axis=1), np.float32)
+    return _margin(values)
+
+
+def _margin(probabilities: NDArray[np.float32]) -> NDArray[np.float32]:
+    two = np.partition(probabilities, -2, axis=1)[:, -2:]  # (rows, 2)
+    return np.asarray(two[:, 1] - two[:, 0], np.float32)
+
+
+def _mean_over_tokens(values: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """Return one value for each sentence, 0 for one without tokens, (rows,)."""
+    return np.array([np.mean(row) if len(row) else 0 for row in values], np.float32)

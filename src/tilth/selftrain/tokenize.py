@@ -1,4 +1,7 @@
-"""Cuts raw sentences into words as a tagged set does, by what its tokens show."""
+"""Tokenises raw sentences into words by rules learned from the tokens of a tagged set.
+
+A sign is a punctuation mark or a symbol.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +11,27 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import groupby
 
-# Signs that a set may lack are treated as their plain likes in it.
-_LIKES = {
+# Signs that a set lacks are treated as their ASCII equivalents in it.
+_EQUIVALENTS = {
     "\u2018": "'", "\u2019": "'", "\u02bc": "'", "\u201c": '"', "\u201d": '"', "\u201e": '"',
     "\u00ab": '"', "\u00bb": '"', "\u2010": "-", "\u2011": "-", "\u2212": "-", "\u2026": ".",
     "€": "$", "£": "$", "¥": "$",
 }  # fmt: skip
 _APOSTROPHES = "'\u2019"
-# A sign between two words of the set may have had spaces around it in the text, one inside a word
-# had none: so many of the second for each of the first decide that it stays inside.
+# A sign between two tokens may have had spaces around it in the text, one inside a token had none:
+# it stays inside if the second occurs more often than this share of the first.
 _INSIDE = 0.2
-# What is done with signs that the set does not show.
+# Signs that stay inside words and numbers where the set has none.
 _USUAL_LETTERS, _USUAL_DIGITS = "'-", ".,"
 _INITIALS = re.compile(r"(?:[^\W\d_]\.){2,}")
 _MOST_KEPT = 5_000  # longer alternatives make the expression slow
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """How sentences are cut into words; made by `learn_words`.
+class WordTokenizer:
+    """Rules that cut sentences into words; made by `learn_tokenizer`.
 
     Attributes:
         letters: signs that stay inside a word between its characters.
@@ -35,8 +39,8 @@ class Words:
         begins: signs that stay at the beginning of a word.
         ends: signs that stay at the end of a word.
         runs: signs of which several in a row are one word.
-        endings: words that are cut off the end of others, such as `'s` and `n't`.
-        kept: words that stay as they are against all this, such as `Mr.` and `:)`.
+        endings: clitics that are cut off the end of words, such as `'s` and `n't`.
+        kept: exceptions that stay whole, such as `Mr.` and `:)`.
         initials: whether `U.S.` is one word.
     """
 
@@ -52,11 +56,11 @@ class Words:
         default_factory=list, init=False, repr=False, compare=False
     )
 
-    def cut(self, sentence: str) -> list[str]:
+    def tokenize(self, sentence: str) -> list[str]:
         """Return the words of a sentence; nothing but white space is lost.
 
         Example:
-            >>> Words(endings=("'s",)).cut("It's 3.5 m (well-known).")
+            >>> WordTokenizer(endings=("'s",)).tokenize("It's 3.5 m (well-known).")
             ['It', "'s", '3.5', 'm', '(', 'well-known', ')', '.']
         """
         if not self._pattern:
@@ -70,7 +74,7 @@ class Words:
         return words
 
     def expression(self) -> str:
-        """Return the regular expression that matches one word after the other."""
+        """Return the regular expression of a word."""
         word = _word()
         alternatives = []
         if self.kept:
@@ -100,22 +104,23 @@ class Words:
         return "|".join([*alternatives, r"\S"])
 
 
-def learn_words(sentences: Iterable[Sequence[str]]) -> Words:
-    """Learn from tokens how to cut raw text into such.
+def learn_tokenizer(sentences: Iterable[Sequence[str]]) -> WordTokenizer:
+    """Learn from tokens how to tokenise raw text alike.
 
     For each sign it is counted whether tokens hold it inside, at an end or as a token of its own.
-    Words that are cut otherwise than most (`Mr.` beside a full stop of its own) are kept by name.
+    Words that are cut otherwise than most (`Mr.` beside a separate full stop) are kept by name.
 
     Args:
         sentences: the tokens of each.
 
     Example:
-        >>> rule = learn_words([["The", "U.S.", "is", "n't", "well-known", ",", "Mr.", "X", "."]])
-        >>> rule.cut("Isn't Mr. X, who is ill-fed, in the U.S. now?")
+        >>> tokens = ["The", "U.S.", "is", "n't", "well-known", ",", "Mr.", "X", "."]
+        >>> rule = learn_tokenizer([tokens])
+        >>> rule.tokenize("Isn't Mr. X, who is ill-fed, in the U.S. now?")
         ['Is', "n't", 'Mr.', 'X', ',', 'who', 'is', 'ill-fed', ',', 'in', 'the', 'U.S.', 'now', '?']
     """
     seen = _count(sentences)
-    signs = sorted({sign for _, sign in seen.held} | set(_LIKES) | set("'-.,"))
+    signs = sorted({sign for _, sign in seen.held} | set(_EQUIVALENTS) | set("'-.,"))
     letters = "".join(sign for sign in signs if seen.keeps("letters", sign, _USUAL_LETTERS))
     digits = "".join(sign for sign in signs if seen.keeps("digits", sign, _USUAL_DIGITS))
     begins = "".join(sign for sign in signs if seen.keeps("begins", sign))
@@ -124,21 +129,23 @@ def learn_words(sentences: Iterable[Sequence[str]]) -> Words:
     endings = tuple(sorted(one for one in seen.tokens if _is_ending(one)))
     endings += tuple(one.replace(*_APOSTROPHES) for one in endings)
     initials = any(map(_INITIALS.fullmatch, seen.tokens))
-    rule = Words(letters, digits, begins, ends, runs, tuple(dict.fromkeys(endings)), (), initials)
+    rule = WordTokenizer(
+        letters, digits, begins, ends, runs, tuple(dict.fromkeys(endings)), (), initials
+    )
     odd = [
         token for token, times in seen.tokens.most_common()
-        if any(map(_is_sign, token)) and not _is_ending(token) and rule.cut(token) != [token]
+        if any(map(_is_sign, token)) and not _is_ending(token) and rule.tokenize(token) != [token]
         # One slip of the set's own cutting would else cut all signs so.
         and (times > 1 or not all(map(_is_sign, token)))
     ][:_MOST_KEPT]  # fmt: skip
-    return Words(
+    return WordTokenizer(
         rule.letters, rule.digits, rule.begins, rule.ends, rule.runs, rule.endings,
         tuple(sorted(odd)), rule.initials,
     )  # fmt: skip
 
 
 class _Seen:
-    """What tokens show: (place, sign) -> how often it is held by a token, and how often apart."""
+    """Counts by (place, sign): how often in a token, and how often a token of its own."""
 
     def __init__(self) -> None:
         self.held: Counter[tuple[str, str]] = Counter()
@@ -146,12 +153,12 @@ class _Seen:
         self.tokens: Counter[str] = Counter()
 
     def keeps(self, place: str, sign: str, usual: str = "") -> bool:
-        """Say whether a sign stays with its word at a place."""
-        for one in (sign, _LIKES.get(sign, sign)):
+        """Tell whether a sign stays with its word at a place."""
+        for one in (sign, _EQUIVALENTS.get(sign, sign)):
             held, apart = self.held[place, one], self.apart[place, one]
             if held or apart:
                 return held > (_INSIDE if place in ("letters", "digits") else 1) * apart
-        return _LIKES.get(sign, sign) in usual
+        return _EQUIVALENTS.get(sign, sign) in usual
 
 
 def _count(sentences: Iterable[Sequence[str]]) -> _Seen:
@@ -171,7 +178,7 @@ def _count(sentences: Iterable[Sequence[str]]) -> _Seen:
 
 
 def _count_held(seen: _Seen, token: str) -> None:
-    """Count the signs of a token that holds characters of words too."""
+    """Count the signs of a token that also has word characters."""
     for place, sign in enumerate(token):
         if not _is_sign(sign):
             continue
@@ -186,7 +193,7 @@ def _count_held(seen: _Seen, token: str) -> None:
 
 
 def _count_apart(seen: _Seen, token: str, before: str, after: str) -> None:
-    """Count a token of signs alone."""
+    """Count a token that has signs only."""
     sign = token[0]
     if len(token) > 1:
         if token == sign * len(token):
@@ -206,7 +213,7 @@ def _count_apart(seen: _Seen, token: str, before: str, after: str) -> None:
 
 
 def _is_ending(token: str) -> bool:
-    """Say whether a token is the cut end of a word, such as `'s` or `n't`."""
+    """Tell whether a token is a clitic, such as `'s` or `n't`."""
     one = _any(_APOSTROPHES)
     return re.fullmatch(rf"{one}[^\W\d_]{{1,3}}|[nN]{one}[tT]", token) is not None
 
@@ -218,19 +225,12 @@ def _is_sign(character: str) -> bool:
 
 @cache
 def _word(but: str = "") -> str:
-    """Return an expression for a character of words, which is no sign and no space.
-
-    Args:
-        but: characters that are left out as well.
-    """
-    ranges, first = [], -1
-    for code in range(0x20000):  # signs lie in the first two planes
-        sign = _is_sign(chr(code))
-        if sign and first < 0:
-            first = code
-        elif not sign and first >= 0:
-            ranges.append(f"{re.escape(chr(first))}-{re.escape(chr(code - 1))}")
-            first = -1
+    """Return an expression for a character that is no sign, no space and none of `but`."""
+    ranges = []
+    for is_sign, group in groupby(map(chr, range(0x20000)), _is_sign):  # signs lie in two planes
+        if is_sign:
+            signs = list(group)
+            ranges.append(f"{re.escape(signs[0])}-{re.escape(signs[-1])}")
     return rf"[^\s{''.join(ranges)}{re.escape(but)}]"
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tilth.classifiers.examples import Rows
-from tilth.classifiers.load import Columns, Task
+from tilth.classifiers.examples import LabeledExamples
+from tilth.classifiers.load import TaskData, TaskSources
 from tilth.evaluate.classify import answered, classify_scores, kind_of
 from tilth.evaluate.tag import best_tags, tag_scores
 from tilth.metrics.significance import RESAMPLES, check_resamples
@@ -17,8 +17,8 @@ from tilth.models.classifier import Classifier
 from tilth.report.augment import write_augment_report
 from tilth.report.run_reader import refuse_edited
 from tilth.runs import Progress
-from tilth.selftrain.augment import Augmented, augment_to_run
-from tilth.selftrain.settings import Augmentation
+from tilth.selftrain.augment import AugmentRun, augment_in_run
+from tilth.selftrain.settings import Augmentation, TeacherSettings
 from tilth.workflows.open_bank import open_named
 
 # Figures of a teacher, and what they are called.
@@ -43,7 +43,7 @@ def augment_and_measure(
     device: str = "auto",
     overwrite: bool = False,
     quiet: bool = False,
-) -> Augmented:
+) -> AugmentRun:
     """Augment a training set in a run folder, with the teacher's scores and a page.
 
     Args:
@@ -70,7 +70,7 @@ def augment_and_measure(
     """
     check_resamples(bootstrap, asked.seed)
 
-    def measure(classifier: Classifier, task: Task) -> dict[str, Any]:
+    def measure(classifier: Classifier, task: TaskData) -> dict[str, Any]:
         sets = {"test": task.test, "validation": task.validation}
         return {
             name: _scores(classifier, rows, bootstrap, asked, quiet=quiet)
@@ -78,11 +78,11 @@ def augment_and_measure(
             if rows is not None
         }
 
-    made = augment_to_run(
-        train, open_named(bank, encoder=encoder, device=device), out, asked, teacher=teacher,
-        test=test, validation=validation, columns=Columns(text, label), seeds=seeds,
-        training=dict(training or {}), device=device, quiet=quiet, overwrite=overwrite,
-        measure=measure,
+    made = augment_in_run(
+        TaskSources(train, validation, test, text=text, label=label),
+        open_named(bank, encoder=encoder, device=device), out, asked,
+        TeacherSettings(teacher, seeds, training or {}, device), measure=measure,
+        overwrite=overwrite, quiet=quiet,
     )  # fmt: skip
     with refuse_edited(made.path):
         write_augment_report(made.path)
@@ -90,7 +90,12 @@ def augment_and_measure(
 
 
 def _scores(
-    classifier: Classifier, rows: Rows, bootstrap: int, asked: Augmentation, *, quiet: bool
+    classifier: Classifier,
+    rows: LabeledExamples,
+    bootstrap: int,
+    asked: Augmentation,
+    *,
+    quiet: bool,
 ) -> dict[str, Any]:
     """Return how well a teacher does on rows; see `classify_scores` and `tag_scores`."""
     how: dict[str, Any] = {"bootstrap": bootstrap, "seed": asked.seed}

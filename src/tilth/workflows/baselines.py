@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilth.classifiers.examples import Rows
+from tilth.classifiers.examples import LabeledExamples
 from tilth.classifiers.logistic import logistic
 from tilth.errors import InputError
 from tilth.models.classifier import Kind
@@ -55,7 +55,7 @@ class Baseline:
         return found
 
 
-def baselines(rows: Rows, *, device: str = "auto") -> list[System]:
+def baselines(rows: LabeledExamples, *, device: str = "auto") -> list[System]:
     """Fit the baselines of a task on labelled rows, of 20,000 at most.
 
     Args:
@@ -89,7 +89,9 @@ def baselines(rows: Rows, *, device: str = "auto") -> list[System]:
     ]
 
 
-def _fitted(rows: Rows, features: Features, strength: float) -> Callable[[Sequence[Any]], Any]:
+def _fitted(
+    rows: LabeledExamples, features: Features, strength: float
+) -> Callable[[Sequence[Any]], Any]:
     """Return logistic regression on features of texts."""
     fitted = logistic(features(rows.texts), np.asarray(rows.targets), rows.kind, strength)
     return lambda texts: _answers(features(texts), fitted, rows.kind)
@@ -140,7 +142,7 @@ def _embeddings(device: str) -> Features | None:
     return features
 
 
-def _tagger(rows: Rows) -> Callable[[Sequence[Any]], Any]:
+def _tagger(rows: LabeledExamples) -> Callable[[Sequence[Any]], Any]:
     """Return logistic regression on each token, its neighbours, endings and shape."""
     from sklearn.feature_extraction.text import CountVectorizer
 
@@ -177,7 +179,7 @@ def _around(tokens: Sequence[str], place: int) -> list[str]:
     return found
 
 
-def _frequent(rows: Rows) -> Callable[[Sequence[Any]], Any]:
+def _frequent(rows: LabeledExamples) -> Callable[[Sequence[Any]], Any]:
     """Return each word's most frequent tag; for unknown words the most frequent of all."""
     counts: dict[str, Counter[int]] = defaultdict(Counter)
     for tokens, target in zip(rows.tokens or [], rows.targets, strict=True):

@@ -32,15 +32,15 @@ from tilth.models import predict as labelling
 from tilth.models.classifier import Classifier, fingerprint_classifier, load_classifier
 from tilth.models.encoder import is_sentence_encoder
 from tilth.runs import Progress
-from tilth.selftrain.confidence import confidence_of
-from tilth.selftrain.tokenize import Words
+from tilth.selftrain.select import confidence_of
+from tilth.selftrain.tokenize import WordTokenizer
 
 log = logging.getLogger(__name__)
 
 _TEXTS_AT_ONCE = 1024  # compared with descriptions
 # Raw text is cut into words as English tagged sets are: `'s` and `n't` are words of their own.
 _ENDINGS = ("n't", "'s", "'re", "'ve", "'ll", "'d", "'m")
-_WORDS = Words(endings=(*_ENDINGS, *(ending.replace("'", "\u2019") for ending in _ENDINGS)))
+_WORDS = WordTokenizer(endings=(*_ENDINGS, *(ending.replace("'", "\u2019") for ending in _ENDINGS)))
 _SPAN = pa.struct(
     [("type", pa.string()), ("text", pa.string()), ("start", pa.int32()), ("end", pa.int32()),
      ("start_char", pa.int32()), ("end_char", pa.int32()), ("confidence", pa.float32())]
@@ -193,7 +193,7 @@ def _tag(
     tagger: Classifier, inputs: list[Any], how: dict[str, Any], *, probabilities: bool
 ) -> pa.Table:
     """Return tokens, tags, spans and confidence of sentences, texts or tokens."""
-    tokens = [_WORDS.cut(one) if isinstance(one, str) else one for one in inputs]
+    tokens = [_WORDS.tokenize(one) if isinstance(one, str) else one for one in inputs]
     given = tagger.tag_probabilities(tokens, **how)  # of each sentence (tokens, tags)
     said, sure = best_tags(given, tagger.labels)
     tags = [iob2(row) for row in said]

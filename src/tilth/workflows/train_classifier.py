@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 
 import numpy as np
 
-from tilth.classifiers.examples import Rows, rows_of
-from tilth.classifiers.load import Columns, labelled_times, read_to_train, refuse_same
+from tilth.classifiers.examples import LabeledExamples, labeled_examples
+from tilth.classifiers.load import TaskSources, check_disjoint, read_training_sets, repeat_count
 from tilth.classifiers.settings import Finetuning
 from tilth.classifiers.train import train_classifier as fit_classifier
 from tilth.classifiers.train import train_tagger as fit_tagger
@@ -154,7 +154,7 @@ class _Job:
         )  # fmt: skip
 
     def compare(
-        self, systems: Sequence[System], rows: Rows, data: Source, **columns: Any
+        self, systems: Sequence[System], rows: LabeledExamples, data: Source, **columns: Any
     ) -> dict[str, Any]:
         """Compare systems and the simple baselines, fitted on rows."""
         simple = baselines(rows, device=self.device) if self.options.baseline else []
@@ -208,7 +208,7 @@ def _with_validation(
     """Return a run without the sentences of another validation set, and that set."""
     rows = read_examples(validation, split="validation", **columns)
     labelled = [(text,) for text in texts_of(run.labelled, run.text)]
-    refuse_same("validation", validation, rows.texts, "labelled", str(run.folder), labelled)
+    check_disjoint("validation", validation, rows.texts, "labelled", str(run.folder), labelled)
     return run.without(rows.sentences), columns_of_run(run, rows)
 
 
@@ -270,12 +270,14 @@ def _train_on_file(source: str, out: Path, job: _Job) -> TrainedClassifier:
     chosen = None
     if validation is not None:
         chosen = read_examples(validation, split="validation", **columns)
-        refuse_same("validation", validation, chosen.texts, "training", source, learnt[0].texts)
+        check_disjoint("validation", validation, chosen.texts, "training", source, learnt[0].texts)
     if test is not None:
         examples = read_examples(test, split="test", **columns)
-        refuse_same("test", test, examples.texts, "training", source, learnt[0].texts)
+        check_disjoint("test", test, examples.texts, "training", source, learnt[0].texts)
         if chosen is not None:
-            refuse_same("test", test, examples.texts, "validation", str(validation), chosen.texts)
+            check_disjoint(
+                "test", test, examples.texts, "validation", str(validation), chosen.texts
+            )
         found_labels = [one.labels for one in learnt if one.labels is not None]
         names = [str(name) for one in found_labels for name in one.classes]
         refuse_other_labels(found_labels[0].kind, names, source, test, examples)
@@ -285,9 +287,9 @@ def _train_on_file(source: str, out: Path, job: _Job) -> TrainedClassifier:
     model = job.train(
         source, out, validation=validation, labelled=labelled, labelled_share=share, **columns
     )
-    rows, held = read_to_train(
-        source, validation, labelled, Columns(**columns), tags=job.tags,
-        hard=options.loss == "hard", labels=None, seed=options.training.seed,
+    rows, held = read_training_sets(
+        TaskSources(source, validation, None, labelled, **columns), tags=job.tags,
+        hard=options.loss == "hard", seed=options.training.seed,
     )  # fmt: skip
     systems, tested = [System(TRAINED, model, options.base)], None
     if test is not None:
@@ -326,7 +328,7 @@ def _train_on_run(run: AugmentedSets, out: Path, job: _Job) -> TrainedClassifier
             own["validation"] = (options.validation or folder, chosen)
         for name, (where, rows) in own.items():
             texts = [(text,) for text in texts_of(rows, run.text)]
-            refuse_same("test", data, examples.texts, name, where, texts)
+            check_disjoint("test", data, examples.texts, name, where, texts)
         known = plain_texts(run.labelled, run.text)
         notes += _shared_note(shared(examples, known), len(examples), "labelled rows")
         run = run.without(examples.sentences)
@@ -336,7 +338,7 @@ def _train_on_run(run: AugmentedSets, out: Path, job: _Job) -> TrainedClassifier
     labelled, share, times = None, options.labelled_share or 0.0, 0
     if options.with_labelled:
         labelled = run.truth if options.loss == "hard" else run.labelled
-        times = labelled_times(share, len(run.rows), len(labelled))
+        times = repeat_count(share, len(run.rows), len(labelled))
     student = job.train(run.rows, out, labelled=labelled, labelled_share=share, **sets)
     systems = [System(BOTH if options.with_labelled else STUDENT, student, options.base)]
     longer = None
@@ -345,7 +347,7 @@ def _train_on_run(run: AugmentedSets, out: Path, job: _Job) -> TrainedClassifier
         longer = _alone(settings, len(run.rows) + times * len(run.labelled), len(run.labelled))
         alone = job.train(run.truth, out / BASELINE, **sets, **longer)
         systems.append(System(ALONE, alone, options.base))
-    truth = rows_of(read_examples(run.truth, text=run.text, label=run.label), run.labels)
+    truth = labeled_examples(read_examples(run.truth, text=run.text, label=run.label), run.labels)
     teacher = load_classifier(run.teacher, device=job.device)
     systems.append(System(TEACHER, teacher, str(run.settings["teacher"])))
     tested = None
@@ -396,7 +398,7 @@ def _generated(data: Source, split: str) -> int:
     return int(written_by_model(rows.with_format("arrow")[:]).sum())
 
 
-def _examples_of(rows: Rows) -> list[dict[str, Any]]:
+def _examples_of(rows: LabeledExamples) -> list[dict[str, Any]]:
     """Return rows as `read_examples` takes them."""
     names = np.array(rows.labels)
     if rows.tokens is not None:
