@@ -193,3 +193,26 @@ assert pickle.loads(pickle.dumps(made))["text"][:] == ["A", "B"]
             env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
         )
         assert not list((tmp_path / "temporary").iterdir())
+
+
+def test_a_full_disk_for_the_temporary_rows_is_one_line(tmp_path: Path) -> None:
+    code = """
+import resource, sys
+from tilth.data import read_texts
+from tilth.errors import TilthError
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
+try:
+    read_texts(sys.argv[1])
+except TilthError as error:
+    print(error)
+"""
+    (tmp_path / "texts.txt").write_text("some text\n" * 10_000)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "texts.txt")],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert "File too large: free space, or set TMPDIR to a larger disk\n" in done.stdout
+    assert [item.name for item in tmp_path.iterdir()] == ["texts.txt"]

@@ -11,7 +11,7 @@ import socket
 import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -35,9 +35,9 @@ _MISFITS = (pa.ArrowException, OverflowError, UnicodeEncodeError)
 def temporary_arrow() -> Iterator[Path]:
     """Make a temporary file to write, which is removed if the block raises."""
     try:
-        handle, name = tempfile.mkstemp(
-            ".arrow", dir=_process_folder(tempfile.gettempdir(), os.getpid())
-        )
+        folder = _process_folder(tempfile.gettempdir(), os.getpid())
+        folder.mkdir(mode=0o700, exist_ok=True)  # a cleaner of old files may have removed it
+        handle, name = tempfile.mkstemp(".arrow", dir=folder)
         os.close(handle)
     except OSError as error:
         raise TilthError(
@@ -46,14 +46,12 @@ def temporary_arrow() -> Iterator[Path]:
     path = Path(name)
     try:
         yield path
-    except OSError as error:
+    except BaseException as error:
         path.unlink(missing_ok=True)
-        raise TilthError(
-            f"{error.filename or path}: {error.strerror or error}: free space, or set TMPDIR to a "
-            "larger disk"
-        ) from error
-    except BaseException:
-        path.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, name):
+            raise TilthError(
+                f"{path}: {error.strerror or error}: free space, or set TMPDIR to a larger disk"
+            ) from error
         raise
 
 
@@ -138,7 +136,8 @@ class TempArrowWriter:
     ) -> None:
         """Close the file; after an error remove it."""
         if self._writer is not None:
-            self._writer.close()
+            with suppress(OSError):  # on a full disk, closing fails once more
+                self._writer.close()
         self._stack.__exit__(kind, error, trace)
 
     def add(self, row: dict[str, Any], location: str) -> None:
