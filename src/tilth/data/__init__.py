@@ -1,4 +1,4 @@
-"""What a data set is: reading texts and rows, cleaning them, writing them with a card."""
+"""Data sets: reading texts and rows, curating them, writing them with a card."""
 
 from tilth.data.card import Card
 from tilth.data.curate import Curated, CurateOptions, curate, curate_rows
