@@ -122,12 +122,7 @@ class EncoderTraining:
     ) -> SentenceTransformer:
         """Train an encoder in place, or resume its run; return the best of its checkpoints.
 
-        Args:
-            encoder: as it begins.
-            pairs: training and validation pairs.
-            out: the run folder; None: nothing is kept on disk.
-            overwrite: start the run folder anew.
-            quiet: no progress.
+        Without a run folder, `out`, nothing is kept on disk.
 
         Raises:
             InputError: `out` holds another run.
@@ -223,16 +218,7 @@ def make_trainer(
     folder: Path,
     progress: Progress,
 ) -> SentenceTransformerTrainer:
-    """Return a trainer of an encoder, in place and on its device.
-
-    Args:
-        encoder: to train.
-        pairs: training and validation pairs.
-        objective: loss and evaluator.
-        settings: with a learning rate.
-        folder: for checkpoints.
-        progress: advanced by one each step.
-    """
+    """Return a trainer of an encoder, in place and on its device; checkpoints go to `folder`."""
     assert settings.learning_rate is not None  # `for_base` has put one
     bfloat16 = choose_precision(settings.precision, encoder.device) is torch.bfloat16
     arguments = training_arguments(

@@ -195,10 +195,8 @@ class TripletLoss(torch.nn.Module):
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor) -> Tensor:
         """Return the loss of a batch.
 
-        Args:
-            sentence_features: tokens of the first and of the second texts; of triples then those
-                of the hard negatives.
-            labels: the ids of each pair, see `same_text_mask`. # (pairs, ids)
+        Features are tokens of the first and of the second texts, of triples then those of the hard
+        negatives; labels are the ids of each pair, see `same_text_mask`. # (pairs, ids)
         """
         x, *others = embed_columns(self.model, sentence_features)  # each (pairs, width)
         mask = same_text_mask if len(others) == 1 else same_text_mask_with_negatives

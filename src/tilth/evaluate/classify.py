@@ -149,14 +149,7 @@ def compare_classify_scores(
 ) -> dict[str, Any]:
     """Compare two classifiers on the same rows; differences are x 100.
 
-    Args:
-        gold: see `classify_scores`.
-        first: probabilities of the one, (rows, labels).
-        second: of the other, in the same order of labels.
-        labels: see `classify_scores`.
-        kind: see there.
-        bootstrap: resamples of the intervals and of the test of F1; 0: neither.
-        seed: of the resamples.
+    The arguments are those of `classify_scores`, with the probabilities of both classifiers.
 
     Returns:
         accuracy, macro_f1 and for `multi` micro_f1: value (first less second), low, high (95%,
@@ -211,15 +204,9 @@ def most_wrong(
     kind: Kind = "class",
     count: int,
 ) -> list[dict[str, Any]]:
-    """Return the wrong rows of highest confidence, the highest first.
+    """Return at most `count` wrong rows, by falling confidence.
 
-    Args:
-        texts: of each row.
-        gold: see `classify_scores`.
-        probabilities: see there.
-        labels: see there.
-        kind: see there.
-        count: rows at most.
+    The arguments are those of `classify_scores`, with the texts of each row.
 
     Returns:
         Dicts of texts, gold and predicted (a label; for `multi` lists), probability: of the wrong
@@ -243,12 +230,9 @@ def most_wrong(
 def aligned(
     probabilities: Probabilities, labels: Sequence[str], wanted: Sequence[str]
 ) -> Probabilities:
-    """Return probabilities in another order of labels, 0 for those that the classifier lacks.
+    """Return probabilities of `labels` in the order of `wanted`, 0 where a label is not among them.
 
-    Args:
-        probabilities: (rows, labels).
-        labels: their names.
-        wanted: the names in the new order, all of `labels` among them.
+    `wanted` holds all of `labels`; probabilities are (rows, labels).
     """
     placed = np.zeros((len(probabilities), len(wanted)), probabilities.dtype)
     placed[:, [wanted.index(name) for name in labels]] = probabilities

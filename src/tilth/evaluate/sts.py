@@ -24,6 +24,7 @@ from tilth.metrics.correlation import (
     pearson,
     spearman,
 )
+from tilth.metrics.scores import percent
 from tilth.metrics.significance import check_resamples, percentile_interval
 
 if TYPE_CHECKING:
@@ -248,14 +249,10 @@ def summarise_sts(
     bootstrap: int = 1000,
     seed: int = 0,
 ) -> dict[str, dict[str, Any]]:
-    """Return the correlations of measured sets, as `evaluate_sts` does.
+    """Return the correlations of sets from `measure_sets`, as `evaluate_sts` does.
 
-    Args:
-        measured: from `measure_sets` with the same protocol.
-        asked: the sets that were asked for, from `tilth.evaluate.sts_sets.asked_sets`.
-        protocol: `all` or `mean`.
-        bootstrap: resamples, 0 or more.
-        seed: of the resamples; each set has its own generator by (seed, name).
+    `asked` names the sets asked for, from `asked_sets`; each set is resampled with its own
+    generator of (seed, name).
     """
     scores: dict[str, dict[str, Any]] = {}
     replicates = []
@@ -294,14 +291,14 @@ def most_wrong(measured: Sequence[SetCosines], count: int) -> list[dict[str, Any
         rows += [
             {
                 "set": one.sts.name,
-                "text_a": one.sts.texts_a[place],
-                "text_b": one.sts.texts_b[place],
-                "gold": float(one.sts.gold[place]),
-                "cosine": float(one.cosine[place]),
-                "gold_rank": float(gold_rank[place]),
-                "cosine_rank": float(cosine_rank[place]),
+                "text_a": one.sts.texts_a[row],
+                "text_b": one.sts.texts_b[row],
+                "gold": float(one.sts.gold[row]),
+                "cosine": float(one.cosine[row]),
+                "gold_rank": float(gold_rank[row]),
+                "cosine_rank": float(cosine_rank[row]),
             }
-            for place in range(len(one.cosine))
+            for row in range(len(one.cosine))
         ]
     rows.sort(key=lambda row: row["gold_rank"] - row["cosine_rank"])  # stable
     high = [row for row in rows if row["cosine_rank"] > row["gold_rank"]]
@@ -383,8 +380,8 @@ def _summary(one: SetCosines, protocol: str, replicates: Numbers) -> dict[str, A
         "data": one.sts.identity,
         "subsets": {
             name: {
-                "spearman": _percent(spearman(gold[at], cosine[at])),
-                "pearson": _percent(pearson(gold[at], cosine[at])),
+                "spearman": percent(spearman(gold[at], cosine[at])),
+                "pearson": percent(pearson(gold[at], cosine[at])),
                 "n": len(at),
             }
             for name, at in one.sts.subset_places().items()
@@ -395,10 +392,6 @@ def _summary(one: SetCosines, protocol: str, replicates: Numbers) -> dict[str, A
     if one.dropped is not None:
         summary["dropped"] = one.dropped
     return summary
-
-
-def _percent(correlation: float) -> float | None:
-    return None if np.isnan(correlation) else 100 * correlation
 
 
 def _interval(replicates: Numbers) -> tuple[float | None, float | None]:

@@ -49,17 +49,10 @@ def evaluate_tagger(
     seed: int = 0,
     precision: str = "auto",
 ) -> dict[str, Any]:
-    """Evaluate a tagger on tokens with IOB tags; the arguments are those of `evaluate_classifier`.
+    """Evaluate a tagger on tokens with IOB tags.
 
-    Args:
-        tagger: from `tilth.load_classifier` or `tilth.train_tagger`.
-        data: a data set, a list of rows, a file, a folder or a hub data set.
-        text: the column of tokens; default: `tokens` or `words`.
-        label: the column of tags; default: `tags`, `ner_tags` or `labels`.
-        split: of a data set that has several.
-        bootstrap: resamples of sentences for the 95% intervals; 0: no intervals.
-        seed: of the resamples.
-        precision: `auto`, `float32`, `bfloat16` or `float16`.
+    The arguments are those of `evaluate_classifier`; by default `text` is the column `tokens` or
+    `words`, and `label` is `tags`, `ner_tags` or `labels`. Sentences are resampled.
 
     Returns:
         See `tag_scores`.
@@ -138,12 +131,7 @@ def compare_tag_scores(
 ) -> dict[str, Any]:
     """Compare two taggers on the same sentences; differences are x 100.
 
-    Args:
-        gold: tags of each sentence.
-        first: those of the one tagger.
-        second: those of the other.
-        bootstrap: resamples of the intervals and the tests; 0: neither.
-        seed: of the resamples.
+    The arguments are those of `tag_scores`, with the tags of both taggers.
 
     Returns:
         f1, precision, recall, accuracy: value (first less second), low, high (95%, paired
@@ -185,14 +173,9 @@ def most_wrong(
     *,
     count: int,
 ) -> list[dict[str, Any]]:
-    """Return the sentences with wrong tags of highest confidence, the highest first.
+    """Return at most `count` sentences with wrong entities, by falling confidence.
 
-    Args:
-        tokens: of each sentence.
-        gold: their tags.
-        predicted: the tagger's.
-        sure: probability of each predicted tag, (tokens,) a sentence.
-        count: sentences at most.
+    The arguments are those of `tag_scores`, with the tokens of each sentence.
 
     Returns:
         Dicts of text, missed and invented (lists of "TYPE: text" of entities), probability: of

@@ -253,13 +253,7 @@ def _part_rows(
 ) -> pa.Table:
     """Return the rows of a part: originals, rewrites, and rows without one with the reason.
 
-    Args:
-        table: the source rows, numbered from `start`.
-        start: see there.
-        columns: those to rewrite.
-        rewrites: cleaned text -> its rewrites.
-        settings: of the rewriting.
-        model: name of the rewriter.
+    The source rows are numbered from `start`; `rewrites` maps each cleaned text to its rewrites.
     """
     taken: list[int] = []
     values: dict[str, list[Any]] = defaultdict(list)

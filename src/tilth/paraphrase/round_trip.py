@@ -124,14 +124,8 @@ def load_translators(
 ) -> tuple[Seq2Seq, Seq2Seq]:
     """Load the translators of a round trip; one name is loaded once.
 
-    Args:
-        forward: as in `load_seq2seq`; the starter translates between English and German.
-        backward: likewise.
-        forward_prefix: written before every text, such as `>>de<< `; None: the starter's own,
-            nothing for others.
-        backward_prefix: likewise, on the way back.
-        device: `auto`, `cpu`, `cuda` or `cuda:N`.
-        precision: `auto`, `float32`, `bfloat16` or `float16`.
+    For the names and prefixes see `CandidateSettings`; a prefix of None is the starter's own,
+    nothing for others.
 
     Raises:
         InputError: a translator does not load, is no encoder-decoder, or both go the same way.

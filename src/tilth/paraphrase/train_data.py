@@ -140,13 +140,8 @@ def without_long(
 ) -> tuple[Dataset, NDArray[np.int64]]:
     """Leave out pairs with a text of more tokens than the limit, tags and end included.
 
-    A token has a byte at least, so only pairs of many bytes are tokenised.
-
-    Args:
-        rows: pairs.
-        collator: tokenises them.
-        limit: tokens of a text.
-        what: `training` or `validation`, for messages.
+    A token has a byte at least, so only pairs of many bytes are tokenised. `what` names the pairs
+    in messages.
 
     Returns:
         The other pairs, and the bytes of their two texts, (pairs, 2).
