@@ -7,8 +7,9 @@ import psutil
 import pytest
 import torch
 
+from tilth.errors import InputError
 from tilth.models import device
-from tilth.models.device import free_memory
+from tilth.models.device import choose_device, choose_precision, free_memory
 
 
 def test_free_memory_is_what_machine_and_container_leave(
@@ -23,3 +24,31 @@ def test_free_memory_is_what_machine_and_container_leave(
     for limit, left in (("max", 7000), ("5000", 4000), ("500", 0)):
         (tmp_path / "memory.max").write_text(limit + "\n")
         assert free_memory(cpu) == left
+
+
+def test_devices_and_precisions_that_are_not_there() -> None:
+    with pytest.raises(InputError, match="device 'gpu' is unknown"):
+        choose_device("gpu")
+    with pytest.raises(InputError, match="device 'meta' is not supported"):
+        choose_device("meta")
+    if not torch.cuda.is_available():
+        with pytest.raises(InputError, match="'cuda' is not there: use --device cpu"):
+            choose_device("cuda")
+    with pytest.raises(InputError, match="precision 'half' is unknown: use auto, float32"):
+        choose_precision("half", torch.device("cpu"))
+    with pytest.raises(InputError, match="too slow on a CPU"):
+        choose_precision("float16", torch.device("cpu"))
+
+
+def test_automatic_precision_follows_the_hardware(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = torch.device("cpu")
+    for amx, avx512, maker, expected in (
+        (True, True, "GenuineIntel", torch.bfloat16),
+        (False, True, "GenuineIntel", torch.float32),  # has the instructions, but slow ones
+        (False, True, "AuthenticAMD", torch.bfloat16),
+        (False, False, "AuthenticAMD", torch.float32),
+    ):
+        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda amx=amx: amx)
+        monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda avx512=avx512: avx512)
+        monkeypatch.setattr(device, "_processor", lambda maker=maker: f"vendor_id: {maker}")
+        assert choose_precision("auto", cpu) == expected

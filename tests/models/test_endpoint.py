@@ -194,6 +194,16 @@ def test_retry_after_is_honoured() -> None:
     assert endpoint.usage.retries == 2
 
 
+def test_a_wait_longer_than_the_clients_own_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("openai._base_client.MAX_RETRY_AFTER_DELAY", 0.1)
+    with OpenAIServer() as server:
+        endpoint = load_endpoint(server.name(), policy=QUICK)
+        server.trouble.append((429, {"Retry-After": "1"}))
+        endpoint.ask(Request("Hello"))
+        assert server.times[-1] - server.times[-2] >= 1.0
+        assert endpoint.usage.retries == 1
+
+
 @pytest.mark.parametrize("trouble", [500, 502, 503, 408, "cut", "half"])
 def test_passing_troubles_are_survived(trouble: object) -> None:
     with OpenAIServer() as server:

@@ -154,7 +154,7 @@ class EndpointClient:
                 self._check_deadline(failure, begun, strange)
                 with self._lock:
                     self.usage.retries += 1
-                if (stopped or threading.Event()).wait(PAUSE):
+                if (stopped or threading.Event()).wait(max(PAUSE, failure.wait)):
                     raise Stopped from None
                 continue
             with self._lock:
