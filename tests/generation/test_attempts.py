@@ -9,7 +9,7 @@ import pytest
 from tilth.errors import InputError
 from tilth.generation.attempts import make_part
 from tilth.generation.jobs import Job, Outcome, items_from_inputs, items_from_nothing, split_output
-from tilth.generation.settings import GenerateSettings, Sampling
+from tilth.generation.settings import GenerateSettings
 from tilth.generation.task import load_task
 
 
@@ -56,7 +56,7 @@ def part(sampler: Scripted, task: str = "sts-x2", **settings: int) -> tuple[list
 
 
 @pytest.mark.parametrize("backwards", [False, True])
-def test_tries_go_on_until_enough_are_kept(backwards: bool) -> None:
+def test_attempts_go_on_until_enough_are_kept(backwards: bool) -> None:
     sampler = Scripted(lambda job: "not-closed" if job.attempt in (0, 2) else None, backwards)
     rows, count = part(sampler)
     cells = {(row["text_a"], row["label"]) for row in rows}
@@ -68,7 +68,7 @@ def test_tries_go_on_until_enough_are_kept(backwards: bool) -> None:
     assert (count.done, count.kept, count.dropped) == (3, 18, 18)
 
 
-def test_tries_end_at_their_number() -> None:
+def test_attempts_end_at_their_number() -> None:
     rows, count = part(Scripted(lambda job: "newline"), max_tries=3)
     assert len(rows) == 9 * 3
     assert (count.done, count.kept) == (3, 0)
@@ -103,7 +103,7 @@ def test_without_debiasing_counter_prompts_are_not_run() -> None:
     assert {len(job.prompts) for job in sampler.seen} == {1}
 
 
-def test_random_numbers_hang_on_seed_text_label_and_try_alone() -> None:
+def test_random_numbers_follow_from_seed_text_label_and_attempt_alone() -> None:
     first, second = Scripted(lambda job: None), Scripted(lambda job: None, backwards=True)
     part(first)
     part(second)
@@ -131,16 +131,6 @@ def test_equal_inputs_count_once_and_the_first_stays() -> None:
         ({"max_tries": 5.0}, "max_tries is 5.0"),
         ({"part_size": "9"}, "part_size is '9'"),
         ({"seed": 0.5}, "seed is 0.5"),
-    ],
-)
-def test_settings_are_checked_at_the_door(settings: dict, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        GenerateSettings(**settings)
-
-
-@pytest.mark.parametrize(
-    ("sampling", "message"),
-    [
         ({"decay": -1}, "decay is -1"),
         ({"decay": "100"}, "decay is '100'"),
         ({"floor": 1.5}, "floor is 1.5"),
@@ -151,9 +141,9 @@ def test_settings_are_checked_at_the_door(settings: dict, message: str) -> None:
         ({"max_new_tokens": 0}, "max_new_tokens is 0"),
     ],
 )
-def test_sampling_is_checked_at_the_door(sampling: dict, message: str) -> None:
+def test_settings_are_checked(settings: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Sampling(**sampling)
+        GenerateSettings(**settings)
 
 
 @pytest.mark.parametrize(
