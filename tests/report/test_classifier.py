@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from tests.report.test_html import EVIL, Page
+from tests.report.page import Page
 from tests.system.commands import error_of, tilth
 from tilth.errors import InputError
 from tilth.report import write_report
@@ -116,8 +115,6 @@ def test_page_shows_what_it_promises(tmp_path: Path) -> None:
         "Rows of each right class by the answer: retrieved",
     ):  # fmt: skip
         assert page.shows(said), said
-    ids = {attributes.get("id") for _, attributes in page.elements}
-    assert all(link["href"].lstrip("#") in ids for link in page.all("a"))
 
 
 def test_tagger_has_what_it_missed_and_invented(tmp_path: Path) -> None:
@@ -150,23 +147,6 @@ def test_many_classes_have_no_confusion(tmp_path: Path) -> None:
     assert page.shows(f"The other {MOST_CONFUSED + 1 - 12} classes")
 
 
-def test_nothing_is_loaded_and_nothing_runs(tmp_path: Path) -> None:
-    html = write_classifier_report(write_run(tmp_path, results())).read_text(encoding="utf-8")
-    for forbidden in ("http://", "https://", "<script", "url(", "@import"):
-        assert forbidden not in html
-    assert not re.search(r"\b(nan|NaN|inf|None)\b", "".join(Page(html).text))
-
-
-def test_everything_is_escaped(tmp_path: Path) -> None:
-    clean, evil = (
-        page_of(write_run(tmp_path / str(len(word)), results(word, names=("no", word)), word=word))
-        for word in ("x", EVIL)
-    )
-    assert [tag for tag, _ in evil.elements] == [tag for tag, _ in clean.elements]
-    assert not any(name.startswith("on") for _, given in evil.elements for name in given)
-    assert evil.shows("<script>alert('x')</script>")
-
-
 def test_report_command_writes_this_page(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", results())
     elsewhere = write_report(folder, out=tmp_path / "page.html")
@@ -183,8 +163,7 @@ def test_an_edited_run_is_refused_in_a_line(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", results())
     asked = json.loads((folder / "run.json").read_text())
     edits: list[tuple[str, dict[str, Any]]] = [
-        ("run.json", {**asked, "settings": 2**70}),
-        ("run.json", {**asked, "settings": None}),
+        ("run.json", {**asked, "settings": {}}),
         ("results.json", {**results(), "tested": {"systems": None}}),
         ("results.json", {**results(), "seeds": [1]}),
     ]

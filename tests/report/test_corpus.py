@@ -2,18 +2,18 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
 from datasets import Dataset
 
+from tests.report.page import EVIL, Page
 from tilth.errors import InputError
 from tilth.paraphrase.corpus import make_corpus
 from tilth.paraphrase.settings import CorpusSettings
 from tilth.report.corpus import write_corpus_report, write_rewriter_report
 from tilth.runs import Run
-
-EVIL = "<script>alert(1)</script>"
 
 
 @pytest.fixture(scope="module")
@@ -35,17 +35,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_corpus_page_shows_maps_cells_and_examples(run: Path) -> None:
-    page = write_corpus_report(run).read_text()
-    found = json.loads((run / "results.json").read_text())
-    assert page.count('role="img"') == 2
-    assert page.count('class="frame"') == 2
-    assert f"{found['kept']:,}" in page
-    assert "meaning 70 or less" in page
-    assert page.count("<caption>Meaning") == 4
+    html = write_corpus_report(run).read_text()
+    page, found = Page(html), json.loads((run / "results.json").read_text())
+    assert sum(svg.get("role") == "img" for svg in page.all("svg")) == 2
+    assert html.count('class="frame"') == 2
+    assert page.shows(f"{found['kept']:,}")
+    assert page.shows("meaning 70 or less")
+    assert html.count(">Meaning ") == 4  # corners
     short = sum(cell["train"] < cell["wanted"] for cell in found["cells"])
-    assert page.count('class="short"') == short
-    assert "<script>" not in page
-    assert "&lt;script&gt;" in page
+    assert len(re.findall(r"\d\*<span", html)) == short
+    assert page.shows(EVIL)
 
 
 def test_other_runs_are_refused(run: Path, tmp_path: Path) -> None:
@@ -77,5 +76,6 @@ def test_rewriter_page_shows_both_losses(tmp_path: Path) -> None:
         run.write_file("results.json", json.dumps(results))
     page = write_rewriter_report(tmp_path).read_text()
     assert page.count('class="curve"') == 2
-    assert "3 epochs, from 2.000 to 1.500; kept: epoch 2 with 1.250" in page
-    assert "epoch 2 with 1.750" in page
+    assert "3 values from 2.000 to 1.500, between 1.250 and 2.000" in page
+    assert "kept: step 12 with 1.250" in page
+    assert "kept: step 12 with 1.750" in page

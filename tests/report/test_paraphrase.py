@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.report.test_html import EVIL, Page
+from tests.report.page import Page
 from tests.system.commands import tilth
 from tilth.errors import InputError
 from tilth.paraphrase.tags import Cell
 from tilth.report import write_report
-from tilth.report.paraphrase import asked_plane, rewrite_summary, write_rewrite_report
-from tilth.report.paraphrase_rows import SHOWN_EXAMPLES, gather_rewrites
+from tilth.report.paraphrase import asked_plane, write_rewrite_report
+from tilth.report.rewrites import SHOWN_EXAMPLES, read_rewrites, rewrite_summary
 from tilth.runs import Run
 
 SETTINGS = {
@@ -131,11 +131,11 @@ def test_parts_change_nothing(tmp_path: Path, size: int) -> None:
         )
         for i in range(30)
     ]
-    one = gather_rewrites(write_run(tmp_path / "one", rows, size=100))
-    many = gather_rewrites(write_run(tmp_path / "many", rows, size=size))
+    one = read_rewrites(write_run(tmp_path / "one", rows, size=100))
+    many = read_rewrites(write_run(tmp_path / "many", rows, size=size))
     assert many.summary.to_dict() == one.summary.to_dict()
     assert np.array_equal(many.summary.plane, one.summary.plane)
-    assert (many.nearest, many.drawn, many.farthest) == (one.nearest, one.drawn, one.farthest)
+    assert (many.nearest, many.sample, many.farthest) == (one.nearest, one.sample, one.farthest)
 
 
 def test_examples_are_the_nearest_a_draw_and_the_farthest(tmp_path: Path) -> None:
@@ -144,14 +144,14 @@ def test_examples_are_the_nearest_a_draw_and_the_farthest(tmp_path: Path) -> Non
         for i in range(60)
     ]
     rows.append(row(60, "Oh no.", "Oh dear no.", (97.0, 22.0)))  # too short to be counted
-    found = gather_rewrites(write_run(tmp_path, rows))
+    found = read_rewrites(write_run(tmp_path, rows))
     assert {one.wording for one in found.nearest} <= {20, 21, 22, 23, 24, 25}
     assert [one.wording for one in found.farthest] == [59, 58, 57, 56, 55, 54]
     assert found.farthest[0].distance == 59 - 25
-    assert len(found.drawn) == SHOWN_EXAMPLES
+    assert len(found.sample) == SHOWN_EXAMPLES
     assert "Oh dear no." not in [one.text for one in (*found.nearest, *found.farthest)]
-    again = gather_rewrites(tmp_path, seed=1)
-    assert again.drawn != found.drawn
+    again = read_rewrites(tmp_path, seed=1)
+    assert again.sample != found.sample
     assert [one.text for one in again.farthest] == [one.text for one in found.farthest]
 
 
@@ -167,7 +167,7 @@ def test_both_texts_of_a_pair_are_counted(tmp_path: Path) -> None:
         }
         for number in (1, 2)
     ]  # fmt: skip
-    found = gather_rewrites(write_run(tmp_path, rows, columns=["text_a", "text_b"], n=2))
+    found = read_rewrites(write_run(tmp_path, rows, columns=["text_a", "text_b"], n=2))
     summary = found.summary
     assert (summary.rows, summary.asked_rewrites, summary.kept, summary.pairs) == (1, 2, 2, 4)
     assert (summary.meaning, summary.wording) == (94.0, 35.0)
@@ -187,27 +187,6 @@ def test_page_shows_what_it_promises(tmp_path: Path) -> None:
         "Of 5 pairs of texts with 4 words or more", "begun",
     ):  # fmt: skip
         assert page.shows(said), said
-    ids = {attributes.get("id") for _, attributes in page.elements}
-    assert all(link["href"].lstrip("#") in ids for link in page.all("a"))
-
-
-def test_nothing_is_loaded_and_nothing_runs(tmp_path: Path) -> None:
-    html = write_rewrite_report(write_run(tmp_path, ROWS)).read_text(encoding="utf-8")
-    for forbidden in ("http://", "https://", "<script", "url(", "@import"):
-        assert forbidden not in html
-    assert not re.search(r"\b(nan|NaN|inf|None)\b", "".join(Page(html).text))
-
-
-def test_everything_is_escaped(tmp_path: Path) -> None:
-    def rows(word: str) -> list[dict[str, Any]]:
-        text = f"The old boat {word} sank."
-        return [row(0, text, f"{text} Twice.", (90, 50), label=word), dropped(1, text, word)]
-
-    clean = page_of(write_run(tmp_path / "clean", rows("x"), model="x", scorer="x"))
-    evil = page_of(write_run(tmp_path / "evil", rows(EVIL), model=EVIL, scorer=EVIL))
-    assert [tag for tag, _ in evil.elements] == [tag for tag, _ in clean.elements]
-    assert not any(name.startswith("on") for _, given in evil.elements for name in given)
-    assert evil.shows("<script>alert('x')</script>")
 
 
 def test_all_rows_dropped(tmp_path: Path) -> None:
@@ -240,12 +219,12 @@ def test_classes_have_their_names(tmp_path: Path) -> None:
     from datasets import ClassLabel, Features
 
     folder = write_run(tmp_path, [{**ROWS[0], "label": 1}])
-    assert gather_rewrites(folder).nearest[0].label == "1"
+    assert read_rewrites(folder).nearest[0].label == "1"
     features = Features({"label": ClassLabel(names=["bad", "good"])})
     (folder / "dataset" / "data").mkdir(parents=True)
     table = pa.table({"label": [1]}, schema=features.arrow_schema)
     pq.write_table(table, folder / "dataset" / "data" / "train.parquet")
-    assert gather_rewrites(folder).nearest[0].label == "good"
+    assert read_rewrites(folder).nearest[0].label == "good"
     assert page_of(folder).shows("good")
 
 
@@ -259,6 +238,9 @@ def test_sets_without_labels_have_no_column_of_them(tmp_path: Path) -> None:
 def test_unfinished_run_says_so(tmp_path: Path) -> None:
     page = page_of(write_run(tmp_path, ROWS, parts=9))
     assert page.shows("The run is not finished: 5 of 9 parts are there.")
+    (tmp_path / "parts" / "part-00001.parquet").write_bytes(b"PAR1 and then nothing")
+    said = "".join(page_of(tmp_path).text)
+    assert said.count("part-00001.parquet could not be read and is left out.") == 1
 
 
 @pytest.mark.parametrize(
@@ -267,7 +249,6 @@ def test_unfinished_run_says_so(tmp_path: Path) -> None:
 def test_asked_plane_has_the_cell_alone(cell: Cell, bins: list[tuple[int, int]]) -> None:
     plane = asked_plane(cell)
     assert [tuple(place) for place in np.argwhere(plane).tolist()] == bins
-    assert plane.sum() == 1
 
 
 def test_report_command_writes_this_page(tmp_path: Path) -> None:
@@ -291,7 +272,7 @@ def test_what_is_no_rewrite_run_is_refused(tmp_path: Path) -> None:
     Run.open(tmp_path / "other", command="paraphrase corpus", settings={}, fingerprints={}, parts=1)
     with pytest.raises(InputError, match="holds a run of `tilth paraphrase corpus`"):
         write_rewrite_report(tmp_path / "other")
-    with pytest.raises(InputError, match="name a generate run"):
+    with pytest.raises(InputError, match="not of generate"):
         write_report(tmp_path / "other")
     folder = write_run(tmp_path / "run", ROWS)
     done = tilth("report", folder, "--encoder", "starter", code=2)

@@ -47,7 +47,7 @@ def rows(out: Path) -> list[dict[str, Any]]:
 def test_from_inputs_to_report(model: Path, inputs: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     done = real_tilth(*generate(model, inputs, out, "--seed", 3))
-    assert "Health per label" in done.stdout
+    assert "Quality per label" in done.stdout
     kept = rows(out)
     assert {row["text_a"] for row in kept} <= set(TEXTS)
     assert {row["label"] for row in kept} == {0.0, 0.5, 1.0}

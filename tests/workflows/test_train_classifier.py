@@ -16,7 +16,7 @@ from tests.tiny import save_encoder
 from tilth.classifiers.settings import Finetuning
 from tilth.classifiers.train import train_classifier, train_tagger
 from tilth.errors import InputError, TilthError
-from tilth.report.augment_rows import gather_augmented
+from tilth.report.retrieved import read_augmentation
 from tilth.report.systems import ALONE, ENCODER, FREQUENT, MAJORITY, TEACHER, TFIDF, WORDS
 from tilth.runs import RunMismatch
 from tilth.workflows import baselines
@@ -417,9 +417,9 @@ def test_rows_of_a_file_in_its_test_set_are_said(made: Made, tmp_path: Path) -> 
 def test_run_begun_anew_has_no_old_gain(made: Made, tmp_path: Path) -> None:
     run = made.run(tmp_path / "run")
     train(made, run, baseline=False)
-    assert list(gather_augmented(run).students) == ["classifier"]
+    assert list(read_augmentation(run).students) == ["classifier"]
     write_run(run, overwrite=True, rows=40)
-    assert list(gather_augmented(run).students) == []
+    assert list(read_augmentation(run).students) == []
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def generate(
         return
     run_generate(request, out, overwrite=overwrite, rows=rows, quiet=quiet)
     write_report(out)
-    print_health(out, as_json=json)
+    print_quality(out, as_json=json)
 
 
 def _print_plan(request: GenerateRequest, rows: int | None, *, as_json: bool) -> None:
@@ -122,29 +122,29 @@ def _print_plan(request: GenerateRequest, rows: int | None, *, as_json: bool) ->
     print_table("What the run will take", ("", "about"), plan.lines())
 
 
-def print_health(out: Path, *, as_json: bool) -> None:
-    """Print the health table of a finished run and where its results lie."""
-    from tilth.report import health_of_run, health_table
+def print_quality(out: Path, *, as_json: bool) -> None:
+    """Print the quality of each label of a finished run and where its results lie."""
+    from tilth.report import quality_of_run
 
-    health = health_of_run(out)
+    quality = quality_of_run(out)
     if as_json:
-        print_json(health.to_dict())
+        print_json(quality.to_dict())
         return
-    head, *lines = health_table(health)
+    head, *lines = quality.table()
     known = [
         name
         for name, figure in _MEASURED.items()
-        if any(getattr(label, figure) is not None for label in health.labels)
+        if any(getattr(label, figure) is not None for label in quality.labels)
     ]
     chosen = [place for place, name in enumerate(head) if name in (*_SHOWN, *known)]
     print_table(
-        "Health per label",
+        "Quality per label",
         [head[place] for place in chosen],
         [[line[place] for place in chosen] for line in lines],
     )
-    for warning in health.warnings:
-        say(f"warning: {warning}")
-    if health.summary:
-        say(health.summary)
+    for warning in quality.warnings:
+        say(f"warning: {warning.text}")
+    if quality.summary:
+        say(quality.summary)
     say(f"data set: {out / 'dataset'}")
     say(f"report:   {out / 'report.html'}")

@@ -272,7 +272,8 @@ def rewrite(
     """
     from tilth.paraphrase.paraphrase_set import run_paraphrase
     from tilth.paraphrase.rewriter import load_paraphraser
-    from tilth.report.paraphrase import rewrite_summary, write_rewrite_report
+    from tilth.report.paraphrase import write_rewrite_report
+    from tilth.report.rewrites import rewrite_summary
 
     if tries is not None and not check:
         raise InputError("--tries counts with --check only: give both, or neither")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tilth.cli import options
-from tilth.cli.generate import print_health
+from tilth.cli.generate import print_quality
 from tilth.cli.screen import say
 
 
@@ -23,6 +23,6 @@ def quickstart(
 
     say("Writing sentence pairs of similarity 1, 0.5 and 0 with the starter model.")
     run_quickstart(out, seed=seed, overwrite=overwrite, quiet=quiet)
-    print_health(out, as_json=False)
+    print_quality(out, as_json=False)
     say(f"Open {out / 'report.html'} in a browser. Then try your own sentences, one a line:")
     say("  tilth generate sts-x2 --inputs sentences.txt --out runs/mine")

@@ -9,11 +9,9 @@ import typer
 
 from tilth.cli import options
 from tilth.cli.checks import ENCODER, RUN
-from tilth.cli.generate import print_health
+from tilth.cli.generate import print_quality
 from tilth.cli.screen import print_json, print_table, say
 from tilth.cli.train import print_trained
-
-_GENERATE = "generate"
 
 
 def report(
@@ -31,7 +29,7 @@ def report(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Write RUN/report.html anew and print its figures: of a generate run, each label's health.
+    """Write RUN/report.html anew and print its figures: of a generate run, each label's quality.
 
     [dim]tilth report runs/pairs[/dim]
     """
@@ -40,24 +38,25 @@ def report(
     from tilth.report.run_reader import refuse_edited
 
     command = command_of(run)
-    if command != _GENERATE and encoder is not None:
+    if command != "generate" and encoder is not None:
         raise InputError(f"{run}: --encoder counts for generate runs only: leave it out")
     with refuse_edited(run):
         page = write_report(run, encoder=encoder)
-        if command == _GENERATE:
-            print_health(run, as_json=json)
-        elif command == "paraphrase":
+        if command == "generate":
+            print_quality(run, as_json=json)
+            return
+        if command == "paraphrase":
             _print_rewrites(run, as_json=json)
         elif command == "augment":
             _print_augmented(run, as_json=json)
         else:
             _print_training(run, as_json=json)
-    if not json and command != _GENERATE:
+    if not json:
         say(f"report:   {page}")
 
 
 def _print_rewrites(run: Path, *, as_json: bool) -> None:
-    from tilth.report.paraphrase import rewrite_summary
+    from tilth.report.rewrites import rewrite_summary
 
     summary = rewrite_summary(run)
     if as_json:
@@ -68,17 +67,15 @@ def _print_rewrites(run: Path, *, as_json: bool) -> None:
 
 def _print_augmented(run: Path, *, as_json: bool) -> None:
     from tilth.report.augment import augment_lines
-    from tilth.report.augment_rows import gather_augmented
+    from tilth.report.retrieved import read_augmentation
 
-    gathered = gather_augmented(run)
+    found = read_augmentation(run)
     if as_json:
-        print_json({**gathered.results, "trained": gathered.students})
+        print_json({**found.results, "trained": found.students})
         return
     head = ("", "training set", "retrieved", "labelled as", "kept")
-    print_table(
-        f"{gathered.kept:,} of {gathered.retrieved:,} sentences kept", head, augment_lines(gathered)
-    )
-    for name, results in gathered.students.items():
+    print_table(f"{found.kept:,} of {found.retrieved:,} sentences kept", head, augment_lines(found))
+    for name, results in found.students.items():
         say(f"{name}:")
         print_trained(results)
 

@@ -95,17 +95,25 @@ def run_recipe(
 
 def _write_report(file: Path, result: Result, recipe: Recipe, size: Scale, command: str) -> None:
     from tilth.report.encoders import write_encoder_report
-    from tilth.report.maps import write_map_report
+    from tilth.report.paraphrase import write_map_report
 
     facts = [("source", recipe.source), ("command", command), *size.facts()]
     if result.maps:
-        write_map_report(file, result.table, facts, result.maps)
+        write_map_report(
+            file,
+            title=result.table.title,
+            head=result.table.head,
+            lines=result.table.lines(),
+            notes=result.table.notes,
+            facts=facts,
+            maps=result.maps,
+        )
     elif result.bars:
         write_encoder_report(
             file,
             title=result.table.title,
             facts=facts,
-            bars=result.bars,
+            scores=result.bars,
             metric=result.metric,
             interval=result.interval,
             curves=result.curves,

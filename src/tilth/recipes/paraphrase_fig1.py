@@ -8,7 +8,7 @@ from tilth.paraphrase.tags import MEANINGS, MOST_WORDING
 from tilth.recipes.paraphrase import MeasuredPairs, ParaphraseSteps, round_trips, sentences
 from tilth.recipes.recipe import Result
 from tilth.recipes.table import Cell, Row, Table
-from tilth.report.maps import PlaneMap
+from tilth.report.paraphrase import HeatMap
 
 GREEDY, SAMPLED = "greedy round trip", "round trip with sampling"
 _CORNER = 95  # from here on in both, the cell at the top right
@@ -21,7 +21,7 @@ def run(steps: ParaphraseSteps) -> Result:
     found = {name: round_trips(steps, texts, greedy=name == GREEDY) for name in (GREEDY, SAMPLED)}
     rows = [Row(name, _cells(pairs)) for name, pairs in found.items()]
     maps = [
-        PlaneMap(f"{name[0].upper()}{name[1:]}", pairs.plane, _said(pairs))
+        HeatMap(f"{name[0].upper()}{name[1:]}", pairs.plane, _said(pairs))
         for name, pairs in found.items()
     ]
     table = Table("Controlled paraphrase, Fig. 1", COLUMNS, rows, _notes(texts, found))

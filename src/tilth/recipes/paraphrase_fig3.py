@@ -12,9 +12,8 @@ from tilth.paraphrase.tags import asked_cell
 from tilth.recipes.paraphrase import PART, ParaphraseSteps, round_trips, sentences
 from tilth.recipes.recipe import Result
 from tilth.recipes.table import Cell, Row, Table
-from tilth.report.maps import PlaneMap
-from tilth.report.paraphrase_figures import RewriteSummary
-from tilth.report.paraphrase_rows import rewrite_summary
+from tilth.report.paraphrase import HeatMap
+from tilth.report.rewrites import RewriteSummary, rewrite_summary
 
 PAIRS = tuple(product((95, 70), (5, 20, 40)))  # meaning, wording; the paper shows the first three
 TRIES = 5
@@ -47,7 +46,7 @@ def run(steps: ParaphraseSteps) -> Result:
         name = f"meaning {meaning}, wording {wording}, {way}"
         rows.append(Row(name, _cells(_values(summary))))
         maps.append(
-            PlaneMap(name[0].upper() + name[1:], summary.plane, _said(rows[-1]),
+            HeatMap(name[0].upper() + name[1:], summary.plane, _said(rows[-1]),
                      asked_cell(meaning, wording))
         )  # fmt: skip
         short[name] = summary.short + sum(summary.dropped.values())
@@ -56,7 +55,7 @@ def run(steps: ParaphraseSteps) -> Result:
     if len(greedy.meaning):
         means = [greedy.meaning.mean(), greedy.wording.mean(), None, None, 100 * greedy.same]
     rows.append(Row(GREEDY, _cells(means)))
-    maps.append(PlaneMap("Greedy round trip", greedy.plane, _said(rows[-1])))
+    maps.append(HeatMap("Greedy round trip", greedy.plane, _said(rows[-1])))
     table = Table("Controlled paraphrase, Fig. 3", COLUMNS, rows, _notes(steps, texts, short))
     return Result(table, maps=maps)
 

@@ -17,8 +17,8 @@ from tilth.models.names import check_classifier, check_encoder
 
 if TYPE_CHECKING:
     from tilth.recipes.table import Listing, Table
-    from tilth.report.encoders import Bar, Curve
-    from tilth.report.maps import PlaneMap
+    from tilth.report.encoders import EncoderScore, ValidationCurve
+    from tilth.report.paraphrase import HeatMap
 
 MODELS = ("base", "teacher", "encoder")  # that a user may choose
 
@@ -219,9 +219,9 @@ class Result:
     """
 
     table: Table | Listing
-    bars: Sequence[Bar] = ()
+    bars: Sequence[EncoderScore] = ()
     metric: str = ""
     interval: str = ""
-    curves: Sequence[Curve] = ()
+    curves: Sequence[ValidationCurve] = ()
     wrong: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
-    maps: Sequence[PlaneMap] = ()
+    maps: Sequence[HeatMap] = ()

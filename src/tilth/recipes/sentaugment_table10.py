@@ -23,7 +23,7 @@ from tilth.recipes.sts_board import (
     word_files,
 )
 from tilth.recipes.table import published
-from tilth.report.encoders import Curve
+from tilth.report.encoders import ValidationCurve
 from tilth.workflows.train_encoder import drop_shared
 
 Table10Steps: TypeAlias = Steps[SentAugmentScale]
@@ -72,7 +72,9 @@ def run(steps: Table10Steps) -> Result:
         )  # fmt: skip
         board.measure(f"{base} encoder, triplets", str(folder), folder.name)
         found = read_triplet_curve(folder)
-        curve = Curve(f"seed {seed}", found.step, found.reciprocal_rank, found.best, METRIC)
+        curve = ValidationCurve(
+            f"seed {seed}", found.step, found.reciprocal_rank, found.best, METRIC
+        )
         board.curves.append(curve)
     names = ", ".join(file.parent.name for file in files)
     return board.result(

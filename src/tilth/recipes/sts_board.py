@@ -13,11 +13,11 @@ from tilth.evaluate.sts import SetCosines, check_sets, most_wrong, summarise_sts
 from tilth.evaluate.sts_sets import StsSet, asked_sets, read_sets
 from tilth.recipes.recipe import Result, Steps
 from tilth.recipes.table import Cell, Row, Table, over_seeds
-from tilth.report.encoders import Bar
+from tilth.report.encoders import EncoderScore
 from tilth.workflows.evaluate_sts import WRONG_PAIRS, curve_of, measure, open_encoder
 
 if TYPE_CHECKING:
-    from tilth.report.encoders import Curve
+    from tilth.report.encoders import ValidationCurve
 
 # Names of the sets in the papers' tables.
 COLUMNS = {
@@ -58,7 +58,7 @@ class StsBoard:
         self.averaged = tuple(protocols if averaged is None else averaged)
         self.scores: dict[str, list[dict[str, dict[str, Any]]]] = {}
         self.wrong: dict[str, list[dict[str, Any]]] = {}
-        self.curves: list[Curve] = []
+        self.curves: list[ValidationCurve] = []
 
     def measure(self, name: str, encoder: str, step: str, pooling: str | None = None) -> None:
         """Measure an encoder as step `measure-STEP`; those of one name differ in their seeds."""
@@ -157,7 +157,7 @@ class StsBoard:
         return Result(table, _bars(table), metric, whiskers, self.curves, self.wrong)
 
 
-def _bars(table: Table) -> list[Bar]:
+def _bars(table: Table) -> list[EncoderScore]:
     """Return a table's figures as bars, column by column."""
     found = []
     for column in table.columns:
@@ -167,7 +167,7 @@ def _bars(table: Table) -> list[Bar]:
             low, high = cell.low, cell.high
             if cell.deviation is not None:
                 low, high = cell.value - cell.deviation, cell.value + cell.deviation
-            found.append(Bar(column, row.name, cell.value, low, high, row.published))
+            found.append(EncoderScore(column, row.name, cell.value, low, high, row.published))
     return found
 
 

@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from markupsafe import Markup
 
-from tilth.files import atomic_write
-from tilth.report.augment_rows import BINS, Gathered, Group, gather_augmented
-from tilth.report.charts import ChartRow, axis, balance_rows, bar, count_of, drop_rows, histogram
-from tilth.report.figures import percent
-from tilth.report.generation import flat_settings
-from tilth.report.html import SHOWN_LABELS, template
+from tilth.report.charts import ChartRow, bar, count_rows, histogram
+from tilth.report.html import SHOWN, count_of, number, percent, write_page
+from tilth.report.retrieved import BINS, AugmentReport, ClassCounts, read_augmentation
+from tilth.report.run_reader import settings_facts
 from tilth.report.systems import (
+    comparison,
     figure,
     figures_of,
-    gain_lines,
-    gains_of,
+    gain_figures,
     interval,
-    sureness,
     tested_on,
 )
 
-OPEN_GROUPS = 6  # with more classes, the sentences of each unfold
-_UNIT_AXIS = axis([(0.0, "0"), (0.25, "0.25"), (0.5, "0.5"), (0.75, "0.75"), (1.0, "1")])
-# What a cell of the table of classes holds: number, share of the column, bar; or nothing.
-_Cell = tuple[str, str, Any] | None
+OPEN_CLASSES = 6  # with more classes, the sentences of each unfold
+_TICKS = ("0", "0.25", "0.5", "0.75", "1")
 
 
 def write_augment_report(run_folder: str | Path, *, out: str | Path | None = None) -> Path:
-    """Write the page of a finished run of `tilth augment` and return where it lies.
+    """Write the page of a finished run of `tilth augment` and return its path.
 
-    What trainings inside the run's folder gained stands at its top.
+    The gains of trainings inside the run's folder stand at its top.
 
     Args:
         run_folder: of the run.
@@ -44,200 +39,150 @@ def write_augment_report(run_folder: str | Path, *, out: str | Path | None = Non
         InputError: the folder holds no such run, or it is not finished.
         TilthError: the file cannot be written.
     """
-    page = render_augmented(gather_augmented(run_folder), str(run_folder))
-    target = Path(out) if out is not None else Path(run_folder) / "report.html"
-    data = page.encode("utf-8", errors="replace")
-    atomic_write(target, lambda file: file.write(data))
-    return target
+    path = Path(out) if out is not None else Path(run_folder) / "report.html"
+    run = read_augmentation(run_folder)
+    return write_page(path, "augment", **augment_page(run, str(run_folder)))
 
 
-def render_augmented(gathered: Gathered, folder: str) -> str:
-    """Return the page of a run."""
-    settings = gathered.asked["settings"]
-    page = template("augment.html.jinja").render(
-        title=f"{gathered.kept:,} sentences added",
-        claim=_claim(gathered, settings),
-        notices=gathered.notices,
-        figures=_figures(gathered),
-        gains=[
-            (
-                f"{name}: {tested_on(found)}",
-                *gain_lines(found),
-                [*found.get("warnings", []), *found["notes"]],
-            )
-            for name, found in gathered.students.items()
+def augment_page(run: AugmentReport, folder: str) -> dict[str, Any]:
+    """Return what the page of a run shows."""
+    settings, results = run.run["settings"], run.results
+    side = "found by" if run.has_one_label else "teacher's label"
+    more = run.query_count - len(run.queries)
+    return {
+        "run": run,
+        "folder": folder,
+        "title": f"{run.kept:,} sentences added",
+        "kind": "report of an augmented set",
+        "claim": f"{count_of(run.labelled, 'labelled row')} of {settings.get('train', 'a set')} "
+        f"asked the bank {settings.get('bank', '')} for sentences like them; the teacher "
+        f"{settings.get('teacher', '')} labelled what was found, and nobody has read it.",
+        "notices": run.notices,
+        "figures": list(_figures(run)),
+        "made": settings_facts(run.run),
+        "gains": [
+            (f"{name}: {tested_on(found)}", *comparison(found),
+             [*found.get("warnings", []), *found["notes"]])
+            for name, found in run.students.items()
         ],
-        classes=_classes(gathered),
-        confidence=_confidence_rows(gathered.groups),
-        similarity=_similarity_rows(gathered),
-        drops=drop_rows(gathered.drops, gathered.retrieved, means={}),
-        sources=balance_rows(gathered.sources),
-        left_out=[
-            (reason, f"{count:,}")
-            for reason, count in (gathered.results.get("left_out") or {}).items()
-            if count
-        ],
-        shortfall=_shortfall(gathered.results),
-        groups=[group for group in gathered.groups if group.said],
-        open_groups=OPEN_GROUPS,
-        queries=gathered.queries,
-        more_queries=gathered.queries_in_all - len(gathered.queries),
-        teacher=_teacher(gathered.results),
-        made=_made(gathered),
-        folder=folder,
-        tagged=gathered.tagged,
-        plain=gathered.plain,
-        label_width="auto",
-        shown=SHOWN_LABELS,
-    )
-    return page.lstrip()
+        "teacher": list(_teacher(results)),
+        "classes": _class_lines(run.classes),
+        "shortfall": list(_shortfall(results)),
+        "confidence": _confidence_rows(run.classes),
+        "similarity": _similarity_rows(run),
+        "side": f"{side}, or why dropped",
+        "sentences": [_sentences(one, run) for one in run.classes if one.predicted],
+        "open_classes": OPEN_CLASSES,
+        "drops": count_rows(run.drops, run.retrieved, kind="bar drop"),
+        "sources": count_rows(run.sources),
+        "left_out": [(why, f"{n:,}") for why, n in (results.get("left_out") or {}).items() if n],
+        "query_caption": "The nearest sentences of each query, with their cosine"
+        + (f"; {more:,} more queries are not shown" if more else ""),
+    }  # fmt: skip
 
 
-def augment_lines(gathered: Gathered) -> list[list[str]]:
+def augment_lines(run: AugmentReport) -> list[list[str]]:
     """Return a table to print: of each class the rows it has in each step."""
     return [
         [
-            group.name,
-            f"{group.labelled:,}",
-            "" if group.retrieved is None else f"{group.retrieved:,}",
-            f"{group.said:,}",
-            f"{group.kept:,}",
+            one.name,
+            f"{one.labelled:,}",
+            "" if one.retrieved is None else f"{one.retrieved:,}",
+            f"{one.predicted:,}",
+            f"{one.kept:,}",
         ]
-        for group in gathered.groups
+        for one in run.classes
     ]
 
 
-def _claim(gathered: Gathered, settings: dict[str, Any]) -> str:
-    return (
-        f"{count_of(gathered.labelled, 'labelled row')} of {settings.get('train', 'a set')} "
-        f"asked the bank {settings.get('bank', '')} for sentences like them; the teacher "
-        f"{settings.get('teacher', '')} labelled what was found, and nobody has read it."
-    )
+def _figures(run: AugmentReport) -> Iterator[tuple[str, str, str]]:
+    """Yield name, value and note of the numbers at the top."""
+    share = f"{percent(run.kept / run.retrieved)} of the retrieved" if run.retrieved else ""
+    yield "labelled rows", f"{run.labelled:,}", ""
+    yield "queries", f"{run.query_count:,}", str(run.run["settings"].get("query", ""))
+    yield "retrieved", f"{run.retrieved:,}", "distinct sentences"
+    yield "kept", f"{run.kept:,}", share
+    for name, found in run.students.items():
+        for label, value, note, metric in gain_figures(found):
+            yield label, value, ", ".join(filter(None, [f"{metric} of {name}", note]))
 
 
-def _figures(gathered: Gathered) -> list[tuple[str, str, str]]:
-    """Return name, value and note of the numbers at the top."""
-    share = percent(gathered.kept / gathered.retrieved) if gathered.retrieved else ""
-    rows = [
-        ("labelled rows", f"{gathered.labelled:,}", ""),
-        (
-            "queries",
-            f"{gathered.queries_in_all:,}",
-            str(gathered.asked["settings"].get("query", "")),
-        ),
-        ("retrieved", f"{gathered.retrieved:,}", "distinct sentences"),
-        ("kept", f"{gathered.kept:,}", f"{share} of the retrieved" if share else ""),
-    ]
-    for name, found in gathered.students.items():
-        for label, gain in gains_of(found).items():
-            key, words = next(iter(figures_of(found["tested"]["systems"][0]["scores"]).items()))
-            note = f"{words} of {name}"
-            rows.append((label, figure(gain[key], "+"), ", ".join([note, *sureness(gain[key])])))
-    return rows
+def _class_lines(classes: Sequence[ClassCounts]) -> list[list[Any]]:
+    """Return the name of each class and its rows in each step, with a bar and a share."""
+    columns = []
+    for step in ("labelled", "retrieved", "predicted", "kept"):
+        counts = [getattr(one, step) for one in classes]
+        total, most = sum(filter(None, counts)), max(filter(None, counts), default=0)
+        columns.append(
+            [
+                "\u2013" if n is None
+                else Markup('{} <span class="quiet">{}</span>{}').format(
+                    f"{n:,}", percent(n / total) if total else "", bar(n, most)
+                )
+                for n in counts
+            ]
+        )  # fmt: skip
+    return [[one.name, *(column[place] for column in columns)] for place, one in enumerate(classes)]
 
 
-def _classes(gathered: Gathered) -> list[tuple[str, list[_Cell]]]:
-    """Return of each class the cells of its steps."""
-    groups = gathered.groups
-    steps: list[list[int | None]] = [
-        [group.labelled for group in groups], [group.retrieved for group in groups],
-        [group.said for group in groups], [group.kept for group in groups],
-    ]  # fmt: skip
-    columns = [_cells(step) for step in steps]
-    return [(group.name, [column[row] for column in columns]) for row, group in enumerate(groups)]
-
-
-def _cells(counts: Sequence[int | None]) -> list[_Cell]:
-    held = [count or 0 for count in counts]
-    total, most = sum(held), max(held, default=0)
-    return [
-        None if count is None else (
-            f"{count:,}", percent(count / total) if total else "",
-            bar(count / most if most else 0.0),
-        )
-        for count in counts
-    ]  # fmt: skip
-
-
-def _confidence_rows(groups: Sequence[Group]) -> list[ChartRow]:
-    """Return a histogram of each class, of its kept sentences."""
+def _confidence_rows(classes: Sequence[ClassCounts]) -> list[ChartRow]:
     rows = []
-    for group in groups:
-        if not group.kept:
-            continue
-        sure = int(group.confidence[int(0.9 * BINS) :].sum())
-        share = percent(sure / group.kept)
-        rows.append(
-            ChartRow(
-                name=group.name,
-                value=share,
-                note="are 0.9 or more",
-                chart=histogram(
-                    group.confidence.tolist(),
-                    text=f"{group.name}: kept sentences by the teacher's confidence, from 0 to 1; "
-                    f"{share} are 0.9 or more.",
-                ),
-                axis=_UNIT_AXIS,
+    for one in classes:
+        if one.kept:
+            share = percent(int(one.confidence[int(0.9 * BINS) :].sum()) / one.kept)
+            text = (
+                f"{one.name}: kept sentences by the teacher's confidence, from 0 to 1; {share} are "
+                "0.9 or more."
             )
-        )
+            chart = histogram(one.confidence.tolist(), _TICKS, text=text)
+            rows.append(ChartRow(one.name, share, "are 0.9 or more", chart))
     return rows
 
 
-def _similarity_rows(gathered: Gathered) -> list[ChartRow]:
-    kept, every = gathered.similarity
-    return [
-        ChartRow(
-            name=name,
-            value=f"{_middle(counts):.2f}",
-            note="in the middle",
-            chart=histogram(
-                counts.tolist(),
-                text=f"{name}: sentences by their cosine with the query, from 0 to 1; half are "
-                f"above {_middle(counts):.2f}.",
-            ),
-            axis=_UNIT_AXIS,
-        )
-        for name, counts in (("retrieved", every), ("kept", kept))
-        if counts.sum()
-    ]
+def _similarity_rows(run: AugmentReport) -> list[ChartRow]:
+    rows = []
+    for name, counts in run.similarity.items():
+        if counts.sum():
+            median = (np.searchsorted(np.cumsum(counts), counts.sum() / 2) + 0.5) / BINS
+            text = (
+                f"{name}: sentences by their cosine with the query, from 0 to 1; half are above "
+                f"{median:.2f}."
+            )
+            chart = histogram(counts.tolist(), _TICKS, text=text)
+            rows.append(ChartRow(name, f"{median:.2f}", "median", chart))
+    return rows
 
 
-def _middle(counts: NDArray[np.int64]) -> float:
-    """Return the middle of the bin that holds the median."""
-    place = int(np.searchsorted(np.cumsum(counts), counts.sum() / 2))
-    return (place + 0.5) / len(counts)
+def _sentences(one: ClassCounts, run: AugmentReport) -> tuple[str, list[tuple[str, list[Any]]]]:
+    parts: list[tuple[str, list[Any]]] = []
+    for title, sentences in one.examples.items():
+        lines = [
+            [s.text, s.reason or (s.query if run.has_one_label else s.label),
+             number(s.confidence, 3), number(s.similarity, 2)]
+            for s in sentences
+        ]  # fmt: skip
+        parts.append((title, lines))
+    return f"{one.name}: {one.kept:,} kept of {one.predicted:,}", parts
 
 
-def _shortfall(results: dict[str, Any]) -> str:
-    """Say which classes have fewer sentences than were wanted; empty: none."""
+def _shortfall(results: dict[str, Any]) -> Iterator[str]:
+    """Say which classes have fewer sentences than were wanted."""
     missing = sorted((results.get("shortfall") or {}).items(), key=lambda one: (-one[1], one[0]))
-    if not missing:
-        return ""
-    named = ", ".join(f"{name} {count:,}" for name, count in missing[:SHOWN_LABELS])
-    more = f" and {len(missing) - SHOWN_LABELS:,} more classes" * (len(missing) > SHOWN_LABELS)
-    return (
-        f"{sum(count for _, count in missing):,} rows fewer than were wanted, for the teacher gave "
-        f"these classes to too few sentences: {named}{more}. Other classes were not filled up in "
-        "their place."
-    )
+    if missing:
+        named = ", ".join(f"{name} {count:,}" for name, count in missing[:SHOWN])
+        more = f" and {len(missing) - SHOWN:,} more classes" * (len(missing) > SHOWN)
+        yield (
+            f"{sum(count for _, count in missing):,} rows fewer than were wanted, for the teacher "
+            f"gave these classes to too few sentences: {named}{more}. Other classes were not "
+            "filled up in their place."
+        )
 
 
-def _teacher(results: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Return where the teacher was measured, a figure's name, and the figure."""
-    found = []
+def _teacher(results: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the figures of the teacher and the sets they were measured on."""
     teacher = results.get("teacher")
     for where, scores in (teacher if isinstance(teacher, dict) else {}).items():
-        if not isinstance(scores, dict) or "classes" not in scores:
-            continue
-        for key, name in figures_of(scores).items():
-            ends = interval(scores[key])
-            words = figure(scores[key]) + (f", 95%: {ends}" if ends else "")
-            found.append((where, name, words))
-    return found
-
-
-def _made(gathered: Gathered) -> list[tuple[str, str]]:
-    asked = gathered.asked
-    versions = ", ".join(f"{name} {v}" for name, v in (asked.get("versions") or {}).items())
-    facts = [*flat_settings(asked["settings"]), ("versions", versions)]
-    return [("begun", str(asked.get("created", ""))), *facts]
+        if isinstance(scores, dict) and "classes" in scores:
+            for key, name in figures_of(scores).items():
+                ends = interval(scores[key])
+                yield f"{name} on {where}", figure(scores[key]) + (f", 95%: {ends}" if ends else "")

@@ -1,12 +1,10 @@
-"""Reads a run folder into what the page shows."""
+"""The report of a run of `tilth generate`, and the choice of the report for any run."""
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,200 +14,167 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tilth.errors import InputError, TilthError
-from tilth.report.figures import Example, Health, label_order
-from tilth.report.quality import Tally
-from tilth.report.row_choice import dropped_examples, kept_examples, same_input
-from tilth.report.run_reader import no_tries, part_files, read_run_json, read_tries, unmeasured
-from tilth.report.text_similarity import (
-    Encoder,
-    EncoderSimilarity,
-    Similarity,
-    word_overlap,
+from tilth.report.charts import ChartRow, count_rows, histogram, ridge
+from tilth.report.html import count_of, duration, number, percent, write_page
+from tilth.report.quality import Quality
+from tilth.report.run_reader import (
+    TIME_NOTE,
+    command_of,
+    part_files,
+    read_run,
+    seconds_taken,
+    settings_facts,
+    unfinished,
+)
+from tilth.report.text_similarity import Encoder, encoder_similarity, word_overlap
+from tilth.report.tries import (
+    BINS,
+    SampledTry,
+    TryTable,
+    label_order,
+    open_tries,
+    unmeasured_labels,
+)
+
+PAIRS_PER_LABEL = 2_000  # enough for the shape of a distribution
+PAIRS_IN_ALL = 40_000  # with many labels each gets fewer, so that an encoder stays quick
+INPUTS_TOGETHER = 8  # inputs shown with all that was written for them
+LABELS_TOGETHER = 6  # with more labels, examples are shown label by label
+DROP_REASONS = {
+    "not-closed": "no closing quotation mark within the token limit",
+    "newline": "a new line before the closing quotation mark",
+    "empty": "nothing before the closing quotation mark",
+    "prompt-too-long": "instruction and input are longer than the model's positions",
+    "not-a-number": "the model answered with values that are no numbers",
+    "label-fit": "nearer to another label's description, or to none",
+    "identical-pair": "both texts are the same",
+    "duplicate": "the same row was there before",
+    "near-duplicate": "almost the same row was there before",
+    "over-per-label": "the input has enough rows for this label",
+}
+_MEASURED = "The cosine of the starter encoder (starter-encoder); 1 means the same meaning to it."
+_WORDS = (
+    "Word overlap: the cosine of TF-IDF weighted word counts, case and punctuation aside. 0 means "
+    "no word in common, 1 the same words. It sees wording, not meaning."
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Curated:
-    """What curation made of the kept rows.
+class CuratedCounts:
+    """Rows of a curated folder by split, by label as written in the data, and by drop reason."""
 
-    Attributes:
-        folder: where it lies.
-        splits: split -> rows.
-        labels: label, as written in the data -> rows, all splits together.
-        dropped: reason -> rows.
-    """
-
-    folder: str
     splits: dict[str, int]
     labels: dict[str, int]
     dropped: dict[str, int]
 
-    @property
-    def rows(self) -> int:
-        """Rows of all splits."""
-        return sum(self.splits.values())
 
-
-@dataclass(frozen=True, slots=True)
-class Likeness:
-    """The similarity of input and output, label by label, on a seeded draw of kept rows."""
-
-    method: str
-    values: dict[str, NDArray[np.float64]]
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Everything the page shows; `render` needs nothing else.
-
-    Attributes:
-        folder: the run folder as the user named it.
-        task: the task's name.
-        model: the model's name.
-        health: the figures per label, and the warnings.
-        lengths: label -> kept outputs with 0, 1, ... words.
-        same_input: kept rows of a few inputs, all labels of an input together; empty for a task
-            without inputs, with one label or with many.
-        kept_examples: kept rows to read, where there is no `same_input`.
-        dropped_examples: dropped rows to read.
-        inputs: number of different inputs; None for a task without.
-        seconds: time the run took; None when not known.
-        time_note: what the time includes.
-        likeness: None for a task without inputs, or when nothing was kept.
-        curated: None when there is none.
-        command: the command line.
-        settings: name and value, in the order of run.json.
-        versions: package -> version.
-        instructions: label -> instruction, where the settings hold the task.
-        created: when the run began, as text.
-        notices: what is unfinished or could not be read.
-        next_steps: what to do next, and the command for it.
-    """
-
-    folder: str
-    task: str
-    model: str
-    health: Health
-    lengths: dict[str, list[int]] = field(default_factory=dict)
-    same_input: list[list[Example]] = field(default_factory=list)
-    kept_examples: list[Example] = field(default_factory=list)
-    dropped_examples: list[Example] = field(default_factory=list)
-    inputs: int | None = None
-    seconds: float | None = None
-    time_note: str = ""
-    likeness: Likeness | None = None
-    curated: Curated | None = None
-    command: str = ""
-    settings: list[tuple[str, str]] = field(default_factory=list)
-    versions: dict[str, str] = field(default_factory=dict)
-    instructions: dict[str, str] = field(default_factory=dict)
-    created: str = ""
-    notices: list[str] = field(default_factory=list)
-    next_steps: list[tuple[str, str]] = field(default_factory=list)
-
-
-PAIRS_PER_LABEL = 2_000  # enough for a distribution's shape
-PAIRS_IN_ALL = 40_000  # with many labels each gets fewer, so that an encoder stays quick
-
-
-def gather(
+def write_report(
     run_folder: str | Path,
     *,
+    out: str | Path | None = None,
     curated: str | Path | None = None,
     encoder: str | Encoder | None = None,
-    similarity: Similarity | None = None,
-    method: str = "",
-    seed: int = 0,
-    seconds: float | None = None,
-    command: str | None = None,
-    next_steps: Sequence[tuple[str, str]] | None = None,
-) -> Report:
-    """Read a run folder, finished or not.
+) -> Path:
+    """Write the report of a run and return its path.
 
     Args:
-        run_folder: a folder of `tilth generate`: run.json and parts/.
-        curated: a folder that `tilth curate` made of it; RUN/curated, if there, when None.
-        encoder: measures similarity by its cosine: a sentence-transformers model, or its name.
-        similarity: any other measure, one figure per pair; word overlap when both are None.
-        method: what the page says the measure is.
-        seed: of the draw of examples and of the rows that similarity is computed on.
-        seconds: time the run took; from the start to the last part written when None.
-        command: the command line; "tilth" with the command and task of run.json when None.
-        next_steps: what to do next, and the command for it; usual ones when None.
+        run_folder: of `tilth generate` or `tilth paraphrase`, finished or not; or of a finished
+            `augment`, `train classifier` or `train tagger`.
+        out: the file to write; RUN/report.html when None.
+        curated: a folder that `tilth curate` made of a generate run; RUN/curated, if there, when
+            None.
+        encoder: a sentence-transformers model, or its name, that measures the similarity of
+            inputs and outputs of a generate run; word overlap when None.
 
     Raises:
         InputError: the folder holds no run, or no tries; the encoder cannot be loaded.
-        TilthError: run.json cannot be read.
+        TilthError: the file cannot be written.
+
+    Example:
+        >>> write_report("runs/sts", curated="runs/sts-curated")  # doctest: +SKIP
+        PosixPath('runs/sts/report.html')
     """
+    from tilth.report.augment import write_augment_report
+    from tilth.report.classifier import write_classifier_report
+    from tilth.report.paraphrase import write_rewrite_report
+
     folder = Path(run_folder)
-    asked = read_run_json(folder)
-    notices: list[str] = []
-    parts = part_files(folder)
-    tally = Tally(seed=seed, draw=PAIRS_PER_LABEL)
-    for table in read_tries(parts, notices):
-        tally.add(table)
-    if not tally.labels:
-        raise no_tries(folder)
-    planned = asked.get("parts")
-    if isinstance(planned, int) and len(parts) < planned:
-        notices.insert(
-            0,
-            f"The run is not finished: {len(parts):,} of {planned:,} parts are there. "
-            "The same command goes on where it stopped.",
-        )
-    note = ""
-    if seconds is None:
-        seconds, note = time_span(asked.get("created"), parts)
-    settings = asked.get("settings") or {}
-    task = _task_name(settings, asked, folder)
+    path = Path(out) if out is not None else folder / "report.html"
+    others = {
+        "paraphrase": write_rewrite_report,
+        "augment": write_augment_report,
+        "train classifier": write_classifier_report,
+        "train tagger": write_classifier_report,
+    }
+    command = command_of(folder)
+    if command in others:
+        return others[command](folder, out=path)
+    return write_page(path, "generation", **generation_page(folder, curated, encoder))
+
+
+def generation_page(
+    folder: Path, curated: str | Path | None = None, encoder: str | Encoder | None = None
+) -> dict[str, Any]:
+    """Return what the page of a run of `tilth generate` shows; arguments as of `write_report`."""
+    run = read_run(folder, "generate")
+    parts, settings = part_files(folder), run["settings"]
+    notices = unfinished(run, parts)
     if curated is None and next((folder / "curated").rglob("*.parquet"), None) is not None:
         curated = folder / "curated"
-    figures = tally.health(unmeasured=unmeasured(asked))
-    measured = tally.similarities() if encoder is None and similarity is None else {}
-    if measured:
-        likeness: Likeness | None = Likeness(
-            "The cosine of the starter encoder (starter-encoder); 1 means the same meaning to it.",
-            measured,
-        )
-    else:
-        measure, says = _measure(encoder, similarity)
-        likeness = _likeness(tally, measure, method or says)
-    together = same_input(tally, read_tries(parts))
-    return Report(
-        folder=str(run_folder),
-        task=task,
-        model=str(settings.get("model", "unknown")),
-        health=figures,
-        lengths=tally.lengths(),
-        same_input=together,
-        kept_examples=[] if together else kept_examples(tally),
-        dropped_examples=dropped_examples(tally),
-        inputs=len(tally.inputs) if tally.paired else None,
-        seconds=seconds,
-        time_note=note,
-        likeness=likeness,
-        curated=read_curated(Path(curated)) if curated is not None else None,
-        command=command or f"tilth {asked.get('command', 'generate')} {task}",
-        settings=flat_settings(settings),
-        versions={str(k): str(v) for k, v in (asked.get("versions") or {}).items()},
-        instructions=_instructions(settings),
-        created=str(asked.get("created", "")),
-        notices=notices,
-        next_steps=list(next_steps)
-        if next_steps is not None
-        else _usual(run_folder, task, figures.kept, curated),
-    )
+    counts = read_curated(Path(curated)) if curated is not None else None
+    task, model = _task_name(settings, folder), settings.get("model", "unknown")
+    with open_tries(folder, notices=notices) as tries:
+        quality = tries.quality(unmeasured=unmeasured_labels(run))
+        measure, similarity = _similarity(tries, encoder)
+        labels, is_paired = len(tries.labels), tries.inputs is not None
+        together: list[list[SampledTry]] = []
+        if is_paired and 2 <= labels <= LABELS_TOGETHER:
+            together = tries.same_input(INPUTS_TOGETHER)
+        kept = [] if together else tries.sample_kept(max(1, min(6, 90 // labels)))
+        dropped = tries.sample_dropped(max(1, min(4, 60 // labels)))
+        lengths, inputs = tries.lengths(), tries.inputs
+    pairs = f"text pairs that the language model {model} wrote for {count_of(inputs or 0, 'input')}"
+    texts = pairs if is_paired else f"texts that the language model {model} wrote"
+    head, *lines = quality.table()
+    shown = [place for place, name in enumerate(head) if _is_shown(name, quality, is_paired)]
+    return {
+        "title": task,
+        "kind": "report of a generated data set",
+        "claim": f"{quality.kept:,} labelled {texts} from instructions alone, without a labelled "
+        "example.",
+        "notices": notices,
+        "figures": list(_figures(quality, inputs, counts, seconds_taken(run, parts))),
+        "made": settings_facts(run),
+        "quality": quality,
+        "head": [head[place] for place in shown],
+        "lines": [[line[place] for place in shown] for line in lines],
+        "marks": {warning.label: "marked" for warning in quality.warnings},
+        "drops": _drop_rows(quality.dropped, quality.tries),
+        "curated_drops": _drop_rows(counts.dropped, quality.kept) if counts else [],
+        "balance": count_rows({label.label: label.kept for label in quality.labels}),
+        "curated_balance": count_rows(counts.labels) if counts else [],
+        "lengths": _length_rows(lengths),
+        "similarity": _similarity_rows(similarity),
+        "measure": measure,
+        "same_input": together,
+        "examples": [
+            _example_table("Kept, a few of each label", kept, is_paired),
+            _example_table("Dropped, a few of each label and reason", dropped, is_paired),
+        ],
+        "command": f"tilth {run['command']} {task}",
+        "instructions": _instructions(settings),
+        "next_steps": list(_next_steps(folder, task, quality.kept, curated)),
+    }
 
 
-def read_curated(folder: Path) -> Curated:
-    """Read how many rows a curated folder holds, by split, label and reason.
+def read_curated(folder: Path) -> CuratedCounts:
+    """Read how many rows a curated folder holds.
 
     Raises:
         InputError: the folder holds no rows.
+        TilthError: a file cannot be read.
     """
-    splits: dict[str, int] = {}
-    labels: dict[str, int] = {}
-    dropped: dict[str, int] = {}
+    found = CuratedCounts({}, {}, {})
     for path in sorted(folder.rglob("*.parquet")):
         if path.parent.name == "parts":
             continue
@@ -219,126 +184,171 @@ def read_curated(folder: Path) -> Curated:
             values = pq.read_table(path, columns=[column]).column(column)
         except (pa.ArrowException, OSError) as error:
             raise TilthError(f"{path}: cannot be read ({error}); curate again") from error
-        into = dropped if column == "drop_reason" else labels
+        into = found.dropped if column == "drop_reason" else found.labels
         for entry in values.value_counts().to_pylist():
-            name = _label_text(entry["values"])
+            value = entry["values"]
+            name = f"{value:g}" if isinstance(value, float) else str(value)
             into[name] = into.get(name, 0) + entry["counts"]
         if column == "label":
-            splits[path.stem] = splits.get(path.stem, 0) + len(values)
-    if not splits:
+            found.splits[path.stem] = found.splits.get(path.stem, 0) + len(values)
+    if not found.splits:
         raise InputError(f"{folder}: no curated rows (*.parquet) here; give the folder of --out")
-    ordered = {name: labels[name] for name in label_order(labels)}
-    return Curated(str(folder), splits, ordered, dropped)
+    labels = {name: found.labels[name] for name in label_order(list(found.labels))}
+    return CuratedCounts(found.splits, labels, found.dropped)
 
 
-def time_span(created: object, parts: Sequence[Path]) -> tuple[float | None, str]:
-    """Return the seconds from the start to the last part, as far as the files tell."""
-    try:
-        began = datetime.fromisoformat(str(created).replace("Z", "+00:00"))
-    except ValueError:
-        return None, ""
-    ended = max((part.stat().st_mtime for part in parts), default=0.0)
-    seconds = ended - began.timestamp()
-    if seconds <= 0:  # files copied from elsewhere, or another clock
-        return None, ""
-    return seconds, "from the start to the last part written, pauses included"
+def _similarity(
+    tries: TryTable, encoder: str | Encoder | None
+) -> tuple[str, dict[str, NDArray[np.float64]]]:
+    """Return a measure of the similarity of input and output, and its values for each label.
+
+    What the run measured comes first; a given encoder or word overlap reads a sample of tries.
+    """
+    if tries.inputs is None:
+        return "", {}
+    if encoder is None and (histograms := tries.similarities()):
+        cosines = np.linspace(-1, 1, BINS + 1)
+        return _MEASURED, {
+            label: np.repeat(cosines, -(-counts * PAIRS_PER_LABEL // counts.sum()))
+            for label, counts in histograms.items()
+        }
+    most = min(PAIRS_PER_LABEL, max(PAIRS_IN_ALL // len(tries.labels), 50))
+    sample = tries.sample_kept(most)
+    if not sample:
+        return "", {}
+    texts = [one.text_a or "" for one in sample], [one.text for one in sample]
+    if encoder is None:
+        measure, values = _WORDS, word_overlap(*texts)
+    else:
+        from tilth.models import load_encoder  # loads torch
+
+        is_name = isinstance(encoder, str)
+        loaded = load_encoder(encoder) if isinstance(encoder, str) else encoder
+        which = f"the sentence encoder {encoder}" if is_name else "a sentence encoder"
+        measure = f"The cosine of {which}; 1 means the same meaning to it."
+        values = encoder_similarity(loaded, *texts)
+    names = np.array([one.label for one in sample])
+    return measure, {label: values[names == label] for label in dict.fromkeys(names.tolist())}
 
 
-def _task_name(settings: Mapping[str, Any], asked: Mapping[str, Any], folder: Path) -> str:
-    task = settings.get("task", asked.get("task"))
+def _task_name(settings: Mapping[str, Any], folder: Path) -> str:
+    task = settings.get("task")
     if isinstance(task, Mapping):
-        task = task.get("task_name", task.get("name"))
+        task = task.get("task_name")
     return Path(str(task)).stem if task else folder.resolve().name
 
 
 def _instructions(settings: Mapping[str, Any]) -> dict[str, str]:
-    for value in settings.values():
-        labels = value.get("labels") if isinstance(value, Mapping) else None
-        if isinstance(labels, Mapping):
-            return {
-                str(name): str(spec["instruction"])
-                for name, spec in labels.items()
-                if isinstance(spec, Mapping) and "instruction" in spec
-            }
-    return {}
+    task = settings.get("task")
+    labels = task.get("labels", {}) if isinstance(task, Mapping) else {}
+    return {name: spec["instruction"] for name, spec in labels.items() if "instruction" in spec}
 
 
-def flat_settings(settings: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
-    """Return name and value of what was asked for, as text."""
-    rows: list[tuple[str, str]] = []
-    for name, value in settings.items():
-        if isinstance(value, Mapping) and "labels" in value:
-            continue  # the task: its instructions have a place of their own
-        if value is None:
-            continue  # left to tilth to choose
-        if isinstance(value, Mapping):
-            rows += flat_settings(value, f"{before}{name}.")
-        elif isinstance(value, str):
-            rows.append((before + str(name), value))
-        else:
-            rows.append((before + str(name), json.dumps(value, ensure_ascii=False)))
-    return rows
-
-
-def _label_text(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _likeness(tally: Tally, similarity: Similarity, method: str) -> Likeness | None:
-    """Compute the similarity of drawn pairs of all labels at once, so that they share weights."""
-    if not tally.paired:
-        return None
-    most = min(PAIRS_PER_LABEL, max(PAIRS_IN_ALL // len(tally.labels), 50))
-    drawn = [(label, row) for label in tally.labels for row in tally.kept_rows(label, most)]
-    if not drawn:
-        return None
-    values = similarity([row.text_a or "" for _, row in drawn], [row.text for _, row in drawn])
-    names = np.array([label for label, _ in drawn])
-    by_label = {
-        label: np.asarray(values, np.float64)[names == label]
-        for label in tally.labels
-        if (names == label).any()
-    }
-    return Likeness(method, by_label)
-
-
-def _measure(
-    encoder: str | Encoder | None, similarity: Similarity | None
-) -> tuple[Similarity, str]:
-    """Return the measure of similarity and what the page says about it."""
-    if similarity is not None:
-        return similarity, ""
-    if encoder is None:
-        return word_overlap, (
-            "Word overlap: the cosine of TF-IDF weighted word counts, case and punctuation aside. "
-            "0 means no word in common, 1 the same words. It sees wording, not meaning."
-        )
-    from tilth.models import load_encoder  # loads torch
-
-    loaded = load_encoder(encoder) if isinstance(encoder, str) else encoder
-    which = f"the sentence encoder {encoder}" if isinstance(encoder, str) else "a sentence encoder"
-    return EncoderSimilarity(loaded), f"The cosine of {which}; 1 means the same meaning to it."
-
-
-def _usual(
+def _next_steps(
     folder: str | Path, task: str, kept: int, curated: str | Path | None
-) -> list[tuple[str, str]]:
-    """Return the steps that follow a run: see what went wrong, clean up, load."""
+) -> Iterator[tuple[str, str]]:
     place = shlex.quote(str(folder))
     if not kept:
         again = f"tilth generate {shlex.quote(task)} --plan --out {place}"
-        return [("Try other settings or another model on a few inputs first", again)]
-    steps = []
+        yield "Try other settings or another model on a few inputs first", again
+        return
     if curated is None:
         cleaned = "Clean the set up: duplicates, label smoothing, sampled pairs, a validation split"
-        steps.append((cleaned, f"tilth curate {place}"))
+        yield cleaned, f"tilth curate {place}"
     ready = Path(curated) if curated is not None else Path(folder) / "dataset"
     code = f"import datasets; print(datasets.load_dataset({str(ready)!r}))"
-    steps.append(("Load it in Python", f"python -c {shlex.quote(code)}"))
-    steps.append(
-        (
-            "Write more, from your own sentences, one a line",
-            "tilth generate sts-x2 --inputs sentences.txt --out runs/mine",
+    yield "Load it in Python", f"python -c {shlex.quote(code)}"
+    more = "tilth generate sts-x2 --inputs sentences.txt --out runs/mine"
+    yield "Write more, from your own sentences, one a line", more
+
+
+def _is_shown(name: str, quality: Quality, is_paired: bool) -> bool:
+    """Say whether the page shows a column of the quality table."""
+    if name in ("fits", "similarity"):
+        figure = {"fits": "fit_share"}.get(name, name)
+        return any(getattr(label, figure) is not None for label in quality.labels)
+    return name not in ("same input", "other label") and (is_paired or name != "copies")
+
+
+def _drop_rows(dropped: Mapping[str, int], total: int) -> list[ChartRow]:
+    return count_rows(dropped, total, means=DROP_REASONS, kind="bar drop")
+
+
+def _figures(
+    quality: Quality, inputs: int | None, curated: CuratedCounts | None, seconds: float | None
+) -> Iterator[tuple[str, str, str]]:
+    """Yield name, value and note of the numbers at the top."""
+    if inputs is not None:
+        yield "inputs", f"{inputs:,}", ""
+    yield "tries", f"{quality.tries:,}", count_of(len(quality.labels), "label")
+    yield "kept", f"{quality.kept:,}", f"{percent(quality.kept / quality.tries)} of the tries"
+    if curated is not None:
+        named = ", ".join(f"{name} {rows:,}" for name, rows in curated.splits.items())
+        yield "after curation", f"{sum(curated.splits.values()):,}", named
+    if seconds:
+        yield "time", duration(seconds), TIME_NOTE
+        tokens = sum(label.all_tokens for label in quality.labels) / seconds
+        yield "kept per second", _rate(quality.kept / seconds), f"{_rate(tokens)} tokens per second"
+
+
+def _rate(per_second: float) -> str:
+    if per_second >= 0.1:
+        return number(per_second, 0 if per_second >= 100 else 1)
+    return f"{per_second:.2g}"
+
+
+def _example_table(
+    caption: str, tries: Sequence[SampledTry], is_paired: bool
+) -> tuple[str, dict[str, str], list[list[str]]]:
+    """Return caption, columns and rows of a table of tries to read."""
+    kinds = {"label": "chip", "input": "wide", "written": "wide", "dropped because": "side"}
+    rows = [
+        {"label": one.label, "input": one.text_a or "", "written": one.text,
+         "dropped because": one.reason or ""}
+        for one in tries
+    ]  # fmt: skip
+    hidden = {"input"} if not is_paired else set()
+    if not any(one.reason for one in tries):
+        hidden.add("dropped because")
+    columns = {name: kind for name, kind in kinds.items() if name not in hidden}
+    return caption, columns, [[row[name] for name in columns] for row in rows]
+
+
+def _length_rows(lengths: Mapping[str, NDArray[np.int64]]) -> list[ChartRow]:
+    """Return one histogram per label, all cut at the same length and in the same bins."""
+    if not lengths:
+        return []
+    total = np.sum(list(lengths.values()), axis=0)
+    # The longest half per cent would squeeze all others; it goes into the last bin.
+    last = int(np.searchsorted(np.cumsum(total), 0.995 * total.sum()))
+    width = last // 30 + 1
+    bins = last // width + 1
+    more = "+" if total[last + 1 :].any() or width > 1 else ""
+    rows = []
+    for label, counts in lengths.items():
+        starts = np.arange(bins) * width
+        words = np.repeat(np.arange(len(counts)), counts)
+        low, median, high = (int(x) for x in np.percentile(words, [10, 50, 90]))
+        chart = histogram(
+            np.add.reduceat(counts, starts).tolist(),
+            ["0", f"{bins * width // 2}", f"{(bins - 1) * width}{more}"],
+            text=f"Label {label}: lengths in words; median {median}, 80% between {low} and {high}.",
         )
-    )
-    return steps
+        rows.append(ChartRow(label, f"{median} words", f"80% are {low} to {high}", chart))
+    return rows
+
+
+def _similarity_rows(similarity: Mapping[str, NDArray[np.float64]]) -> list[ChartRow]:
+    """Return one density per label, all over the same axis."""
+    lowest = min((float(values.min()) for values in similarity.values()), default=0.0)
+    ticks = np.linspace(0.0 if lowest >= 0 else np.floor(lowest * 5) / 5, 1.0, 5).tolist()
+    rows = []
+    for label, values in similarity.items():
+        first, median, third = np.percentile(values, [25, 50, 75])
+        text = (
+            f"Label {label}: similarity of input and output; median {median:.2f}, half between "
+            f"{first:.2f} and {third:.2f}, from {values.min():.2f} to {values.max():.2f}."
+        )
+        half = f"half {first:.2f} to {third:.2f}"
+        rows.append(ChartRow(label, f"{median:.2f}", half, ridge(values, ticks, text=text)))
+    return rows

@@ -1,26 +1,23 @@
-"""The page of a run of `tilth paraphrase`: asked against obtained, and rewrites to read."""
+"""The pages of rewrites: of a run of `tilth paraphrase`, and heat maps of a recipe."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 
-from tilth.files import atomic_write
 from tilth.paraphrase.filter import BINS
 from tilth.paraphrase.tags import Cell
-from tilth.report.charts import count_of, drop_rows, heat_map
-from tilth.report.figures import number, percent
-from tilth.report.generation import flat_settings, time_span
-from tilth.report.html import SHOWN_LABELS, duration, template
-from tilth.report.paraphrase_figures import DROPPED, RewriteExample, RewriteSummary
-from tilth.report.paraphrase_rows import Gathered, gather_rewrites, rewrite_summary
+from tilth.report.charts import count_rows, heat_map
+from tilth.report.html import count_of, number, percent, write_page
+from tilth.report.rewrites import DROPPED, RewriteExample, RewriteReport, read_rewrites
+from tilth.report.run_reader import settings_facts, time_figure
 
-__all__ = ["RewriteSummary", "render_rewrites", "rewrite_summary", "write_rewrite_report"]
-
-_MEANS = {
+DROP_REASONS = {
     "empty": "no words in a text",
     "no text": "a text is missing or holds white space only",
     "too long": "a sentence is longer than the model reads",
@@ -31,8 +28,25 @@ _MEANS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """A heat map of pairs by meaning and wording.
+
+    Attributes:
+        name: what it shows.
+        plane: pairs in bins of 5 points. # (20, 20)
+        text: description for screen readers.
+        cell: what was asked for, outlined; None: nothing.
+    """
+
+    name: str
+    plane: NDArray[np.int64]
+    text: str
+    cell: Cell | None = None
+
+
 def write_rewrite_report(run_folder: str | Path, *, out: str | Path | None = None) -> Path:
-    """Write the report of a run of `tilth paraphrase FILE` and return where it lies.
+    """Write the report of a run of `tilth paraphrase FILE` and return its path.
 
     Args:
         run_folder: of the run, finished or not.
@@ -42,115 +56,141 @@ def write_rewrite_report(run_folder: str | Path, *, out: str | Path | None = Non
         InputError: the folder holds no such run, or no rows yet.
         TilthError: the file cannot be written.
     """
-    gathered = gather_rewrites(run_folder)
-    target = Path(out) if out is not None else Path(run_folder) / "report.html"
-    page = render_rewrites(gathered).encode()
-    atomic_write(target, lambda file: file.write(page))
-    return target
-
-
-def render_rewrites(gathered: Gathered) -> str:
-    """Return the page of a run."""
-    summary, settings = gathered.summary, gathered.asked["settings"]
+    report = read_rewrites(run_folder)
+    summary, cell = report.summary, report.summary.cell
     counted = summary.pairs - summary.short
-    page = template("paraphrase.html.jinja").render(
-        title=f"Meaning {summary.asked_meaning:g}, wording {summary.asked_wording:g}",
-        claim=_claim(summary, settings),
-        notices=gathered.notices,
-        figures=_figures(gathered),
-        asked_map=heat_map(
-            asked_plane(summary.cell),
-            title="Asked for",
-            text=f"All at {_cell_words(summary.cell)}.",
-        ),
-        obtained_map=heat_map(
-            summary.plane,
-            title="Obtained",
-            text=_obtained_words(summary),
-            outline=summary.cell,
-        ),
-        counted=counted,
-        lines=[line for line in summary.lines() if not line[0].startswith(DROPPED)],
-        drops=drop_rows(summary.dropped, summary.asked_rewrites, means=_MEANS),
-        examples_lists=_examples(gathered, counted),
-        made=_made(gathered),
-        label_width="9rem",
-        shown=SHOWN_LABELS,
-    )
-    return page.lstrip()
-
-
-def asked_plane(cell: Cell) -> NDArray[np.float64]:
-    """Return where all pairs would lie if each were in the cell, spread evenly over it.
-
-    Returns:
-        Shares by meaning and wording in bins of 5 points, which sum to 1. # (20, 20)
-    """
-    width = 100 // BINS
-    plane = np.zeros((BINS, BINS))
-    plane[
-        cell.meaning // width : cell.meaning_end // width,
-        cell.wording // width : cell.wording_end // width,
-    ] = 1 / cell.units
-    return plane
-
-
-def _claim(summary: RewriteSummary, settings: dict[str, Any]) -> str:
-    cell = summary.cell
-    return (
-        f"{count_of(summary.kept, 'rewrite')} of {count_of(summary.rows, 'row')} by the model "
-        f"{settings['model']}, asked for a meaning of {cell.meaning} to {cell.meaning_end} and a "
-        f"wording of {cell.wording} to {cell.wording_end}: how alike a rewrite and its source are, "
-        "from 0 to 100."
-    )
-
-
-def _figures(gathered: Gathered) -> list[tuple[str, str, str]]:
-    """Return name, value and note of the numbers at the top."""
-    summary = gathered.summary
-    share = percent(summary.kept / summary.asked_rewrites)
-    figures = [
-        ("rewrites", f"{summary.kept:,}", f"{share} of {summary.asked_rewrites:,} asked for"),
-        ("meaning", number(summary.meaning, 1), f"asked: {summary.asked_meaning:g}"),
-        ("wording", number(summary.wording, 1), f"asked: {summary.asked_wording:g}"),
-        ("inside the asked cell", percent(summary.inside), "both as asked"),
-        ("wording near", percent(summary.near), "in the asked step or beside it"),
-    ]
-    seconds, note = time_span(gathered.asked.get("created"), gathered.parts)
-    if seconds:
-        figures.append(("time", duration(seconds), note))
-    return figures
-
-
-def _cell_words(cell: Cell) -> str:
-    return (
+    asked = (
         f"meaning {cell.meaning} to {cell.meaning_end}, "
         f"wording {cell.wording} to {cell.wording_end}"
     )
-
-
-def _obtained_words(summary: RewriteSummary) -> str:
-    return (
+    obtained = (
         f"Mean meaning {number(summary.meaning, 1)}, mean wording {number(summary.wording, 1)}; "
         f"{percent(summary.inside)} inside the asked cell."
     )
+    return write_page(
+        Path(out) if out is not None else Path(run_folder) / "report.html",
+        "paraphrase",
+        title=f"Meaning {summary.asked_meaning:g}, wording {summary.asked_wording:g}",
+        kind="report of rewrites",
+        claim=f"{count_of(summary.kept, 'rewrite')} of {count_of(summary.rows, 'row')} by the "
+        f"model {report.run['settings']['model']}, asked for {asked}: the similarity of a rewrite "
+        "and its source, from 0 to 100.",
+        notices=report.notices,
+        figures=list(_figures(report)),
+        made=settings_facts(report.run),
+        maps=_draw(
+            [
+                HeatMap("Asked for", asked_plane(cell), f"All at {asked}."),
+                HeatMap("Obtained", summary.plane, obtained, cell),
+            ]
+        ),
+        counted=counted,
+        caption=f"Of {count_of(counted, 'pair')} of texts with 4 words or more",
+        lines=[line for line in summary.lines() if not line[0].startswith(DROPPED)],
+        drops=count_rows(
+            summary.dropped, summary.asked_rewrites, means=DROP_REASONS, kind="bar drop"
+        ),
+        examples=[_example_table(*one) for one in _examples(report, counted)],
+    )
 
 
-def _examples(gathered: Gathered, counted: int) -> list[tuple[str, list[RewriteExample]]]:
+def write_map_report(
+    file: Path,
+    *,
+    title: str,
+    head: Sequence[str],
+    lines: Sequence[Sequence[str]],
+    notes: Sequence[str],
+    facts: Sequence[tuple[str, str]],
+    maps: Sequence[HeatMap],
+) -> None:
+    """Write a page with heat maps and a table.
+
+    Args:
+        file: where it is written, whole or not at all.
+        title: what is shown.
+        head: what stands above the columns of the table.
+        lines: the name first.
+        notes: sentences at the foot.
+        facts: name and value: the source, the command, the models.
+        maps: in order.
+
+    Raises:
+        TilthError: the file cannot be written.
+    """
+    write_page(
+        file,
+        "maps",
+        title=title,
+        kind="report of meaning and wording",
+        claim="The similarity of sentences and their rewrites in meaning and in wording, from 0 "
+        "to 100.",
+        notices=[],
+        figures=[],
+        made=list(facts),
+        maps=_draw(maps),
+        head=head,
+        lines=lines,
+        notes=notes,
+    )
+
+
+def asked_plane(cell: Cell) -> NDArray[np.int64]:
+    """Return the bins of meaning and wording that a cell covers, as ones, (20, 20)."""
+    width = 100 // BINS
+    plane = np.zeros((BINS, BINS), np.int64)
+    plane[
+        cell.meaning // width : cell.meaning_end // width,
+        cell.wording // width : cell.wording_end // width,
+    ] = 1
+    return plane
+
+
+def _draw(maps: Sequence[HeatMap]) -> list[Markup]:
+    drawings = []
+    for one in maps:
+        outline = None
+        if cell := one.cell:
+            outline = (cell.meaning, cell.meaning_end, cell.wording, cell.wording_end)
+        drawings.append(heat_map(one.plane, title=one.name, text=one.text, outline=outline))
+    return drawings
+
+
+def _figures(report: RewriteReport) -> Iterator[tuple[str, str, str]]:
+    """Yield name, value and note of the numbers at the top."""
+    summary = report.summary
+    share = percent(summary.kept / summary.asked_rewrites)
+    yield "rewrites", f"{summary.kept:,}", f"{share} of {summary.asked_rewrites:,} asked for"
+    yield "meaning", number(summary.meaning, 1), f"asked: {summary.asked_meaning:g}"
+    yield "wording", number(summary.wording, 1), f"asked: {summary.asked_wording:g}"
+    yield "inside the asked cell", percent(summary.inside), "both as asked"
+    yield "wording near", percent(summary.near), "in the asked step or beside it"
+    if time := time_figure(report.run, report.parts):
+        yield time
+
+
+def _examples(report: RewriteReport, counted: int) -> list[tuple[str, list[RewriteExample]]]:
     """Return titled lists; of a few pairs all in one."""
-    if 0 < counted == gathered.summary.pairs <= len(gathered.nearest):
-        return [("All, the nearest to the asked cell first", gathered.nearest)]
+    if 0 < counted == report.summary.pairs <= len(report.nearest):
+        return [("All, the nearest to the asked cell first", report.nearest)]
     lists = [
-        ("Nearest to the asked cell", gathered.nearest),
-        ("Drawn by the seed, not chosen", gathered.drawn),
-        ("Farthest from the asked cell", gathered.farthest),
+        ("Nearest to the asked cell", report.nearest),
+        ("Sampled by the seed, not chosen", report.sample),
+        ("Farthest from the asked cell", report.farthest),
     ]
     return [(title, rows) for title, rows in lists if rows]
 
 
-def _made(gathered: Gathered) -> list[tuple[str, str]]:
-    """Return name and value of how the run was made."""
-    asked = gathered.asked
-    versions = ", ".join(f"{name} {v}" for name, v in (asked.get("versions") or {}).items())
-    facts = [*flat_settings(asked["settings"]), ("versions", versions)]
-    return [("begun", str(asked.get("created", ""))), *facts]
+def _example_table(
+    title: str, rows: Sequence[RewriteExample]
+) -> tuple[str, dict[str, str], list[list[object]]]:
+    """Return title, columns and rows of a table; without labels it has no column of them."""
+    columns = {"label": "chip", "text and rewrite": "pair", "meaning": "score", "wording": "score"}
+    lines: list[list[object]] = [
+        [row.label, (row.source, row.text), number(row.meaning, 1), number(row.wording, 1)]
+        for row in rows
+    ]
+    if not any(row.label for row in rows):
+        del columns["label"]
+        lines = [line[1:] for line in lines]
+    return title, columns, lines

@@ -1,84 +1,60 @@
-"""Reads run.json and the tries of a run folder, finished or not, with bounded memory."""
+"""Reads what the pages share of a run folder: run.json, parts as tables, settings, time."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
+from tilth.data.hashing import random_keys
 from tilth.errors import InputError, TilthError
-from tilth.files import check_input
-from tilth.report.figures import Health
-from tilth.report.quality import health
+from tilth.report.html import duration
+from tilth.runs import read_run_json
 
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+TIME_NOTE = "from the start to the last part written, pauses included"
 log = logging.getLogger(__name__)
 
-COLUMNS = (
-    "source_id", "item", "text_a", "text_b", "text", "label", "tokens", "floor_share",
-    "drop_reason", "label_fit", "similarity",
-)  # fmt: skip
+
+def command_of(folder: Path) -> str:
+    """Return the tilth command of a run; errors as of `read_run`."""
+    return str(read_run_json(folder).get("command", "generate"))
 
 
-def health_of_run(run_folder: str | Path) -> Health:
-    """Return the health of a run folder, finished or not.
+def read_run(folder: Path, *commands: str) -> dict[str, Any]:
+    """Return the run.json of a run of one of some commands.
 
     Raises:
-        InputError: the folder holds no run, or no tries.
+        InputError: there is no run.json, or it is of another command.
+        TilthError: it cannot be read.
     """
-    folder = Path(run_folder)
-    asked = read_run_json(folder)
-    found = health(read_tries(part_files(folder)), unmeasured=unmeasured(asked))
-    if not found.labels:
-        raise no_tries(folder)
+    found = read_run_json(folder)
+    command = found.get("command", "generate")
+    if command not in commands:
+        raise InputError(
+            f"{folder}: holds a run of `tilth {command}`, not of {' or '.join(commands)}"
+        )
     return found
-
-
-def unmeasured(asked: Mapping[str, Any]) -> dict[str, str]:
-    """Return the labels of a run whose fit is not measured, and why."""
-    chosen = (asked.get("resolved") or {}).get("label_fit")
-    return dict(chosen["unmeasured"]) if chosen else {}
-
-
-def read_tries(parts: Sequence[Path], notices: list[str] | None = None) -> Iterator[pa.Table]:
-    """Yield the tries of part files, a bounded number of rows at a time.
-
-    A part that cannot be read is left out; the log and `notices` say so.
-    """
-    yield from read_tables(parts, COLUMNS, notices)
-
-
-def read_tables(
-    parts: Sequence[Path], columns: Sequence[str], notices: list[str] | None = None
-) -> Iterator[pa.Table]:
-    """Yield some columns of part files, those that are there; otherwise as `read_tries`."""
-    for part in parts:
-        try:
-            yield from _batches(part, columns)
-        except (pa.ArrowException, OSError) as error:  # noqa: PERF203 - one part, not all
-            log.warning("%s cannot be read and is left out of the report: %s", part, error)
-            if notices is not None:
-                notices.append(f"{part.name} could not be read and is left out.")
-
-
-def _batches(part: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
-    with pq.ParquetFile(part) as file:
-        there = [name for name in columns if name in file.schema_arrow.names]
-        for batch in file.iter_batches(batch_size=65_536, columns=there):
-            yield pa.Table.from_batches([batch])
 
 
 @contextmanager
 def refuse_edited(folder: Path) -> Iterator[None]:
-    """Turn what a page fails by, where a run's files are not as tilth wrote them, into a line.
+    """Turn the errors of a page whose run was edited by hand into one line.
 
     Raises:
-        TilthError: a value of run.json, results.json or a part is of another kind or missing.
+        TilthError: a value of run.json, results.json or a part is missing or of a wrong type.
     """
     try:
         yield
@@ -91,47 +67,101 @@ def refuse_edited(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def command_of(folder: Path) -> str:
-    """Return the tilth command of a run; errors as of `read_run_json`."""
-    return str(_read(folder).get("command", "generate"))
-
-
-def read_run_json(folder: Path, command: str = "generate") -> dict[str, Any]:
-    """Return what a run was asked for.
-
-    Raises:
-        InputError: there is no run.json, or it is of another command.
-        TilthError: it cannot be read.
-    """
-    asked = _read(folder)
-    found = asked.get("command", "generate")
-    if found != command:
-        raise InputError(
-            f"{folder}: holds a run of `tilth {found}`, which writes its own page: name a "
-            f"{command} run"
-        )
-    return asked
-
-
-def _read(folder: Path) -> dict[str, Any]:
-    path = folder / "run.json"
-    check_input(path)
-    try:
-        asked = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{folder}: no run.json here; give the folder of a run") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise TilthError(f"{path}: cannot be read ({error}); restore it or start anew") from error
-    if not isinstance(asked, dict):
-        raise TilthError(f"{path}: not a JSON object; restore it or start anew")
-    return asked
-
-
-def no_tries(folder: Path) -> InputError:
-    """Return the error for a run without any tries."""
-    return InputError(f"{folder}: no tries to report in parts/; run `tilth generate` first")
-
-
 def part_files(folder: Path) -> list[Path]:
-    """Return the parts there are, in order."""
+    """Return the parts of a run, in order."""
     return sorted(folder.glob("parts/part-*.parquet"))
+
+
+def unfinished(run: Mapping[str, Any], parts: Sequence[Path]) -> list[str]:
+    """Return a notice where parts of a run are missing."""
+    if len(parts) >= run["parts"]:
+        return []
+    return [
+        f"The run is not finished: {len(parts):,} of {run['parts']:,} parts are there. "
+        "The same command goes on where it stopped."
+    ]
+
+
+def read_tables(
+    parts: Sequence[Path], columns: Sequence[str], notices: list[str]
+) -> Iterator[pa.Table]:
+    """Yield those of some columns that part files have, a bounded number of rows at a time.
+
+    A part that cannot be read is left out; the log and `notices` say so.
+    """
+    for part in parts:
+        try:
+            with pq.ParquetFile(part) as file:
+                there = [name for name in columns if name in file.schema_arrow.names]
+                for batch in file.iter_batches(batch_size=65_536, columns=there):
+                    yield pa.Table.from_batches([batch])
+        except (pa.ArrowException, OSError) as error:  # noqa: PERF203 - one part, not all
+            log.warning("%s cannot be read and is left out of the report: %s", part, error)
+            notices.append(f"{part.name} could not be read and is left out.")
+
+
+@contextmanager
+def database(
+    **tables: tuple[pa.Schema, Iterable[pa.Table]],
+) -> Iterator[DuckDBPyConnection]:
+    """Load tables into a temporary DuckDB database, so that counting takes bounded memory.
+
+    Args:
+        tables: name -> schema, and its rows a table at a time.
+    """
+    import duckdb
+
+    with tempfile.TemporaryDirectory(prefix="tilth-report-") as spill:
+        # One thread: sums of floating point numbers are then the same each time.
+        config: dict[str, Any] = {"threads": 1, "memory_limit": "1GB", "temp_directory": spill}
+        with duckdb.connect(config=config) as engine:
+            for name, (schema, rows) in tables.items():
+                batches = (batch for table in rows for batch in table.cast(schema).to_batches())
+                engine.register("rows", pa.RecordBatchReader.from_batches(schema, batches))
+                engine.execute(f"CREATE TABLE {name} AS SELECT * FROM rows")
+                engine.unregister("rows")
+            yield engine
+
+
+def dicts(found: DuckDBPyConnection) -> list[dict[str, Any]]:
+    """Return the rows of a result by column name."""
+    names = [column[0] for column in found.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+
+def row_keys(first: int, rows: int, seed: int) -> NDArray[np.uint64]:
+    """Return a pseudo-random number per row number from `first`; samples take the smallest."""
+    return random_keys(seed, "report", np.arange(first, first + rows, dtype=np.uint64))  # (rows,)
+
+
+def settings_facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return name and value of how a run was made: its start, settings and versions."""
+    versions = ", ".join(f"{name} {v}" for name, v in (run.get("versions") or {}).items())
+    begun = str(run.get("created", ""))
+    return [("begun", begun), *_flat(run["settings"]), ("versions", versions)]
+
+
+def _flat(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            if "labels" not in value:  # the instructions of a task have a place of their own
+                yield from _flat(value, f"{before}{name}.")
+        elif value is not None:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            yield f"{before}{name}", text
+
+
+def time_figure(run: Mapping[str, Any], parts: Sequence[Path]) -> tuple[str, str, str] | None:
+    """Return the time from the start to the last part, as far as the files tell."""
+    seconds = seconds_taken(run, parts)
+    return ("time", duration(seconds), TIME_NOTE) if seconds else None
+
+
+def seconds_taken(run: Mapping[str, Any], parts: Sequence[Path]) -> float | None:
+    """Return the seconds from a run's start to its last part; None for copied files."""
+    try:
+        began = datetime.fromisoformat(str(run.get("created")).replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    seconds = max((part.stat().st_mtime for part in parts), default=0.0) - began.timestamp()
+    return seconds if seconds > 0 else None

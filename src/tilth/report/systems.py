@@ -1,13 +1,13 @@
-"""How good a classifier is beside what is at hand, as lines of a table: from results.json."""
+"""Comparison of a trained classifier with other systems, as results.json holds it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tilth.report.figures import number
+from tilth.report.html import number
 
-# What systems are called in results.json and where people read it.
+# Names of systems in results.json and on pages.
 STUDENT, BOTH, ALONE = "retrieved", "labelled and retrieved", "labelled rows alone"
 TEACHER, TRAINED = "teacher", "trained"
 ENCODER = "starter-encoder + logistic regression"
@@ -23,19 +23,19 @@ _ORDER = (TRAINED, STUDENT, BOTH, ALONE, TEACHER, *BASELINES)
 
 
 def figures_of(scores: Mapping[str, Any]) -> dict[str, str]:
-    """Return the figures of scores, the main one first, and what they are called."""
+    """Return the keys of the figures of scores, the main one first, and their names."""
     kind = "tags" if "f1" in scores else "multi" if "micro_f1" in scores else "class"
     return _FIGURES[kind]
 
 
 def systems_of(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what was measured, in the order people read it: what was trained first."""
+    """Return the measured systems, the trained one first."""
     systems = list((results.get("tested") or {}).get("systems", ()))
     return sorted(systems, key=lambda one: _ORDER.index(one["name"]))
 
 
 def gains_of(results: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return how far the model is above others: named as a gain or as a loss, by main figure.
+    """Return the differences from other systems, named as a gain or a loss by the main figure.
 
     The others are the labelled rows alone, the teacher and the best of the baselines.
     """
@@ -47,12 +47,55 @@ def gains_of(results: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     simple = [one for one in systems[1:] if one["name"] in BASELINES]
     if simple:
         others.append(max(simple, key=lambda one: one["scores"][key]["value"] or 0.0)["name"])
-    differences = results["tested"].get("differences", {})
-    return {
-        f"{'loss to' if (differences[name][key]['value'] or 0) < 0 else 'gain over'} {name}":
-        differences[name]
-        for name in others if name in differences
-    }  # fmt: skip
+    found = {}
+    for name in others:
+        gain = results["tested"].get("differences", {}).get(name)
+        if gain is not None:
+            verb = "loss to" if (gain[key]["value"] or 0) < 0 else "gain over"
+            found[f"{verb} {name}"] = gain
+    return found
+
+
+def gain_figures(results: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Return of each gain or loss its name, main figure, significance, and the figure's name."""
+    found = []
+    for label, gain in gains_of(results).items():
+        key, metric = next(iter(figures_of(gain).items()))
+        ends, p = interval(gain[key], "+"), gain[key].get("p")
+        notes = [f"95%: {ends}"] if ends else []
+        if ends and p is not None:
+            notes.append(f"p {p:.4f}" if p >= 1e-4 else "p < 0.0001")
+        found.append((label, figure(gain[key], "+"), ", ".join(notes), metric))
+    return found
+
+
+def gain_lines(results: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return the table of a comparison: head, and a line for each system, gain and loss.
+
+    A line is a name, and each figure with its interval.
+    """
+    head, lines, _ = comparison(results)
+    flat = [cell for name in head[1:] for cell in (name, "95% interval")]
+    return ["", *flat] if head else [], [
+        [str(line[0]), *(cell for pair in line[1:] for cell in pair)] for line in lines
+    ]
+
+
+def comparison(
+    results: Mapping[str, Any],
+) -> tuple[list[str], list[list[Any]], dict[str, str]]:
+    """Return the table of a comparison for `figures_table`: head, lines, classes of lines."""
+    systems = systems_of(results)
+    if not systems:
+        return [], [], {}
+    figures, gains = figures_of(systems[0]["scores"]), gains_of(results)
+    lines = [_line(system["name"], system["scores"], figures) for system in systems]
+    lines += [_line(name, gain, figures, sign="+") for name, gain in gains.items()]
+    return ["x 100", *figures.values()], lines, dict.fromkeys(gains, "gain")
+
+
+def _line(name: str, found: Mapping[str, Any], keys: Iterable[str], sign: str = "") -> list[Any]:
+    return [name, *((figure(found[key], sign), interval(found[key], sign)) for key in keys)]
 
 
 def generated_words(counts: Mapping[str, Any] | None) -> str:
@@ -71,30 +114,6 @@ def generated_words(counts: Mapping[str, Any] | None) -> str:
 def validation_words(results: Mapping[str, Any]) -> str:
     """Return what the validation figure is called: of which rows, and which measure."""
     return f"validation{generated_words(results.get('validation'))} {results['measure']}"
-
-
-def gain_lines(results: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Return the head and the lines of the table that says what was gained.
-
-    Args:
-        results: what results.json holds.
-
-    Returns:
-        Head, and a line for each system: its name and each figure with its interval; and last
-        how far the trained model is above or below what is at hand, see `gains_of`.
-    """
-    systems = systems_of(results)
-    if not systems:
-        return [], []
-    figures = figures_of(systems[0]["scores"])
-    head = ["", *(cell for name in figures.values() for cell in (name, "95% interval"))]
-    lines = [
-        [str(system["name"]), *_cells([system["scores"][key] for key in figures])]
-        for system in systems
-    ]
-    for name, gain in gains_of(results).items():
-        lines.append([name, *_cells([gain[key] for key in figures], sign="+")])
-    return head, lines
 
 
 def tested_on(results: Mapping[str, Any]) -> str:
@@ -119,19 +138,7 @@ def interval(found: Mapping[str, Any], sign: str = "") -> str:
     return f"{low:{sign}.1f} to {high:{sign}.1f}"
 
 
-def sureness(difference: Mapping[str, Any]) -> list[str]:
-    """Return in words how sure a difference is; nothing where there were no resamples."""
-    ends, p = interval(difference, "+"), difference.get("p")
-    if not ends:
-        return []
-    return [f"95%: {ends}", *([] if p is None else [f"p {p:.4f}" if p >= 1e-4 else "p < 0.0001"])]
-
-
 def figure(found: Mapping[str, Any], sign: str = "") -> str:
     """Return a figure, or a dash where it is undefined."""
     value = found["value"]
     return number(None, 1) if value is None else f"{value:{sign}.1f}"
-
-
-def _cells(figures: Sequence[Mapping[str, Any]], sign: str = "") -> list[str]:
-    return [cell for one in figures for cell in (figure(one, sign), interval(one, sign))]

@@ -26,7 +26,7 @@ from tilth.evaluate.sts import (
 )
 from tilth.evaluate.sts_sets import StsSet, asked_sets, read_sets
 from tilth.models.encoder import fingerprint_encoder, load_encoder
-from tilth.report.encoders import Bar, Curve, write_encoder_report
+from tilth.report.encoders import EncoderScore, ValidationCurve, write_encoder_report
 from tilth.runs import RESULTS, Progress, Run, RunMismatch, read_run_json, refuse_inside
 from tilth.workflows.open_bank import is_words, open_words
 
@@ -219,7 +219,7 @@ def evaluate_sts_to_run(
                 run.path / "report.html",
                 title=f"{name} on STS",
                 facts=[("encoder", name), ("data", data), ("protocol", protocol)],
-                bars=bars_of(name, scores),
+                scores=bars_of(name, scores),
                 metric="Spearman",
                 interval="bootstrap 95%",
                 wrong={name: evaluation.wrong},
@@ -237,10 +237,10 @@ def pairs_of(name: str) -> str | None:
     return source if isinstance(source, str) and Path(source).exists() else None
 
 
-def bars_of(name: str, scores: Scores) -> list[Bar]:
+def bars_of(name: str, scores: Scores) -> list[EncoderScore]:
     """Return an encoder's bars, one for each set and the mean."""
     return [
-        Bar(key, name, score["spearman"], score["low"], score["high"])
+        EncoderScore(key, name, score["spearman"], score["low"], score["high"])
         for key, score in scores.items()
     ]
 
@@ -264,10 +264,10 @@ def remarks(scores: Scores) -> list[str]:
     return lines
 
 
-def curve_of(run: Path, name: str) -> Curve:
+def curve_of(run: Path, name: str) -> ValidationCurve:
     """Return the learning curve of a finished training."""
     import pyarrow.parquet as pq
 
     rows = pq.read_table(run / "parts" / "part-00000.parquet").to_pydict()
     best = int(np.argmax(rows["spearman"]))
-    return Curve(name, rows["step"], rows["spearman"], rows["step"][best], "Spearman")
+    return ValidationCurve(name, rows["step"], rows["spearman"], rows["step"][best], "Spearman")

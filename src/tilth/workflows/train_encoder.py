@@ -166,7 +166,7 @@ def train_and_measure(
         out / "report.html",
         title=f"Encoder trained on {source}",
         facts=[("base", base), ("pairs", f"{len(parts.train):,} to train on"), ("kept", kept)],
-        bars=[bar for name, one in scores.items() for bar in bars_of(name, one)],
+        scores=[bar for name, one in scores.items() for bar in bars_of(name, one)],
         metric="Spearman",
         interval="bootstrap 95%",
         curves=[curve],

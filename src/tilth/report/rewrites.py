@@ -1,0 +1,352 @@
+"""Figures and examples of a run of `tilth paraphrase`: what was asked and what was obtained."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from tilth.data.normalize import normalize_text
+from tilth.errors import InputError
+from tilth.paraphrase.filter import BINS
+from tilth.paraphrase.similarity import long_enough
+from tilth.paraphrase.tags import CELLS, Cell, asked_cell, cells_of
+from tilth.report.html import number, percent
+from tilth.report.quality import by_count
+from tilth.report.run_reader import (
+    database,
+    dicts,
+    part_files,
+    read_run,
+    read_tables,
+    row_keys,
+    unfinished,
+)
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+SHOWN_EXAMPLES = 6  # of each list
+DROPPED = "dropped: "  # before a reason, in a table
+_LABELS = ("label", "labels")
+_ORIGIN = ("source_row", "rewrite", "tries", "drop_reason")
+_ROWS = pa.schema(
+    {
+        "source_row": pa.int64(),
+        "tries": pa.int64(),
+        "reason": pa.string(),
+        "is_rewrite": pa.bool_(),
+        "flips": pa.int64(),
+    }
+)
+_PAIRS = pa.schema(
+    {
+        "row": pa.int64(),
+        "key": pa.uint64(),  # of samples: the smallest are taken
+        "source": pa.string(),
+        "text": pa.string(),
+        "label": pa.string(),
+        "meaning": pa.float64(),
+        "wording": pa.float64(),
+        "distance": pa.float64(),
+        "is_counted": pa.bool_(),
+        "is_inside": pa.bool_(),
+        "is_near": pa.bool_(),
+        "is_same": pa.bool_(),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteExample:
+    """A text and its rewrite, to read.
+
+    Attributes:
+        source: the text.
+        text: its rewrite.
+        meaning: measured, 0-100.
+        wording: measured, 0-100.
+        distance: how far both lie outside the asked cell.
+        label: of the row; empty where there is none.
+    """
+
+    source: str
+    text: str
+    meaning: float
+    wording: float
+    distance: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteSummary:
+    """The figures of a run. A share is between 0 and 1; None where nothing was counted.
+
+    Means and shares are of pairs of a text and its rewrite, several for a row with several texts,
+    both with 4 words or more (Ogasa, Kajiwara and Arase, footnote 12).
+
+    Attributes:
+        asked_meaning: as asked, 70-100.
+        asked_wording: as asked, 0-45.
+        asked_tries: decodings of a sentence at most.
+        rows: of the set.
+        asked_rewrites: rows times rewrites of each.
+        kept: rewritten rows.
+        dropped: reason -> rows, the most frequent first.
+        pairs: of a text and its rewrite.
+        short: pairs that are not counted, a text under 4 words.
+        meaning: mean measured meaning, 0-100.
+        wording: mean measured wording, 0-100.
+        inside: share with both in the asked cell.
+        near: share with the wording in the asked step or one beside it.
+        same: share equal to the source but for case, punctuation and white space.
+        tries: decodings of a sentence, the mean of the rewritten rows.
+        flips: outputs left out because they say the opposite; None: polarity was not checked.
+        plane: counted pairs by meaning and wording, in bins of 5 points. # (20, 20)
+    """
+
+    asked_meaning: float
+    asked_wording: float
+    asked_tries: int
+    rows: int
+    asked_rewrites: int
+    kept: int
+    dropped: dict[str, int]
+    pairs: int
+    short: int
+    meaning: float | None
+    wording: float | None
+    inside: float | None
+    near: float | None
+    same: float | None
+    tries: float | None
+    flips: int | None
+    plane: NDArray[np.int64] = field(repr=False)
+
+    @property
+    def cell(self) -> Cell:
+        """The asked cell."""
+        return asked_cell(self.asked_meaning, self.asked_wording)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain dicts, lists, numbers and strings; the plane is left to the page."""
+        names = [name for name in self.__dataclass_fields__ if name != "plane"]
+        return {name: getattr(self, name) for name in names}
+
+    def lines(self) -> list[list[str]]:
+        """Return a table to print: name, asked, obtained."""
+        cell = self.cell
+        meaning = f"{self.asked_meaning:g} ({cell.meaning} to {cell.meaning_end})"
+        wording = f"{self.asked_wording:g} ({cell.wording} to {cell.wording_end})"
+        flips = "not checked" if self.flips is None else f"{self.flips:,}"
+        return [
+            ["rows rewritten", f"{self.asked_rewrites:,}", f"{self.kept:,}"],
+            *([f"{DROPPED}{why}", "", f"{count:,}"] for why, count in self.dropped.items()),
+            ["meaning, mean", meaning, number(self.meaning, 1)],
+            ["wording, mean", wording, number(self.wording, 1)],
+            ["inside the asked cell", "", percent(self.inside)],
+            ["wording in the asked step or beside it", "", percent(self.near)],
+            ["same as the source", "", percent(self.same)],
+            ["searches, mean", f"at most {self.asked_tries}", number(self.tries, 1)],
+            ["outputs left out, they say the opposite", "", flips],
+            ["not counted, a text under 4 words", "", f"{self.short:,}"],
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteReport:
+    """What the page of a run shows: run.json, figures, and lists of rewrites to read."""
+
+    run: dict[str, Any]
+    parts: list[Path]
+    summary: RewriteSummary
+    nearest: list[RewriteExample]
+    sample: list[RewriteExample]
+    farthest: list[RewriteExample]
+    notices: list[str]
+
+
+def rewrite_summary(run_folder: str | Path) -> RewriteSummary:
+    """Return the figures of a run of `tilth paraphrase`, finished or not.
+
+    Raises:
+        InputError: the folder holds no such run, or no rows yet.
+        TilthError: its run.json cannot be read.
+    """
+    return read_rewrites(run_folder).summary
+
+
+def read_rewrites(run_folder: str | Path, *, seed: int = 0) -> RewriteReport:
+    """Read a run's parts; `seed` chooses the sample, errors as of `rewrite_summary`."""
+    folder = Path(run_folder)
+    run = read_run(folder, "paraphrase")
+    settings, parts = run["settings"], part_files(folder)
+    notices = unfinished(run, parts)
+    rows = _rows(read_tables(parts, (*_ORIGIN, "flips"), notices))
+    tables = read_tables(parts, _pair_names(settings), notices)
+    pairs = _pairs(tables, settings, _class_names(folder), seed)
+    with database(rewrites=(_ROWS, rows), pairs=(_PAIRS, pairs)) as engine:
+        return RewriteReport(
+            run=run,
+            parts=parts,
+            summary=_summary(engine, folder, settings),
+            nearest=_examples(engine, "WHERE is_counted ORDER BY distance, key"),
+            sample=_examples(engine, "ORDER BY key"),
+            farthest=_examples(
+                engine, "WHERE is_counted AND distance > 0 ORDER BY distance DESC, key"
+            ),
+            notices=list(dict.fromkeys(notices)),  # both passes say so of a damaged part
+        )
+
+
+def pair_columns(column: str, columns: Sequence[str]) -> tuple[str, str, str, str]:
+    """Return where a text, its rewrite, meaning and wording stand; see `paraphrase_set`."""
+    end = f"_{column}" if len(columns) > 1 else ""
+    return f"original{end}", column, f"meaning{end}", f"wording{end}"
+
+
+def _rows(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Yield tables with the columns of `_ROWS`."""
+    for table in tables:
+        yield pa.table(
+            {
+                "source_row": table["source_row"],
+                "tries": table["tries"],
+                "reason": table["drop_reason"],
+                "is_rewrite": _is_rewrite(table),
+                "flips": table["flips"] if "flips" in table.column_names else pa.nulls(len(table)),
+            }
+        )
+
+
+def _is_rewrite(table: pa.Table) -> pa.ChunkedArray:
+    return pc.and_(pc.is_null(table["drop_reason"]), pc.greater(table["rewrite"], 0))
+
+
+def _pair_names(settings: Mapping[str, Any]) -> list[str]:
+    columns = list(settings["columns"])
+    names = [name for column in columns for name in pair_columns(column, columns)]
+    return [*names, *(name for name in _LABELS if name not in columns), *_ORIGIN]
+
+
+def _pairs(
+    tables: Iterator[pa.Table],
+    settings: Mapping[str, Any],
+    classes: Mapping[str, Sequence[str]],
+    seed: int,
+) -> Iterator[pa.Table]:
+    """Yield tables with the columns of `_PAIRS`."""
+    columns, first = list(settings["columns"]), 0
+    cell = asked_cell(settings["meaning"], settings["wording"])
+    for table in tables:
+        made = table.filter(_is_rewrite(table))
+        labels = [name for name in _LABELS if name in made.column_names and name not in columns]
+        told = [_label(row, classes) for row in made.select(labels).to_pylist()]
+        for column in columns:
+            names = pair_columns(column, columns)
+            source, text = (made[name].to_pylist() for name in names[:2])
+            meaning, wording = (made[name].to_numpy().astype(np.float64) for name in names[2:])
+            yield pa.table(
+                {
+                    "row": np.arange(first, first + len(made)),
+                    "key": row_keys(first, len(made), seed),
+                    "source": source,
+                    "text": text,
+                    "label": told or [""] * len(made),
+                    "meaning": meaning,
+                    "wording": wording,
+                    "distance": [
+                        cell.distance(*pair)
+                        for pair in zip(meaning.tolist(), wording.tolist(), strict=True)
+                    ],
+                    "is_counted": long_enough(source, text),
+                    "is_inside": cells_of(meaning, wording) == CELLS.index(cell),
+                    "is_near": [cell.is_near(value) for value in wording.tolist()],
+                    "is_same": [
+                        normalize_text(a) == normalize_text(b)
+                        for a, b in zip(source, text, strict=True)
+                    ],
+                }
+            )
+            first += len(made)
+
+
+def _label(row: Mapping[str, Any], classes: Mapping[str, Sequence[str]]) -> str:
+    name = next((name for name in _LABELS if row.get(name) is not None), None)
+    if name is None:
+        return ""
+    value, names = row[name], classes.get(name, ())
+    if isinstance(value, int) and 0 <= value < len(names):
+        return names[value]
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _class_names(folder: Path) -> dict[str, list[str]]:
+    """Return the classes' names of label columns that hold numbers, as the data set has them."""
+    file = next(iter(sorted((folder / "dataset").rglob("*.parquet"))), None)
+    try:
+        metadata = (pq.read_schema(file).metadata or {}) if file else {}
+        features = json.loads(metadata[b"huggingface"])["info"]["features"]
+        return {name: list(features[name]["names"]) for name in _LABELS if name in features}
+    except (KeyError, TypeError, ValueError, pa.ArrowException, OSError):
+        return {}  # labels are then shown as they are stored
+
+
+def _summary(
+    engine: DuckDBPyConnection, folder: Path, settings: Mapping[str, Any]
+) -> RewriteSummary:
+    (rows,) = dicts(
+        engine.execute(
+            "SELECT count(DISTINCT source_row) AS rows, count(*) FILTER (is_rewrite) AS kept,"
+            " avg(tries) FILTER (is_rewrite) AS tries, coalesce(sum(flips), 0)::BIGINT AS flips"
+            " FROM rewrites"
+        )
+    )
+    if not rows["rows"]:
+        raise InputError(f"{folder}: no rows to report in parts/; run `tilth paraphrase` first")
+    dropped = "SELECT reason, count(*) FROM rewrites WHERE reason IS NOT NULL GROUP BY reason"
+    (pairs,) = dicts(
+        engine.execute(
+            "SELECT count(*) AS pairs, count(*) FILTER (NOT is_counted) AS short,"
+            " fsum(meaning) FILTER (is_counted) / count(*) FILTER (is_counted) AS meaning,"
+            " fsum(wording) FILTER (is_counted) / count(*) FILTER (is_counted) AS wording,"
+            " avg(is_inside::INT) FILTER (is_counted) AS inside,"
+            " avg(is_near::INT) FILTER (is_counted) AS near,"
+            " avg(is_same::INT) FILTER (is_counted) AS same FROM pairs"
+        )
+    )
+    plane = np.zeros((BINS, BINS), np.int64)
+    place = "greatest(least(floor({} / 5), 19), 0)::INTEGER"
+    bins = (
+        f"SELECT {place.format('meaning')}, {place.format('wording')}, count(*) FROM pairs"
+        " WHERE is_counted GROUP BY ALL"
+    )
+    for meaning, wording, count in engine.execute(bins).fetchall():
+        plane[meaning, wording] = count
+    return RewriteSummary(
+        asked_meaning=settings["meaning"],
+        asked_wording=settings["wording"],
+        asked_tries=settings["tries"] if settings.get("check", True) else 1,
+        rows=rows["rows"],
+        asked_rewrites=rows["rows"] * settings["n"],
+        kept=rows["kept"],
+        dropped=by_count(dict(engine.execute(dropped).fetchall())),
+        tries=rows["tries"],
+        flips=rows["flips"] if settings.get("polarity") else None,
+        plane=plane,
+        **pairs,
+    )
+
+
+def _examples(engine: DuckDBPyConnection, order: str) -> list[RewriteExample]:
+    names = ", ".join(RewriteExample.__dataclass_fields__)
+    rows = dicts(engine.execute(f"SELECT {names} FROM pairs {order} LIMIT {SHOWN_EXAMPLES}"))
+    return [RewriteExample(**row) for row in rows]
