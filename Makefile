@@ -10,6 +10,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
 
 quickstart: $(READY)  ## labelled sentence pairs by the starter model, and a report to look at
 	$(BIN)/tilth quickstart --out runs/quickstart
+	@echo "To call tilth without its path: source $(BIN)/activate"
 
 test: $(READY)  ## the default tests: offline, no GPU, a few minutes
 	$(PYTEST)

@@ -12,7 +12,7 @@ from tilth.evaluate.classify import evaluate_classifier
 from tilth.evaluate.tag import evaluate_tagger
 from tilth.models.classifier import load_classifier
 from tilth.selftrain.settings import Augmentation
-from tilth.workflows.augment import augment_and_measure, teacher_lines
+from tilth.workflows.augment import augment_and_measure, teacher_lines, teacher_warning
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,19 @@ def test_the_teacher_is_measured_and_a_page_written(tmp_path: Path, kind: str, m
     lines = teacher_lines(made.results)
     assert {line[0] for line in lines} == {"test", "validation"}
     assert ("F1" if kind == "tags" else "accuracy") in {line[2] for line in lines}
+
+
+@pytest.mark.parametrize(
+    ("scores", "warned"),
+    [
+        ({"test": {"n": 500, "accuracy": {"value": 52.4}}}, "accuracy on the test rows is 52"),
+        ({"test": {"n": 500, "accuracy": {"value": 73.0}}}, None),
+        ({"validation": {"n": 60, "f1": {"value": 40.0}}}, "F1 on the validation rows is 40"),
+        ({"validation": {"n": 30, "accuracy": {"value": 40.0}}}, None),  # too few rows to tell
+        ({"test": {"n": 500, "accuracy": {"value": None}}}, None),
+        ({}, None),
+    ],
+)
+def test_a_poor_teacher_is_warned_of(scores: dict[str, Any], warned: str | None) -> None:
+    said = teacher_warning({"teacher": scores})
+    assert said is None if warned is None else warned in str(said)

@@ -22,7 +22,13 @@ from tilth.runs import RunMismatch
 from tilth.workflows import baselines
 from tilth.workflows import train_classifier as training_classifier
 from tilth.workflows.augmented_run import open_augmented
-from tilth.workflows.train_classifier import BASELINE, ClassifierOptions, _warnings, train_and_test
+from tilth.workflows.train_classifier import (
+    BASELINE,
+    ClassifierOptions,
+    _unsure_gains,
+    _warnings,
+    train_and_test,
+)
 
 FAST: dict[str, Any] = {"epochs": 2.0, "learning_rate": 3e-3, "batch": 32}
 
@@ -364,13 +370,16 @@ def test_validation_and_test_rows_that_a_model_wrote_are_named(made: Made, tmp_p
     trained = train(made, file, out=tmp_path / "out")
     assert trained.results["validation"] == {"rows": 6, "generated": 6}
     assert trained.results["tested"]["generated"] == 6
-    assert any("(generated rows) does not measure real data" in note for note in trained.notes)
+    assert any("does not measure real data: give --test FILE" in note for note in trained.notes)
     page = (tmp_path / "out" / "report.html").read_text()
     assert "validation (generated rows) accuracy" in page
     test = write_lines(tmp_path / "test.jsonl", written(ROWS["class"](9, seed=4))[:3]
                        + ROWS["class"](6, seed=5))  # fmt: skip
     found = train(made, file, out=tmp_path / "tested", test=str(test)).results
     assert (found["tested"]["n"], found["tested"]["generated"]) == (9, 3)
+    real = write_lines(tmp_path / "real.jsonl", ROWS["class"](9, seed=6))
+    notes = train(made, file, out=tmp_path / "real", test=str(real)).notes
+    assert any("does not measure real data: read the test figures." in note for note in notes)
 
 
 @pytest.mark.parametrize("tags", [False, True])
@@ -513,6 +522,11 @@ def test_what_is_better_at_hand_is_named_with_a_remedy(name: str, base: str, sai
     assert said in line
     assert _warnings(tested(50.0)) == _warnings(tested(42.0)) == []
     assert _warnings({**tested(60.0), "tested": None}) == []
+    # The interval of the gain over the best of the others holds 0.
+    notes = _unsure_gains(tested(42.0))
+    assert notes
+    assert all("The gain over " in one and "(-9.0 to +4.0) may be chance" in one for one in notes)
+    assert _unsure_gains(tested(53.5)) == []
 
 
 def test_wrong_places_are_refused(made: Made, tmp_path: Path) -> None:

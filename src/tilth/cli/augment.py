@@ -76,7 +76,7 @@ def augment(
 
 
 def _show(made: AugmentRun) -> None:
-    from tilth.workflows.augment import teacher_lines
+    from tilth.workflows.augment import teacher_lines, teacher_warning
 
     results = made.results
     classes = list(results["classes"].items())
@@ -93,6 +93,8 @@ def _show(made: AugmentRun) -> None:
         say(f"{len(classes) - _SHOWN_CLASSES:,} more classes: see {made.path / 'results.json'}")
     if scores := teacher_lines(results):
         print_table("Teacher", ("on", "rows", "figure", "value", "95%"), scores, texts=3)
+    if warning := teacher_warning(results):
+        say(f"warning: {warning}")
     for reason, many in results["drops"].items():
         say(f"dropped, {reason}: {many:,}")
     for reason, many in results["left_out"].items():

@@ -10,7 +10,7 @@ import typer
 from tilth.cli import options
 from tilth.cli.checks import DATA
 from tilth.cli.screen import print_json, print_table, say
-from tilth.data.curate import CurateOptions
+from tilth.data.curate import LABEL_FIT, CurateOptions
 
 
 def curate(
@@ -37,4 +37,11 @@ def curate(
         print_json(counts)
         return
     print_table("Rows", ("", "rows"), [(name, str(count)) for name, count in counts.items()])
+    dropped, read = counts.get(LABEL_FIT, 0), counts["rows in"]
+    if dropped > read / 2:
+        say(
+            f"warning: {dropped / read:.0%} of the rows do not fit their label: what is left is "
+            "few and near the limit; write with a larger model, or label texts of your own by "
+            "description (tilth predict TASK FILE)"
+        )
     say(f"data set: {folder}")

@@ -93,6 +93,9 @@ def _show(model: str, results: dict[str, Any]) -> None:
         say(f"{len(labels) - _SHOWN_LABELS:,} more: --json has all")
     say(f"{results['rows']:,} rows")
     if results.get("unrelated"):
-        say(f"{results['unrelated']:,} of them are like no description: see the column similarity")
+        say(
+            f"{results['unrelated']:,} of them are unlike every description: "
+            "check those with the lowest similarity first"
+        )
     if results["without_text"]:
         say(f"{results['without_text']:,} of them hold no text: nothing is predicted there")

@@ -38,6 +38,7 @@ from tilth.report.systems import (
     TRAINED,
     figures_of,
     gain_lines,
+    gains_of,
     generated_words,
     interval,
     systems_of,
@@ -66,6 +67,7 @@ _FLATTERS = (
     "Give --test FILE for fair ones."
 )
 _REAL = "give --test FILE with rows that people wrote."
+_CHANCE = "may be chance, as the interval holds 0: prefer the simpler model"
 _SHARE = 0.25  # of the labelled rows; retrieved ones are less similar to the task
 
 
@@ -444,6 +446,17 @@ def _warnings(results: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def _unsure_gains(results: Mapping[str, Any]) -> list[str]:
+    """Return a note on each gain that may be chance: its interval holds 0."""
+    lines = []
+    for name, figures in gains_of(results).items():
+        found = next(iter(figures.values()))
+        low = found.get("low")
+        if name.startswith("gain") and low is not None and low <= 0:
+            lines.append(f"The {name} ({interval(found, '+')}) {_CHANCE}.")
+    return lines
+
+
 def _remedy(name: str, results: Mapping[str, Any]) -> str:
     source, base = results["source"], results["base"]
     if name == TEACHER:
@@ -466,12 +479,15 @@ def _finish(
     kept = training_results(out)
     words = generated_words(kept.get("validation"))
     if words:
-        notes = [*notes, f"Validation{words} does not measure real data: {_REAL}"]
+        real = tested is not None and tested["on"] == "test" and not tested["generated"]
+        remedy = "read the test figures." if real else _REAL
+        notes = [*notes, f"Validation{words} does not measure real data: {remedy}"]
     results: dict[str, Any] = {
         **{name: kept[name] for name in ("measure", "best", "seeds", "validation") if name in kept},
         **about, "tested": tested, "notes": notes,
     }  # fmt: skip
     results["warnings"] = _warnings(results)
+    results["notes"] = [*notes, *_unsure_gains(results)]
     text = json.dumps(results, indent=2, ensure_ascii=False) + "\n"
     # Half a character, of an edited run, becomes what JSON writes for it.
     data = text.encode(errors="backslashreplace")

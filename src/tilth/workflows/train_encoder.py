@@ -152,9 +152,9 @@ def train_and_measure(
                     wrong = most_wrong(measured, WRONG_PAIRS)
         notes += remarks(scores[AFTER])
     if generated_words(validated):
+        remedy = "read the STS figures" if scores else "give --sts with pairs that people scored"
         notes.append(
-            f"Validation{generated_words(validated)} does not measure real data: give --sts with "
-            "pairs that people scored."
+            f"Validation{generated_words(validated)} does not measure real data: {remedy}."
         )
     result = TrainedEncoder(
         curve.best, max(curve.values), validated, scores, _warnings(scores), notes
