@@ -22,7 +22,6 @@ from tilth.recipes.catalog_dino import DinoScale
 from tilth.recipes.recipe import RecipeSettings, Steps
 from tilth.recipes.sts_board import StsBoard, overlap_note, word_files
 from tilth.recipes.table import Cell, Row, Table, over_seeds, published, to_markdown
-from tilth.runs import RunMismatch
 from tilth.workflows.evaluate_sts import measure
 
 TRAINING = {"learning_rate": 1e-3, "evaluate_every": 20}
@@ -179,16 +178,6 @@ def test_rows_that_overlap_are_left_out_where_asked(
     only = write_rows(data / "only.jsonl", rows)
     with pytest.raises(InputError, match="drop-overlap leaves none"):
         dino.train_seeds(dropping, "other", only)
-
-
-def test_other_settings_in_the_same_folder_are_refused(
-    data: Path, tiny: DinoScale, tmp_path: Path
-) -> None:
-    steps = Steps(tmp_path, data, tiny, RecipeSettings(quiet=True, device="cpu"))
-    dino.train_seeds(steps, "train", data / "sts" / "quarter.jsonl")
-    other = replace(tiny, training={**TRAINING, "learning_rate": 5e-4})
-    with pytest.raises(RunMismatch, match="learning_rate"):
-        dino.train_seeds(replace(steps, scale=other), "train", data / "sts" / "quarter.jsonl")
 
 
 def test_stored_cosines_are_not_given_to_other_pairs(

@@ -12,7 +12,6 @@ from tests.recipes.running import write_bank_data
 from tests.selftrain.labelled import classed, tagged
 from tests.tiny import salads, save_encoder, tiny_static
 from tilth.classifiers.settings import Finetuning
-from tilth.errors import InputError
 from tilth.recipes import catalog, sentaugment_table3
 from tilth.recipes.catalog import RECIPES, run_recipe
 from tilth.recipes.catalog_sentaugment import SentAugmentScale
@@ -158,10 +157,3 @@ def test_at_the_papers_scale_all_is_as_published(
     assert asked == FewShot("FacebookAI/roberta-large")
     assert asked.training == Finetuning(epochs=50)
     assert asked.systems[PAPERS] == SelfTraining()
-
-
-@pytest.mark.usefixtures("tiny")
-def test_a_folder_without_any_task_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "none").mkdir()
-    with pytest.raises(InputError, match="has no labelled set sst2, trec, insults, ncbi-disease"):
-        run(tmp_path / "none", tmp_path / "out")
