@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from tests.recipes.running import run as run_in
-from tests.recipes.running import write_bank_data
+from tests.recipes.running import write_bank_data, write_word_vectors
 from tests.tiny import WORDS, salads, save_encoder, tiny_static, write_lines
+from tilth.bank import Bank
 from tilth.classifiers.examples import LabeledExamples
 from tilth.errors import InputError
 from tilth.recipes import catalog, sentaugment_scores, sentaugment_table4, sentaugment_tables5to8
@@ -123,6 +124,29 @@ def test_every_line_is_measured_on_every_task(
     assert not any(MEAN in row.cells for row in theirs)  # it is over other tasks
     assert any("tiny models" in note for note in table.notes)
     assert any("Not in the data folder" in note for note in table.notes)
+
+
+def test_table_6_has_a_bank_of_the_same_sentences_for_each_encoder(
+    tiny: SentAugmentScale, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    untrained(monkeypatch)
+    name = "sentaugment-table6"
+    large = replace(tiny, tasks=("trec",), sentences=10)
+    recipe = replace(RECIPES[name], scales={"starter": large})
+    monkeypatch.setitem(catalog.RECIPES, name, recipe)
+    with pytest.raises(InputError, match="holds no word vectors"):
+        run(name, data, tmp_path / "none")
+    write_word_vectors(data)
+    texts = [f"{text.rstrip('.')} the the the." for text in salads(400, seed=3)]
+    write_lines(data / "bank" / "raw.txt", texts)  # uSIF needs a frequent word
+    table = run(name, data, tmp_path / "out")
+    assert [row.name for row in table.rows if not row.published] == [
+        "average of word vectors", "uSIF of word vectors", "static encoder", "transformer encoder",
+    ]  # fmt: skip
+    steps = tmp_path / "out/starter/steps"
+    sample = (steps / "bank-sample.txt").read_text().splitlines()
+    for bank in ("bank-words", "bank-usif", "bank-starter-static", "bank-static"):
+        assert set(Bank.open(steps / bank)) == set(sample)
 
 
 @pytest.mark.usefixtures("tiny")
