@@ -66,7 +66,8 @@ def train_classifier(
     Args:
         train: what `read_examples` reads: a data set, rows, a file, a folder, a run, a hub data
             set. A column `probabilities` holds a teacher's, in the order of the label column's
-            names.
+            names. `tilth.train_classifier` trains on the labelled rows of a run of `tilth
+            augment` too, a quarter of all unless `labelled_share` is given.
         base: `starter-encoder`, `starter-mlm`, `starter-small` (two layers: several times faster
             and less accurate), a folder or a hub id of an encoder.
         out: the run folder; the same call resumes. The model lies in its `model`, which
