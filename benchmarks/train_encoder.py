@@ -31,7 +31,7 @@ from transformers import PrinterCallback, TrainerCallback
 from tilth.encoders.bi_encoder import cosine_objective
 from tilth.encoders.graded_pairs import TrainingPairs, read_pairs
 from tilth.encoders.settings import Training
-from tilth.encoders.train import make_trainer
+from tilth.encoders.train import make_encoder_trainer
 from tilth.models import load_encoder
 from tilth.runs import Progress
 from tilth.workflows.quickstart import quickstart_sentences
@@ -99,7 +99,7 @@ def ours(base: str, pairs: TrainingPairs, settings: Training, steps: int, folder
     """Train as tilth does; return pairs per second."""
     encoder, clock = load_encoder(base), Clock()
     settings = replace(settings, epochs=steps / -(-len(pairs.train) // settings.batch))
-    trainer = make_trainer(
+    trainer = make_encoder_trainer(
         encoder, pairs, cosine_objective(), settings, folder, Progress(steps, quiet=True),
     )  # fmt: skip
     trainer.add_callback(clock)

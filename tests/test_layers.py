@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,47 @@ def test_imports_go_down(folder: str) -> None:
     for file in files:
         above = imports(file) - BELOW[folder] - {folder, *OPEN}
         assert not above, f"{file} imports {above}"
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Neither when they are loaded nor in functions; annotations alone may name a module above."""
+    files = {
+        ".".join(file.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(
+            ".__init__"
+        ): file
+        for file in ROOT.rglob("*.py")
+    }
+    graph = {name: _modules(file) & set(files) - {name} for name, file in files.items()}
+    list(TopologicalSorter(graph).static_order())  # raises CycleError
+
+
+def _modules(file: Path) -> set[str]:
+    """Return the modules that a file imports, but for annotations."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= names | {str(node.module)}
+    # A package's own __init__ only exports what its modules hold.
+    return {
+        name
+        for name in found
+        if (ROOT.parent / name.replace(".", "/")).with_suffix(".py").is_file()
+    }
+
+
+def test_no_class_has_the_name_of_another() -> None:
+    classes = Counter(
+        node.name
+        for file in ROOT.rglob("*.py")
+        for node in ast.parse(file.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, count in classes.items() if count > 1] == []
 
 
 def test_every_folder_has_its_place() -> None:

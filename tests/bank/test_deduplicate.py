@@ -20,7 +20,7 @@ from tilth.bank.ingest.deduplicate import (
     find_duplicates,
 )
 from tilth.bank.ingest.documents import Block
-from tilth.bank.ingest.sentences import SCHEMA, Rules, sentences_of
+from tilth.bank.ingest.sentences import SCHEMA, Rules, sentences_of_documents
 from tilth.data.near_duplicates import NEAR, SIMILARITY, jaccard, near_keys
 from tilth.data.normalize import exact_keys, normalize_texts
 from tilth.errors import InputError, TilthError
@@ -250,6 +250,6 @@ def test_memory_and_threads_reach_the_engine(
 
 def test_what_sentences_of_makes_is_read(tmp_path: Path) -> None:
     block = Block("a.txt", 0, 1, b"It rains today. it rains today\nTake a coat.\n", last=True)
-    pq.write_table(sentences_of(block, Rules()).table, tmp_path / "a.parquet")
+    pq.write_table(sentences_of_documents(block, Rules()).table, tmp_path / "a.parquet")
     found = find_duplicates([tmp_path / "a.parquet"], folder=tmp_path / "out")
     assert found.counts == {EXACT_DUPLICATE: 1}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tilth.bank.ingest.cleaning import _NFC_MAY_CHANGE, Rules, clean_text, filter_sentences
 from tilth.bank.ingest.documents import Block
 from tilth.bank.ingest.language import LANGUAGES
-from tilth.bank.ingest.sentences import SCHEMA, sentences_of
+from tilth.bank.ingest.sentences import SCHEMA, sentences_of_documents
 from tilth.data.near_duplicates import NEAR, near_keys
 from tilth.data.normalize import exact_keys, normalize_texts
 from tilth.data.segment import split_paragraphs
@@ -32,7 +32,9 @@ def kept(*texts: str, **rules: object) -> list[bool]:
 
 
 def test_sentences_know_their_document_and_keys() -> None:
-    found = sentences_of(lines("Book a table for two. Is it far?", "", "We walked home.", first=7))
+    found = sentences_of_documents(
+        lines("Book a table for two. Is it far?", "", "We walked home.", first=7)
+    )
     texts = ["Book a table for two.", "Is it far?", "We walked home."]
     assert found.table.schema == SCHEMA
     assert found.table["text"].to_pylist() == texts
@@ -45,7 +47,7 @@ def test_sentences_know_their_document_and_keys() -> None:
 
 def test_documents_of_several_lines() -> None:
     block = Block("a.csv", 0, 2, ["The first line\nand a second.", "Here is more."], True, [2, 5])
-    found = sentences_of(block)
+    found = sentences_of_documents(block)
     assert found.table["text"].to_pylist() == ["The first line", "and a second.", "Here is more."]
     assert found.table["document"].to_pylist() == [2, 2, 5]
     assert found.documents == 2
@@ -53,13 +55,13 @@ def test_documents_of_several_lines() -> None:
 
 def test_an_empty_block_and_one_where_all_is_dropped() -> None:
     for text in ("", "\n\n", "...\nNo.\n"):
-        found = sentences_of(lines(text))
+        found = sentences_of_documents(lines(text))
         assert found.table.num_rows == 0
         assert found.table.schema == SCHEMA
 
 
 def test_the_first_rule_broken_names_the_reason() -> None:
-    found = sentences_of(
+    found = sentences_of_documents(
         lines(
             "Go.",
             "It is so " + "very " * 120 + "long.",
@@ -239,8 +241,8 @@ def test_keys_do_not_depend_on_the_batch() -> None:
     texts = [
         f"Sentence number {number} of the {'long ' * (number % 7)}list." for number in range(500)
     ]
-    together = sentences_of(lines(*texts)).table
+    together = sentences_of_documents(lines(*texts)).table
     alone = pa.concat_tables(
-        [sentences_of(lines(text, first=at)).table for at, text in enumerate(texts, 1)]
+        [sentences_of_documents(lines(text, first=at)).table for at, text in enumerate(texts, 1)]
     )
     assert together.equals(alone)

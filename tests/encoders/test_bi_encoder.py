@@ -21,7 +21,7 @@ from tilth.encoders.bi_encoder import (
 )
 from tilth.encoders.graded_pairs import TrainingPairs, read_pairs
 from tilth.encoders.settings import Training
-from tilth.encoders.train import make_trainer
+from tilth.encoders.train import make_encoder_trainer
 from tilth.encoders.word_vectors import word_vectors
 from tilth.errors import InputError, TilthError
 from tilth.models import load_encoder
@@ -194,7 +194,7 @@ def test_the_trainers_loss_is_the_squared_difference(base: str, pairs: Dataset) 
     parts = read_pairs(pairs)
     batch = parts.train.select(range(8))
     with torch.no_grad():
-        trainer = make_trainer(
+        trainer = make_encoder_trainer(
             encoder, TrainingPairs(batch, parts.validation), cosine_objective(),
             Training(batch=8, precision="float32").for_base(base), Path("unused"),
             Progress(1, quiet=True),

@@ -18,7 +18,7 @@ from tilth.generation.jobs import Job, Outcome, job_key
 from tilth.generation.settings import Sampling
 from tilth.models.endpoint import Endpoint, load_endpoint
 from tilth.models.endpoint_client import RetryPolicy
-from tilth.models.endpoint_replies import Choice, Reply
+from tilth.models.endpoint_replies import Reply, ReplyChoice
 
 QUICK = RetryPolicy(failing=6.0, first=0.3, answer=3.0)
 PROMPT = 'Task: Write two sentences that mean the same thing.\nSentence 1: "A."\nSentence 2: "'
@@ -288,7 +288,7 @@ def test_chat() -> None:
 
 
 def test_tokens_are_shared_by_length() -> None:
-    choices = (Choice("a" * 9, "stop"), Choice("a" * 29, "stop"))
+    choices = (ReplyChoice("a" * 9, "stop"), ReplyChoice("a" * 29, "stop"))
     assert share_tokens(Reply(choices, 0, 40)) == [10, 30]
     assert sum(share_tokens(Reply(choices, 0, 41))) == 41
     assert share_tokens(Reply(choices, 0, 0)) == [0, 0]

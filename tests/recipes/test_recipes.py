@@ -21,7 +21,7 @@ from tilth.recipes.catalog import RECIPES, run_recipe
 from tilth.recipes.catalog_dino import DinoScale
 from tilth.recipes.recipe import RecipeSettings, Steps
 from tilth.recipes.sts_board import StsBoard, overlap_note, word_files
-from tilth.recipes.table import Cell, Row, Table, over_seeds, published, to_markdown
+from tilth.recipes.table import Row, Table, TableCell, over_seeds, published, to_markdown
 from tilth.workflows.evaluate_sts import measure
 
 TRAINING = {"learning_rate": 1e-3, "evaluate_every": 20}
@@ -299,7 +299,10 @@ def test_mean_and_deviation_over_seeds() -> None:
 def test_a_table_as_markdown_has_dashes_for_what_is_missing() -> None:
     table = Table(
         "A table", ["STSb", "SICK"],
-        [Row("ours", {"STSb": Cell(61.04)}), published("theirs", ["STSb", "SICK"], [77.82, 68.09])],
+        [
+            Row("ours", {"STSb": TableCell(61.04)}),
+            published("theirs", ["STSb", "SICK"], [77.82, 68.09]),
+        ],
         ["A note."],
     )  # fmt: skip
     lines = to_markdown(table).splitlines()

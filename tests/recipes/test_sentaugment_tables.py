@@ -36,7 +36,7 @@ from tilth.recipes.sentaugment_scores import (
 )
 from tilth.recipes.sentaugment_table4 import BALANCED, SA
 from tilth.recipes.sentaugment_tasks import read_tasks
-from tilth.recipes.table import Cell, Row, Table, published
+from tilth.recipes.table import Row, Table, TableCell, published
 from tilth.runs import RunMismatch
 
 TABLES = [f"sentaugment-table{number}" for number in (2, 4, 5, 7, 8)]
@@ -379,14 +379,17 @@ def test_tasks_of_ones_own_and_of_the_paper_are_measured(
 
 
 def test_means_are_over_the_same_tasks_for_us_and_the_paper() -> None:
-    ours = Row("ours", {"SST-2": Cell(80, runs=(79.0, 81.0)), "TREC": Cell(90, runs=(88.0, 92.0))})
+    ours = Row(
+        "ours",
+        {"SST-2": TableCell(80, runs=(79.0, 81.0)), "TREC": TableCell(90, runs=(88.0, 92.0))},
+    )
     papers = published("paper's", ["SST-2", "CR", "TREC"], [96.0, 50.0, 98.0])
     table = table_of("T", ["sst2", "trec"], [ours, papers], [])
     mean = "mean of SST-2, TREC"
     assert table.columns == ["SST-2", "TREC", mean, "CR"]
     assert table.rows[0].cells[mean].runs == (83.5, 86.5)
-    assert table.rows[1].cells[mean] == Cell(97.0)
-    alone = table_of("T", ["trec"], [Row("ours", {"TREC": Cell(90)}), papers], [])
+    assert table.rows[1].cells[mean] == TableCell(97.0)
+    alone = table_of("T", ["trec"], [Row("ours", {"TREC": TableCell(90)}), papers], [])
     assert alone.columns == ["TREC", "SST-2", "CR"]
 
 

@@ -24,7 +24,7 @@ from tilth.runs import Run, RunMismatch
 from tilth.selftrain import few_shot as fewshot
 from tilth.selftrain.few_shot import (
     FewShotResults,
-    Job,
+    TrainingJob,
     few_shot,
     gain,
     highest,
@@ -111,9 +111,12 @@ def test_a_plan_has_each_part_after_what_it_needs() -> None:
     jobs = plan(replace(SMALL, systems={"one": OURS, "two": OURS}))
     assert len(jobs) == len(set(jobs)) == 2 * (2 + 3 + 3)
     assert jobs[:5] == [
-        Job(0, FINE_TUNED, 0), Job(0, FINE_TUNED, 1), Job(0, "one"), Job(0, "one", 0),
-        Job(0, "one", 1),
-    ]  # fmt: skip
+        TrainingJob(0, FINE_TUNED, 0),
+        TrainingJob(0, FINE_TUNED, 1),
+        TrainingJob(0, "one"),
+        TrainingJob(0, "one", 0),
+        TrainingJob(0, "one", 1),
+    ]
     assert [job.draw for job in jobs] == [0] * 8 + [1] * 8
 
 
@@ -205,7 +208,7 @@ def test_a_stopped_run_goes_on(
     done = 0
     do: Callable[..., Any] = fewshot._Study.do
 
-    def stop(self: fewshot._Study, job: Job) -> Any:
+    def stop(self: fewshot._Study, job: TrainingJob) -> Any:
         nonlocal done
         if done == after:
             raise StoppedError
@@ -241,7 +244,7 @@ def test_the_best_teach_and_no_others_are_kept(
     kept: list[set[int]] = []
     do: Callable[..., Any] = fewshot._Study.do
 
-    def look(self: fewshot._Study, job: Job) -> Any:
+    def look(self: fewshot._Study, job: TrainingJob) -> Any:
         table = do(self, job)
         kept.append(set(self._best))
         return table

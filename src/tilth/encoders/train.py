@@ -175,7 +175,9 @@ def fit(
     """Train the encoder in place; return step, metric x 100 and loss at each checkpoint."""
     settings, steps = training.settings, training_steps(pairs, training.settings)
     with silence_transformers(), Progress(steps, quiet=quiet, what="steps") as progress:
-        trainer = make_trainer(encoder, pairs, training.objective, settings, folder, progress)
+        trainer = make_encoder_trainer(
+            encoder, pairs, training.objective, settings, folder, progress
+        )
         history = run_trainer(
             trainer,
             too_large=f"{settings.batch} pairs at once do not fit into the memory of "
@@ -210,7 +212,7 @@ class _Trainer(SentenceTransformerTrainer):
         self.model.save_pretrained(str(output_dir or self.args.output_dir), create_model_card=False)
 
 
-def make_trainer(
+def make_encoder_trainer(
     encoder: SentenceTransformer,
     pairs: TrainingPairs,
     objective: Objective,

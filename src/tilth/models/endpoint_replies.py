@@ -34,7 +34,7 @@ class NoSuchPathError(TilthError):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ReplyChoice:
     """One text, without its stop sequence, and its finish reason, such as `stop` or `length`."""
 
     text: str
@@ -45,7 +45,7 @@ class Choice:
 class Reply:
     """The answer to one request; token counts are 0 where the server does not say."""
 
-    choices: tuple[Choice, ...]
+    choices: tuple[ReplyChoice, ...]
     prompt_tokens: int
     completion_tokens: int
 
@@ -72,14 +72,14 @@ def read_reply(body: str) -> Reply:
     return reply
 
 
-def _choice(choice: dict[str, Any]) -> Choice:
+def _choice(choice: dict[str, Any]) -> ReplyChoice:
     # A refusal or an empty answer of a chat model comes as null.
     text = choice["text"] if "text" in choice else choice["message"]["content"]
     if text is not None and not isinstance(text, str):
         raise TypeError("a text is a string")
     # JSON can carry half a surrogate pair, which no file can.
     whole = (text or "").encode("utf-8", "replace").decode()
-    return Choice(whole, str(choice.get("finish_reason")))
+    return ReplyChoice(whole, str(choice.get("finish_reason")))
 
 
 def _parse(body: str) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tilth.paraphrase.tags import MEANINGS, MOST_WORDING
 from tilth.recipes.paraphrase import MeasuredPairs, ParaphraseSteps, round_trips, sentences
 from tilth.recipes.recipe import Result
-from tilth.recipes.table import Cell, Row, Table
+from tilth.recipes.table import Row, Table, TableCell
 from tilth.report.paraphrase import HeatMap
 
 GREEDY, SAMPLED = "greedy round trip", "round trip with sampling"
@@ -28,7 +28,7 @@ def run(steps: ParaphraseSteps) -> Result:
     return Result(table, maps=maps)
 
 
-def _cells(pairs: MeasuredPairs) -> dict[str, Cell]:
+def _cells(pairs: MeasuredPairs) -> dict[str, TableCell]:
     if not len(pairs.meaning):
         return {}
     good = (pairs.meaning > MEANINGS[0]) & (pairs.wording <= MOST_WORDING)
@@ -36,7 +36,7 @@ def _cells(pairs: MeasuredPairs) -> dict[str, Cell]:
     values = (
         pairs.meaning.mean(), pairs.wording.mean(), 100 * good.mean(), 100 * corner.mean()
     )  # fmt: skip
-    return {name: Cell(float(value)) for name, value in zip(COLUMNS, values, strict=True)}
+    return {name: TableCell(float(value)) for name, value in zip(COLUMNS, values, strict=True)}
 
 
 def _said(pairs: MeasuredPairs) -> str:

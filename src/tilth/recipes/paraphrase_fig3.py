@@ -11,7 +11,7 @@ from tilth.paraphrase.settings import RewriteSettings
 from tilth.paraphrase.tags import asked_cell
 from tilth.recipes.paraphrase import PART, ParaphraseSteps, round_trips, sentences
 from tilth.recipes.recipe import Result
-from tilth.recipes.table import Cell, Row, Table
+from tilth.recipes.table import Row, Table, TableCell
 from tilth.report.paraphrase import HeatMap
 from tilth.report.rewrites import RewriteSummary, rewrite_summary
 
@@ -68,9 +68,9 @@ def _values(summary: RewriteSummary) -> list[float | None]:
     ]  # fmt: skip
 
 
-def _cells(values: Sequence[float | None]) -> dict[str, Cell]:
+def _cells(values: Sequence[float | None]) -> dict[str, TableCell]:
     named = zip(COLUMNS, values, strict=True)
-    return {name: Cell(float(value)) for name, value in named if value is not None}
+    return {name: TableCell(float(value)) for name, value in named if value is not None}
 
 
 def _said(row: Row) -> str:

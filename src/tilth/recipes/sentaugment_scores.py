@@ -21,7 +21,7 @@ from tilth.models.classifier import Classifier, fingerprint_classifier, new_clas
 from tilth.recipes.recipe import Result
 from tilth.recipes.sentaugment import LabelPool
 from tilth.recipes.sentaugment_tasks import Benchmark, SentAugmentSteps, column_of
-from tilth.recipes.table import Cell, Row, Table, mean_of, over_seeds
+from tilth.recipes.table import Row, Table, TableCell, mean_of, over_seeds
 from tilth.runs import Run
 
 MEAN = "mean of our tasks"
@@ -212,7 +212,7 @@ def table_of(title: str, tasks: Sequence[str], rows: Sequence[Row], notes: Seque
         means[f"mean of {', '.join(shared)}"] = shared
     made = []
     for row in rows:
-        own: dict[str, Cell] = {
+        own: dict[str, TableCell] = {
             name: mean_of([row.cells[column] for column in columns])
             for name, columns in means.items()
             if all(column in row.cells for column in columns)

@@ -11,7 +11,7 @@ from tilth.recipes.recipe import Result
 from tilth.recipes.sentaugment import open_bank
 from tilth.recipes.sentaugment_scores import metric_note, table_of
 from tilth.recipes.sentaugment_tasks import Benchmark, SentAugmentSteps, column_of, read_tasks
-from tilth.recipes.table import Cell, Row, mean_of, over_seeds
+from tilth.recipes.table import Row, TableCell, mean_of, over_seeds
 from tilth.selftrain.few_shot import FewShotResults, MeanOverDraws, few_shot, gain
 from tilth.selftrain.settings import FINE_TUNED, OURS, FewShot, SelfTraining, both_ways
 
@@ -20,7 +20,7 @@ _HEAD = ["SST-2", "SST-5", "CR", "IMP", "TREC", "NER"]
 
 def _published(name: str, values: Sequence[float], deviations: Sequence[float]) -> Row:
     figures = zip(_HEAD, values, deviations, strict=True)
-    return Row(name, {column: Cell(mean, by) for column, mean, by in figures}, published=True)
+    return Row(name, {column: TableCell(mean, by) for column, mean, by in figures}, published=True)
 
 
 PUBLISHED = [

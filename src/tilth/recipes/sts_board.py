@@ -12,7 +12,7 @@ from tilth.evaluate.overlap import find_overlap
 from tilth.evaluate.sts import SetCosines, check_sets, most_wrong, summarise_sts
 from tilth.evaluate.sts_sets import StsSet, asked_sets, read_sets
 from tilth.recipes.recipe import Result, Steps
-from tilth.recipes.table import Cell, Row, Table, over_seeds
+from tilth.recipes.table import Row, Table, TableCell, over_seeds
 from tilth.report.encoders import EncoderScore
 from tilth.workflows.evaluate_sts import WRONG_PAIRS, curve_of, measure, open_encoder
 
@@ -93,7 +93,7 @@ class StsBoard:
         names = [sts.name for sts in self.found]
         return [name for name in names if name in among] if among is not None else names
 
-    def cell(self, name: str, sets: Sequence[str]) -> Cell:
+    def cell(self, name: str, sets: Sequence[str]) -> TableCell:
         """Return an encoder's mean over sets, with its deviation over seeds."""
         runs = self.scores[name]
         values = [sum(run[key][self.metric] for key in sets) / len(sets) for run in runs]
@@ -104,7 +104,7 @@ class StsBoard:
         key = sets[0] if len(sets) == 1 else "mean"
         known = len(sets) == 1 or list(sets) == run["mean"]["sets"]
         low, high = (run[key]["low"], run[key]["high"]) if known else (None, None)
-        return Cell(values[0], None, low, high)
+        return TableCell(values[0], None, low, high)
 
     def rows(self) -> list[Row]:
         """Return our rows: each set, and the averages."""
@@ -124,7 +124,7 @@ class StsBoard:
         values = [row.cells[column].value for column in columns if column in row.cells]
         if not values or len(values) < len(columns):
             return row
-        mean = Cell(sum(values) / len(values))
+        mean = TableCell(sum(values) / len(values))
         return Row(row.name, {**row.cells, MEASURED: mean}, published=True)
 
     def missing_note(self) -> list[str]:

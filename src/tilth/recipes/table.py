@@ -14,7 +14,7 @@ _SHOWN_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TableCell:
     """One figure.
 
     Attributes:
@@ -47,7 +47,7 @@ class Row:
     """
 
     name: str
-    cells: Mapping[str, Cell]
+    cells: Mapping[str, TableCell]
     published: bool = False
 
 
@@ -144,26 +144,26 @@ def to_json(table: Table | Listing) -> str:
     return json.dumps(asdict(table), indent=2, ensure_ascii=False) + "\n"
 
 
-def over_seeds(values: Sequence[float]) -> Cell:
+def over_seeds(values: Sequence[float]) -> TableCell:
     """Return mean and standard deviation (n - 1) of one figure over seeds."""
     mean = sum(values) / len(values)
     if len(values) == 1:
-        return Cell(mean)
-    return Cell(mean, statistics.stdev(values), runs=tuple(values))
+        return TableCell(mean)
+    return TableCell(mean, statistics.stdev(values), runs=tuple(values))
 
 
-def mean_of(cells: Sequence[Cell]) -> Cell:
+def mean_of(cells: Sequence[TableCell]) -> TableCell:
     """Return the mean of figures; of each seed first, where all have the same number of them."""
     runs = {len(cell.runs) for cell in cells}
     if len(runs) == 1 and runs != {0}:
         return over_seeds(
             [sum(one) / len(one) for one in zip(*(c.runs for c in cells), strict=True)]
         )
-    return Cell(sum(cell.value for cell in cells) / len(cells))
+    return TableCell(sum(cell.value for cell in cells) / len(cells))
 
 
 def published(name: str, columns: Sequence[str], values: Sequence[float | None]) -> Row:
     """Return a row of a paper's table; None: the paper has no figure."""
     figures = zip(columns, values, strict=True)
-    cells = {column: Cell(value) for column, value in figures if value is not None}
+    cells = {column: TableCell(value) for column, value in figures if value is not None}
     return Row(name, cells, published=True)

@@ -56,7 +56,7 @@ class ChartBar:
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class ChartScale:
     """Grid lines of a plot; the first and the last are its edges."""
 
     lines: tuple[float, ...]
@@ -71,7 +71,7 @@ def finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def scale_over(values: Iterable[float | None], *, zero: bool) -> Scale:
+def scale_over(values: Iterable[float | None], *, zero: bool) -> ChartScale:
     """Return a scale with round grid lines over all finite values, 0 included if `zero`."""
     held = [value for value in map(finite, values) if value is not None]
     low, high = min(held, default=0.0), max(held, default=1.0)
@@ -83,7 +83,7 @@ def scale_over(values: Iterable[float | None], *, zero: bool) -> Scale:
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * times for times in (1, 2, 5, 10) if power * times >= rough - 1e-12)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return Scale(tuple(place * step for place in range(first, last + 1)))
+    return ChartScale(tuple(place * step for place in range(first, last + 1)))
 
 
 def count_rows(
@@ -148,7 +148,7 @@ def density(values: NDArray[np.float64], *, low: float, high: float) -> NDArray[
     return np.asarray(smooth / max(smooth.max(), 1e-9))
 
 
-def bar_chart(bars: Sequence[ChartBar], scale: Scale, *, title: str, text: str) -> Markup:
+def bar_chart(bars: Sequence[ChartBar], scale: ChartScale, *, title: str, text: str) -> Markup:
     """Return upright bars with whiskers and values, published ones last."""
     order = sorted(bars, key=lambda one: one.published)
     measured = sum(not one.published for one in order)
@@ -168,7 +168,7 @@ def bar_chart(bars: Sequence[ChartBar], scale: Scale, *, title: str, text: str) 
     return _beside_scale(scale, BAR_HEIGHT, height, *parts, title=title, text=text)
 
 
-def _bar(one: ChartBar, scale: Scale, middle: float, width: float) -> str:
+def _bar(one: ChartBar, scale: ChartScale, middle: float, width: float) -> str:
     value, low, high = finite(one.value), finite(one.low), finite(one.high)
     parts = [_tag("title", escape(one.text))]
     zero = scale.y(0.0, BAR_HEIGHT)
@@ -231,7 +231,9 @@ def curve_charts(
     return Markup(drawing), rows
 
 
-def _polylines(kind: str, steps: Sequence[int], values: Values, scale: Scale, last: int) -> str:
+def _polylines(
+    kind: str, steps: Sequence[int], values: Values, scale: ChartScale, last: int
+) -> str:
     """Return a line for each run of finite values; a value alone is drawn as a dot."""
     points = sorted(zip(steps, map(finite, values), strict=True), key=lambda point: point[0])
     lines = []
@@ -258,7 +260,7 @@ def heat_map(
     """
     shares = grid / (float(grid.sum()) or 1.0)
     most = float(shares.max(initial=0.0))
-    scale = Scale((0, 25, 50, 75, 100))
+    scale = ChartScale((0, 25, 50, 75, 100))
     width, height = 100 / grid.shape[0], 100 / grid.shape[1]
     foot = LINE + MAP_HEIGHT
     parts = [_line("level", (x, x), (LINE, foot)) for x in scale.lines]
@@ -292,7 +294,7 @@ def _shades(most: float) -> str:
 
 
 def _beside_scale(
-    scale: Scale, plot: int, height: int, *parts: str, title: str, text: str, name: str = ""
+    scale: ChartScale, plot: int, height: int, *parts: str, title: str, text: str, name: str = ""
 ) -> Markup:
     """Return the numbers of a scale and, to their right, the chart on its grid lines."""
     numbers, grid = [], []

@@ -26,7 +26,7 @@ from tilth.report.run_reader import (
     settings_facts,
     unfinished,
 )
-from tilth.report.text_similarity import Encoder, encoder_similarity, word_overlap
+from tilth.report.text_similarity import PairEncoder, encoder_similarity, word_overlap
 from tilth.report.tries import (
     BINS,
     SampledTry,
@@ -73,7 +73,7 @@ def write_report(
     *,
     out: str | Path | None = None,
     curated: str | Path | None = None,
-    encoder: str | Encoder | None = None,
+    encoder: str | PairEncoder | None = None,
 ) -> Path:
     """Write the report of a run and return its path.
 
@@ -113,7 +113,7 @@ def write_report(
 
 
 def generation_page(
-    folder: Path, curated: str | Path | None = None, encoder: str | Encoder | None = None
+    folder: Path, curated: str | Path | None = None, encoder: str | PairEncoder | None = None
 ) -> dict[str, Any]:
     """Return what the page of a run of `tilth generate` shows; arguments as of `write_report`."""
     run = read_run(folder, "generate")
@@ -198,7 +198,7 @@ def read_curated(folder: Path) -> CuratedCounts:
 
 
 def _similarity(
-    tries: TryTable, encoder: str | Encoder | None
+    tries: TryTable, encoder: str | PairEncoder | None
 ) -> tuple[str, dict[str, NDArray[np.float64]]]:
     """Return a measure of the similarity of input and output, and its values for each label.
 

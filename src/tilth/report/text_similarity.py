@@ -57,7 +57,7 @@ def word_overlap(list_a: Sequence[str], list_b: Sequence[str]) -> NDArray[np.flo
     return products.ravel().clip(0.0, 1.0)
 
 
-class Encoder(Protocol):
+class PairEncoder(Protocol):
     """A sentence encoder, such as a SentenceTransformer."""
 
     def encode(self, sentences: list[str], /) -> Any:
@@ -65,7 +65,7 @@ class Encoder(Protocol):
 
 
 def encoder_similarity(
-    encoder: Encoder, list_a: Sequence[str], list_b: Sequence[str]
+    encoder: PairEncoder, list_a: Sequence[str], list_b: Sequence[str]
 ) -> NDArray[np.float64]:
     """Return the cosine of an encoder's vectors of each pair, -1 to 1, (pairs,).
 

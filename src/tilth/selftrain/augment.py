@@ -37,7 +37,7 @@ from tilth.selftrain.pseudo_label import (
     blend_labels,
     label_in_run,
     read_columns,
-    read_labels,
+    read_pseudo_labels,
     retrieve_in_run,
 )
 from tilth.selftrain.select import class_ratio, multiple_of, select
@@ -304,7 +304,7 @@ def _label_and_select(
         run.path / LABELS, hits, teacher, fingerprint_classifier(teacher),
         tokens=task.examples.tokens, precision=settings.precision, quiet=quiet,
     )  # fmt: skip
-    probabilities = read_labels(labels)
+    probabilities = read_pseudo_labels(labels)
     table = read_columns(hits, ["text", "similarity"])
     keys = random_keys(settings.seed, "augment", text_hashes(table["text"].combine_chunks()))
     selection = select(

@@ -193,7 +193,7 @@ def _checked(task: TaskData, settings: FewShot) -> TaskData:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TrainingJob:
     """One part of the run: a training, or the pseudo-labelled sentences of a draw.
 
     Attributes:
@@ -207,12 +207,14 @@ class Job:
     seed: int | None = None
 
 
-def plan(settings: FewShot) -> list[Job]:
+def plan(settings: FewShot) -> list[TrainingJob]:
     """Return the jobs of a run, each after those it depends on."""
     jobs, seeds = [], range(settings.seeds)
     for number in range(settings.draws):
-        jobs += [Job(number, FINE_TUNED, seed) for seed in seeds]
-        jobs += [Job(number, name, seed) for name in settings.systems for seed in (None, *seeds)]
+        jobs += [TrainingJob(number, FINE_TUNED, seed) for seed in seeds]
+        jobs += [
+            TrainingJob(number, name, seed) for name in settings.systems for seed in (None, *seeds)
+        ]
     return jobs
 
 
@@ -220,7 +222,13 @@ class _Study:
     """Runs the jobs of a few-shot experiment."""
 
     def __init__(
-        self, run: Run, jobs: list[Job], task: TaskData, bank: Bank, settings: FewShot, device: str
+        self,
+        run: Run,
+        jobs: list[TrainingJob],
+        task: TaskData,
+        bank: Bank,
+        settings: FewShot,
+        device: str,
     ) -> None:
         self.run, self.jobs, self.task, self.bank = run, jobs, task, bank
         self.settings, self.device = settings, device
@@ -230,7 +238,7 @@ class _Study:
         self._found: dict[tuple[str, int], pa.Table] = {}
         self._best: dict[int, tuple[float, Classifier]] = {}
 
-    def do(self, job: Job) -> pa.Table:
+    def do(self, job: TrainingJob) -> pa.Table:
         """Return the part of a job."""
         if job.draw != self._draw:
             self._draw, self._found, self._best = job.draw, {}, {}
@@ -241,14 +249,14 @@ class _Study:
             )  # fmt: skip
         return self._label(job) if job.seed is None else self._train(job)
 
-    def trainings(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    def trainings(self, jobs: Sequence[TrainingJob]) -> list[dict[str, Any]]:
         """Return the scores of finished trainings."""
         places = {job: place for place, job in enumerate(self.jobs)}
         return [
             self.run.read_part(places[job]).to_pylist()[0] for job in jobs if job.seed is not None
         ]
 
-    def _train(self, job: Job) -> pa.Table:
+    def _train(self, job: TrainingJob) -> pa.Table:
         """Train once; return its scores."""
         began = time.monotonic()
         rows = self._rows(job)
@@ -267,7 +275,7 @@ class _Study:
         flat = np.concatenate(given) if isinstance(given, list) else given
         return score(self.task.test, flat - np.float32(0.5))  # above 0 is yes for `multi`
 
-    def _rows(self, job: Job) -> LabeledExamples:
+    def _rows(self, job: TrainingJob) -> LabeledExamples:
         """Return the training rows: a draw, for students with pseudo-labelled sentences."""
         drawn = self.task.train.select(self._places)
         if job.system == FINE_TUNED:
@@ -281,7 +289,7 @@ class _Study:
         weights = np.repeat([system.weight, 1.0], [len(drawn), len(more)]).astype(np.float32)
         return replace(rows, weights=weights)
 
-    def _fit(self, job: Job, rows: LabeledExamples) -> tuple[Classifier, TrainingCurve]:
+    def _fit(self, job: TrainingJob, rows: LabeledExamples) -> tuple[Classifier, TrainingCurve]:
         """Train; return the best weights and the curve. Trainings that may teach are kept."""
         assert job.seed is not None  # a training has one
         settings, training = self.settings, self.settings.training
@@ -306,7 +314,7 @@ class _Study:
                 del self._best[seeds[place]]
         return classifier, curve
 
-    def _label(self, job: Job) -> pa.Table:
+    def _label(self, job: TrainingJob) -> pa.Table:
         """Retrieve sentences for a draw, label them with its teachers, and draw among them."""
         system = self.settings.systems[job.system]
         drawn = self.task.train.select(self._places)
@@ -335,7 +343,7 @@ class _Study:
 
     def _teachers(self, number: int, count: int) -> list[Classifier]:
         """Return a draw's best classifiers; of a resumed run they are trained again."""
-        group = [Job(number, FINE_TUNED, seed) for seed in range(self.settings.seeds)]
+        group = [TrainingJob(number, FINE_TUNED, seed) for seed in range(self.settings.seeds)]
         best = highest([row["choice"] for row in self.trainings(group)], count)
         found = []
         for seed in best:

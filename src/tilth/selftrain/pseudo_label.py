@@ -269,7 +269,7 @@ def read_columns(run: Run, names: Sequence[str]) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-def read_labels(run: Run) -> Any:
+def read_pseudo_labels(run: Run) -> Any:
     """Return all probabilities of a finished run, in the order of its hits."""
     parts = [from_lists(run.read_part(index)[PROBABILITIES]) for index in range(run.parts)]
     if any(isinstance(part, list) for part in parts):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tilth.bank import Bank, Rules
 from tilth.bank.ingest.documents import find_sources, read_blocks
-from tilth.bank.ingest.sentences import sentences_of
+from tilth.bank.ingest.sentences import sentences_of_documents
 from tilth.bank.manifest import ENCODER, read_manifest
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, disk_errors
@@ -152,7 +152,9 @@ def _beginnings(sources: Sequence[str], settings: BankSettings) -> list[str]:
     texts: dict[str, None] = {}
     for source in found[::step]:
         block = next(iter(read_blocks(source, block_bytes=_FITTED_BYTES)))
-        texts.update(dict.fromkeys(sentences_of(block, settings.rules).table["text"].to_pylist()))
+        texts.update(
+            dict.fromkeys(sentences_of_documents(block, settings.rules).table["text"].to_pylist())
+        )
     return list(texts)
 
 

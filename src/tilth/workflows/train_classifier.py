@@ -487,7 +487,7 @@ def _finish(
         **about, "tested": tested, "notes": notes,
     }  # fmt: skip
     results["warnings"] = _warnings(results)
-    results["notes"] = [*notes, *_unsure_gains(results)]
+    results["notes"] = [*_unsure_gains(results), *notes]
     text = json.dumps(results, indent=2, ensure_ascii=False) + "\n"
     # Half a character, of an edited run, becomes what JSON writes for it.
     data = text.encode(errors="backslashreplace")

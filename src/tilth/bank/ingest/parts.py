@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from tilth.bank.ingest.cleaning import Rules
 from tilth.bank.ingest.documents import BLOCK_BYTES, Block, Source, read_blocks
-from tilth.bank.ingest.sentences import keyed_sentences, sentences_of
+from tilth.bank.ingest.sentences import keyed_sentences, sentences_of_documents
 from tilth.bank.ingest.workers import in_processes
 from tilth.bank.manifest import SHARDS, Manifest
 from tilth.bank.store import SOURCE, TEXT, TEXT_FILE, read_table
@@ -146,7 +146,7 @@ def _make_part(
     number, path, key, blocks = task
     tables, drops, documents = [], Counter[str](), 0
     for block in blocks:
-        found = sentences_of(block, rules, near=near)
+        found = sentences_of_documents(block, rules, near=near)
         names = pa.DictionaryArray.from_arrays(
             pa.array(np.zeros(len(found.table), np.int32)), [block.source]
         )

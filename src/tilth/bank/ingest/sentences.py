@@ -36,7 +36,9 @@ class Sentences:
     documents: int
 
 
-def sentences_of(block: Block, rules: Rules | None = None, *, near: bool = True) -> Sentences:
+def sentences_of_documents(
+    block: Block, rules: Rules | None = None, *, near: bool = True
+) -> Sentences:
     r"""Segment and clean the documents of a block and compute the keys of each sentence.
 
     A line end in a document ends a sentence, too. Duplicates stay: `find_duplicates` looks for
@@ -48,7 +50,7 @@ def sentences_of(block: Block, rules: Rules | None = None, *, near: bool = True)
 
     Example:
         >>> block = Block("talk.txt", 0, 1, b"It rains today. Take a coat.\nWhy?\n", last=True)
-        >>> found = sentences_of(block)
+        >>> found = sentences_of_documents(block)
         >>> found.table["text"].to_pylist(), found.drops
         (['It rains today.', 'Take a coat.'], {'too short': 1})
     """

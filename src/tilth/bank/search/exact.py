@@ -35,7 +35,7 @@ _SAMPLED, _PIECE = 64, 32
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
+class SearchCandidates:
     """The best sentences of each query by their codes, with ascending ids.
 
     Attributes:
@@ -55,7 +55,7 @@ def find_candidates(
     *,
     threads: int,
     selected: Selected | None = None,
-) -> Candidates:
+) -> SearchCandidates:
     """Return the best sentences of each query by their codes.
 
     Args:
@@ -71,7 +71,7 @@ def find_candidates(
         )
         for start in range(0, len(queries), at_once)
     ]  # fmt: skip
-    return Candidates(
+    return SearchCandidates(
         np.concatenate([part.ids for part in parts]),
         np.concatenate([part.similarities for part in parts]),
     )
@@ -115,7 +115,7 @@ def _find_in_one_pass(
     best: int,
     threads: int,
     selected: Selected | None,
-) -> Candidates:
+) -> SearchCandidates:
     many = len(queries.values)
     few = many <= _FEW[quantizer.format]
     rows_at_once = _ROWS_AT_ONCE if few else max(TILE, _PRODUCTS_AT_ONCE // many // TILE * TILE)
@@ -134,7 +134,7 @@ def _find_in_one_pass(
             found, values = found[kept], values[kept]
         ids[query, : len(found)] = found
         similarities[query, : len(found)] = values * queries.steps[query] + queries.offsets[query]
-    return Candidates(_in_bank(ids, blocks) if selected else ids, similarities)
+    return SearchCandidates(_in_bank(ids, blocks) if selected else ids, similarities)
 
 
 def _best_of(values: Floats, best: int) -> NDArray[np.bool_]:
