@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from tests.runs.runs import open_run
-from tilth.files import TEMPORARY, atomic_write
+from tilth.data.sources import HubDataset, locate
+from tilth.errors import InputError
+from tilth.files import TEMPORARY, atomic_write, suggestion
+from tilth.models.names import check_encoder
 
 
 def test_two_threads_write_one_file(tmp_path: Path) -> None:
@@ -73,3 +76,16 @@ def test_a_file_that_is_being_written_is_no_leftover(tmp_path: Path) -> None:
 
     atomic_write(tmp_path / "report.html", write)
     assert (tmp_path / "report.html").read_bytes() == b"whole"
+
+
+def test_a_name_in_a_folder_here_is_no_hub_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "pairs").mkdir(parents=True)
+    (tmp_path / "runs" / "pairs" / "rows.jsonl").write_text('{"text": "a"}\n')
+    for missing in (lambda: locate("runs/pears"), lambda: check_encoder("runs/pears")):
+        with pytest.raises(InputError, match=r"is it runs/pairs\?"):
+            missing()
+    assert isinstance(locate("nyu/glue"), HubDataset)
+    assert suggestion(Path("runs/xyz")) == suggestion(Path("nowhere/pairs")) == ""

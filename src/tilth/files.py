@@ -10,6 +10,7 @@ import secrets
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import BinaryIO
 
@@ -149,3 +150,18 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def in_local_folder(path: Path) -> bool:
+    """Tell whether a name such as `runs/x` begins with a folder here: then it is no hub name."""
+    return len(path.parts) > 1 and Path(path.parts[0]).is_dir()
+
+
+def suggestion(path: Path) -> str:
+    """Return a hint at the file or folder whose name is nearest to a missing one's, if any is."""
+    try:
+        names = [item.name for item in path.parent.iterdir()]
+    except OSError:
+        return ""
+    near = get_close_matches(path.name, names, n=1)
+    return f" (is it {path.parent / near[0]}?)" if near else ""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tilth.errors import InputError, TilthError
+from tilth.files import in_local_folder, suggestion
 from tilth.limits import Limit
 
 _DEVICE = re.compile(r"auto|cpu|cuda(:[0-9]{1,3})?")
@@ -44,9 +45,10 @@ def _data(name: str) -> None:
 def _path(name: str) -> None:
     from tilth.data.formats import ending_of
 
-    is_path = name.count("/") != 1 or name[0] in "./~" or ending_of(Path(name)) is not None
-    if name != "hub" and not Path(name).exists() and is_path:
-        raise InputError(f"{name}: no such file or folder: check the path")
+    path = Path(name)
+    is_path = name.count("/") != 1 or name[0] in "./~" or ending_of(path) is not None
+    if name != "hub" and not path.exists() and (is_path or in_local_folder(path)):
+        raise InputError(f"{name}: no such file or folder: check the path{suggestion(path)}")
 
 
 def _folder(name: str) -> None:

@@ -18,7 +18,7 @@ from tilth.data.conll import CONLL_SPLITS, is_conll
 from tilth.data.formats import ENDINGS, ending_of, parquet_tables
 from tilth.data.temp_arrow import open_arrow, temporary_arrow
 from tilth.errors import InputError, TilthError
-from tilth.files import check_input
+from tilth.files import check_input, in_local_folder, suggestion
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -85,8 +85,9 @@ def locate(source: str | Path) -> list[Path] | DatasetFolder | HubDataset:
             raise InputError(f"{path}: the ending is not known: use {', '.join(ENDINGS)}")
         return [path]
     match = _HUB_NAME.fullmatch(str(source))
-    if match is None or ending_of(path) is not None or isinstance(source, Path):
-        raise InputError(f"{source}: no such file or folder: check the path")
+    is_path = isinstance(source, Path) or ending_of(path) is not None or in_local_folder(path)
+    if match is None or is_path:
+        raise InputError(f"{source}: no such file or folder: check the path{suggestion(path)}")
     return HubDataset(match["name"], match["config"])
 
 

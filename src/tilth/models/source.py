@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilth.errors import InputError
-from tilth.files import check_input
+from tilth.files import check_input, in_local_folder, suggestion
 
 log = logging.getLogger(__name__)
 
@@ -69,8 +69,11 @@ def find_source(
     if name.startswith("starter") and "/" not in name:
         raise InputError(f"no model {name!r} is shipped for this: there are {known}")
     looks_like_path = name.startswith((".", "/", "~")) or os.sep * 2 in name or "\\" in name
-    if looks_like_path or name.count("/") > 1 or folder.exists():
-        raise InputError(f"no model folder {name!r}: give a folder, a hub id or one of {known}")
+    if looks_like_path or name.count("/") > 1 or folder.exists() or in_local_folder(Path(name)):
+        raise InputError(
+            f"no model folder {name!r}{suggestion(folder)}: give a folder, a hub id or one of "
+            f"{known}"
+        )
     return ModelSource(name, on_hub=True)
 
 
