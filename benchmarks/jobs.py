@@ -32,6 +32,7 @@ LABELLED, SENTENCES, RETRIEVED = 300, 300, 3_000
 STS = ("sts12", "sts14", "sts16", "stsb-test")
 BANK_LINES = 20_000  # of each file of raw text
 # The default of each job, and the base that was its default before.
+WAYS = {"default": "all defaults", "before": "the earlier default base"}
 CLASSIFIERS = {"default": [], "before": ["--base", "starter-mlm"]}
 STUDENTS = {"default": [], "before": ["--base", "starter-small"]}
 Scores = dict[str, float]
@@ -163,11 +164,11 @@ def print_job(job: str, found: dict[str, list[dict[str, Scores]]]) -> None:
                 for system, score in scores.items():
                     mine = system in (TRAINED, BOTH, AFTER)
                     if mine or way == "default":
-                        name = f"the {way}, trained" if mine else system
+                        name = f"trained, {WAYS[way]}" if mine else system
                         each.setdefault(name, []).append(score)
         for name, scores in each.items():
             print(f"  {name:44} {np.mean(scores):5.1f}   {' '.join(f'{s:.1f}' for s in scores)}")
-        own = np.array(each.pop("the default, trained"))
+        own = np.array(each.pop(f"trained, {WAYS['default']}"))
         others = {name: np.array(scores) for name, scores in each.items()}
         best = max(others, key=lambda name: others[name].mean())
         gain: Any = mean_interval((own - others[best]).tolist())
