@@ -1,4 +1,4 @@
-"""A bank: millions of sentences on disk, and the search for those nearest to a query."""
+"""Store millions of sentences with their vectors on disk and search them."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from tilth.bank.encoder import TextEncoder
     from tilth.bank.ingest.cleaning import Rules
 
-# How many of the best candidates by their codes are rescored for each hit wanted.
+# Candidates rescored per hit.
 DEFAULT_OVERSAMPLE = {"int8": 1.2, "compact": 4.0}
-# Lets a small k have some candidates to choose from, too.
+# Extra candidates, which matter for a small k.
 _MORE = 32
-# Candidates whose vectors are in memory at a time.
+# Candidates encoded at a time.
 _ENCODED_AT_ONCE = 200_000
-# Texts from which on encoding shows its progress.
+# Encoding more texts shows its progress.
 _MANY_TEXTS = 4096
 
 
 class Bank(Store):
-    r"""Sentences with their vectors, in a folder. It may be larger than memory.
+    r"""A folder of sentences with their vectors; may be larger than memory.
 
-    Open one with `Bank.open`, make one with `Bank.build`. `bank[i]` is one sentence.
+    `bank[i]` returns one sentence.
 
     Example:
         >>> import tempfile, pathlib
@@ -69,17 +69,15 @@ class Bank(Store):
         encoder: str | SentenceTransformer | TextEncoder | None = None,
         device: str = "auto",
     ) -> Bank:
-        """Open a bank. Its encoder is loaded when a text is to be encoded.
+        """Open a bank; load its encoder when a text is first encoded.
 
         Args:
-            path: the folder.
-            encoder: the one the bank was built with, where the name it was given by then does not
-                lead to it now, or a loaded one; None: that name.
-            device: of the encoder; see `tilth.load_encoder`.
+            encoder: the encoder of the build, by its current name or loaded; None: the name that
+                the bank stores.
 
         Raises:
-            InputError: there is no bank, or the encoder is another than the bank's.
-            TilthError: a file of it is missing or has another size than was written.
+            InputError: there is no bank, or the encoder is not the bank's.
+            TilthError: a file is missing or has the wrong size.
         """
         bank = super().open(path)
         assert isinstance(bank, Bank)
@@ -109,28 +107,22 @@ class Bank(Store):
         overwrite: bool = False,
         quiet: bool = False,
     ) -> Bank:
-        """Build a bank of raw text, or continue an interrupted build.
+        """Build a bank from raw text, or continue an interrupted build.
 
-        Texts are segmented, cleaned, deduplicated over all sources, encoded and written in
-        shards. Memory does not grow with the text.
+        Segment, clean and deduplicate texts over all sources, encode them and write shards.
+        Memory use does not grow with the text.
 
         Args:
-            path: the bank's folder.
-            sources: see `tilth.bank.ingest.documents.find_sources`.
-            encoder: what `tilth.load_encoder` takes, or a loaded encoder.
-            format: of the vectors: `int8` or `compact`; see `Quantizer`.
-            rules: what sentences must be like; None: the defaults.
-            near: whether near duplicates are dropped, too.
-            seed: of the random rotation of the vectors.
-            shard_megabytes: raw text of a shard; with billions of sentences take 128 or more.
-            workers: processes; default: one per core. A non-static encoder runs in this one.
-            device: of the encoder.
-            overwrite: remove an earlier bank in the folder first.
+            sources: files, folders or data sets, as `find_sources` takes them.
+            near: also drop near duplicates.
+            seed: seed of the random rotation of the vectors.
+            shard_megabytes: raw text per shard; use 128 or more for billions of sentences.
+            workers: processes; None: one per core. A non-static encoder runs in the main process.
 
         Raises:
-            InputError: a source is wrong, or the folder holds something else.
-            RunMismatch: it holds a bank with other settings.
-            RunLocked: another process builds it.
+            InputError: a source is invalid, or the folder holds something else.
+            RunMismatch: the folder holds a bank with other settings.
+            RunLocked: another process builds the bank.
             TilthError: the disk is full, or a file is damaged.
         """
         from tilth.bank.build import build_bank
@@ -158,22 +150,17 @@ class Bank(Store):
         overwrite: bool = False,
         quiet: bool = False,
     ) -> Bank:
-        """Add raw text without what the bank holds already, or continue an interrupted addition.
+        """Add new sentences from raw text, or continue an interrupted addition.
 
-        A source that is in the bank as it is now is passed over. This object stays the old bank.
+        Skip unchanged sources and sentences that the bank holds. Return the extended bank; this
+        object keeps the old one. `Bank.build` describes the other arguments.
 
         Args:
-            sources: see `Bank.build`, like all that follow.
-            near: None: as the bank was built.
-            shard_megabytes: raw text of a shard.
-            workers: processes.
+            near: None: as in the build.
             overwrite: drop an unfinished addition of other sources.
 
-        Returns:
-            The bank with the new sentences.
-
         Raises:
-            InputError: a source is wrong, or an addition of other sources is unfinished.
+            InputError: a source is invalid, or an addition of other sources is unfinished.
             RunLocked: another process adds to the bank.
             TilthError: the disk is full, or a file is damaged.
         """
@@ -189,14 +176,14 @@ class Bank(Store):
 
     @cached_property
     def text_encoder(self) -> TextEncoder:
-        """The bank's encoder as a bank uses it."""
+        """Return the wrapper that encodes texts with the bank's encoder."""
         from tilth.bank.encoder import load_bank_encoder
 
         return load_bank_encoder(self.path, self.manifest, None, device=self._device)
 
     @property
     def encoder(self) -> SentenceTransformer:
-        """The bank's encoder."""
+        """Return the bank's encoder model."""
         return self.text_encoder.model
 
     def encode(self, texts: Sequence[str]) -> Floats:
@@ -220,32 +207,27 @@ class Bank(Store):
         nprobe: int | None = None,
         threads: int | None = None,
     ) -> Hits:
-        """Return the nearest sentences of each query by cosine.
+        """Return the k nearest sentences of each query by cosine.
 
-        All sentences are compared, or with an index the candidates that it proposes. The best of
-        int8 banks by their 8-bit codes are rescored with 12 bits, of compact ones by encoding them
-        again.
+        Compare all sentences, or the candidates of the index. Rescore the best of 8-bit codes
+        with 12 bits (int8), or by encoding the sentences again (compact).
 
         Args:
             queries: task queries, vectors (queries, dimension), or texts.
-            k: hits wanted of each query.
-            min_similarity: hits have at least this cosine; a query may have fewer than k then. The
-                hits are those of a search without it, less the ones that are less similar.
-            sources: only sentences of these: names, with `*` for any characters, or folders.
-            without: name -> sentences that no hit may be, such as a test set's: equal ones after
-                normalisation and near duplicates are excluded, and counted in `Hits.removed`.
-            near: whether near duplicates are excluded as well.
-            own: whether a hit may be the very text of a query, or one of the sentences that a task
-                query averages.
-            oversample: candidates rescored for each hit wanted; default 1.2 for int8, 4 for
-                compact, and up to 10 with an index of coarse codes.
-            index: whether to use the bank's index, which finds nearly all of the nearest.
-                Sentences added after it was made are scanned.
-            nprobe: cells of the index that each query visits; default: what `make_index` chose.
-            threads: default: one per core.
+            min_similarity: drop hits below this cosine; a query may then have fewer than k.
+            sources: search only these sources: names, patterns with `*`, or folders.
+            without: name -> sentences to exclude, such as a test set's, by equality after
+                normalisation or as near duplicates; counted in `Hits.removed`.
+            near: also exclude near duplicates.
+            own: allow hits equal to a query's text or to a sentence that a task query averages.
+            oversample: candidates rescored per hit; None: 1.2 for int8, 4 for compact, up to 10
+                with an index of coarse codes.
+            index: use the bank's index, which is approximate; scan sentences added after it.
+            nprobe: index cells that each query visits; None: the choice of `make_index`.
+            threads: None: one per core.
 
         Raises:
-            InputError: an argument is wrong, or a query has no vector.
+            InputError: an argument is invalid, or a query has no vector.
         """
         vectors, names = query_vectors(queries, self.encode, self.manifest.dimension)
         _check_numbers(len(self), k, min_similarity, oversample, threads)
@@ -280,7 +262,7 @@ class Bank(Store):
                 similarities[similarities < min_similarity] = -np.inf
             enough = np.isfinite(similarities).sum(axis=1) >= min(wanted, candidates)
             removed = remove_excluded(self, ids, similarities, exclusions, k)
-            # Where exclusions leave too few of enough candidates, look at more.
+            # Search more candidates where exclusions leave too few.
             left = np.isfinite(similarities).sum(axis=1)
             cut = enough & (left < k) & (candidates < len(self))
             if not (exclusions and cut.any()):
@@ -288,7 +270,7 @@ class Bank(Store):
             wanted, candidates = 2 * wanted, 2 * candidates
 
     def _rescore(self, vectors: Floats, ids: Ids, threads: int) -> Floats:
-        """Return similarities at full precision; -inf where there is no sentence."""
+        """Return full-precision similarities; -inf where the id is -1."""
         if self.manifest.format == "int8":
             return rescore(self.shards, self.quantizer, vectors, ids, threads=threads)
         similarities = np.full(ids.shape, -np.inf, np.float32)
@@ -318,25 +300,23 @@ class Bank(Store):
         threads: int | None = None,
         quiet: bool = False,
     ) -> Index:
-        """Make the bank's index for many queries, in the place of an earlier one.
+        """Build the bank's index for many queries and replace an earlier one.
 
-        Memory grows with the index alone. An interrupted build leaves the earlier index.
+        Memory use grows with the index only. An interrupted build keeps the earlier index.
+        `info.recall` of the result holds the recall by nprobe.
 
         Args:
-            centroids: cells; default: 4 times the root of the number of sentences, to a power of 2.
-            codes: of a sentence in the index: `SQ4` and `SQ8` (bits a dimension), `fp16`, or `PQ`
-                with the number of bytes of a sentence, such as `PQ32`.
-            nprobe: cells that a search visits by default; None: as many as find 0.95 of the 100
-                nearest of a sample of stored sentences.
-            per_centroid: training sentences for each cell, 39 to 256.
-            seed: of the training.
-            threads: default: one per core.
-
-        Returns:
-            The index; its `info.recall` is the recall by nprobe.
+            centroids: cells; None: 4 times the square root of the number of sentences, as a power
+                of 2.
+            codes: `SQ4` or `SQ8` (bits per dimension), `fp16`, or `PQ` with the bytes per
+                sentence, such as `PQ32`.
+            nprobe: cells that a search visits by default; None: the fewest that find 0.95 of the
+                100 nearest for a sample of stored sentences.
+            per_centroid: training sentences per cell, 39 to 256.
+            threads: None: one per core.
 
         Raises:
-            InputError: an argument is wrong.
+            InputError: an argument is invalid.
             TilthError: FAISS is not installed, or the disk is full.
 
         Reference:
@@ -362,18 +342,18 @@ class Bank(Store):
 
     @property
     def index(self) -> Index:
-        """The bank's index.
+        """Return the bank's index.
 
         Raises:
-            InputError: there is none, or it was made of another bank.
-            TilthError: it is damaged, or FAISS is not installed.
+            InputError: there is no index, or it belongs to another bank.
+            TilthError: the index is damaged, or FAISS is not installed.
         """
         if self._index is None:
             self._index = Index.open(self.path, self.manifest)
         return self._index
 
     def check(self, *, quiet: bool = False) -> list[str]:
-        """Read every byte; return a line for each file that is not as it was written."""
+        """Verify the checksums of all files; return a line for each damaged file."""
         return check_bank(self.path, quiet=quiet).damaged
 
 
@@ -410,11 +390,11 @@ def _named(without: Mapping[str, Sequence[str]] | None) -> Mapping[str, Sequence
 
 @dataclass(frozen=True, slots=True)
 class BankCheck:
-    """The result of reading all files of a bank.
+    """The result of verifying all files of a bank.
 
     Attributes:
-        size: their bytes, by the manifest.
-        damaged: a line for each file that is not as it was written.
+        size: bytes by the manifest.
+        damaged: a message for each damaged file.
     """
 
     files: int
@@ -423,7 +403,7 @@ class BankCheck:
 
 
 def check_bank(path: Path, *, quiet: bool = False) -> BankCheck:
-    """Read every byte of a bank, also of one that `Bank.open` refuses."""
+    """Verify the checksums of all files of a bank, even one that `Bank.open` refuses."""
     manifest: Manifest = read_manifest(path)
     lines = []
     try:

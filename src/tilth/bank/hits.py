@@ -1,4 +1,4 @@
-"""The result of a search: ids, similarities and sentences, nearest first."""
+"""Hold the result of a search: ids, similarities and sentences, nearest first."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ class Hits:
     """The nearest sentences of each query, nearest first.
 
     Attributes:
-        ids: numbers in the bank; -1 behind the last hit. # (queries, k)
-        similarity: cosine; NaN behind the last hit. # (queries, k)
-        counts: how many hits each query has. # (queries,)
-        removed: reason -> how many sentences were excluded that would have been hits.
-        bank: that was searched.
+        ids: -1 after the last hit. # (queries, k)
+        similarity: cosine; NaN after the last hit. # (queries, k)
+        counts: hits of each query. # (queries,)
+        removed: reason -> number of excluded sentences that would have been hits.
     """
 
     ids: Ids
@@ -65,10 +64,10 @@ def best_hits(
     """Return the k best candidates of each query.
 
     Args:
-        ids: of candidates, ascending but for -1. # (queries, candidates)
+        ids: ascending apart from -1. # (queries, candidates)
         similarities: -inf for a candidate that is no hit. # (queries, candidates)
     """
-    # Of equal ones the lowest numbers come first.
+    # Among equal similarities the lowest ids come first.
     order = np.argsort(-similarities, axis=1, kind="stable")[:, :k]  # (queries, k or fewer)
     ids = np.take_along_axis(ids, order, axis=1)
     similarities = np.take_along_axis(similarities, order, axis=1)

@@ -1,4 +1,4 @@
-"""Query vectors: of texts, and of a labelled set by averages, sentences or clusters."""
+"""Make query vectors from texts, or from a labelled set by averages, sentences or clusters."""
 
 from __future__ import annotations
 
@@ -39,17 +39,16 @@ Encoder: TypeAlias = Encodes | Callable[[list[str]], NDArray[np.float32]]
 
 @dataclass(frozen=True, slots=True)
 class Queries:
-    """Vectors to search a bank with, and what each stands for.
+    """Query vectors with their names, labels and source rows.
 
     Attributes:
-        vectors: of length 1. # (queries, dimension)
-        names: to show: `all`, the label, `label / 3` for its third largest cluster, or the
-            beginning of the sentence.
-        labels: the label or entity type each stands for; None where there is no one.
-        sentences: how many each averages; equal ones count as often as they occur.
-        rows: which rows of the set these are from, ascending.
-        kind: one of `limits.QUERY`.
-        texts: the distinct sentences of the set, in alphabetical order.
+        vectors: unit vectors. # (queries, dimension)
+        names: `all`, the label, `label / 3` for its third largest cluster, or the start of the
+            sentence.
+        labels: label or entity type of each query; None without a single one.
+        sentences: sentences that each query averages, duplicates included.
+        rows: ascending rows of the set that each query averages.
+        texts: distinct sentences of the set, in alphabetical order.
     """
 
     vectors: NDArray[np.float32]
@@ -105,7 +104,7 @@ def query_vectors(
 
 
 def query_texts(queries: AnyQueries) -> Sequence[str]:
-    """Return the texts that queries are, or average."""
+    """Return the texts of queries, or those that task queries average."""
     if isinstance(queries, Queries):
         return queries.texts
     if isinstance(queries, np.ndarray):
@@ -125,26 +124,24 @@ def task_queries(
 ) -> Queries:
     """Make the queries of a task from its training set.
 
-    Both texts of a pair are sentences of its label; a row with several labels counts for each; a
-    sentence with tagged tokens counts for each entity type in it. Averages take every sentence
-    as often as it occurs; `per-sentence` takes equal ones once. Sentences without a vector (no
-    word known) are left out, with a warning.
+    Both texts of a pair, all labels of a row and all entity types of a sentence count. Averages
+    weight sentences by frequency; `per-sentence` takes distinct ones. Sentences without a vector
+    (no word known) are left out with a warning.
 
     Args:
-        train_set: as in `tilth.data.examples.read_examples`, or what that returned.
-        encoder: that of the bank: an object with `encode`, or a function from texts to vectors.
-        kind: `all-average`: one query; `label-average`: one per label or entity type;
-            `per-sentence`; `clusters`: up to `clusters` per label, by k-means, or of the whole
-            set where labels are numbers or missing.
-        text: the column of texts, or two of pairs; default: found by name.
-        label: the column of labels or tags; default: found by name.
-        clusters: per label; a label with fewer distinct sentences has as many as those.
-        seed: of the clusters.
+        train_set: a source or examples from `tilth.data.examples.read_examples`.
+        encoder: the bank's encoder, or a function from texts to vectors.
+        kind: `all-average` (one query), `label-average` (one per label or entity type),
+            `per-sentence`, or `clusters` (up to `clusters` per label by k-means, or of the whole
+            set where labels are numbers or missing).
+        text: column of texts, or two columns of pairs; None: found by name.
+        label: column of labels or tags; None: found by name.
+        clusters: clusters per label, at most the number of its distinct sentences.
 
     Raises:
-        InputError: the set is wrong, its labels do not go with the kind, or no sentence of a
-            label has a vector.
-        TilthError: the encoder gives no finite vector, or not one per text.
+        InputError: the set is invalid, its labels do not suit the kind, or no sentence of a label
+            has a vector.
+        TilthError: the encoder returns a non-finite vector, or not one vector per text.
 
     Reference:
         Du et al. 2020, arXiv:2010.02194, section 2.1: cosine with the average of the sentences'
@@ -203,15 +200,14 @@ def _examples(
 
 @dataclass(frozen=True, slots=True)
 class _Encoded:
-    """The distinct texts of a set in alphabetical order, encoded, and where each occurs.
+    """The encoded distinct texts of a set, with their occurrences.
 
-    In that order sums and clusters do not depend on the order of the rows.
+    Texts are in alphabetical order: sums and clusters do not depend on the order of the rows.
 
     Attributes:
-        texts: distinct.
-        vectors: of length 1; zero where the encoder knows no word. # (texts, dimension)
+        vectors: unit vectors; zero where the encoder knows no word. # (texts, dimension)
         known: whether the vector is not zero. # (texts,)
-        codes: place in `texts`, through the rows and their columns. # (occurrences,)
+        codes: index in `texts`, by row, then column. # (occurrences,)
         rows: row of each occurrence. # (occurrences,)
     """
 
@@ -262,7 +258,7 @@ def _encode(examples: Examples, encoder: Encoder) -> _Encoded:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """The sentences of one query, by their occurrences counted through the rows."""
+    """The sentences of one query, as indices of occurrences."""
 
     name: str
     label: str | None
@@ -339,7 +335,7 @@ def _shortened(text: str) -> str:
 
 
 def _only_label(examples: Examples, rows: NDArray[np.int64]) -> str | None:
-    """Return the label that is the only one of some rows, if there is one."""
+    """Return the single label that rows share, or None."""
     if examples.labels is None:
         return None
     found = {place for row in rows for place in examples.labels.class_ids[row]}
@@ -364,20 +360,18 @@ def _clustered(group: _Group, encoded: _Encoded, count: int, seed: int) -> list[
 def cluster(
     vectors: NDArray[np.float32], weights: NDArray[np.float64], count: int, seed: int
 ) -> NDArray[np.int64]:
-    """Group vectors of length 1 by k-means, the best of four starts.
+    """Cluster unit vectors by k-means, the best of four starts.
 
-    The result does not depend on the number of threads.
+    The result does not depend on the number of threads. Cluster 0 is the heaviest; ties go by
+    first row. Fewer distinct vectors (to four digits) than `count` give fewer clusters.
 
     Args:
-        vectors: to group. # (rows, dimension)
-        weights: how often each counts, above 0. # (rows,)
-        count: of clusters, 1 or more; as many as there are distinct vectors (to four digits)
-            if those are fewer.
-        seed: of the first centres, 0 to 2**32 - 1.
+        vectors: unit vectors. # (rows, dimension)
+        weights: above 0. # (rows,)
+        seed: 0 to 2**32 - 1.
 
     Returns:
-        The cluster of each row: 0 is the heaviest; of equal ones, the one whose first row comes
-        first. # (rows,)
+        Cluster of each row. # (rows,)
     """
     # Equal sentences padded to other lengths differ in the last digits.
     count = min(count, len(np.unique(np.round(vectors, 4), axis=0)))
@@ -389,9 +383,9 @@ def cluster(
     from threadpoolctl import threadpool_limits
 
     means = KMeans(count, n_init=_STARTS, random_state=seed)
-    # Threads add up in their own order, and rounding then moves vectors on the border.
+    # The order of sums depends on threads, and rounding then moves vectors on the border.
     with threadpool_limits(1), warnings.catch_warnings():
-        # Vectors that differ in the last digit only; what it finds is good.
+        # Raised for vectors that differ only in the last digit; the result is valid.
         warnings.simplefilter("ignore", ConvergenceWarning)
         found = means.fit_predict(vectors, sample_weight=weights)  # (rows,)
     first, codes = np.unique(found, return_index=True, return_inverse=True)[1:]
@@ -407,7 +401,7 @@ def _mean(group: _Group, encoded: _Encoded) -> NDArray[np.float64]:
     codes, counts = np.unique(encoded.codes[group.occurrences], return_counts=True)
     total = np.einsum("t,td->d", counts.astype(np.float64), encoded.vectors[codes])
     length = np.linalg.norm(total)
-    # Far below what sentences that have anything in common leave, far above rounding.
+    # Far below the mean of related sentences, far above rounding.
     if length < 1e-6 * counts.sum():
         raise InputError(
             f"{group.name!r}: the vectors of its {counts.sum()} sentences cancel out: take "

@@ -1,7 +1,7 @@
 """Find the nearest sentences exactly: scan all codes, rescore the best candidates with all bits.
 
-Few queries go through compiled sums at the speed of memory, many through matrix products block by
-block. Both are exact over the codes and independent of the number of threads.
+Few queries use compiled sums at memory bandwidth, many use blockwise matrix products. Both are
+exact over the codes and independent of the number of threads.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tilth.bank.store import Ids, MappedShard
 Selected: TypeAlias = Callable[[MappedShard], "NDArray[np.bool_] | None"]
 """Which sentences of a shard are searched; None: all."""
 
-# Up to so many queries the compiled sums are faster than matrix products.
+# Up to this many queries compiled sums are faster than matrix products.
 _FEW = {"int8": 16, "compact": 32}
 _ROWS_AT_ONCE = 1 << 16
-# Products that stay in the last cache until they are looked through.
+# Products that fit into the last-level cache.
 _PRODUCTS_AT_ONCE = 1 << 21
 # Buffers of one pass over the bank, in bytes; more queries take several passes.
 _BUFFERS = 1 << 30
-# One sentence of so many is looked at first, in pieces of so many rows.
+# The first pass samples one sentence in _SAMPLED, in pieces of _PIECE rows.
 _SAMPLED, _PIECE = 64, 32
 
 
@@ -39,8 +39,8 @@ class SearchCandidates:
     """The best sentences of each query by their codes, with ascending ids.
 
     Attributes:
-        ids: -1 behind the last. # (queries, best)
-        similarities: of the codes; -inf behind the last. # (queries, best)
+        ids: -1 after the last. # (queries, best)
+        similarities: from the codes; -inf after the last. # (queries, best)
     """
 
     ids: Ids
@@ -60,8 +60,7 @@ def find_candidates(
 
     Args:
         queries: L2-normalised. # (queries, dimension)
-        best: candidates of each query, at least 1.
-        selected: which sentences are searched; None: all.
+        best: candidates per query, at least 1.
     """
     at_once = max(1, _BUFFERS // (2 * best * 12 * threads))
     parts = [
@@ -79,7 +78,7 @@ def find_candidates(
 
 @dataclass(slots=True)
 class _Best:
-    """The best values that one thread has gathered."""
+    """The best values of one thread."""
 
     values: Floats
     ids: Ids
@@ -96,7 +95,7 @@ class _Best:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Some rows of a shard, numbered among the selected rows of the bank."""
+    """Rows of a shard, numbered among the selected rows of the bank."""
 
     shard: MappedShard
     start: int
@@ -138,7 +137,7 @@ def _find_in_one_pass(
 
 
 def _best_of(values: Floats, best: int) -> NDArray[np.bool_]:
-    """Return which values are the best; of equal ones at the edge the first."""  # (values,)
+    """Return the mask of the best values; ties at the threshold go to the first."""  # (values,)
     least = np.partition(values, len(values) - best)[len(values) - best]
     kept: NDArray[np.bool_] = values > least
     edge = np.flatnonzero(values == least)
@@ -166,7 +165,7 @@ def _blocks(
 
 
 def _in_bank(ids: Ids, blocks: Sequence[_Block]) -> Ids:
-    """Turn numbers among the selected sentences into ids of the bank."""
+    """Convert numbers among the selected sentences to ids of the bank."""
     found: Ids = ids.copy()
     if not blocks:
         return found
@@ -189,11 +188,9 @@ def _codes_of(block: _Block) -> tuple[NDArray[np.uint8], Floats]:
 
 
 def _floors(queries: int, padding: int) -> Floats:
-    """Return the least values to be kept: all of a query, none of one that only pads.
-
-    Threads share the floors and raise them without a lock. Where two write at once, the lower value
-    may stay; some more values are kept then, and the best are the same.
-    """
+    """Return the initial thresholds: -inf for queries, inf for padding."""
+    # Threads raise the floors without a lock. Where two write at once, the lower value may stay:
+    # more values are kept then, and the best are the same.
     floors = np.full(queries + padding, -np.inf, np.float32)
     floors[queries:] = np.inf
     return floors
@@ -206,21 +203,18 @@ def _scan(
     best: int,
     threads: int,
 ) -> list[_Best]:
-    """Gather with compiled sums.
-
-    A sample sets the floors beforehand, so that few values below the best are ever kept. If it set
-    them too high, all is scanned again.
-    """
-    odd = len(queries.values) % 2  # queries go in pairs; the one that pads finds nothing
+    """Gather with compiled sums, after a sample has set the floors."""
+    # The floors keep out most values below the best. If they are too high, all is scanned again.
+    odd = len(queries.values) % 2  # queries go in pairs; the padding finds nothing
     values = np.pad(queries.values, ((0, odd), (0, 0)))
     floors = _floors(len(queries.values), odd)
     pass_over = partial(_pass, blocks, quantizer, values, threads)
     rows = sum(map(len, blocks))
     step = _PIECE * _SAMPLED
     sampled = sum(len(block) // step * _PIECE + min(len(block) % step, _PIECE) for block in blocks)
-    if rows < _SAMPLED * best or rows < 4 * sampled:  # of small blocks it is a large part
+    if rows < _SAMPLED * best or rows < 4 * sampled:  # the sample of small blocks is large
         return pass_over(best, floors, TILE, TILE)
-    # Five standard deviations above the expected number of the best in the sample.
+    # Five standard deviations above the expected number of best sentences in the sample.
     expected = best * sampled / rows
     rank = int(np.ceil(expected + 5 * np.sqrt(expected))) + 5
     sample = pass_over(rank, floors.copy(), _PIECE, step)
@@ -247,7 +241,7 @@ def _pass(
     piece: int,
     step: int,
 ) -> list[_Best]:
-    """Scan all blocks once: each thread takes the next one until none is left."""
+    """Scan all blocks once; each thread takes the next block."""
     following = itertools.count()
     dims_4bit = -1 if quantizer.format == "int8" else quantizer.dims_4bit
 
@@ -270,14 +264,14 @@ def _multiply(
     best: int,
     threads: int,
 ) -> list[_Best]:
-    """Gather with matrix products of all queries at once; threads share the rows of a product."""
+    """Gather with matrix products of all queries; threads share the rows of a product."""
     from tilth.bank.search.products import Products  # torch, which a scan does without
 
     products = Products(quantizer, queries)
-    # Little room, often cleared: floors rise soon, and fewer values are ever kept.
+    # Small buffers are cleared often: floors rise early, and fewer values are kept.
     gathered = [_Best.empty(len(queries.values), 2 * best + 16) for _ in range(threads)]
     floors = _floors(len(queries.values), products.padding)
-    # The levels of compact codes lie between integers: their products are of doubled values.
+    # The levels of compact codes lie between integers: products are of doubled values.
     half = np.float32(1 if quantizer.format == "int8" else 0.5)
 
     def keep(part: int, block: _Block, found: list[NDArray[np.int32]], scales: Floats) -> None:
@@ -305,14 +299,14 @@ def _multiply(
 def rescore(
     shards: Sequence[MappedShard], quantizer: Quantizer, queries: Floats, ids: Ids, *, threads: int
 ) -> Floats:
-    """Return similarities from all the bits of int8 codes, nearly those of the vectors.
+    """Return similarities from all bits of int8 codes.
 
     Args:
         queries: L2-normalised. # (queries, dimension)
-        ids: of sentences; -1 where there is none. # (queries, candidates)
+        ids: -1 for none. # (queries, candidates)
 
     Returns:
-        -inf where there is no sentence. # (queries, candidates)
+        Similarities; -inf for id -1. # (queries, candidates)
     """
     coded = quantizer.queries(queries)
     flat = ids.reshape(-1)

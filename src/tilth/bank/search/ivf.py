@@ -1,11 +1,11 @@
-"""Search an inverted index (FAISS IVF) beside a bank: each query visits a few cells.
+"""Search a bank's inverted index (FAISS IVF), where each query visits a few cells.
 
     BANK/index/
       index.json           settings, the shards it covers, its file, recall by nprobe
       NAME.faiss           the index; memory-mapped, so it may exceed memory
 
-Candidates of the index are rescored as after a scan, so that similarities are the same; sentences
-added to the bank after the index was made are scanned. FAISS is imported here alone.
+Candidates are rescored as after a scan, so similarities are the same. Sentences added after the
+index was made are scanned. No other module imports FAISS.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tilth.files import check_input
 log = logging.getLogger(__name__)
 
 INDEX, INDEX_JSON, VERSION = "index", "index.json", 1
-# How many candidates are rescored for each hit wanted, by how coarse the codes are.
+# Candidates rescored per hit, by how coarse the codes are.
 _OVERSAMPLE = {"SQ4": 6.0, "SQ8": 1.5, "fp16": 1.2}
 _OVERSAMPLE_COARSE = 10.0
 _HITS_AT_ONCE = 1 << 25
@@ -44,11 +44,11 @@ class IndexInfo:
     """The content of index.json.
 
     Attributes:
-        asked: the settings of `Bank.make_index`.
-        factory: the index as a FAISS factory string.
+        asked: settings of `Bank.make_index`.
+        factory: FAISS factory string.
         nprobe: cells that a search visits by default.
-        shards: covered, in their order: names, and digests of their codes.
-        head: bytes before the sentences' codes; blake2b of them.
+        shards: name and codes digest of each covered shard, in order.
+        head: number and blake2b of the bytes before the sentences' codes.
     """
 
     asked: dict[str, Any]
@@ -70,11 +70,7 @@ class IndexInfo:
 
 
 class Index:
-    """An open index.
-
-    Attributes:
-        info: the content of index.json.
-    """
+    """An open index of a bank."""
 
     def __init__(self, path: Path, info: IndexInfo) -> None:
         self.path, self.info = path, info
@@ -99,13 +95,13 @@ class Index:
 
     @property
     def oversample(self) -> float:
-        """Number of candidates to be rescored for each hit wanted."""
+        """Return the number of candidates to rescore per hit."""
         if self.info.pca is not None:
             return _OVERSAMPLE_COARSE
         return _OVERSAMPLE.get(self.info.codes, _OVERSAMPLE_COARSE)
 
     def nprobe(self, nprobe: int | None) -> int:
-        """Return the number of cells that a search visits."""
+        """Return the number of cells to visit; None: the index's default."""
         check_nprobe(nprobe, self.info.centroids)
         return nprobe or self.info.nprobe
 
@@ -120,20 +116,18 @@ class Index:
         threads: int,
         selected: Selected | None = None,
     ) -> Ids:
-        """Return candidates of each query: the best of the cells visited.
+        """Return the best candidates of the cells that each query visits.
 
-        A query whose cells hold fewer than it wants visits more of them, so that none gets fewer
-        hits than there are. Sentences that the index does not cover are scanned.
+        A query that finds fewer than `wanted` candidates visits more cells. Sentences that the
+        index does not cover are scanned.
 
         Args:
             queries: L2-normalised. # (queries, dimension)
-            wanted: least candidates of each query, if there are so many.
-            candidates: most candidates of each query.
-            nprobe: cells that each visits.
-            selected: see `tilth.bank.search.exact.find_candidates`.
+            wanted: minimum per query, if that many exist.
+            candidates: maximum per query.
 
         Returns:
-            -1 behind the last of each part, # (queries, candidates)
+            Ids; -1 after the last of each part. # (queries, candidates)
         """
         count = len(self.info.shards)
         covered, rest = store.shards[:count], store.shards[count:]
@@ -210,7 +204,7 @@ def read_info(path: Path) -> IndexInfo:
 
 
 def damaged_index(path: Path) -> list[str]:
-    """Read every byte of a bank's index; return a line if it is not as it was written."""
+    """Verify the checksum of a bank's index; return a line if it is damaged."""
     if not (path / INDEX / INDEX_JSON).exists():
         return []
     try:
@@ -232,7 +226,7 @@ def _mask(shards: Sequence[MappedShard], selected: Selected) -> NDArray[np.bool_
 
 
 def _parameters(index: Any, nprobe: int, mask: NDArray[np.bool_] | None) -> Any:
-    """Return FAISS's search parameters: given with each call, so that no state counts."""
+    """Return FAISS's search parameters for one call."""
     faiss = load_faiss()
     options = {}
     if mask is not None:
@@ -244,7 +238,7 @@ def _parameters(index: Any, nprobe: int, mask: NDArray[np.bool_] | None) -> Any:
 
 
 def check_nprobe(nprobe: int | None, centroids: int) -> None:
-    """Raise InputError for fewer than one cell or more than there are."""
+    """Raise InputError unless nprobe is None or 1 to the number of centroids."""
     if nprobe is not None and not 1 <= nprobe <= centroids:
         raise InputError(
             f"nprobe is {nprobe:,}: give 1 to {centroids:,}, the centroids of the index"
@@ -257,7 +251,7 @@ def named_shards(manifest: Manifest) -> list[list[str]]:
 
 
 def _read(file: Path, info: IndexInfo) -> Any:
-    """Map an index's file, once its size and all that locates its lists are checked."""
+    """Map an index's file after checking its size and the bytes that locate its lists."""
     faiss = load_faiss()
     try:
         if file.stat().st_size != info.bytes or checksum(file, info.head[0])[1] != info.head[1]:
@@ -277,7 +271,7 @@ def _read(file: Path, info: IndexInfo) -> Any:
         raise TilthError(_broken(file))
     lists = faiss.downcast_InvertedLists(ivf.invlists)
     if hasattr(lists, "prefetch_nthread"):
-        lists.prefetch_nthread = 0  # threads made anew for every search cost more than they bring
+        lists.prefetch_nthread = 0  # starting threads for every search costs more than it saves
     return index
 
 
@@ -286,13 +280,13 @@ def _broken(file: Path) -> str:
 
 
 def one_line(error: Exception) -> str:
-    """Return the end of FAISS's message, which names the cause."""
+    """Return the end of a FAISS message, which names the cause."""
     return " ".join(str(error).split())[-160:]
 
 
 @contextmanager
 def faiss_threads(count: int) -> Iterator[None]:
-    """Set FAISS's number of threads for a while."""
+    """Set FAISS's number of threads within the context."""
     faiss = load_faiss()
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(count)

@@ -1,4 +1,4 @@
-"""Make the index of a bank: train centroids on a sample, add all sentences, measure recall."""
+"""Build the index of a bank: train centroids on a sample, add all sentences, measure recall."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ log = logging.getLogger(__name__)
 _ITERATIONS = 10
 # The menu of SentAugment, SQ4 and SQ8, as factory strings; PQ with a number of bytes as well.
 _CODES = {"SQ4": "SQ4", "SQ8": "SQ8", "fp16": "SQfp16"}
-# k-means wants so many training sentences a centroid (FAISS's guideline), at least and at most.
+# Least training sentences per centroid (FAISS's guideline).
 _LEAST = int(PER_CENTROID.low)
 _PQ_CENTROIDS = 256
 _ROWS_AT_ONCE = 1 << 16
 # Lists grow by doubling while sentences are added.
 _GROWTH = 1.5
-# Recall is measured at these; searches take the first that finds this share of the 100 nearest.
+# Recall is measured at these nprobe; the default is the first that reaches this recall@100.
 PROBES = (1, 4, 16, 64, 256, 1024)
 _RECALL = 0.95
 _PROBED_SENTENCES, _PROBED_HITS = 100, 100
@@ -64,7 +64,7 @@ Search: TypeAlias = Callable[[Floats, int, "Index | None", "int | None"], Ids]
 
 @dataclass(frozen=True, slots=True)
 class IndexSettings:
-    """The settings of an index; see `tilth.bank.Bank.make_index`."""
+    """The settings of `tilth.bank.Bank.make_index`."""
 
     centroids: int | None = None
     codes: str = "SQ8"
@@ -85,13 +85,10 @@ def build_index(
     threads: int | None = None,
     quiet: bool = False,
 ) -> Index:
-    """Train, fill, write and measure an index; only then it takes the place of an earlier one.
+    """Train, fill, write and measure an index, then replace an earlier one.
 
-    Inner products are of vectors that are not centred: FAISS's PCA would centre them, and rank
-    them otherwise than cosines do.
-
-    Args:
-        search: searches the bank by the index or by a scan, to measure recall.
+    Vectors are not centred: FAISS's PCA would centre them, and inner products would no longer rank
+    as cosines do. `search` measures recall, by the index and by a scan.
     """
     faiss = load_faiss()
     if threads is not None:
@@ -125,7 +122,7 @@ def build_index(
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of an index's folder, which is removed again where the index is refused."""
+    """Hold the lock of an index's folder; remove a new folder on InputError."""
     existed = folder.exists()
     with disk_errors(folder):
         folder.mkdir(exist_ok=True)
@@ -147,7 +144,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is built, once all settings are known to be right."""
+    """The validated settings of a build."""
 
     factory: str
     centroids: int
@@ -191,7 +188,7 @@ def _plan(store: Store, settings: IndexSettings) -> _Plan:
 
 
 def _train_and_fill(store: Store, plan: _Plan, seed: int, quiet: bool) -> Any:
-    """Return the index, in memory."""
+    """Return the trained and filled index, in memory."""
     faiss = load_faiss()
     factory = plan.factory.split(",", 1)[1] if plan.pca else plan.factory
     ivf = faiss.index_factory(plan.dimension, factory, faiss.METRIC_INNER_PRODUCT)
@@ -227,7 +224,7 @@ def _train_and_fill(store: Store, plan: _Plan, seed: int, quiet: bool) -> Any:
 
 
 def _check_memory(store: Store, plan: _Plan, code_size: int) -> None:
-    """Log the memory that the index needs; warn if it is not free."""
+    """Log the memory that the index needs; warn if too little is free."""
     vectors = store.manifest.dimension * (1 if plan.pca is None else 2)
     needed = int(_GROWTH * len(store) * (code_size + 8)) + 4 * plan.sample * vectors
     log.info(
@@ -243,14 +240,14 @@ def _check_memory(store: Store, plan: _Plan, code_size: int) -> None:
 
 
 def _spread(many: int, count: int, seed: int) -> Ids:
-    """Draw ids of sentences, one of each of `count` equal stretches of the bank, in order."""
+    """Draw one sentence id from each of `count` equal ranges of the bank, in order."""
     places = np.random.default_rng(seed).random(count)
     drawn = ((np.arange(count) + places) * (many / count)).astype(np.int64)
     return np.minimum(drawn, many - 1)
 
 
 def _decoded(store: Store, ids: Ids) -> Floats:
-    """Return vectors of sentences with ascending ids, from the codes that a scan reads."""
+    """Return vectors of ascending ids, decoded from the codes that a scan reads."""
     parts = []
     for shard in store.shards:
         own = ids[slice(*np.searchsorted(ids, [shard.first, shard.first + shard.sentences]))]
@@ -262,10 +259,7 @@ def _decoded(store: Store, ids: Ids) -> Floats:
 
 
 def _measure_recall(store: Store, index: Index, search: Search) -> list[dict[str, float]]:
-    """Search stored sentences' vectors by the index and exactly; return the recall by nprobe.
-
-    A sentence itself does not count among its hits.
-    """
+    """Return the recall by nprobe for stored sentences; a sentence is not its own hit."""
     own = _spread(len(store), min(_PROBED_SENTENCES, len(store)), seed=0)
     vectors = _decoded(store, own)
     has_vector = vectors.any(axis=1)
@@ -290,7 +284,7 @@ def _measure_recall(store: Store, index: Index, search: Search) -> list[dict[str
 
 
 def _recall(exact: Ids, found: Ids, own: Ids, k: int) -> float:
-    """Return the mean share of the k nearest that are among the k found, themselves aside."""
+    """Return the mean recall at k, without the sentences themselves."""
     shares = []
     for right, row, number in zip(exact, found, own, strict=True):
         wanted = right[(right != number) & (right >= 0)][:k]
@@ -300,7 +294,7 @@ def _recall(exact: Ids, found: Ids, own: Ids, k: int) -> float:
 
 
 def _measured(path: Path, info: IndexInfo, recall: list[dict[str, float]]) -> IndexInfo:
-    """Return the info with its recall and, where no nprobe was given, the best one."""
+    """Return the info with its recall and, if none was given, the chosen nprobe."""
     info = replace(info, recall=recall)
     if info.asked["nprobe"] is None:
         good = [row for row in recall if row["recall_100"] >= _RECALL] or recall[-1:]
@@ -317,7 +311,7 @@ def _measured(path: Path, info: IndexInfo, recall: list[dict[str, float]]) -> In
 
 
 def _write(folder: Path, index: Any) -> tuple[str, int, str]:
-    """Write the index's file under a name of its own; return the name, its bytes and blake2b."""
+    """Write the index's file under a unique name; return name, bytes and blake2b."""
     faiss = load_faiss()
     temporary = folder / f"{TEMPORARY}{os.getpid()}.faiss"
     try:
@@ -348,7 +342,7 @@ def _file_of(path: Path) -> str | None:
 
 
 def _remove_others(folder: Path, name: str | None) -> None:
-    """Remove index files that index.json does not name: earlier ones, and of killed processes."""
+    """Remove other index files: earlier ones and those of killed processes."""
     for file in folder.glob("*.faiss"):
         if file.name != name:
             file.unlink(missing_ok=True)
