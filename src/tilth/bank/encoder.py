@@ -30,9 +30,7 @@ class TextEncoder:
     """An encoder as a bank uses it.
 
     Attributes:
-        name: what it was asked for by.
-        fingerprint: of its weights and modules.
-        static: encodes with a static model, cheap enough to go to every worker; else None.
+        static: fast encoder of a static model, cheap enough to go to every worker; else None.
     """
 
     def __init__(self, model: SentenceTransformer, name: str) -> None:
@@ -50,11 +48,7 @@ class TextEncoder:
     def load(
         cls, encoder: str | SentenceTransformer | TextEncoder, *, device: str = "auto"
     ) -> TextEncoder:
-        """Load an encoder by name, or wrap one that is loaded.
-
-        Args:
-            encoder: what `tilth.load_encoder` takes, or a loaded encoder.
-        """
+        """Load an encoder by name, or wrap a loaded one."""
         if isinstance(encoder, TextEncoder):
             return encoder
         if not isinstance(encoder, str):
@@ -65,14 +59,7 @@ class TextEncoder:
         return cls(load_encoder(encoder, device=device), encoder)
 
     def encode(self, texts: pa.Array, progress: Progress | None = None) -> NDArray[np.float32]:
-        """Return unit vectors; zero where the encoder knows no word of a text.
-
-        Args:
-            texts: an Arrow array of strings.
-
-        Returns:
-            Float32, # (texts, dimension)
-        """
+        """Return unit vectors, (texts, dimension); zero where the encoder knows no word."""
         if isinstance(texts, pa.ChunkedArray):
             texts = texts.combine_chunks()
         if self.static is None:

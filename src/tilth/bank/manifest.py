@@ -1,4 +1,4 @@
-"""The manifest of a bank: its encoder, its settings, its shards with sizes and checksums.
+"""Read and write the manifest of a bank: encoder, settings, shards with checksums.
 
     BANK/
       bank.json            the manifest
@@ -59,12 +59,12 @@ class Manifest:
     """What a bank holds; the fields are the keys of bank.json.
 
     Attributes:
-        fours: dimensions with 4 bits; see `Quantizer`.
+        fours: dimensions with 4 bits.
         twos: dimensions with 2 bits.
         codec: blake2b of the quantizer's file, in hex.
-        built: names of the sources that the bank was built of.
-        sources: name -> fingerprint, of everything read.
-        jobs: how many jobs have made it: the build, and every addition.
+        built: names of the sources of the build.
+        sources: name -> fingerprint, additions included.
+        jobs: number of jobs: the build and every addition.
     """
 
     encoder: str

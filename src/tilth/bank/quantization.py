@@ -1,8 +1,8 @@
 """Quantize vectors to bytes in two formats, code queries for them, and decode vectors.
 
-Vectors are centred and rotated first. After a random rotation no dimension stands out, so that one
-scale a sentence wastes no bits (recall of int8 on static embeddings: 0.993 instead of 0.986); after
-a rotation onto the principal components, the last ones can have fewer bits or none.
+Vectors are centred and rotated first. After a random rotation one scale per sentence suits all
+dimensions (recall of int8 on static embeddings: 0.993 instead of 0.986); after a rotation onto the
+principal components, the last ones need fewer bits or none.
 """
 
 from __future__ import annotations
@@ -22,29 +22,30 @@ from tilth.limits import FORMAT, SEED
 
 Floats = NDArray[np.float32]
 Format = Literal["int8", "compact"]
-# Bytes of codes that the scan takes at a time; rows are multiples of it.
+# Bytes of codes that a scan step reads; row widths are multiples of it.
 LANES = 32
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 # 4-bit and 2-bit levels of a normal variable with the least squared error (Max 1960, table II).
 _STEP_4, _STEP_2 = 0.3352, 0.9957
 _KEPT_4, _KEPT_2 = 1 - 0.01154, 1 - 0.1188
-# Bytes of codes a sentence; two scales of four bytes come on top.
+# Bytes of codes per sentence, without two scales of four bytes.
 _COMPACT_BYTES = 64
 _RESIDUAL_LEVELS = 16
-# So few that they stay in the cache from step to step.
+# Fits into the cache from step to step.
 _ROWS_AT_ONCE = 1024
 _LARGEST_INT32 = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """Quantized vectors of some sentences.
+    """Quantized vectors of sentences.
 
     Attributes:
         codes: what a scan reads. # (sentences, bytes)
-        scales: width of a code's step; a column for each group. # (sentences, groups)
-        residual: of int8, four more bits a dimension for rescoring. # (sentences, dimensions / 2)
+        scales: step width of the codes. # (sentences, groups)
+        residual: int8 only: four more bits per dimension for rescoring.
+            # (sentences, dimensions / 2)
     """
 
     codes: NDArray[np.uint8]
@@ -53,7 +54,7 @@ class Codes:
 
     @classmethod
     def joined(cls, parts: Sequence[Codes]) -> Codes:
-        """Return the codes of several parts, one after the other."""
+        """Concatenate the codes of several parts."""
         residual = [part.residual for part in parts if part.residual is not None]
         return cls(
             np.concatenate([part.codes for part in parts]),
@@ -67,9 +68,9 @@ class CodedQueries:
     """Queries as integers, to be multiplied with codes.
 
     Attributes:
-        rotated: not rounded. # (queries, dimensions)
+        rotated: unrounded. # (queries, dimensions)
         values: `rotated` divided by the steps, rounded. # (queries, dimensions)
-        steps: of the values. # (queries,)
+        steps: step width of the values. # (queries,)
         offsets: similarity with the bank's mean, which centring removes. # (queries,)
     """
 
@@ -81,12 +82,12 @@ class CodedQueries:
 
 @dataclass(frozen=True, slots=True)
 class Quantizer:
-    """Quantizes a bank's vectors; fitted when the bank is built.
+    """Quantizer of a bank's vectors, fitted when the bank is built.
 
     Attributes:
-        format: `int8` (a byte a dimension to scan, half a byte more to rescore) or `compact` (at
-            most 72 bytes a sentence, rescored by encoding the candidates again).
-        mean: of a sample of the bank. # (dimension,)
+        format: `int8` (one byte per dimension to scan, half a byte to rescore) or `compact` (at
+            most 72 bytes per sentence, rescored by encoding the candidates again).
+        mean: mean vector of a sample. # (dimension,)
         rotation: orthonormal columns, padded with zero columns. # (dimension, rotated)
         dims_4bit: leading rotated dimensions with 4 bits; 0 for int8.
         dims_2bit: rotated dimensions after them with 2 bits; 0 for int8.
@@ -100,23 +101,23 @@ class Quantizer:
 
     @property
     def dimension(self) -> int:
-        """Of the vectors."""
+        """Return the dimension of the vectors."""
         return len(self.mean)
 
     @property
     def bytes_scanned(self) -> int:
-        """Bytes of codes and scales that a scan reads for a sentence."""
+        """Return the bytes of codes and scales that a scan reads per sentence."""
         if self.format == "int8":
             return int(self.rotation.shape[1]) + 4
         return self.dims_4bit // 2 + self.dims_2bit // 4 + 8
 
     @property
     def bytes_stored(self) -> int:
-        """Bytes on disk for a sentence's vector."""
+        """Return the bytes on disk per vector."""
         return self.bytes_scanned + (self.rotation.shape[1] // 2 if self.format == "int8" else 0)
 
     def encode(self, vectors: Floats) -> Codes:
-        """Return vectors as bytes.
+        """Quantize vectors.
 
         Args:
             vectors: L2-normalised. # (sentences, dimension)
@@ -129,14 +130,14 @@ class Quantizer:
         )
 
     def _encode(self, vectors: Floats) -> Codes:
-        # In 64 bits, rounded afterwards: the last bits of a product in 32 change with the number of
-        # threads and with a row's place, and equal sentences are to have equal bytes everywhere.
+        # In 64 bits, then rounded: the last bits of a 32-bit product depend on the thread count
+        # and the row, and equal sentences must have equal bytes.
         product = (vectors - self.mean).astype(np.float64) @ self.rotation.astype(np.float64)
         rotated = product.astype(np.float32)  # (sentences, rotated)
         return _encode_int8(rotated) if self.format == "int8" else self._encode_compact(rotated)
 
     def _encode_compact(self, rotated: Floats) -> Codes:
-        # Columns beyond the dimensions only fill up bytes: they are no part of the spread.
+        # Columns beyond the dimensions are padding and do not count in the deviation.
         groups = (
             (rotated[:, : self.dims_4bit], min(self.dims_4bit, self.dimension), _STEP_4, 8),
             (
@@ -152,8 +153,8 @@ class Quantizer:
             deviation = np.sqrt(squares / np.float32(max(used, 1)))
             scaled = values / np.maximum(deviation * step, 1e-12)
             levels = np.clip(np.floor(scaled), -half, half - 1) + np.float32(0.5)
-            # As RaBitQ has it (Gao and Long 2024): the length along the true vector is kept, so
-            # that the similarity with any query is right on average.
+            # As in RaBitQ (Gao and Long 2024): keep the length along the true vector, so that the
+            # similarity with any query is unbiased.
             along = (values * levels).sum(axis=1)
             length = squares[:, 0]
             scales.append(np.divide(length, along, out=np.zeros_like(along), where=along > 0))
@@ -164,8 +165,8 @@ class Quantizer:
     def groups(self, codes: NDArray[np.uint8]) -> list[NDArray[np.int8]]:
         """Return a matrix of small integers for each column of scales.
 
-        The centred value of a dimension is its integer times the scale; for compact times half the
-        scale, as its levels lie between integers.
+        A centred value is the integer times the scale (compact: half the scale, as its levels lie
+        between integers).
         """
         if self.format == "int8":
             return [codes.view(np.int8)]
@@ -175,7 +176,7 @@ class Quantizer:
         return [dims_4bit, dims_2bit]
 
     def decode(self, codes: Codes) -> Floats:
-        """Return vectors as near to the encoded ones as the bytes allow, (sentences, dimension)."""
+        """Return approximate vectors, (sentences, dimension)."""
         scales = codes.scales.astype(np.float32)
         if self.format == "int8":
             rotated = codes.codes.view(np.int8).astype(np.float32)
@@ -192,7 +193,7 @@ class Quantizer:
         return vectors
 
     def queries(self, vectors: Floats) -> CodedQueries:
-        """Return queries for the scan.
+        """Code queries for the scan.
 
         Args:
             vectors: L2-normalised. # (queries, dimension)
@@ -205,13 +206,13 @@ class Quantizer:
         return CodedQueries(rotated, values, steps.astype(np.float32), vectors @ self.mean)
 
     def save(self) -> bytes:
-        """Return the bytes of a safetensors file, the same for the same quantizer."""
+        """Return the deterministic bytes of a safetensors file."""
         # No metadata: safetensors writes it in another order each time.
         return bytes(save({"mean": self.mean, "turn": np.ascontiguousarray(self.rotation)}))
 
     @classmethod
     def load(cls, path: Path, format: Format, dims_4bit: int, dims_2bit: int) -> Quantizer:  # noqa: A002
-        """Read a quantizer's file."""
+        """Read a quantizer from its file."""
         try:
             found = load_file(path)
             return cls(format, found["mean"], found["turn"], dims_4bit, dims_2bit)
@@ -223,8 +224,7 @@ def fit_quantizer(format: Format, sample: Floats, *, seed: int = 0) -> Quantizer
     """Fit a quantizer to a sample.
 
     Args:
-        sample: L2-normalised vectors of the bank's sentences; some ten thousand are enough.
-            # (sentences, dimension)
+        sample: L2-normalised; some ten thousand are enough. # (sentences, dimension)
 
     Reference:
         Random rotations before scalar quantisation: Gao and Long 2024, arXiv:2405.12497; bits by
@@ -243,7 +243,7 @@ def fit_quantizer(format: Format, sample: Floats, *, seed: int = 0) -> Quantizer
     centred = (sample - mean).astype(np.float64)
     variances, axes = np.linalg.eigh(centred.T @ centred / max(len(sample), 1))
     variances, axes = variances[::-1], axes[:, ::-1]
-    # An error in a dimension counts as much as queries extend in it: as the sentences do.
+    # Errors are weighted by the queries' variance, taken as that of the sentences.
     dims_4bit, dims_2bit = _share_bits(np.maximum(variances, 0) ** 2)
     width = dims_4bit + dims_2bit
     rotation = np.zeros((dimension, width), np.float64)
@@ -263,10 +263,10 @@ def _random_rotation(dimension: int, generator: np.random.Generator) -> NDArray[
 
 
 def _share_bits(weights: NDArray[np.float64]) -> tuple[int, int]:
-    """Choose how many leading dimensions have 4 bits and how many after them 2, for least loss."""
+    """Return the numbers of leading 4-bit and following 2-bit dimensions with the least loss."""
     best, chosen = np.inf, (0, 0)
     for high in range(0, _COMPACT_BYTES + 1, LANES):
-        # Sentences without any spread have a code too: arrays without a byte cannot be mapped.
+        # Sentences without variance have a code too: empty arrays cannot be mapped.
         for low in range(0 if high else LANES, _COMPACT_BYTES - high + 1, LANES):
             dims_4bit, dims_2bit = 2 * high, 4 * low
             kept = (
@@ -293,7 +293,7 @@ def _encode_int8(rotated: Floats) -> Codes:
 
 
 def _pack(levels: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
-    """Put 8 / bits levels into a byte: the first quarter or half of a row in its lowest bits."""
+    """Pack 8 / bits levels into a byte, the first part of a row in the lowest bits."""
     parts = 8 // bits
     width = levels.shape[1] // parts
     packed = np.zeros((len(levels), width), np.uint8)

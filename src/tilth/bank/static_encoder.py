@@ -1,4 +1,4 @@
-"""Encode with static models at full speed: the means of the token vectors, tokens cached."""
+"""Encode texts with static models: average token vectors, with cached token ids."""
 
 from __future__ import annotations
 
@@ -40,9 +40,8 @@ _ROWS_AT_ONCE = 4096  # their means stay in the cache until they are normalised
 def fast_static(encoder: SentenceTransformer) -> StaticEncoder | None:
     """Return a fast encoder of a static model; None where it would not be exact.
 
-    Its vectors are those of `encoder.encode(texts, normalize_embeddings=True)`, to float32
-    rounding. Models of one `StaticEmbedding`, normalised or not, without a prompt, with a
-    tokenizer that `splits_at_spaces`, have one.
+    Vectors equal `encoder.encode(texts, normalize_embeddings=True)` to float32 rounding. The model
+    must be one `StaticEmbedding` without a prompt, with a tokenizer that `splits_at_spaces`.
     """
     from sentence_transformers.base.modules import Normalize
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding
@@ -62,13 +61,13 @@ def fast_static(encoder: SentenceTransformer) -> StaticEncoder | None:
 
 
 class StaticEncoder:
-    """Encodes texts to the normalised means of their token vectors.
+    """Encode texts as the normalised means of their token vectors.
 
-    It can be pickled, without its cache.
+    Pickling leaves the cache out.
 
     Args:
         tokenizer: one that `splits_at_spaces`.
-        vectors: of its tokens, float32. # (tokens, dimension)
+        vectors: float32. # (tokens, dimension)
     """
 
     def __init__(self, tokenizer: Tokenizer, vectors: Tensor) -> None:
@@ -81,12 +80,9 @@ class StaticEncoder:
         return StaticEncoder, (self.tokenizer, self.vectors)
 
     def encode(self, texts: pa.Array) -> NDArray[np.float32]:
-        """Return the unit vectors of texts, (texts, dimension); zeros for a text without tokens.
+        """Return unit vectors, (texts, dimension); zeros for a text without tokens.
 
         Batches of tens of thousands of texts are fastest.
-
-        Args:
-            texts: an Arrow array of strings, none of them missing.
         """
         if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
             raise InputError(f"texts are of type {texts.type}: give an Arrow array of strings")
@@ -122,7 +118,7 @@ class StaticEncoder:
 
 
 def _text_bytes(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return the bytes of texts and where each begins in them, and the last one's end."""
+    """Return the bytes of texts and their offsets, (texts + 1,)."""
     if not len(texts):
         return np.empty(0, np.uint8), np.zeros(1, np.int64)
     array = texts.cast(pa.large_string())
@@ -132,10 +128,9 @@ def _text_bytes(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 
 def splits_at_spaces(tokenizer: Tokenizer) -> bool:
-    """Tell whether a tokenizer works on each stretch between spaces by itself.
+    """Tell whether a tokenizer provably treats space-separated chunks independently.
 
-    True where its settings prove it: characters are normalised one by one, and text is first of
-    all split at white space.
+    It must normalise characters one by one and split at white space first.
     """
     made = json.loads(tokenizer.to_str())
     splitters = _steps(made["pre_tokenizer"])
@@ -160,16 +155,11 @@ def _steps(part: dict[str, Any] | None) -> list[dict[str, Any]]:
 
 
 class TokenCache:
-    """Token ids of texts, each distinct chunk tokenized once while it is cached.
+    """Tokenize texts, with a cache of the token ids of chunks.
 
-    Texts are cut at spaces, and at ASCII punctuation where the tokenizer always does. The cache
-    holds half a million chunks, then it is cleared.
-
-    Args:
-        tokenizer: one that `splits_at_spaces`; its truncation is kept.
-
-    Attributes:
-        number: of each cached chunk.
+    Texts are cut at spaces, and at ASCII punctuation where the tokenizer always does. The cache is
+    cleared beyond half a million chunks. The tokenizer must split at spaces (`splits_at_spaces`);
+    its truncation is kept.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -197,11 +187,11 @@ class TokenCache:
     def tokenize(
         self, data: NDArray[np.uint8], bounds: NDArray[np.int64]
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Return the token ids of texts, (tokens,), and where each text's begin, (texts,).
+        """Return token ids, (tokens,), and the offset of each text's first, (texts,).
 
         Args:
-            data: the texts in UTF-8, one after another. # (bytes,)
-            bounds: where each begins in it, and the end. # (texts + 1,)
+            data: concatenated texts in UTF-8. # (bytes,)
+            bounds: byte offsets of the texts. # (texts + 1,)
         """
         chunks, first = self._chunks(data, bounds)
         coded = chunks.dictionary_encode()
@@ -216,10 +206,8 @@ class TokenCache:
     def _chunks(
         self, data: NDArray[np.uint8], bounds: NDArray[np.int64]
     ) -> tuple[pa.Array, NDArray[np.int64]]:
-        """Cut texts before every space; return the chunks and the first chunk of each text.
-
-        Chunks are lowered where the tokenizer does: so those that differ in case are cached once.
-        """
+        """Cut texts before every space; return the chunks and the first chunk of each text."""
+        # Lower-cased where the tokenizer does it, so that case variants share a cache entry.
         raw = data.tobytes()
         plain = not any(token in raw for token in self.whole)
         if plain and self.lowers:
@@ -239,7 +227,7 @@ class TokenCache:
     def _look_up(
         self, chunks: list[str]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
-        """Return where the token ids of each chunk begin, how many they are, and the ids."""
+        """Return the offset and number of each chunk's token ids, and the ids."""
         if len(self.number) > _CACHED:
             self.number.clear()
             del self._starts[:], self._lengths[:], self._flat[:]

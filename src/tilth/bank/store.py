@@ -1,4 +1,4 @@
-"""Sentences and codes of a bank on disk: shards are written whole, mapped, checked, read by id."""
+"""Write, map, check and read the shards of a bank, which hold sentences and codes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _SHOWN_SOURCES = 5
 
 
 class MappedShard:
-    """A shard mapped into memory: nothing is read before it is used."""
+    """A memory-mapped shard, opened on first use."""
 
     def __init__(self, folder: Path, shard: Shard, first: int, widths: dict[str, int]) -> None:
         self.folder, self.first, self.sentences = folder, first, shard.sentences
@@ -50,36 +50,36 @@ class MappedShard:
     def _array(self, name: str, dtype: type, reading: int) -> NDArray[Any]:
         path = self.folder / name
         try:
-            # Copied where written, which nobody does: torch takes no arrays that are read-only.
+            # Copy-on-write, though never written: torch takes no read-only arrays.
             found: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
         except (OSError, ValueError) as error:
             raise TilthError(f"{path}: cannot be read ({error}): run `tilth bank check`") from error
         if found.dtype != dtype or found.shape != (self.sentences, self._widths[name]):
             raise TilthError(f"{path}: is not what was written: run `tilth bank check`")
         if isinstance(found.base, mmap.mmap):
-            found.base.madvise(reading)  # what the system reads ahead: half the time when cold
+            found.base.madvise(reading)  # read-ahead: half the time when cold
         return np.asarray(found)
 
     @cached_property
     def codes(self) -> NDArray[np.uint8]:
-        """What a scan reads, (sentences, bytes)."""
+        """Return the codes for a scan, (sentences, bytes)."""
         return self._array("codes.npy", np.uint8, mmap.MADV_SEQUENTIAL)
 
     @cached_property
     def scales(self) -> NDArray[np.float32]:
-        """Scales of the codes, (sentences, groups)."""
+        """Return the scales of the codes, (sentences, groups)."""
         return self._array("scales.npy", np.float32, mmap.MADV_SEQUENTIAL)
 
     @cached_property
     def residual(self) -> NDArray[np.uint8] | None:
-        """Residual bits for rescoring, (sentences, bytes)."""
+        """Return residual bits for rescoring, (sentences, bytes); None for compact."""
         if not (self.folder / "fine.npy").exists():
             return None
         return self._array("fine.npy", np.uint8, mmap.MADV_RANDOM)
 
     @cached_property
     def table(self) -> pa.Table:
-        """The columns text, source and document."""
+        """Return the columns text, source and document."""
         table = read_table(self.folder / TEXT_FILE)
         if len(table) != self.sentences:
             raise TilthError(
@@ -121,7 +121,7 @@ class Store:
     def __getitem__(self, number: slice) -> list[str]: ...
 
     def __getitem__(self, number: int | slice) -> str | list[str]:
-        """Return a sentence, or some; negative numbers count from the end."""
+        """Return one sentence or a slice; negative numbers count from the end."""
         if isinstance(number, slice):
             some: list[str] = self.texts(np.arange(*number.indices(len(self)))).to_pylist()
             return some
@@ -136,11 +136,11 @@ class Store:
                 yield from batch.column(0).to_pylist()
 
     def texts(self, ids: Ids) -> pa.Array:
-        """Return sentences, in the order of their ids; see `rows`."""
+        """Return sentences in the order of ids."""
         return self.rows(ids)[TEXT].combine_chunks()
 
     def rows(self, ids: Ids) -> pa.Table:
-        """Return the columns text, source and document of sentences, in the order of their ids."""
+        """Return the columns text, source and document, in the order of ids."""
         ids = np.asarray(ids, np.int64)
         if not len(ids):
             return _ROWS.empty_table()
@@ -169,11 +169,7 @@ class Store:
         return counts
 
     def source_filter(self, sources: Sequence[str] | None) -> SourceFilter | None:
-        """Return what selects the sentences of some sources; None for all.
-
-        Args:
-            sources: names, patterns with `*`, or folders.
-        """
+        """Return a filter by source names, patterns with `*`, or folders; None for all."""
         if sources is None:
             return None
         if isinstance(sources, str) or not len(sources):
@@ -189,12 +185,12 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class SourceFilter:
-    """Selects the sentences of some sources."""
+    """Select the sentences of given sources."""
 
     patterns: tuple[str, ...]
 
     def __call__(self, shard: MappedShard) -> NDArray[np.bool_] | None:
-        """Return which sentences of a shard are selected; None: all."""
+        """Return the mask of selected sentences of a shard; None: all."""
         masks = []
         for chunk in shard.table[SOURCE].chunks:
             wanted = [
@@ -207,23 +203,23 @@ class SourceFilter:
 
 
 def _is_of(name: str, pattern: str) -> bool:
-    """Tell whether a pattern selects a source: by name, by `*`, or by a folder it lies in."""
+    """Tell whether a name, `*` pattern or folder matches a source."""
     if name == pattern or fnmatch.fnmatchcase(name, pattern):
         return True
     return name.startswith(pattern.rstrip("/") + "/")
 
 
 def some(names: Sequence[str], most: int = 3) -> str:
-    """Return the first names and how many there are more, for a message."""
+    """Return the first names and the number of others, for a message."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
 
 
 def write_shard(folder: Path, name: str, made_of: str, table: pa.Table, codes: Codes) -> Shard:
-    """Write a shard: afterwards its folder is there whole, whatever happens meanwhile.
+    """Write a shard's folder atomically.
 
     Args:
-        made_of: what tells this shard from another that may have its name; see `read_shard`.
+        made_of: identity of the content, which `read_shard` compares.
     """
     temporary, final = folder / f"{TEMPORARY}{os.getpid()}-{name}", folder / name
     arrays: dict[str, NDArray[Any]] = {"codes.npy": codes.codes, "scales.npy": codes.scales}
@@ -267,14 +263,14 @@ def _put_arrow(table: pa.Table, file: BinaryIO) -> None:
 
 
 def _put(array: NDArray[Any], file: BinaryIO) -> None:
-    """Write what `np.save` writes; that says of a full disk only how many bytes were written."""
+    """Write as `np.save`, whose error on a full disk names only the number of bytes."""
     array = np.ascontiguousarray(array)
     npy.write_array_header_1_0(file, npy.header_data_from_array_1_0(array))
     file.write(array.data)
 
 
 def read_shard(folder: Path, name: str, made_of: str) -> Shard | None:
-    """Return a shard that an interrupted job has written; None when there is no such shard."""
+    """Return a shard that an interrupted job wrote; None without a matching one."""
     try:
         found = json.loads((folder / name / "shard.json").read_text(encoding="utf-8"))
         shard: Shard = from_json(Shard, {key: found[key] for key in found if key != "made_of"})
@@ -308,7 +304,7 @@ def load_quantizer(bank: Path, manifest: Manifest) -> Quantizer:
 
 
 def _check_sizes(bank: Path, manifest: Manifest) -> None:
-    """Check that every file of every shard is there with its size."""
+    """Check that every shard file exists with its size."""
     for path, size, _ in _files(bank, manifest):
         try:
             found = path.stat().st_size
@@ -324,7 +320,7 @@ def _check_sizes(bank: Path, manifest: Manifest) -> None:
 def damaged_files(
     bank: Path, manifest: Manifest, advance: Callable[[int], None] = lambda _: None
 ) -> list[str]:
-    """Read every byte of every shard; return a line for each file that is not as written.
+    """Verify the checksums of all shards; return a line for each damaged file.
 
     Args:
         advance: called with the number of bytes after every file.

@@ -79,13 +79,11 @@ def find_duplicates(
 
     Args:
         parts: Parquet files with the columns of `tilth.bank.ingest.sentences.SCHEMA`, in order;
-            the keys of near duplicates are needed only to look for those.
-        stored: Parquet files with the keys of the sentences that the bank holds, which count as
-            earlier ones.
-        stored_texts: returns the texts of stored sentences by their numbers; needed for `near`.
-        near: whether near duplicates are looked for, too.
-        folder: for the result and for what does not fit into memory.
-        memory: limit of DuckDB, such as 4GB; some hundred megabytes come to it.
+            near-duplicate keys only with `near`.
+        stored: Parquet files with the keys of the bank's sentences, which count as earlier.
+        stored_texts: returns the texts of stored sentences by id; needed for `near`.
+        folder: for the result and spilled data.
+        memory: limit of DuckDB, such as 4GB; some hundred megabytes come on top.
     """
     if not _SIZE.fullmatch(memory):
         raise InputError(f"memory {memory!r}: give a size such as 4GB")

@@ -52,15 +52,14 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some documents of a source, in order.
+    """Consecutive documents of a source.
 
     Attributes:
         number: from 0 within the source.
-        first: the line (or row) of the first document, from 1.
-        data: whole lines of a text file, not yet checked; or texts.
-        last: whether it is the source's last.
-        lines: the line (or row) of each text.
-        start: the byte of the file where the lines begin.
+        first: line (or row) of the first document, from 1.
+        data: unchecked whole lines of a text file, or texts.
+        lines: line (or row) of each text.
+        start: byte offset of the lines in the file.
     """
 
     source: str
@@ -91,15 +90,12 @@ def find_sources(
 ) -> list[Source]:
     """Find the files and data sets that sources name, in order; folders by file name.
 
-    Fingerprints read every byte once, about 1 GB a second; a bank is built far slower.
+    Fingerprints read every byte once, about 1 GB per second.
 
     Args:
         sources: files (.txt .jsonl .csv .tsv, also .gz; .parquet), folders of them, runs, data set
             folders and hub data sets (`owner/name`, `owner/name:config`).
-        column: the column with the texts; by default `text`, or the only column of strings.
-
-    Raises:
-        InputError: one is missing, or named twice.
+        column: column of texts; None: `text`, or the only column of strings.
     """
     if isinstance(sources, (str, Path)):
         sources = [sources]

@@ -41,12 +41,8 @@ def sentences_of_documents(
 ) -> Sentences:
     r"""Segment and clean the documents of a block and compute the keys of each sentence.
 
-    A line end in a document ends a sentence, too. Duplicates stay: `find_duplicates` looks for
-    them among all blocks.
-
-    Args:
-        block: from `read_blocks`.
-        near: whether the keys of near duplicates are computed, too.
+    A line end also ends a sentence. Duplicates stay, for `find_duplicates`. `near` adds the keys
+    of near duplicates.
 
     Example:
         >>> block = Block("talk.txt", 0, 1, b"It rains today. Take a coat.\nWhy?\n", last=True)

@@ -26,14 +26,10 @@ _TEXTS_AT_ONCE = 100_000
 
 
 class Exclusion:
-    """Sentences that no hit may be, such as those of a test set.
+    """Sentences to exclude from hits, such as those of a test set.
 
-    A text of several sentences is looked for as it stands and sentence by sentence, as a bank holds
-    them; sentences of it with fewer than five words say too little to exclude a hit.
-
-    Args:
-        name: of the set, for the counts.
-        near: whether near duplicates are excluded as well.
+    A longer text is matched as a whole and by its sentences of five or more words; shorter ones say
+    too little to exclude a hit.
     """
 
     def __init__(self, name: str, texts: Sequence[str], *, near: bool = True) -> None:
@@ -107,7 +103,7 @@ def remove_excluded(
 ) -> dict[str, int]:
     """Set the similarity of excluded candidates to -inf; count them by reason.
 
-    Only those count that are nearer than the last of the k hits that are left, of any query.
+    Only candidates nearer than the last of a query's k remaining hits count.
     """
     if not exclusions:
         return {}

@@ -1,12 +1,11 @@
-"""Compiled kernels: similarities of codes with queries, keeping the values above a floor.
+"""Compute similarities of codes with queries in compiled kernels and keep the best values.
 
-Compiled at first use for the processor at hand and kept in numba's cache; other threads run
-meanwhile. One pass over the codes serves all queries, so that the bandwidth of memory is the limit.
+One pass over the codes serves all queries, so memory bandwidth is the limit. Kernels are compiled
+at first use, cached by numba, and release the GIL.
 
-Loops are not compiled to the vector instructions for sums of products of small integers. Those
-are written in LLVM's language, where each step is one on whole vectors of any processor:
-neighbouring products are added in pairs, which x86 does in the instruction that multiplies. They
-stand in this file because numba recompiles a cached function only when its own file changes.
+Numba does not vectorise sums of products of small integers, so these are written in LLVM IR:
+adding neighbouring products in pairs is one x86 instruction with the multiplication. They stay in
+this file because numba recompiles a cached function only when its own file changes.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ _FAST: dict[str, Any] = {
     "nogil": True, "boundscheck": False, "error_model": "numpy", "cache": True,
     "fastmath": {"reassoc", "contract"},  # sums in any order; infinities keep their meaning
 }  # fmt: skip
-# Rows whose sums stay in the nearest cache until they are compared.
+# Rows whose sums stay in the L1 cache until they are compared.
 TILE = 512
-# Values that are compared with their floors together, before single ones.
+# Values compared with their floors together, before single ones.
 _STRETCH = 64
 
 _INT8, _INT16, _INT32 = ir.IntType(8), ir.IntType(16), ir.IntType(32)
@@ -37,12 +36,7 @@ _PAIRS = ir.VectorType(_INT32, LANES // 2)
 
 
 def _two_sums(bits: int) -> Callable[..., Any]:
-    """Make the function that sums the products of a row of codes with two queries.
-
-    Args:
-        bits: of a code: 8 (with a sign), 4 or 2 (without). A byte holds 8 / bits codes, those of
-            the first part of a row in its lowest bits, as `tilth.bank.quantization` packs them.
-    """
+    """Make the kernel that multiplies codes of 8 (signed), 4 or 2 bits with two queries."""
     parts = 8 // bits
 
     @intrinsic
@@ -86,7 +80,7 @@ def _load(builder: Any, pointer: Any, place: Any, kind: ir.VectorType) -> Any:
 
 
 def _unpacked(builder: Any, packed: Any, bits: int, part: int) -> Any:
-    """Return the codes of a part of the row as 32-bit numbers."""
+    """Return the codes of a part of the row as 32-bit integers."""
     if bits == 8:
         return builder.sext(packed, _WIDE)
     if part:
@@ -123,10 +117,8 @@ two_sums_of_twos = _two_sums(2)
 
 @numba.njit(**_FAST)
 def _keep_best(values, ids, best):  # type: ignore[no-untyped-def]
-    """Move the best values of a full buffer to its front, in their order; return the least.
-
-    Of equal values the first stay: they have the lowest numbers, as rows come in order.
-    """
+    """Move the best values of a full buffer to its front, in order; return the least."""
+    # Of equal values the first stay: they have the lowest ids, as rows come in order.
     room = values.shape[0]
     floor = np.partition(values, room - best)[room - best]
     above = 0
@@ -143,7 +135,7 @@ def _keep_best(values, ids, best):  # type: ignore[no-untyped-def]
 
 @numba.njit(**_FAST)
 def _make_room(most, best, floors, values, ids, counts):  # type: ignore[no-untyped-def]
-    """Leave room for `most` more values of every query; raise the floors accordingly."""
+    """Make room for `most` more values of every query and raise the floors."""
     for query in range(counts.shape[0]):
         count = counts[query]
         if count + most > values.shape[1]:
@@ -179,25 +171,24 @@ def _values_of(codes, scales, queries, dims_4bit, middles, values):  # type: ign
 def scan(  # type: ignore[no-untyped-def]
     codes, scales, queries, dims_4bit, first, piece, step, best, floors, values, ids, counts
 ):
-    """Gather the best values of some rows; a value is a similarity before steps and offsets.
+    """Gather the best values of rows; a value is a similarity before steps and offsets.
 
     Args:
-        codes: uint8, of a width that is a multiple of LANES. # (rows, bytes)
+        codes: uint8; width a multiple of LANES. # (rows, bytes)
         scales: float32. # (rows, groups)
-        queries: int16; an even number of them. # (queries, dimensions)
-        dims_4bit: of compact codes, how many dimensions have 4 bits; -1 for int8.
-        first: the number of row 0 in the bank; calls come in its order.
-        piece: rows looked at together, at most TILE.
+        queries: int16; an even number. # (queries, dimensions)
+        dims_4bit: 4-bit dimensions of compact codes; -1 for int8.
+        first: id of row 0; calls come in ascending order.
+        piece: rows compared together, at most TILE.
         step: rows from one piece to the next; more than `piece` for a sample.
-        best: how many values are wanted of each query.
-        floors: float32; what a value must reach; raised here. # (queries,)
-        values: float32, filled here; room of at least best + TILE. # (queries, room)
-        ids: int64, filled here. # (queries, room)
-        counts: int64; how many are filled. # (queries,)
+        floors: float32 thresholds, raised in place. # (queries,)
+        values: float32 output; room at least best + TILE. # (queries, room)
+        ids: int64 output. # (queries, room)
+        counts: int64 number of filled values. # (queries,)
     """
     many = queries.shape[0]
     tile = np.empty((many, TILE), np.float32)
-    # Compact levels are numbered from 0; the values they stand for lie around 0.
+    # Compact levels are numbered from 0; their values are centred on 0.
     middles = np.zeros((many, 2), np.float32)
     if dims_4bit >= 0:
         for query in range(many):
@@ -226,13 +217,13 @@ def scan(  # type: ignore[no-untyped-def]
 
 @numba.njit(**_FAST)
 def gather(products, others, scales, first, best, floors, values, ids, counts):  # type: ignore[no-untyped-def]
-    """Gather the best values of some rows from their products with many queries.
+    """Gather the best values of rows from their products with many queries.
 
     Args:
-        products: int32; there may be columns more, with a floor of infinity. # (rows, columns)
-        others: those of a second group of codes, or None. # (rows, columns)
+        products: int32; padding columns have a floor of infinity. # (rows, columns)
+        others: products of a second group of codes, or None. # (rows, columns)
         scales: float32. # (rows, groups)
-        first: see `scan`, like all that follow, with room of at least best + 1.
+        values: as in `scan`, with room of at least best + 1. # (queries, room)
     """
     rows, many = products.shape
     stretch = np.empty(_STRETCH, np.float32)
@@ -273,17 +264,17 @@ def gather(products, others, scales, first, best, floors, values, ids, counts): 
 
 @numba.njit(**_FAST)
 def rescore_int8(codes, residual, scales, rows, owners, queries, similarities):  # type: ignore[no-untyped-def]
-    """Compute similarities of single rows with single queries from all the bits there are.
+    """Compute similarities of pairs of a row and a query from all bits.
 
     Args:
         codes: int8. # (rows of the shard, dimensions)
-        residual: uint8: four more bits, the first half of the dimensions in the low ones.
+        residual: uint8; four more bits, the first half of the dimensions in the low ones.
             # (rows of the shard, dimensions / 2)
-        scales: float32, of the pairs. # (pairs,)
-        rows: int64: the row of each pair. # (pairs,)
-        owners: int64: the query of each pair. # (pairs,)
+        scales: float32. # (pairs,)
+        rows: int64 row of each pair. # (pairs,)
+        owners: int64 query of each pair. # (pairs,)
         queries: float32, rotated. # (queries, dimensions)
-        similarities: float32, filled here, without the queries' offsets. # (pairs,)
+        similarities: float32 output, without the queries' offsets. # (pairs,)
     """
     half = residual.shape[1]
     low, up = np.uint8(15), np.uint8(4)
