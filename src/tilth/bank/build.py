@@ -67,7 +67,7 @@ def build_bank(
     device: str,
     overwrite: bool,
 ) -> TextEncoder:
-    """Build a bank, or continue an interrupted build; see `Bank.build`. Return its encoder."""
+    """Build a bank, or continue an interrupted build; return its encoder."""
     FORMAT.check("format", format)
     SEED.check("seed", seed)
     found = find_sources(sources, column=settings.column, split=settings.split)
@@ -125,7 +125,7 @@ def add_to_bank(
     *,
     overwrite: bool,
 ) -> None:
-    """Add to a bank, or continue an interrupted addition; see `Bank.add`."""
+    """Add to a bank, or continue an interrupted addition."""
     found = find_sources(sources, column=settings.column, split=settings.split)
     asked = {
         "sources": [source.name for source in found],
@@ -211,7 +211,7 @@ def _check_sources(path: Path, sources: Sequence[Source]) -> None:
 
 
 def _is_finished(path: Path, manifest: Manifest) -> bool:
-    """Tell whether the job in a bank's folder has done everything but to remove its folder."""
+    """Tell whether a bank's job is done except for removing its folder."""
     if not (path / ADDING / "run.json").exists():
         return False
     job = read_run_json(path / ADDING)["resolved"].get("job", manifest.jobs)
@@ -224,7 +224,7 @@ def _is_finished(path: Path, manifest: Manifest) -> bool:
 
 
 def _remove_job(path: Path) -> None:
-    # Renamed first: killed while it is removed, a half of it would stand there as no run.
+    # Renamed first: a removal that is killed would leave half of a run folder.
     going = path / f"{TEMPORARY}{os.getpid()}-{ADDING}"
     with disk_errors(path):
         if (path / ADDING).is_dir():
@@ -295,7 +295,7 @@ def _extend(
 
 
 def _remove_strays(bank: Path, manifest: Manifest) -> None:
-    """Remove shards that no manifest names: of jobs that were dropped, or killed while writing."""
+    """Remove shards that no manifest names, of dropped or killed jobs."""
     named = {shard.name for shard in manifest.shards}
     strays = [item for item in (bank / SHARDS).iterdir() if item.name not in named]
     with disk_errors(bank):

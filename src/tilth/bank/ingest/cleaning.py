@@ -54,7 +54,7 @@ _MARKUP = "|".join(
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a sentence must be like to be kept."""
+    """The rules that a sentence must meet to be kept."""
 
     min_chars: Annotated[int, CHARS, "Characters of a sentence at least."] = 10
     max_chars: Annotated[
@@ -107,11 +107,10 @@ def filter_sentences(
 ) -> tuple[NDArray[np.int64], pa.Array, dict[str, int]]:
     """Select the sentences to keep; the first rule that a sentence breaks is its drop reason.
 
-    Args:
-        texts: sentences of texts that `clean_text` returned.
+    Texts must come from `clean_text`.
 
     Returns:
-        The places of the kept sentences, in order; the sentences normalized; reason -> dropped.
+        Indices of the kept sentences; these normalized; reason -> number dropped.
     """
     drops: dict[str, int] = {}
     kept = np.arange(len(texts))

@@ -32,15 +32,13 @@ _WORDS_SEEN = 250
 def other_language(
     normalized: pa.Array, foreign_letters: NDArray[np.float64], language: str
 ) -> NDArray[np.bool_]:
-    """Tell which sentences are in another language than the one wanted.
+    """Return the mask of sentences in another language.
 
-    Most of their letters are of another script, or they have more stop words of one other language
-    than of the one wanted.
+    Most letters are of another script, or another language has more stop words in the sentence.
 
     Args:
-        normalized: sentences, from `tilth.data.normalize.normalize_texts`.
-        foreign_letters: share of a sentence's letters that are of other scripts than Latin.
-        language: one of `LANGUAGES`.
+        normalized: from `tilth.data.normalize.normalize_texts`.
+        foreign_letters: share of non-Latin letters per sentence. # (sentences,)
     """
     counts = _counts(hash_words(normalized))
     own = counts[:, LANGUAGES.index(language)].copy()

@@ -35,7 +35,7 @@ _METADATA = b"tilth"
 
 @dataclass(frozen=True, slots=True)
 class IngestSettings:
-    """How text is taken into a bank; see `tilth.bank.Bank.build`."""
+    """The ingest settings of `tilth.bank.Bank.build`."""
 
     rules: Rules
     near: bool
@@ -61,10 +61,10 @@ class IngestSettings:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The sentences of some documents; stored in the metadata of the part's file.
+    """The summary of a part, stored in its file's metadata.
 
     Attributes:
-        key: of the sources and blocks it was made from.
+        key: hash of the sources and blocks it was made from.
     """
 
     key: str

@@ -28,14 +28,8 @@ def in_processes(
 ) -> Iterator[R]:
     """Yield `work(task, *common)` of each task, as they complete.
 
-    Few tasks are taken ahead, so that memory stays flat. With one worker all is done here. The
-    processes stay for the next call, until `end_processes`. Unlike those of the standard library,
-    they need no guard in the user's script.
-
-    Args:
-        workers: processes, at least 1; never more are started than there are tasks.
-        work: a function of a module.
-        common: further arguments, the same for all.
+    Few tasks are taken ahead, so memory stays flat; one worker runs in this process. Processes
+    stay until `end_processes` and, unlike the standard library's, need no guard in scripts.
     """
     first = list(islice(tasks, workers))
     workers, tasks = min(workers, len(first)), chain(first, tasks)
@@ -71,7 +65,7 @@ def in_processes(
 
 
 def end_processes() -> None:
-    """Let the processes go that wait for further work."""
+    """End the idle worker processes."""
     if "loky" in sys.modules:
         from loky import get_reusable_executor
 

@@ -1,4 +1,4 @@
-"""Matrix products of codes with many queries, in integers where the processor is fast at them.
+"""Multiply codes with many queries, in integers where the processor is fast at them.
 
 Separate from the search, which does without torch for few queries.
 """
@@ -22,7 +22,7 @@ class Products:
     A value is a similarity without the query's offset, divided by the query's step.
 
     Attributes:
-        steps: of the queries. # (queries,)
+        steps: step width of each query. # (queries,)
         padding: columns beyond the queries.
     """
 
@@ -45,16 +45,9 @@ class Products:
         self._whole = torch.backends.cpu.get_cpu_capability().startswith("AVX512")
 
     def __call__(self, codes: NDArray[np.uint8]) -> list[NDArray[np.int32]]:
-        """Return the products of each group of codes; they are overwritten by the next call.
-
-        Args:
-            codes: as stored. # (rows, bytes)
-
-        Returns:
-            Int32 for each group, # (rows, columns)
-        """
+        """Return int32 products per group, (rows, columns); the next call overwrites them."""
         groups = self._codec.groups(codes)
-        # Memory that is new costs more than the products.
+        # Allocating memory costs more than the products.
         if not self._room or len(self._room[0]) < len(codes):
             shape = (len(codes), self._queries[0].shape[1])
             self._room = [torch.empty(shape, dtype=torch.int32) for _ in groups]
@@ -69,5 +62,5 @@ def _in_integers(codes: Tensor, queries: Tensor, products: Tensor) -> None:
 
 
 def _in_floats(codes: Tensor, queries: Tensor, products: Tensor) -> None:
-    """Do the same: sums of a thousand such products fit into the 24 bits of a float."""
+    """Multiply in floats: sums of a thousand such products fit into their 24 bits."""
     products.copy_(codes.float() @ queries.float())
