@@ -42,12 +42,12 @@ class DamagedPart(TilthError):  # noqa: N818 - named for what it is
 
 @dataclass(frozen=True, slots=True)
 class Duplicates:
-    """The rows of the parts that are duplicates of earlier rows.
+    """The rows of the parts that duplicate earlier rows.
 
     Attributes:
-        marks: of each row of all parts, 0 or the place of its reason in `REASONS`; on disk.
-        starts: where the rows of each part begin, and the end. # (parts + 1,)
-        counts: reason -> dropped rows.
+        marks: 0 or the index of the reason in `REASONS`; on disk. # (rows of all parts,)
+        starts: first row of each part, and the end. # (parts + 1,)
+        counts: reason -> number of dropped rows.
     """
 
     marks: NDArray[np.uint8]
@@ -237,11 +237,7 @@ def _batches(engine: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.Recor
 
 
 class _Group:
-    """Compares the sentences of one key with the first of them, group after group.
-
-    Those that are not similar to the first are compared with the first that is left, and so on for
-    `_LEADERS` sentences: the work grows linearly with the sentences, however large a group is.
-    """
+    """Compare the sentences of each key with up to `_LEADERS` of them, in linear time."""
 
     def __init__(self) -> None:
         self._key: int | None = None

@@ -35,11 +35,10 @@ class Source:
 
     Attributes:
         name: as the user named it; for files of a folder, the folder and the path in it.
-        fingerprint: of names and all bytes of a file or folder, with the prefix `sha256:`; of a
-            hub data set, that of `datasets`.
-        path: of the file or stored data set; None for a hub data set.
-        hub: the hub data set.
-        column: the column with the texts; None: found as by `read_texts`.
+        fingerprint: hash of names and all bytes, with the prefix `sha256:`; for a hub data set,
+            that of `datasets`.
+        path: None for a hub data set.
+        column: column of texts; None: found as by `read_texts`.
     """
 
     name: str
@@ -121,10 +120,10 @@ def find_sources(
 
 
 def is_known(source: Source, fingerprints: Collection[str]) -> bool:
-    """Tell whether a source, as it is now, has one of some fingerprints.
+    """Tell whether a source's current fingerprint is known.
 
-    Fingerprints of earlier versions have no prefix and are of the name, the size and three samples
-    of a file: an edit between the samples that keeps the size is not seen.
+    Fingerprints of earlier versions (no prefix) cover name, size and three samples of a file: they
+    miss an edit between the samples that keeps the size.
     """
     if source.fingerprint in fingerprints:
         return True
@@ -133,11 +132,10 @@ def is_known(source: Source, fingerprints: Collection[str]) -> bool:
 
 
 def read_blocks(source: Source, *, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
-    r"""Read a source in blocks, whose borders follow from the source and the size alone.
+    r"""Read a source in blocks, whose borders depend only on the source and the size.
 
     Args:
-        source: from `find_sources`.
-        block_bytes: most text of a block; one document may be longer.
+        block_bytes: maximum text per block; one document may be longer.
 
     Example:
         >>> import tempfile

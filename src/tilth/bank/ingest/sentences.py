@@ -26,9 +26,9 @@ class Sentences:
     """The clean sentences of a block.
 
     Attributes:
-        table: with the columns of `SCHEMA`: the text, the line of its document in the source, the
-            key of exact duplicates and, where they will be looked for, those of near ones.
-        documents: how many documents the block has, empty ones left out.
+        table: columns of `SCHEMA`: text, line of its document in the source, key of exact
+            duplicates and, with `near`, those of near ones.
+        documents: number of non-empty documents.
     """
 
     table: pa.Table
