@@ -25,7 +25,7 @@ _FAST: dict[str, Any] = {
     "nogil": True, "boundscheck": False, "error_model": "numpy", "cache": True,
     "fastmath": {"reassoc", "contract"},  # sums in any order; infinities keep their meaning
 }  # fmt: skip
-# Rows whose sums stay in the L1 cache until they are compared.
+# Rows whose sums stay in the nearest cache until they are compared.
 TILE = 512
 # Values compared with their floors together, before single ones.
 _STRETCH = 64
