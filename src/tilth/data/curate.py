@@ -1,4 +1,4 @@
-"""Clean a labelled set, smooth its labels, add sampled pairs, split it; every drop has a reason."""
+"""Clean a labelled set, smooth its labels, add sampled pairs and split it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Pairs: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurateOptions:
-    """What `curate` drops, adds and splits off."""
+    """Set what `curate` drops, adds and splits off."""
 
     # e in y * (1 - e) + e * mean of the distinct labels.
     smoothing: Annotated[
@@ -92,14 +92,14 @@ class CurateOptions:
 
 @dataclass(frozen=True, slots=True)
 class Curated:
-    """A curated set.
+    """Hold the splits, the dropped rows and the counts of a curated set.
 
     Attributes:
-        train: rows to train on, in their order, then sampled pairs.
-        validation: rows to choose a model with, likewise.
-        dropped: all other rows, with the labels they came with and a column `drop_reason`.
+        train: kept rows in their order, then sampled pairs.
+        validation: likewise.
+        dropped: all other rows, with their original labels and a column `drop_reason`.
         counts: rows in, each drop reason, sampled pairs, train, validation.
-        settings: what was applied, defaults filled in.
+        settings: as applied, defaults filled in.
     """
 
     train: Dataset
@@ -123,21 +123,23 @@ def curate(
     """Clean a labelled set as the DINO paper does and split it.
 
     Drops, in this order: rows that do not fit their label, rows with a blank text, identical pairs,
-    exact duplicates, near duplicates where asked, more than `per_label` second texts for one
+    exact duplicates, near duplicates (if requested), more than `per_label` second texts for one
     (first text, label). Then labels are smoothed, sampled pairs added, and rows split by label.
-    Texts that differ in surrounding white space alone count as equal. Rows keep their order; what
-    is random follows from seed and content. Rows of one first text, `source_id` or `source_row`
-    are in one split; the paper splits row by row.
 
-    The set has columns text_a, text_b, label, or text, label; other columns are kept. Labels of
-    pairs that are written as numbers ("0.5") count as numbers. Options as in `CurateOptions`.
+    Texts are compared without surrounding white space. Rows keep their order; random choices follow
+    from seed and content. Rows of one first text, `source_id` or `source_row` are in one split; the
+    paper splits row by row.
+
+    Args:
+        dataset: columns text_a, text_b, label, or text, label; other columns are kept. Labels of
+            pairs that are written as numbers ("0.5") count as numbers. Options: `CurateOptions`.
 
     Returns:
         The splits train and validation.
 
     Raises:
-        InputError: a setting is out of range or cannot apply, a column is missing or holds
-            something else, or no row is left.
+        InputError: a setting is out of range or cannot apply, a column is missing or has another
+            type, or no row is left.
 
     Reference:
         Schick and Schütze 2021, "Generating Datasets with Pretrained Language Models",
@@ -165,7 +167,7 @@ def curate(
 
 
 def curate_rows(dataset: Dataset, options: CurateOptions) -> Curated:
-    """Do what `curate` does; return the dropped rows and all counts, too."""
+    """Curate a labelled set as `curate` does; return the dropped rows and all counts, too."""
     rows = read_labelled_table(dataset)
     options = replace(
         options,
@@ -209,7 +211,7 @@ def curate_rows(dataset: Dataset, options: CurateOptions) -> Curated:
 
 
 def _smoothing(rows: LabelledTable, asked: float | None) -> float:
-    """Return the smoothing that applies."""
+    """Return the label smoothing: the requested one, or the default."""
     if rows.numbers is None:
         if asked:
             raise InputError(
@@ -225,7 +227,7 @@ def _smoothing(rows: LabelledTable, asked: float | None) -> float:
 
 
 def _sampled_pairs(rows: LabelledTable, asked: int | None) -> int:
-    """Return the number of sampled pairs for each first text that applies."""
+    """Return the number of sampled pairs per first text: the requested one, or the default."""
     if not rows.is_pair:
         wrong = "rows are single texts"
     elif rows.numbers is None:
@@ -278,7 +280,7 @@ def _has_fit(rows: LabelledTable) -> bool:
 def _count_drops(
     rows: LabelledTable, reasons: NDArray[np.int8], options: CurateOptions
 ) -> dict[str, int]:
-    """Count the rows of each reason that can apply."""
+    """Count the rows of each applicable drop reason."""
     numbers = np.bincount(reasons, minlength=len(REASONS)).tolist()
     counts = dict(zip(REASONS[1:], numbers[1:], strict=True))
     if not rows.is_pair:
@@ -326,7 +328,7 @@ def _sample(rows: LabelledTable, kept: NDArray[np.bool_], options: CurateOptions
 
 
 def _in_order(codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the distinct codes in the order they first come."""
+    """Return the distinct codes in order of first occurrence."""
     return codes[np.sort(np.unique(codes, return_index=True)[1])]
 
 
@@ -352,7 +354,7 @@ def _split(
     numbers: NDArray[np.float64] | None,
     options: CurateOptions,
 ) -> NDArray[np.bool_]:
-    """Return which of the kept rows, then the sampled pairs, go to validation."""
+    """Return which of the kept rows, then of the sampled pairs, go to validation."""
     codes = [column[kept] for column in rows.codes]
     # Of the labels as they came, so that smoothing changes nobody's split; 0 is the hash of 0.0.
     hashes, labels = rows.label_hashes[kept], rows.labels[kept]

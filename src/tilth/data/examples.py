@@ -1,4 +1,4 @@
-"""The labelled examples of a task: single texts, pairs or tagged tokens, from any source."""
+"""Read the labelled examples of a task (single texts, pairs or tagged tokens) from any source."""
 
 from __future__ import annotations
 
@@ -43,16 +43,13 @@ TAGS = ("tags", "ner_tags", "labels")
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """The checked rows of a labelled set.
+    """Hold the checked rows of a labelled set.
 
     Attributes:
-        texts: each row's texts, without surrounding white space: two of a pair, otherwise one;
-            tokens joined by spaces. # (rows,)
-        tokens: each row's tokens; None for other texts. # (rows,)
-        labels: the labels and each row's classes; None where the set has none and none was asked
-            for.
+        texts: one text, two of a pair, or tokens joined by spaces, stripped. # (rows,)
+        tokens: None for other texts than tagged tokens. # (rows,)
+        labels: None where the set has none and none was requested.
         columns: the text columns, one or two.
-        label_column: the column of the labels.
     """
 
     texts: list[tuple[str, ...]]
@@ -63,14 +60,14 @@ class Examples:
 
     @property
     def kind(self) -> Literal["single", "pair", "tokens"]:
-        """What a row's input is."""
+        """Return the kind of a row's input."""
         if self.tokens is not None:
             return "tokens"
         return "pair" if len(self.columns) == 2 else "single"
 
     @property
     def sentences(self) -> list[str]:
-        """The texts of all rows, one row after the other."""
+        """Return the texts of all rows, row by row."""
         return [text for texts in self.texts for text in texts]
 
     def __len__(self) -> int:
@@ -78,7 +75,7 @@ class Examples:
         return len(self.texts)
 
     def select(self, rows: Sequence[int]) -> Examples:
-        """Return some of the rows, in the order given; classes are those that occur."""
+        """Return rows in the given order; classes are those that occur."""
         return replace(
             self,
             texts=[self.texts[row] for row in rows],
@@ -95,23 +92,21 @@ def read_examples(
     split: str = "train",
     need_label: bool = True,
 ) -> Examples:
-    """Read and check the labelled examples of a task, whatever their shape.
+    """Read and check the labelled examples of a task.
 
     Args:
-        source: a data set, its splits, a list of rows, or where one lies: a file, a folder, a run
+        source: a data set, its splits, a list of rows, or a path or name: a file, a folder, a run
             (its curated set if it has one), a hub data set.
         text: the column of texts, or the two of pairs, or that of tokens. Default: tokens beside
             tags, a usual pair of names (`text_a` and `text_b`, `premise` and `hypothesis`, ...),
             `text`, `sentence`, or else the only column of strings.
         label: the column of labels. Default: `label`, `labels` or `score`; for tokens `tags`,
             `ner_tags` or `labels`.
-        split: of a set that has several.
-        need_label: refuse a set without labels. Labels that are there are read and checked in
-            any case.
+        need_label: refuse a set without labels. Labels present are read and checked in any case.
 
     Raises:
         InputError: a column is missing or of another type, a text is empty, a label is missing,
-            or tags do not go with their tokens; the message names file and line.
+            or tags do not match their tokens; the message names file and line.
 
     Example:
         >>> rows = [{"text": "Rain.", "label": "weather"}, {"text": "Two all.", "label": "sport"}]
@@ -155,7 +150,7 @@ def read_examples(
 
 
 def prefer_curated(source: Source) -> Source:
-    """Return the folder of a run's curated set if the source is a run that has one."""
+    """Return the folder of a run's curated set, or the source itself where there is none."""
     if isinstance(source, str | Path):
         folder = Path(source).expanduser()
         check_input(folder)
@@ -165,7 +160,7 @@ def prefer_curated(source: Source) -> Source:
 
 
 def open_rows(source: Source, split: str) -> tuple[Dataset, str]:
-    """Return the rows of any source, and their name as the beginning of a message."""
+    """Return the rows of any source, and its name for messages."""
     from datasets import Dataset, DatasetDict
 
     if isinstance(source, Dataset):
@@ -191,10 +186,7 @@ def open_rows(source: Source, split: str) -> tuple[Dataset, str]:
 
 
 def make_room(rows: Dataset, added: Sequence[str], used: Sequence[str], name: str) -> Dataset:
-    """Rename columns whose names new ones will have to `before_NAME`.
-
-    Columns in `used` must keep their names; `name` begins messages.
-    """
+    """Rename columns in the way of new ones to `before_NAME`, except those in `used`."""
     taken = {new: f"before_{new}" for new in added if new in rows.column_names}
     clash = next((before for before in taken.values() if before in rows.column_names), None)
     if clash is not None or set(taken) & set(used):
@@ -213,7 +205,7 @@ def input_columns(
 ) -> tuple[str, ...]:
     """Return the column of texts of a set, the two of pairs, or that of tokens.
 
-    `name` begins messages; `tagged` prefers tokens to texts; `label` holds no texts.
+    `name` begins messages; `tagged` prefers tokens to texts; `label` is never a text column.
     """
     names = dataset.column_names
     if text is not None:

@@ -1,8 +1,7 @@
-"""Near duplicates: texts that share most of their words and of their pairs of neighbouring words.
+"""Find near duplicates: texts that share most of their words and pairs of neighbouring words.
 
-A text is the set of its words and word pairs; the similarity of two texts is the Jaccard similarity
-of their sets. Case, punctuation and which digits a number has do not count. With a threshold of
-0.8, texts of 13 words or more may differ in one word.
+Similarity is the Jaccard similarity of the sets of words and word pairs, without case, punctuation
+and the values of digits. With a threshold of 0.8, texts of 13 words or more may differ in one word.
 
 MinHash keys find pairs among any number of texts. Among the rows of one label pairs are found
 exactly, by an inverted index with prefix filtering (Chaudhuri et al. 2006, Bayardo et al. 2007):
@@ -60,10 +59,10 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The words of texts.
+    """Hold the hashed words of texts.
 
     Attributes:
-        hashes: of all texts, one after the other; words that differ in digits alone share theirs.
+        hashes: of all texts, concatenated; words that differ in digits alone share theirs.
         starts: where the words of each text begin, and the end. # (texts + 1,)
     """
 
@@ -72,7 +71,7 @@ class Words:
 
 
 def hash_words(texts: pa.Array) -> Words:
-    """Hash the words of normalized texts, which single spaces separate."""
+    """Hash the words, separated by single spaces, of normalized texts."""
     texts = texts.cast(pa.large_string())
     offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset :][: len(texts) + 1]
     data = texts.buffers()[2]
@@ -93,11 +92,7 @@ def hash_words(texts: pa.Array) -> Words:
 def _hashes(
     text: NDArray[np.uint8], offsets: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Return the hashes of the words and how many each text has.
-
-    A hash is the sum of value(byte) * step^place over the bytes of the word: a difference of two
-    sums over the text from its start, shifted back to the place of the word.
-    """
+    """Return hashes, sums of value(byte) * step^place over a word, and the words per text."""
     full = np.diff(offsets) > 0  # (texts,)
     space = text == _SPACE
     first, last = ~space, ~space
@@ -124,7 +119,7 @@ def _powers(bits: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
 
 
 def _spaced(texts: pa.Array) -> pa.Array:
-    """Return texts with spaces around the characters of scripts that are written without."""
+    """Put spaces around the characters of scripts that are written without spaces."""
     data = texts.buffers()[2]
     if data is None or np.frombuffer(data, np.uint8).max(initial=0) < _SPACELESS_BYTE:
         return texts
@@ -134,9 +129,9 @@ def _spaced(texts: pa.Array) -> pa.Array:
 
 
 def hash_shingles(texts: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Hash the words and word pairs of normalized texts, with repeats; return where each begin.
+    """Hash the words and word pairs of normalized texts; return hashes and starts of texts.
 
-    An empty text has one shingle of its own kind.
+    Repeats are kept. An empty text has one shingle of its own kind.
     """
     words = hash_words(_spaced(texts))
     counts = np.diff(words.starts)
@@ -155,7 +150,7 @@ def hash_shingles(texts: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.int64
 
 
 def near_keys(texts: pa.Array) -> NDArray[np.uint64]:
-    """Return the keys of normalized texts; two similar texts probably share one in a column.
+    """Return MinHash keys; two similar normalized texts probably share one in a column.
 
     Example:
         >>> keys = near_keys(pa.array(["page 12 of the book", "page 13 of the book"]))
@@ -186,10 +181,7 @@ def _bands(shingles: NDArray[np.uint64], starts: NDArray[np.int64]) -> NDArray[n
 
 
 def shingle(texts: pa.Array) -> csr_array:
-    """Return the distinct shingles of normalized texts as the columns of a sparse matrix.
-
-    Shingles are told apart by 60 bits of their hashes.
-    """
+    """Return the distinct shingles (60 bits of hash) of normalized texts as a sparse matrix."""
     from scipy.sparse import csr_array
 
     hashes, starts = hash_shingles(texts)
@@ -204,9 +196,8 @@ def jaccard(texts: pa.Array, one: NDArray[np.int64], two: NDArray[np.int64]) -> 
     """Return the Jaccard similarities of pairs of normalized texts.
 
     Args:
-        texts: normalized.
-        one: places of the first texts of the pairs. # (pairs,)
-        two: places of the second texts. # (pairs,)
+        one: indices of the first texts of the pairs. # (pairs,)
+        two: indices of the second texts. # (pairs,)
     """
     used, places = np.unique(np.concatenate([one, two]), return_inverse=True)
     one, two = np.split(places, 2)
@@ -228,12 +219,12 @@ def near_duplicates(
 ) -> NDArray[np.bool_]:
     """Find the near duplicates of earlier rows that are not near duplicates themselves.
 
-    Two rows are near duplicates when they have one label and their texts, in each column, have a
+    Two rows are near duplicates if they have one label and their texts, in each column, have a
     Jaccard similarity of at least `threshold`.
 
     Args:
         texts: the distinct texts.
-        columns: codes into `texts`, an array for each text column. # each (rows,)
+        columns: codes into `texts` for each text column. # each (rows,)
         labels: codes of the labels. # (rows,)
         threshold: above 0, at most 1; the lower, the slower.
 
@@ -252,11 +243,7 @@ def near_duplicates(
 def _find(
     shingles: csr_array, columns: tuple[NDArray[np.int64], ...], threshold: float
 ) -> NDArray[np.bool_]:
-    """Find the near duplicates among rows of one label.
-
-    Rows similar in each text are similar in the union of their shingles, told apart by column: the
-    index holds these unions, and candidates are then compared text by text.
-    """
+    """Find the near duplicates of one label: index unions of columns, then compare text by text."""
     sizes, prefixes, starts = _prefixes(shingles, columns, threshold)
     found = np.zeros(len(sizes), np.bool_)
     index: dict[int, list[int]] = {}
@@ -278,13 +265,7 @@ def _find(
 def _prefixes(
     shingles: csr_array, columns: tuple[NDArray[np.int64], ...], threshold: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the sizes of the rows' unions, and their rarest members that another row may share.
-
-    Returns:
-        The sizes. # (rows,)
-        The members that stand in the prefixes of two rows or more, one row after the other.
-        Where each row's begin, and the end. # (rows + 1,)
-    """
+    """Return the sizes of the rows' unions, their rarest shared members, and starts by row."""
     from scipy.sparse import hstack
 
     union = hstack([shingles[codes] for codes in columns], format="csr")

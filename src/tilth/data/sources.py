@@ -1,4 +1,4 @@
-"""What a source is: files, a folder, a data set folder or a name on the hub; loading its rows."""
+"""Locate a source (files, a folder, a data set folder or a hub name) and load its rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SECONDS_TO_REACH_HUB = 5.0
 
 @dataclass(frozen=True, slots=True)
 class HubDataset:
-    """A data set on the hub."""
+    """Name a data set on the hub."""
 
     name: str
     config: str | None
@@ -50,7 +50,7 @@ class HubDataset:
 
 @dataclass(frozen=True, slots=True)
 class DatasetFolder:
-    """A folder written by `DatasetWriter` or by `datasets`."""
+    """Name a folder written by `DatasetWriter` or by `datasets`."""
 
     path: Path
 
@@ -73,7 +73,7 @@ class DatasetFolder:
 
 
 def locate(source: str | Path) -> list[Path] | DatasetFolder | HubDataset:
-    """Find out what a source is; a path that exists comes before a hub name."""
+    """Resolve a source; an existing path takes precedence over a hub name."""
     if not str(source):
         raise InputError("no source is named: name a file, a folder or a data set of the hub")
     path = Path(source)
@@ -121,7 +121,7 @@ def _is_read(file: Path) -> bool:
 
 
 def _walk(path: Path) -> Iterator[Path]:
-    """Yield the files of a folder and its folders, by name, without hidden ones."""
+    """Yield the files of a folder and its subfolders, by name, without hidden ones."""
     for item in sorted(path.iterdir()):
         if item.name.startswith("."):
             continue
@@ -138,15 +138,13 @@ def _walk(path: Path) -> Iterator[Path]:
 
 
 def load_folder(folder: str | Path, split: str = "train", config: str = "default") -> Dataset:
-    """Load a split of a data set folder: one that `DatasetWriter` wrote, or like it.
+    """Load a split of a data set folder, as `DatasetWriter` writes it.
 
-    `datasets.load_dataset` reads such a folder too, but copies it into a cache for good, draws
-    progress bars, and refuses a split without rows. Here a temporary copy is mapped into memory
-    and removed with its rows.
+    Unlike `datasets.load_dataset`, it leaves no copy in a cache, shows no progress bar and accepts
+    a split without rows: a temporary copy is memory-mapped and removed with its rows.
 
     Args:
         folder: of the data set, or of the run that made it.
-        split: such as `train`.
         config: such as `default` or `dropped`.
 
     Raises:
@@ -178,7 +176,7 @@ def load_folder(folder: str | Path, split: str = "train", config: str = "default
 
 
 def _map_parquet(files: Sequence[Path]) -> Dataset:
-    """Copy Parquet files into a temporary Arrow file, some rows at a time, and map it."""
+    """Copy Parquet files in batches into a temporary Arrow file and map it."""
     file = files[0]
     with temporary_arrow() as path:
         try:
@@ -196,10 +194,9 @@ def _map_parquet(files: Sequence[Path]) -> Dataset:
 
 
 def folder_configs(folder: Path) -> dict[str, dict[str, list[Path]]]:
-    """Return config -> split -> Parquet files of a data set folder; empty when it is none.
+    """Return config -> split -> Parquet files of a data set folder; empty if it is none.
 
-    Files where `DatasetWriter` puts them are found beside those that the card's YAML head lists:
-    splits without rows are not listed there.
+    Includes splits without rows, which the card's YAML head does not list.
     """
     found: dict[str, dict[str, list[Path]]] = {}
     for name, splits in card_configs(folder).items():
@@ -222,7 +219,7 @@ def folder_configs(folder: Path) -> dict[str, dict[str, list[Path]]]:
 
 
 def card_configs(folder: Path) -> dict[str, dict[str, list[str]]]:
-    """Return config -> split -> patterns of files, as the YAML head of a data set's card says."""
+    """Return config -> split -> file patterns from the YAML head of a data set's card."""
     found: dict[str, dict[str, list[str]]] = {}
     for file in (folder / _CARD, folder / ".huggingface.yaml"):  # `datasets` reads both
         try:
@@ -257,7 +254,7 @@ def _data_files(entry: Any) -> list[tuple[str, list[str]]]:
 
 
 def _strings(value: Any) -> list[str]:
-    """Return the strings that are not empty of a value or a list of values."""
+    """Return the non-empty strings of a value or a list of values."""
     values = value if isinstance(value, list) else [value]
     return [one for one in values if isinstance(one, str) and one]
 
@@ -274,7 +271,7 @@ def _check_inside(card: Path, patterns: list[str]) -> None:
 
 @contextmanager
 def _offline_if_unreachable() -> Iterator[None]:
-    """Without a network, look at the hub's cache alone: its client retries for half a minute."""
+    """Use the hub's cache alone without a network: its client retries for half a minute."""
     from datasets import config
     from huggingface_hub import constants, get_session
 
@@ -293,7 +290,7 @@ def _offline_if_unreachable() -> Iterator[None]:
 
 @contextmanager
 def _datasets_errors(source: str) -> Iterator[None]:
-    """Turn what `datasets` raises into one line."""
+    """Turn errors of `datasets` into one line."""
     try:
         yield
     except ConnectionError as error:

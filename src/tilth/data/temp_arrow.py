@@ -1,4 +1,4 @@
-"""Rows written to a temporary Arrow file and memory-mapped from there."""
+"""Write rows to a temporary Arrow file and memory-map it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MISFITS = (pa.ArrowException, OverflowError, UnicodeEncodeError)
 
 @contextmanager
 def temporary_arrow() -> Iterator[Path]:
-    """Make a temporary file to write, which is removed if the block raises."""
+    """Yield the path of a new temporary file; remove it if the block raises."""
     try:
         folder = _process_folder(tempfile.gettempdir(), os.getpid())
         folder.mkdir(mode=0o700, exist_ok=True)  # a cleaner of old files may have removed it
@@ -57,10 +57,7 @@ def temporary_arrow() -> Iterator[Path]:
 
 @cache
 def _process_folder(parent: str, process: int) -> Path:
-    """Make a process's temporary folder; remove those of killed processes of this machine.
-
-    `datasets` also keeps there what `map()` makes of the rows.
-    """
+    """Make a process's temporary folder; remove those of killed processes of this machine."""
     host = re.sub(r"[^\w.]", "_", socket.gethostname())  # on another, process ids say nothing
     for item in Path(parent).glob(f"tilth-{host}-*"):
         match = re.fullmatch(rf"tilth-{re.escape(host)}-(\d{{1,9}})-\w+", item.name)
@@ -81,14 +78,14 @@ def _remove(path: Path, process: int) -> None:
 
 
 class _Mapping(mmap.mmap):
-    """A mapping with weak references."""
+    """Support weak references to a memory mapping."""
 
 
 def open_arrow(path: Path) -> Dataset:
-    """Return the rows of a file of `temporary_arrow` without reading them into memory.
+    """Memory-map the rows of a file of `temporary_arrow`.
 
-    Whatever is made of the rows (`select`, `filter`, columns) keeps the file; it is removed with
-    the last of it, at the latest with the process.
+    The file is removed with the last table derived from the rows (`select`, `filter`, columns), at
+    the latest with the process.
     """
     from datasets import Dataset
     from datasets.table import MemoryMappedTable
@@ -103,13 +100,13 @@ def open_arrow(path: Path) -> Dataset:
 
 
 class TempArrowWriter:
-    """Takes rows as dicts inside a `with` block; `dataset` returns them memory-mapped.
+    """Collect rows as dicts inside a `with` block; `dataset` returns them memory-mapped.
 
-    Types are found in the rows: whole numbers and fractions in one column become fractions, a
-    missing value is null, and anything else that does not fit together is an error.
+    Types are inferred: whole numbers and fractions in one column become fractions, missing values
+    are null, and other mixed types are an error.
 
     Args:
-        source: what is read, for messages.
+        source: for messages.
         names: the columns, in order; None: those of the rows, in order of appearance.
     """
 
@@ -134,14 +131,14 @@ class TempArrowWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close the file; after an error remove it."""
+        """Close the file; remove it after an error."""
         if self._writer is not None:
             with suppress(OSError):  # on a full disk, closing fails once more
                 self._writer.close()
         self._stack.__exit__(kind, error, trace)
 
     def add(self, row: dict[str, Any], location: str) -> None:
-        """Take a row; `location` names its file and line."""
+        """Add a row; `location` names its file and line."""
         if not self._fixed:
             for name in row:
                 if name not in self._columns:
@@ -220,7 +217,7 @@ class TempArrowWriter:
         return low
 
     def _rewrite(self, schema: pa.Schema) -> None:
-        """Write the file again under a wider schema; rare, so it may cost a pass."""
+        """Rewrite the file under a wider schema; rare, so it may cost a pass."""
         assert self._writer is not None  # its schema is what changes
         self._writer.close()
         old, self._path = self._path, self._stack.enter_context(temporary_arrow())

@@ -1,4 +1,4 @@
-"""Write a finished data set: Parquet files and a card that `datasets.load_dataset` reads."""
+"""Write a data set: Parquet files and a card that `datasets.load_dataset` reads."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY)}[0-9a-f]+-(old-)?")
 
 
 class DatasetWriter:
-    """Streams tables into a data set folder, which appears when the `with` block ends.
+    """Stream tables into a data set folder, which appears when the `with` block ends.
 
     Files are written to a hidden folder beside it, which is removed after an error. The default
-    config lies in `data/`, every other in a folder of its name.
+    config is in `data/`, every other in a folder of its name.
 
     Args:
-        folder: of the finished set; an earlier one is replaced.
-        features: config -> features; by default those of the first table of a config.
+        folder: replaced if it holds an earlier data set.
+        features: config -> features; default: those of the first table of a config.
 
     Raises:
-        InputError: the folder holds something that is no data set.
+        InputError: the folder holds something else than a data set.
         TilthError: the disk is full, or the folder cannot be written.
 
     Example:
@@ -83,7 +83,7 @@ class DatasetWriter:
         return features.arrow_schema
 
     def __enter__(self) -> DatasetWriter:
-        """Make the hidden folder; remove what a killed writer left."""
+        """Make the hidden folder; remove those of killed writers."""
         if os.path.lexists(self.folder) and not self.folder.is_dir():
             raise InputError(f"{self.folder}: is no folder: choose another --out")
         if self.folder.is_dir():
@@ -112,7 +112,7 @@ class DatasetWriter:
         return self._making
 
     def _clear_up(self) -> None:
-        """Remove what killed writers left; put back a set that one was about to replace."""
+        """Remove leftovers of killed writers; restore a set that one was about to replace."""
         replaced = []
         for stale in self.folder.parent.glob(f"{TEMPORARY}*-{glob.escape(self.folder.name)}"):
             match = _TEMPORARY.fullmatch(stale.name.removesuffix(self.folder.name))
@@ -135,7 +135,7 @@ class DatasetWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Move the set to its place, unless an error came."""
+        """Move the set to its place; after an error, remove it."""
         try:
             with disk_errors(self.folder):
                 for file in self._files.values():
@@ -197,7 +197,7 @@ class DatasetWriter:
 
 
 class _ParquetFile:
-    """One Parquet file; small tables are gathered into row groups."""
+    """Write one Parquet file; gather small tables into row groups."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self._schema = schema
@@ -242,7 +242,7 @@ def _place(config: str, split: str) -> str:
 
 
 def _is_own(path: Path) -> bool:
-    """Say whether a writer makes files or folders like this one."""
+    """Return whether a path is one that a writer makes."""
     if path.is_dir():
         return all(item.suffix == ".parquet" for item in path.iterdir())
     return path.name in _OWNED

@@ -35,18 +35,14 @@ def spearman(a: Numbers, b: Numbers) -> float:
 def bootstrap_spearman(
     a: Numbers, b: Numbers, resamples: int, generator: np.random.Generator
 ) -> Numbers:
-    """Return the rank correlations of resamples of the pairs, drawn with replacement.
+    """Return the rank correlations, (resamples,), of resamples of the pairs with replacement.
 
     A resample in which one side is constant has no correlation and is drawn again.
 
     Args:
         a: finite numbers, (items,), not all equal.
-        b: as many, not all equal.
-        resamples: how many, 0 or more.
+        b: likewise, (items,).
         generator: draws `items` places for each resample in turn.
-
-    Returns:
-        Correlations, (resamples,), -1 to 1.
 
     Raises:
         ValueError: one of the lists is constant.
@@ -80,10 +76,7 @@ def _ranks_of_groups(sizes: NDArray[Any]) -> Numbers:
 
 
 def _spearman_of_counts(groups_a: Groups, groups_b: Groups, counts: NDArray[np.intp]) -> float:
-    """Return the rank correlation of the list in which each pair occurs `counts` times.
-
-    Sorting is done once for all resamples: only the size of each group changes.
-    """
+    """Return the rank correlation of pairs with multiplicities; sort once for all resamples."""
     middle = (counts.sum() + 1) / 2
     sizes_a = np.bincount(groups_a, weights=counts)
     sizes_b = np.bincount(groups_b, weights=counts)

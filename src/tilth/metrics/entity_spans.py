@@ -15,13 +15,10 @@ _BEGINS, _ENDS = "BSU", "OESLU"  # S and U: a span of one token, in BIOES and BI
 
 
 def iob2(tags: Sequence[str]) -> list[str]:
-    """Return tags as IOB2: the first token of each span has B-, its others I-.
+    """Convert tags (IOB1, IOB2, BIOES, BILOU) to IOB2: spans begin with B-, continue with I-.
 
     A tag begins a span when it says so, or when the tag before it cannot continue in it: `O`, the
     end of a span, another type. So I-X without B-X counts, as in IOB1.
-
-    Args:
-        tags: `O`, or a prefix with `-` and a type: IOB1, IOB2, BIOES, BILOU.
 
     Reference:
         conlleval of the CoNLL shared tasks, and seqeval's default mode.
@@ -40,9 +37,6 @@ def iob2(tags: Sequence[str]) -> list[str]:
 
 def spans(tags: Sequence[str]) -> list[Span]:
     """Return the entities of a sentence, in order: type, first token, token after the last.
-
-    Args:
-        tags: in a scheme that `iob2` reads.
 
     Example:
         >>> spans(["B-PER", "I-PER", "O", "I-LOC", "I-ORG"])
@@ -70,8 +64,6 @@ def span_counts(
     """Return each sentence's spans by type and right tokens, (sentences, 3 types + 2).
 
     Args:
-        gold: tags of each sentence.
-        predicted: as many of each.
         types: every entity type in either.
     """
     places, width = {name: place for place, name in enumerate(types)}, len(types)

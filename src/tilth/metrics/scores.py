@@ -20,17 +20,13 @@ BINS = 15
 
 
 def positive(probabilities: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
-    """Return which labels of a multi-label row are predicted: those above one half, as logits > 0.
-
-    Args:
-        probabilities: of any shape.
-    """
+    """Return the predicted labels of multi-label rows: above one half, as logits > 0."""
     return probabilities > THRESHOLD
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Counts:
-    """Sums over rows of one data set, or of many resamples of it.
+    """Hold sums over rows of one data set, or of many resamples of it.
 
     Attributes:
         hits: true positives by label. # (..., labels)
@@ -56,11 +52,11 @@ class Counts:
 
 
 def class_counts(gold: NDArray[Any], predicted: NDArray[Any], labels: int) -> Numbers:
-    """Return each row's counts where a row has one class, (rows, 3 labels + 2).
+    """Return each row's counts for one class a row, (rows, 3 labels + 2).
 
     Args:
-        gold: indices of the gold classes, (rows,).
-        predicted: indices of the predicted classes, (rows,).
+        gold: class indices, (rows,).
+        predicted: class indices, (rows,).
         labels: number of classes.
     """
     one_hot = np.eye(labels)
@@ -68,7 +64,7 @@ def class_counts(gold: NDArray[Any], predicted: NDArray[Any], labels: int) -> Nu
 
 
 def label_counts(gold: NDArray[Any], predicted: NDArray[Any]) -> Numbers:
-    """Return each row's counts where a row has any number of labels, (rows, 3 labels + 2).
+    """Return each row's counts for any number of labels a row, (rows, 3 labels + 2).
 
     A row is right when all its labels are.
 

@@ -33,7 +33,7 @@ _AT_ONCE = 4_000_000  # draws held in memory
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UniqueRows:
-    """The rows of a test set by their counts; equal rows are one.
+    """Hold the unique rows of a test set by their counts.
 
     Attributes:
         times: how often each occurs. # (unique,)
@@ -45,19 +45,16 @@ class UniqueRows:
 
 
 def check_resamples(resamples: int, seed: int) -> None:
-    """Raise InputError if a number is out of its limits."""
+    """Raise InputError if the number of resamples or the seed is out of range."""
     BOOTSTRAP.check("bootstrap", resamples)
     SEED.check("seed", seed)
 
 
 def unique_rows(*parts: NDArray[Any]) -> tuple[NDArray[np.int64], list[NDArray[Any]]]:
-    """Return the unique rows of matrices side by side, sorted, and how often each occurs.
+    """Return how often each unique row occurs, (unique,), and the parts, each (unique, width).
 
     Args:
-        parts: whole numbers, each (rows, width); widths may differ.
-
-    Returns:
-        Times, (unique,), and the parts again, each (unique, width).
+        parts: matrices side by side, whole numbers, each (rows, width); widths may differ.
     """
     joined = np.hstack(parts)  # (rows, widths)
     unique, times = np.unique(joined, axis=0, return_counts=True)
@@ -72,7 +69,6 @@ def bootstrap_scores(rows: UniqueRows, metrics: Metrics, *, resamples: int, seed
         rows: with the counts of one model.
         metrics: name -> function of counts.
         resamples: 0: no intervals.
-        seed: of the resamples.
 
     Returns:
         Name -> value, low, high; None where a metric is undefined, or without resamples.
@@ -96,7 +92,6 @@ def compare_scores(rows: UniqueRows, metrics: Metrics, *, resamples: int, seed: 
         rows: with the counts of both models.
         metrics: name -> function of counts.
         resamples: of the intervals and the tests; 0: neither.
-        seed: of the resamples.
 
     Returns:
         Name -> value (first model less second), low, high (95%, paired bootstrap), p (two-sided,
@@ -130,8 +125,8 @@ def mcnemar(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> dict[str, fl
         second: whether the second is, (rows,).
 
     Returns:
-        first, second: rows that it alone gets right; p: two-sided and exact (a sign test), so
-        that few rows do no harm.
+        first, second: rows that it alone gets right; p: two-sided and exact (a sign test), hence
+        valid for few rows.
 
     Reference:
         McNemar 1947, Note on the sampling error of the difference between correlated proportions.
@@ -150,7 +145,7 @@ def percentile_interval(replicates: Numbers) -> tuple[float, float]:
 
 
 def _bootstrap(times: NDArray[np.int64], resamples: int, seed: int) -> Iterator[Numbers]:
-    """Yield how often each unique row comes in resamples, (resamples, unique) in all."""
+    """Yield the count of each unique row in resamples, (resamples, unique) in all."""
     generator, rows = np.random.default_rng([seed, 0]), int(times.sum())
     unique_of = np.repeat(np.arange(len(times)), times)  # (rows,)
     for some in _chunks(resamples, len(times)):
@@ -165,7 +160,7 @@ def _bootstrap(times: NDArray[np.int64], resamples: int, seed: int) -> Iterator[
 
 
 def _swapped(rows: UniqueRows, resamples: int, seed: int) -> Iterator[tuple[Counts, Counts]]:
-    """Yield the counts of both models when chance decides whose prediction of a row is whose."""
+    """Yield the counts of both models with their predictions swapped at random by row."""
     generator = np.random.default_rng([seed, 1])
     first, second = rows.counts
     sums = rows.times @ first, rows.times @ second  # (counts,)
@@ -199,13 +194,11 @@ def _p_value(value: float, by_chance: Sequence[Numbers]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate with its 95% interval.
+    """Hold an estimate with its 95% interval.
 
     Attributes:
-        value: the estimate.
-        low: lower end; None where nothing says how it varies.
-        high: upper end.
-        trainings: whether the variance of training is included; else test rows alone.
+        low: None where the variance is unknown.
+        trainings: whether the variance of training is included; else of test rows alone.
     """
 
     value: float
@@ -215,7 +208,7 @@ class Interval:
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether 0 lies outside; never without ends."""
+        """Return whether 0 lies outside; False without ends."""
         return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
 
 
@@ -234,12 +227,7 @@ def mean_interval(values: Sequence[float]) -> Interval:
 
 
 def difference_interval(first: Sequence[float], second: Sequence[float]) -> Interval:
-    """Return the difference of two means of independent scores (Welch's t).
-
-    Args:
-        first: scores of one system, one for each training.
-        second: of the other; there may be more or fewer.
-    """
+    """Return the difference of two means of independent scores, one per training (Welch's t)."""
     both = [np.asarray(first, float), np.asarray(second, float)]
     value = float(both[0].mean() - both[1].mean())
     return _interval(value, [_of_trainings(one) for one in both])
@@ -307,10 +295,7 @@ def _of_trainings(scores: Numbers) -> tuple[float, float]:
 
 
 def _interaction(system: Numbers) -> tuple[float, float]:
-    """Return the negative variance of a mean by rows within trainings.
-
-    It is in the variance of the rows and in that of the trainings, and so counted twice.
-    """
+    """Return the negative row-by-training variance: rows and trainings both count it."""
     trainings, rows = system.shape
     rest = system - system.mean(axis=0) - system.mean(axis=1, keepdims=True) + system.mean()
     freedom = (trainings - 1.0) * (rows - 1.0)
@@ -324,14 +309,7 @@ def _interval(
     least: float = 0.0,
     trainings: bool = True,
 ) -> Interval:
-    """Return the interval of an estimate.
-
-    Args:
-        value: the estimate.
-        parts: variances that add up to its own, with their degrees of freedom.
-        least: lower bound of their sum.
-        trainings: see `Interval`.
-    """
+    """Return the interval from variances and degrees of freedom; `least` bounds their sum."""
     from scipy.stats import t
 
     variances, freedoms = np.array(list(parts), float).T

@@ -1,4 +1,4 @@
-"""The run folder: what was asked, parts that are whole or absent, one writer at a time."""
+"""Manage a run folder: settings, parts that are whole or absent, one writer at a time."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ _ABOUT = b"tilth"  # a key of a part's Parquet metadata
 
 
 class RunLocked(TilthError):  # noqa: N818 - named for what it is
-    """Another process writes in the folder."""
+    """Raised when another process writes in the run folder."""
 
 
 class _DamagedPartError(TilthError):
-    """A part was damaged and is moved aside."""
+    """Raised when a damaged part has been moved aside."""
 
 
 class Run:
-    """The folder of one long job.
+    """Manage the folder of one long job.
 
-    `run.json` records what was asked, `parts/` what is done; nothing else records progress. Use a
-    run as a context manager: the folder is locked, and may be written, inside `with` alone.
+    `run.json` records the settings, `parts/` the progress. The folder is locked, and may be
+    written, only inside `with`.
     """
 
     def __init__(self, path: Path, asked: dict[str, Json]) -> None:
@@ -82,14 +82,13 @@ class Run:
         outputs: Sequence[str] = (),
         overwrite: bool = False,
     ) -> Run:
-        """Make a run folder, or return to one with the same settings.
+        """Make a run folder, or reopen one with the same settings.
 
         Args:
-            path: the folder; made with its parents where needed.
             command: the tilth command, such as `generate`.
-            settings: everything asked for that changes rows; JSON values.
+            settings: all settings that change rows; JSON values.
             fingerprints: name -> hash, of inputs and models.
-            parts: how many parts the finished run has.
+            parts: number of parts of the finished run.
             outputs: names of the files and folders that the run makes in its folder, beside
                 `parts`, `report.html` and `curated`; run.json lists them.
             overwrite: replace an earlier run in this folder. What its run.json lists is set aside
@@ -189,7 +188,7 @@ class Run:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Release the folder; remove the run that this one overwrites, or put it back."""
+        """Unlock the folder; remove the overwritten run, or put it back."""
         lock, self._lock = self._lock, None
         assert lock is not None
         with lock, disk_errors(self.path):
@@ -207,7 +206,7 @@ class Run:
                 )  # fmt: skip
 
     def _reread(self) -> None:
-        """Take over what another process resolved since `open`; refuse another run."""
+        """Reload facts that another process resolved since `open`; refuse another run."""
         found = read_run_json(self.path) if (self.path / _RUN).exists() else {}
         if any(found.get(name) != self._asked.get(name) for name in ("created", "start")):
             raise self._changed()
@@ -236,7 +235,7 @@ class Run:
         )
 
     def _earlier_outputs(self) -> list[str]:
-        """Return what the run in the folder may have made."""
+        """Return the outputs of the earlier run in the folder."""
         try:
             found = read_run_json(self.path)
         except TilthError:  # damaged: presumably of the same command
@@ -250,17 +249,17 @@ class Run:
 
     @property
     def command(self) -> str:
-        """The tilth command that was asked for."""
+        """Return the tilth command of the run."""
         return str(self._asked["command"])
 
     @property
     def settings(self) -> dict[str, Json]:
-        """What was asked for."""
+        """Return the settings of the run."""
         return dict(self._asked["settings"])
 
     @property
     def parts(self) -> int:
-        """How many parts the finished run has."""
+        """Return the number of parts of the finished run."""
         return int(self._asked["parts"])
 
     def resolve(self, name: str, make: Callable[[], Json]) -> Json:
@@ -276,12 +275,12 @@ class Run:
         _write(self.path / _RUN, json.dumps(self._asked, indent=2, ensure_ascii=False) + "\n")
 
     def write_file(self, name: str, content: str | bytes) -> None:
-        """Write a file of the run as a whole, such as its report."""
+        """Write a file of the whole run, such as its report."""
         self._check_locked()
         _write(self.path / name, content)
 
     def part_path(self, index: int) -> Path:
-        """Return where a part lies."""
+        """Return the path of a part."""
         return self.path / "parts" / f"part-{index:05d}.parquet"
 
     def write_part(self, index: int, table: pa.Table) -> None:
@@ -297,12 +296,7 @@ class Run:
             discard(self.path)
 
     def read_part(self, index: int) -> pa.Table:
-        """Return a part's rows.
-
-        Raises:
-            TilthError: the disk has damaged it, or it is another part than the run wrote; it is
-                moved aside and counts as missing.
-        """
+        """Return a part's rows; move a damaged or foreign part aside and raise `TilthError`."""
         with self._moving_damage_aside(index) as path:
             self._check_part(index)
             table = pq.read_table(path, page_checksum_verification=True)
@@ -310,11 +304,7 @@ class Run:
         return table.replace_schema_metadata(metadata or None)
 
     def done(self) -> list[int]:
-        """Return the numbers of the parts that are there and readable.
-
-        A part that is damaged, or was not written there by this run, is moved aside with a
-        warning and will be made again.
-        """
+        """Return the numbers of readable parts; move damaged or foreign ones aside and warn."""
         found = []
         for path in sorted((self.path / "parts").glob("part-*.parquet")):
             match = _PART.fullmatch(path.name)
@@ -335,11 +325,11 @@ class Run:
         return [index for index in range(self.parts) if index not in done]
 
     def rows_done(self) -> int:
-        """Return how many rows the parts hold."""
+        """Return the number of rows in the parts."""
         return sum(pq.read_metadata(self.part_path(index)).num_rows for index in self.done())
 
     def _about(self, index: int, columns: Sequence[str], rows: int) -> bytes:
-        """Return a part's metadata: which part of which run it is, and its size."""
+        """Return a part's metadata: run, number and size."""
         asked = json.dumps([self._asked[name] for name in COMPARED], sort_keys=True)
         about = {
             "part": index,
@@ -380,12 +370,10 @@ class Run:
 
 
 def complete(run: Run, work: Work, *, progress: Progress) -> None:
-    """Make the parts of a run that are missing, in order.
+    """Make the missing parts of a run, in order.
 
-    An error or Ctrl-C leaves whole parts only; calling it again goes on from them.
-
-    Raises:
-        KeyboardInterrupt: as it came; where no part is there it says so.
+    An error or Ctrl-C leaves whole parts only; calling it again resumes from them. Where no part
+    is there, the `KeyboardInterrupt` says so.
     """
     try:
         for index in run.missing():
