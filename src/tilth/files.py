@@ -1,4 +1,4 @@
-"""Atomic writes, file locks, and one-line errors of the disk."""
+"""Write files atomically, lock files, and turn disk errors into one line."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _errno(error: Exception) -> int | None:
 
 
 def check_input(path: Path) -> bool:
-    """Say whether there is a file or folder to read."""
+    """Return whether a file or folder exists to read."""
     try:
         str(path).encode()
         mode = os.stat(path).st_mode
@@ -153,12 +153,12 @@ def sync_folder(folder: Path) -> None:
 
 
 def in_local_folder(path: Path) -> bool:
-    """Tell whether a name such as `runs/x` begins with a folder here: then it is no hub name."""
+    """Return whether a name such as `runs/x` begins with a local folder: then it is no hub name."""
     return len(path.parts) > 1 and Path(path.parts[0]).is_dir()
 
 
 def suggestion(path: Path) -> str:
-    """Return a hint at the file or folder whose name is nearest to a missing one's, if any is."""
+    """Return a hint at the file or folder whose name is nearest to a missing one's, if any."""
     try:
         names = [item.name for item in path.parent.iterdir()]
     except OSError:

@@ -49,7 +49,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of some names."""
+    """Allow one of some names."""
 
     names: tuple[str, ...]
 

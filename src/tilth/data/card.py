@@ -1,4 +1,4 @@
-"""The card of a data set: README.md with the hub's YAML head and how the set was made."""
+"""Render the card of a data set: README.md with the hub's YAML head and how the set was made."""
 
 from __future__ import annotations
 
@@ -21,19 +21,17 @@ _SIZES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """How a data set was made, for README.md.
+    """Describe how a data set was made, for README.md.
 
     Args:
-        title: the set's name.
-        summary: what it is, in Markdown.
+        summary: Markdown.
         command: the tilth command that made it.
         settings: of the command; JSON values.
         counts: split -> label -> rows.
         drops: reason -> rows left out.
         licence: a licence id of the hub, such as `cc-by-4.0`; None: not stated.
         language: codes, such as `en`.
-        model: what wrote the texts.
-        seed: of the random numbers.
+        model: the model that wrote the texts.
         task_categories: the hub's names, such as `text-classification`.
         tags: the hub's tags beside `tilth` and `synthetic`.
         texts: how the texts were made.

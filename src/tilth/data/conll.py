@@ -1,4 +1,4 @@
-"""Tagged sentences in columns, as CoNLL-2003 and other sets of tags are stored."""
+"""Read tagged sentences in columns, as in CoNLL-2003."""
 
 from __future__ import annotations
 
@@ -57,11 +57,10 @@ def rows_of_conll(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def is_conll(path: Path) -> bool:
-    """Tell whether a text file holds tagged sentences in columns, by its first lines.
+    """Return whether a text file holds tagged sentences in columns, by its first lines.
 
-    Nine tenths of them must have the same number of columns, the last of which is an IOB tag: an
-    error in a file of columns is then reported with its line, and no file of texts is mistaken
-    for one.
+    Nine tenths of them must have one number of columns, the last an IOB tag: errors in a file of
+    columns are then reported by line, and no file of texts is taken for one.
     """
     try:
         lines = list(islice(read_lines(path, _MAX_LINE_BYTES), _LOOKED_AT))

@@ -1,4 +1,4 @@
-"""A labelled set as an Arrow table, with its texts and labels as integer codes and hashes."""
+"""Encode a labelled set as an Arrow table with integer codes and hashes of texts and labels."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ DROP_REASON = "drop_reason"
 
 @dataclass(frozen=True, slots=True)
 class LabelledTable:
-    """Checked rows of columns text_a, text_b, label, or text, label.
+    """Hold checked rows of columns text_a, text_b, label, or text, label.
 
     Attributes:
-        table: all columns as they came, labels of classes by name, no column drop_reason.
-        features: of these columns.
+        table: all original columns but drop_reason, labels of classes by name.
         columns: the text columns, ("text_a", "text_b") or ("text",).
         texts: the distinct texts, without surrounding white space. # (texts,)
-        codes: for each text column, the place in `texts` of each row's text. # each (rows,)
-        labels: codes of the labels, in the order of numbers where they are. # (rows,)
+        codes: for each text column, the index in `texts` of each row's text. # each (rows,)
+        labels: codes of the labels, in numeric order where they are numbers. # (rows,)
         numbers: the labels, None where they are no numbers. # (rows,)
         hashes: of each of `texts`, the same on every machine. # (texts,)
         label_hashes: of each row's label. # (rows,)
@@ -51,12 +50,12 @@ class LabelledTable:
 
     @property
     def is_pair(self) -> bool:
-        """Whether rows are pairs of texts."""
+        """Return whether rows are pairs of texts."""
         return self.columns == PAIR
 
     @property
     def first_label(self) -> object:
-        """The first row's label, for messages."""
+        """Return the first row's label, for messages."""
         return self.table[LABEL][0].as_py()
 
     def __len__(self) -> int:
@@ -65,10 +64,7 @@ class LabelledTable:
 
 
 def read_labelled_table(dataset: Dataset) -> LabelledTable:
-    """Check a labelled set and encode its texts and labels as integers.
-
-    Blank texts are allowed: `curate` counts and drops them.
-    """
+    """Check and encode a labelled set; blank texts are left for `curate` to count and drop."""
     from datasets import Value
 
     names = dataset.column_names

@@ -1,4 +1,4 @@
-"""Label columns: one class a row, several classes a row, numbers, IOB tags."""
+"""Read label columns: one class a row, several classes a row, numbers, IOB tags."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ TAG = re.compile(r"O|[BIESLU]-\S.*")
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The labels of rows.
+    """Hold the labels of rows.
 
     Attributes:
         kind: `class`: one a row; `multi`: any number of classes a row; `number`: a grade, with
             no classes; `tags`: a tag a token, whose classes are the entity types.
-        values: as they came, class numbers by name: a class, a list of classes, a number, or a
-            list of tags. # (rows,)
-        classes: those that occur: in the order of a set that names its classes, by value where
-            all are whole numbers, otherwise by the alphabet. # (classes,)
+        values: a class, a list of classes, a number, or a list of tags. # (rows,)
+        classes: those that occur, in the set's own order, by value where all are whole numbers,
+            otherwise alphabetically. # (classes,)
         class_ids: the indices in `classes` of each row's classes, ascending. # (rows,)
     """
 

@@ -62,7 +62,7 @@ def _whole_groups(
     rows: NDArray[np.int64],
     wanted: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
-    """Go through the groups in the order of their keys; take those mostly wanted."""
+    """Choose whole groups in the order of their keys, those with most rows wanted."""
     least = np.full(groups.max() + 1, np.iinfo(np.uint64).max, np.uint64)
     np.minimum.at(least, groups, keys)
     by_group = np.argsort(groups, kind="stable")
@@ -83,10 +83,7 @@ def _whole_groups(
 
 
 def group_rows(*columns: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Number the connected components of rows: rows with an equal hash in a column are connected.
-
-    The hash 0 connects nothing.
-    """
+    """Number the connected components of rows: equal hashes in a column connect, 0 does not."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -105,10 +102,7 @@ def group_rows(*columns: NDArray[np.uint64]) -> NDArray[np.int64]:
 
 
 def source_hashes(table: pa.Table) -> NDArray[np.uint64]:
-    """Return a hash of each row's `source_id`, or else of its `source_row` and `source`.
-
-    0 where the set has neither. # (rows,)
-    """
+    """Return a hash of each row's `source_id`, else `source_row` and `source`, else 0, (rows,)."""
     names = table.column_names
     if _SOURCE_ID in names:
         return _hashes(table[_SOURCE_ID])

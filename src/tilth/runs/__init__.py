@@ -1,4 +1,4 @@
-"""The run folder of a long job: what was asked, its parts, resuming, progress."""
+"""Manage the run folder of a long job: settings, parts, resuming, progress."""
 
 from tilth.runs.out_folder import check_place, refuse_foreign, refuse_inside, refuse_other_command
 from tilth.runs.overwrite import ASIDE

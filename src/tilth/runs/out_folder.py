@@ -1,4 +1,4 @@
-"""Where a run may write: checks of `--out` before anything is made."""
+"""Check `--out` before anything is made."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def refuse_foreign(path: Path) -> None:
 
 
 def refuse_other_command(path: Path, command: str) -> None:
-    """Refuse to replace the run of another command: it may be what this one reads."""
+    """Refuse to replace the run of another command: this one may read it."""
     try:
         found = read_run_json(path)["command"]
     except TilthError:  # none, or damaged and to be begun anew

@@ -18,7 +18,7 @@ _RUN = "run.json"
 
 
 def is_aside(folder: Path) -> bool:
-    """Say whether a run of the folder is set aside."""
+    """Return whether a run of the folder is set aside."""
     return (folder / ASIDE).is_dir()
 
 
@@ -43,7 +43,7 @@ def discard(folder: Path) -> None:
 
 
 def restore(folder: Path, made: Iterable[str]) -> None:
-    """Put back what was set aside, in the place of what the new run has made."""
+    """Replace what the new run has made by what was set aside."""
     for name in made:
         item = folder / name
         if item.is_dir() and not item.is_symlink():
@@ -55,7 +55,7 @@ def restore(folder: Path, made: Iterable[str]) -> None:
 
 
 def recover(folder: Path) -> None:
-    """Finish what a process was killed in; afterwards an earlier run is aside as a whole or not."""
+    """Finish the operation a killed process was in; an earlier run is then aside whole or not."""
     if (folder / _REMOVED).is_dir():
         shutil.rmtree(folder / _REMOVED)
     kept = folder / ASIDE / _RUN

@@ -1,4 +1,4 @@
-"""Progress of a run: a bar on a terminal, a line every 30 seconds elsewhere."""
+"""Show the progress of a run: a bar on a terminal, a line every 30 seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -34,12 +34,11 @@ class _Rate(ProgressColumn):
 
 
 class Progress:
-    """Counts done items, kept and dropped rows, and shows them.
+    """Count done items, kept and dropped rows, and show them.
 
     Args:
         total: items of the whole job.
         done: items that were done before.
-        quiet: show nothing.
         what: the unit, such as `rows`; more words may follow it.
     """
 
@@ -89,7 +88,7 @@ class Progress:
         return f"{self.done}/{self.total} {self._what}, {rate}{left}"
 
     def __enter__(self) -> Progress:
-        """Begin to show."""
+        """Start the display."""
         console = Console(stderr=True)
         if not self._quiet and console.is_terminal:
             self._bar = Bar(
@@ -112,7 +111,7 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Show the last state and stop."""
+        """Show the last state and stop the display."""
         if self._bar is not None:
             self._show()
             self._bar.stop()

@@ -1,4 +1,4 @@
-"""What `run.json` and `results.json` of a run folder hold: reading, checking, comparing."""
+"""Read, check and compare `run.json` and `results.json` of a run folder."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _PACKAGES = ("tilth", "torch", "transformers", "datasets", "pyarrow", "numpy")
 
 
 class RunMismatch(InputError):  # noqa: N818 - named for what it is
-    """The folder holds a run with other settings."""
+    """Raised when the folder holds a run with other settings."""
 
 
 def read_run_json(folder: Path) -> dict[str, Json]:
-    """Return what a run folder's run.json holds."""
+    """Return the content of a run folder's run.json."""
     file = folder / "run.json"
     check_input(file)
     try:
@@ -53,7 +53,7 @@ def read_run_json(folder: Path) -> dict[str, Json]:
 
 
 def _find_error(found: Json) -> str | None:
-    """Return what is wrong with the content of a run.json; None: nothing."""
+    """Return the error in the content of a run.json, or None."""
     _check_depth(found)
     if not isinstance(found, dict):
         return "no object"
@@ -79,11 +79,10 @@ def _check_depth(value: Json, left: int = _DEPTH) -> None:
 
 
 def read_results(folder: Path, kinds: Mapping[str, type] = {}) -> dict[str, Json] | None:
-    """Return what a folder's results.json holds; None: it is missing or damaged.
+    """Return the content of a folder's results.json; None if missing or damaged.
 
     Args:
-        folder: of a run.
-        kinds: name -> type of what it must hold.
+        kinds: name -> required type of the entry.
     """
     file = folder / RESULTS
     if not file.is_file():  # reading a pipe would block
