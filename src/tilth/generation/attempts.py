@@ -1,4 +1,4 @@
-"""One part of a generate run: from items to a table of all attempts, kept and dropped."""
+"""Make all attempts of one part of a generate run; return kept and dropped ones as a table."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class _Cell:
 
 
 class Attempts:
-    """Starts attempts and further ones until enough are kept.
+    """Starts attempts, and further ones until a cell has enough kept texts.
 
-    Which attempts are made follows from their outcomes alone: the shortest sequence of attempts
-    that holds the wanted number of kept ones, or as many as are allowed.
+    Which attempts are made depends on outcomes alone: the shortest sequence that holds the wanted
+    number of kept texts, or as many attempts as are allowed.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ def make_part(
     sampler: Sampler,
     progress: Progress,
 ) -> pa.Table:
-    """Make all attempts for some items; return a row for each, with its origin, in order."""
+    """Make all attempts for some items; return one row for each, with its origin, in order."""
     attempts = Attempts(task, settings, items, progress)
     sampler.run(attempts.first_jobs(), attempts.next_job)
     texts = ("text_a", "text_b") if task.is_pair else ("text",)

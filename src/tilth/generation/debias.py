@@ -1,8 +1,7 @@
 """Self-debiased sampling as pure functions of tensors (DINO, section 3; Schick et al. 2021).
 
-Per token: softmax over the whole vocabulary for the label's prompt and for each counter label's;
-tokens that a counter label makes likelier are pressed down; then temperature, top-k, top-p, in
-that order; then one draw.
+Per token: softmax over the whole vocabulary for the label's and each counter label's prompt;
+penalty on tokens that a counter label makes likelier; temperature, top-k, top-p; one draw.
 """
 
 from __future__ import annotations
@@ -20,26 +19,22 @@ from tilth.generation.settings import Sampling
 _TIES = 8
 _FIRST_WIDTH = 512
 _SHORTLIST = 64
-_CACHED = 1 << 19  # values: 2 MiB of float32
+_CACHED = 1 << 19  # values per block: 2 MiB of float32, which stay in the CPU cache
 
 
 def debiased_distribution(
     logits: Tensor, members: Tensor, sampling: Sampling
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the tokens each group may draw, their probabilities and their penalties.
+    """Return the tokens each group may draw, their probabilities and factors, (groups, width).
 
-    With top-k, the whole vocabulary need not be weighed: factors are at most 1, so a token whose
-    own probability is below the k-th weight of a shortlist cannot come into the first k. Groups
-    where that proves nothing are weighed in full.
+    With top-k, a shortlist usually suffices: factors are at most 1, so a token whose own
+    probability is below the k-th weight of the shortlist cannot enter the first k. Groups for
+    which that proves nothing use the whole vocabulary.
 
     Args:
         logits: (rows, vocab), of any floating type.
         members: (groups, members): a group's rows in `logits`, its own label's first; a row that
             is listed as its own counter changes nothing.
-        sampling: how tokens are drawn.
-
-    Returns:
-        Token ids, probabilities and factors alpha, each (groups, width).
     """
     top_k = sampling.top_k
     if not 0 < top_k <= _SHORTLIST // 2 or logits.shape[-1] <= _SHORTLIST:
@@ -62,10 +57,7 @@ def debiased_distribution(
 
 
 def _summarise(logits: Tensor, mains: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return every row's logsumexp, (rows,), and the main rows' largest logits and their ids.
-
-    Rows are taken in blocks that stay in the processor's cache.
-    """
+    """Return each row's logsumexp, (rows,), and the main rows' top logits and ids."""
     block = max(1, _CACHED // logits.shape[-1])
     totals = [part.float().logsumexp(-1) for part in torch.split(logits, block)]
     tops = [logits[part].topk(_SHORTLIST, dim=-1) for part in torch.split(mains, block)]
@@ -80,7 +72,7 @@ def _weigh_vocabulary(
 
 
 def _weigh(probabilities: Sequence[Tensor], sampling: Sampling) -> tuple[Tensor, Tensor, Tensor]:
-    """Weigh tokens by their probabilities, own and counter labels', each (groups, tokens)."""
+    """Weight tokens by their own and counter labels' probabilities, each (groups, tokens)."""
     own, *counters = probabilities
     factors = torch.ones_like(own)
     if counters:
@@ -93,7 +85,7 @@ def _weigh(probabilities: Sequence[Tensor], sampling: Sampling) -> tuple[Tensor,
 
 
 def penalty(own: Tensor, counter: Tensor, *, decay: float, floor: float) -> Tensor:
-    """Return the factor alpha for each token.
+    """Return the factor alpha for each token, in [floor, 1], (rows, vocab).
 
     alpha = max(exp(decay * min(0, p_own - p_counter)), floor): 1 where the label's own prompt
     makes the token at least as likely as every counter label's prompt does.
@@ -104,9 +96,6 @@ def penalty(own: Tensor, counter: Tensor, *, decay: float, floor: float) -> Tens
         decay: lambda, at least 0.
         floor: epsilon, 0 to 1.
 
-    Returns:
-        Factors in [floor, 1], (rows, vocab).
-
     Reference:
         Schick and Schütze 2021 (arXiv 2104.07540), section 3; the floor is the original code's.
     """
@@ -116,18 +105,16 @@ def penalty(own: Tensor, counter: Tensor, *, decay: float, floor: float) -> Tens
 def truncated_distribution(
     weights: Tensor, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0
 ) -> tuple[Tensor, Tensor]:
-    """Apply temperature, top-k and top-p; return the tokens left and their probabilities.
+    """Apply temperature, top-k and top-p; return token ids and probabilities, (rows, width).
+
+    The likeliest come first, equal ones by id; tokens not kept have probability 0.
 
     Args:
         weights: probabilities up to a factor per row, (rows, vocab), float32.
         temperature: above 0; 1 leaves the probabilities as they are.
         top_k: keep the k likeliest (ties at the k-th place all stay); 0 keeps all.
-        top_p: of what is left keep the smallest set of the likeliest with at least this
-            probability; 1 keeps all.
-
-    Returns:
-        Token ids and probabilities, both (rows, width), likeliest first, equal ones by id;
-        tokens not kept have probability 0.
+        top_p: of these keep the smallest set of the likeliest with at least this probability;
+            1 keeps all.
     """
     if temperature != 1.0:
         weights = weights.log().div_(temperature).softmax(-1)  # (rows, vocab)
@@ -160,14 +147,11 @@ def _largest(weights: Tensor, width: int) -> tuple[Tensor, Tensor]:
 
 
 def sample_indices(probabilities: Tensor, uniform: Tensor) -> Tensor:
-    """Draw one index a row by inverting the cumulative distribution.
+    """Draw one index per row, (rows, 1), by inverting the cumulative distribution.
 
     Args:
         probabilities: (rows, width), each row sums to 1, zeros last.
         uniform: (rows,), in [0, 1).
-
-    Returns:
-        Indices below the width, (rows, 1).
     """
     cumulative = probabilities.cumsum(-1)  # (rows, width)
     last = (probabilities > 0).sum(-1, keepdim=True).clamp(min=1) - 1

@@ -1,8 +1,7 @@
-"""The sampler for an OpenAI-compatible endpoint: plain sampling, many requests at once.
+"""Sample texts from an OpenAI-compatible endpoint with concurrent requests.
 
-A server sends texts, no distributions, so self-debiasing cannot be done there. A job has its own
-seed; which requests are made follows from the jobs and their outcomes alone, never from the order
-answers come in.
+A server returns no distributions, so there is no self-debiasing. Each job has its own seed; the
+requests depend on the jobs and their outcomes, never on the order of the replies.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ from tilth.models.endpoint_client import Request
 from tilth.models.endpoint_replies import PromptTooLongError, Reply, shorten
 
 CONCURRENCY = 8
-# Attempts with the same prompt are looked for among so many jobs, and asked for together.
+# Attempts with the same prompt within this many jobs share a request.
 _WINDOW, _LARGEST_GROUP = 64, 8
 _CHAT_SYSTEM = (
     "You complete a text. The message ends with an opening quotation mark: answer only with the "
     "text that follows it{}, and close it with a quotation mark."
 )
-# An answer may come with both quotation marks, and with a sentence that leads up to them.
+# For a reply with both quotation marks and a lead-in sentence.
 _CHAT_EXTRA_TOKENS = 48
-# A session ends where so many attempts fail at first, all for one reason.
+# A run ends when this many first attempts all fail for one reason.
 _FIRST_ATTEMPTS = 30
 _THOUGHT = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
-# What a chat model says before its text: on a line of its own, or in words that announce it.
+# A chat model's preamble: on a line of its own, or in words that announce the text.
 _PREAMBLE = re.compile(
     r"""[^\n"\u201c]{1,200}:[*_]*[ \t]*\n\s*
     |(sure|certainly|of[ ]course|absolutely|okay|ok|here(['\u2019]s|[ ]is|[ ]are))\b
@@ -47,13 +46,7 @@ _Group = tuple[Job, ...]
 
 
 class EndpointSampler:
-    """Runs jobs on an endpoint.
-
-    Args:
-        endpoint: the model.
-        sampling: how tokens are drawn; `decay` and `floor` have no effect here.
-        concurrency: concurrent requests.
-    """
+    """Runs jobs on an endpoint; `decay` and `floor` of `sampling` have no effect."""
 
     def __init__(
         self, endpoint: Endpoint, sampling: Sampling, *, concurrency: int = CONCURRENCY
@@ -65,10 +58,9 @@ class EndpointSampler:
         endpoint.client.warn_once(endpoint.statement)
 
     def run(self, jobs: Iterable[Job], next_job: NextJob) -> None:
-        """Run all jobs; `next_job` is called in this thread, an outcome at a time.
+        """Run all jobs; `next_job` is called in this thread, one outcome at a time.
 
-        Raises:
-            TilthError: the endpoint failed for good; no further requests are begun.
+        Raises `TilthError` when the endpoint fails for good; no further requests are started.
         """
         groups, again = _groups(jobs), deque[_Group]()
         stopped, running = threading.Event(), 0
@@ -77,13 +69,13 @@ class EndpointSampler:
         def work(group: _Group) -> None:
             try:
                 done.put(self._answer(group, stopped))
-            except BaseException as error:  # it is raised where the outcomes are waited for
+            except BaseException as error:  # raised in the waiting thread
                 done.put(error)
 
         try:
             while True:
                 while running < self._concurrency:
-                    # A further attempt is alone in its request: with whom it would meet is chance.
+                    # A further attempt is requested alone: grouping would depend on timing.
                     group = again.popleft() if again else next(groups, None)
                     if group is None:
                         break
@@ -105,7 +97,7 @@ class EndpointSampler:
             stopped.set()
 
     def _check_first(self, outcome: Outcome) -> None:
-        """Raise where all first attempts failed for one reason: later ones would, too."""
+        """Raise if all first attempts failed for the same reason: later ones would, too."""
         if self._failed is None:
             return
         self._failed.append(outcome)
@@ -121,12 +113,12 @@ class EndpointSampler:
             )
 
     def _answer(self, group: _Group, stopped: threading.Event) -> list[Outcome]:
-        """Ask for a group's texts; what the server leaves out or repeats is asked for singly."""
+        """Request a group's texts; request singly those the server leaves out or repeats."""
         sampling, endpoint = self._sampling, self._endpoint
         system = _CHAT_SYSTEM.format("" if sampling.multiline else ", on one line")
         outcomes: list[Outcome] = []
         while len(outcomes) < len(group):
-            # After the first answer the server has shown that it does not write several.
+            # After the first reply, the server is known to return single texts only.
             left = group[len(outcomes) :][: 1 if outcomes else None]
             request = Request(
                 left[0].prompts[0],
@@ -168,7 +160,7 @@ class EndpointSampler:
 
 
 def _groups(jobs: Iterable[Job]) -> Iterator[_Group]:
-    """Yield jobs in order of appearance, those with the same prompt within a window together."""
+    """Yield jobs in order of appearance; group those with the same prompt within a window."""
     stream = iter(jobs)
     while window := list(islice(stream, _WINDOW)):
         by_prompt: dict[str, list[Job]] = {}
@@ -180,7 +172,7 @@ def _groups(jobs: Iterable[Job]) -> Iterator[_Group]:
 
 
 def share_tokens(reply: Reply) -> list[int]:
-    """Share the tokens of a reply among its texts by their length: servers count them together."""
+    """Divide a reply's tokens among its texts by length: servers report only their sum."""
     lengths = [len(choice.text) + 1 for choice in reply.choices]
     shares = [reply.completion_tokens * length // sum(lengths) for length in lengths]
     shares[0] += reply.completion_tokens - sum(shares)
@@ -188,11 +180,11 @@ def share_tokens(reply: Reply) -> list[int]:
 
 
 def unquote(answer: str, prompt: str, *, is_whole: bool) -> str:
-    """Bring a chat answer into the form of a completion: text, then a quotation mark if closed.
+    """Convert a chat reply to the form of a completion: text, then a quotation mark if closed.
 
-    The answer may stand between quotation marks or only end with one; a thought, a sentence that
-    announces the text and the words that lead up to it may stand before. Quotation marks inside
-    become single ones, as in prompts. Without any, it is closed when the model ended by itself.
+    Reasoning, an announcing sentence and a lead-in before the text are removed, as are enclosing
+    quotation marks; inner ones become single, as in prompts. Without quotation marks, a text is
+    closed if the model ended by itself.
     """
     text = _THOUGHT.sub("", answer).strip()
     text = _PREAMBLE.sub("", text, count=1) if _PREAMBLE.match(text) else text

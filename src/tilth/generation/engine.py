@@ -1,8 +1,8 @@
-"""The engine: decodes many (input, label, attempt) groups at once under self-debiasing.
+"""Decode many (input, label, attempt) groups at once under self-debiasing.
 
-A group is one row for the label and one for each counter label; all rows of a group continue with
-the same sampled token. Rows whose text is finished leave and new groups enter at once. What is
-drawn depends on the group alone: its random numbers are seeded by its job, never by its batch.
+A group has one row for the label and one for each counter label; all continue with the same
+sampled token. Finished rows leave and new groups enter at once. The tokens drawn depend on the
+group alone: its job seeds its random numbers, never its batch.
 """
 
 from __future__ import annotations
@@ -31,17 +31,12 @@ _FREE = -1
 
 
 class Engine:
-    """Runs jobs on a local model.
+    """Runs jobs on a local causal language model with attention.
 
     Args:
-        lm: any transformers causal language model with attention.
-        sampling: how tokens are drawn.
         heads: instructions up to their input, shared by many prompts.
-        rows: sequences decoded side by side; fewer take less memory. The texts do not depend on
-            it but for rounding.
-
-    Raises:
-        InputError: the model cannot be run row by row (no attention cache, no positions).
+        rows: sequences decoded in parallel; fewer take less memory and change the texts only by
+            rounding.
     """
 
     def __init__(
@@ -67,7 +62,7 @@ class Engine:
                 known = isinstance(error, torch.OutOfMemoryError)
                 if not known and "can't allocate memory" not in str(error):
                     raise
-                # What was being decoded starts anew, nothing else is lost.
+                # Groups in progress restart; nothing else is lost.
                 queue.extendleft(job for job in reversed(batch.job) if job is not None)
             else:
                 self.row_tokens += batch.row_tokens
@@ -76,7 +71,7 @@ class Engine:
             self._halve(queue)
 
     def _queue(self, jobs: Iterable[Job], next_job: NextJob) -> deque[Job]:
-        """Order jobs by length, longest first, an input's jobs together; refuse the too long."""
+        """Order jobs by length, longest first, an input's jobs together; refuse too long ones."""
         todo = list(jobs)
         prompts = self._prompts
         prompts.tokenise(chain.from_iterable(job.prompts for job in todo))
@@ -95,7 +90,7 @@ class Engine:
         return deque(sorted(fitting, key=lambda job: (-longest[job.item], job.item)))
 
     def _halve(self, queue: deque[Job]) -> None:
-        """Go on with half the rows."""
+        """Continue with half the rows."""
         self._prompts.drop_memory()
         if self.lm.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -117,10 +112,7 @@ class _Logits:
 
 
 class _Batch:
-    """The rows being decoded and their memory.
-
-    A group is identified by its main row, where its own label's text is continued.
-    """
+    """The rows being decoded and their cache; a group is identified by its own label's main row."""
 
     def __init__(self, engine: Engine, queue: deque[Job]) -> None:
         self.lm, self.sampling, self.queue = engine.lm, engine.sampling, queue
@@ -233,7 +225,7 @@ class _Batch:
     def _next_tokens(
         self, mains: _Ints, logits: _Logits, uniform: NDArray[np.float32]
     ) -> tuple[_Ints, NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return tokens, whether each token's factor was at the floor, whether logits were NaN."""
+        """Return tokens, whether each one's factor was at the floor, whether logits were NaN."""
         logits.values[:, self.vocabulary.banned] = -torch.inf
         members = self._tensor(logits.index[self.members[mains]])  # (groups, members)
         ids, kept, factors = debiased_distribution(logits.values, members, self.sampling)
@@ -263,7 +255,7 @@ class _Batch:
         self.prompts.release(job.prompts)
 
     def _close_gaps(self) -> None:
-        """Move busy rows together once a third of the span is empty: the work is ending."""
+        """Compact busy rows once a third of the span is empty: the work is ending."""
         busy = np.flatnonzero(self.owner != _FREE)
         count = len(busy)
         if self.queue or count > 2 * (int(busy[-1]) + 1) / 3:
@@ -310,7 +302,7 @@ class Vocabulary:
         self.banned = torch.tensor(banned_ids, device=lm.device, dtype=torch.long)
 
     def decode(self, tokens: list[int]) -> str:
-        """Return the text of tokens, white space kept."""
+        """Decode tokens to text, white space kept."""
         return str(self._tokenizer.decode(tokens, clean_up_tokenization_spaces=False))
 
 

@@ -1,4 +1,4 @@
-"""Estimate rows, tokens, time, disk and requests of a run from a trial on some inputs."""
+"""Estimate rows, tokens, time, disk space and requests of a run from a trial on some inputs."""
 
 from __future__ import annotations
 
@@ -25,20 +25,16 @@ _MORE, _SECONDS = 40, 15.0
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a run will take, extrapolated from a trial.
+    """Resources of a run, extrapolated from a trial.
 
     Attributes:
-        items: inputs, or numbers of a single-text task.
-        trial_items: how many of them were tried.
-        outputs: rows that will be kept.
-        tries: attempts that will be made.
         kept: share of attempts kept, by label.
-        tokens: output tokens that will be decoded for the labels' own texts.
-        seconds: time at the trial's speed under the machine's present load; a run fills the rows
-            of the engine better than a trial and is rather faster.
-        disk_bytes: size of parts and data set together.
+        tokens: output tokens decoded for the labels' own texts.
+        seconds: at the trial's speed under the present load; a full run fills the engine's rows
+            better and is rather faster.
+        disk_bytes: of parts and data set together.
         requests: to an endpoint; None for a local model.
-        endpoint_tokens: prompt and output tokens an endpoint will count; None for a local model.
+        endpoint_tokens: prompt and output tokens; None for a local model.
     """
 
     items: int
@@ -72,10 +68,9 @@ class Estimate:
 
 
 def estimate_run(request: GenerateRequest, *, rows: int | None = None) -> Estimate:
-    """Try some twenty inputs, evenly spread, and extrapolate to the whole run.
+    """Try about twenty inputs, evenly spread, and extrapolate to the whole run; write nothing.
 
-    Nothing is written. With from-x1 the trial writes its first texts from nothing, and the time
-    for all of them is included.
+    With from-x1 the trial generates its first texts; the time for all of them is included.
     """
     if request.from_x1 is None:
         items = request.items()
@@ -100,7 +95,7 @@ def _spread(items: Sequence[Item], most: int) -> list[Item]:
 def _try(
     request: GenerateRequest, items: Sequence[Item], rows: int | None
 ) -> tuple[pa.Table, float]:
-    """Return the attempts for some items, and the seconds they took."""
+    """Return the attempts for some items and the seconds they took."""
     sampler = make_sampler(request, items, None, rows)
 
     def make(chosen: Sequence[Item]) -> pa.Table:
@@ -116,7 +111,7 @@ def _try(
 def _extrapolate(
     request: GenerateRequest, items: Sequence[Item], count: int, rows: int | None
 ) -> Estimate:
-    """Try some of the items and multiply."""
+    """Try some of the items and extrapolate to all."""
     lm = request.lm
     before = Usage() if isinstance(lm, LM) else lm.usage
     trial = _spread(items, TRIAL)

@@ -46,7 +46,7 @@ _STOP = "\x1f"
 
 @dataclass(frozen=True, slots=True)
 class GenerateRequest:
-    """A checked request: what to write, with which model and settings."""
+    """A checked generate request: task, model, items and settings."""
 
     task: Task
     lm: LM | Endpoint
@@ -57,7 +57,7 @@ class GenerateRequest:
 
     def __post_init__(self) -> None:
         if not isinstance(self.lm, LM) and self.settings.decay:
-            # An endpoint gives no distributions: the settings record what is really done.
+            # An endpoint gives no distributions: the settings record what is done.
             object.__setattr__(self, "settings", replace(self.settings, decay=0.0))
         if isinstance(self.lm, LM) and self.settings.multiline:
             raise InputError("multiline counts at endpoints only: a local model writes one line")
@@ -87,13 +87,13 @@ class GenerateRequest:
                 )
 
     def items(self) -> list[Item]:
-        """Return what texts are written for."""
+        """Return the items to write texts for."""
         if self.inputs is None:
             return items_from_nothing(self.task, self.count or 0, each_label=True)
         return items_from_inputs(self.task, self.inputs, [text_id(text) for text in self.inputs])
 
     def first_stage(self) -> GenerateRequest:
-        """Return the request for the first texts, where they are written from nothing."""
+        """Return the request that generates the first texts (from-x1)."""
         size = self.settings.part_size * _FIRST_TEXTS_A_PART
         settings = replace(self.settings, per_input=1, top_k=_FIRST_TEXT_TOP_K, part_size=size)
         return GenerateRequest(first_text_task(self.task), self.lm, settings, count=self.from_x1)
@@ -103,7 +103,7 @@ class GenerateRequest:
         return items_from_nothing(self.task, count, each_label=False)
 
     def with_inputs(self, texts: Sequence[str]) -> GenerateRequest:
-        """Return the request with its first texts given."""
+        """Return the request with these first texts as inputs."""
         return replace(self, inputs=texts, from_x1=None)
 
 
@@ -130,9 +130,10 @@ def generate(
     rows: int | None = None,
     quiet: bool = True,
 ) -> Dataset:
-    """Write a labelled data set with a language model, from a task's instructions.
+    """Generate a labelled data set with a language model from a task's instructions.
 
-    The settings are those of `GenerateSettings`, which describes each.
+    `GenerateSettings` describes the arguments from `per_input` to `seed`; same settings and seed,
+    same rows.
 
     Args:
         task: a shipped name, the path of a spec, a spec as a dict, or a loaded task.
@@ -140,27 +141,20 @@ def generate(
         inputs: the first texts of a pair task; a list of texts, or a data set with a column
             `text`. Equal texts count once.
         count: for single-text tasks: texts wanted for each label.
-        from_x1: for pair tasks without inputs: write this many first texts from nothing before.
-        per_input: for pair tasks: texts wanted for each (input, label).
-        max_tries: attempts made to get them.
+        from_x1: for pair tasks without inputs: generate this many first texts.
         decay: lambda of self-debiasing; 0 turns it off.
         floor: smallest factor of self-debiasing (epsilon).
-        temperature: of sampling, above 0.
         top_k: 0 keeps all tokens.
         top_p: 1 keeps all tokens.
         max_new_tokens: a text not closed by then is dropped.
-        multiline: at an endpoint, keep texts of several lines.
-        seed: same settings and seed, same rows.
-        out: the run folder, where the work can be resumed; default: a temporary folder.
-        overwrite: start the run folder anew.
+        out: the run folder, from which work resumes; default: a temporary folder.
         part_size: inputs decoded and written as one part.
-        rows: sequences decoded side by side, chosen from the free memory when None; at an
+        rows: sequences decoded in parallel, chosen from the free memory when None; at an
             endpoint, concurrent requests, 8 when None.
-        quiet: no progress bar.
 
     Returns:
         The kept rows: text_a, text_b, label (or text, label), their origin, and `label_fit` (of
-        graded pairs `similarity`): above 0, the text fits its label; see `label_fit.with_fit`.
+        graded pairs `similarity`): above 0, the text fits its label.
 
     Raises:
         InputError: a setting, the task or the inputs are wrong.
@@ -218,7 +212,7 @@ def run_generate(
     rows: int | None = None,
     quiet: bool = False,
 ) -> Dataset:
-    """Do the missing work of a request in a run folder and load the finished set."""
+    """Complete a request's run folder and load the finished data set."""
     options: dict[str, Any] = {"overwrite": overwrite, "rows": rows, "quiet": quiet}
     has_inputs = request.from_x1 is None
     if not has_inputs:
@@ -246,17 +240,7 @@ def _complete_run(
     quiet: bool,
     is_measured: bool = True,
 ) -> None:
-    """Make the missing parts of a run and its finished data set.
-
-    Args:
-        request: what to write.
-        items: what it is written for.
-        out: the run folder.
-        overwrite: start the run folder anew.
-        rows: sequences decoded side by side.
-        quiet: no progress bar.
-        is_measured: whether the fit of texts to labels is measured.
-    """
+    """Make the missing parts and the data set of a run; measure label fit with `is_measured`."""
     task, lm, settings = request.task, request.lm, request.settings
     size = settings.part_size
     precision = {"precision": lm.precision} if isinstance(lm, LM) else {}
@@ -302,7 +286,7 @@ def _complete_run(
 def make_sampler(
     request: GenerateRequest, items: Sequence[Item], run: Run | None, rows: int | None
 ) -> Sampler:
-    """Return what runs the jobs: the local engine, with as many rows as fit, or the endpoint."""
+    """Return the sampler: the endpoint's, or the local engine with as many rows as fit."""
     lm, settings = request.lm, request.settings
     if not isinstance(lm, LM):
         from tilth.generation.endpoint_sampler import CONCURRENCY, EndpointSampler
@@ -322,7 +306,7 @@ def make_sampler(
 
 
 def _longest_prompt(task: Task, lm: LM, settings: GenerateSettings, items: Sequence[Item]) -> int:
-    """Return the tokens of the longest prompt that fits into the model's positions."""
+    """Return the token count of the longest prompt that fits into the model's positions."""
     from tilth.generation.model_checks import max_positions
 
     room = max_positions(lm) - settings.max_new_tokens

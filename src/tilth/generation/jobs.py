@@ -26,13 +26,9 @@ FINAL_REASONS = frozenset({"prompt-too-long", "not-a-number"})
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """What texts are written for: an input of a pair task, or a number of a single-text task.
+    """An input of a pair task, or a number of a single-text task.
 
-    Attributes:
-        number: index in the run.
-        source_id: id of the input text; for a single-text task, made of the number.
-        text: the input, or None.
-        labels: the labels to write for.
+    `number` is the index in the run; a single-text task has `text` None and `source_id` from it.
     """
 
     number: int
@@ -47,8 +43,6 @@ class Job:
 
     Attributes:
         item: index of the input within the part.
-        source_id: id of the input text.
-        label: name of the label to write for.
         attempt: number of the attempt, from 0.
         prompts: the label's own prompt, then one for each counter label.
         key: 16 bytes that seed the attempt's random numbers.
@@ -67,12 +61,10 @@ class Outcome:
     """The result of one attempt.
 
     Attributes:
-        job: the attempt.
-        text: what precedes the closing quotation mark, or the whole output.
+        text: the output up to its closing quotation mark, or the whole output.
         reason: None when kept, else one of `DROP_REASONS`.
-        tokens: tokens decoded.
-        floor_share: share of these whose factor was at the floor, 0 to 1; None at an endpoint,
-            which shows no distributions.
+        floor_share: share of the decoded tokens whose factor was at the floor, 0 to 1; None at
+            an endpoint, which shows no distributions.
     """
 
     job: Job
@@ -86,13 +78,10 @@ NextJob = Callable[[Outcome], Job | None]
 
 
 class Sampler(Protocol):
-    """Runs jobs: the local engine or the sampler of an endpoint."""
+    """Runs jobs: the local engine or the endpoint sampler."""
 
     def run(self, jobs: Iterable[Job], next_job: NextJob) -> None:
-        """Run all jobs; pass each outcome to `next_job`, which may return a further attempt.
-
-        A further attempt has the same prompts.
-        """
+        """Run all jobs; `next_job` takes each outcome and may return a retry with equal prompts."""
 
 
 def items_from_inputs(task: Task, inputs: Sequence[str], ids: Sequence[str]) -> list[Item]:
@@ -105,13 +94,7 @@ def items_from_inputs(task: Task, inputs: Sequence[str], ids: Sequence[str]) -> 
 
 
 def items_from_nothing(task: Task, count: int, *, each_label: bool) -> list[Item]:
-    """Return the items of a single-text task.
-
-    Args:
-        task: the task.
-        count: texts wanted.
-        each_label: whether `count` is for every label, or for all labels together in turn.
-    """
+    """Return a single-text task's items: `count` for each label, or in turn for all together."""
     labels = task.labels
     return [
         Item(n, f"{task.name}-{n}", None, labels if each_label else (labels[n % len(labels)],))
@@ -126,10 +109,10 @@ def job_key(seed: int, source_id: str, label: str, attempt: int) -> bytes:
 
 
 def split_output(decoded: str, *, multiline: bool = False) -> tuple[str, str | None]:
-    """Return the text before the first quotation mark and why it is dropped, if it is.
+    """Return the text before the first quotation mark, and the reason if it is dropped.
 
-    Without a quotation mark, or with a newline before it, the paper discards the output. White
-    space around the text is kept, as in the original code.
+    The paper discards an output without a quotation mark, or with a newline before it. White space
+    around the text is kept, as in the original code.
     """
     text, mark, _ = decoded.partition('"')
     if "\n" in text and not multiline:

@@ -1,4 +1,4 @@
-"""A preallocated key/value cache: rows of one memory, each at its own length."""
+"""A preallocated key/value cache whose rows each have their own length."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class _Layer(CacheLayerMixin):
 class KVCache:
     """Keys and values of `rows` rows of at most `width` tokens, for every layer of a model.
 
-    Column j of a row always holds position j, so rows of different lengths stand side by side
-    without padding arithmetic: what lies beyond a row's length is masked, then overwritten.
+    Column j of a row always holds position j, so rows of different lengths need no padding
+    arithmetic: what lies beyond a row's length is masked, then overwritten.
     """
 
     def __init__(self, model: Any, rows: int, width: int) -> None:
@@ -76,11 +76,9 @@ class KVCache:
         self._cache = Cache(layers=list(self._layers))
 
     def prefill(self, tokens: Sequence[Sequence[int]], start: int = 0) -> Tensor:
-        """Run prompts of different lengths; return the logits after each, (prompts, vocab).
+        """Run prompts of different lengths as the first rows; return the logits after each.
 
-        Args:
-            tokens: each prompt's token ids, for the first rows.
-            start: columns that hold the prompts' first tokens already.
+        The first `start` columns already hold the prompts' first tokens. # (prompts, vocab)
         """
         device, last = self.every.device, max(map(len, tokens)) - 1
         if last > start:
@@ -93,12 +91,9 @@ class KVCache:
         return self.step(ends, columns, last + 1)
 
     def extend(self, ids: Tensor, start: int) -> None:
-        """Run tokens from column `start` on through the model, without their logits.
+        """Run tokens (n, length) of the first n rows from column `start` on, without logits.
 
-        Args:
-            ids: (n, length): tokens of the first n rows. Rows that end earlier may hold anything
-                after their end.
-            start: column of the first token, the same for all.
+        Rows that end earlier may hold anything after their end.
         """
         self.positions, self.start, self.end = None, start, start + ids.shape[1]
         columns = torch.arange(self.end, device=ids.device)
@@ -109,7 +104,7 @@ class KVCache:
         self._forward(ids, positions, mask.expand(ids.shape[0], -1, -1, -1))
 
     def step(self, ids: Tensor, positions: Tensor, end: int) -> Tensor:
-        """Run one token a row and return the next-token logits, (n, vocab).
+        """Run one token per row; return the next-token logits, (n, vocab).
 
         Args:
             ids: (n,), the tokens of the first n rows.
@@ -123,7 +118,7 @@ class KVCache:
         return self._forward(ids[:, None], positions[:, None], mask)[:, -1]
 
     def copy_rows(self, rows: Tensor, source: KVCache, source_rows: Tensor, length: int) -> None:
-        """Copy the first `length` columns of rows of another cache into rows of this one."""
+        """Copy the first `length` columns of another cache's rows into rows of this one."""
         for mine, theirs in zip(self._layers, source._layers, strict=True):
             if not mine.is_initialized:
                 mine.lazy_initialization(theirs.keys, theirs.values)
@@ -131,7 +126,7 @@ class KVCache:
             mine.values[rows, :, :length] = theirs.values[source_rows, :, :length]
 
     def clear_rows(self, rows: Tensor) -> None:
-        """Set rows to zero: a masked NaN would still be one in every text that follows it."""
+        """Set rows to zero: a masked NaN would still spread to every later text of the row."""
         for layer in self._layers:
             if layer.is_initialized:
                 layer.keys[rows] = 0
@@ -160,7 +155,7 @@ def accepts(model: Any, argument: str) -> bool:
 
 
 def bytes_per_token(model: Any) -> int:
-    """Return the bytes that the keys and values of one token take, over all layers."""
+    """Return the bytes of one token's keys and values over all layers."""
     config = model.config.get_text_config()
     heads = config.num_attention_heads
     head_size = getattr(config, "head_dim", None) or config.hidden_size // heads

@@ -1,4 +1,4 @@
-"""Measure the fit of a text to its label: its cosine to the label's description."""
+"""Measure how well a text fits its label by its cosine to the label's description."""
 
 from __future__ import annotations
 
@@ -35,11 +35,10 @@ FIT, SIMILARITY = "label_fit", "similarity"
 
 
 def describe_labels(task: Task) -> dict[str, str]:
-    r"""Return each label's descriptions, one a line.
+    r"""Return each label's descriptions, one per line.
 
-    The first is the label's description where the task gives one, else its instruction without
-    its last line and without the first words that all instructions share. Then come its name, if
-    it is no number, and its examples.
+    The first is the task's description of the label, else its instruction without its last line and
+    the first words that all instructions share. Its name, unless a number, and its examples follow.
 
     Example:
         >>> from tilth.generation.task import load_task
@@ -47,7 +46,7 @@ def describe_labels(task: Task) -> dict[str, str]:
         'check the status of an order.\norder status'
     """
     frames = [label.instruction.rpartition("\n")[0] for label in task.labels]
-    if not all(frames):  # of one line: all but the opening quotation mark
+    if not all(frames):  # one line: all but the opening quotation mark
         frames = [label.instruction.rstrip(' ":') for label in task.labels]
     words = [frame.split() for frame in frames]
     alike = takewhile(lambda heads: len(set(heads)) == 1, zip(*words, strict=False))
@@ -67,12 +66,9 @@ def describe_labels(task: Task) -> dict[str, str]:
 def similarity_to_descriptions(
     encoder: SentenceTransformer, texts: Sequence[str], descriptions: Sequence[str]
 ) -> NDArray[np.float32]:
-    """Return the cosine of every text to every label's descriptions, (texts, labels).
+    """Return the cosine of every text to every label's nearest description, (texts, labels).
 
-    Args:
-        encoder: a sentence encoder.
-        texts: any number.
-        descriptions: one for each label, of one line or more, of which the nearest counts.
+    Each of `descriptions` holds one label's, one or more lines.
     """
     if not len(texts):
         return np.zeros((0, len(descriptions)), np.float32)
@@ -91,7 +87,7 @@ def _encode(encoder: SentenceTransformer, texts: Sequence[str]) -> NDArray[np.fl
 
 
 def fit_column(task: Task) -> str | None:
-    """Return the column that holds the fit of a task's texts, None if it is not measured."""
+    """Return the column that holds the fit of a task's texts; None if it is not measured."""
     if task.is_numeric:
         return SIMILARITY if task.is_pair else None
     return None if task.is_pair else FIT
@@ -100,8 +96,7 @@ def fit_column(task: Task) -> str | None:
 def choose_encoder(task: Task) -> dict[str, Any]:
     """Return the `encoder` that measures the fit, or None, and reasons by unmeasured label.
 
-    Labels whose descriptions the encoder cannot tell apart are not measured: good rows of them
-    would be dropped.
+    Labels that the encoder cannot tell apart are not measured: it would drop good rows.
     """
     column = fit_column(task)
     labels = [label.name for label in task.labels]
@@ -119,7 +114,7 @@ def choose_encoder(task: Task) -> dict[str, Any]:
 
 @cache
 def fit_encoder() -> SentenceTransformer:
-    """Load the encoder that label-fit is measured with, once in a process."""
+    """Load the encoder that measures label fit, once in a process."""
     from tilth.models import load_encoder
 
     return load_encoder(ENCODER)
@@ -139,12 +134,11 @@ def _too_alike(task: Task, encoder: SentenceTransformer) -> dict[str, str]:
 
 
 def with_fit(table: pa.Table, task: Task, chosen: dict[str, Any]) -> pa.Table:
-    """Append the fit of a part's texts to their labels.
+    """Append the fit of a part's texts to their labels; `chosen` is from `choose_encoder`.
 
-    `label_fit` is the cosine to the label's own description, less the larger of the cosine to the
-    nearest other label's and of `UNRELATED`: above 0, the text fits. Of graded pairs,
-    `similarity` is the cosine of the two texts. Null where it is not measured, and in dropped
-    rows. `chosen` is from `choose_encoder`.
+    `label_fit` is the cosine to the own description minus the larger of the cosine to the nearest
+    other label's and `UNRELATED`: above 0, the text fits. For graded pairs, `similarity` is the
+    cosine of the two texts. Null where unmeasured and in dropped rows.
     """
     column = fit_column(task)
     if column is None:

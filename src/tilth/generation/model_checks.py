@@ -1,4 +1,4 @@
-"""What a local model can read and hold: positions, rows that fit, and whether rows decode right."""
+"""Check a local model: positions, rows that fit in memory, and correct decoding in batches."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _CHECKED_TOKENS = 64
 
 
 def max_positions(lm: LM) -> int:
-    """Return how many tokens the model can read, prompt and output together."""
+    """Return the model's maximum number of tokens, prompt and output together."""
     config = lm.model.config.get_text_config()
     limits = [getattr(config, name, None) for name in _LIMITS]
     return min((most for most in limits if isinstance(most, int) and most > 0), default=2**31)
 
 
 def choose_rows(lm: LM, *, prompt_tokens: int, max_new_tokens: int) -> int:
-    """Return how many rows fit into half of the free memory, at most what still gains speed."""
+    """Return how many rows fit into half of the free memory, up to where speed stops growing."""
     per_row = (prompt_tokens + max_new_tokens) * bytes_per_token(lm.model)
     per_row += 16 * int(lm.model.config.get_text_config().vocab_size)  # logits and their softmax
     # prompts waiting for their groups take about as much again
@@ -36,11 +36,8 @@ def choose_rows(lm: LM, *, prompt_tokens: int, max_new_tokens: int) -> int:
 def check_model(lm: LM) -> None:
     """Compare a batch of uneven rows with the model's plain forward on each row alone.
 
-    Models that keep another state than keys and values, or take positions another way, would
-    give wrong texts without an error.
-
-    Raises:
-        InputError: they differ.
+    Raises `InputError` if they differ: models that keep another state than keys and values, or take
+    positions another way, would give wrong texts without an error.
     """
     kind = lm.model.config.model_type
     refused = InputError(
@@ -69,9 +66,9 @@ def check_model(lm: LM) -> None:
 def _agree(mine: Tensor, plain: Tensor) -> bool:
     """Return whether two rows of logits, (vocab,), are equal but for rounding.
 
-    Their difference is measured by the spread of the log-probabilities, so that a flat
-    distribution is no excuse. Rounding alone stays below 1e-4 of it in float32 and 0.02 in
-    bfloat16; a wrong mask or position gives more than 0.15 on random weights.
+    The difference is divided by the spread of the log-probabilities, so that a flat distribution
+    does not hide it. Rounding alone stays below 1e-4 of it in float32 and 0.02 in bfloat16; a wrong
+    mask or position gives more than 0.15 on random weights.
     """
     tolerance = 0.01 if plain.dtype == torch.float32 else 0.1
     ours, theirs = mine.float().log_softmax(-1), plain.float().log_softmax(-1)

@@ -1,4 +1,4 @@
-"""Prompts run once: their keys, values and next-token logits, kept while an attempt needs them."""
+"""Run each prompt once; cache keys, values and next-token logits while attempts need them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TOKENS_A_PASS = 4096
 
 @dataclass(frozen=True, slots=True)
 class CachedPrompt:
-    """A prompt that has been run: `row` of `cache` holds it, `logits` (vocab,) follow it."""
+    """A prompt that has been run: row `row` of `cache`, and the logits (vocab,) that follow it."""
 
     cache: KVCache
     row: int
@@ -26,12 +26,9 @@ class CachedPrompt:
 
 
 class PromptCache:
-    """Tokenises prompts, runs each once and shares what instructions have in common.
+    """Tokenises prompts, runs each once and copies the keys and values of shared prefixes.
 
-    Args:
-        lm: the model.
-        heads: texts that many prompts begin with (an instruction up to its input); each is run
-            once and its keys and values are copied.
+    `heads` are texts that many prompts begin with: instructions up to their input.
     """
 
     def __init__(self, lm: LM, heads: Sequence[str] = ()) -> None:
@@ -43,7 +40,7 @@ class PromptCache:
         self._uses: dict[str, int] = defaultdict(int)
 
     def tokenise(self, texts: Iterable[str]) -> None:
-        """Tokenise texts all at once; `length` can then be asked for."""
+        """Tokenise texts in one call; `length` needs it."""
         new = sorted({text for text in texts if text not in self._tokens})
         if new:
             rows = self._lm.tokenizer(new, add_special_tokens=True, verbose=False)["input_ids"]
@@ -54,12 +51,12 @@ class PromptCache:
         return len(self._tokens[text])
 
     def acquire(self, texts: Iterable[str]) -> None:
-        """Keep these prompts until they are released as often."""
+        """Add one use of these prompts."""
         for text in texts:
             self._uses[text] += 1
 
     def release(self, texts: Iterable[str]) -> None:
-        """Drop one use of these prompts, and those without further uses."""
+        """Remove one use of these prompts; drop those without uses."""
         for text in texts:
             self._uses[text] -= 1
             if not self._uses[text]:
@@ -68,7 +65,7 @@ class PromptCache:
                 self._tokens.pop(text, None)
 
     def drop_memory(self) -> None:
-        """Free all keys and values (after an out-of-memory error); prompts are run again."""
+        """Free all keys and values after an out-of-memory error; prompts are run again."""
         self._ready.clear()
         self.drop_prefixes()
 
@@ -83,7 +80,7 @@ class PromptCache:
         return self._ready[text]
 
     def run(self, texts: Iterable[str]) -> None:
-        """Run the prompts that have not been run, in passes of bounded size."""
+        """Run the prompts that have not been run, in batches of bounded size."""
         families: dict[str, list[str]] = defaultdict(list)
         for text in sorted({text for text in texts if text not in self._ready}):
             head = next((head for head in self._heads if text.startswith(head)), "")
@@ -110,7 +107,7 @@ class PromptCache:
         return tuple(first[:length])
 
     def _run_block(self, shared: tuple[int, ...], texts: Sequence[str]) -> None:
-        """Run prompts that begin with the same tokens as one batch, padded at the right."""
+        """Run prompts that begin with the same tokens as one batch, padded on the right."""
         device, start = self._lm.device, len(shared)
         rows = [self._tokens[text] for text in texts]
         cache = KVCache(self._lm.model, len(rows), max(map(len, rows)))

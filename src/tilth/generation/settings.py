@@ -19,10 +19,7 @@ MAX_TRIES = whole(1, 32_767)
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are drawn (defaults: DINO, Schick and Schütze 2021, section 4).
-
-    The floor is that of the original code, the paper does not mention it.
-    """
+    """Sampling settings (defaults: DINO, section 4; the floor is the original code's alone)."""
 
     decay: Annotated[float, DECAY, "Lambda of self-debiasing; 0 turns it off."] = 100.0
     floor: Annotated[float, SHARE, "Smallest factor of self-debiasing."] = 0.01

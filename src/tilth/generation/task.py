@@ -50,10 +50,9 @@ class Label:
         return self.instruction.partition(INPUT)[0]
 
     def prompt(self, text: str | None) -> str:
-        """Return the instruction with the input, which is quoted there.
+        """Return the instruction with the input; its double quotation marks become single.
 
-        So its own quotation marks become single ones, and white space one space; the rows keep
-        the text as it was given.
+        Its white space becomes one space; the data rows keep the input as given.
         """
         if text is None:
             return self.instruction
@@ -71,7 +70,7 @@ class Task:
 
     @property
     def is_pair(self) -> bool:
-        """Whether a second text is written for an input."""
+        """Whether the task writes a second text for an input."""
         return INPUT in self.labels[0].instruction
 
     @property
@@ -106,7 +105,7 @@ def shipped_tasks() -> list[str]:
 
 
 def is_task(name: str) -> bool:
-    """Tell whether a name is that of a shipped task, or of a file that can hold one."""
+    """Return whether a name is that of a shipped task, or of a file that can hold one."""
     path = Path(name).expanduser()
     is_spec = path.suffix in (".json", ".yaml", ".yml") or name in shipped_tasks()
     return is_spec and not path.is_dir()
@@ -140,10 +139,9 @@ def load_task(task: str | Path | Mapping[str, Any]) -> Task:
 
 
 def first_text_task(task: Task) -> Task:
-    """Return the task that writes inputs from nothing: each instruction up to its input.
+    """Return the task that generates inputs: each instruction up to its input.
 
-    Raises:
-        InputError: an instruction does not open a quotation mark right before its input.
+    Raises `InputError` where no quotation mark opens right before the input.
 
     Reference:
         Schick and Schütze 2021, section 3, last paragraphs.
@@ -195,7 +193,7 @@ _NO_TEXT = ("timestamp", "int", "float")
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """Refuses a duplicate key, of which YAML would keep the last."""
+    """Refuses a duplicate key, where YAML would keep the last."""
 
     # A name such as 2020-01-31, 010 or 1:30 is the text that is written, no date or number.
     yaml_implicit_resolvers = {  # noqa: RUF012
@@ -225,7 +223,7 @@ def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check(spec: Any, where: str) -> Task:
-    """Turn a spec into a task, naming the label and the rule that is broken."""
+    """Parse a spec; an error names the label and the rule it breaks."""
     if not isinstance(spec, Mapping):
         raise InputError(f"{where}: a task spec is an object with task_name and labels")
     _check_fields(where, spec, ("task_name", "labels"))
@@ -332,10 +330,7 @@ def _name(where: str, value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Return what a message shows of a value.
-
-    Of a list or an object, which aliases can make endless, that is its kind alone.
-    """
+    """Return what a message shows of a value; aliases can make a list or object endless."""
     if isinstance(value, (list, tuple, dict, set)):
         return f"a {type(value).__name__}"
     # Python writes no number of more than some thousand digits in decimal.

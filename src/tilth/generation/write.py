@@ -1,4 +1,4 @@
-"""The finished data set of a run: kept rows, dropped rows and a card, written from its parts."""
+"""Write the finished data set of a run from its parts: kept rows, dropped rows and a card."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _USAGE_KEY = b"tilth.usage"
 
 @dataclass(slots=True)
 class RowCounts:
-    """Rows kept per label and dropped per reason, and what an endpoint was asked."""
+    """Rows kept per label, dropped per reason, and the endpoint's usage."""
 
     labels: Counter[str] = field(default_factory=Counter)
     drops: Counter[str] = field(default_factory=Counter)
@@ -86,7 +86,7 @@ def _card(run: Run, task: Task, lm: LM | Endpoint, counts: RowCounts) -> Card:
 
 
 def _usage_section(endpoint: Endpoint, usage: Usage) -> tuple[str, str]:
-    """Return the card's section on an endpoint: heading and Markdown."""
+    """Return the heading and Markdown of the card's section on an endpoint."""
     text = (
         f"The texts were asked for by {'chat' if endpoint.is_chat else 'completions'}. "
         f"Note: {endpoint.statement}.\n\n"

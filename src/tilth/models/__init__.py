@@ -1,4 +1,4 @@
-"""Names to loaded models: starter, hub id, folder, OpenAI-compatible endpoint."""
+"""Load models by name: starter, hub id, folder, OpenAI-compatible endpoint."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is asked for: names of models are checked without torch."""
+    """Import a name on first use: names of models are checked without torch."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

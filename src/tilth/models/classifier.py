@@ -1,4 +1,4 @@
-"""Load a finished classifier or tagger by name, or give an encoder a fresh head to train."""
+"""Load a finished classifier or tagger by name, or give an encoder a new head to train."""
 
 from __future__ import annotations
 
@@ -49,18 +49,15 @@ class ClassifierRows(Protocol):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Classifier:
-    """A loaded classifier or tagger.
+    """A loaded classifier or tagger; the model is float32, in evaluation mode on its device.
 
     Attributes:
-        model: the transformers model, float32, in evaluation mode on its device.
-        tokenizer: its tokenizer.
         kind: `class`: each text has one class; `multi`: any number of them; `tags`: each token
             has a tag.
         labels: the classes or tags, in the order of the outputs.
-        name: what the user asked for.
-        max_length: tokens read of a text.
-        fresh: names of the weights that were drawn and are to be trained.
-        pools_mean: whether a fresh head reads the mean of a sentence encoder's tokens.
+        max_length: maximum tokens of a text.
+        fresh: names of the untrained weights.
+        pools_mean: whether a new head reads the mean of a sentence encoder's tokens.
     """
 
     model: PreTrainedModel
@@ -83,20 +80,17 @@ class Classifier:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Device of the weights."""
         return torch.device(self.model.device)
 
     def save(self, folder: Path) -> None:
-        """Save model and tokenizer as a transformers folder, weights as safetensors."""
+        """Save as a transformers folder with safetensors weights."""
         save_transformer(self.model, self.tokenizer, folder)
 
     def probabilities(
         self, texts: Sequence[str | tuple[str, ...]], **options: Any
     ) -> NDArray[np.float32]:
-        """Return the class probabilities of texts or pairs, (texts, labels).
-
-        The options are those of `tilth.models.predict.probabilities`.
-        """
+        """Return class probabilities, (texts, labels); options as in `predict.probabilities`."""
         from tilth.models.predict import probabilities
 
         rows = [(text,) if isinstance(text, str) else text for text in texts]
@@ -105,16 +99,13 @@ class Classifier:
     def tag_probabilities(
         self, tokens: Sequence[Sequence[str]], **options: Any
     ) -> list[NDArray[np.float32]]:
-        """Return the tag probabilities of each sentence's tokens, (tokens, tags).
-
-        The options are those of `tilth.models.predict.tag_probabilities`.
-        """
+        """Return tag probabilities, each (tokens, tags); options: `predict.tag_probabilities`."""
         from tilth.models.predict import tag_probabilities
 
         return tag_probabilities(self, tokens, **options)
 
     def answers(self, rows: ClassifierRows, **options: Any) -> Any:
-        """Return `tag_probabilities` of a tagger's rows, `probabilities` of all others."""
+        """Return `tag_probabilities` for a tagger, else `probabilities`."""
         if self.kind == "tags":
             return self.tag_probabilities(rows.tokens or [], **options)
         return self.probabilities(rows.texts, **options)
@@ -166,23 +157,16 @@ def new_classifier(
     max_length: int | None = None,
     device: str = "auto",
 ) -> Classifier:
-    """Give an encoder a fresh head, to be trained.
+    """Give an encoder a new head to train.
 
     The head reads what its architecture reads: starter-mlm the mean of the tokens, BERT its
-    pooled first token; but of a BERT that was saved as a sentence encoder of the mean, that mean.
+    pooled first token; but a BERT saved as a mean-pooling sentence encoder reads that mean.
 
     Args:
         base: `starter-mlm`, `starter-small`, `starter-encoder`, a folder, a training run, or the
             hub id of an encoder.
-        kind: `class`, `multi` or `tags`, see `Classifier`.
-        labels: the classes or tags, in the order of the outputs.
-        seed: of the head's weights.
-        dropout: of every part of the model during training, 0 to 1; default: as saved.
-        max_length: tokens read of a text; default: as many as the model reads.
-        device: `auto`, `cpu`, `cuda` or `cuda:N`.
-
-    Raises:
-        InputError: there is no such model or it is no encoder; or a value is wrong.
+        dropout: for every part of the model, 0 to 1; None: as saved.
+        max_length: tokens of a text; None: as many as the model reads.
     """
     _check_labels(kind, labels)
     if dropout is not None and not 0 <= dropout < 1:
@@ -218,10 +202,9 @@ def new_classifier(
 
 
 def fingerprint_classifier(classifier: Classifier) -> str:
-    """Return 16 hex digits over kind, labels, vocabulary and every weight but those drawn anew.
+    """Return 16 hex digits over kind, labels, vocabulary and every weight but new ones.
 
-    So that of a classifier to be trained is a fingerprint of its base. Device and precision do
-    not enter.
+    A classifier to be trained thus has its base's fingerprint, whatever the device and precision.
     """
     digest = hashlib.blake2b(digest_size=8)
     about = (classifier.kind, classifier.labels, classifier.max_length)
@@ -247,7 +230,7 @@ def _auto_class(*, is_tagger: bool) -> Any:
 
 
 def _is_mean_pooled_bert(files: ModelFiles, model: Any) -> bool:
-    """Tell whether a model is a BERT with a pooler, saved as a sentence encoder of its mean."""
+    """Return whether a model is a BERT with a pooler, saved as a mean-pooling sentence encoder."""
     if getattr(getattr(model, "bert", None), "pooler", None) is None:
         return False
     with files.reading():

@@ -1,4 +1,4 @@
-"""Where a model runs and in which precision."""
+"""Choose the device and the precision of a model; measure free memory."""
 
 from __future__ import annotations
 
@@ -22,11 +22,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device a name stands for; `auto` is the GPU where there is one.
-
-    Raises:
-        InputError: the name is unknown, or the device is not there.
-    """
+    """Return the device of this name; `auto` is the GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -41,13 +37,10 @@ def choose_device(name: str) -> torch.device:
 
 
 def choose_precision(name: str, device: torch.device) -> torch.dtype:
-    """Return the data type a name stands for.
+    """Return the data type of this name.
 
     `auto` is bfloat16 where the hardware multiplies it faster than float32 (GPUs since Ampere,
     CPUs with AMX tiles, AMD's with AVX512-BF16), else float32.
-
-    Raises:
-        InputError: the name is unknown, or float16 is asked for on a CPU.
     """
     PRECISION.check("precision", name)
     if name == "auto":
@@ -58,14 +51,14 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
 
 
 def free_memory(device: torch.device) -> int:
-    """Return the free bytes of a device's memory; of a CPU what machine and container leave."""
+    """Return the free bytes of a device; on a CPU, within the container's limit."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return min(int(psutil.virtual_memory().available), _container_left())
 
 
 def _container_left() -> int:
-    """Return what a container may still take, very much where it has no limit."""
+    """Return the bytes left to the container; a very large number without a limit."""
     try:
         most = int((_CGROUP / "memory.max").read_text(encoding="ascii"))  # or the word max
         return max(0, most - int((_CGROUP / "memory.current").read_text(encoding="ascii")))
@@ -84,6 +77,6 @@ def _fast_bfloat16(device: torch.device) -> bool:
 
 @cache
 def _processor() -> str:
-    """Return what the system says of the processor, its maker among it."""
+    """Return the system's description of the processor, its maker included."""
     linux = Path("/proc/cpuinfo")
     return linux.read_text(encoding="utf-8") if linux.is_file() else platform.processor()

@@ -56,7 +56,7 @@ def load_encoder(
             of any transformers encoder, or a training run.
         pooling: of the token vectors: `mean`, `cls` (the first token's) or `max`. Default: as
             saved; `mean` for a plain transformers encoder.
-        max_length: tokens read of a text; default: as saved.
+        max_length: tokens of a text; default: as saved.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
 
     Raises:
@@ -74,11 +74,7 @@ def load_encoder(
 
 
 def is_sentence_encoder(name: str) -> bool:
-    """Tell whether a model is an encoder; false where it has a head for texts or tags.
-
-    Raises:
-        InputError: there is no such model.
-    """
+    """Return whether a model is an encoder; False if it has a head for texts or tags."""
     if name in names.ENCODER.starters:
         return True
     files = _open(name)
@@ -126,13 +122,10 @@ def _load(files: ModelFiles, device: str) -> SentenceTransformer:
 
 
 def _checked_modules(files: ModelFiles) -> list[dict[str, str]]:
-    """Return what modules.json lists, none for a plain transformers model.
+    """Return the modules in modules.json, none for a plain transformers model.
 
-    A module's class and an activation are names that sentence-transformers imports and calls, so
-    only known ones are accepted.
-
-    Raises:
-        ValueError: a name is not known, or weights are pickled.
+    sentence-transformers imports and calls module classes and activations by name, so unknown names
+    and pickled weights raise `ValueError`.
     """
     modules = _read_json(files, "modules.json")
     if modules is None:
@@ -158,7 +151,7 @@ def _checked_modules(files: ModelFiles) -> list[dict[str, str]]:
 
 
 def pooling_of(files: ModelFiles) -> str | None:
-    """Return how an encoder pools its tokens, as saved; None: it was not saved as an encoder."""
+    """Return an encoder's saved pooling; None if it was not saved as an encoder."""
     for module in _read_json(files, "modules.json") or []:
         if str(module["type"]).endswith("Pooling"):
             saved = _read_json(files, "config.json", module["path"]) or {}
@@ -187,7 +180,7 @@ def _read_json(files: ModelFiles, name: str, folder: str = "") -> Any:
 def _check_files(
     encoder: SentenceTransformer, files: ModelFiles, modules: list[dict[str, str]]
 ) -> None:
-    """Refuse an encoder whose weights are not all saved, or whose tokenizer is another model's."""
+    """Refuse an encoder with missing weights or another model's tokenizer."""
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding, Transformer
 
     for index, module in enumerate(encoder):
@@ -209,7 +202,7 @@ def _check_files(
 
 
 def _refuse_generative(encoder: SentenceTransformer) -> None:
-    """Refuse a language model, unless its pooling says that it was made an encoder."""
+    """Refuse a language model, unless its pooling shows that it was trained as an encoder."""
     model: Any = getattr(encoder[0], "auto_model", None)
     if (
         model is None
@@ -226,7 +219,7 @@ def _refuse_generative(encoder: SentenceTransformer) -> None:
 
 
 def _set_pooling(encoder: SentenceTransformer, name: str, pooling: str | None) -> None:
-    """Put the pooling asked for in place of the saved one; check that there is one."""
+    """Replace the saved pooling by the requested one; check that there is one."""
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
     kinds = [type(module) for module in encoder]
@@ -261,10 +254,7 @@ def _set_max_length(encoder: SentenceTransformer, name: str, max_length: int) ->
 
 
 def fingerprint_encoder(encoder: SentenceTransformer) -> str:
-    """Return 16 hex digits over every module's kind, its vocabulary and all of its weights.
-
-    Neither the device nor the precision enters.
-    """
+    """Return 16 hex digits over modules, vocabulary and weights, not device or precision."""
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
     digest = hashlib.blake2b(digest_size=8)

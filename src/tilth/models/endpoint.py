@@ -1,7 +1,7 @@
-"""A language model behind an OpenAI-compatible server.
+"""Connect to a language model behind an OpenAI-compatible server.
 
-`openai:http://host:port/v1#model` is asked for completions, or by chat where the server has no
-completions for the model; `openai-chat:http://host:port/v1#model` is asked by chat.
+`openai:http://host:port/v1#model` uses completions, or chat where the server has no completions
+for the model; `openai-chat:http://host:port/v1#model` uses chat.
 """
 
 from __future__ import annotations
@@ -23,15 +23,7 @@ _PROBE = Request('Task: Write a sentence.\nSentence: "', seed=1, max_tokens=16, 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A model behind an OpenAI-compatible server; `load_endpoint` makes it from a name.
-
-    Threads may share it.
-
-    Attributes:
-        name: what the user asked for.
-        client: asks, counts and remembers what the server refuses.
-        is_chat: whether the model is asked by chat.
-    """
+    """A model behind an OpenAI-compatible server, made by `load_endpoint`; threads may share it."""
 
     name: str
     client: EndpointClient
@@ -39,38 +31,32 @@ class Endpoint:
 
     @property
     def fingerprint(self) -> str:
-        """16 hex digits of address and model: the weights behind a server cannot be seen."""
+        """16 hex digits of address and model: the server's weights cannot be read."""
         return hashlib.blake2b(self.name.encode(), digest_size=8).hexdigest()
 
     @property
     def usage(self) -> Usage:
-        """Requests and tokens so far, without those of the first contact."""
+        """Requests and tokens so far, without the first contact."""
         return self.client.used()
 
     @property
     def statement(self) -> str:
-        """What must be said of texts from an endpoint."""
+        """Statement about texts from an endpoint, for cards."""
         return (
             f"self-debiasing is off: endpoint {self.client.base_url} gives texts, no "
             "distributions, so texts of different labels lie closer together"
         )
 
     def ask(self, request: Request, stopped: threading.Event | None = None) -> Reply:
-        """Ask within the retry policy; see `EndpointClient.ask`."""
+        """Ask within the retry policy."""
         return self.client.ask(request, "chat" if self.is_chat else "completions", stopped)
 
 
 def load_endpoint(name: str, *, policy: RetryPolicy | None = None) -> Endpoint:
-    """Make an endpoint from its name and ask it once, to find a wrong address, key or model.
+    """Make an endpoint from its name; ask once, to find a wrong address, key or model.
 
-    Args:
-        name: `openai:http://host:port/v1#model` or `openai-chat:http://host:port/v1#model`.
-        policy: how long a failing server is waited for.
-
-    Raises:
-        InputError: the name is malformed, the client is not installed, the key or the model is
-            wrong.
-        TilthError: nobody answers, or something that is no OpenAI-compatible server.
+    Raises `InputError` for a bad name, key or model or a missing client, `TilthError` if nobody
+    answers or the server is not OpenAI-compatible.
     """
     base_url, model, styles = parse_name(name)
     try:
@@ -93,7 +79,7 @@ def load_endpoint(name: str, *, policy: RetryPolicy | None = None) -> Endpoint:
 
 
 def _first_contact(client: EndpointClient, styles: tuple[str, ...]) -> str:
-    """Return the first style that the server has."""
+    """Return the first style that the server supports."""
     problem: TilthError | None = None
     for style in styles:
         try:
@@ -108,11 +94,7 @@ def _first_contact(client: EndpointClient, styles: tuple[str, ...]) -> str:
 
 
 def parse_name(name: str) -> tuple[str, str, tuple[str, ...]]:
-    """Split a name into base address, model and the styles to try.
-
-    Raises:
-        InputError: the name is malformed.
-    """
+    """Split a name into base address, model and the styles to try."""
     scheme, _, address = name.partition(":")
     address, _, model = address.partition("#")
     if "@" in address or "?" in address:  # it may be secret: it is not repeated
@@ -139,7 +121,7 @@ def parse_name(name: str) -> tuple[str, str, tuple[str, ...]]:
 
 
 def _key() -> str:
-    """Return the key of the environment, or a dummy: servers of one's own need none."""
+    """Return the key of the environment, or a dummy: self-hosted servers need none."""
     key = os.environ.get("OPENAI_API_KEY", "").strip()
     if not (key.isascii() and key.isprintable()):
         raise InputError("OPENAI_API_KEY holds characters no key has: set it again")

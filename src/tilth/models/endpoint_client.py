@@ -1,7 +1,7 @@
-"""Requests to an OpenAI-compatible server through the official client, within an overall deadline.
+"""Send requests to an OpenAI-compatible server through the official client, within a deadline.
 
-The client retries, waits as the server asks and spreads its attempts. What it gives up is asked
-again until the deadline of the retry policy.
+The client retries, waits as the server asks and spreads its attempts. Calls it gives up are
+repeated until the deadline of the retry policy.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 PAUSE = 5.0  # seconds between calls of the client, each of which retries by itself
 _RETRIES, _FIRST_RETRIES = 4, 2  # of one call; while the server has never answered
-# Half an answer may come from a server that is going down; three in a row do not.
+# A server going down may send half a reply; three in a row have another cause.
 _STRANGE_ATTEMPTS = 3
 _LARGEST_ANSWER = 16 << 20  # bytes
-# What the client is given without OPENAI_API_KEY: servers of one's own need no key.
+# The client's key without OPENAI_API_KEY: self-hosted servers need none.
 NO_KEY = "none"
 
 T = TypeVar("T")
@@ -48,11 +48,10 @@ class RetryPolicy:
     """How long to wait for a server, in seconds.
 
     Attributes:
-        failing: a request that failed for so long is given up. A server that is killed and
-            restarted within it is survived.
-        first: the same for a server that has never answered and cannot be reached: most likely
-            the address is wrong.
-        answer: a request without a complete answer for so long counts as failed.
+        failing: a request is given up after failing for so long; a restart of the server within
+            it is survived.
+        first: the same for a server that never answered: most likely the address is wrong.
+        answer: a request without a complete answer after so long counts as failed.
     """
 
     failing: float = 300.0
@@ -77,7 +76,7 @@ class Request:
 
 @dataclass(slots=True)
 class Usage:
-    """Answered requests, failed attempts made again, and tokens as the server counts them."""
+    """Answered requests, repeated failed attempts, and tokens as the server counts them."""
 
     requests: int = 0
     retries: int = 0
@@ -86,11 +85,11 @@ class Usage:
 
 
 class Stopped(Exception):  # noqa: N818 (no error: the run ended while this request waited)
-    """The run is over: the answer is no longer wanted."""
+    """The run ended: the answer is no longer wanted."""
 
 
 class _Failure(Exception):  # noqa: N818 (the request may still succeed)
-    """A failed call that may be made again: `limit` (429), `strange`, `unreached` or another."""
+    """A failed call that may be repeated: `limit` (429), `strange`, `unreached` or another."""
 
     def __init__(self, problem: str, remedy: str = "", kind: str = "", wait: float = 0.0) -> None:
         super().__init__(problem)
@@ -99,7 +98,7 @@ class _Failure(Exception):  # noqa: N818 (the request may still succeed)
 
 @dataclass
 class EndpointClient:
-    """Asks one model at one server; threads may share it."""
+    """Sends requests for one model to one server; threads may share it."""
 
     base_url: str
     model: str
@@ -109,7 +108,7 @@ class EndpointClient:
     left_out: set[str] = field(default_factory=set)  # fields that the server refused
     client: openai.OpenAI = field(init=False, repr=False)
     _said: set[str] = field(default_factory=set, repr=False)
-    _answered: float = field(default=-1.0, repr=False)  # when the last good answer came
+    _answered: float = field(default=-1.0, repr=False)  # time of the last good reply
     _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
     def __post_init__(self) -> None:
@@ -132,17 +131,10 @@ class EndpointClient:
         weakref.finalize(self.client, connections.close)
 
     def ask(self, request: Request, style: str, stopped: threading.Event | None = None) -> Reply:
-        """Ask until there is an answer, or the retry policy ends.
+        """Ask until there is an answer or the policy ends; `style` is `completions` or `chat`.
 
-        Args:
-            request: what to ask.
-            style: `completions` or `chat`.
-            stopped: set when the answer is no longer wanted; waiting ends then with `Stopped`.
-
-        Raises:
-            PromptTooLongError: the prompt does not fit.
-            InputError: the key or the model is wrong.
-            TilthError: the server failed for too long or refuses the request.
+        Waiting ends with `Stopped` when `stopped` is set. Raises `PromptTooLongError`, `InputError`
+        for a wrong key or model, `TilthError` if the server fails for too long or refuses.
         """
         begun, strange = time.monotonic(), 0
         while True:
@@ -170,7 +162,7 @@ class EndpointClient:
             return replace(self.usage)
 
     def warn_once(self, message: str) -> None:
-        """Log a warning, the same one once."""
+        """Log each distinct warning once."""
         with self._lock:
             is_new = message not in self._said
             self._said.add(message)
@@ -178,7 +170,7 @@ class EndpointClient:
             log.warning("%s", message)
 
     def listed_models(self) -> list[str]:
-        """Return the models that the server lists; none where it does not or takes long."""
+        """Return the models that the server lists; none if it does not list them or is slow."""
         seconds = min(10.0, self.policy.answer)
         client = self.client.with_options(max_retries=0, timeout=seconds)
         try:
@@ -192,7 +184,7 @@ class EndpointClient:
                 self.usage.retries += 1
 
     def _check_deadline(self, failure: _Failure, begun: float, strange: int) -> None:
-        """Raise when a further call would come too late, else warn that it will be made."""
+        """Raise if another call would come too late, else warn that it will be made."""
         if strange >= _STRANGE_ATTEMPTS:
             raise StrangeReplyError(
                 f"endpoint {self.base_url} answers {failure.problem}: check that the address is "
@@ -201,7 +193,7 @@ class EndpointClient:
         limit = self.policy.failing
         if failure.kind == "unreached" and self._answered < 0:
             limit = min(limit, self.policy.first)
-        if failure.kind == "limit":  # while others get answers, this request only has to queue
+        if failure.kind == "limit":  # other requests succeed: this one only has to queue
             begun = max(begun, self._answered)
         now = time.monotonic()
         if now + max(PAUSE, failure.wait) - begun > limit:
@@ -214,7 +206,7 @@ class EndpointClient:
         )
 
     def _call(self, request: Request, style: str, retries: int, begun: float) -> Reply:
-        """Call the client once; leave out what the server refuses."""
+        """Call the client once, without fields that the server refuses."""
         import openai
 
         client = self.client.with_options(max_retries=retries)
@@ -240,7 +232,7 @@ class EndpointClient:
                 raise _Failure(error.message, kind="strange") from None
 
     def _handle_refusal(self, error: openai.APIStatusError, fields: dict[str, Any]) -> None:
-        """Return when the request should be made without what was refused, else raise."""
+        """Return if the request should be repeated without the refused field, else raise."""
         status, body = error.status_code, error.response.text
         if self.key != NO_KEY:  # some servers answer with the key they were sent
             body = body.replace(self.key, "***")
@@ -254,7 +246,7 @@ class EndpointClient:
             raise _Failure("too many requests (429)", remedy, "limit", wait) from None
         if status in (400, 422):
             if "messages" in fields and "max_tokens" in fields and "max_completion_tokens" in body:
-                with self._lock:  # newer chat models know the limit by another name only
+                with self._lock:  # newer chat models accept the limit under another name only
                     self.left_out.add("max_tokens")
                 return
             sent = {name for name in OPTIONAL if name in fields or name in fields["extra_body"]}
@@ -270,7 +262,7 @@ class EndpointClient:
         ) from None
 
     def _fields(self, request: Request, style: str) -> dict[str, Any]:
-        """Return what is sent: nothing the server refused, nothing that changes nothing."""
+        """Return the fields to send: no refused ones, none without effect."""
         with self._lock:
             left_out = set(self.left_out)
         limit = "max_completion_tokens" if "max_tokens" in left_out else "max_tokens"
@@ -297,13 +289,13 @@ class EndpointClient:
 
 
 def _within(seconds: float, call: Callable[[], T]) -> T:
-    """Return what a call returns, or raise `TimeoutError` and leave it to its daemon thread."""
+    """Return a call's result, or raise `TimeoutError` and leave the call to its daemon thread."""
     future: Future[T] = Future()
 
     def work() -> None:
         try:
             future.set_result(call())
-        except BaseException as error:  # it is raised where the answer is waited for
+        except BaseException as error:  # raised in the waiting thread
             future.set_exception(error)
 
     threading.Thread(target=work, daemon=True, name="tilth-request").start()
@@ -314,14 +306,9 @@ def _within(seconds: float, call: Callable[[], T]) -> T:
 
 
 def _limit_answer(response: Any, seconds: float) -> None:
-    """Let an answer end with an error where it is larger or slower than any completion.
+    """Raise on reading a reply that is larger or slower than any completion, or compressed.
 
-    Args:
-        response: of the client's HTTP library, its body not yet read.
-        seconds: for the body; the client's own timeout is of each read.
-
-    Raises:
-        APIError: it is compressed, which was not asked for.
+    `seconds` limits the whole body; the client's own timeout applies to each read.
     """
     import openai
 

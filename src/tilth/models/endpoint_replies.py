@@ -1,6 +1,6 @@
-"""Replies of an endpoint: checked completions, or errors of one line.
+"""Parse the replies of an endpoint into checked completions or one-line errors.
 
-Servers differ in how they refuse; the words looked for here are those of OpenAI, vLLM, llama.cpp,
+Refusals differ between servers; the words matched here are those of OpenAI, vLLM, llama.cpp,
 llama-cpp-python and Ollama.
 """
 
@@ -22,11 +22,11 @@ _RETRIED = frozenset({408, 409, 429})
 
 
 class PromptTooLongError(TilthError):
-    """The server says that the prompt does not fit into the model's positions."""
+    """The prompt does not fit into the model's positions."""
 
 
 class StrangeReplyError(TilthError):
-    """The answer is no complete completion."""
+    """The reply is not a complete completion."""
 
 
 class NoSuchPathError(TilthError):
@@ -51,11 +51,7 @@ class Reply:
 
 
 def read_reply(body: str) -> Reply:
-    """Read the body of a completion or a chat completion.
-
-    Raises:
-        StrangeReplyError: it is neither.
-    """
+    """Parse the body of a completion or chat completion; raise `StrangeReplyError` for others."""
     try:
         answer = _parse(body)
         choices = sorted(answer["choices"], key=lambda choice: int(choice.get("index") or 0))
@@ -83,7 +79,7 @@ def _choice(choice: dict[str, Any]) -> ReplyChoice:
 
 
 def _parse(body: str) -> Any:
-    """Read JSON; raise ValueError for whatever is none that can be read."""
+    """Parse JSON; raise ValueError for anything unreadable."""
     try:
         return json.loads(body)
     except RecursionError:
@@ -91,21 +87,21 @@ def _parse(body: str) -> Any:
 
 
 def _count(value: Any) -> int:
-    """Return a token count, 0 where it is impossible."""
+    """Return a token count, 0 if the value is not one."""
     count = int(value or 0)
     return count if 0 <= count <= _MOST_TOKENS else 0
 
 
 def is_passing(status: int, body: str) -> bool:
-    """Tell whether a refusal may pass by itself; a used-up quota does not."""
+    """Return whether a refusal is temporary; a used-up quota is not."""
     return (status in _RETRIED or status >= 500) and "insufficient_quota" not in body
 
 
 def refused_field(body: str, sent: set[str]) -> str | None:
-    """Return the optional field a refusal (400, 422) names, if it can be left out.
+    """Return the optional field that a refusal (400, 422) names, if it can be left out.
 
-    It is not left out where only its value is refused: the user should change a temperature that
-    the server finds too high.
+    A field is kept if only its value is refused: the user should change a temperature that the
+    server finds too high.
     """
     named = _named(body) & sent
     if len(named) != 1:
@@ -131,7 +127,7 @@ def _named(body: str) -> set[str]:
 
 
 def refusal(status: int, body: str, *, where: str, model: str, key_set: bool) -> TilthError:
-    """Return the error for a status of 400 or more that will not pass."""
+    """Return the error for a permanent status of 400 or more."""
     said, low = _said(body), body.lower()
     if status == 401:
         remedy = "OPENAI_API_KEY is refused" if key_set else "set OPENAI_API_KEY"
@@ -155,7 +151,7 @@ def refusal(status: int, body: str, *, where: str, model: str, key_set: bool) ->
 
 
 def _said(body: str) -> str:
-    """Return the server's own words."""
+    """Return the server's error message."""
     try:
         answer = _parse(body)
         error = answer.get("error", answer)
@@ -166,6 +162,6 @@ def _said(body: str) -> str:
 
 
 def shorten(text: str) -> str:
-    """Return a text on one line, at most 200 characters, none of which moves a terminal."""
+    """Return a text on one line, at most 200 characters, without terminal control characters."""
     line = "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))
     return line if len(line) <= 200 else line[:197] + "..."

@@ -1,4 +1,4 @@
-"""Batches of rows of similar length, in an order that follows from seed and epoch."""
+"""Batches of rows of similar length, in an order determined by seed and epoch."""
 
 from __future__ import annotations
 
@@ -15,20 +15,11 @@ _BATCHES_SORTED = 64  # batches of shuffled rows that are sorted by length and c
 def length_grouped(
     lengths: NDArray[np.int64], batch: int, *, seed: int, epoch: int, short_last: bool = False
 ) -> list[NDArray[np.int64]]:
-    """Return one epoch's batches in random order, each of rows of similar length.
+    """Return one epoch's batches of row indices in random order, each of similar lengths.
 
-    Rows are shuffled; of every 64 batches' worth the rows are sorted by length and cut. So a
-    batch is random among rows of its length, and at most one batch is short.
-
-    Args:
-        lengths: of the rows. # (rows,)
-        batch: rows in a batch.
-        seed: of the run.
-        epoch: from 0.
-        short_last: put the short batch last, of randomly chosen rows of any length.
-
-    Returns:
-        Row indices, each row once. # each (batch,)
+    Rows are shuffled; within every 64 batches' worth they are sorted by length and cut: a batch is
+    random among rows of its length, and at most one is short. With `short_last` that one comes last
+    and holds randomly chosen rows of any length. # each (batch,)
     """
     rng = np.random.default_rng((seed, epoch))
     order = rng.permutation(len(lengths))
@@ -44,15 +35,7 @@ def length_grouped(
 
 
 class LengthBatchSampler(Sampler[list[int]]):
-    """Yields the batches of `length_grouped`, in another order each epoch.
-
-    The order follows from seed and epoch alone, so a resumed training meets the same batches.
-
-    Args:
-        lengths: of the rows. # (rows,)
-        batch: rows in a batch.
-        seed: of the run.
-    """
+    """Yields `length_grouped` batches, in an order of seed and epoch alone, even when resumed."""
 
     def __init__(self, lengths: NDArray[np.int64], batch: int, seed: int) -> None:
         self._lengths, self._batch, self._seed, self.epoch = lengths, batch, seed, 0
@@ -70,13 +53,7 @@ class LengthBatchSampler(Sampler[list[int]]):
 
 
 class LengthSampler(Sampler[int]):
-    """Yields rows for a data loader that cuts batches itself: the short batch comes last.
-
-    Args:
-        lengths: of the rows. # (rows,)
-        batch: rows in a batch.
-        seed: of the run.
-    """
+    """Yields rows for a data loader that cuts batches itself: the short batch comes last."""
 
     def __init__(self, lengths: NDArray[np.int64], batch: int, seed: int) -> None:
         self._lengths, self._batch, self._seed, self.epoch = lengths, batch, seed, 0

@@ -21,13 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LM:
-    """A loaded causal language model.
+    """A loaded causal language model, in evaluation mode on its device.
 
-    Attributes:
-        name: what the user asked for.
-        model: the transformers model, in evaluation mode on its device.
-        tokenizer: its tokenizer.
-        fingerprint: changes when a weight or the vocabulary changes.
+    `fingerprint` changes when a weight or the vocabulary changes.
     """
 
     name: str
@@ -37,7 +33,7 @@ class LM:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Device of the weights."""
         return torch.device(self.model.device)
 
     @property
@@ -75,7 +71,7 @@ def load_lm(name: str, *, device: str = "auto", precision: str = "auto") -> LM |
 def fingerprint_model(model: Any, tokenizer: Any) -> str:
     """Return 16 hex digits over every parameter's name, shape and values, and the vocabulary.
 
-    The device does not enter, the precision does: other rounding, other rows.
+    The precision enters, since its rounding changes rows; the device does not.
     """
     digest = hashlib.blake2b(digest_size=8)
     for key, tensor in sorted(model.state_dict().items()):

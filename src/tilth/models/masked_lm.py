@@ -34,24 +34,16 @@ class MaskedLM:
     fingerprint: str
 
     def save(self, folder: Path) -> None:
-        """Save model and tokenizer as a transformers folder, weights as safetensors."""
+        """Save as a transformers folder with safetensors weights."""
         save_transformer(self.model, self.tokenizer, folder)
 
 
 def load_masked_lm(name: str, *, seed: int = 0, device: str = "auto") -> MaskedLM:
     """Load an encoder with the head that predicts masked tokens.
 
-    Where only the head is missing, a fresh one is drawn, whose last layer is the encoder's own
-    embeddings, with a warning.
-
-    Args:
-        name: `starter-mlm`, `starter-small`, `starter-encoder`, a folder, a training run, or a
-            hub id.
-        seed: of a fresh head.
-        device: `auto`, `cpu`, `cuda` or `cuda:N`.
-
-    Raises:
-        InputError: there is no such model, it cannot predict masked tokens, or it has no mask.
+    A missing head is replaced, with a warning, by a new one drawn from `seed`, whose last layer is
+    the encoder's own embeddings. `name` is `starter-mlm`, `starter-small`, `starter-encoder`, a
+    folder, a training run or a hub id.
     """
     from transformers import AutoModelForMaskedLM
 

@@ -1,4 +1,4 @@
-"""Roles of models: the shipped names of each, and checks of a name before anything is loaded."""
+"""Define model roles and their shipped names; check names before anything is loaded."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tilth.models.source import find_source
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What a model is loaded for.
+    """The use that a model is loaded for.
 
     Attributes:
-        what: what its files must hold, for messages.
-        starters: the shipped names, and their folders in tilth-starter. `starter` is the model
-            that a role begins with; every other name is the same model in every role.
+        what: required content of its files, for messages.
+        starters: the shipped names, and their folders in tilth-starter. `starter` is the role's
+            default; every other name is the same model in every role.
         trained_by: the command whose run folders are accepted too.
     """
 
@@ -50,11 +50,7 @@ FITTED = ("words-idf", "usif")
 
 
 def check_lm(name: str) -> None:
-    """Check the name of a causal language model.
-
-    Raises:
-        InputError: there is no such model here, as of every function of this module.
-    """
+    """Check the name of a causal language model; all checks here raise `InputError`."""
     if not name.startswith(ENDPOINTS):
         find_source(name, starters=LM.starters)
 
@@ -84,17 +80,17 @@ def check_encoder(name: str) -> None:
 
 
 def check_classifier(name: str) -> None:
-    """Check the name of a classifier or tagger, or of a base of one."""
+    """Check the name of a classifier or tagger, or of its base."""
     _check(name, CLASSIFIER)
 
 
 def is_cosine(scorer: str) -> bool:
-    """Tell from a scorer's name whether it is the cosine of an encoder's vectors."""
+    """Return whether a scorer's name stands for the cosine of an encoder's vectors."""
     return scorer in SCORER.starters or scorer.startswith(COSINE)
 
 
 def describe_scorer(scorer: str) -> str:
-    """Return a scorer's name and what it is, for cards."""
+    """Return a scorer's name and description, for cards."""
     if is_cosine(scorer):
         return (
             f"`{scorer}`, the cosine of an encoder's vectors, not the paper's cross-encoder: a "

@@ -1,4 +1,4 @@
-"""The polarity check: whether one text of a pair negates the other."""
+"""Check polarity: whether one text of a pair negates the other."""
 
 from __future__ import annotations
 
@@ -33,12 +33,11 @@ DOWN, UP = ".update_down", ".update_up"  # of each updated matrix: (rank, in) an
 
 @dataclass(frozen=True, slots=True)
 class Polarity:
-    """A loaded polarity check.
+    """A loaded polarity check, a cross-encoder and a rule.
 
     Attributes:
         fingerprint: changes when a weight or the threshold changes.
         threshold: probability above which a pair counts as a flip.
-        model: the cross-encoder.
     """
 
     fingerprint: str
@@ -52,14 +51,14 @@ class Polarity:
         return (self.model.scores(list(first), list(second), None) / 100).astype(np.float32)
 
     def flips(self, first: Sequence[str], second: Sequence[str]) -> NDArray[np.bool_]:
-        """Return whether each pair is taken for a flip, (pairs,)."""
+        """Return whether each pair counts as a flip, (pairs,)."""
         found: NDArray[np.bool_] = self.probabilities(first, second) > self.threshold
         prefixed = [has_prefixed(*pair) for pair in zip(first, second, strict=True)]
         return found | np.array(prefixed, np.bool_)
 
 
 def has_prefixed(first: str, second: str) -> bool:
-    """Tell whether texts differ by a negating prefix of a word, their negations being as many.
+    """Return whether texts differ by a negating prefix of a word, with other negations balanced.
 
     Example:
         >>> has_prefixed("The answer is correct.", "The answer is incorrect.")
@@ -81,7 +80,7 @@ def has_prefixed(first: str, second: str) -> bool:
 
 
 def has_polarity() -> bool:
-    """Tell whether the check's weights are installed; they are part of tilth-starter."""
+    """Return whether the check's weights, part of tilth-starter, are installed."""
     try:
         starter_path("polarity")
     except InputError:
@@ -92,15 +91,8 @@ def has_polarity() -> bool:
 def load_polarity(*, device: str = "auto", precision: str = "auto") -> Polarity:
     """Load the polarity check of tilth-starter, for English texts.
 
-    It is `starter-encoder` with a low-rank update, read as a cross-encoder with one output; beside
-    it words with a negating prefix are compared by rule.
-
-    Args:
-        device: `auto`, `cpu`, `cuda` or `cuda:N`.
-        precision: of the products, `auto`, `float32`, `bfloat16` or `float16`.
-
-    Raises:
-        InputError: tilth-starter is not installed.
+    It is `starter-encoder` with a low-rank update, used as a cross-encoder with one output; a rule
+    also compares words with a negating prefix. `precision` is that of matrix products.
     """
     from safetensors.torch import load_file
 
@@ -132,9 +124,7 @@ def new_polarity_model() -> tuple[Any, Any]:
 def add_low_rank_update(model: Any, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return a model's weights with an update added: matrices by their products, others replaced.
 
-    Args:
-        model: from `new_polarity_model`.
-        update: name -> value; a matrix's two factors stand under its module's name and DOWN, UP.
+    `update` maps names to values; a matrix's two factors are under its module's name and DOWN, UP.
     """
     weights = dict(model.state_dict())
     for name, value in update.items():

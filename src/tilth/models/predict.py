@@ -1,6 +1,6 @@
-"""Probabilities of classes and tags for many texts, as fast as the hardware allows.
+"""Predict probabilities of classes and tags for many texts.
 
-Texts are sorted by length and labelled in batches of similar length, each distinct text once.
+Texts are sorted by length and batched with similar ones, each distinct text once.
 """
 
 from __future__ import annotations
@@ -53,15 +53,9 @@ def probabilities(
     A row sums to 1 where a text has one class. A text longer than the model reads is cut.
 
     Args:
-        classifier: of classes, not of tags.
         texts: each row's texts, one or two.
-        precision: of the products, `auto`, `float32`, `bfloat16` or `float16`.
-        batch_tokens: of a batch, padding included; default: what is fast.
-        progress: advanced by the rows labelled.
-
-    Raises:
-        InputError: the model is a tagger, or a row is not one text or two.
-        TilthError: the model returned NaN.
+        precision: of matrix products, `auto`, `float32`, `bfloat16` or `float16`.
+        batch_tokens: per batch, padding included; None: chosen for speed.
     """
     if classifier.kind == "tags":
         raise InputError(f"model {classifier.name!r} is a tagger: it labels tokens, not texts")
@@ -111,19 +105,12 @@ def tag_probabilities(
 ) -> list[NDArray[np.float32]]:
     """Return the tag probabilities of each sentence's words, each (words, tags).
 
-    A word's are those of its first token. A sentence longer than the model reads is read in
-    windows; a word's are from the one that shows most around it.
+    A word takes those of its first token. A sentence longer than the model reads is split into
+    windows; a word's probabilities are from the window with most context around it.
 
     Args:
-        classifier: a tagger.
-        tokens: the words of each sentence.
-        precision: of the products, `auto`, `float32`, `bfloat16` or `float16`.
-        batch_tokens: of a batch, padding included; default: what is fast.
-        progress: advanced by the sentences labelled.
-
-    Raises:
-        InputError: the model is no tagger.
-        TilthError: the model returned NaN.
+        precision: of matrix products, `auto`, `float32`, `bfloat16` or `float16`.
+        batch_tokens: per batch, padding included; None: chosen for speed.
     """
     if classifier.kind != "tags":
         raise InputError(f"model {classifier.name!r} is no tagger: it labels texts, not tokens")
@@ -149,7 +136,7 @@ def tag_probabilities(
 
 
 def _unique_rows(rows: Sequence[Row]) -> tuple[list[Row], NDArray[np.int64]]:
-    """Return the distinct rows, and for each row its index among them."""
+    """Return the distinct rows, and each row's index among them."""
     numbers: dict[Row, int] = {}
     inverse = (numbers.setdefault(row, len(numbers)) for row in rows)
     indices = np.fromiter(inverse, np.int64, len(rows))
@@ -158,10 +145,7 @@ def _unique_rows(rows: Sequence[Row]) -> tuple[list[Row], NDArray[np.int64]]:
 
 @contextmanager
 def _running(classifier: Classifier, precision: str) -> Iterator[Any]:
-    """Give the model without dropout and gradients, in a precision.
-
-    The classifier keeps its own weights, in float32, and its mode.
-    """
+    """Yield the model in a precision, without dropout and gradients; restore the classifier."""
     model: Any = classifier.model
     dtype = choose_precision(precision, classifier.device)
     was_training = model.training
@@ -180,9 +164,9 @@ def _running(classifier: Classifier, precision: str) -> Iterator[Any]:
 def _encode_ahead(
     encode: Callable[[list[int]], Made], rows: Sequence[tuple[str, ...]]
 ) -> Iterator[tuple[list[int], Made]]:
-    """Yield some thousand rows and their encoding, the next encoded while these are used.
+    """Yield some thousand rows and their encoding; encode the next ones in the meantime.
 
-    By length, then by text: batches, and so rounding, do not depend on the order given.
+    Sorted by length, then text: batches, and so rounding, do not depend on the order given.
     """
     order = sorted(range(len(rows)), key=lambda row: (sum(map(len, rows[row])), rows[row]))
     parts = [order[at : at + TEXTS_AT_ONCE] for at in range(0, len(order), TEXTS_AT_ONCE)]

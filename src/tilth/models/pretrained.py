@@ -1,4 +1,4 @@
-"""Load models of transformers, without code or pickles of theirs; any error is one line."""
+"""Load transformers models without running their code or pickles; report any error in one line."""
 
 from __future__ import annotations
 
@@ -19,14 +19,7 @@ _OTHER_FILES = "its files do not belong together, or are damaged: get or save th
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """The files of a model.
-
-    Attributes:
-        name: what the user asked for.
-        role: what the model is loaded for.
-        source: where the files are.
-        options: given to every loader of transformers or sentence-transformers.
-    """
+    """The files of a model; `options` are passed to every loader of transformers."""
 
     name: str
     role: Role
@@ -35,7 +28,7 @@ class ModelFiles:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Turn any error while the files are read into an InputError of one line."""
+        """Convert any error while reading the files into a one-line InputError."""
         try:
             with silence_transformers():
                 yield
@@ -86,21 +79,14 @@ class ModelFiles:
         dtype: torch.dtype = torch.float32,
         new_head: bool = False,
     ) -> tuple[Any, list[str]]:
-        """Read the model's weights.
+        """Read the weights; return the model on the CPU and the names of the weights drawn anew.
 
         Args:
             auto_class: an Auto class of transformers.
-            tokenizer: of the model; must know no token that the model does not.
-            config: in place of the saved one.
-            dtype: of the weights.
+            tokenizer: must know no token that the model does not.
+            config: replaces the saved one.
             new_head: accept a head that the files lack, or hold in another shape; its weights are
                 drawn from torch's random numbers.
-
-        Returns:
-            The model on the CPU in evaluation mode, and the names of the weights that were drawn.
-
-        Raises:
-            InputError: the files do not hold the model's weights.
         """
         given = {} if config is None else {"config": config}
         with self.reading():
@@ -113,18 +99,15 @@ class ModelFiles:
         return model.eval(), drawn
 
     def check_weights(self, model: Any, found: Mapping[str, Any], *, new_head: bool) -> list[str]:
-        """Return which of a model's weights are drawn; refuse any but those of a new head.
+        """Return the names of the weights drawn anew; refuse any but those of a new head.
 
-        Args:
-            model: a model of transformers.
-            found: its loading info.
-            new_head: accept a head that the files lack, or hold in another shape.
+        `found` is the loading info of transformers.
         """
         body = f"{model.base_model_prefix}."
         lacking = {str(key) for key in found["missing_keys"]}
         shapes = {str(key): (saved, ours) for key, saved, ours in found["mismatched_keys"]}
         for key in sorted({*lacking, *shapes}):
-            # The pooler of the first token belongs to the head of whatever BERT was trained for.
+            # BERT's first-token pooler belongs to the head of its training task.
             if new_head and (not key.startswith(body) or ".pooler." in key):
                 continue
             if key in shapes:
@@ -138,12 +121,10 @@ class ModelFiles:
         return sorted({*lacking, *shapes})
 
     def check_tokenizer(self, tokenizer: Any, embeddings: torch.Tensor) -> None:
-        """Refuse a tokenizer without words, or with tokens that the model has no embedding of.
+        """Refuse a tokenizer without words, or with tokens that have no embedding.
 
-        Args:
-            tokenizer: of transformers, which makes one of special tokens alone where a folder has
-                none, or of tokenizers.
-            embeddings: of the model. # (tokens, width)
+        Where a folder has no tokenizer, transformers makes one of special tokens alone.
+        `embeddings` are the model's. # (tokens, width)
         """
         vocabulary = tokenizer.get_vocab()
         if set(vocabulary) <= set(getattr(tokenizer, "all_special_tokens", ())):
@@ -159,11 +140,7 @@ class ModelFiles:
 
 
 def open_model(name: str, role: Role, *, marker: str = "config.json") -> ModelFiles:
-    """Find a model's files, see `find_source`; a hub id without a network is read from its cache.
-
-    Raises:
-        InputError: it is a path and there is no such model folder.
-    """
+    """Find a model's files; a hub id is read from the cache without a network."""
     found = find_source(name, starters=role.starters, marker=marker, trained_by=role.trained_by)
     # Left unset, trust_remote_code makes transformers ask on standard input.
     offline = found.on_hub and not source.hub_answers()
@@ -180,7 +157,7 @@ def load_pretrained(
     dtype: torch.dtype = torch.float32,
     new_head: bool = False,
 ) -> tuple[Any, Any, list[str]]:
-    """Return a model on a device, its tokenizer, and the weights that were drawn for a new head."""
+    """Return a model on a device, its tokenizer, and the weights drawn for a new head."""
     files = open_model(name, role)
     tokenizer = files.tokenizer()
     model, drawn = files.model(auto_class, tokenizer, dtype=dtype, new_head=new_head)

@@ -1,4 +1,4 @@
-"""Load a scorer of semantic similarity by name: how alike two texts are in meaning, 0 to 100."""
+"""Load a scorer by name: the semantic similarity of two texts, 0 to 100."""
 
 from __future__ import annotations
 
@@ -48,7 +48,6 @@ class Scorer:
     """A loaded scorer of semantic similarity.
 
     Attributes:
-        name: what the user asked for.
         kind: `cross-encoder`, which reads both texts at once, or `cosine`, of two vectors.
         fingerprint: changes when a weight, the vocabulary or the precision changes.
         score: a function of lists of texts; use `scores`.
@@ -64,8 +63,8 @@ class Scorer:
     ) -> NDArray[np.float32]:
         """Return the semantic similarity of each pair, 0 to 100, (pairs,).
 
-        A pair's score depends neither on its place nor on the other pairs, but for rounding. A
-        text longer than the model reads is cut; a cross-encoder logs how many pairs were.
+        A pair's score depends on no other pair, but for rounding. A text longer than the model
+        reads is cut; a cross-encoder logs how many pairs were.
 
         Raises:
             InputError: there are not as many second texts, or one is not a string.
@@ -95,12 +94,12 @@ def load_scorer(name: str = "starter", *, device: str = "auto", precision: str =
 
     Args:
         name: a folder or a hub id of a cross-encoder with one output, such as
-            `cross-encoder/stsb-roberta-base`; or `cosine:NAME`, which is 100 times the cosine of
-            the vectors of an encoder that `load_encoder` knows, and 0 where that is negative; or
-            `starter`, the cosine of `starter-encoder`.
+            `cross-encoder/stsb-roberta-base`; or `cosine:NAME`, 100 times the cosine of the
+            vectors of an encoder that `load_encoder` knows, 0 where negative; or `starter`, the
+            cosine of `starter-encoder`.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
-        precision: of the products, `auto`, `float32`, `bfloat16` or `float16`; the weights stay
-            in float32.
+        precision: of matrix products, `auto`, `float32`, `bfloat16` or `float16`; the weights
+            stay in float32.
 
     Raises:
         InputError: there is no such model, or it does not give one similarity for two texts.
@@ -129,7 +128,7 @@ def _digest(parts: tuple[object, ...]) -> str:
 def _check_head(model: Any, drawn: list[str], name: str) -> None:
     """Refuse an untrained head, several outputs, or an output that is not made for a sigmoid.
 
-    Where the config names no activation it is a sigmoid, as in sentence-transformers.
+    A config without an activation means a sigmoid, as in sentence-transformers.
     """
     if drawn:
         raise InputError(
@@ -159,7 +158,7 @@ def _autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManage
 
 
 class CrossEncoder:
-    """Scores of pairs that a model reads together."""
+    """Scores pairs with a model that reads both texts together."""
 
     def __init__(self, model: Any, tokenizer: Any, dtype: torch.dtype) -> None:
         self.model, self.tokenizer, self.dtype = model, tokenizer, dtype
@@ -172,7 +171,7 @@ class CrossEncoder:
     ) -> NDArray[np.float32]:
         """Return 0 to 100 for each pair, (pairs,)."""
         found = np.empty(len(first), np.float32)
-        # By length, then by text: batches, and so rounding, do not depend on the order given.
+        # Sorted by length, then text: batches, and so rounding, do not depend on the order given.
         order = sorted(
             range(len(first)),
             key=lambda row: (len(first[row]) + len(second[row]), first[row], second[row]),
@@ -202,7 +201,7 @@ class CrossEncoder:
         return 100 * found
 
     def _mostly_unknown(self, encoded: Encoded) -> int:
-        """Count the pairs of which half of the tokens or more are the unknown one."""
+        """Count the pairs with at least half of their tokens unknown."""
         unknown = self.tokenizer.unk_token_id
         if unknown is None:
             return 0
@@ -213,7 +212,7 @@ class CrossEncoder:
 
 
 class CosineScorer:
-    """Cosines of the vectors of an encoder, each distinct text encoded once."""
+    """Scores pairs by the cosine of an encoder's vectors; encodes each distinct text once."""
 
     def __init__(self, encoder: SentenceTransformer, dtype: torch.dtype) -> None:
         self.encoder, self.dtype = encoder, dtype

@@ -18,21 +18,15 @@ from tilth.models.pretrained import open_model
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-# Read by models without a limit on positions, such as T5.
+# Maximum tokens for models without a limit on positions, such as T5.
 _POSITIONS = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Seq2Seq:
-    """A loaded encoder-decoder with a language-modelling head.
+    """A loaded encoder-decoder with a language-modelling head, in evaluation mode.
 
-    Attributes:
-        name: what the user asked for.
-        model: the transformers model, in evaluation mode on its device.
-        tokenizer: its tokenizer.
-        device: where the weights are.
-        precision: `float32`, `bfloat16` or `float16`.
-        prefix: put before every source text, such as `>>de<< ` for a model of several targets.
+    `prefix` precedes every source text, such as `>>de<< ` for a model of several targets.
     """
 
     name: str
@@ -44,16 +38,16 @@ class Seq2Seq:
 
     @property
     def fingerprint(self) -> str:
-        """16 hex digits that change with a weight, the precision, the vocabulary or the prefix."""
+        """16 hex digits over weights, precision, vocabulary and prefix."""
         content = f"{fingerprint_model(self.model, self.tokenizer)}\x1f{self.prefix}"
         return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
 
     @property
     def positions(self) -> int:
-        """The most tokens that the model reads, and that it writes."""
+        """Maximum number of tokens that the model reads, and that it writes."""
         config: Any = self.model.config
         limits = (getattr(config, "max_position_embeddings", None), self.tokenizer.model_max_length)
-        # A tokenizer without a limit says 1e30.
+        # A tokenizer without a limit reports 1e30.
         return min((int(limit) for limit in limits if limit and limit < 1e6), default=_POSITIONS)
 
 
@@ -64,10 +58,8 @@ def load_seq2seq(
 
     Args:
         name: `starter` (translates text prefixed `>>de<< ` to German and `>>en<< ` to English,
-            rewrites text prefixed with two tags), a folder, the run of a `tilth paraphrase train`,
+            rewrites text prefixed with two tags), a folder, a run of `tilth paraphrase train`,
             or a hub id.
-        device: `auto`, `cpu`, `cuda` or `cuda:N`.
-        precision: `auto`, `float32`, `bfloat16` or `float16`.
         prefix: put before every source text.
 
     Raises:

@@ -19,7 +19,7 @@ _SECONDS_TO_REACH_HUB = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """A folder or hub id, as `from_pretrained` takes it."""
+    """A folder or hub id, as passed to `from_pretrained`."""
 
     name: str
     on_hub: bool
@@ -32,16 +32,12 @@ def find_source(
     marker: str = "config.json",
     trained_by: str | None = None,
 ) -> ModelSource:
-    """Find out what a name stands for, as far as that needs no network.
+    """Resolve a name to a starter, a folder or a hub id, without a network where possible.
 
     Args:
-        name: one of `starters`, a folder or a hub id.
         starters: names of shipped models, and their folders.
         marker: the file that a model folder has.
         trained_by: the command whose run folders are accepted too, such as `tilth train`.
-
-    Raises:
-        InputError: it is a path and there is no such model folder.
     """
     if name in starters:
         return ModelSource(str(starter_path(starters[name])), on_hub=False)
@@ -79,7 +75,7 @@ def find_source(
 
 @contextmanager
 def silence_transformers() -> Iterator[None]:
-    """Turn off the progress bars and warnings of transformers."""
+    """Silence the progress bars and warnings of transformers."""
     from transformers.utils import logging
 
     before = logging.get_verbosity()
@@ -95,7 +91,7 @@ def silence_transformers() -> Iterator[None]:
 
 
 def hub_answers() -> bool:
-    """Ask the hub once: without a network its client would retry for a minute."""
+    """Check once whether the hub is reachable: otherwise its client would retry for a minute."""
     from huggingface_hub import constants, get_session
 
     if constants.HF_HUB_OFFLINE:
@@ -109,11 +105,7 @@ def hub_answers() -> bool:
 
 
 def starter_path(kind: str) -> Path:
-    """Return the folder of a shipped starter model, such as `lm`.
-
-    Raises:
-        InputError: the distribution tilth-starter is not installed.
-    """
+    """Return the folder of a shipped starter model, such as `lm`."""
     try:
         import tilth_starter
     except ImportError:

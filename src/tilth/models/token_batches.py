@@ -1,4 +1,4 @@
-"""Tokenised texts in batches of similar lengths."""
+"""Tokenise texts and batch them by length."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from torch import Tensor
 
 from tilth.errors import InputError
 
-TEXTS_AT_ONCE = 16_384  # whose token ids are in memory
-# Of a batch, padding included: what a core's cache holds, or a GPU keeps busy with.
+TEXTS_AT_ONCE = 16_384  # texts with token ids in memory
+# Per batch, padding included: fits a core's cache, or keeps a GPU busy.
 _TOKENS = {"cpu": 2048, "cuda": 65_536}
-_MULTIPLE = 8  # few shapes, so that few compiled products are kept
+_MULTIPLE = 8  # of the padded length: few shapes, so few cached kernels
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Token ids of texts, one text after the other.
+    """Token ids of texts, concatenated.
 
     Attributes:
         ids: the token ids. # (tokens,)
         types: 0 for tokens of a pair's first text, 1 for those of its second; None where the
             model does not use them. # (tokens,)
         lengths: tokens of each text. # (texts,)
-        cut: how many of the texts were longer.
+        cut: number of truncated texts.
     """
 
     ids: NDArray[np.int64]
@@ -42,17 +42,13 @@ class Encoded:
 def encode_texts(
     tokenizer: Any, texts: Sequence[tuple[str, ...]], max_length: int, *, with_types: bool = False
 ) -> Encoded:
-    """Tokenise texts or pairs, with special tokens.
+    """Tokenise texts or pairs with a fast tokenizer, with special tokens.
 
-    Args:
-        tokenizer: of the model, a fast one.
-        texts: each row's texts, one or two.
-        max_length: most tokens of a row; of a pair the longer text is cut.
-        with_types: return token type ids of pairs.
+    A row is cut to `max_length` tokens, a pair at its longer text.
     """
     backend = tokenizer.backend_tokenizer
     backend.no_padding()
-    # The tokenizer's own truncation makes every pair of the parts of two long texts.
+    # The tokenizer's own truncation would build every pair of overflowing parts.
     backend.no_truncation()
     found = backend.encode_batch_fast([row[0] if len(row) == 1 else row for row in texts])
     lengths = np.array([len(encoding) for encoding in found], np.int64)
@@ -67,14 +63,9 @@ def encode_texts(
 
 
 def _longest_first(sequences: Sequence[int | None], max_length: int) -> NDArray[np.int64]:
-    """Return the indices of the tokens that are kept of a row: of a pair the longer text is cut.
+    """Return the indices of a row's kept tokens: the longer text of a pair is cut.
 
-    Args:
-        sequences: the text of each token, 0 or 1; None for special tokens.
-        max_length: how many are kept, special tokens included.
-
-    Raises:
-        InputError: not even the special tokens fit.
+    `sequences` is the text of each token, 0 or 1; None for special tokens.
     """
     of = np.array([-1 if text is None else text for text in sequences], np.int64)  # (tokens,)
     special, first, second = (np.flatnonzero(of == text) for text in (-1, 0, 1))
@@ -89,7 +80,7 @@ def _longest_first(sequences: Sequence[int | None], max_length: int) -> NDArray[
 
 
 def uses_token_type_ids(model: Any, tokenizer: Any) -> bool:
-    """Tell whether tokenizer and model use token type ids, which say which text a token is of."""
+    """Return whether tokenizer and model use token type ids, which tell a pair's texts apart."""
     name = "token_type_ids"
     return name in tokenizer.model_input_names and name in signature(model.forward).parameters
 
@@ -97,7 +88,7 @@ def uses_token_type_ids(model: Any, tokenizer: Any) -> bool:
 def _join(
     parts: Iterable[list[int]], lengths: NDArray[np.int64], kept: dict[int, NDArray[np.int64]]
 ) -> NDArray[np.int64]:
-    """Join the rows' ids, of some rows only those at the kept indices, (tokens,)."""
+    """Join the rows' ids, (tokens,); rows in `kept` keep only those indices."""
     whole = (
         np.array(part, np.int64)[kept[row]].tolist() if row in kept else part
         for row, part in enumerate(parts)
@@ -113,18 +104,16 @@ def batches(
     device: torch.device,
     batch_tokens: int | None = None,
 ) -> Iterator[tuple[NDArray[np.int64], dict[str, Tensor]]]:
-    """Yield the rows of each batch and its inputs, padded to one length.
+    """Yield the row indices of each batch and its inputs, padded to one length.
 
     Args:
-        encoded: the texts.
-        longest: most tokens of a row.
-        padding: the padding token.
-        device: of the inputs.
-        batch_tokens: of a batch, padding included; default: what is fast.
+        longest: maximum tokens of a row.
+        padding: id of the padding token.
+        batch_tokens: per batch, padding included; None: chosen for speed.
     """
     budget = batch_tokens or _TOKENS[device.type]
     starts = np.cumsum(encoded.lengths) - encoded.lengths
-    # Not beyond what the model reads: its last position need be no multiple.
+    # Within the model's positions, whose number need not be a multiple.
     widths = np.minimum(-(-encoded.lengths // _MULTIPLE) * _MULTIPLE, longest)
     for width in np.unique(widths).tolist():
         rows = np.flatnonzero(widths == width)

@@ -1,4 +1,4 @@
-"""Parts of every training with a transformers trainer: arguments, checkpoints, resume, the run."""
+"""Shared parts of trainings with a transformers trainer: arguments, checkpoints, resume, run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CHUNK = 1 << 22  # bytes
 
 
 def save_transformer(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Save a model and its tokenizer as a transformers folder, weights as safetensors."""
+    """Save a model and its tokenizer as a transformers folder with safetensors weights."""
     reset_padding(tokenizer)
     with silence_transformers():
         model.save_pretrained(folder)
@@ -48,13 +48,7 @@ def reset_padding(tokenizer: Any) -> None:
 
 
 def save_whole(unfinished: Path, folder: Path, save: Callable[[Path], object]) -> None:
-    """Save into `unfinished`, record checksums and move it to `folder`, which is replaced.
-
-    Args:
-        unfinished: on the same disk as `folder`.
-        folder: where the result goes.
-        save: writes into a folder, which it makes.
-    """
+    """Save into `unfinished`, record checksums, then replace `folder` with it, on the same disk."""
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.parent.mkdir(parents=True, exist_ok=True)
     save(unfinished)
@@ -71,7 +65,7 @@ def move_whole(unfinished: Path, folder: Path) -> None:
 
 
 def is_whole(folder: Path) -> bool:
-    """Tell whether a folder holds every file it was saved with, unchanged.
+    """Return whether a folder holds every file it was saved with, unchanged.
 
     A model saved before checksums were recorded needs weights only.
     """
@@ -85,7 +79,7 @@ def is_whole(folder: Path) -> bool:
 
 
 def move_aside(folder: Path) -> None:
-    """Rename a damaged folder with a warning: its contents are made again."""
+    """Rename a damaged folder, with a warning; its contents are made again."""
     aside, number = folder.with_name(f"{folder.name}.damaged"), 1
     while aside.exists():
         number += 1
@@ -100,7 +94,7 @@ def checkpoint(folder: Path, step: int) -> Path:
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """Return the last checkpoint that is whole, like the best one it names; move others aside."""
+    """Return the last checkpoint that is whole and names a whole best one; move others aside."""
     for step in sorted(_steps(folder), reverse=True):
         last = checkpoint(folder, step)
         if _is_whole_checkpoint(last):
@@ -127,7 +121,7 @@ def _is_whole_checkpoint(path: Path) -> bool:
 
 
 def _checksums(folder: Path, *, sync: bool = False) -> dict[str, int]:
-    """Return the checksum of each file; with `sync`, the files are put on the disk first."""
+    """Return the checksum of each file; with `sync`, flush the files to disk first."""
     found = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.name != SUMS:
@@ -148,11 +142,7 @@ _UNFINISHED = "unfinished"
 
 
 def settings_of(kind: type[SettingsT], given: dict[str, Any]) -> SettingsT:
-    """Return a settings dataclass from keyword arguments.
-
-    Raises:
-        InputError: there is no setting of a name, or the settings refuse a value.
-    """
+    """Return a settings dataclass from keyword arguments; refuse unknown names and bad values."""
     known: dict[str, Any] = getattr(kind, "__dataclass_fields__", {})
     wrong = next((name for name in given if name not in known), None)
     if wrong is not None:
@@ -175,14 +165,10 @@ def require_single_process(device: str) -> None:
 def training_arguments(
     kind: type[ArgumentsT], folder: Path, device: torch.device, seed: int, **options: Any
 ) -> ArgumentsT:
-    """Return the arguments of a trainer: those that all trainings share, and its own `options`.
+    """Return a trainer's arguments: those that all trainings share, and its own `options`.
 
-    Args:
-        kind: `TrainingArguments` or a subclass.
-        folder: for checkpoints, written each `eval_steps` and `save_steps`.
-        device: of the model.
-        seed: of the order of rows and of dropout.
-        options: further arguments.
+    `folder` holds checkpoints, written each `eval_steps` and `save_steps`; `seed` determines the
+    order of rows and dropout.
     """
     arguments = kind(
         output_dir=str(folder / _UNFINISHED),  # the callback moves whole checkpoints out
@@ -201,8 +187,8 @@ def training_arguments(
 class CheckpointCallback(TrainerCallback):
     """Shows progress and keeps checkpoints whole.
 
-    Each evaluation and the last step have a checkpoint, written after the evaluation: so a
-    resumed training lacks none. Only the last and the best are kept.
+    A checkpoint follows each evaluation and the last step, so that a resumed training lacks no
+    evaluation. Only the last and the best are kept.
     """
 
     def __init__(self, progress: Progress) -> None:
@@ -250,11 +236,8 @@ class CheckpointCallback(TrainerCallback):
 def run_trainer(trainer: Trainer, *, too_large: str) -> list[dict[str, Any]]:
     """Train from the last whole checkpoint, load the best weights, return the log history.
 
-    A training that its last checkpoint says was over is not trained further.
-
-    Args:
-        trainer: made with `training_arguments` and a `CheckpointCallback`.
-        too_large: the error message when memory is too small.
+    A training that was over at its last checkpoint is not continued. `too_large` is the error
+    message for too little memory.
     """
     unfinished = Path(str(trainer.args.output_dir))
     folder = unfinished.parent
@@ -280,14 +263,10 @@ def run_trainer(trainer: Trainer, *, too_large: str) -> list[dict[str, Any]]:
 def complete_training(
     run: Run, train: Callable[[Path], pa.Table], save: Callable[[Path], object]
 ) -> None:
-    """Train what a run of one part lacks; its learning curve is written after the model.
+    """Train the missing model of a one-part run; write its learning curve after the model.
 
-    A damaged model is moved aside and trained again.
-
-    Args:
-        run: inside its `with` block.
-        train: trains, with checkpoints in a folder, and returns the learning curve.
-        save: saves the trained model in a folder.
+    A damaged model is moved aside and trained again. `train` keeps checkpoints in a folder and
+    returns the learning curve.
     """
     model, checkpoints = run.path / MODEL, run.path / CHECKPOINTS
     with disk_errors(run.path):

@@ -1,4 +1,4 @@
-"""Tokenise sentences of words, in overlapping windows where they are long."""
+"""Tokenise sentences of words; split long ones into overlapping windows."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tilth.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A part of a sentence that a model reads at once, and the words it is asked for there.
+    """A part of a sentence that a model reads at once, and the words predicted in it.
 
     Attributes:
         row: index of the sentence.
-        token_ids: its token ids, special tokens included. # (tokens,)
-        first: the first word that is asked for; the others follow it.
-        word_starts: index in `token_ids` of the first token of each word asked for. # (words,)
+        token_ids: special tokens included. # (tokens,)
+        first: the first word predicted; the others follow it.
+        word_starts: index in `token_ids` of the first token of each word predicted. # (words,)
     """
 
     row: int
@@ -31,19 +31,11 @@ class Window:
 
 
 def encode_words(tokenizer: Any, tokens: Sequence[Sequence[str]], max_length: int) -> list[Window]:
-    """Return the windows of sentences; each word is asked for in exactly one of them.
+    """Return the windows of sentences; each word is predicted in exactly one of them.
 
-    A sentence is read as its words joined by spaces. Where it has more tokens than fit, windows
-    overlap by half, and a word is asked for where it has more context. A word without tokens
+    A sentence is read as its words joined by spaces. Where it has more than `max_length` tokens,
+    windows overlap by half and a word belongs to the one with more context. A word without tokens
     counts as unknown.
-
-    Args:
-        tokenizer: of the model, a fast one.
-        tokens: the words of each sentence.
-        max_length: most tokens of a window, special tokens included.
-
-    Raises:
-        InputError: the tokenizer is not a fast one, or nothing fits in a window.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
@@ -92,9 +84,9 @@ def _first_tokens(
 
 
 def _cores(length: int, word_starts: NDArray[np.int64], room: int) -> list[tuple[int, int, int]]:
-    """Return the first token of each window, and its words: the first and one past the last."""
+    """Return each window's first token, its first word and the word after its last."""
     starts = [*range(0, max(length - room, 0), max(room // 2, 1)), max(length - room, 0)]
-    # Two windows are divided in the middle of their overlap.
+    # Words of an overlap are divided between two windows at its middle.
     bounds = [(one + room + two) // 2 for one, two in pairwise(starts)]
     edges = [0, *np.searchsorted(word_starts, bounds).tolist(), len(word_starts)]
     found = zip(starts, edges[:-1], edges[1:], strict=True)
