@@ -32,21 +32,19 @@ def train_encoder(
     quiet: bool = False,
     **training: Any,
 ) -> SentenceTransformer:
-    """Train a sentence encoder so that cosines come near the labels of pairs.
+    """Train a sentence encoder so that cosines approximate the labels of pairs.
 
     The loss is the squared difference of cosine and label. Every 100 steps Spearman's correlation
     on the validation part is measured; the best checkpoint is kept.
 
     Args:
-        pairs: what `read_pairs` reads: a data set, its splits, or where they lie.
+        pairs: a data set, its splits, or their place, as `read_pairs` reads them.
         base: `starter-encoder`, `starter-static`, `starter-mlm`, a folder or a hub id of an
             encoder.
         out: the run folder; the same call resumes from the last checkpoint. None: nothing is kept
             on disk.
         device: `auto`, `cpu`, `cuda` or `cuda:N`; one GPU.
-        overwrite: start the run folder anew.
-        quiet: no progress.
-        training: see `Training`: epochs, batch, learning_rate, warmup, weight_decay,
+        training: fields of `Training`: epochs, batch, learning_rate, warmup, weight_decay,
             evaluate_every, pooling, max_length, precision, seed.
 
     Returns:
@@ -69,15 +67,14 @@ def train_encoder(
 
 
 def cosine_objective() -> Objective:
-    """Return the objective of cosines near the labels, evaluated by Spearman's correlation."""
+    """Return the objective that fits cosines to labels, evaluated by Spearman's correlation."""
     return Objective(CosineSimilarityLoss, CorrelationEvaluator, METRIC, column="spearman")
 
 
 class CorrelationEvaluator(BaseEvaluator):
     """Measures Spearman's correlation of cosines with the labels of pairs.
 
-    Cosine alone, which is trained and reported; the original's evaluator took the best of four
-    similarities.
+    Cosine only, as trained; the original's evaluator took the best of four similarities.
     """
 
     primary_metric = METRIC

@@ -1,4 +1,4 @@
-"""Reads and checks graded pairs to train an encoder with."""
+"""Reads and checks graded pairs for training an encoder."""
 
 from __future__ import annotations
 
@@ -41,9 +41,8 @@ class TrainingPairs:
     """Checked pairs: columns text_a, text_b, label.
 
     Attributes:
-        train: training pairs.
         validation: pairs that choose the checkpoint.
-        written: how many of the validation pairs a model wrote.
+        written: number of validation pairs that a model wrote.
     """
 
     train: Dataset
@@ -51,13 +50,13 @@ class TrainingPairs:
     written: int = 0
 
     def all_rows(self) -> Dataset:
-        """Return both parts: both shaped the encoder."""
+        """Return both parts: the validation part chose the checkpoint."""
         from datasets import concatenate_datasets
 
         return concatenate_datasets([self.train, self.validation])
 
     def splits(self) -> DatasetDict:
-        """Return the parts as `read_pairs` reads them."""
+        """Return the parts in the form that `read_pairs` reads."""
         from datasets import DatasetDict
 
         return DatasetDict({_TRAIN: self.train, _VALIDATION: self.validation})
@@ -73,11 +72,6 @@ def read_pairs(source: str | Path | Dataset | DatasetDict, *, seed: int = 0) -> 
         source: a data set, splits named train and validation, or where they lie: a curated set,
             a run that holds one, a labelled file, a hub data set. Columns text_a, text_b and
             label (or sentence1, sentence2 and score), labels from 0 to 1.
-        seed: of the split.
-
-    Raises:
-        InputError: a column is missing, a text is empty, a label is out of range, or all labels
-            of a part are the same.
     """
     splits = _splits(source)
     where = f"{source}: " if isinstance(source, str | Path) else ""
@@ -157,7 +151,7 @@ def _checked(rows: Dataset, split: str) -> LabelledTable:
 
 
 def _split(labelled: LabelledTable, seed: int) -> TrainingPairs:
-    """Hold out a tenth of each label; more of few pairs."""
+    """Hold out a tenth of each label, more when there are few pairs."""
     hashes = [labelled.hashes[codes] for codes in labelled.codes]
     keys = random_keys(seed, "validation", *hashes, labelled.label_hashes)
     groups = group_rows(hashes[0], source_hashes(labelled.table))

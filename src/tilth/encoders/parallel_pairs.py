@@ -1,4 +1,4 @@
-"""Reads pairs of texts of the same meaning to train an encoder with: paraphrases, translations."""
+"""Reads pairs of texts of the same meaning for training: paraphrases, translations."""
 
 from __future__ import annotations
 
@@ -47,31 +47,25 @@ def read_parallel(
 ) -> TrainingPairs:
     """Read pairs of texts of the same meaning: paraphrases, translations, captions of a picture.
 
-    Triples have a hard negative in a column `negative` or `hard_neg`; it may be empty. Pairs with
-    an empty text, texts paired with themselves and repeated rows are left out and counted. A tenth
-    of the pairs, 1,000 at most, is held out to choose the checkpoint with; pairs that share a text
-    with them are not trained on.
+    Pairs with an empty text, texts paired with themselves and repeated rows are left out and
+    counted. A tenth of the pairs, 1,000 at most, is held out to choose the checkpoint; pairs that
+    share a text with them are left out of training.
 
     Args:
-        sources: one or several, or names with commas between. Each is a data set or where one lies
-            (see `tilth.data.read_rows`), with two columns of texts by any usual names (text_a and
-            text_b; en and de), one column `translation` of both, or one column of lists
-            (captions): each text of a list is paired with the next.
+        sources: one or several, or names with commas between. Each has two columns of texts by any
+            usual names (text_a and text_b; en and de), one column `translation` of both, or one
+            column of lists (captions): each text of a list is paired with the next. Triples have a
+            hard negative in a column `negative` or `hard_neg`; it may be empty.
         pivot: of two columns, the one that is not trained on: texts beside the same pivot text are
             paraphrases, as two translations of a sentence are. Sources without this column are
             read as they are.
         min_score: of graded pairs (a column `label`, `score` ...): rows below are left out. None:
             graded pairs are refused.
-        seed: of what is held out.
 
     Returns:
         Columns text_a, text_b, of triples negative, and label: the ids of the two texts and of
         their group, and of triples that of the negative, 0 for none. Pairs that share one of the
         first three are no negatives of one another.
-
-    Raises:
-        InputError: a source cannot be read, lacks the columns, has graded pairs without
-            `min_score`, or too few pairs are left.
     """
     opened = [_open(source) for source in _each(sources)]
     if min_score is not None and not any(_grade_column(rows) for _, rows in opened):
@@ -140,7 +134,7 @@ def _grade_column(table: pa.Table) -> str | None:
 
 
 def _positives(table: pa.Table, where: str, min_score: float | None) -> pa.Table:
-    """Return the rows with the least score or more; all rows where they are not graded."""
+    """Return the rows with `min_score` or more, or all rows if they are not graded."""
     name = _grade_column(table)
     if name is None:
         return table
@@ -222,7 +216,7 @@ def _neighbours(groups: Iterable[Sequence[str | None] | None]) -> pa.Table:
 
 
 def _cleaned(table: pa.Table) -> pa.Table:
-    """Return text_a, text_b and label of the pairs worth training on."""
+    """Return text_a, text_b and label of the pairs that are kept."""
     names = [name for name in (TEXT_A, TEXT_B, NEGATIVE) if name in table.column_names]
     columns = {
         name: pc.utf8_trim_whitespace(pc.fill_null(table[name].combine_chunks(), ""))

@@ -1,4 +1,4 @@
-"""Trains a sentence encoder towards an objective, in a run folder."""
+"""Trains a sentence encoder on an objective, in a run folder."""
 
 from __future__ import annotations
 
@@ -55,13 +55,12 @@ _MULTIPLE = 8  # of padded lengths
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What an encoder is trained towards.
+    """Loss and evaluator of a training.
 
     Attributes:
-        loss: makes the loss of an encoder.
         evaluator: made of held-out pairs and `bfloat16`; the checkpoint with its highest primary
             metric is kept.
-        metric: its primary metric.
+        metric: the evaluator's primary metric.
         column: name of the metric in the learning curve.
     """
 
@@ -73,15 +72,13 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class EncoderTraining:
-    """A training, as its run folder records it.
+    """A training as recorded in its run folder.
 
     Attributes:
         command: such as `train encoder`.
-        base: name of the encoder to train.
         settings: with a learning rate.
-        objective: loss and evaluator.
         more: other arguments that change the weights.
-        sources: where the pairs lie: name -> place, resolved at the first start.
+        sources: places of the pairs: name -> place, resolved at the first start.
     """
 
     command: str
@@ -92,12 +89,7 @@ class EncoderTraining:
     sources: Mapping[str, Any] = field(default_factory=dict)
 
     def load_base(self, device: str) -> SentenceTransformer:
-        """Load the encoder to train.
-
-        Raises:
-            InputError: it does not load, has no weights to train, or the device is not for
-                training.
-        """
+        """Load the encoder to train."""
         require_single_process(device)
         encoder = load_encoder(
             self.base,
@@ -120,13 +112,9 @@ class EncoderTraining:
         overwrite: bool,
         quiet: bool,
     ) -> SentenceTransformer:
-        """Train an encoder in place, or resume its run; return the best of its checkpoints.
+        """Train an encoder in place, or resume its run; return the best checkpoint.
 
         Without a run folder, `out`, nothing is kept on disk.
-
-        Raises:
-            InputError: `out` holds another run.
-            TilthError: training diverged, or the folder cannot be written.
         """
         if out is None:
             with tempfile.TemporaryDirectory(prefix="tilth-") as folder, disk_errors(Path(folder)):
@@ -199,7 +187,7 @@ def fit(
 
 
 def training_steps(pairs: TrainingPairs, settings: Training) -> int:
-    """Return the steps of a training."""
+    """Return the number of optimizer steps of a training."""
     return max(1, round(-(-len(pairs.train) // settings.batch) * settings.epochs))
 
 
@@ -220,7 +208,7 @@ def make_encoder_trainer(
     folder: Path,
     progress: Progress,
 ) -> SentenceTransformerTrainer:
-    """Return a trainer of an encoder, in place and on its device; checkpoints go to `folder`."""
+    """Return a trainer that updates an encoder in place; checkpoints go to `folder`."""
     assert settings.learning_rate is not None  # `for_base` has put one
     bfloat16 = choose_precision(settings.precision, encoder.device) is torch.bfloat16
     arguments = training_arguments(
@@ -255,9 +243,9 @@ def make_encoder_trainer(
 
 
 def _preprocess(encoder: SentenceTransformer, texts: list[str], **options: Any) -> dict[str, Any]:
-    """Tokenise texts, padded to one of few lengths.
+    """Tokenise texts, padded to one of few lengths: a CPU compiles matrix products for each shape.
 
-    Processors compile a matrix product anew for each shape, which takes longer than to compute it.
+    A compilation takes longer than the product itself.
     """
     if (encoder.max_seq_length or 0) % _MULTIPLE == 0:  # else padding would pass the limit
         options["processing_kwargs"] = {"text": {"pad_to_multiple_of": _MULTIPLE}}

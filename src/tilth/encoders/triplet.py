@@ -39,24 +39,22 @@ def train_triplet(
     quiet: bool = False,
     **training: Any,
 ) -> SentenceTransformer:
-    """Train a sentence encoder so that texts of the same meaning are near one another.
+    """Train a sentence encoder so that texts of the same meaning have near vectors.
 
-    The loss asks that a positive be nearer, by a margin, than the hardest negative of the batch,
+    The loss requires a positive to be nearer, by a margin, than the hardest negative of the batch,
     hard negatives of triples included. At every checkpoint the mean reciprocal rank of held-out
     positives is measured; the best checkpoint is kept.
 
     Args:
-        pairs: what `read_parallel` reads, or what it returned.
-        base: `starter-encoder`, `starter-mlm`, a folder or a hub id of an encoder; a masked
-            language model, as in the paper, or one trained on similarity before.
+        pairs: a source that `read_parallel` reads, or its result.
+        base: `starter-encoder`, `starter-mlm`, a folder or a hub id of an encoder: a masked
+            language model, as in the paper, or an encoder already trained on similarity.
         out: the run folder; the same call resumes from the last checkpoint, and
             `load_encoder(out)` loads the result. None: nothing is kept on disk.
-        pivot: see `read_parallel`.
+        pivot: a column whose equal texts mark paraphrases; it is not trained on.
         device: `auto`, `cpu`, `cuda` or `cuda:N`; one GPU.
-        overwrite: start the run folder anew.
-        quiet: no progress.
-        training: see `TripletTraining`: dimension, margin, epochs, batch, learning_rate, warmup,
-            weight_decay, evaluate_every, pooling, max_length, precision, seed, min_score.
+        training: fields of `TripletTraining`: dimension, margin, epochs, batch, learning_rate,
+            warmup, weight_decay, evaluate_every, pooling, max_length, precision, seed, min_score.
 
     Returns:
         The best encoder, in evaluation mode: the base, pooled, and a linear layer.
@@ -84,7 +82,7 @@ def train_triplet(
 
 
 def _projection(encoder: SentenceTransformer, settings: TripletTraining) -> torch.nn.Module:
-    """Return the linear layer to the dimension asked for; it begins orthogonal."""
+    """Return the linear layer to `dimension`, initialised orthogonal."""
     width, dimension = encoder.get_embedding_dimension(), settings.dimension
     assert width is not None  # an encoder that pools knows it
     rows = torch.empty(dimension, width)
@@ -97,13 +95,12 @@ def _projection(encoder: SentenceTransformer, settings: TripletTraining) -> torc
 
 @dataclass(frozen=True, slots=True)
 class TripletCurve:
-    """The learning curve of a triplet training.
+    """The learning curve of a triplet training, one value a checkpoint.
 
     Attributes:
         best: the step whose weights were kept.
-        step: of each checkpoint.
-        reciprocal_rank: x 100, of the positives of held-out texts.
-        loss: mean since the checkpoint before.
+        reciprocal_rank: x 100, of the held-out positives.
+        loss: mean since the previous checkpoint.
     """
 
     best: int
@@ -126,15 +123,15 @@ def read_triplet_curve(run: str | Path) -> TripletCurve:
 
 
 def triplet_objective(margin: float) -> Objective:
-    """Return the objective of positives nearer than the hardest negative."""
+    """Return the objective of the triplet loss, evaluated by mean reciprocal rank."""
     return Objective(partial(TripletLoss, margin=margin), RankEvaluator, METRIC, column=METRIC)
 
 
 def same_text_mask(ids: Tensor) -> Tensor:
-    """Return which pairs of a batch share an id: they are no negatives of one another.
+    """Return which pairs of a batch share an id and so are no negatives of one another.
 
     Args:
-        ids: of each pair's texts, and of the group it belongs to. # (pairs, ids)
+        ids: of each pair's texts, and of its group. # (pairs, ids)
 
     Returns:
         Symmetric, true on the diagonal. # (pairs, pairs)
@@ -145,12 +142,12 @@ def same_text_mask(ids: Tensor) -> Tensor:
 
 
 def same_text_mask_with_negatives(ids: Tensor) -> Tensor:
-    """Return `same_text_mask` of the pairs, and after it that of their hard negatives.
+    """Return `same_text_mask` of the pairs, followed by that of their hard negatives.
 
-    A hard negative of the batch is one of every pair that does not hold it.
+    A hard negative counts for every pair of the batch that does not hold it.
 
     Args:
-        ids: as of `same_text_mask`; then the id of the hard negative, 0: none. # (pairs, ids + 1)
+        ids: as for `same_text_mask`; then the id of the hard negative, 0: none. # (pairs, ids + 1)
 
     Returns:
         True where a second text, or a hard negative, is no negative of a pair. # (pairs, 2 pairs)
@@ -169,8 +166,8 @@ def triplet_loss(x: Tensor, y: Tensor, shared: Tensor, margin: float) -> Tensor:
     Args:
         x: vectors of the pairs' first texts. # (pairs, width)
         y: of their second texts, then of hard negatives, if any. # (candidates, width)
-        shared: from `same_text_mask` or `same_text_mask_with_negatives`. # (pairs, candidates)
-        margin: by which y should be nearer than y_c, in cosines.
+        shared: mask of the candidates that are no negatives. # (pairs, candidates)
+        margin: in cosines.
 
     Reference:
         Du et al. 2020, arXiv 2010.02194, section 2.1; the hardest in the batch: section 3.3.
@@ -195,8 +192,8 @@ class TripletLoss(torch.nn.Module):
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor) -> Tensor:
         """Return the loss of a batch.
 
-        Features are tokens of the first and of the second texts, of triples then those of the hard
-        negatives; labels are the ids of each pair, see `same_text_mask`. # (pairs, ids)
+        Features are tokens of the first and of the second texts, for triples then of the hard
+        negatives; labels are the ids of each pair. # (pairs, ids)
         """
         x, *others = embed_columns(self.model, sentence_features)  # each (pairs, width)
         mask = same_text_mask if len(others) == 1 else same_text_mask_with_negatives
@@ -204,14 +201,14 @@ class TripletLoss(torch.nn.Module):
 
 
 def reciprocal_rank(x: Tensor, y: Tensor, shared: Tensor) -> float:
-    """Return the mean of 1 / rank of each pair's y among those y that are negatives of it.
+    """Return the mean of 1 / rank of each pair's y among its negatives.
 
-    Of equals, the positive comes last: an encoder that gives equal vectors has the lowest rank.
+    Ties rank the positive last: an encoder that gives equal vectors has the lowest rank.
 
     Args:
         x: unit vectors. # (pairs, width)
-        y: their positives', then those of hard negatives, if any. # (candidates, width)
-        shared: from `same_text_mask` or `same_text_mask_with_negatives`. # (pairs, candidates)
+        y: of the positives, then of hard negatives, if any. # (candidates, width)
+        shared: mask of the candidates that are no negatives. # (pairs, candidates)
     """
     cosines = x @ y.T  # (pairs, candidates)
     nearer = (cosines >= cosines.diagonal()[:, None]) & ~shared

@@ -28,8 +28,7 @@ def usif(
 
     The common components are fitted once, on `sentences`; the authors fit them on the sentences
     they embed, so give sentences of that kind. A text without a known word has the zero vector
-    (the authors': a in every dimension) and does not enter the fit. A saved encoder loads as one
-    of `word_vectors` does.
+    (the authors': a in every dimension) and does not enter the fit.
 
     Args:
         path: word vectors, as in `word_vectors`.
@@ -38,9 +37,6 @@ def usif(
             never counted has the probability of the rarest.
         components: number of components to remove, 0 to the width of the vectors.
         walk: assumed words of a sentence, from 1.
-
-    Raises:
-        InputError: a file, a line or an argument is wrong, or no word is frequent enough.
 
     Reference:
         Ethayarajh 2018, "Unsupervised Random Walk Sentence Embeddings: A Strong but Simple
@@ -81,9 +77,6 @@ def usif_weights(
         p: probabilities of the words to weigh. # (words,)
         counted: probabilities of all words counted. # (counted words,)
         walk: assumed words of a sentence.
-
-    Raises:
-        InputError: no word is that likely, as in a vocabulary of a few words.
     """
     total = len(counted)
     threshold = 1 - (1 - 1 / total) ** walk
@@ -112,10 +105,7 @@ def _gram(module: WordVectors, blocks: list[WordIds]) -> NDArray[np.float64]:
 
 
 def _removal(gram: NDArray[np.float64], components: int) -> Dense:
-    """Return the layer that removes the leading components, each by its share of their variance.
-
-    They are orthogonal, so one matrix removes them all.
-    """
+    """Return the layer that removes the leading components, each by its share of their variance."""
     variance, directions = np.linalg.eigh(gram)  # (width,), (width, width): ascending, in columns
     variance, directions = variance[-components:].clip(0), directions[:, -components:]
     share = variance / variance.sum()  # (components,): lambda

@@ -21,16 +21,10 @@ _GROWTH = 1.25
 
 
 def read_vectors(path: str | Path) -> tuple[list[str], NDArray[np.float32]]:
-    """Read a text file of word vectors, plain or .gz.
+    """Read a text file of word vectors, plain or .gz: words and vectors, (words, width).
 
-    A word may hold spaces, as some of glove.840B do. Of a repeated word the first vector is taken.
-    Memory is that of the result and a quarter.
-
-    Returns:
-        The words, and their vectors. # (words, width)
-
-    Raises:
-        InputError: the file is missing, empty or damaged, or a line is wrong.
+    A word may hold spaces, as some of glove.840B do. The first vector of a repeated word is used.
+    Peak memory is 1.25 times the result.
     """
     path = existing(path, "word vectors")
     lines: Iterator[tuple[int, str]] = (
@@ -91,7 +85,7 @@ def _width(path: Path, number: int, line: str) -> int:
 
 
 def _split(path: Path, number: int, line: str, width: int) -> tuple[str, str]:
-    """Return a line's word, and its numbers with single spaces."""
+    """Return the word of a line, and its numbers separated by single spaces."""
     line = line.rstrip(" \t")
     word, _, values = line.partition(" ")
     if word and values.count(" ") == width - 1:
@@ -111,7 +105,7 @@ def _split(path: Path, number: int, line: str, width: int) -> tuple[str, str]:
 
 
 def _parse(path: Path, lines: list[tuple[int, str]], width: int) -> NDArray[np.float32]:
-    """Return the numbers of some lines, all at once."""
+    """Return the numbers of some lines, parsed together."""
     values = _floats(" ".join(values for _, values in lines))
     if len(values) == len(lines) * width and np.isfinite(values).all():
         return values.reshape(len(lines), width)  # (lines, width)
@@ -127,7 +121,7 @@ def _parse(path: Path, lines: list[tuple[int, str]], width: int) -> NDArray[np.f
 
 
 def _floats(text: str) -> NDArray[np.float32]:
-    """Return the numbers of a text; none if it holds anything else."""
+    """Return the numbers of a text, none if it holds anything else."""
     try:
         return np.fromstring(text, np.float32, sep=" ")
     except ValueError:

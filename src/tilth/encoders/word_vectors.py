@@ -1,4 +1,4 @@
-"""Averaged word vectors as a sentence encoder, without training."""
+"""Provides averaged word vectors as a sentence encoder without training."""
 
 from __future__ import annotations
 
@@ -45,23 +45,19 @@ def word_vectors(
     r"""Make an encoder that averages word vectors: the weighted sum over the number of known words.
 
     Dividing by that number, not by the sum of the weights, is the average of Arora et al.; the
-    cosine is the same. A text without a known word has the zero vector. A saved encoder loads with
-    `tilth.load_encoder(folder)`, or with sentence-transformers under `trust_remote_code=True`,
-    which it asks for though no code lies in the folder.
+    cosine is the same. A text without a known word has the zero vector. sentence-transformers
+    loads a saved encoder only under `trust_remote_code=True`, though the folder holds no code.
 
     Args:
         path: a text file of word vectors, `word v1 ... vn` in each line, plain or .gz; a first
-            line `words dimensions` (word2vec, fastText) may stand before them.
+            line `words dimensions` (word2vec, fastText) is allowed.
         weights: of a word: None 1; `idf` log((1 + N) / (1 + sentences with it)) + 1; `sif`
             a / (a + p), p the word's probability.
-        sentences: texts that `idf` or `sif` counts words in.
+        sentences: texts in which words are counted for `idf` or `sif`.
         counts: for `sif`, a file `word count` in each line, plain or .gz. Without counts and
             sentences p follows the word's rank in `path` by Zipf's law: right for files sorted
             by frequency, as GloVe's are. A word never counted has the smallest p.
         sif_a: the a of `sif`, above 0.
-
-    Raises:
-        InputError: a file or a line in it is wrong, or the arguments do not go together.
 
     Reference:
         Arora, Liang and Ma 2017, "A Simple but Tough-to-Beat Baseline for Sentence Embeddings"
@@ -121,12 +117,11 @@ class Frequencies:
 
 
 class WordVectors(InputModule):
-    """Texts to (weighted) averages of their words' vectors.
+    """Module that maps texts to (weighted) averages of their words' vectors.
 
     A text is split at white space and stripped of punctuation; each chunk is looked up whole
     (`well-known`), then with its full stop (`u.s.`), then in parts (`well`, `known`; `do`, `n't`).
-    Unknown words are left out. Texts are lower-cased if no word of the vectors has an upper-case
-    letter.
+    Texts are lower-cased if no word of the vectors has an upper-case letter.
 
     Args:
         words: each once, in the order of the vectors.
@@ -174,11 +169,7 @@ class WordVectors(InputModule):
         return np.array(ids, np.int64), np.array(starts, np.int64)
 
     def id_blocks(self, sentences: Iterable[str]) -> Iterator[WordIds]:
-        """Yield the word ids of many sentences, some thousands at once.
-
-        Raises:
-            InputError: there is no sentence, or an item is not a string.
-        """
+        """Yield the word ids of many sentences, some thousands at once."""
         if isinstance(sentences, str):
             raise InputError("sentences is one text: give a list of texts")
         rest = iter(sentences)
@@ -216,11 +207,7 @@ class WordVectors(InputModule):
         return features
 
     def count(self, blocks: Iterable[WordIds]) -> Frequencies:
-        """Return the probabilities of words in sentences, from `id_blocks`.
-
-        Raises:
-            InputError: no word of them has a vector.
-        """
+        """Return the probabilities of words in sentences, from `id_blocks`."""
         counts = np.zeros(len(self.words), np.int64)
         for ids, _ in blocks:
             counts += np.bincount(ids, minlength=len(counts))
@@ -230,11 +217,7 @@ class WordVectors(InputModule):
         return Frequencies(p, p[counts > 0])
 
     def read_counts(self, path: str | Path) -> Frequencies:
-        """Return the probabilities of words from a file `word count` in each line, plain or .gz.
-
-        Raises:
-            InputError: there is no such file, a line is wrong, or none of its words has a vector.
-        """
+        """Return the probabilities of words from a file `word count` in each line, plain or .gz."""
         counts = Counter[str]()
         for number, line in read_lines(existing(path, "word counts"), MAX_BYTES):
             word, *rest = line.strip().rsplit(None, 1) or [""]
@@ -290,7 +273,7 @@ class WordVectors(InputModule):
 
 
 class _WordCache(dict[str, tuple[int, ...]]):
-    """The ids of the words in a chunk between white space, cached once looked up."""
+    """Cached word ids of each chunk between white space."""
 
     def __init__(self, words: Sequence[str]) -> None:
         super().__init__()

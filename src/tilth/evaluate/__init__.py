@@ -1,1 +1,1 @@
-"""Measures what trained models are worth: sentence encoders on STS sets."""
+"""Evaluates encoders on STS sets, and classifiers and taggers on labelled sets."""

@@ -51,18 +51,13 @@ def evaluate_classifier(
 ) -> dict[str, Any]:
     """Evaluate a classifier on labelled texts or pairs.
 
-    Args:
-        classifier: from `tilth.load_classifier` or `tilth.train_classifier`.
-        data: a data set, a list of rows, a file, a folder or a hub data set.
-        text: the column of texts, or the two of pairs; default: the usual names.
-        label: the column of labels, which compare as texts; default: `label` and the like.
-        split: of a data set that has several.
-        bootstrap: resamples for the 95% intervals; 0: no intervals.
-        seed: of the resamples.
-        precision: `auto`, `float32`, `bfloat16` or `float16`.
+    Labels compare as texts; the result is that of `classify_scores`.
 
-    Returns:
-        See `classify_scores`.
+    Args:
+        text: the column of texts, or the two of pairs; None: the usual names.
+        label: the column of labels; None: the usual names.
+        bootstrap: resamples for the 95% intervals; 0: no intervals.
+        precision: `auto`, `float32`, `bfloat16` or `float16`.
 
     Raises:
         InputError: an argument or the data is wrong, or it holds a label that the classifier does
@@ -94,24 +89,18 @@ def classify_scores(
     """Score probabilities against the expected labels; scores are x 100.
 
     Args:
-        gold: indices of the expected labels, (rows,); for `multi` 1 where a row has a label and 0
-            elsewhere, (rows, labels).
-        probabilities: of the labels, 0 to 1, (rows, labels).
-        labels: their names.
+        gold: label indices, (rows,); for `multi` 0 or 1, (rows, labels).
+        probabilities: 0 to 1. # (rows, labels)
         kind: `class`: the most probable label is predicted; `multi`: each with 0.5 or more.
         bootstrap: resamples of rows for the 95% intervals; 0: no intervals.
-        seed: of the resamples; the order of rows does not matter.
+        seed: the intervals do not depend on the order of rows.
 
     Returns:
         n (rows); accuracy (`multi`: all labels of a row right), macro_f1 (mean over the labels
         that occur or are predicted) and for `multi` micro_f1, each value, low, high; classes:
         label -> precision, recall, f1 (None: undefined), n, predicted; confusion (`class` only):
         rows of the expected label, columns of the predicted; calibration of the predictions, or
-        for `multi` of every label, see `tilth.metrics.scores.calibration`.
-
-    Raises:
-        InputError: the arguments do not go together.
-        TilthError: a probability is not a number.
+        for `multi` of every label.
 
     Example:
         >>> import numpy as np
@@ -149,8 +138,6 @@ def compare_classify_scores(
 ) -> dict[str, Any]:
     """Compare two classifiers on the same rows; differences are x 100.
 
-    The arguments are those of `classify_scores`, with the probabilities of both classifiers.
-
     Returns:
         accuracy, macro_f1 and for `multi` micro_f1: value (first less second), low, high (95%,
         paired bootstrap), p (two-sided: McNemar for accuracy, approximate randomisation for F1);
@@ -171,21 +158,21 @@ def compare_classify_scores(
 
 
 def answered(probabilities: Probabilities, kind: Kind) -> NDArray[np.int64]:
-    """Return the predictions: indices of labels, (rows,); for `multi` 0 or 1, (rows, labels)."""
+    """Return the predictions: label indices, (rows,); for `multi` 0 or 1, (rows, labels)."""
     if kind == "multi":
         return positive(probabilities).astype(np.int64)
     return np.asarray(probabilities.argmax(1))
 
 
 def named(answer: Any, labels: Sequence[str]) -> str | list[str]:
-    """Return a prediction by name: one label, or a list of those with a 1, (labels,)."""
+    """Return the label of a prediction, or for `multi` the list of its labels."""
     if np.ndim(answer):
         return [labels[place] for place in np.flatnonzero(answer).tolist()]
     return labels[int(answer)]
 
 
 def kind_of(classifier: Classifier) -> Kind:
-    """Return whether a classifier of texts gives one label or any number."""
+    """Return whether a classifier assigns one label or any number."""
     return "multi" if classifier.kind == "multi" else "class"
 
 
@@ -206,11 +193,9 @@ def most_wrong(
 ) -> list[dict[str, Any]]:
     """Return at most `count` wrong rows, by falling confidence.
 
-    The arguments are those of `classify_scores`, with the texts of each row.
-
     Returns:
         Dicts of texts, gold and predicted (a label; for `multi` lists), probability: of the wrong
-        prediction; for `multi` of the wrongest decision on a label.
+        prediction; for `multi` of the label decision with the largest error.
     """
     answers = answered(probabilities, kind)
     wrong = np.flatnonzero(~_right(gold, answers))
@@ -230,10 +215,7 @@ def most_wrong(
 def aligned(
     probabilities: Probabilities, labels: Sequence[str], wanted: Sequence[str]
 ) -> Probabilities:
-    """Return probabilities of `labels` in the order of `wanted`, 0 where a label is not among them.
-
-    `wanted` holds all of `labels`; probabilities are (rows, labels).
-    """
+    """Return probabilities in the order of `wanted`, a superset of `labels`; 0 for other labels."""
     placed = np.zeros((len(probabilities), len(wanted)), probabilities.dtype)
     placed[:, [wanted.index(name) for name in labels]] = probabilities
     return placed

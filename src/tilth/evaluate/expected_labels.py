@@ -33,22 +33,11 @@ def read_gold(
     label: str | None = None,
     split: str = "test",
 ) -> tuple[Examples, Any]:
-    """Read a labelled set and its expected labels; for the data see `read_examples`.
-
-    Args:
-        classifier: whose labels are meant; they compare as texts.
-        data: a data set or where it lies.
-        text: the column of texts, or the two of pairs.
-        label: the column of labels.
-        split: of a set that has several.
+    """Read a labelled set and its expected labels; labels compare as texts.
 
     Returns:
-        The rows, and their expected labels: indices of classes, (rows,); for any number of labels
-        1 for each that a row has, (rows, labels); of tagged tokens the tags of each row.
-
-    Raises:
-        InputError: the data is wrong, of another kind than the classifier, or holds a label that
-            the classifier does not have; the message names file and line.
+        The rows, and their expected labels: class indices, (rows,); for any number of labels
+        0 or 1, (rows, labels); for tagged tokens the tags of each row.
     """
     examples = read_examples(data, text=text, label=label, split=split)
     labels = examples.labels
@@ -97,17 +86,13 @@ def read_gold(
 
 
 def names_in(classifier: Classifier, examples: Examples) -> list[str]:
-    """Return a classifier's labels as the rows call them; see `match_label_names`."""
+    """Return a classifier's labels as the rows spell them."""
     assert examples.labels is not None
     return match_label_names(classifier.labels, examples.labels.classes)
 
 
 def check_kind(classifier: Classifier, measured: Literal["classify", "tag"]) -> None:
-    """Check that a model is a tagger where taggers are measured, and a classifier elsewhere.
-
-    Raises:
-        InputError: it is not.
-    """
+    """Check that a model is a tagger for `tag`, and a classifier of texts for `classify`."""
     is_tagger = classifier.kind == "tags"
     if is_tagger and measured == "classify":
         raise InputError(f"{classifier.name!r} tags tokens: measure it with tilth evaluate tag")

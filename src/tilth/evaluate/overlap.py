@@ -39,7 +39,7 @@ class Overlap:
     sentences: set[str] = field(default_factory=set)
 
     def counts(self) -> dict[str, int]:
-        """Return the counts, sentences each once."""
+        """Return the counts; each sentence counts once."""
         return {"rows": self.rows, "pairs": self.pairs, "sentences": len(self.sentences)}
 
 
@@ -48,12 +48,7 @@ def find_overlap(
 ) -> dict[str, Overlap]:
     """Return the overlap with each set, by its name.
 
-    Args:
-        training: rows; their texts are text_a and text_b, else text, else every column of texts.
-        sets: the evaluation sets.
-
-    Raises:
-        InputError: a training row has no text.
+    Texts of a row are text_a and text_b, else text, else every column of texts.
     """
     index = _Index(sets)
     for texts in _texts_of_rows(training):
@@ -64,15 +59,8 @@ def find_overlap(
 def without_overlap(rows: Rows, sets: Iterable[StsSet]) -> tuple[Rows, dict[str, dict[str, int]]]:
     """Drop the training rows that hold a sentence of an evaluation set.
 
-    Args:
-        rows: a `datasets.Dataset` or a list of dicts, with texts as in `find_overlap`.
-        sets: the evaluation sets.
-
     Returns:
         The other rows, of the same type and in order, and the counts of each set's overlap.
-
-    Raises:
-        InputError: a row has no text.
     """
     index = _Index(sets)
     kept = [row for row, texts in enumerate(_texts_of_rows(rows)) if not index.count(texts)]
@@ -92,7 +80,7 @@ def untouched(sts: StsSet, overlap: Overlap) -> NDArray[np.bool_]:
 
 
 class _Index:
-    """The sentences and pairs of the sets, and their overlap so far."""
+    """Index of the sets' sentences and pairs, with their overlap so far."""
 
     def __init__(self, sets: Iterable[StsSet]) -> None:
         self.found: dict[str, Overlap] = {}
@@ -107,7 +95,7 @@ class _Index:
                 self._pairs.setdefault((one, two), set()).add(sts.name)
 
     def count(self, texts: Iterable[str]) -> bool:
-        """Count a training row in; return whether it holds a sentence of any set."""
+        """Count a training row; return whether it holds a sentence of any set."""
         held = sorted(text for text in map(normalize_text, texts) if text in self._sentences)
         touched: set[str] = set()
         for text in held:
@@ -139,7 +127,7 @@ def _texts_of_rows(rows: Dataset | Sequence[Mapping[str, Any]]) -> Iterator[list
 
 
 def _each_row(rows: Dataset | Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Yield rows; those of a `datasets.Dataset` many at a time, and only columns that matter."""
+    """Yield rows, those of a `datasets.Dataset` in batches and with the text columns only."""
     if not hasattr(rows, "select_columns"):
         yield from rows
         return

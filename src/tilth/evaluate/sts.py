@@ -55,10 +55,7 @@ def pair_cosines(
 ) -> list[NDArray[np.float64]]:
     """Return the cosines of each set's pairs, (pairs,); each distinct sentence is encoded once.
 
-    The cosine with a zero vector is 0. `progress` counts the pairs of `sets`.
-
-    Raises:
-        TilthError: the encoder returns a vector that is not finite, or not one vector per text.
+    The cosine with a zero vector is 0.
     """
     texts = list(dict.fromkeys(text for sts in sets for text in (*sts.texts_a, *sts.texts_b)))
     index = {text: row for row, text in enumerate(texts)}
@@ -116,9 +113,8 @@ class SetCosines:
     """A set with the encoder's cosines.
 
     Attributes:
-        sts: the pairs.
-        cosine: of each pair's vectors, -1 to 1; 0 where a vector is zero. # (pairs,)
-        overlap: rows, pairs, sentences of the training rows; None: no training rows were given.
+        cosine: -1 to 1; 0 where a vector is zero. # (pairs,)
+        overlap: counts of rows, pairs and sentences; None: no training rows were given.
         dropped: pairs left out for their overlap; None: overlap was not to be dropped.
     """
 
@@ -140,19 +136,17 @@ def evaluate_sts(
     seed: int = 0,
     batch: int = BATCH,
 ) -> dict[str, dict[str, Any]]:
-    """Evaluate an encoder on STS sets: correlation x 100 of its cosines with people's scores.
+    """Evaluate an encoder on STS sets: correlation x 100 of its cosines with human scores.
 
     Args:
         encoder: a SentenceTransformer, or anything with `encode(list of texts) -> array`.
-        data: where the sets are, as in `tilth.evaluate.sts_sets.read_sets`.
-        protocol: `all`: one correlation over all pairs of a set; `mean`: the mean of its subsets'
-            correlations, each counting the same.
-        sets: names of sets; default: sts12 to sts16, stsb, sick, or a file's own.
-        training: rows the encoder was trained on, to count what they share with the sets.
-        drop_overlap: leave out the pairs of which a text stands in the training rows.
+        data: a place that `tilth.evaluate.sts_sets.read_sets` reads.
+        protocol: `all`: one correlation over all pairs of a set; `mean`: the unweighted mean of
+            its subsets' correlations.
+        sets: None: sts12 to sts16, stsb, sick, or a file's own.
+        training: rows the encoder was trained on, for the overlap with the sets.
+        drop_overlap: leave out pairs with a text that occurs in the training rows.
         bootstrap: resamples for the 95% interval of Spearman; 0: no interval.
-        seed: of the resamples.
-        batch: texts encoded at once, 1 or more.
 
     Returns:
         Set name -> spearman, pearson, n (pairs), low, high (None without bootstrap), data (12 hex
@@ -188,10 +182,9 @@ def measure_sets(
     batch: int = BATCH,
     progress: Progress | None = None,
 ) -> list[SetCosines]:
-    """Encode the sets' sentences, each distinct one once, and return each pair's cosine.
+    """Return the cosines of the sets' pairs; each distinct sentence is encoded once.
 
-    Args and errors are those of `evaluate_sts`, but for the sets, from `read_sets`; `protocol`
-    decides only which correlations must be defined.
+    `protocol` decides only which correlations must be defined.
     """
     check_options(protocol, drop_overlap, training)
     if isinstance(training, (str, Path)):
@@ -228,11 +221,7 @@ def measure_sets(
 
 
 def check_sets(found: Sequence[StsSet], protocol: str) -> None:
-    """Check that every set has a correlation, whatever the encoder.
-
-    Raises:
-        InputError: too few pairs, or all scores are the same, in a set or (`mean`) a subset.
-    """
+    """Check that every set, or for `mean` every subset, has enough pairs and unequal scores."""
     for sts in found:
         if protocol == "mean" and sts.name in _DIVIDED and set(sts.subsets) == {sts.name}:
             log.warning("%s: its files name no subsets: mean is the same as all here", sts.name)
@@ -251,8 +240,7 @@ def summarise_sts(
 ) -> dict[str, dict[str, Any]]:
     """Return the correlations of sets from `measure_sets`, as `evaluate_sts` does.
 
-    `asked` names the sets asked for, from `asked_sets`; each set is resampled with its own
-    generator of (seed, name).
+    Each set is resampled with its own generator of (seed, name).
     """
     scores: dict[str, dict[str, Any]] = {}
     replicates = []
@@ -274,12 +262,9 @@ def summarise_sts(
 
 
 def most_wrong(measured: Sequence[SetCosines], count: int) -> list[dict[str, Any]]:
-    """Return the pairs whose ranks by cosine and by people's scores differ most.
+    """Return the pairs whose ranks by cosine and by human scores differ most.
 
-    Args:
-        measured: from `measure_sets`.
-        count: pairs at most; half of them are rated too high by the encoder, half too low, and an
-            odd one too high.
+    At most `count`: half are rated too high by the encoder, half too low, an odd one too high.
 
     Returns:
         Dicts of set, text_a, text_b, gold, cosine, gold_rank and cosine_rank (percentile in the
@@ -309,11 +294,7 @@ def most_wrong(measured: Sequence[SetCosines], count: int) -> list[dict[str, Any
 def check_options(
     protocol: str, drop_overlap: bool, training: object, bootstrap: int = 0, seed: int = 0
 ) -> None:
-    """Check what needs neither encoder nor data.
-
-    Raises:
-        InputError: one of them is wrong, or two do not go together.
-    """
+    """Check the options that need neither encoder nor data."""
     PROTOCOL.check("protocol", protocol)
     if drop_overlap and training is None:
         raise InputError("drop_overlap needs the training rows: give them as training")
@@ -321,17 +302,14 @@ def check_options(
 
 
 def _groups(sts: StsSet, protocol: str) -> dict[str, NDArray[np.intp]]:
-    """Return the groups with a correlation of their own: name for messages -> rows."""
+    """Return the groups with their own correlation: name for messages -> rows."""
     if protocol == "all":
         return {f"set {sts.name}": np.arange(len(sts))}
     return {f"subset {key} of {sts.name}": at for key, at in sts.subset_places().items()}
 
 
 def _undefined(sts: StsSet, protocol: str, subsets: Sequence[str]) -> str | None:
-    """Return why a set has no correlation, whatever the encoder; None when it has.
-
-    A set that lost one of its `subsets` has none either: the mean would be of other subsets.
-    """
+    """Return why a set has no correlation, None if it has; a lost subset would change the mean."""
     if not len(sts):
         return f"set {sts.name} has 0 pairs"
     lost = sorted(set(subsets) - set(sts.subsets))
@@ -357,7 +335,7 @@ def _check_cosines(one: SetCosines, protocol: str) -> None:
 
 
 def _replicates(one: SetCosines, protocol: str, resamples: int, seed: int) -> Numbers:
-    """Return Spearman of resamples, within subsets for the protocol `mean`, (resamples,)."""
+    """Return Spearman of resamples, drawn within subsets for `mean`, (resamples,)."""
     key = blake2b(f"{seed}/{one.sts.name}".encode(), digest_size=16).digest()
     generator = np.random.default_rng(int.from_bytes(key, "big"))
     drawn = [
@@ -402,5 +380,5 @@ def _interval(replicates: Numbers) -> tuple[float | None, float | None]:
 
 
 def _percentiles(values: Numbers) -> Numbers:
-    """Return ranks from 0 to 1; equal values share theirs, (pairs,)."""
+    """Return ranks from 0 to 1, equal for equal values, (pairs,)."""
     return (average_ranks(values) - 1) / (len(values) - 1)

@@ -1,4 +1,4 @@
-"""Finds and parses the files of STS sets: this project's layout, SentEval's, SemEval's, the hub."""
+"""Finds and parses files of STS sets: tilth's layout, SentEval's, SemEval's and the hub's."""
 
 from __future__ import annotations
 
@@ -75,9 +75,8 @@ class SetFile:
     """One file of a set, or a pair of files.
 
     Attributes:
-        place: for messages.
-        read: yields its pairs.
-        subset: of SemEval's files, which are one subset each; None: the file is the whole set.
+        place: names the file in messages.
+        subset: SemEval's files are one subset each; None: the file is the whole set.
     """
 
     place: str
@@ -85,11 +84,7 @@ class SetFile:
     subset: str | None = None
 
     def pairs(self) -> list[RawPair]:
-        """Return its scored pairs.
-
-        Raises:
-            InputError: a file is missing or its form is wrong; file and line are named.
-        """
+        """Return its scored pairs."""
         try:
             return list(self.read())
         except OSError as error:
@@ -105,7 +100,7 @@ def _rows(path: Path) -> Iterator[RawPair]:
 
 
 def _rows_of_json(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield (line or number from 1, row): of a list of objects, or of an object a line."""
+    """Yield (line or number from 1, row) of a JSON list of objects or of JSON lines."""
     lines = list(read_lines(path, _MAX_LINE_BYTES))
     if next((line for _, line in lines if line.strip()), "").lstrip().startswith("["):
         whole = _parsed(path, 1, "\n".join(line for _, line in lines))
@@ -217,12 +212,12 @@ def _hub(hub: HubDataset, split: str) -> Iterator[RawPair]:
 
 
 def set_name(name: str) -> str:
-    """Return the one name of a set: `stsb-test` is `stsb`, other names stay."""
+    """Return the canonical name of a set: `stsb-test` is `stsb`, other names stay."""
     return _SYNONYMS.get(name, name)
 
 
 def default_names(data: str | Path) -> list[str]:
-    """Return the sets that are asked for when none is named: the usual seven, or a file's own."""
+    """Return the default sets: the usual seven, or the one of a file."""
     path = Path(data)
     if path.is_dir() or str(data) == "hub":
         return list(DEFAULT_SETS)
@@ -230,16 +225,10 @@ def default_names(data: str | Path) -> list[str]:
 
 
 def find_sets(data: str | Path) -> dict[str, list[SetFile]]:
-    """Find the sets that a place holds, without reading them.
+    """Find the files of each set in a place, without reading them: set name -> files.
 
     Args:
         data: a folder, a file of pairs, `hub`, or the name of one data set of the hub.
-
-    Returns:
-        Set name -> its parts.
-
-    Raises:
-        InputError: there is no such file or folder, or its ending is not known.
     """
     path = Path(data)
     check_input(path)
@@ -298,14 +287,14 @@ def _stem(path: Path) -> str:
 
 
 def _walk(root: Path) -> Iterator[Path]:
-    """Yield the files below a folder, by name, without hidden ones and what archives leave."""
+    """Yield the files below a folder, by name, without hidden files and archive leftovers."""
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if not name.startswith((".", "__")))
         yield from (Path(folder, name) for name in sorted(files) if not name.startswith("."))
 
 
 def _special_file(path: Path) -> tuple[str, SetFile] | None:
-    """Return the set of a file that SentEval's layout names, None for others."""
+    """Return the set of a file named as in SentEval's layout, None for others."""
     if match := _BENCHMARK.fullmatch(path.name):
         return set_name(f"stsb-{match[1].lower()}"), SetFile(str(path), partial(_benchmark, path))
     if match := _SICK.fullmatch(path.name):
@@ -314,7 +303,7 @@ def _special_file(path: Path) -> tuple[str, SetFile] | None:
 
 
 def _pair_up(root: Path, paths: list[Path]) -> Iterator[tuple[str, SetFile]]:
-    """Yield the subsets of SemEval's files: texts with their scores."""
+    """Yield the subsets of SemEval's files: text files paired with score files."""
     sides: dict[str, defaultdict[tuple[str, str], list[Path]]]
     sides = {"input": defaultdict(list), "gs": defaultdict(list)}
     for path in paths:

@@ -1,4 +1,4 @@
-"""Reads and checks STS sets: pairs of texts with people's similarity scores."""
+"""Reads and checks STS sets: pairs of texts with human similarity scores."""
 
 from __future__ import annotations
 
@@ -36,14 +36,13 @@ _USUAL_PAIRS = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StsSet:
-    """Pairs of texts with their scores.
+    """Pairs of texts with human scores.
 
     Attributes:
-        name: such as `sts12`.
-        texts_a: one text of each pair, without white space around it. # (pairs,)
-        texts_b: the other text of each pair. # (pairs,)
-        gold: the scores people gave, higher is more alike. # (pairs,)
-        subsets: the name of each pair's subset. # (pairs,)
+        texts_a: without outer white space. # (pairs,)
+        texts_b: likewise. # (pairs,)
+        gold: higher is more alike. # (pairs,)
+        subsets: subset name of each pair. # (pairs,)
     """
 
     name: str
@@ -54,7 +53,7 @@ class StsSet:
 
     @property
     def identity(self) -> str:
-        """12 hex digits of a sha256 over the pairs; their order and white space do not count."""
+        """Return 12 hex digits of a sha256 over the pairs, whatever their order and white space."""
         scores = (f"{score:.6g}" for score in self.gold.tolist())
         lines = (
             "\t".join((" ".join(one.split()), " ".join(two.split()), score))
@@ -63,14 +62,14 @@ class StsSet:
         return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:12]
 
     def subset_places(self) -> dict[str, NDArray[np.intp]]:
-        """Return subset -> the places of its pairs, in the order in which subsets first come."""
+        """Return subset -> indices of its pairs, in order of first occurrence."""
         places: dict[str, list[int]] = {}
         for place, name in enumerate(self.subsets):
             places.setdefault(name, []).append(place)
         return {name: np.array(found, np.intp) for name, found in places.items()}
 
     def keep(self, wanted: NDArray[np.bool_]) -> StsSet:
-        """Return the set with the wanted pairs alone; wanted: (pairs,)."""
+        """Return the set with the wanted pairs only; wanted: (pairs,)."""
         places = np.flatnonzero(wanted)
         return replace(
             self,
@@ -86,15 +85,7 @@ class StsSet:
 
 
 def asked_sets(data: str | Path, sets: Sequence[str] | None = None) -> list[str]:
-    """Return the names of the sets to measure, each once.
-
-    Args:
-        data: as in `read_sets`.
-        sets: names, or None for the usual ones.
-
-    Raises:
-        InputError: `sets` is empty, or there is no such file or folder.
-    """
+    """Return the names of the sets to measure, each once; None: the usual ones."""
     if sets is None:
         return default_names(data)
     names = [sets] if isinstance(sets, str) else list(sets)
@@ -104,7 +95,7 @@ def asked_sets(data: str | Path, sets: Sequence[str] | None = None) -> list[str]
 
 
 def read_sets(data: str | Path, sets: Sequence[str] | None = None) -> list[StsSet]:
-    r"""Read STS sets; those that are not there are left out with a warning.
+    r"""Read STS sets, in the order asked; missing ones are left out with a warning.
 
     Args:
         data: a folder (files such as sts12.jsonl.gz in it or in its folder `sts`, SentEval's
@@ -112,13 +103,6 @@ def read_sets(data: str | Path, sets: Sequence[str] | None = None) -> list[StsSe
             for the usual sets of the hub, or one data set of the hub (`owner/name`).
         sets: names: sts12 to sts16, stsb, sick (these seven are the default), stsb-dev,
             stsb-train, sick-dev, sick-train, or an own file's name without ending.
-
-    Returns:
-        The sets that were found, in the order asked.
-
-    Raises:
-        InputError: no set is there, a name is unknown, a set lies there twice, or a line in it
-            is wrong: file and line are named.
 
     Example:
         >>> import tempfile, pathlib
@@ -167,7 +151,7 @@ def _read_set(name: str, parts: Sequence[SetFile]) -> StsSet:
 
 
 def _refuse_twice(name: str, parts: Sequence[SetFile]) -> None:
-    """Refuse a set that lies in two places."""
+    """Refuse a set found in two places."""
     places: dict[str | None, SetFile] = {}
     for part in parts:
         key = part.subset if all(one.subset for one in parts) else None
@@ -201,7 +185,7 @@ def _score(pair: RawPair) -> float:
 
 
 def _check_scale(name: str, raw: Sequence[RawPair], gold: NDArray[np.float64]) -> None:
-    """Refuse scores outside the set's scale; any set may come scaled to 0-1."""
+    """Refuse scores outside the set's scale; scores scaled to 0-1 are accepted for any set."""
     if name not in KNOWN_SETS or (gold.min() >= 0 and gold.max() <= 1):
         return
     low, high = (1, 5) if name.startswith("sick") else (0, 5)

@@ -49,13 +49,13 @@ def evaluate_tagger(
     seed: int = 0,
     precision: str = "auto",
 ) -> dict[str, Any]:
-    """Evaluate a tagger on tokens with IOB tags.
+    """Evaluate a tagger on tokens with IOB tags; sentences are resampled.
 
-    The arguments are those of `evaluate_classifier`; by default `text` is the column `tokens` or
-    `words`, and `label` is `tags`, `ner_tags` or `labels`. Sentences are resampled.
+    The options are those of `evaluate_classifier`, the result that of `tag_scores`.
 
-    Returns:
-        See `tag_scores`.
+    Args:
+        text: None: the column `tokens` or `words`.
+        label: None: the column `tags`, `ner_tags` or `labels`.
 
     Raises:
         InputError: an argument or the data is wrong, or it holds a type of entity that the
@@ -84,19 +84,14 @@ def tag_scores(
     An entity counts when its type and both its ends are right, as in conlleval.
 
     Args:
-        gold: tags of each sentence.
-        predicted: as many of each.
         sure: probability of each predicted tag, (tokens,) a sentence; None: no calibration.
         bootstrap: resamples of sentences for the 95% intervals; 0: no intervals.
-        seed: of the resamples; the order of sentences does not matter.
+        seed: the intervals do not depend on the order of sentences.
 
     Returns:
         n (sentences), tokens; f1, precision, recall (of entities) and accuracy (of tokens), each
         value, low, high, None where undefined; classes: type of entity -> precision, recall, f1,
-        n, predicted; calibration of the tokens' tags, see `tilth.metrics.scores.calibration`.
-
-    Raises:
-        InputError: the arguments do not go together.
+        n, predicted; calibration of the tokens' tags.
 
     Example:
         >>> gold, said = [["B-PER", "I-PER", "O", "B-LOC"]], [["B-PER", "O", "O", "B-LOC"]]
@@ -131,8 +126,6 @@ def compare_tag_scores(
 ) -> dict[str, Any]:
     """Compare two taggers on the same sentences; differences are x 100.
 
-    The arguments are those of `tag_scores`, with the tags of both taggers.
-
     Returns:
         f1, precision, recall, accuracy: value (first less second), low, high (95%, paired
         bootstrap of sentences), p (two-sided, approximate randomisation).
@@ -152,10 +145,6 @@ def best_tags(
 
     Args:
         probabilities: of each sentence, (tokens, labels).
-        labels: the tags.
-
-    Raises:
-        TilthError: a probability is not a number.
     """
     if not all(np.isfinite(one).all() for one in probabilities):
         raise TilthError(
@@ -175,11 +164,9 @@ def most_wrong(
 ) -> list[dict[str, Any]]:
     """Return at most `count` sentences with wrong entities, by falling confidence.
 
-    The arguments are those of `tag_scores`, with the tokens of each sentence.
-
     Returns:
-        Dicts of text, missed and invented (lists of "TYPE: text" of entities), probability: of
-        the wrong tag of highest confidence.
+        Dicts of text, missed and invented (lists of "TYPE: text" of entities), probability: the
+        highest of a wrong tag.
     """
     found: list[dict[str, Any]] = []
     for row, (expected, tags) in enumerate(zip(gold, predicted, strict=True)):
