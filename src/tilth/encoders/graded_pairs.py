@@ -33,7 +33,7 @@ _NAMES = {
 }
 _TRAIN, _VALIDATION = "train", "validation"
 _SHARES = (0.1, 0.25, 0.5)  # of the validation part: the first that is enough
-_FEWEST = 3  # pairs for which a rank correlation says anything
+_FEWEST = 3  # pairs for a meaningful rank correlation
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class TrainingPairs:
     written: int = 0
 
     def all_rows(self) -> Dataset:
-        """Return both parts: the validation part chose the checkpoint."""
+        """Return both parts, since the validation part also influenced the encoder."""
         from datasets import concatenate_datasets
 
         return concatenate_datasets([self.train, self.validation])
@@ -155,7 +155,7 @@ def _split(labelled: LabelledTable, seed: int) -> TrainingPairs:
     hashes = [labelled.hashes[codes] for codes in labelled.codes]
     keys = random_keys(seed, "validation", *hashes, labelled.label_hashes)
     groups = group_rows(hashes[0], source_hashes(labelled.table))
-    assert labelled.numbers is not None  # as _checked saw to
+    assert labelled.numbers is not None  # checked by `_checked`
     for share in _SHARES:
         chosen = validation_rows(labelled.labels, keys, share, numeric=True, groups=groups)
         if chosen.sum() >= _FEWEST and len(np.unique(labelled.numbers[chosen])) > 1:

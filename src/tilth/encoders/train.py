@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
 
-SCORES = "sts"  # holds what the result was measured with: `tilth.workflows.train_encoder`
+SCORES = "sts"  # scores of the result, written by `tilth.workflows.train_encoder`
 _VALIDATION_BATCH = 128
 _MULTIPLE = 8  # of padded lengths
 
@@ -209,7 +209,7 @@ def make_encoder_trainer(
     progress: Progress,
 ) -> SentenceTransformerTrainer:
     """Return a trainer that updates an encoder in place; checkpoints go to `folder`."""
-    assert settings.learning_rate is not None  # `for_base` has put one
+    assert settings.learning_rate is not None  # set by `for_base`
     bfloat16 = choose_precision(settings.precision, encoder.device) is torch.bfloat16
     arguments = training_arguments(
         SentenceTransformerTrainingArguments,
@@ -229,7 +229,7 @@ def make_encoder_trainer(
         save_steps=settings.evaluate_every,
         metric_for_best_model=f"eval_{objective.metric}",
         greater_is_better=True,
-        logging_strategy="no",  # `CheckpointCallback` says when
+        logging_strategy="no",  # `CheckpointCallback` decides when
     )
     return _Trainer(
         model=encoder,
@@ -243,10 +243,7 @@ def make_encoder_trainer(
 
 
 def _preprocess(encoder: SentenceTransformer, texts: list[str], **options: Any) -> dict[str, Any]:
-    """Tokenise texts, padded to one of few lengths: a CPU compiles matrix products for each shape.
-
-    A compilation takes longer than the product itself.
-    """
+    """Tokenise texts, padded to few lengths: for a CPU, compiling a shape costs more than its use."""
     if (encoder.max_seq_length or 0) % _MULTIPLE == 0:  # else padding would pass the limit
         options["processing_kwargs"] = {"text": {"pad_to_multiple_of": _MULTIPLE}}
     features: dict[str, Any] = encoder.preprocess(texts, **options)

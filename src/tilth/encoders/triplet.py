@@ -1,4 +1,4 @@
-"""Trains a sentence encoder on positive pairs with the triplet loss, as SentAugment's SASE."""
+"""Trains a sentence encoder on positive pairs with the triplet loss, as SentAugment's SASE is."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def train_triplet(
 def _projection(encoder: SentenceTransformer, settings: TripletTraining) -> torch.nn.Module:
     """Return the linear layer to `dimension`, initialised orthogonal."""
     width, dimension = encoder.get_embedding_dimension(), settings.dimension
-    assert width is not None  # an encoder that pools knows it
+    assert width is not None  # a pooled encoder has one
     rows = torch.empty(dimension, width)
     torch.nn.init.orthogonal_(rows, generator=torch.Generator().manual_seed(settings.seed))
     return Dense(

@@ -90,7 +90,7 @@ def _split(path: Path, number: int, line: str, width: int) -> tuple[str, str]:
     word, _, values = line.partition(" ")
     if word and values.count(" ") == width - 1:
         return word, values
-    # Other spaces than ASCII's may be part of a word.
+    # Non-ASCII spaces may be part of a word.
     fields = line.replace("\t", " ").split(" ")
     fields = [fields[0], *filter(None, fields[1:])]
     pieces = fields[: max(len(fields) - width, 0)]

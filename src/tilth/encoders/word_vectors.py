@@ -291,7 +291,7 @@ class _WordCache(dict[str, tuple[int, ...]]):
         inner = [place for place, char in enumerate(plain) if _in_word(char)]
         if not inner:
             return ()
-        # Tokenised text has its endings apart: `do n't`, `man 's`.
+        # Tokenised text has separate endings: `do n't`, `man 's`.
         core = plain if plain in _ENDINGS else plain[inner[0] : inner[-1] + 1]
         for whole in (core, core + "." if plain[inner[-1] + 1 :].startswith(".") else core):
             if whole in self.row:
@@ -302,7 +302,7 @@ class _WordCache(dict[str, tuple[int, ...]]):
     def _parts(self, core: str) -> list[str]:
         for ending in _ENDINGS:
             if core.endswith(ending):
-                # Vectors trained on text that was not split like this know no `n't`.
+                # Vectors trained on text that was not split like this lack `n't`.
                 last = "not" if ending == "n't" and ending not in self.row else ending
                 first = core[: -len(ending)]
                 return [*([first] if first in self.row else self._parts(first)), last]

@@ -41,7 +41,7 @@ def read_gold(
     """
     examples = read_examples(data, text=text, label=label, split=split)
     labels = examples.labels
-    assert labels is not None  # read_examples has refused such a set
+    assert labels is not None  # `read_examples` refuses such a set
     if labels.kind != classifier.kind:
         raise InputError(
             f"{row_location(data, 0, split)}: the data has {_HOLDS[labels.kind]}, "

@@ -19,7 +19,7 @@ from tilth.data.sources import HubDataset, locate
 from tilth.errors import InputError, TilthError
 from tilth.files import check_input
 
-# The usual names of each column, the first that is there counts; case does not.
+# Usual names of each column: the first that exists is used, whatever its case.
 _TEXT_A = ("text_a", "sentence1", "sentence_a", "text1", "sent1")
 _TEXT_B = ("text_b", "sentence2", "sentence_b", "text2", "sent2")
 _SCORE = ("score", "similarity_score", "relatedness_score", "similarity", "label")
@@ -52,7 +52,7 @@ _SICK = re.compile(r"SICK_(train|trial|test_annotated)\.txt", re.IGNORECASE)
 _SICK_SETS = {"train": "sick-train", "trial": "sick-dev", "test_annotated": "sick"}
 _SEMEVAL = re.compile(r"STS(?:20\d\d)?\.(input|gs)\.(.+)\.txt", re.IGNORECASE)
 _YEAR = re.compile(r"(?<!\d)20(1[2-6])(?!\d)|sts[-_ ]?(?:20)?(1[2-6])(?!\d)", re.IGNORECASE)
-# What SemEval's archives unpack to where the name has no year.
+# Folders of SemEval's archives whose names have no year.
 _FOLDER_YEARS = {"test-gold": "12", "test-gs": "13", "test_evaluation_task2a": "15"}
 # Words in the names of folders that hold other data of the same years.
 _SPANISH = {"es", "spanish"}

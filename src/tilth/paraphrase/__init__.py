@@ -1,1 +1,1 @@
-"""Rewrites at a chosen similarity of meaning and of wording (Ogasa, Kajiwara and Arase)."""
+"""Rewrites texts at a requested similarity of meaning and wording (Ogasa, Kajiwara and Arase)."""

@@ -1,4 +1,4 @@
-"""Draws equally many pairs from every cell, and splits that share no text: arrays only."""
+"""Draws balanced pairs from the cells, and splits that share no text, on arrays."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _UNITS = np.array([cell.units for cell in CELLS], np.int64)
 
 @dataclass(frozen=True, slots=True)
 class PairPool:
-    """Pairs that may be drawn; every array has one value for each, (pairs,).
+    """Pairs that may be drawn; every array is (pairs,).
 
     Attributes:
         row: number among all candidates.
         cell: index in CELLS.
-        source: hash of the source, the same for texts that differ only in case or punctuation.
+        source: hash of the source without case and punctuation.
         rewrite: likewise, of the rewrite.
-        order: pseudo-random number that follows from the texts; the smallest are drawn first.
+        order: pseudo-random number derived from the texts; the smallest are drawn first.
         meaning: measured, 0 to 100.
         wording: measured, 0 to 100.
     """
@@ -56,14 +56,11 @@ class PairPool:
 
 @dataclass(frozen=True, slots=True)
 class DrawnSplits:
-    """The splits of a corpus, in the order in which they are written.
+    """The splits of a corpus, in writing order.
 
     Attributes:
-        train: training pairs.
-        validation: pairs for early stopping.
-        test: pairs for measuring.
         available: pairs of each cell that could go to training. # (cells,)
-        wanted: pairs that training wanted of each cell. # (cells,)
+        wanted: training quota of each cell. # (cells,)
     """
 
     train: PairPool
@@ -78,9 +75,9 @@ class DrawnSplits:
 
 
 def quotas(pairs: int) -> NDArray[np.int64]:
-    """Share pairs out over the cells: equally many each, twice as many where wording is below 10.
+    """Distribute pairs equally over the cells, twice as many where wording is below 10, (cells,).
 
-    The shares sum to `pairs`; cells of one width differ by one at most.
+    The quotas sum to `pairs`; cells of one width differ by one at most.
     """
     ends = np.cumsum(_UNITS) * pairs // UNITS
     return np.diff(ends, prepend=0)  # (cells,)
@@ -90,9 +87,6 @@ def largest_size(available: NDArray[np.int64]) -> int:
     """Return the pairs of the largest draw for which at most a quarter of the cells is short.
 
     Of the cells that hold any pair, the one at the lower quartile of pairs a unit is just enough.
-
-    Args:
-        available: pairs of each cell. # (cells,)
     """
     held = np.sort(available[available > 0] / _UNITS[available > 0])
     if not len(held):
@@ -103,9 +97,9 @@ def largest_size(available: NDArray[np.int64]) -> int:
 def draw_splits(pool: PairPool, settings: CorpusSettings) -> DrawnSplits:
     """Draw the three splits of distinct pairs.
 
-    Validation takes, of each cell, the pairs whose sources have the smallest keyed hashes, so that
-    few sources serve many cells. Pairs that share a text with it are left out of the rest, from
-    which test is drawn likewise, then training.
+    Validation takes, from each cell, the pairs whose sources have the smallest keyed hashes, so
+    that few sources serve many cells. Pairs that share a text with it are left out of the rest,
+    from which test is drawn likewise, then training.
     """
     most = pool.per_cell() // TENTH
     by_source = random_keys(settings.seed, "paraphrase split", pool.source)
@@ -132,7 +126,7 @@ def _smallest(
     columns: Any = (*reversed(keys), cell)
     order = np.lexsort(columns)
     ranked = cell[order]
-    rank = np.arange(len(order)) - np.searchsorted(ranked, ranked)  # within its cell
+    rank = np.arange(len(order)) - np.searchsorted(ranked, ranked)  # rank within the cell
     return order[rank < wanted[ranked]]
 
 
@@ -141,7 +135,7 @@ def _in_draw_order(pool: PairPool) -> PairPool:
 
 
 def distinct(pool: PairPool) -> PairPool:
-    """Leave out pairs of the same two texts but the first by `order`, then by row."""
+    """Keep the first of pairs with the same two texts, by `order`, then by row."""
     order = np.lexsort((pool.row, pool.order, pool.rewrite, pool.source))
     source, rewrite = pool.source[order], pool.rewrite[order]
     first = np.ones(len(order), np.bool_)

@@ -31,7 +31,7 @@ class Chunk:
     Attributes:
         set: index of the set.
         start: first row in the set.
-        end: after the last row.
+        end: exclusive.
         part: of the run that measures a set without scores; None: the set has scores.
     """
 
@@ -48,13 +48,8 @@ class Candidates:
     """Rows of one or several data sets, read as one.
 
     Args:
-        source: data sets or where they lie, each with text_a and text_b, and meaning and wording
-            where they are known.
+        source: each with text_a and text_b, and meaning and wording where they are known.
         part_size: rows of a chunk of a set without scores.
-
-    Raises:
-        InputError: a set is missing, a column is missing or of the wrong type, or there are no
-            rows.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Penalty on copying runs of words from the source, which steers the wording of a rewrite."""
+"""Penalizes copying word n-grams from the source, to lower the wording similarity of a rewrite."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ _WORD_GOES_ON = "##"  # mark of word-piece vocabularies
 
 
 class CopyPenalty:
-    """Logits processor that lowers the score of words with which an output copies its source.
+    """Logits processor that penalizes words copied from the source.
 
-    BLEU counts words, pairs, triples and fours in a row; so does the cost: it is whole for the
-    fourth word in a row. Tokens inside a word cost nothing, so that names stay whole.
+    BLEU counts n-grams of up to 4 words; the cost grows likewise and is whole for the fourth word
+    in a row. Tokens inside a word cost nothing, so that names stay whole.
 
     Args:
         sources: token ids of each text.
         costs: of each text, in logits.
-        beams: of the search.
-        begins: which entries of the vocabulary begin a word. # (vocabulary,)
+        begins: whether a vocabulary entry begins a word. # (vocabulary,)
         before: tokens of the output before its text.
     """
 
@@ -66,11 +65,7 @@ class CopyPenalty:
 
 @lru_cache(maxsize=4)
 def word_begins(tokenizer: Any, device: torch.device) -> Tensor:
-    """Return which entries of a vocabulary begin a word, (vocabulary,).
-
-    Raises:
-        InputError: the vocabulary does not mark them.
-    """
+    """Return which entries of a vocabulary begin a word, (vocabulary,)."""
     names = [str(name) for name in tokenizer.convert_ids_to_tokens(range(len(tokenizer)))]
     begins = [name.startswith(_WORD_BEGINS) for name in names]
     if not any(begins):

@@ -55,30 +55,18 @@ def make_corpus(
     overwrite: bool = False,
     quiet: bool = False,
 ) -> DatasetDict:
-    """Make the training corpus of a rewriter.
+    """Make the training corpus of a rewriter: train, validation and test.
 
     Pairs with a meaning above 70 and a wording up to 45, both texts of 4 words or more, are kept.
-    Equally many of each of the 48 cells are drawn, twice as many of those with a wording below 10;
-    a cell that holds fewer is taken whole. No text of one split, source or rewrite, stands in
-    another, whatever its case and punctuation. The order of the candidates does not matter.
+    Each of the 48 cells gives equally many, twice as many if its wording is below 10, or all it
+    has. Splits share no text, ignoring case and punctuation; candidate order has no effect.
 
     Args:
         source: candidates: a run of `tilth paraphrase candidates`, or any data set with text_a
             (the source), text_b (the rewrite) and, where known, meaning and wording; or several.
         out: the run folder; the set lies in its `dataset`.
-        settings: None: the defaults.
         device: of the scorer.
         precision: of the scorer.
-        overwrite: start the run folder anew.
-        quiet: no progress.
-
-    Returns:
-        train, validation and test: text_a, text_b, meaning, wording, tags, and the columns that
-        say where a pair came from.
-
-    Raises:
-        InputError: a source is wrong, or `out` holds another run.
-        TilthError: no pair is kept, or none is left to train on.
 
     Reference:
         Ogasa, Kajiwara and Arase, sections 3.3 and 4.1. That rewrites, too, stay in one split is
@@ -131,7 +119,7 @@ def _measure(
     *,
     quiet: bool,
 ) -> None:
-    """Measure the pairs that come without scores, a chunk a part."""
+    """Measure the pairs of sets without scores, one chunk per part."""
     from tilth.paraphrase.similarity import meaning, wording
 
     def make_part(index: int, progress: Progress) -> pa.Table:
@@ -183,7 +171,7 @@ def _draw_and_write(
 def _results(
     candidates: int, kept: FilteredPairs, drawn: DrawnSplits, settings: CorpusSettings
 ) -> dict[str, Any]:
-    """Return what results.json holds: counts of all candidates and of the splits, by cell."""
+    """Return the content of results.json: counts of all candidates and of the splits, by cell."""
     splits = drawn.splits()
     counts = {name: pool.per_cell().tolist() for name, pool in splits.items()}
     had = kept.pool.per_cell()
@@ -280,7 +268,7 @@ def _card(run: Run, candidates: Candidates, results: dict[str, Any], drawn: Draw
 
 
 def _translators(candidates: Candidates, pool: PairPool) -> str | None:
-    """Return the translators that wrote the rewrites, as far as the rows say so."""
+    """Return the translators that wrote the rewrites, if the rows name them."""
     some = candidates.take(pool.row[:_WRITE_ROWS])
     names = [
         str(name)

@@ -1,9 +1,8 @@
-"""A cheaper beam search of `transformers` that finds the same outputs.
+"""Speeds up the beam search of `transformers` without changing its outputs.
 
-Three things take most of its time on a CPU: attention to the source, whose keys and values are
-kept and rearranged for every beam although all beams of a text share them; one random number for
-every entry of the vocabulary and beam, although only `top_k` of them can be drawn; and copies of
-the tokens already written.
+Three costs dominate on a CPU: source keys and values kept and reordered for every beam although
+all beams of a text share them; a random number for every vocabulary entry and beam although
+only `top_k` can be drawn; and copies of the tokens already written.
 """
 
 from __future__ import annotations
@@ -35,10 +34,8 @@ def fast_beam_search(
     """Make an encoder-decoder's beam search cheaper inside the block.
 
     Args:
-        model: an encoder-decoder.
-        beams: of the search.
         top_k: of sampling; None: no sampling.
-        length: most tokens of an output, special tokens included.
+        length: maximum tokens of an output, special tokens included.
 
     Yields:
         Options for `model.generate`, which replace those of the same name.
@@ -66,10 +63,7 @@ def fast_beam_search(
 
 
 class _OutputLayer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """Keys and values of the output, in memory allocated once.
-
-    A new tensor for every step and every reordering costs more in fresh memory than the step.
-    """
+    """Output keys and values in memory allocated once; fresh tensors cost more than the step."""
 
     def __init__(self, length: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -103,7 +97,7 @@ class _OutputLayer(DynamicLayer):  # type: ignore[no-untyped-call]
 
 
 class _SourceLayer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """Keys and values of the source, once for all beams of a text."""
+    """Source keys and values, stored once for all beams of a text."""
 
     def __init__(self, beams: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -158,10 +152,9 @@ AttentionMaskInterface.register(_NAME, sdpa_mask)
 def _draw_continuations(
     draw: Any, top_k: int, *, accumulated_log_probs: Tensor, num_beams: int, **given: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw continuations among each beam's `top_k` tokens only.
+    """Draw continuations among each beam's `top_k` tokens; `draw` sees indices among these.
 
-    Equal to the whole vocabulary with all other tokens at probability 0: `draw`, the model's own
-    step, sees the tokens' indices among the best, and the tokens are put in afterwards.
+    Equal to drawing from the whole vocabulary with all other tokens at probability 0.
     """
     texts = accumulated_log_probs.shape[0]
     each = accumulated_log_probs.view(texts, num_beams, -1)  # (texts, beams, vocabulary)

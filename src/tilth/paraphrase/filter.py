@@ -1,4 +1,4 @@
-"""Filters candidates, and counts why the others are left out."""
+"""Filters candidates, and counts the reasons for exclusion."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ class FilteredPairs:
     """The pairs that may be drawn, and counts of all.
 
     Attributes:
-        pool: the pairs.
-        left_out: reason -> rows; each row counts for the first reason it meets.
+        left_out: reason -> rows; each row counts for the first reason that applies.
         plane: pairs with a score and enough words, by meaning and wording. # (BINS, BINS)
         highest: the highest meaning, NaN without any.
     """
@@ -54,7 +53,6 @@ def filter_candidates(
     Memory grows with the kept pairs, by 42 bytes each, not with the texts.
 
     Args:
-        candidates: to filter.
         scores: returns meaning and wording of a chunk, (rows,) each.
         seed: of the order in which pairs are drawn.
         progress: called with the number of rows after each chunk.
@@ -101,12 +99,7 @@ def filter_candidates(
 
 
 def plane_counts(meaning: NDArray[np.float32], wording: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Count pairs in the bins of the plane, 5 points wide in both directions.
-
-    Args:
-        meaning: 0 to 100; cosines below 0 count as 0. # (pairs,)
-        wording: 0 to 100. # (pairs,)
-    """
+    """Count pairs in bins of 5 points of meaning and wording; cosines below 0 count as 0."""
     bins = [
         np.clip(values * (BINS / 100), 0, BINS - 1).astype(np.int64)
         for values in (meaning, wording)
@@ -118,7 +111,7 @@ def plane_counts(meaning: NDArray[np.float32], wording: NDArray[np.float32]) -> 
 def _reasons(
     meaning: NDArray[np.float32], wording: NDArray[np.float32], long: NDArray[np.bool_]
 ) -> NDArray[np.object_]:
-    """Return for each row why it is left out, or an empty text, (rows,)."""
+    """Return the reason for excluding each row, or an empty text, (rows,)."""
     known = (meaning <= 100 + ROUNDING) & (wording >= 0) & (wording <= 100 + ROUNDING)
     reasons = np.full(len(meaning), WORDING_HIGH, np.object_)
     reasons[cells_of(meaning, wording) >= 0] = ""

@@ -60,21 +60,11 @@ def make_candidates(
     of two equal ones is dropped.
 
     Args:
-        source: as in `read_texts`, or a data set with a column `text`.
+        source: a place that `read_texts` reads, or a data set with a column `text`.
         out: the run folder; the same call resumes.
-        settings: None: the defaults.
-        column: of the source, with the texts.
-        split: of a source that has several.
-        device: `auto`, `cpu`, `cuda` or `cuda:N`.
-        overwrite: start the run folder anew.
-        quiet: no progress bar.
 
     Returns:
         The kept rows: text_a, text_b (the candidate), meaning, wording, and their origin.
-
-    Raises:
-        InputError: a setting, a model or the source is wrong.
-        TilthError: no candidate was kept; the reasons are counted.
     """
     settings = settings or CandidateSettings()
     out, size, precision = Path(out), settings.part_size, settings.precision
@@ -143,7 +133,7 @@ def make_candidates(
 
 
 def _first_rows(texts: Dataset) -> NDArray[np.int64]:
-    """Return the rows whose text stands in no row before."""
+    """Return the first row of each distinct text."""
     if "text" not in texts.column_names:
         raise InputError(f"the sentences have no column 'text': {', '.join(texts.column_names)}")
     ids = [
@@ -170,7 +160,7 @@ def _rows(text: str, candidates: list[Candidate], forward: Seq2Seq) -> Iterator[
 
 
 def _write(run: Run) -> dict[str, Any]:
-    """Write the finished set, its card and results.json; return what results.json holds.
+    """Write the finished set, its card and results.json; return the content of results.json.
 
     rows (kept), good (of them, meaning above 70 and wording at most 45), same (of them, equal to
     their source), meaning and wording (means, None without rows), drops (reason -> rows).

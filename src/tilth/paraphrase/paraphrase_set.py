@@ -1,4 +1,4 @@
-"""Paraphrases a data set: its texts are rewritten, its labels and other columns are copied."""
+"""Paraphrases a data set: rewrites its texts, copies its labels and other columns."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tilth.data.examples import Source
     from tilth.paraphrase.rewriter import Rewrite, Rewriter
 
-# Of contrastive training: a text, one of its meaning, one of another meaning.
+# Triples of contrastive training: a text, one of the same meaning, one of another meaning.
 TRIPLES = (
     ("anchor", "positive", "negative"), ("sent0", "sent1", "hard_neg"),
     ("query", "positive", "negative"),
@@ -35,7 +35,7 @@ _PAIRS = (*PAIRS, ("anchor", "positive"), ("sent0", "sent1"))
 
 DROP_REASON = "drop_reason"
 _NO_TEXT, _FEWER = "no text", "fewer rewrites than asked for"
-# The columns of every row beside its texts and what was measured of them: name -> type.
+# Columns of every row other than its texts and their measurements: name -> type.
 ORIGIN = {
     "source_row": pa.int64(), "source_id": pa.string(), "rewrite": pa.int32(),
     "asked_meaning": pa.float64(), "asked_wording": pa.float64(), "inside": pa.bool_(),
@@ -70,21 +70,17 @@ def paraphrase_set(
 ) -> Dataset:
     """Rewrite the texts of a set; all other columns, such as labels, are copied.
 
-    For the options from `meaning` to `seed` see `RewriteSettings`.
+    The options from `meaning` to `seed` are those of `RewriteSettings`.
 
     Args:
         source: a data set, a list of rows, or where a set lies: a file, a folder, a hub data set.
-        rewriter: from `load_paraphraser`.
-        columns: the texts to rewrite. Default: all of triples, of pairs, or the text.
-        split: of a set that has several.
+        columns: the texts to rewrite. None: all of triples, of pairs, or the text.
         out: the run folder; the same call resumes. None: rows live in a temporary folder.
-        overwrite: start the run folder anew.
-        quiet: no progress bar.
 
     Returns:
         The set's columns, the chosen ones rewritten, and for each of these `original`, `meaning`
         and `wording` (with `_COLUMN` appended where several are chosen), the requested values and
-        where the row came from.
+        the row's origin.
 
     Raises:
         InputError: a setting, a column or the set is wrong.
@@ -174,16 +170,9 @@ def run_paraphrase(
 
 
 def text_columns(dataset: Dataset, where: str, asked: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the columns to rewrite.
+    """Return the columns to rewrite; None asks for the usual names or the only column of texts.
 
-    Args:
-        dataset: the rows.
-        where: the start of a message, the set's name or nothing.
-        asked: names; None: the usual names of triples, of pairs, `text`, `sentence`, or the only
-            column of texts.
-
-    Raises:
-        InputError: a column is missing or holds no texts, or none can be told.
+    The usual names are those of triples, of pairs, `text` and `sentence`; `where` begins messages.
     """
     schema = dataset.features.arrow_schema
     names, listed = schema.names, ", ".join(schema.names)
@@ -235,7 +224,7 @@ def _measured_names(column: str, columns: Sequence[str]) -> tuple[str, str, str]
 
 
 def _added_columns(columns: Sequence[str]) -> dict[str, pa.DataType]:
-    """Return the columns that rows get, name -> type."""
+    """Return the columns that are added to rows, name -> type."""
     added: dict[str, pa.DataType] = {}
     for column in columns:
         types = (pa.string(), pa.float64(), pa.float64())
@@ -251,10 +240,7 @@ def _part_rows(
     settings: RewriteSettings,
     model: str,
 ) -> pa.Table:
-    """Return the rows of a part: originals, rewrites, and rows without one with the reason.
-
-    The source rows are numbered from `start`; `rewrites` maps each cleaned text to its rewrites.
-    """
+    """Return the rows of a part: originals, rewrites, and rows without one with the reason."""
     taken: list[int] = []
     values: dict[str, list[Any]] = defaultdict(list)
     originals = [table[name].to_pylist() for name in columns]
@@ -300,7 +286,7 @@ def _part_rows(
 def _versions(
     found: Sequence[list[Rewrite] | None], settings: RewriteSettings
 ) -> Iterator[tuple[int, Sequence[Rewrite | None], str | None]]:
-    """Yield the rows to make of a source row: number (0: original), its rewrites, drop reason."""
+    """Yield the output rows of a source row: number (0: original), its rewrites, drop reason."""
     nothing = [None] * len(found)
     problem = next((f[0].problem if f else _NO_TEXT for f in found if not f or f[0].problem), None)
     if settings.originals and problem != _NO_TEXT:
@@ -312,7 +298,7 @@ def _versions(
         if all(f is None or index >= len(f) for f in found):
             yield index + 1, nothing, _FEWER
             continue
-        # A text with fewer rewrites than the other of its pair stays with its last.
+        # A text with fewer rewrites than the other of its pair repeats its last.
         yield index + 1, [f[min(index, len(f) - 1)] if f else None for f in found], None
 
 
@@ -326,7 +312,7 @@ def _write(run: Run, features: Features, columns: tuple[str, ...]) -> tuple[int,
     label = next((name for name in ("label", "labels") if name in features), None)
     first = run.read_part(0).schema
     full = Features.from_arrow_schema(first)
-    full.update(features)  # what Arrow does not know, such as names of classes
+    full.update(features)  # keeps what Arrow lacks, such as class names
     kept_features = Features({name: full[name] for name in first.names if name != DROP_REASON})
     with DatasetWriter(run.path / "dataset", {"default": kept_features}) as writer:
         for index in range(run.parts):

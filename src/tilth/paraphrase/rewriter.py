@@ -1,4 +1,4 @@
-"""The rewriter: rewrites texts at a requested meaning and wording, and measures what comes out.
+"""Rewrites texts at a requested meaning and wording, and measures the outputs.
 
 Reference: Ogasa, Kajiwara and Arase, sections 3.3 and 4.2.
 """
@@ -40,8 +40,8 @@ LOW, POLARITY = "low meaning", "polarity"
 COPY_COSTS = (0.0, 0.6, 1.2, 2.4, 4.8)
 SHORTEST, LONGEST = 0.75, 1.5  # times the input's tokens, section 4.2
 MOST_TRIES = int(limits.TRIES.high)
-_BROKEN = re.compile("[\x00-\x08\x0e-\x1f\ufffd]")  # characters of which a part is missing
-# Sampling of further tries; a little warmer each time, so that they differ.
+_BROKEN = re.compile("[\x00-\x08\x0e-\x1f\ufffd]")  # incomplete characters
+# Sampling of further tries: the temperature rises each time, so that they differ.
 _TOP_K, _TEMPERATURE, _WARMER = 20, 1.0, 0.2
 # An edge that is not a cell's own is outside it; a wording beyond the neighbouring steps is farther
 # than any within, whatever the meaning.
@@ -54,13 +54,10 @@ class Rewrite:
 
     Attributes:
         text: the rewrite; empty where there is a problem.
-        source: the text it rewrites.
         meaning: measured similarity in meaning, 0-100; of several sentences their mean.
         wording: measured similarity in wording, 0-100.
-        asked_meaning: as requested.
-        asked_wording: as requested.
         inside: whether both measured values lie in the requested cell.
-        tries: searches made for it; of several sentences the most.
+        tries: searches made for it; of several sentences the maximum.
         problem: why there is no rewrite: `empty`, `too long` (a sentence longer than the model
             reads), `no rewrite found` (only the text itself came out), `low meaning` (no output
             reached the least meaning), `polarity` (those that did say the opposite); else None.
@@ -91,10 +88,7 @@ class _Output:
 
 @dataclass(slots=True)
 class _Sentence:
-    """A sentence and its outputs so far, nearest to the requested cell first.
-
-    `low` and `flips` count outputs left out for their meaning and for their polarity.
-    """
+    """A sentence, its outputs with the nearest to the cell first, and rejection counts."""
 
     text: str
     found: list[_Output] = field(default_factory=list)
@@ -109,7 +103,7 @@ class _Sentence:
         before = [output.distance for output in self.found]
         known = {output.text for output in self.found}
         both = self.found + [output for output in new if output.text not in known]
-        both.sort(key=lambda output: output.distance)  # stable: the likelier stays ahead
+        both.sort(key=lambda output: output.distance)  # stable: of equals the likelier is first
         self.found = both[:most]
         return self.tries == 1 or [output.distance for output in self.found] != before
 
@@ -125,12 +119,8 @@ class Rewriter:
 
     Args:
         seq2seq: a model trained with the control tags.
-        scorer: measures the meaning of the outputs.
         polarity: finds outputs that say the opposite of their sentence, which are left out; None:
             no check.
-
-    Raises:
-        InputError: the model's vocabulary lacks the tags.
     """
 
     def __init__(self, seq2seq: Seq2Seq, scorer: Scorer, polarity: Polarity | None = None) -> None:
@@ -169,15 +159,12 @@ class Rewriter:
         beams: int = BEAMS,
         seed: int = 0,
     ) -> list[Rewrite] | list[list[Rewrite]]:
-        """Rewrite texts, sentence by sentence; for the options see `RewriteSettings`.
+        """Rewrite texts, sentence by sentence; the options are those of `RewriteSettings`.
 
         All outputs of a sentence's search are measured, and the nearest is its rewrite: nearest in
         wording to within a step of 5, then in both. Without `steer` it is the best output that is
         not the sentence itself; with a least meaning of 0 the best, whatever it is, as in the
         paper. Outputs below the least meaning or of the opposite polarity are left out.
-
-        Args:
-            texts: of one or several sentences, in the language of the model.
 
         Returns:
             For each text its rewrite; for n above 1 a list of them, best first, never empty: it
@@ -201,10 +188,7 @@ class Rewriter:
     def rewrites(
         self, texts: Sequence[str], settings: RewriteSettings, *, seed: int
     ) -> list[list[Rewrite]]:
-        """Return the rewrites of each text, a list even when n is 1.
-
-        `seed` takes the place of that of the settings.
-        """
+        """Return a list of rewrites for each text; `seed` replaces that of the settings."""
         cell = asked_cell(settings.meaning, settings.wording)
         split = [sentences_of(text) for text in texts]
         sentences = {one: _Sentence(one) for found in split for one in found}
@@ -225,7 +209,7 @@ class Rewriter:
         if settings.steer:
             beams = max(1, -(-2 * beams // len(COPY_COSTS)))
         nearest = settings.steer or settings.tries > 1  # else the search's own order counts
-        copies = not nearest and not settings.min_meaning  # the paper's: a copy counts, too
+        copies = not nearest and not settings.min_meaning  # as in the paper: a copy counts
         for number in range(settings.tries):
             if not sentences:
                 return
@@ -258,7 +242,7 @@ class Rewriter:
     def _measured(
         self, sentences: list[_Sentence], outputs: list[list[str]], cell: Cell, *, copies: bool
     ) -> list[list[_Output]]:
-        """Measure the outputs that are whole and, unless copies count, not the sentence itself."""
+        """Measure the outputs that are whole; the sentence itself counts only with `copies`."""
         usable = []
         for sentence, texts in zip(sentences, outputs, strict=True):
             itself = normalize_text(sentence.text)
@@ -280,10 +264,7 @@ class Rewriter:
     def _accepted(
         self, sentences: list[_Sentence], found: list[list[_Output]], settings: RewriteSettings
     ) -> list[list[_Output]]:
-        """Return the first n of each sentence's that keep its meaning and polarity.
-
-        The others are counted in the sentences. No more are checked than needed.
-        """
+        """Return each sentence's first n outputs that keep meaning and polarity; count the rest."""
         n = settings.n
         waiting = []
         for sentence, some in zip(sentences, found, strict=True):
@@ -327,7 +308,7 @@ def _joined(
 ) -> list[Rewrite]:
     """Join the sentences' rewrites: the first of each, the second of each, and so on.
 
-    A sentence with fewer rewrites stays with its last; one with none, such as "Oh!", as it is.
+    A sentence with fewer rewrites repeats its last; one with none, such as "Oh!", stays unchanged.
     """
     flips = sum(sentence.flips for sentence in sentences)
     start = Rewrite(
@@ -361,7 +342,7 @@ def _joined(
 
 
 def _without_marks(sentence: str, marks: Sequence[str]) -> str:
-    """Return a sentence in which nothing is read as a tag or as an end."""
+    """Return a sentence without strings that the tokenizer reads as a tag or an end mark."""
     for mark in marks:
         if mark in sentence:
             sentence = sentence.replace(mark, f"{mark[0]} {mark[1:]}")
@@ -381,7 +362,6 @@ def load_paraphraser(
     Args:
         name: `starter`, the run of `tilth paraphrase train`, a model folder or a hub id; the
             published checkpoint too.
-        scorer: as in `load_scorer`.
         polarity: leave out outputs that say the opposite of their sentence; the check is in
             tilth-starter and reads English. None: where tilth-starter is installed.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
@@ -402,11 +382,7 @@ def load_paraphraser(
 
 
 def check_texts(texts: Sequence[str]) -> None:
-    """Check that texts is a list of strings.
-
-    Raises:
-        InputError: it is a single string, or an item is none.
-    """
+    """Check that texts is a list of strings, not a single one."""
     if isinstance(texts, str):
         raise InputError(f"texts is one text, {texts!r:.80}: give a list of texts")
     for number, text in enumerate(texts):

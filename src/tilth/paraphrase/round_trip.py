@@ -20,7 +20,7 @@ class Candidate:
     """A round trip of a sentence.
 
     Attributes:
-        text: in the first language again.
+        text: translated back into the first language.
         pivot: in the other language.
         setting: of both searches, such as `20/3.0 30/2.0`, or `greedy`.
     """
@@ -47,19 +47,13 @@ def round_trip(
 
     Args:
         texts: single sentences; translators are trained on them.
-        forward: translator into the other language.
-        backward: translator back.
         greedy: one candidate by greedy search, the paper's baseline.
         beams: of the searches, unless greedy.
         settings: (top-k, temperature) of sampling.
-        seed: of sampling.
 
     Returns:
         For each text its candidates in the order of settings, the backward one changing faster;
         fewer where an output is empty, none for a text that is empty or longer than a model reads.
-
-    Raises:
-        InputError: both translators are the same.
 
     Reference:
         Ogasa, Kajiwara and Arase, sections 3.2 and 4.1.
@@ -99,11 +93,7 @@ def round_trip(
 
 
 def check_direction(forward: Seq2Seq, backward: Seq2Seq) -> None:
-    """Check that two translators are not one model with one prefix.
-
-    Raises:
-        InputError: they are.
-    """
+    """Check that two translators are not one model with one prefix."""
     if forward.prefix != backward.prefix:
         return
     if forward.model is backward.model or forward.fingerprint == backward.fingerprint:
@@ -124,11 +114,7 @@ def load_translators(
 ) -> tuple[Seq2Seq, Seq2Seq]:
     """Load the translators of a round trip; one name is loaded once.
 
-    For the names and prefixes see `CandidateSettings`; a prefix of None is the starter's own,
-    nothing for others.
-
-    Raises:
-        InputError: a translator does not load, is no encoder-decoder, or both go the same way.
+    A prefix of None is the starter's own, and empty for other models.
     """
     there, back = (
         prefix if prefix is not None else own if name == "starter" else ""

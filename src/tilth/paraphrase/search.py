@@ -63,8 +63,8 @@ class BeamSearch:
         returned: outputs for each text, at most `beams`.
         shortest: least tokens of an output, in times the input's; tags are not counted.
         longest: most tokens of an output, in times the input's; None: 2.0 and 16 tokens.
-        copy_costs: costs of copying the source, in logits; see `CopyPenalty`. Each text is
-            searched once with each cost. Empty: once, without a penalty.
+        copy_costs: costs of copying the source, in logits. Each text is searched once with each
+            cost. Empty: once, without a penalty.
     """
 
     beams: Annotated[int, BEAMS] = 5
@@ -103,16 +103,12 @@ def decode(
     rows: int | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> list[list[str]]:
-    """Generate outputs for texts, each with the model's prefix before it.
+    """Generate outputs for texts, each prefixed with the model's prefix.
 
     The same texts, search, seed and rows give the same outputs: tokens are sampled batch by batch
     with a generator of (seed, batch), and the global random state is left as it was.
 
     Args:
-        seq2seq: translator or rewriter.
-        texts: single sentences.
-        search: its settings.
-        seed: of sampling.
         rows: batch size; None: as many texts as a fixed memory budget holds.
         progress: called with the number of texts of each finished batch.
 
@@ -150,12 +146,7 @@ def _token_ids(seq2seq: Seq2Seq, texts: Sequence[str]) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Token ids of a text, and the limits of its output in tokens without the closing one.
-
-    Attributes:
-        text: index of the text.
-        number: index of the cost of copying, `copy_cost`.
-    """
+    """Token ids of a text for one copy cost, and its output limits without the closing token."""
 
     text: int
     number: int
@@ -206,7 +197,7 @@ def _padded(length: int) -> int:
 
 
 def _batch_size(seq2seq: Seq2Seq, tokens: int, beams: int) -> int:
-    """Return how many texts fit, of so many source and output tokens together."""
+    """Return the number of texts that fit; `tokens` counts source and output together."""
     config: Any = seq2seq.model.config
     layers = getattr(config, "decoder_layers", None) or config.num_hidden_layers
     cache = 4 * layers * config.hidden_size * seq2seq.model.dtype.itemsize * tokens
@@ -261,10 +252,7 @@ def _generate(
 
 
 class _LengthLimits:
-    """Logits processor with a least and a most length for each row.
-
-    `generate` itself knows one of each for a whole batch.
-    """
+    """Logits processor with length limits for each row; `generate` has one pair for the batch."""
 
     def __init__(
         self, config: Any, batch: Sequence[_Source], beams: int, device: torch.device

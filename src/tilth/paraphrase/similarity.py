@@ -67,10 +67,6 @@ def meaning(
     The scorer reads the texts without symbols, each distinct pair once. Two texts of symbols alone
     score 100, one beside another text 0.
 
-    Raises:
-        InputError: the lists differ in length, or an item is not a string.
-        TilthError: the scorer returns NaN.
-
     Reference:
         Ogasa, Kajiwara and Arase, section 3.1.
     """
@@ -98,13 +94,10 @@ def wording(
     100, one beside another text 0.
 
     Args:
-        first: the sources, taken as references.
-        second: their rewrites, taken as hypotheses.
+        first: the sources, used as references.
+        second: their rewrites, used as hypotheses.
         metric: `bleu` (of a sentence, exponential smoothing, effective order) or `chrf` (of
             characters; also for scripts without spaces between words).
-
-    Raises:
-        InputError: the lists differ in length, an item is not a string, or the metric is unknown.
 
     Reference:
         Ogasa, Kajiwara and Arase, section 3.1.
@@ -122,9 +115,9 @@ def wording(
 
 
 def long_enough(first: Sequence[str], second: Sequence[str]) -> NDArray[np.bool_]:
-    """Tell of each pair whether both texts have four words or more, (pairs,).
+    """Return whether both texts of each pair have four words or more, (pairs,).
 
-    Words stand between white space after symbols are removed; a lone comma is none.
+    Words are separated by white space after symbols are removed; a lone comma is none.
     """
     enough = [min(map(_words, pair)) >= FEWEST_WORDS for pair in _pairs(first, second)]
     return np.array(enough, bool)
@@ -155,11 +148,7 @@ def _score_of_empty(first: str, second: str) -> float:
 
 
 def _bleu() -> Callable[[str, str], float]:
-    """Return sacrebleu's sentence BLEU of lower-cased texts that are not empty.
-
-    Its tokens and its formula; n-grams of a source that comes again are counted once, which the
-    library does not do.
-    """
+    """Return sacrebleu's sentence BLEU of lower-cased texts; caches n-grams of repeated texts."""
     from sacrebleu.metrics.bleu import BLEU
 
     tokenizer = BLEU(effective_order=True).tokenizer

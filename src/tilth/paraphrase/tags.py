@@ -1,4 +1,4 @@
-"""The 48 cells of meaning and wording, and their control tags as published.
+"""Defines the 48 cells of meaning and wording, and their control tags as published.
 
 Reference: Ogasa, Kajiwara and Arase, section 3.3. Meaning above 70 in six steps of 5; wording up to
 45 in eight: 0 to 10 in one step because few pairs lie there, then steps of 5.
@@ -37,22 +37,22 @@ class Cell:
 
     @property
     def meaning_end(self) -> int:
-        """Upper bound of the meaning; only 100 itself is inside."""
+        """Return the upper bound of the meaning; only 100 itself is inside."""
         return self.meaning + STEP
 
     @property
     def wording_end(self) -> int:
-        """Upper bound of the wording; only 45 itself is inside."""
+        """Return the upper bound of the wording; only 45 itself is inside."""
         return self.wording + STEP * self.units
 
     @property
     def units(self) -> int:
-        """Shares of a balanced draw: two for a cell that is twice as wide."""
+        """Return the shares of a balanced draw: two for a cell that is twice as wide."""
         return 2 if self.wording == 0 else 1
 
     @property
     def tags(self) -> str:
-        """Both tags as they stand before a source text: ``<SIM95> <BLEU0_5>``."""
+        """Return both tags as they precede a source text: ``<SIM95> <BLEU0_5>``."""
         return f"{_meaning_tag(self.meaning)} {_wording_tag(self.wording)}"
 
     def distance(self, meaning: float, wording: float) -> float:
@@ -63,7 +63,7 @@ class Cell:
         )
 
     def is_near(self, wording: float) -> bool:
-        """Tell whether a measured wording lies in this wording bin or in a neighbouring one.
+        """Return whether a measured wording lies in this wording bin or in a neighbouring one.
 
         The neighbour above 40 to 45 is 45 to 50, which has no tag.
         """
@@ -86,9 +86,9 @@ UNITS = sum(cell.units for cell in CELLS)  # 54
 
 
 def cells_of(meaning: ArrayLike, wording: ArrayLike) -> NDArray[np.int16]:
-    """Return the indices in CELLS of measured values, (pairs,).
+    """Return the indices in CELLS of measured values, -1 outside the grid or for NaN, (pairs,).
 
-    -1 where meaning is not above 70, wording is above 45, or either is NaN.
+    The grid holds a meaning above 70 and a wording up to 45.
     """
     meanings, wordings = np.asarray(meaning, np.float64), np.asarray(wording, np.float64)
     row = np.searchsorted(MEANINGS, meanings, side="right") - 1  # 100 stays in the last
@@ -108,9 +108,6 @@ def asked_cell(meaning: float, wording: float) -> Cell:
     """Return the cell of a requested meaning (70 to 100) and wording (0 to 45).
 
     A meaning of 70 requests the lowest cell.
-
-    Raises:
-        InputError: a value is not a number, or is outside the grid.
     """
     row = _lower_bound("meaning", meaning, MEANINGS, MOST_MEANING)
     return Cell(row, _lower_bound("wording", wording, WORDINGS, MOST_WORDING))

@@ -68,15 +68,13 @@ def train_rewriter(
     kept. Pairs of similar lengths share a batch.
 
     Args:
-        corpus: from `make_corpus`, or where it lies: splits train and validation with text_a,
-            text_b and tags.
+        corpus: from `make_corpus`, or its place: splits train and validation with text_a, text_b
+            and tags.
         base: an encoder-decoder: `starter`, a folder, or a hub id.
         out: the run folder; the same call resumes from the last checkpoint. The model lies in its
             `model`, which transformers loads.
         device: `auto`, `cpu`, `cuda` or `cuda:0`; one GPU.
-        overwrite: start the run folder anew.
-        quiet: no progress.
-        training: see `RewriterTraining`: max_epochs, patience, batch, rows, learning_rate,
+        training: fields of `RewriterTraining`: max_epochs, patience, batch, rows, learning_rate,
             schedule, max_length, save_every, precision, seed.
 
     Returns:
@@ -137,10 +135,9 @@ def train_rewriter(
 
 
 def add_tags(seq2seq: Seq2Seq, seed: int) -> int:
-    """Add the tags that the vocabulary lacks, with embeddings; return how many were added.
+    """Add the tags that the vocabulary lacks, and return their number.
 
-    A vocabulary that has them all is left alone, as is that of the published checkpoint. New
-    embeddings begin near the mean of the others.
+    Embeddings of new tags start near the mean of the others. The published checkpoint has all tags.
     """
     model, tokenizer = seq2seq.model, seq2seq.tokenizer
     known = tokenizer.get_vocab()
@@ -159,7 +156,7 @@ def add_tags(seq2seq: Seq2Seq, seed: int) -> int:
 
 
 class _Trainer(Seq2SeqTrainer):
-    """Takes batches of pairs of similar lengths."""
+    """Trainer whose batches hold pairs of similar lengths."""
 
     def __init__(self, sampler: LengthSampler, **options: Any) -> None:
         super().__init__(**options)
@@ -178,9 +175,9 @@ def _fit(
     rows: int,
     quiet: bool,
 ) -> pa.Table:
-    """Train in place, `rows` pairs in a pass, and return the learning curve."""
-    assert settings.learning_rate is not None  # `for_base` has put one
-    epoch = -(-len(data.train) // settings.batch)  # steps
+    """Train in place, with `rows` pairs in a forward pass, and return the learning curve."""
+    assert settings.learning_rate is not None  # set by `for_base`
+    epoch = -(-len(data.train) // settings.batch)  # optimizer steps
     arguments = training_arguments(
         Seq2SeqTrainingArguments,
         folder,
@@ -197,7 +194,7 @@ def _fit(
         eval_steps=epoch,
         save_strategy="steps",
         save_steps=settings.save_every,
-        logging_strategy="no",  # `CheckpointCallback` says when
+        logging_strategy="no",  # `CheckpointCallback` decides when
         restore_callback_states_from_checkpoint=True,  # epochs without a lower loss
         metric_for_best_model=LOSS,
         greater_is_better=False,
@@ -245,12 +242,13 @@ def learning_curve(history: Sequence[dict[str, Any]]) -> pa.Table:
 
 
 def rows_that_fit(seq2seq: Seq2Seq, tokens: int, batch: int) -> int:
-    """Return the pairs of a pass: the largest divisor of the batch that should fit into memory.
+    """Return the pairs of a forward pass: the largest divisor of the batch that fits in memory.
+
+    Memory is estimated, not measured.
 
     Args:
-        seq2seq: the model, on its device.
         tokens: of the longest text.
-        batch: pairs in a step.
+        batch: pairs in an optimizer step.
     """
     config: Any = seq2seq.model.config
     # Weights' gradients and AdamW's two averages come on top of the weights.

@@ -27,24 +27,18 @@ log = logging.getLogger(__name__)
 
 TRAIN, VALIDATION = "train", "validation"
 COLUMNS = (TEXT_A, TEXT_B, TAGS)
-_MULTIPLE = 8  # of padded lengths: hardware likes few shapes
+_MULTIPLE = 8  # of padded lengths: few shapes run faster
 _TEXTS_AT_ONCE = 1_000
 _AROUND = 8  # tokens beside the text: tags, begin and end
 _LONGEST = 64
 
 
 def read_corpus(source: str | Path | DatasetDict) -> tuple[Dataset, Dataset]:
-    """Read and check the corpus of a rewriter.
+    """Read and check the training and validation pairs of a rewriter's corpus.
 
     Args:
         source: a run of `tilth paraphrase corpus`, another data set with splits train and
             validation and columns text_a, text_b and tags, or its splits.
-
-    Returns:
-        The training and the validation pairs.
-
-    Raises:
-        InputError: a split or a column is missing, or a tag is unknown.
     """
     parts = []
     for split in (TRAIN, VALIDATION):
@@ -102,7 +96,7 @@ class Collator:
 
     Args:
         tokenizer: with the tags in its vocabulary.
-        limit: most tokens of a text, tags included.
+        limit: maximum tokens of a text, tags included.
     """
 
     def __init__(self, tokenizer: Any, limit: int) -> None:
@@ -141,13 +135,7 @@ def without_long(
     """Leave out pairs with a text of more tokens than the limit, tags and end included.
 
     A token has a byte at least, so only pairs of many bytes are tokenised. `what` names the pairs
-    in messages.
-
-    Returns:
-        The other pairs, and the bytes of their two texts, (pairs, 2).
-
-    Raises:
-        InputError: no pair is left.
+    in messages. The second result is the bytes of both texts, (pairs, 2).
     """
     lengths = np.concatenate([
         np.stack([pc.binary_length(table[name]).to_numpy() for name in (TEXT_A, TEXT_B)], 1)
@@ -176,10 +164,8 @@ class TrainingData:
     """Pairs whose texts are short enough.
 
     Attributes:
-        train: training pairs.
         validation: pairs for early stopping.
         lengths: bytes of the training pairs' texts. # (pairs, 2)
-        collator: makes batches.
     """
 
     train: Dataset
