@@ -243,7 +243,8 @@ def make_encoder_trainer(
 
 
 def _preprocess(encoder: SentenceTransformer, texts: list[str], **options: Any) -> dict[str, Any]:
-    """Tokenise texts, padded to few lengths: for a CPU, compiling a shape costs more than its use."""
+    """Tokenise texts, padded to one of few lengths."""
+    # CPUs compile matrix products for each new shape, which takes longer than the product.
     if (encoder.max_seq_length or 0) % _MULTIPLE == 0:  # else padding would pass the limit
         options["processing_kwargs"] = {"text": {"pad_to_multiple_of": _MULTIPLE}}
     features: dict[str, Any] = encoder.preprocess(texts, **options)

@@ -95,10 +95,9 @@ def _projection(encoder: SentenceTransformer, settings: TripletTraining) -> torc
 
 @dataclass(frozen=True, slots=True)
 class TripletCurve:
-    """The learning curve of a triplet training, one value a checkpoint.
+    """The learning curve of a triplet training; `best` is the step whose weights were kept.
 
     Attributes:
-        best: the step whose weights were kept.
         reciprocal_rank: x 100, of the held-out positives.
         loss: mean since the previous checkpoint.
     """
@@ -128,13 +127,9 @@ def triplet_objective(margin: float) -> Objective:
 
 
 def same_text_mask(ids: Tensor) -> Tensor:
-    """Return which pairs of a batch share an id and so are no negatives of one another.
+    """Return which pairs share an id and so are no negatives of one another, (pairs, pairs).
 
-    Args:
-        ids: of each pair's texts, and of its group. # (pairs, ids)
-
-    Returns:
-        Symmetric, true on the diagonal. # (pairs, pairs)
+    `ids` are those of each pair's texts and of its group, (pairs, ids).
     """
     equal = ids[:, None, :, None] == ids[None, :, None, :]  # (pairs, pairs, ids, ids)
     shared: Tensor = equal.flatten(2).any(2)
@@ -142,15 +137,10 @@ def same_text_mask(ids: Tensor) -> Tensor:
 
 
 def same_text_mask_with_negatives(ids: Tensor) -> Tensor:
-    """Return `same_text_mask` of the pairs, followed by that of their hard negatives.
+    """Return `same_text_mask`, followed by the mask of the hard negatives, (pairs, 2 pairs).
 
-    A hard negative counts for every pair of the batch that does not hold it.
-
-    Args:
-        ids: as for `same_text_mask`; then the id of the hard negative, 0: none. # (pairs, ids + 1)
-
-    Returns:
-        True where a second text, or a hard negative, is no negative of a pair. # (pairs, 2 pairs)
+    `ids` end with that of the hard negative, 0: none, (pairs, ids + 1). A hard negative counts
+    for every pair of the batch that does not hold it.
     """
     own, negatives = ids[:, :-1], ids[:, -1]
     held = (own[:, :, None] == negatives).any(1) | (negatives == 0)  # (pairs, negatives)

@@ -73,10 +73,7 @@ def usif_weights(
 ) -> NDArray[np.float64]:
     """Return a / (a / 2 + p), a from the share of words likelier than chance in a sentence.
 
-    Args:
-        p: probabilities of the words to weigh. # (words,)
-        counted: probabilities of all words counted. # (counted words,)
-        walk: assumed words of a sentence.
+    `p` holds the probabilities of the words to weigh, `counted` those of all words counted.
     """
     total = len(counted)
     threshold = 1 - (1 - 1 / total) ** walk

@@ -117,7 +117,7 @@ class Frequencies:
 
 
 class WordVectors(InputModule):
-    """Module that maps texts to (weighted) averages of their words' vectors.
+    """Module that maps texts to (weighted) averages of their known words' vectors.
 
     A text is split at white space and stripped of punctuation; each chunk is looked up whole
     (`well-known`), then with its full stop (`u.s.`), then in parts (`well`, `known`; `do`, `n't`).

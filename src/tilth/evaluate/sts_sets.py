@@ -36,13 +36,11 @@ _USUAL_PAIRS = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StsSet:
-    """Pairs of texts with human scores.
+    """Pairs of texts, without outer white space, with human scores; all are (pairs,).
 
     Attributes:
-        texts_a: without outer white space. # (pairs,)
-        texts_b: likewise. # (pairs,)
-        gold: higher is more alike. # (pairs,)
-        subsets: subset name of each pair. # (pairs,)
+        gold: higher is more alike.
+        subsets: subset name of each pair.
     """
 
     name: str

@@ -143,8 +143,7 @@ def best_tags(
 ) -> tuple[list[list[str]], list[Floats]]:
     """Return the most probable tag of each token, and its probability.
 
-    Args:
-        probabilities: of each sentence, (tokens, labels).
+    `probabilities` holds an array for each sentence, (tokens, labels).
     """
     if not all(np.isfinite(one).all() for one in probabilities):
         raise TilthError(

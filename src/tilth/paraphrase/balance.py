@@ -26,8 +26,6 @@ class PairPool:
         source: hash of the source without case and punctuation.
         rewrite: likewise, of the rewrite.
         order: pseudo-random number derived from the texts; the smallest are drawn first.
-        meaning: measured, 0 to 100.
-        wording: measured, 0 to 100.
     """
 
     row: NDArray[np.int64]

@@ -157,7 +157,7 @@ class _Source:
 
 
 def _sources(seq2seq: Seq2Seq, texts: Sequence[str], search: BeamSearch) -> list[_Source]:
-    """Return the texts that can be read, once for each cost of copying."""
+    """Return the texts that can be read, once for each copy cost."""
     tokenizer: Any = seq2seq.tokenizer
     marks = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
     marks.discard(tokenizer.unk_token_id)

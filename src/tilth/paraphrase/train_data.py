@@ -161,12 +161,7 @@ def without_long(
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """Pairs whose texts are short enough.
-
-    Attributes:
-        validation: pairs for early stopping.
-        lengths: bytes of the training pairs' texts. # (pairs, 2)
-    """
+    """Pairs whose texts are short enough; `lengths` are bytes of the training texts, (pairs, 2)."""
 
     train: Dataset
     validation: Dataset
