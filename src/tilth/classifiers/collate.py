@@ -31,11 +31,10 @@ _PAD_MULTIPLE = 8
 
 @dataclass(frozen=True, slots=True)
 class Ragged:
-    """Arrays of different lengths in one.
+    """Store arrays of different lengths in one array.
 
     Attributes:
-        values: concatenated.
-        starts: where each array begins, and the end of the last. # (arrays + 1,)
+        starts: start of each array, then the end of the last. # (arrays + 1,)
     """
 
     values: NDArray[Any]
@@ -63,17 +62,15 @@ class Ragged:
 
 @dataclass(frozen=True, slots=True)
 class EncodedRows(Dataset[Batch]):
-    """Tokenised rows with their targets.
+    """Hold tokenised rows with their targets.
 
     Attributes:
         ids: token ids of each sequence: of a row, or of a window of a long row of words.
         types: token type ids of pairs, where the model reads them.
         word_starts: for tags, the index of each word's first token in its window; else None.
-        targets: probabilities of labels, of each row or each word. # (answers, labels)
-        weights: of the answers, 1 on average; None: all the same. # (answers,)
-        pad: id of the padding token.
-        limit: the most tokens of a sequence.
-        bfloat16: whether they are for passes in bfloat16.
+        targets: label probabilities of each row or each word. # (answers, labels)
+        weights: 1 on average; None: all the same. # (answers,)
+        limit: maximum tokens of a sequence.
     """
 
     ids: Ragged
@@ -123,9 +120,9 @@ class EncodedRows(Dataset[Batch]):
 
 
 def encode(classifier: Classifier, rows: LabeledExamples, *, bfloat16: bool) -> EncodedRows:
-    """Tokenise rows for a classifier; texts that are too long are cut.
+    """Tokenise rows for a classifier; truncate texts that are too long.
 
-    Rows of words that are too long become several windows; each word is in one of them.
+    Long rows of words are split into windows; each word is in one of them.
     """
     tokenizer, limit = classifier.tokenizer, classifier.max_length
     ids: list[NDArray[Any]] = []

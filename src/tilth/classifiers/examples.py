@@ -30,19 +30,17 @@ _SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class LabeledExamples:
-    """Rows with target probabilities of labels, to train on or to measure with.
+    """Hold rows with target probabilities of labels, for training or evaluation.
 
     Attributes:
-        kind: `class`: each row has one of the labels; `multi`: any number; `tags`: each token one.
-        labels: the classes or tags, in the order of the targets.
-        texts: one text a row, or two; tokens joined where there are tokens. # (rows,)
-        tokens: of each row, for tags. # (rows,)
-        targets: the probability of each label: (rows, labels), for tags of each row
-            (tokens, tags).
-        weights: of the rows in the loss; None: all the same. # (rows,)
-        origins: hashes of what rows were made from, see `tilth.data.split.source_hashes`; None:
-            unknown. # (rows,)
-        written: which rows a model wrote; None: none. # (rows,)
+        kind: `class`: one label a row; `multi`: any number of labels; `tags`: one label a token.
+        labels: in the order of the targets.
+        texts: one or two texts a row; tokens are joined. # (rows,)
+        tokens: None unless kind is `tags`.
+        targets: (rows, labels); for tags, (tokens, tags) of each row.
+        weights: in the loss; None: all the same. # (rows,)
+        origins: hashes of the source texts (`tilth.data.split.source_hashes`); None: unknown.
+        written: whether a model wrote the row; None: no row. # (rows,)
     """
 
     kind: Kind
@@ -106,13 +104,9 @@ def labeled_examples(
     """Return examples with one-hot targets.
 
     Args:
-        examples: of `read_examples`.
-        labels: the labels of a model, in their order. None: those that occur; for tags O, then
-            B- and I- of each type.
-        where: names the place of a row, for messages.
-
-    Raises:
-        InputError: labels are numbers, a label is none of `labels`, or tags are not IOB2.
+        labels: in the order of the model's outputs. None: those that occur; for tags O, then B-
+            and I- of each type.
+        where: names the place of a row in messages.
     """
     found = examples.labels
     if found is None:
@@ -219,10 +213,10 @@ def drop_duplicates(rows: LabeledExamples) -> tuple[LabeledExamples, int]:
 def train_validation_split(
     rows: LabeledExamples, seed: int
 ) -> tuple[LabeledExamples, LabeledExamples]:
-    """Split off a tenth of each label for validation, decided by content and not by order.
+    """Split off a tenth of each label for validation, by content and not by order.
 
-    A label with fewer than five rows has none there. Rows of one first text or origin are in one
-    part.
+    A label with fewer than five rows has none there. Rows with the same first text or origin stay
+    in one part.
     """
     keys = [
         text_hashes(pa.array([texts[side] for texts in rows.texts], pa.large_string()))
@@ -257,11 +251,11 @@ _NEAR = 1e-2  # probabilities may have been rounded
 
 
 def probability_lists(column: pa.ChunkedArray) -> tuple[list[str] | None, pa.ChunkedArray]:
-    """Return the labels that name probabilities, None without names, and these as lists.
+    """Return the label names of a probability column, None without names, and its lists.
 
     Args:
-        column: of each row a list, or a struct with a field for each label as `tilth predict`
-            writes; of tags a list of these. # (rows,)
+        column: a list for each row, or a struct with a field for each label as `tilth predict`
+            writes; for tags a list of these. # (rows,)
     """
     array: Any = column.combine_chunks()
     structs = array.flatten() if pa.types.is_list(array.type) else array
@@ -283,14 +277,9 @@ def soft_labeled_examples(
     """Return examples with a teacher's probabilities as targets.
 
     Args:
-        examples: of `read_examples`.
-        column: the labels' probabilities of each row, for tags of each token. # (rows,)
-        labels: the classes or tags, in the order of the probabilities.
-        kind: of the labels.
-        where: names the place of a row, for messages.
-
-    Raises:
-        InputError: there are more or fewer than labels or tokens, or they are no probabilities.
+        column: label probabilities of each row, for tags of each token. # (rows,)
+        labels: in the order of the probabilities.
+        where: names the place of a row in messages.
     """
     tokens = examples.tokens if kind == "tags" else None
     rows = np.arange(len(examples))

@@ -51,13 +51,12 @@ _ENOUGH = 100
 
 @dataclass(frozen=True, slots=True)
 class TrainingCurve:
-    """Losses and scores at each measurement.
+    """Record losses and scores at each measurement.
 
     Attributes:
         step: from 1.
         loss: mean training loss since the last measurement.
         score: on the validation rows, x 100; nan without any.
-        validation_loss: on the validation rows.
         kept: whether these weights were kept.
     """
 
@@ -109,21 +108,13 @@ def fit(
 ) -> TrainingCurve:
     """Fine-tune a classifier in place.
 
-    It is measured regularly on the validation rows (accuracy, for several classes a row macro F1,
-    for tags span F1), and the best weights are kept; of equally good ones those with the lower
-    loss. With fewer than 100 rows the score is only logged, and the last weights are kept.
+    The weights with the best validation score (accuracy; macro F1 for `multi`; span F1 for tags)
+    are kept, ties going to the lower loss. With fewer than 100 validation rows the score is only
+    logged, and the last weights are kept.
 
     Args:
-        classifier: of `new_classifier` or `load_classifier`.
-        train: rows with the classifier's labels.
-        validation: likewise; None or few: the last weights are kept.
-        settings: of the training; dropout and max_length are those of the classifier.
-        folder: for checkpoints: the same call resumes from the last. None: none are written.
-        quiet: no progress.
-
-    Raises:
-        InputError: rows have other labels than the classifier.
-        TilthError: training gave no numbers, or memory is too small.
+        settings: dropout and max_length are not read: the classifier has its own.
+        folder: for checkpoints, from which the same call resumes. None: none are written.
     """
     for rows in (train, validation):
         if rows is not None and (rows.kind, rows.labels) != (classifier.kind, classifier.labels):
@@ -197,8 +188,8 @@ def score(rows: LabeledExamples, outputs: NDArray[np.float32]) -> float:
     """Return accuracy, macro F1 (`multi`) or span F1 (`tags`), x 100.
 
     Args:
-        rows: with the gold labels.
-        outputs: logits or their like: for `multi` above 0 is yes. # (rows or tokens, labels)
+        outputs: logits, or other values where above 0 means yes (`multi`). # (rows or tokens,
+        labels)
     """
     if isinstance(rows.targets, list):
         names = np.array(rows.labels)

@@ -48,16 +48,15 @@ _MOST_TIMES = 16
 
 @dataclass(frozen=True, slots=True)
 class TaskSources:
-    """The labelled sets of a task, as `read_examples` reads them.
+    """Name the labelled sets of a task, as `read_examples` reads them.
 
     Attributes:
-        train: what is learned, or a set with a column `probabilities`.
-        validation: what the best weights are chosen with. None: the split of that name, or else a
-            tenth of `labelled`, or of `train`.
-        test: what is measured on.
+        train: labelled rows, or a set with a column `probabilities`.
+        validation: selects the best weights. None: the split of that name, or else a tenth of
+            `labelled`, or of `train`.
         labelled: more labelled rows to train on.
-        text: the column of texts, the two of pairs, or that of tokens; None: a usual name.
-        label: the column of labels or tags; None: a usual name.
+        text: column of texts or tokens, or the two columns of pairs; None: a usual name.
+        label: column of labels or tags; None: a usual name.
     """
 
     train: Source
@@ -113,13 +112,9 @@ def read_training_sets(
         sources: all but `test` are read.
         tags: whether tokens have tags; else texts have classes.
         hard: whether only the likeliest label of probabilities counts.
-        labels: the labels, in the order of probabilities. None: those that occur, or those that
-            the label column of a set with probabilities names.
-        seed: of the split.
-        labelled_share: see `tilth.classifiers.train.train_classifier`.
-
-    Raises:
-        InputError: a set is wrong, has labels of another kind, or there is one label only.
+        labels: in the order of probabilities. None: those that occur, or those that the label
+            column of a set with probabilities names.
+        labelled_share: as of `tilth.classifiers.train.train_classifier`.
     """
     PART_SHARE.check("labelled_share", labelled_share)
     first = _load(sources, sources.train, _TRAIN, tags=tags)
@@ -254,13 +249,13 @@ def _prefix(source: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TaskData:
-    """The sets of a task.
+    """Hold the sets of a task.
 
     Attributes:
-        examples: the training set without validation rows, of which queries are made.
-        train: what the teacher is trained on.
-        validation: what its best weights are chosen with; None: too few rows.
-        test: what it is measured on; None: nothing.
+        examples: the training set without validation rows; queries are made from it.
+        train: training rows of the teacher.
+        validation: None: too few rows.
+        test: None: there is no test set.
     """
 
     examples: Examples
@@ -285,14 +280,12 @@ def read_task(
 ) -> TaskData:
     """Read and check the sets of a task of single texts or of tagged tokens.
 
+    A test set that holds a label the training set lacks, or that is the training or validation set
+    itself, is refused.
+
     Args:
         sources: `labelled` is not read.
         labels: those of a teacher, in its order; None: those of the training set.
-        seed: of the split.
-
-    Raises:
-        InputError: a set is wrong, the rows are pairs, there is one label only, the test set holds
-            a label that the training set lacks, or it is the training or the validation set itself.
     """
     train, validation, test = sources.train, sources.validation, sources.test
     examples = sources.read(train, _TRAIN)
@@ -343,19 +336,7 @@ def check_disjoint(
     other: Source,
     known: Sequence[tuple[str, ...]],
 ) -> None:
-    """Refuse a set that is another one; warn where they share texts.
-
-    Args:
-        name: of the set, such as `test`.
-        source: where it lies.
-        texts: its rows' texts.
-        other_name: of the other set.
-        other: where that lies.
-        known: its rows' texts.
-
-    Raises:
-        InputError: both lie in one file, or all texts are in the other set.
-    """
+    """Refuse a set that equals another one; warn where they share texts."""
     shared = sum(map(set(known).__contains__, texts))
     if _file(source) == _file(other) is not None or shared == len(texts):
         raise InputError(

@@ -28,7 +28,7 @@ def logistic(
 
     Args:
         features: an array or a sparse matrix. # (rows, width)
-        targets: probabilities of the labels; the likeliest counts, for `multi` all above one half.
+        targets: probabilities; the likeliest label counts, for `multi` all above one half.
             # (rows, labels)
         kind: `multi`: one regression for each label; else one of all labels.
         strength: inverse of the regularisation.
@@ -69,12 +69,8 @@ def _fit(features: Any, answers: NDArray[Any], strength: float) -> Any:
 def begin_head(classifier: Classifier, train: EncodedRows) -> None:
     """Initialise a head on mean-pooled embeddings with the weights of a regression on them.
 
-    Fine-tuning then begins where logistic regression on embeddings ends, instead of at chance:
-    with few rows for each label it would not get there.
-
-    Args:
-        classifier: with `pools_mean`; changed in place.
-        train: texts or pairs; at most 5,000 are used.
+    Fine-tuning then starts from logistic regression instead of chance, which it would not reach
+    with few rows for each label. At most 5,000 rows are used.
 
     Reference:
         Kumar et al. 2022, "Fine-Tuning can Distort Pretrained Features", arXiv 2202.10054.

@@ -54,12 +54,10 @@ def mask_tokens(
     """Return masked token ids, and the ids to predict with -100 elsewhere, both (rows, tokens).
 
     Args:
-        ids: of a batch. # (rows, tokens)
+        ids: # (rows, tokens)
         special: special tokens and padding, which are never masked. # (rows, tokens)
         share: masking probability; at least one token of a row is masked.
-        mask: id of the mask token.
         vocabulary: ids that replace tokens.
-        rng: of the draws.
 
     Reference:
         Devlin et al. 2019, section 3.1: 80% are masked, 10% replaced, 10% kept.
@@ -78,15 +76,13 @@ def mask_tokens(
 
 @dataclass(frozen=True, slots=True)
 class MaskedRows(torch.utils.data.Dataset[Batch]):
-    """Tokenised texts whose masks follow from (seed, epoch, batch) alone.
+    """Serve tokenised texts whose masks follow from (seed, epoch, batch) alone.
 
     Attributes:
-        rows: the texts.
-        share: see `mask_tokens`, as mask and vocabulary.
-        mask: see there.
+        share: masking probability.
+        mask: id of the mask token.
         specials: ids of the special tokens.
-        vocabulary: see `mask_tokens`.
-        seed: of the run.
+        vocabulary: ids that replace tokens.
     """
 
     rows: EncodedRows
@@ -144,18 +140,9 @@ def adapt(
             set.
         base: `starter-mlm`, `starter-small`, a folder or a hub id of a masked language model.
         out: the run folder; the same call resumes. It is a base for `train_classifier`.
-        column: the column of texts; None: `text`, or the only one of strings.
+        column: None: `text`, or the only column of strings.
         device: `auto`, `cpu`, `cuda` or `cuda:0`; one GPU.
-        overwrite: start the run anew.
-        quiet: no progress.
         settings: fields of `Adaptation`: epochs, batch, learning_rate, masked, max_length, ...
-
-    Returns:
-        The run folder.
-
-    Raises:
-        InputError: the texts, the base or a setting are wrong, or `out` holds another run.
-        TilthError: training gave no numbers, or the folder cannot be written.
 
     Reference:
         Du et al. 2021, section 4.1, "in-domain continued pretraining".

@@ -38,7 +38,7 @@ _EPOCHS, _STEPS, _MOST_EPOCHS = 3.0, 200, 20.0
 
 @dataclass(frozen=True, slots=True)
 class Finetuning:
-    """How a classifier or tagger is trained; the defaults are the SentAugment paper's.
+    """Configure the training of a classifier or tagger; the defaults are the SentAugment paper's.
 
     Reference:
         Du et al. 2021, section 3, "Fine-tuning the student model"; the warm-up is RoBERTa's.
@@ -116,7 +116,7 @@ class ClassifierTraining:
 
 @dataclass(frozen=True, slots=True)
 class Adaptation:
-    """How masked-language-model training is continued on texts.
+    """Configure continued masked-language-model training on texts.
 
     Reference:
         Du et al. 2021, section 4.1, who name no settings; masks as of Devlin et al. 2019, the

@@ -60,8 +60,8 @@ def train_classifier(
 ) -> Classifier:
     """Train a classifier of texts, or of pairs of texts, on labels or a teacher's probabilities.
 
-    It is measured regularly on validation rows (accuracy, or macro F1 where a text has any number
-    of classes), and the best weights are kept.
+    The weights with the best validation score (accuracy; macro F1 for several classes a text) are
+    kept.
 
     Args:
         train: what `read_examples` reads: a data set, rows, a file, a folder, a run, a hub data
@@ -70,21 +70,19 @@ def train_classifier(
             augment` too, a quarter of all unless `labelled_share` is given.
         base: `starter-encoder`, `starter-mlm`, `starter-small` (two layers: several times faster
             and less accurate), a folder or a hub id of an encoder.
-        out: the run folder; the same call resumes. The model lies in its `model`, which
-            transformers loads. None: nothing is kept on disk.
-        validation: a labelled set to choose the best weights with. None: the split of that name,
-            or else a tenth of `labelled`, or of `train`, stratified by label.
+        out: the run folder; the same call resumes. Its `model` is a transformers model. None:
+            nothing is kept on disk.
+        validation: selects the best weights. None: the split of that name, or else a tenth of
+            `labelled`, or of `train`, stratified by label.
         labelled: more labelled rows to train on, beside a teacher's.
         text: the column of texts, or the two of pairs; None: a usual name.
-        label: the column of labels; None: a usual name.
-        labels: the classes, in the order of the outputs; None: those of the label column.
+        label: None: a usual name.
+        labels: in the order of the outputs; None: those of the label column.
         loss: of probabilities: `kl` learns them, `hard` their likeliest label.
         labelled_share: share of all rows that `labelled` makes up, 0 to below 1: its rows are
             repeated, at most 16 times. 0: they are not repeated.
         seeds: number of trainings, of which the best by validation is kept.
         device: `auto`, `cpu`, `cuda` or `cuda:0`; one GPU.
-        overwrite: start the run anew.
-        quiet: no progress.
         training: fields of `Finetuning`: epochs, batch, learning_rate, warmup, weight_decay,
             dropout, evaluate_every, label_smoothing, max_length, precision, seed.
 
@@ -128,29 +126,20 @@ def train_tagger(
 ) -> Classifier:
     """Train a tagger of tokens, such as for named entities, measured by span F1.
 
-    As `train_classifier`, whose arguments it has, with rows of tokens and their IOB2 tags. A
+    The arguments are those of `train_classifier`, with rows of tokens and their IOB2 tags. A
     teacher's probabilities are a list for each token.
 
     Args:
         train: rows with `tokens` and `tags`, as `read_examples` reads them.
-        base: see `train_classifier`, as all that follows but columns and labels.
-        out: see there.
-        validation: see there; the split is stratified by the entity types of a row.
-        labelled: see there.
+        validation: None: the split is stratified by the entity types of a row.
         text: the column of tokens; None: `tokens` or `words`.
         label: the column of tags; None: `tags`, `ner_tags` or `labels`.
-        labels: the tags, in the order of the outputs; None: O, then B- and I- of each type.
-        loss: see there.
-        labelled_share: see there.
-        seeds: see there.
-        device: see there.
-        overwrite: see there.
-        quiet: see there.
-        training: see there.
+        labels: in the order of the outputs; None: O, then B- and I- of each type.
 
     Raises:
-        InputError: as there, or tags are not IOB2.
-        TilthError: as there.
+        InputError: a set, the base or a setting is wrong, tags are not IOB2, or `out` holds
+            another run.
+        TilthError: training gave no numbers, or the folder cannot be written.
     """
     return _train(
         TaskSources(train, validation, None, labelled, text, label),
@@ -199,23 +188,15 @@ def train_on_examples(
     recorded: Mapping[str, Any] | None = None,
     sources: Mapping[str, str] | None = None,
 ) -> Classifier:
-    """Train a classifier or tagger, once for each seed, and keep the best.
+    """Train a classifier or tagger, once for each seed, and return the best in evaluation mode.
 
     Args:
-        train: rows to learn from.
-        validation: rows to choose step and seed with; None: the last weights are kept.
+        validation: selects step and seed; None: the last weights are kept.
         settings: loss and labelled_share are already applied to `train`.
-        out: the run folder; the same call resumes. The model lies in its `model`, the score of
-            each seed in `results.json`. None: nothing is kept on disk.
+        out: the run folder; the same call resumes. `results.json` has the score of each seed.
+            None: nothing is kept on disk.
         recorded: more settings for run.json.
         sources: name -> where the rows come from, for run.json.
-
-    Returns:
-        The best classifier, in evaluation mode.
-
-    Raises:
-        InputError: the rows, the base or a setting are wrong, or `out` holds another run.
-        TilthError: training gave no numbers, or the folder cannot be written.
     """
     base, device, quiet = settings.base, settings.device, settings.quiet
     finetuning = settings.finetuning.for_base(base)
@@ -289,11 +270,8 @@ def _complete(
     *,
     quiet: bool,
 ) -> None:
-    """Train the missing seeds of a run, and move the best model to its place.
-
-    A seed's curve is written after its weights. Only weights that may still be the best are kept.
-    """
-    folder = run.path / CHECKPOINTS
+    """Train the missing seeds of a run, writing each curve after its weights; keep the best
+    model.""" folder = run.path / CHECKPOINTS
 
     def train_seed(number: int) -> TrainingCurve:
         settings = several[number]
@@ -327,8 +305,8 @@ def _curves(run: Run) -> dict[int, TrainingCurve]:
 def _best(curves: Mapping[int, TrainingCurve]) -> int:
     """Return the number of the seed with the best weights.
 
-    Few validation rows choose a seed as well, though no step: the last weights of all seeds are as
-    good beforehand, so that a choice by chance loses nothing; early weights are worse than late.
+    Few validation rows select a seed too, though no step: the last weights of all seeds are equally
+    good beforehand, so a choice by chance loses nothing; early weights are worse than late.
     """
     return max(curves, key=lambda number: (curves[number].selection_score, -number))
 

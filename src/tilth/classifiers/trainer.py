@@ -32,15 +32,14 @@ Measure = Callable[[], tuple[float, float]]
 
 
 def divergence(logits: Tensor, targets: Tensor, kind: Kind) -> Tensor:
-    """Return how far predictions are from target probabilities, in nats, (...).
+    """Return the divergence of predictions from target probabilities, in nats, (...).
 
-    For `multi` it is the mean binary cross entropy of the labels, else the Kullback-Leibler
-    divergence of the prediction from the target; for a target of one label its cross entropy.
+    For `multi`: mean binary cross entropy of the labels. Else: Kullback-Leibler divergence of the
+    prediction from the target, which for a target of one label is its cross entropy.
 
     Args:
-        logits: of the labels. # (..., labels)
-        targets: probabilities of the labels. # (..., labels)
-        kind: of the labels.
+        logits: # (..., labels)
+        targets: # (..., labels)
 
     Reference:
         Du et al. 2021, section 2.2.
@@ -87,9 +86,7 @@ def logits_of(model: Any, batch: Batch, *, bfloat16: bool) -> torch.Tensor:
     """Return a model's logits for the rows of a batch, or for their words, (answers, labels).
 
     Args:
-        model: plain transformers.
         batch: of an `EncodedRows`, on the model's device.
-        bfloat16: whether the pass runs in bfloat16.
     """
     with _autocast(model, bfloat16=bfloat16):
         logits: torch.Tensor = model(**model_inputs(batch)).logits.float()
@@ -114,17 +111,16 @@ def selection_score(score: float, loss: float) -> float:
 
 
 class SoftLabelTrainer(Trainer):
-    """Trainer with a given loss, sampler and measure; may keep the best weights in memory.
+    """Train with a given loss, sampler and measure; optionally keep the best weights in memory.
 
-    Weights in memory spare trainings without a run folder the writing of checkpoints, which for
-    small models takes longer than the steps between.
+    Without a run folder, weights in memory avoid checkpoints, which for small models take longer to
+    write than the steps between.
 
     Args:
-        loss: of a model and a batch.
-        measure: returns score and loss of the model as it is; None: it is not measured.
+        measure: returns score and loss of the model; None: it is not measured.
         sampler: yields the batches of an epoch.
         in_memory: keep the best weights in memory; else checkpoints hold them.
-        select_best: whether the weights with the best score are kept; else the last.
+        select_best: keep the weights with the best score; else the last.
         options: of `Trainer`.
     """
 
@@ -174,11 +170,7 @@ class SoftLabelTrainer(Trainer):
         return metrics
 
     def fit(self, batch: int) -> list[dict[str, Any]]:
-        """Train, from the last checkpoint on; load the best weights; return the log.
-
-        Raises:
-            TilthError: memory is too small.
-        """
+        """Train from the last checkpoint on, load the best weights, and return the log."""
         history = run_trainer(
             self,
             too_large=f"{batch} rows at once do not fit into memory: lower --batch or --max-length",
@@ -210,15 +202,13 @@ def make_trainer(
         model: trained in place, on its device.
         train: data set whose items are batches.
         sampler: yields the keys of the batches, by epochs.
-        loss: of a model and a batch.
         settings: learning_rate, warmup, weight_decay and seed.
-        folder: for checkpoints.
         steps: of the whole training.
         every: steps between measurements and checkpoints.
         progress: advanced by one each step.
-        measure: returns score and loss of the model as it is; None: the last weights are kept.
+        measure: returns score and loss of the model; None: the last weights are kept.
         keep: write checkpoints; else the best weights are kept in memory.
-        select_best: whether the weights with the best score are kept; else the last.
+        select_best: keep the weights with the best score; else the last.
     """
     arguments = training_arguments(
         TrainingArguments,

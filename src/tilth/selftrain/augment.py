@@ -62,11 +62,9 @@ _PART_OF_BANK = 10
 
 @dataclass(frozen=True, slots=True)
 class AugmentRun:
-    """A finished run.
+    """Describe a finished run.
 
     Attributes:
-        path: its folder.
-        task: the sets it was made for.
         results: content of results.json.
         teacher: loads the teacher.
     """
@@ -98,20 +96,17 @@ def augment(
 
     Args:
         train: what `read_examples` reads: single texts with classes, or tokens with tags.
-        bank: an open bank, or its folder.
         out: the run folder; the same call resumes. None: nothing is kept.
         teacher: a base to fine-tune on `train`: `starter-encoder`, `starter-mlm`, a folder, a hub
             id; or a finished classifier, or its folder.
-        test: a labelled set of which no sentence may be retrieved.
-        validation: a labelled set that the teacher's weights are chosen with; None: a tenth of
-            `train`. No sentence of it is retrieved either.
+        test: a labelled set; none of its sentences is retrieved.
+        validation: a labelled set that selects the teacher's weights; None: a tenth of `train`.
+            None of its sentences is retrieved either.
         text: the column of texts or tokens; None: a usual name.
         label: the column of labels or tags; None: a usual name.
         seeds: number of teachers trained, of which the best is taken.
-        training: of the teacher: fields of `tilth.classifiers.settings.Finetuning`.
+        training: fields of `tilth.classifiers.settings.Finetuning`, for the teacher.
         device: `auto`, `cpu`, `cuda` or `cuda:0`.
-        quiet: no progress.
-        overwrite: start the run anew.
         settings: fields of `Augmentation`: query, multiple, count, per_class, candidates, ...
 
     Returns:
@@ -147,7 +142,7 @@ def augment_in_run(
     overwrite: bool = False,
     quiet: bool = False,
 ) -> AugmentRun:
-    """Augment a training set in a run folder, as `augment` does; see there.
+    """Augment a training set in a run folder, as `augment` does.
 
     The folder holds three nested runs (teacher/, hits/, labels/), the set (dataset/) and counts
     (results.json), with the scores of the teacher that `measure` returns.
@@ -256,9 +251,7 @@ def row_counts(
     """Return the rows wanted, the share of each class, (classes,), and sentences to retrieve.
 
     Args:
-        settings: multiple, count, per_class and candidates.
-        train: the training set.
-        bank: sentences of the bank.
+        bank: number of sentences of the bank.
     """
     ratio = class_ratio(train)
     if settings.per_class is not None:

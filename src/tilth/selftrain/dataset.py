@@ -39,16 +39,13 @@ _FOUND = ("similarity", "query", "source", "document", "id")
 
 @dataclass(frozen=True, slots=True)
 class AugmentedSet:
-    """What an augmentation's data set is written from.
+    """Hold the sources of an augmentation's data set.
 
     Attributes:
-        task: the sets it is made for.
-        teacher: labelled the sentences.
         hits: the nested run of retrieved sentences.
         labels: the nested run of their labels.
-        probabilities: the teacher's; (sentences, labels), for tags of each (tokens, tags).
-        selection: which sentences are kept.
-        blended: the training set with targets half way between its labels and the teacher's.
+        probabilities: the teacher's; (sentences, labels), for tags (tokens, tags) of each.
+        blended: the training set, each target the mean of its label and the teacher's.
     """
 
     task: TaskData
@@ -66,9 +63,6 @@ def write_set(
     """Write the data set, then results.json, which marks the run as done; return the latter.
 
     Args:
-        run: of the augmentation.
-        made: what is written.
-        bank: where the sentences come from.
         scores: the teacher's, for results.json.
     """
     results = {**counts_of(made), "teacher": dict(scores)}

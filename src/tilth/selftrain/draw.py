@@ -31,18 +31,13 @@ def draw(
     once. A class with fewer rows has them all drawn.
 
     Args:
-        rows: the large training set.
-        per_class: rows of each class; where a row has any number of classes it counts for each.
-            None: all rows that may be drawn.
-        sentences: drawn in all where tokens have tags, stratified by entity types.
-        seed: of the draw.
+        per_class: where a row has any number of classes it counts for each. None: all rows that
+            may be drawn.
+        sentences: total drawn where tokens have tags, stratified by entity types.
         exclude: texts that are not drawn, such as those of a test set.
 
     Returns:
         Indices of the rows, ascending.
-
-    Raises:
-        InputError: a class has no row that may be drawn, or a number is below 1.
 
     Reference:
         Du et al. 2021, section 3.3, "Few-shot learning experiments".
@@ -76,16 +71,10 @@ def draw_validation(
     """Draw validation rows, stratified by label; all rows where there are fewer.
 
     Args:
-        rows: the large validation set.
-        count: rows drawn.
-        seed: of the draw.
         exclude: texts that are not drawn, such as those of a test set.
 
     Returns:
         Indices of the rows, ascending.
-
-    Raises:
-        InputError: no row can be drawn.
 
     Reference:
         Du et al. 2021, section 3.3.
@@ -113,13 +102,7 @@ def _drawn_order(rows: LabeledExamples, purpose: str, exclude: Texts) -> NDArray
 def _in_shares(
     groups: NDArray[np.int64], order: NDArray[np.int64], count: int
 ) -> NDArray[np.int64]:
-    """Return the first rows of an order, of each group its share; all where there are fewer.
-
-    Args:
-        groups: of all rows. # (rows,)
-        order: indices of the rows that can be taken.
-        count: how many are taken.
-    """
+    """Return the first `count` rows of an order, divided among groups by their shares."""
     if count >= len(order):
         return order
     own = groups[order]

@@ -53,10 +53,9 @@ def highest(scores: Sequence[float], count: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class MeanOverDraws:
-    """A score or gain over several draws.
+    """Summarise a score or gain over several draws.
 
     Attributes:
-        mean: over the draws.
         deviation: standard deviation over the draws (n - 1); None for one.
         low: lower end of the 95% interval of the mean (Student's t); None for one draw.
         high: its upper end.
@@ -84,7 +83,7 @@ def gain(before: Sequence[float], after: Sequence[float]) -> MeanOverDraws:
 
 @dataclass(frozen=True, slots=True)
 class FewShotResults:
-    """Results of a few-shot experiment.
+    """Hold the results of a few-shot experiment.
 
     Attributes:
         measure: name of the score.
@@ -109,26 +108,19 @@ def few_shot(
     quiet: bool = False,
     overwrite: bool = False,
 ) -> FewShotResults:
-    """Measure what self-training with a bank's sentences gains on small draws of a task.
+    """Measure the gain of self-training with a bank's sentences on small draws of a task.
 
-    Each draw is trained on with several seeds; the mean test score of the best by validation
-    counts. The best one labels sentences retrieved for the draw, and students learn from these
-    and the draw. Each training is measured ten times, and its best weights are kept.
+    Several seeds train on each draw; the best by validation count, and the best one labels
+    sentences retrieved for the draw. Students learn from these and the draw. Each training is
+    measured ten times, and its best weights are kept.
 
     Args:
-        task: its training set is drawn from for each draw, its validation set once; no text of
-            the test set is drawn or retrieved.
-        bank: of the sentences.
-        out: the run folder; the same call resumes, and trains the unfinished training and the
-            teachers of its draw again.
+        task: draws are taken from its training set, validation rows once from its validation set;
+            no text of the test set is drawn or retrieved.
+        out: the run folder; the same call resumes, and repeats the unfinished training and the
+            teachers of its draw.
         settings: None: as in the paper.
         device: `auto`, `cpu`, `cuda` or `cuda:0`.
-        quiet: no progress.
-        overwrite: begin the run anew.
-
-    Raises:
-        InputError: the sets do not go together, or `out` holds another run.
-        TilthError: training gave no numbers, or the folder cannot be written.
 
     Reference:
         Du et al. 2021, arXiv 2010.02194, section 3.3, "Few-shot learning experiments".
@@ -194,7 +186,7 @@ def _checked(task: TaskData, settings: FewShot) -> TaskData:
 
 @dataclass(frozen=True, slots=True)
 class TrainingJob:
-    """One part of the run: a training, or the pseudo-labelled sentences of a draw.
+    """Identify one part of the run: a training, or the pseudo-labelled sentences of a draw.
 
     Attributes:
         draw: from 0.
@@ -358,7 +350,6 @@ def summarise(rows: Sequence[Mapping[str, Any]], measure: str, settings: FewShot
     Args:
         rows: draw, system, rows, choice (the selection score) and test score of each training.
         measure: name of the score.
-        settings: of the run.
 
     Reference:
         Du et al. 2021, section 3.3.

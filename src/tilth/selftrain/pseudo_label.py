@@ -1,6 +1,6 @@
-"""Pseudo-labels: a teacher's probabilities of retrieved sentences, in memory and in nested runs.
+"""Label retrieved sentences with a teacher's probabilities, in memory and in nested runs.
 
-Every self-training here is `retrieve`, `label_sentences`, `select`, `pseudo_labeled`.
+All self-training here is `retrieve`, `label_sentences`, `select`, `pseudo_labeled`.
 """
 
 from __future__ import annotations
@@ -54,16 +54,11 @@ def label_sentences(
     precision: str = "auto",
     progress: Progress | None = None,
 ) -> pa.Table:
-    """Return retrieved sentences with the mean of the teachers' probabilities.
+    """Add a column `probabilities` to retrieved sentences: the mean of the teachers' probabilities.
 
     Args:
-        table: of `retrieve`; for taggers see `with_tokens`.
+        table: of `retrieve`; for taggers of `with_tokens`.
         teachers: classifiers or taggers of the same labels.
-        precision: see `tilth.models.predict.probabilities`.
-        progress: is told how many sentences were labelled.
-
-    Returns:
-        The table with `probabilities`, a list for each row, of taggers for each token.
     """
     how: dict[str, Any] = {"precision": precision, "progress": progress}
     mean: Any
@@ -97,12 +92,10 @@ def blend_labels(
 ) -> LabeledExamples:
     """Average gold labels with a teacher's probabilities (alpha = 0.5).
 
-    A label does not say what else a text might be.
+    A gold label does not say which other labels are plausible.
 
     Args:
         rows: with the teacher's labels, in its order.
-        teacher: a classifier or tagger.
-        precision: see `tilth.models.predict.probabilities`.
     """
     given = teacher.answers(rows, precision=precision)
     if isinstance(rows.targets, list):
@@ -150,22 +143,8 @@ def retrieve_in_run(
 ) -> Run:
     """Retrieve sentences into the parts of a run; the same call resumes, or opens them.
 
-    Args:
-        path: the run folder.
-        bank: see `retrieve`, as the arguments that follow.
-        examples: see there.
-        count: see there.
-        how: see there.
-        exclude: see there.
-        quiet: no progress.
-
-    Returns:
-        The run: its parts hold the sentences, those after the last are empty; results.json the
-        queries and how many sentences were excluded.
-
-    Raises:
-        InputError: see `retrieve`.
-        TilthError: the folder cannot be written, or the bank is damaged.
+    Parts after the last sentence are empty; results.json holds the queries and the number of
+    excluded sentences.
     """
     filters = {name: value for name, value in asdict(how).items() if name not in _QUERY}
     run = Run.open(
@@ -211,21 +190,11 @@ def label_in_run(
 ) -> Run:
     """Label the sentences of `retrieve_in_run`, part by part; the same call resumes.
 
+    Part i has the probabilities of part i of the hits, and the tokens where there are any.
+
     Args:
-        path: the run folder.
-        hits: the run of the sentences.
-        teacher: a classifier or tagger.
         fingerprint: of the teacher.
-        tokens: of a tagged training set, which the sentences are cut like; None: no tagger.
-        precision: see `label_sentences`.
-        quiet: no progress.
-
-    Returns:
-        The run: part i has the probabilities of part i of the hits, and the tokens where there
-        are any.
-
-    Raises:
-        TilthError: the folder cannot be written, or the teacher gives no numbers.
+        tokens: of a tagged training set; sentences are tokenised alike. None: no tagger.
     """
     run = Run.open(
         path,
@@ -252,11 +221,7 @@ def label_in_run(
 
 
 def results_of(run: Run) -> dict[str, Any]:
-    """Return the results.json of a finished run of `retrieve_in_run`.
-
-    Raises:
-        InputError: it is missing or damaged.
-    """
+    """Return the results.json of a finished run of `retrieve_in_run`."""
     found = read_results(run.path, _ABOUT)
     if found is None:
         raise InputError(f"{run.path}: results.json is missing: the same command writes it anew")

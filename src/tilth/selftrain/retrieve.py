@@ -32,14 +32,14 @@ _TRAINING = "the training set's own texts"
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
-    """Distinct sentences, the nearest of every query first.
+    """Hold distinct sentences, the nearest of every query first.
 
     Attributes:
         table: query and query_label (of the nearest query that found it), similarity to it, id,
             text, source and document.
-        excluded: reason -> sentences that would have been among them.
-        queries: of each its name, label, sentences (how many it averages) and hits (rows of the
-            table of which it is the nearest query).
+        excluded: reason -> sentences excluded from the result.
+        queries: name, label, sentences (how many it averages) and hits (rows of the table of which
+            it is the nearest query) of each.
     """
 
     table: pa.Table
@@ -62,19 +62,16 @@ def retrieve(
 ) -> Retrieved:
     """Return the sentences of a bank that are nearest to any query of a task, each once.
 
-    All queries have the same share: first come the nearest sentences of each, then the second
-    nearest. The texts that the queries were made of are never among them.
+    All queries have the same share: the nearest sentence of each comes first, then the second
+    nearest. The texts that the queries were made from are excluded.
 
     Args:
-        bank: where; its encoder makes the queries.
+        bank: its encoder makes the queries.
         examples: single texts or tokens.
         count: sentences wanted; fewer come where the bank has no more.
         how: None: the nearest to each label's average.
-        exclude: name -> texts that no sentence may be, such as a test set's.
-        quiet: no progress; there is none of a short search either.
-
-    Raises:
-        InputError: the examples are pairs or do not go with the query, or no sentence is left.
+        exclude: name -> texts that are not retrieved, such as a test set's.
+        quiet: show no progress; a short search shows none either.
     """
     how = how or Retrieval()
     _check_count(count)
@@ -127,15 +124,12 @@ def random_sentences(
 ) -> pa.Table:
     """Return random distinct sentences of a bank: the baseline of retrieval.
 
-    Args:
-        bank: where.
-        count: sentences wanted; fewer come where the bank has no more.
-        exclude: name -> texts that no sentence may be, such as a test set's.
-        seed: of the draw.
-        near: whether near duplicates of these are excluded too.
+    The columns are those of `retrieve`; query is `random`, query_label and similarity are null.
 
-    Returns:
-        The columns of `retrieve`; query is `random`, query_label and similarity are null.
+    Args:
+        count: sentences wanted; fewer come where the bank has no more.
+        exclude: name -> texts that are not drawn, such as a test set's.
+        near: whether near duplicates of these are excluded too.
     """
     _check_count(count)
     exclusions = [Exclusion(name, texts, near=near) for name, texts in (exclude or {}).items()]
@@ -160,14 +154,8 @@ def _check_count(count: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Hits:
-    """Distinct hits by their best rank; of equal ranks the nearer first.
-
-    Attributes:
-        ids: in the bank. # (sentences,)
-        similarity: to the nearest query of those that found it. # (sentences,)
-        query: the nearest query. # (sentences,)
-        cut: whether a query has more hits than were asked for.
-    """
+    """Order distinct hits by their best rank, then by similarity to the nearest query that found
+    them."""
 
     ids: NDArray[np.int64]
     similarity: NDArray[np.float32]

@@ -1,7 +1,7 @@
-"""Selects pseudo-labelled rows: the best of each class, in the class ratio of a training set.
+"""Select pseudo-labelled rows: the best of each class, in the class ratio of a training set.
 
 Pure functions of arrays. A row's classes are the likeliest class; for `multi` all classes above
-one half; for tags the entity types of the sentence. Of the latter two, rows without any are one
+one half; for tags the entity types of the sentence. In `multi` and tags, rows without any form one
 more class, the last.
 """
 
@@ -38,10 +38,10 @@ _HALVINGS = 30
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which rows are kept, and why the others are not.
+    """Hold the kept rows, and the reasons why others are dropped.
 
     Attributes:
-        kept: the rows, ascending. # (kept,)
+        kept: row indices, ascending. # (kept,)
         reason: index in `REASONS` of each row. # (rows,)
         classes: names, as of `classes_of`.
         confidence: of the teacher in each row. # (rows,)
@@ -96,20 +96,15 @@ def select(
 
     Args:
         probabilities: of a teacher: (rows, labels); for tags of each row (tokens, tags).
-        train: the training set: kind, labels and ratio are its own.
+        train: the training set, for kind, labels and ratio.
         count: rows wanted.
-        ratio: share of rows of each class; None: see `class_ratio`. # (classes,)
+        ratio: share of rows of each class; None: `class_ratio` of `train`. # (classes,)
         min_confidence: of the teacher, 0 to 1.
-        by: which rows are the best: `confidence` (the paper's way); `margin` to the next likely
-            label; `similarity` to the query; `random`: a draw; `all` keeps all above
-            min_confidence.
+        by: criterion: `confidence` (the paper's way); `margin` to the next likely label;
+            `similarity` to the query; `random`; `all` keeps all above min_confidence.
         similarity: of each row to its query. # (rows,)
-        keys: numbers that draws and ties follow, such as hashes of the texts; None: the rows'
+        keys: numbers that decide draws and ties, such as hashes of the texts; None: the rows'
             indices. # (rows,)
-        seed: of draws.
-
-    Raises:
-        InputError: an argument has no such value.
 
     Reference:
         Du et al., 2020, arXiv:2010.02194, section 2.2. The paper says nothing of several classes
@@ -166,12 +161,9 @@ def multiple_of(rows: int) -> int:
 
     A hundred up to 5,000 rows; then as many rows as those get, but at least ten for each.
 
-    Args:
-        rows: of the training set.
-
     Reference:
         Du et al., 2020, arXiv:2010.02194, section 2.1: about a hundred times for small tasks, ten
-        times for those of medium size. Where one ends and the other begins it does not say.
+        times for those of medium size. It does not say where one ends and the other begins.
     """
     return max(_LEAST, min(_MOST, _SMALL * _MOST // max(rows, 1)))
 
@@ -201,8 +193,8 @@ def _fill(
 ) -> NDArray[np.int64]:
     """Take rows, best first, until each class has its share; at most `count` in all.
 
-    Rows of several classes may be rarer here than in the training set: then the classes' shares
-    come to more rows than wanted, and all are lowered alike.
+    Rows of several classes may be rarer here than in the training set: then the shares sum to more
+    rows than wanted, and all are lowered alike.
     """
 
     def filled(size: float) -> NDArray[np.int64]:
@@ -252,8 +244,6 @@ def members_of(
 
     Args:
         probabilities: (rows, labels); for tags of each row (tokens, tags).
-        kind: of the labels.
-        labels: the classes or tags, in the order of the probabilities.
     """
     classes = classes_of(kind, labels)
     found = np.zeros((len(probabilities), len(classes)), bool)
@@ -282,7 +272,6 @@ def confidence_of(probabilities: Probabilities, *, kind: Kind) -> NDArray[np.flo
 
     Args:
         probabilities: (rows, labels); for tags of each row (tokens, tags).
-        kind: of the labels.
     """
     if kind == "tags":
         return _mean_over_tokens([tokens.max(axis=1) for tokens in probabilities])
@@ -297,7 +286,6 @@ def margin_of(probabilities: Probabilities, *, kind: Kind) -> NDArray[np.float32
 
     Args:
         probabilities: (rows, labels); for tags of each row (tokens, tags), of which it is the mean.
-        kind: of the labels.
     """
     if kind == "tags":
         return _mean_over_tokens([_margin(tokens) for tokens in probabilities])

@@ -40,14 +40,14 @@ _WEIGHT = Number(0, 1_000_000, above=True)
 
 @dataclass(frozen=True, slots=True)
 class Retrieval:
-    """How sentences are retrieved.
+    """Configure the retrieval of sentences.
 
     Attributes:
-        query: kind of queries, see `tilth.bank.task_queries`.
+        query: kind of queries, as of `tilth.bank.task_queries`.
         clusters: per label, of query `clusters`.
         seed: of the clusters.
-        min_similarity: the least cosine with the query.
-        sources: only sentences of these; None: all.
+        min_similarity: minimum cosine with the query.
+        sources: None: all.
         near: whether near duplicates of excluded texts are excluded too.
         index: whether the bank's index is searched.
     """
@@ -63,7 +63,7 @@ class Retrieval:
 
 @dataclass(frozen=True, slots=True)
 class Augmentation:
-    """How a training set is augmented.
+    """Configure the augmentation of a training set.
 
     Reference:
         Du et al. 2020, arXiv:2010.02194, section 2.
@@ -124,13 +124,12 @@ class Augmentation:
 
 @dataclass(frozen=True, slots=True)
 class TeacherSettings:
-    """The teacher of an augmentation.
+    """Configure the teacher of an augmentation.
 
     Attributes:
         model: a base to fine-tune, or a finished classifier or its name.
         seeds: number of trainings, of which the best is taken.
         training: fields of `Finetuning`.
-        device: of training and labelling.
     """
 
     model: str | Classifier = "starter-encoder"
@@ -141,16 +140,16 @@ class TeacherSettings:
 
 @dataclass(frozen=True, slots=True)
 class SelfTraining:
-    """How a draw is augmented; the defaults are the paper's.
+    """Configure the self-training of a draw; the defaults are the paper's.
 
     Attributes:
-        query: kind of queries, see `task_queries`.
-        top: sentences that are retrieved for each labelled row, as far as the bank has them.
+        query: kind of queries, as of `task_queries`.
+        top: sentences retrieved for each labelled row, as far as the bank has them.
         labelled: random ones of these that the teacher labels, for each labelled row; None: all.
         multiple: random ones of these that are trained on, for each labelled row, in the draw's
             class ratio.
         soft: learn the teacher's probabilities; else its likeliest label.
-        teachers: number of trainings, the best by validation, that label together by their mean.
+        teachers: number of trainings, the best by validation, whose mean labels the sentences.
         epochs: of the students; None: as of the teachers.
         weight: of a labelled row in the loss; retrieved ones have 1.
 
@@ -181,7 +180,7 @@ def both_ways(epochs: float | None = None, labelled: int | None = None) -> dict[
 
     Args:
         epochs: of students; None: as many as of teachers.
-        labelled: see `SelfTraining`; of the paper's way.
+        labelled: as of `SelfTraining`, in the paper's variant.
     """
     return {
         PAPERS: SelfTraining(epochs=epochs, labelled=labelled),

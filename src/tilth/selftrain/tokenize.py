@@ -1,4 +1,4 @@
-"""Tokenises raw sentences into words by rules learned from the tokens of a tagged set.
+"""Tokenise raw sentences into words by rules learned from the tokens of a tagged set.
 
 A sign is a punctuation mark or a symbol.
 """
@@ -31,7 +31,7 @@ _MOST_KEPT = 5_000  # longer alternatives make the expression slow
 
 @dataclass(frozen=True, slots=True)
 class WordTokenizer:
-    """Rules that cut sentences into words; made by `learn_tokenizer`.
+    """Split sentences into words by rules; made by `learn_tokenizer`.
 
     Attributes:
         letters: signs that stay inside a word between its characters.
@@ -39,7 +39,7 @@ class WordTokenizer:
         begins: signs that stay at the beginning of a word.
         ends: signs that stay at the end of a word.
         runs: signs of which several in a row are one word.
-        endings: clitics that are cut off the end of words, such as `'s` and `n't`.
+        endings: clitics that are split off the end of words, such as `'s` and `n't`.
         kept: exceptions that stay whole, such as `Mr.` and `:)`.
         initials: whether `U.S.` is one word.
     """
