@@ -1,4 +1,4 @@
-"""All recipes by name, and how one is run."""
+"""Catalog of all recipes by name, and the function that runs one."""
 
 from __future__ import annotations
 
@@ -23,11 +23,7 @@ NAMES = Choice(tuple(RECIPES))
 
 
 def find_recipe(name: str) -> Recipe:
-    """Return a recipe by name.
-
-    Raises:
-        InputError: there is none of that name.
-    """
+    """Return a recipe by name."""
     if name not in RECIPES:
         raise InputError(f"no recipe {name!r}: there are {', '.join(RECIPES)}")
     return RECIPES[name]
@@ -42,22 +38,12 @@ def run_recipe(
     settings: RecipeSettings | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[Table | Listing, Path]:
-    """Run a recipe, or the steps of it that are not done.
+    """Run the unfinished steps of a recipe and return its table and the table's folder.
 
     Args:
-        name: such as `dino-table1`.
-        scale: `starter` or `paper`.
-        data: the data folder.
         out: holds `steps/`, one run folder per step, and NAME with results.json, results.md and
             report.html. Recipes with the same `out` share their steps.
         say: called with the name of each step as it begins.
-
-    Returns:
-        The table, with everything that differs from the paper in its notes, and its folder.
-
-    Raises:
-        InputError: an argument or the data is wrong, or `out` holds a run with other settings.
-        TilthError: a step failed.
     """
     from tilth.runs import Run, RunMismatch, refuse_foreign
 

@@ -14,11 +14,9 @@ class DinoScale(Scale):
     """Models and sizes of the DINO tables.
 
     Attributes:
-        lm: language model that generates.
-        base: encoder that is trained.
-        inputs: first texts taken from the data; None: all.
-        first_texts: first texts that are generated from nothing, before duplicates are dropped.
-        training: settings of the training that differ from the paper's.
+        inputs: number of first texts taken from the data; None: all.
+        first_texts: number of first texts generated from nothing, before deduplication.
+        training: training settings that differ from the paper's.
     """
 
     lm: str

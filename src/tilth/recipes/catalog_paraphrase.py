@@ -1,4 +1,4 @@
-"""Figures of the paper on controlled paraphrase: descriptions, scales and departures."""
+"""Figures of the controlled paraphrase paper: descriptions, scales and departures."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ class ParaphraseScale(Scale):
     """Models and sizes of the paraphrase figures.
 
     Attributes:
-        translators: to German and back.
-        scorer: measures meaning.
-        sentences: drawn from raw text.
-        rewriter: generates paraphrases; empty: round trips alone are measured.
-        beams: of the rewriter's search.
+        translators: English to German, and back.
+        scorer: model that measures semantic similarity.
+        sentences: number of sentences drawn from raw text.
+        rewriter: generates paraphrases; empty: only round trips are measured.
     """
 
     translators: tuple[str, str]

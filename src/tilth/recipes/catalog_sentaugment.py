@@ -16,17 +16,13 @@ class SentAugmentScale(Scale):
 
     Attributes:
         tasks: folders of `classify/` and `ner/`, or the paper's names of them.
-        base: model that is trained: the student, or in Table 10 the sentence encoder.
-        training: settings of the training that differ from the paper's.
-        teacher: model that is fine-tuned to label sentences.
-        encoder: encoder of the bank.
-        query: kind of query that sentences are retrieved with.
-        tag_query: kind of query for tasks of tagged tokens; empty: the same.
+        base: the student that is trained, or in Table 10 the sentence encoder.
+        training: training settings that differ from the paper's.
+        tag_query: kind of query for tagging tasks; empty: as `query`.
         candidates: sentences retrieved and labelled per task; at least 1.5 times as many as are
             learned.
         sentences: sentences learned per task; 0: in proportion to its training set.
-        select: which of the candidates are learned, see `tilth.selftrain.select.select`.
-        small_epochs: factor of the epochs where no more rows are learned than the training set has.
+        small_epochs: factor on the epochs if no more rows are learned than the training set has.
     """
 
     tasks: tuple[str, ...] = ()
@@ -131,7 +127,7 @@ _ABLATIONS = {
 
 
 def _measured(*tasks: str) -> dict[str, tuple[str, object]]:
-    """Return the tasks of a table, as the models of it."""
+    """Return the paper's tasks as an entry of `Recipe.models`."""
     return {"tasks": (", ".join(tasks).replace("NER", "NER (CoNLL)"), tasks)}
 
 
@@ -142,7 +138,7 @@ def _ablation(
     steps: tuple[str, ...] = _STEPS,
     needs: str = _NEEDS,
 ) -> Recipe:
-    """Return a recipe of Tables 5 to 8, which differ in one thing from line to line."""
+    """Return a recipe for one of Tables 5 to 8, whose lines differ in one setting."""
     return Recipe(
         name=f"sentaugment-table{number}",
         title=title,
@@ -190,7 +186,7 @@ SENTAUGMENT = (
                 _PAPER, tag_query="per-sentence", departures=(*_AT_PAPER, _PROPORTION)
             ),
         },
-        # The teacher of our own line alone is another.
+        # Only our own line has another teacher.
         models=_measured(*_PAPERS_TASKS) | _BASE | _ENCODER,
         departures=(
             *_ALWAYS,

@@ -1,4 +1,4 @@
-"""Steps that the tables of the DINO paper share: generate, curate, train."""
+"""Steps shared by the DINO tables: generate, curate, train."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DinoSteps: TypeAlias = Steps[DinoScale]
 
 
 def first_texts(steps: DinoSteps) -> list[str]:
-    """Return the distinct sentences of STSb's training part, or as many as the scale says."""
+    """Return the distinct sentences of STSb's training part, up to the number of the scale."""
     found = read_sets(steps.data, ["stsb-train"])
     texts = sorted({text for sts in found for text in (*sts.texts_a, *sts.texts_b)})
     if steps.scale.inputs is None or steps.scale.inputs >= len(texts):
@@ -53,13 +53,13 @@ def generate_pairs(
 
 
 def curate_pairs(steps: DinoSteps, run: Path, name: str, **settings: Any) -> Path:
-    """Curate a generate run; repeated each time, which takes seconds."""
+    """Curate a generate run; repeated on each call, which takes seconds."""
     folder, _ = curate_folder(str(run), steps.at(name), CurateOptions(**settings))
     return folder
 
 
 def train_seeds(steps: DinoSteps, name: str, pairs: Path) -> list[Path]:
-    """Train once for each seed; return the run folders."""
+    """Train once per seed and return the run folders."""
     parts = read_pairs(pairs)
     if steps.settings.drop_overlap:
         parts = drop_shared(parts, read_sets(steps.data))
@@ -76,7 +76,7 @@ def train_seeds(steps: DinoSteps, name: str, pairs: Path) -> list[Path]:
 
 
 def train_on_both(board: StsBoard) -> list[str]:
-    """Generate x1x2 and x2, train on each and measure; return the notes on them."""
+    """Generate x1x2 and x2, train on each and measure; return notes."""
     steps, notes = board.steps, []
     for name, given in (("x1x2", False), ("x2", True)):
         pairs = curate_pairs(steps, generate_pairs(steps, name, given=given), f"{name}-curated")
@@ -92,6 +92,6 @@ def train_on_both(board: StsBoard) -> list[str]:
 
 
 def figures_note(board: StsBoard, protocol: str = "all") -> list[str]:
-    """Return notes on the metric and on the sets that are missing."""
+    """Return notes on the metric and on missing sets."""
     about = f"Spearman x 100, protocol {protocol!r}, cosine. {board.spread()}"
     return [about, *board.missing_note()]

@@ -23,7 +23,7 @@ PUBLISHED = [
 
 
 def run(steps: DinoSteps) -> Result:
-    """Train on the full recipe and on each variant that leaves one thing out."""
+    """Train on the full recipe and on each ablation."""
     board = StsBoard(steps)
     x2 = generate_pairs(steps, "x2")
     full = curate_pairs(steps, x2, "x2-curated")
@@ -58,7 +58,7 @@ def _other_decay(steps: DinoSteps, decay: float) -> Path:
 
 
 def board_rows(board: StsBoard) -> list[Row]:
-    """Return our rows with one column for all years; what was not found has no column."""
+    """Return our rows with one column for all years; missing sets have no column."""
     found = {column: board.names(sets) for column, sets in _SETS.items()}
     return [
         Row(name, {column: board.cell(name, sets) for column, sets in found.items() if sets})
@@ -67,7 +67,7 @@ def board_rows(board: StsBoard) -> list[Row]:
 
 
 def _verdicts(board: StsBoard) -> list[str]:
-    """Return a note on each variant: whether its loss exceeds the variation over seeds."""
+    """Return a note per ablation: whether its loss exceeds the variation over seeds."""
     full, *others = board.scores
     best = board.cell(full, board.names())
     lines = []

@@ -1,4 +1,4 @@
-"""Steps that the paraphrase figures share: draw sentences, translate them, measure the pairs."""
+"""Steps shared by the paraphrase figures: draw sentences, translate them, measure the pairs."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class MeasuredPairs:
     Attributes:
         meaning: 0-100. # (pairs,)
         wording: 0-100. # (pairs,)
-        same: share that is equal except for case, punctuation and white space; NaN without pairs.
-        short: pairs left out.
+        same: share of pairs equal except for case, punctuation and white space; NaN without pairs.
+        short: number of pairs left out.
     """
 
     meaning: NDArray[np.float64]
@@ -52,7 +52,7 @@ class MeasuredPairs:
 
     @property
     def plane(self) -> NDArray[np.int64]:
-        """Pairs by meaning and wording, in bins of 5 points, (20, 20)."""
+        """Counts of pairs by meaning and wording, in bins of 5 points: (20, 20)."""
         return plane_counts(self.meaning.astype(np.float32), self.wording.astype(np.float32))
 
 
@@ -60,9 +60,6 @@ def sentences(steps: ParaphraseSteps) -> list[str]:
     """Draw the scale's number of sentences of 4 words or more from all text in bank/, as a step.
 
     The draw is keyed by the sentences: it does not depend on their order.
-
-    Raises:
-        InputError: there is no text.
     """
     source, size = steps.bank_folder(), steps.scale.sentences
     files = locate(source)
@@ -75,7 +72,7 @@ def sentences(steps: ParaphraseSteps) -> list[str]:
     )
     with run:
         if run.missing():
-            # Many documents first, then sentences of them: every sentence is as likely as another.
+            # Draw from many documents, then their sentences: all sentences are equally likely.
             documents = _drawn(_documents(source, files), _DOCUMENTS * size)
             pieces = split_paragraphs(" ".join(text.split()) for text in documents)[0].to_pylist()
             long = [
@@ -91,9 +88,8 @@ def sentences(steps: ParaphraseSteps) -> list[str]:
 def round_trips(steps: ParaphraseSteps, texts: Sequence[str], *, greedy: bool) -> MeasuredPairs:
     """Translate English sentences to German and back and measure the pairs, as a step.
 
-    Args:
-        greedy: one candidate each by greedy decoding; else up to 4 by beam search with sampling,
-            at the paper's settings.
+    With `greedy`, one candidate each by greedy decoding; else up to 4 by beam search with
+    sampling, at the paper's settings.
     """
     from datasets import Dataset
 
@@ -131,7 +127,7 @@ def _documents(source: Path, files: list[Path] | DatasetFolder | HubDataset) -> 
 
 
 def _drawn(texts: Iterable[str], size: int) -> list[str]:
-    """Return the texts, each once, with the smallest keys, in the order of these."""
+    """Return the distinct texts with the smallest keys, ordered by key."""
     held: dict[int, str] = {}
     limit, stream = np.uint64(2**64 - 1), iter(texts)
     while batch := list(islice(stream, _BATCH)):

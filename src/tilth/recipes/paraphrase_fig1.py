@@ -11,12 +11,12 @@ from tilth.recipes.table import Row, Table, TableCell
 from tilth.report.paraphrase import HeatMap
 
 GREEDY, SAMPLED = "greedy round trip", "round trip with sampling"
-_CORNER = 95  # from here on in both, the cell at the top right
+_CORNER = 95  # lower bound of meaning and wording for the top right cell
 COLUMNS = ("meaning", "wording", "high quality, %", "top right corner, %")
 
 
 def run(steps: ParaphraseSteps) -> Result:
-    """Make round trips of the same sentences in both ways, and count where they lie."""
+    """Make greedy and sampled round trips of the same sentences and count them by similarity."""
     texts = sentences(steps)
     found = {name: round_trips(steps, texts, greedy=name == GREEDY) for name in (GREEDY, SAMPLED)}
     rows = [Row(name, _cells(pairs)) for name, pairs in found.items()]

@@ -24,7 +24,7 @@ COLUMNS = ("meaning", "wording", "inside the cell, %", "wording near, %", "same 
 
 
 def run(steps: ParaphraseSteps) -> Result:
-    """Rewrite the same sentences at each tag pair, searched for in three ways, and count."""
+    """Rewrite the same sentences at each tag pair with three kinds of search, and count."""
     texts = sentences(steps)
     rewriter = load_paraphraser(
         steps.scale.rewriter,

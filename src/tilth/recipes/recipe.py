@@ -1,6 +1,6 @@
-"""A recipe: one table or figure of a paper, its scales, its departures, its steps and its result.
+"""Recipe of one table or figure of a paper: scales, departures, steps and result.
 
-Nothing heavy is imported here: `tilth recipe list` and `show` must answer at once.
+Imports nothing heavy: `tilth recipe list` and `show` must answer at once.
 """
 
 from __future__ import annotations
@@ -28,11 +28,8 @@ class RecipeSettings:
     """Options of `tilth recipe run`; those that are given replace the values of the scale.
 
     Attributes:
-        seeds: trainings per figure.
+        seeds: number of trainings per figure.
         tasks: folders of `classify/` and `ner/`, or the paper's names of them.
-        base: model that is trained.
-        teacher: model that is fine-tuned to label sentences.
-        encoder: encoder of the bank.
         drop_overlap: leave out training rows that hold a sentence of an evaluation set.
     """
 
@@ -46,7 +43,6 @@ class RecipeSettings:
     quiet: bool = False
 
     def __post_init__(self) -> None:
-        """Check every value."""
         check_fields(self)
 
     def recorded(self) -> dict[str, Any]:
@@ -56,7 +52,7 @@ class RecipeSettings:
         return {"seeds": self.seeds, "drop_overlap": self.drop_overlap, **models, **tasks}
 
     def options(self) -> str:
-        """Return the options as the command line takes them."""
+        """Return the options in command-line form."""
         models = {name: getattr(self, name) for name in MODELS}
         given = {"seeds": self.seeds, "tasks": ",".join(self.tasks), **models}
         written = [f" --{name} {value}" for name, value in given.items() if value]
@@ -68,7 +64,7 @@ class Scale:
     """Models and sizes of a recipe; each paper's catalog has a subclass with its own fields.
 
     Attributes:
-        departures: what differs from the paper at this scale, except for models.
+        departures: differences from the paper at this scale, except for models.
     """
 
     departures: tuple[str, ...] = ()
@@ -79,7 +75,7 @@ class Scale:
 
 
 def training_facts(base: str, training: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the facts of a training."""
+    """Return names and values of a training's settings."""
     settings = ", ".join(f"{name} {value:g}" for name, value in training.items())
     return [("base", base), ("training", settings or "as published")] if base else []
 
@@ -89,15 +85,11 @@ class Recipe:
     """One table or figure of a paper.
 
     Attributes:
-        name: such as `dino-table1`.
-        title: one line.
         source: the paper, and the table or figure.
-        steps: descriptions of the steps in order, for `tilth recipe show`.
         needs: files that the data folder must hold.
-        scales: `starter` and `paper`.
         models: field of a scale (models or tasks) -> the paper's, described and as the field has
             it; "": its weights are not public.
-        departures: what differs from the paper at every scale.
+        departures: differences from the paper at every scale.
         trains: kind of the base, `encoder` or `classifier`.
         entry: module and function that run it; default: module of the recipe's name, `run`.
     """
@@ -114,7 +106,7 @@ class Recipe:
     entry: str = ""
 
     def departures_at(self, scale: Scale) -> list[str]:
-        """Return everything that differs from the paper, models first."""
+        """Return all differences from the paper, models first."""
         models = []
         for name, (papers, public) in self.models.items():
             ours = getattr(scale, name)
@@ -124,11 +116,7 @@ class Recipe:
         return [*models, *self.departures, *scale.departures]
 
     def sized(self, scale: str, settings: RecipeSettings) -> Scale:
-        """Return a scale with the models and tasks that a user chose.
-
-        Raises:
-            InputError: the recipe has no such choice, or there is no such model.
-        """
+        """Return a scale with the models and tasks that a user chose."""
         size = self.scales[scale]
         checks = {
             "base": check_encoder if self.trains == "encoder" else check_classifier,
@@ -148,7 +136,7 @@ class Recipe:
         return size
 
     def run(self, steps: Steps[Any]) -> Result:
-        """Run the steps that are not done and return the result."""
+        """Run the unfinished steps and return the result."""
         module, _, function = self.entry.partition(":")
         found = importlib.import_module(f"tilth.recipes.{module or self.name.replace('-', '_')}")
         result: Result = getattr(found, function or "run")(steps)
@@ -163,9 +151,8 @@ class Steps(Generic[AnyScale]):
     """Folders, scale and settings of one run of a recipe.
 
     Attributes:
-        folder: holds `steps/NAME`, a run folder or data set per step. Recipes that have steps in
-            common share them when they share the folder.
-        data: the data folder.
+        folder: holds `steps/NAME`, a run folder or data set per step. Recipes with the same
+            folder share their common steps.
         say: called with the name of each step as it begins.
     """
 
@@ -182,20 +169,16 @@ class Steps(Generic[AnyScale]):
             )
 
     def at(self, name: str) -> Path:
-        """Return a step's folder, and say that it begins."""
+        """Return a step's folder and announce the step."""
         self.say(name)
         return self.folder / "steps" / name
 
     def at_training(self, name: str) -> Path:
-        """Return the folder of a step that depends on which rows are trained on."""
+        """Return the folder of a step that depends on the choice of training rows."""
         return self.at(f"{name}{'-drop-overlap' if self.settings.drop_overlap else ''}")
 
     def bank_folder(self) -> Path:
-        """Return the folder of raw text.
-
-        Raises:
-            InputError: it does not exist.
-        """
+        """Return the folder of raw text."""
         folder = self.data / "bank"
         if not folder.exists():
             raise InputError(
@@ -209,13 +192,10 @@ class Result:
     """Result of a recipe.
 
     Attributes:
-        table: our figures, or sentences, beside the published ones.
         bars: figures of the report; without bars and maps there is no report.
-        metric: of the bars; see `tilth.report.encoders.METRICS`.
         interval: meaning of the bars' whiskers.
-        curves: learning curves of the trainings.
         wrong: encoder -> pairs with the largest error.
-        maps: heat maps of meaning and wording, for a report of their own kind.
+        maps: heat maps of meaning and wording, shown in a separate kind of report.
     """
 
     table: Table | Listing

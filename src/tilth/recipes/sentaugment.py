@@ -1,4 +1,4 @@
-"""Steps that the tables of the SentAugment paper share: bank, teachers, pseudo-labelled pools."""
+"""Steps shared by the SentAugment tables: bank, teachers, pseudo-labelled pools."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tilth.selftrain.settings import Retrieval
 from tilth.selftrain.tokenize import learn_tokenizer
 from tilth.workflows.open_bank import BankSettings, build_named
 
-TEACHING: dict[str, Any] = {"epochs": 3.0}  # of what is fine-tuned on labelled rows alone
+TEACHING: dict[str, Any] = {"epochs": 3.0}  # for models fine-tuned on labelled rows alone
 SPARE = 1.5  # sentences labelled for each one drawn
 _LABEL_ROWS = 4_000  # sentences of a part
 
@@ -41,7 +41,7 @@ _LABEL_ROWS = 4_000  # sentences of a part
 def build_recipe_bank(
     steps: SentAugmentSteps, name: str, source: Path, encoder: str, *, near: bool
 ) -> Bank:
-    """Build a bank as a step, or complete it; `near`: without near duplicates."""
+    """Build or complete a bank as a step; `near`: drop near duplicates."""
     return build_named(
         steps.at(name), [str(source)], BankSettings(encoder=encoder, near=near),
         device=steps.settings.device, quiet=steps.settings.quiet,
@@ -49,19 +49,19 @@ def build_recipe_bank(
 
 
 def open_bank(steps: SentAugmentSteps) -> Bank:
-    """Build the bank of all raw text in the data folder, or complete it; tables share it."""
+    """Build or complete the bank of all raw text in the data folder; tables share it."""
     return build_recipe_bank(steps, "bank", steps.bank_folder(), steps.scale.encoder, near=True)
 
 
 def teaching(scale: SentAugmentScale) -> dict[str, Any]:
-    """Return the settings of what is fine-tuned on labelled rows alone."""
+    """Return the training settings of models fine-tuned on labelled rows alone."""
     return {**TEACHING, "batch": scale.training["batch"]}
 
 
 def teacher_of(
     steps: SentAugmentSteps, task: Benchmark, *, seed: int = 0, base: str | None = None
 ) -> Classifier:
-    """Fine-tune a base on a task's training set, or load what was fine-tuned."""
+    """Fine-tune a base on a task's training set, or load the fine-tuned model."""
     base = base or steps.scale.teacher
     settings = ClassifierTraining(
         base, Finetuning(seed=seed, **teaching(steps.scale)), device=steps.settings.device,
@@ -83,7 +83,7 @@ def retrieved(
 
     Args:
         query: kind of query; empty: the scale's for such a task.
-        share: only one in so many of the bank's sentences is searched.
+        share: search one in `share` of the bank's sentences.
     """
     scale, wanted = steps.scale, kept_count(steps.scale, task)
     of_tags = scale.tag_query if task.train.kind == "tags" else ""
@@ -100,10 +100,9 @@ def retrieved(
 
 @dataclass(frozen=True, slots=True)
 class LabelPool:
-    """Sentences of a bank that a teacher labelled.
+    """Sentences of a bank with a teacher's probabilities.
 
     Attributes:
-        rows: with the teacher's probabilities.
         similarity: to the nearest query; 0 for random sentences. # (rows,)
         keys: of the texts, for draws. # (rows,)
     """
@@ -116,7 +115,7 @@ class LabelPool:
         """Return at most `count` of them, in the training set's ratio of classes.
 
         Args:
-            by: see `tilth.selftrain.select.select`; `any`: a draw without regard to classes.
+            by: a selection of `tilth.selftrain.select.select`, or `any`: ignore the classes.
         """
         if by == "any":
             order = np.random.default_rng((seed, 1)).permutation(len(self.rows))
@@ -129,7 +128,7 @@ class LabelPool:
 
 
 def hash_sentences(found: pa.Table) -> str:
-    """Return a hash of some sentences, in their order."""
+    """Return a hash of sentences that depends on their order."""
     texts = found["text"].combine_chunks().cast(pa.large_string())
     return blake2b(text_hashes(texts).tobytes(), digest_size=8).hexdigest()
 
@@ -137,11 +136,7 @@ def hash_sentences(found: pa.Table) -> str:
 def label_pool(
     steps: SentAugmentSteps, name: str, task: Benchmark, found: pa.Table, teacher: Classifier
 ) -> LabelPool:
-    """Label sentences with a teacher as a step, part by part.
-
-    Args:
-        found: columns text and similarity.
-    """
+    """Label the sentences in `found` (columns text, similarity) with a teacher, as a step."""
     tokens = task.examples.tokens
     found = with_tokens(found, None if tokens is None else learn_tokenizer(tokens))
     starts = range(0, len(found), _LABEL_ROWS)

@@ -32,9 +32,9 @@ class SeedScores:
     """Test scores of several trainings on one task.
 
     Attributes:
-        scores: accuracy or F1 of spans, x 100. # (seeds,)
-        counts: of each seed and test row: right, answered and wanted spans; of classes one row is
-            one span. # (seeds, rows, 3)
+        scores: accuracy or span F1, x 100. # (seeds,)
+        counts: right, predicted and gold spans per seed and test row; for classes one row is one
+            span. # (seeds, rows, 3)
     """
 
     scores: list[float]
@@ -63,15 +63,13 @@ def students(
     weights: Mapping[str, str],
     pools: Sequence[LabelPool] = (),
 ) -> SeedScores:
-    """Train once for each seed and measure on the test set; the models are not kept.
+    """Train once per seed and measure on the test set; the models are not kept.
 
     Args:
-        name: of the step.
         make: seed -> the training rows, and the base.
-        settings: of the training.
-        about: what the rows are made from; other values are another run.
-        weights: hashes of the models that they and the student are made from, see `weights_of`.
-        pools: of each seed the sentences that its rows are drawn from; others are another run.
+        about: origin of the rows; other values start another run.
+        weights: hashes of the models that the rows and the student come from, by `weights_of`.
+        pools: per seed, the sentences its rows are drawn from; others start another run.
     """
     sets = {"train": task.train, "validation": task.validation, "test": task.test}
     fingerprints = {part: rows.fingerprint() for part, rows in sets.items()}
@@ -106,7 +104,7 @@ def measure_trained(classifiers: Iterable[Classifier], task: Benchmark) -> SeedS
 
 
 def _count_spans(task: Benchmark, classifier: Classifier) -> pa.Table:
-    """Return right, answered and wanted spans of each test row."""
+    """Return right, predicted and gold spans of each test row."""
     test = task.test
     answers = classifier.answers(test)
     if isinstance(test.targets, list):
@@ -127,12 +125,12 @@ def _seed_scores(tables: Sequence[pa.Table]) -> SeedScores:
         [np.stack([column.to_numpy() for column in table.columns], axis=1) for table in tables]
     )  # (seeds, rows, 3)
     right, answers, wanted = np.moveaxis(counts.sum(axis=1), 1, 0)  # each (seeds,)
-    f1 = 200 * right / np.maximum(answers + wanted, 1)  # of classes the accuracy
+    f1 = 200 * right / np.maximum(answers + wanted, 1)  # for classes this equals accuracy
     return SeedScores(f1.tolist(), counts)
 
 
 def gain(first: Mapping[str, SeedScores], second: Mapping[str, SeedScores]) -> Interval:
-    """Return how far the mean over the tasks of `first` is above that of `second`, x 100."""
+    """Return the gain in the mean over the tasks of `first` over `second`, x 100."""
     both = [
         (f1_contributions(one.counts), f1_contributions(second[task].counts))
         for task, one in first.items()
@@ -141,7 +139,7 @@ def gain(first: Mapping[str, SeedScores], second: Mapping[str, SeedScores]) -> I
 
 
 def gain_note(name: str, over: str, found: Interval) -> str:
-    """Return a gain in a sentence."""
+    """Return a sentence that states a gain."""
     rows = "" if found.trainings else ", test rows; one training"
     return (
         f"{name} less {over}, mean of the tasks: {found.value:+.1f} "
@@ -151,22 +149,17 @@ def gain_note(name: str, over: str, found: Interval) -> str:
 
 @dataclass(slots=True)
 class TaskBoard:
-    """Collects the lines of a table.
-
-    Attributes:
-        tasks: its columns.
-        lines: name -> task -> scores.
-    """
+    """Collects the lines of a table: name -> task -> scores."""
 
     tasks: Sequence[Benchmark]
     lines: dict[str, dict[str, SeedScores]] = field(default_factory=dict)
 
     def put(self, name: str, task: str, scores: SeedScores) -> None:
-        """Enter the scores of one line on one task."""
+        """Add the scores of one line on one task."""
         self.lines.setdefault(name, {})[task] = scores
 
     def gain(self, name: str, over: str) -> str:
-        """Return a note on how far one line is above another."""
+        """Return a note on the gain of one line over another."""
         return gain_note(name, over, gain(self.lines[name], self.lines[over]))
 
     def result(
@@ -198,11 +191,11 @@ def metric_note(tasks: Sequence[Benchmark]) -> str:
 
 
 def table_of(title: str, tasks: Sequence[str], rows: Sequence[Row], notes: Sequence[str]) -> Table:
-    """Return a table of tasks with means that are over the same tasks for us and the paper.
+    """Return a table of tasks and add means over the same tasks for us and the paper.
 
     Args:
-        tasks: measured here.
-        rows: ours, then published ones; means are added.
+        tasks: tasks measured here.
+        rows: ours, then published ones.
     """
     measured = [column_of(task) for task in tasks]
     of_paper = [column for row in rows if row.published for column in row.cells]

@@ -1,4 +1,4 @@
-"""SentAugment, Table 10: STS of sentence encoders, one of them trained in the way of SASE."""
+"""SentAugment, Table 10: STS scores of sentence encoders, one of them trained like SASE."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ Table10Steps: TypeAlias = Steps[SentAugmentScale]
 PROTOCOLS = {**dict.fromkeys(YEARS, "mean"), "stsb": "all"}  # of the published figures
 _HEAD = [*(COLUMNS[name] for name in YEARS), AVERAGE, COLUMNS["stsb"]]
 READY = "starter-static"  # trained for similarity, with another encoder as teacher
-# A base of one language is not trained on another one: English texts with the same translation are
-# its pairs.
+# A monolingual base is not trained on another language: its pairs are English texts with the same
+# translation.
 ENGLISH_ONLY, PIVOT = ("starter-mlm",), "de"
 METRIC = "reciprocal rank"  # of the partners of held-out texts
 
@@ -49,7 +49,7 @@ PUBLISHED = [
 
 
 def run(steps: Table10Steps) -> Result:
-    """Measure the encoders that are there, train one, and compare with the published ones."""
+    """Measure the available encoders, train one, and compare with the published ones."""
     board = StsBoard(steps, PROTOCOLS, "pearson", YEARS)
     words = word_files(steps.data)
     pivot = PIVOT if steps.scale.base in ENGLISH_ONLY else None

@@ -32,7 +32,7 @@ MakeRows = Callable[[int], tuple[LabeledExamples, str]]  # seed -> rows and base
 
 FINE, ICP, ST = "fine-tuned", "ICP, then fine-tuned", "self-training"
 OURS = "self-training with a draw, a better teacher and the labelled rows (ours)"
-_PASSES = 4  # over the labelled rows beside retrieved sentences, which are passed over once
+_PASSES = 4  # over the labelled rows, per pass over the retrieved sentences
 _HEAD = ["SST-2", "SST-5", "CR", "IMP", "TREC", "NER"]
 PUBLISHED = [
     published("RoBERTa-large", _HEAD, [96.5, 57.8, 94.8, 84.6, 97.8, 92.7]),
@@ -42,9 +42,9 @@ PUBLISHED = [
 
 
 def run(steps: SentAugmentSteps) -> Result:
-    """Train in each way on each task.
+    """Train with each method on each task.
 
-    The paper's teacher of each seed is the model fine-tuned with it, ours one of another base.
+    The paper's teacher of each seed is the model fine-tuned with it; ours has another base.
     """
     tasks, notes = read_tasks(steps)
     board = TaskBoard(tasks)
@@ -61,18 +61,18 @@ def _train(steps: SentAugmentSteps, board: TaskBoard, task: Benchmark, found: pa
     scale, size = steps.scale, kept_count(steps.scale, task)
 
     def fine_tuned(seed: int) -> Classifier:
-        """Return the base fine-tuned with a seed, which is also the teacher of its sentences."""
+        """Return the base fine-tuned with a seed; it is also the teacher of its sentences."""
         return teacher_of(steps, task, seed=seed, base=scale.base)
 
     def most_confident(seed: int) -> LabeledExamples:
-        """Return the sentences that the seed's teacher is most confident of."""
+        """Return the sentences with the highest confidence of the seed's teacher."""
         name = f"{task.name}-near-self-{seed}"
         pool = label_pool(steps, name, task, found, fine_tuned(seed))
         return pool.draw(task, size, scale.select, seed)
 
     @cache
     def by_better_teacher() -> tuple[LabelPool, LabeledExamples]:
-        """Return the sentences and the labelled rows with the labels of another base's teacher."""
+        """Label the sentences and the labelled rows with a teacher of another base."""
         teacher = teacher_of(steps, task)
         name = f"{task.name}-near-{Path(scale.teacher).name}"
         near = label_pool(steps, name, task, found, teacher)

@@ -1,4 +1,4 @@
-"""SentAugment, Table 3: few-shot learning, fine-tuned alone and with self-training."""
+"""SentAugment, Table 3: few-shot learning with fine-tuning alone and with self-training."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def run(steps: SentAugmentSteps) -> Result:
 
 
 def _settings(steps: SentAugmentSteps) -> FewShot:
-    """Return the paper's settings with those of the scale in their place."""
+    """Return the paper's settings, overridden by those of the scale."""
     given: dict[str, Any] = dict(steps.scale.training)
     if steps.settings.seeds > 1:  # asked for
         given["seeds"] = steps.settings.seeds

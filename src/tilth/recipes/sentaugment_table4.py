@@ -24,7 +24,7 @@ from tilth.selftrain.retrieve import random_sentences
 TEACHER, ALONE = "teacher", "student, labelled rows alone"
 GT, RD, SA = "GT: labelled sentences", "RD: random sentences", "SA: retrieved sentences"
 BALANCED = "RB: random sentences, in the ratio of classes of SA"
-OTHER = {  # a line of what SA is not selected by
+OTHER = {  # names of the line with the selection that SA does not use
     "confidence": "SA, the most confident",
     "random": "SA, a draw in the ratio of classes",
 }
@@ -58,7 +58,7 @@ def run(steps: SentAugmentSteps) -> Result:
         for seed in range(steps.settings.seeds):
             texts = random_sentences(bank, drawn, exclude=task.excluded, seed=seed)
             random.append(label_pool(steps, f"{task.name}-random-{seed}", task, texts, teacher))
-        # The labelled sentences with the teacher's probabilities, as the others have.
+        # The labelled sentences get the teacher's probabilities, as the others do.
         own = replace(task.train, targets=teacher.answers(task.train))
         _Students(steps, board, task, own).train(near, random)
     few, many = "as many as the training set", f"{count:,}"
@@ -82,11 +82,7 @@ def _other(steps: SentAugmentSteps) -> str:
 
 
 class _Students:
-    """Trains the students of one task and enters their scores.
-
-    Args:
-        own: the labelled sentences with the teacher's probabilities.
-    """
+    """Trains the students of one task and records their scores."""
 
     def __init__(
         self, steps: SentAugmentSteps, board: TaskBoard, task: Benchmark, own: LabeledExamples
@@ -95,7 +91,7 @@ class _Students:
         self.weights = weights_of(task, steps.scale.base)
 
     def train(self, near: LabelPool, random: Sequence[LabelPool]) -> None:
-        """Train one student for each line; `random` has a pool for each seed."""
+        """Train one student per line; `random` has a pool for each seed."""
         scale, own, task = self.steps.scale, self.own, self.task
         training = dict(scale.training)
         longer = training | {"epochs": scale.small_epochs * training["epochs"]}
@@ -106,7 +102,7 @@ class _Students:
             return lambda seed: pools[seed].draw(task, count, by, seed)
 
         self._student(ALONE, "alone", lambda _: task.train, longer, {})
-        # The sources of the rows are recorded: other sentences or labels are another run.
+        # Record the sources of the rows: other sentences or labels start another run.
         sources: dict[str, Any] = {"teacher": scale.teacher, "own": own.fingerprint()}
         self._student(GT, "gt", lambda _: own, longer, sources)
         same, few, many = [near] * len(random), len(own), scale.sentences
@@ -125,7 +121,7 @@ class _Students:
         self._student(f"{OTHER[other]}, {many:,}", step, rows, training, about, same)
 
         def with_labelled(seed: int) -> LabeledExamples:
-            """Add the labelled rows as often as the lines that have no others see them."""
+            """Add the labelled rows as often as the lines without other rows see them."""
             return concatenate(concatenate(near.draw(task, many, scale.select, seed), own), own)
 
         about = {"count": many, "by": scale.select, "labelled": 2, **sources}

@@ -1,4 +1,4 @@
-"""SentAugment, Table 9: the nearest sentences of a bank for a sentence, and for a whole label."""
+"""SentAugment, Table 9: nearest sentences of a bank to a sentence and to a whole label."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SENTENCES = {
     "everyday talk": "Sorry I am late, the bus never came and I had to walk.",
     "fiction": "She closed the door softly and listened to the footsteps on the stairs.",
 }
-# All short rows but one whose neighbour is obscene.
+# All short rows except one with an obscene neighbour.
 PUBLISHED = [
     Neighbour(
         "BioNLP",
@@ -74,7 +74,7 @@ _LABELS_SHOWN = 6
 
 
 def run(steps: SentAugmentSteps) -> Result:
-    """Build the bank, or complete it, and search for sentences, labels and entity types."""
+    """Build or complete the bank, and search it for sentences, labels and entity types."""
     tasks = [folder for folder in task_folders(steps.data) if "train" in task_files(folder)]
     bank = open_bank(steps)
     k = min(_NEIGHBOURS, len(bank))
@@ -97,7 +97,7 @@ def run(steps: SentAugmentSteps) -> Result:
 
 
 def _search_labels(bank: Bank, folder: Path, k: int) -> tuple[list[Neighbour], list[str]]:
-    """Return the neighbours of a task's most frequent labels, and what was left out."""
+    """Return the neighbours of a task's most frequent labels, and notes on excluded sentences."""
     files, name = task_files(folder), folder.name
     queries, left = _queries(files["train"], bank)
     tests = [file for part, file in files.items() if part.startswith("test")]
@@ -114,7 +114,7 @@ def _search_labels(bank: Bank, folder: Path, k: int) -> tuple[list[Neighbour], l
 
 
 def _queries(train: Path, bank: Bank) -> tuple[Queries, int]:
-    """Return the queries of a task's most frequent labels, and how many others it has."""
+    """Return the queries of a task's most frequent labels, and the number of its other labels."""
     queries = task_queries(train, encoder=bank.encode)
     order = sorted(range(len(queries)), key=lambda place: (-queries.sentences[place], place))
     kept = sorted(order[:_LABELS_SHOWN])
@@ -135,7 +135,7 @@ def _neighbours(hits: Hits, place: int, domain: str, query: str) -> list[Neighbo
 
 
 def _left_out(name: str, removed: Mapping[str, int], *, tested: bool) -> str:
-    """Return a note on what was left out among the nearest sentences."""
+    """Return a note on the nearest sentences that were excluded."""
     counts: Counter[str] = Counter()
     for reason, count in removed.items():
         where = "own" if reason.startswith("the queries") else reason.rpartition(", ")[2]

@@ -1,4 +1,4 @@
-"""SentAugment, Tables 5 to 8: lines that differ in queries, encoder, size of the bank or labels."""
+"""SentAugment, Tables 5 to 8: effect of queries, encoder, bank size and soft labels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tilth.recipes.table import Row, published
 
 HEAD = ["SST-5", "CR", "NER"]
 BASE_QUERY = "label-average"
-# Table 6: of the bank's sentences one in so many is encoded by every encoder.
+# Table 6: every encoder encodes one in this many of the bank's sentences.
 _SAMPLE = 16
 
 
@@ -35,12 +35,10 @@ class Variant:
     """One line of a table.
 
     Attributes:
-        name: of the line.
-        step: of its retrieval; lines with the same step share it.
-        query: kind of query.
+        step: name of its retrieval; lines with the same step share it.
         encoder: of a bank of a sample of the sentences; empty: the bank of all sentences.
-        share: only one in so many of the bank's sentences is searched.
-        hard: whether students learn the most probable label alone.
+        share: search one in `share` of the bank's sentences.
+        hard: train students on the most probable label alone.
     """
 
     name: str

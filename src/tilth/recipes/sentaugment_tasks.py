@@ -1,4 +1,4 @@
-"""Labelled sets of the data folder that the tables of the SentAugment paper measure."""
+"""Labelled sets of the data folder that the SentAugment tables measure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tilth.recipes.recipe import Steps
 SentAugmentSteps: TypeAlias = Steps[SentAugmentScale]
 
 FAMILIES = {"classify": "label", "ner": "entity type"}  # folders of tasks; what their labels are
-# The paper's tasks by their folders' names in small letters and digits; NER begins with conll.
+# The paper's tasks by folder name in lower case and digits; NER folders begin with conll.
 PAPERS_TASKS = {
     "sst2": "SST-2", "sst5": "SST-5", "cr": "CR", "imp": "IMP", "insults": "IMP", "trec": "TREC",
 }  # fmt: skip
@@ -29,12 +29,10 @@ class Benchmark:
     """A labelled set of the data folder.
 
     Attributes:
-        name: of its folder.
         examples: its training set, for queries.
         train: the same, to train on.
         validation: chooses the checkpoint.
-        test: all figures are measured on it.
-        shared: training and validation rows that were left out, as their texts are in the test set.
+        shared: number of training and validation rows dropped because the test set has their texts.
     """
 
     name: str
@@ -52,7 +50,7 @@ class Benchmark:
 
 
 def column_of(name: str) -> str:
-    """Return the column of a task: the paper's name of it, or else its folder's.
+    """Return a task's column: its name in the paper, or else its folder's name.
 
     Example:
         >>> column_of("insults"), column_of("conll2003"), column_of("clinc150")
@@ -80,13 +78,10 @@ def task_files(folder: Path) -> dict[str, Path]:
 
 
 def read_tasks(steps: SentAugmentSteps) -> tuple[list[Benchmark], list[str]]:
-    """Return the labelled sets that are asked for, and notes on missing tasks and rows left out.
+    """Return the requested labelled sets, and notes on missing tasks and dropped rows.
 
-    A task is named by its folder or as in the paper. Tasks of the scale may be missing, those that
-    a user names may not.
-
-    Raises:
-        InputError: it has none of them, a set is wrong, or two are the same task of the paper.
+    A task is named by its folder or as in the paper. Tasks of the scale may be missing; those
+    that a user names may not.
     """
     there = {folder.name: folder for folder in task_folders(steps.data)}
     names = steps.scale.tasks

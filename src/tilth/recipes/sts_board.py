@@ -1,4 +1,4 @@
-"""STS scores of encoders, collected and laid out as a paper's table."""
+"""STS scores of encoders, laid out as a paper's table."""
 
 from __future__ import annotations
 
@@ -29,10 +29,9 @@ AVERAGE, MEASURED = "Avg.", "Avg. of measured"
 
 
 class StsBoard:
-    """Measures encoders on STS sets, each a step, and makes the table.
+    """Measures encoders on STS sets, each as a step, and makes the table.
 
     Args:
-        steps: of the recipe.
         protocols: set -> protocol, `all` or `mean`; None: all the usual sets, `all`.
         metric: `spearman` or `pearson`.
         averaged: sets of the averages; None: all.
@@ -61,7 +60,7 @@ class StsBoard:
         self.curves: list[ValidationCurve] = []
 
     def measure(self, name: str, encoder: str, step: str, pooling: str | None = None) -> None:
-        """Measure an encoder as step `measure-STEP`; those of one name differ in their seeds."""
+        """Measure an encoder as step `measure-STEP`; encoders of one name differ in their seeds."""
         device = self.steps.settings.device
         loaded = open_encoder(encoder, self.found, pooling=pooling, device=device)
         folder = self.steps.at(f"measure-{step}")
@@ -72,13 +71,13 @@ class StsBoard:
         self.wrong.setdefault(name, most_wrong(measured, WRONG_PAIRS))
 
     def measure_trained(self, name: str, runs: Sequence[Path]) -> None:
-        """Measure the encoders of some trainings, one for each seed, and keep their curves."""
+        """Measure the encoders of trainings, one per seed, and keep their curves."""
         for run in runs:
             self.measure(name, str(run), run.name)
             self.curves.append(curve_of(run, f"{name}, {run.name.rpartition('-')[2]}"))
 
     def _summary(self, measured: list[SetCosines]) -> dict[str, dict[str, Any]]:
-        """Return the scores of each set, and their mean where all have one protocol."""
+        """Return the scores of each set, and their mean if all have one protocol."""
         if len(protocols := set(self.protocols.values())) == 1:
             return summarise_sts(measured, list(self.protocols), protocol=protocols.pop())
         scores: dict[str, dict[str, Any]] = {}
@@ -89,17 +88,17 @@ class StsBoard:
         return scores
 
     def names(self, among: Sequence[str] | None = None) -> list[str]:
-        """Return the sets that were found, or those of them among some."""
+        """Return the sets that were found, optionally only those in `among`."""
         names = [sts.name for sts in self.found]
         return [name for name in names if name in among] if among is not None else names
 
     def cell(self, name: str, sets: Sequence[str]) -> TableCell:
-        """Return an encoder's mean over sets, with its deviation over seeds."""
+        """Return an encoder's mean over sets, with its standard deviation over seeds."""
         runs = self.scores[name]
         values = [sum(run[key][self.metric] for key in sets) / len(sets) for run in runs]
         if len(runs) > 1 or self.metric != "spearman":
             return over_seeds(values)
-        # One run: the interval over test pairs, where one set or all of them are meant.
+        # One run: show the interval over test pairs, for one set or all of them.
         (run,) = runs
         key = sets[0] if len(sets) == 1 else "mean"
         known = len(sets) == 1 or list(sets) == run["mean"]["sets"]
@@ -119,7 +118,7 @@ class StsBoard:
         return rows
 
     def with_average(self, row: Row) -> Row:
-        """Give a published row its average over the sets that were measured here."""
+        """Add to a published row its average over the sets that were measured here."""
         columns = [COLUMNS[name] for name in self.names(self.averaged)]
         values = [row.cells[column].value for column in columns if column in row.cells]
         if not values or len(values) < len(columns):
@@ -138,7 +137,7 @@ class StsBoard:
         ]
 
     def spread(self) -> str:
-        """Return a sentence on the deviation over seeds."""
+        """Return a sentence on the standard deviation over seeds."""
         if (seeds := self.steps.settings.seeds) == 1:
             return "One training: no deviation is known."
         return f"Trained rows: mean ± deviation over {seeds} trainings on the same data."
@@ -172,7 +171,7 @@ def _bars(table: Table) -> list[EncoderScore]:
 
 
 def overlap_note(steps: Steps[Any], pairs: TrainingPairs, name: str) -> str:
-    """Return a note on the training rows that hold a sentence or a pair of each set."""
+    """Return a note on the training rows that share a sentence or a pair with each set."""
     rows = pairs.all_rows()
     counts = {
         key: overlap.counts() for key, overlap in find_overlap(rows, read_sets(steps.data)).items()
@@ -186,7 +185,7 @@ def overlap_note(steps: Steps[Any], pairs: TrainingPairs, name: str) -> str:
 
 
 def word_files(data: Path) -> dict[str, Path]:
-    """Return the files of word vectors in the data folder by their names without ending."""
+    """Return the word vector files of the data folder by stem."""
     found = {
         file.name.removesuffix(".gz").removesuffix(".txt"): file
         for ending in ("*.txt", "*.txt.gz")

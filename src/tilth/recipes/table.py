@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import ClassVar
 
-# Length of a sentence in a printed list; results.json has all of it.
+# Length of a sentence in a printed list; results.json has the full text.
 _SHOWN_CHARS = 200
 
 
@@ -20,9 +20,8 @@ class TableCell:
     Attributes:
         value: such as Spearman's correlation x 100.
         deviation: standard deviation over seeds (n - 1); None: one seed, or a published figure.
-        low: lower end of the 95% interval over test pairs, where known.
-        high: upper end.
-        runs: the figure of each seed, where there are several.
+        low: lower end of the 95% interval over test pairs, if known.
+        runs: the figure of each seed, if there are several.
     """
 
     value: float
@@ -32,7 +31,6 @@ class TableCell:
     runs: tuple[float, ...] = ()
 
     def __str__(self) -> str:
-        """Return the figure as it is printed."""
         spread = "" if self.deviation is None else f" ±{self.deviation:.1f}"
         return f"{self.value:.1f}{spread}"
 
@@ -42,7 +40,7 @@ class Row:
     """One line of a table.
 
     Attributes:
-        cells: column -> figure; a column left out was not measured.
+        cells: column -> figure; a missing column was not measured.
         published: whether these are a paper's figures.
     """
 
@@ -56,11 +54,9 @@ class Neighbour:
     """A sentence found for a query.
 
     Attributes:
-        domain: of the query.
-        query: a sentence, or a description of the average that was searched with.
+        query: a sentence, or a description of the averaged query.
         rank: from 1.
-        similarity: cosine; None where a paper does not give it.
-        source: of the sentence found.
+        similarity: cosine; None if a paper does not give it.
         published: whether it is a paper's example.
     """
 
@@ -90,11 +86,11 @@ class Table:
 
     @property
     def head(self) -> list[str]:
-        """Titles of the columns of `lines`."""
+        """Column titles of `lines`."""
         return ["", *self.columns]
 
     def lines(self) -> list[list[str]]:
-        """Return the rows as texts, the name first; a dash stands for a missing figure."""
+        """Return the rows as texts, the name first; a dash marks a missing figure."""
         return [
             [f"{row.name}{' (published)' if row.published else ''}"]
             + [str(row.cells[name]) if name in row.cells else "-" for name in self.columns]
@@ -107,8 +103,7 @@ class Listing:
     """Sentences that a recipe found.
 
     Attributes:
-        rows: the neighbours of each query, one after the other; ours first, then published ones.
-        notes: see `Table`.
+        rows: the neighbours of each query in turn; ours first, then published ones.
     """
 
     title: str
@@ -153,7 +148,7 @@ def over_seeds(values: Sequence[float]) -> TableCell:
 
 
 def mean_of(cells: Sequence[TableCell]) -> TableCell:
-    """Return the mean of figures; of each seed first, where all have the same number of them."""
+    """Return the mean of figures; per seed first, if all have the same number of seeds."""
     runs = {len(cell.runs) for cell in cells}
     if len(runs) == 1 and runs != {0}:
         return over_seeds(

@@ -1,4 +1,4 @@
-"""Augments a training set from files, measures the teacher, and writes the page."""
+"""Augment a training set from files, measure the teacher, and write the report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from tilth.selftrain.augment import AugmentRun, augment_in_run
 from tilth.selftrain.settings import Augmentation, TeacherSettings
 from tilth.workflows.open_bank import open_named
 
-# Figures of a teacher, and what they are called.
 # Below this retrieved sentences gained nothing in trials: a teacher of 52 gave +0.2 (-3.0 to +3.4).
 # Teachers of 73 and more gave two to six points (docs/results.md).
 _POOR_TEACHER, _FEWEST_ROWS = 60.0, 50
@@ -47,29 +46,13 @@ def augment_and_measure(
     overwrite: bool = False,
     quiet: bool = False,
 ) -> AugmentRun:
-    """Augment a training set in a run folder, with the teacher's scores and a page.
+    """Augment a training set in a run folder, with the teacher's scores and a report.
 
     Args:
-        train: see `tilth.augment`.
-        bank: the folder of the bank.
-        out: the run folder; the same call goes on where it stopped.
-        asked: how.
-        teacher: see `tilth.augment`.
+        out: the run folder; the same call resumes.
         test: a labelled set to measure the teacher on; no sentence of it is retrieved.
-        validation: see `tilth.augment`.
-        text: see there.
-        label: see there.
-        seeds: see there.
-        training: see `tilth.classifiers.settings.Finetuning`.
-        encoder: of the bank, where its name leads elsewhere now.
+        encoder: encoder of the bank, if the name in its manifest no longer resolves to it.
         bootstrap: resamples of the scores' intervals; 0: none.
-        device: see `tilth.augment`.
-        overwrite: see there.
-        quiet: see there.
-
-    Raises:
-        InputError: see there.
-        TilthError: see there.
     """
     check_resamples(bootstrap, asked.seed)
 
@@ -100,7 +83,7 @@ def _scores(
     *,
     quiet: bool,
 ) -> dict[str, Any]:
-    """Return how well a teacher does on rows; see `classify_scores` and `tag_scores`."""
+    """Return a teacher's scores on rows, as `classify_scores` or `tag_scores` does."""
     how: dict[str, Any] = {"bootstrap": bootstrap, "seed": asked.seed}
     with Progress(len(rows), quiet=quiet, what="rows") as progress:
         given = classifier.answers(rows, precision=asked.precision, progress=progress)
@@ -114,7 +97,7 @@ def _scores(
 
 
 def teacher_warning(results: Mapping[str, Any]) -> str | None:
-    """Return a warning where a teacher is wrong too often to label sentences."""
+    """Return a warning if a teacher is wrong too often to label sentences."""
     for name in ("test", "validation"):
         scores = results["teacher"].get(name)
         if scores is not None and scores["n"] >= _FEWEST_ROWS:

@@ -1,4 +1,4 @@
-"""The sets of a run of `tilth augment`, to train on and to measure with."""
+"""Training and validation sets of a run of `tilth augment`."""
 
 from __future__ import annotations
 
@@ -34,13 +34,10 @@ class AugmentedSets:
     """Sets and settings of a run of `tilth augment`.
 
     Attributes:
-        start: identifies this run; a run that was begun anew has another.
+        start: identifies this run; a restarted run has another.
         rows: retrieved and labelled by the teacher.
-        labelled: the rows that the teacher was trained on, with the mean of label and teacher as
-            probabilities.
-        validation: the rows that chose the teacher's weights; None: there were none.
-        text: column of texts or tokens.
-        label: column of labels or tags.
+        labelled: the teacher's training rows, with the mean of label and teacher as probabilities.
+        validation: the rows that chose the teacher's weights, if any.
         labels: classes or tags, in the order of the probabilities.
     """
 
@@ -84,11 +81,7 @@ class AugmentedSets:
 
     @property
     def test(self) -> str | None:
-        """Test set that the run was given.
-
-        Raises:
-            InputError: the file is not there any more.
-        """
+        """Test set that was given to the run; raises `InputError` if the file is gone."""
         given = self.settings.get("test")
         if given is None:
             return None
@@ -102,9 +95,9 @@ class AugmentedSets:
         return str(given)
 
     def without(self, texts: Iterable[str]) -> AugmentedSets:
-        """Return the sets without retrieved sentences that are among some texts.
+        """Return the sets without retrieved sentences that are among `texts`.
 
-        Case and punctuation are ignored, and near duplicates are left out as well.
+        Case and punctuation are ignored; near duplicates are left out as well.
         """
         own = pa.array(texts_of(self.rows, self.text), pa.large_string())
         among = Exclusion("texts", list(texts)).match(own)
@@ -113,17 +106,13 @@ class AugmentedSets:
 
 
 def is_augmented(source: str) -> bool:
-    """Return whether a source is the folder of a `tilth augment`."""
+    """Return whether a source is the folder of a `tilth augment` run."""
     folder = Path(source).expanduser()
     return (folder / "run.json").is_file() and read_run_json(folder)["command"] == COMMAND
 
 
 def open_augmented(source: str) -> AugmentedSets:
-    """Open a finished run of `tilth augment`.
-
-    Raises:
-        InputError: it is not finished, or a part of it was removed.
-    """
+    """Open a finished run of `tilth augment`; an incomplete one raises `InputError`."""
     folder = Path(source).expanduser()
     asked = read_run_json(folder)
     configs = folder_configs(folder / "dataset")
@@ -166,11 +155,7 @@ def open_augmented(source: str) -> AugmentedSets:
 def refuse_other_labels(
     kind: str, labels: Sequence[str], source: str, data: str, examples: Examples
 ) -> None:
-    """Refuse a test set whose labels do not fit, before anything is trained.
-
-    Raises:
-        InputError: its labels are of another kind, or `labels` lacks one of them.
-    """
+    """Refuse a test set of another kind or with labels not in `labels`, before any training."""
     found = examples.labels
     assert found is not None  # they are asked for
     if found.kind != kind:
@@ -192,7 +177,7 @@ def refuse_other_labels(
 
 
 def columns_of_run(run: AugmentedSets, found: Examples) -> Dataset:
-    """Return a labelled set with the columns that a run's sets have."""
+    """Return a labelled set with the columns of a run's sets."""
     from datasets import Dataset
 
     assert found.labels is not None  # they are asked for
@@ -201,7 +186,7 @@ def columns_of_run(run: AugmentedSets, found: Examples) -> Dataset:
 
 
 def shared(examples: Examples, texts: Iterable[str]) -> int:
-    """Return how many rows of a set have all their texts among some normalized ones."""
+    """Return the number of rows whose texts are all among some normalized ones."""
     known = set(texts)
     return sum(all(normalize_text(text) in known for text in row) for row in examples.texts)
 

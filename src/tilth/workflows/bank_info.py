@@ -14,12 +14,7 @@ _MAX_COUNTED = 100_000_000
 
 
 def describe_bank(path: Path) -> dict[str, Any]:
-    """Return counts, sizes and settings of a bank; its encoder is not loaded.
-
-    Raises:
-        InputError: there is no bank.
-        TilthError: a file of it is missing or damaged.
-    """
+    """Return counts, sizes and settings of a bank without loading its encoder."""
     bank = Bank.open(path)
     manifest = bank.manifest
     size = sum(manifest.file_bytes.values())

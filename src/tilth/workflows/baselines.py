@@ -56,16 +56,11 @@ class Baseline:
 
 
 def baselines(rows: LabeledExamples, *, device: str = "auto") -> list[System]:
-    """Fit the baselines of a task on labelled rows, of 20,000 at most.
+    """Fit the baselines of a task on at most 20,000 labelled rows.
 
-    Args:
-        rows: to learn from; of probabilities the likeliest label counts.
-        device: of the encoder, see `load_encoder`.
-
-    Returns:
-        Of texts: logistic regression on the embeddings of `starter-encoder` (if it is
-        installed) and on TF-IDF of words and pairs of words, and the share of each label.
-        Of tokens: logistic regression on the words around a token, and each word's commonest tag.
+    For texts: logistic regression on the embeddings of `starter-encoder` (if it is installed) and
+    on TF-IDF of words and word pairs, and the share of each label. For tokens: logistic regression
+    on the words around a token, and each word's most frequent tag. Soft labels count as hard ones.
     """
     if len(rows) > _MAX_ROWS:
         rows = rows.select(np.sort(np.random.default_rng(0).permutation(len(rows))[:_MAX_ROWS]))
@@ -98,7 +93,7 @@ def _fitted(
 
 
 def _answers(features: Any, fitted: tuple[Any, Any], kind: Kind) -> NDArray[np.float32]:
-    """Return the probabilities that a regression gives, (rows, labels)."""
+    """Return a regression's probabilities, (rows, labels)."""
     from scipy.special import expit, softmax
 
     weights, biases = fitted
@@ -113,7 +108,7 @@ def _tfidf(texts: Sequence[tuple[str, ...]]) -> Features:
     def joined(rows: Sequence[tuple[str, ...]]) -> list[str]:
         return ["\n".join(row) for row in rows]
 
-    # Words of one character too, unlike the default: some sets of texts would be without words.
+    # Unlike the default, keep words of one character: some sets of texts have no others.
     vectors = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+|[^\w\s]")
     vectors.fit(joined(texts))
     return lambda rows: vectors.transform(joined(rows))
@@ -146,7 +141,7 @@ def _tagger(rows: LabeledExamples) -> Callable[[Sequence[Any]], Any]:
     """Return logistic regression on each token, its neighbours, endings and shape."""
     from sklearn.feature_extraction.text import CountVectorizer
 
-    # Features of the training rows only: of a million hashed ones most weights would stay 0.
+    # Features of the training rows only: most weights of a million hashed ones would stay 0.
     counter = CountVectorizer(analyzer=list)
 
     def around(sentences: Sequence[Sequence[str]]) -> Iterator[list[str]]:

@@ -34,21 +34,16 @@ def curate_folder(
     *,
     overwrite: bool = False,
 ) -> tuple[Path, dict[str, int]]:
-    """Curate a generate run, a data set folder, a labelled file or a hub data set.
+    """Curate rows on disk.
 
     Args:
-        source: what `read_rows` reads.
-        out: where the set goes; default: SOURCE/curated, for plain files NAME-curated beside
-            them. An earlier curated set there is replaced.
-        options: what is dropped, added and split off.
+        source: a generate run, a data set folder, a labelled file or a hub data set.
+        out: default SOURCE/curated, for plain files NAME-curated beside them. An earlier curated
+            set there is replaced.
         overwrite: replace another data set in `out`, too.
 
     Returns:
         The folder, and the counts: rows in, each drop reason, sampled pairs, train, validation.
-
-    Raises:
-        InputError: a setting, the source or the folder is wrong.
-        TilthError: the disk is full, or the folder cannot be written.
     """
     found = locate(source)
     folder = _place(source, found) if out is None else out
@@ -74,14 +69,14 @@ def curate_folder(
 
 
 def _place(source: str, found: list[Path] | DatasetFolder | HubDataset) -> Path:
-    """Return the default folder of the result."""
+    """Return the default output folder."""
     if isinstance(found, HubDataset):
         raise InputError(f"{source} is a data set of the hub: say with --out where the result goes")
     path = Path(source)
     if isinstance(found, DatasetFolder):
         of_run = path.name == "dataset" and (path.parent / "run.json").is_file()
         return (path.parent if of_run else path) / "curated"
-    # Beside plain files, not among them: there the next reading would take it for one of them.
+    # Beside plain files, not among them: the next run would read it as one of them.
     resolved = Path(os.path.realpath(path))
     return (
         path.parent / f"{resolved.name.split('.')[0] if path.is_file() else resolved.name}-curated"
@@ -148,7 +143,7 @@ def _label_counts(split: Dataset) -> dict[str, int]:
 
 
 def _model(split: Dataset) -> str | None:
-    """Return the models that wrote the texts, as far as the rows name them."""
+    """Return the models that wrote the texts, if the rows name them."""
     if "model" not in split.column_names:
         return None
     names = [name for name in split.unique("model") if name not in (None, SAMPLED)]

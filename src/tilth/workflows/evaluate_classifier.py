@@ -25,7 +25,7 @@ from tilth.selftrain.pseudo_label import as_lists
 SHOWN = 12  # rows of each list in a report
 Measured: TypeAlias = Literal["classify", "tag"]
 
-# Names of the figures, in the order in which they are printed.
+# Names of the figures in print order.
 NAMES = {
     "f1": "F1", "precision": "precision", "recall": "recall", "accuracy": "accuracy",
     "macro_f1": "macro F1", "micro_f1": "micro F1",
@@ -38,12 +38,10 @@ class EvaluateSettings:
 
     Attributes:
         against: name of a second model that is measured on the same rows.
-        text: column of texts or tokens, see `tilth.data.examples.read_examples`.
+        text: column of texts or tokens.
         label: column of labels or tags.
-        split: of a data set that has several.
+        split: which split of a data set with several.
         bootstrap: resamples of intervals and tests; 0: neither.
-        seed: of the resamples.
-        precision: see `tilth.models.predict.probabilities`.
         wrong: number of the most confidently wrong rows to return.
     """
 
@@ -62,7 +60,6 @@ class System:
     """A model to compare.
 
     Attributes:
-        name: in results and reports.
         model: a classifier or tagger, or an object with the same methods.
         base: model that it was trained from; empty: not shown.
     """
@@ -77,8 +74,8 @@ class Evaluated:
     """Results of `tilth evaluate classify` or `tag`.
 
     Attributes:
-        scores: see `classify_scores` or `tag_scores`; with a second model, `against` holds its
-            name, its scores, and how far the first is above it (difference).
+        scores: of `classify_scores` or `tag_scores`; with a second model, `against` holds its
+            name, its scores, and the first model's lead over it (difference).
         wrong: the most confidently wrong rows.
     """
 
@@ -104,17 +101,12 @@ def evaluate_to_run(
 ) -> Evaluated:
     """Evaluate a model by name; with `out`, keep answers and scores in a run folder.
 
-    The folder has a part for each model with its answers to all rows; the same call reads them.
+    The folder has a part per model with its answers to all rows; the same call reads them.
 
     Args:
         measured: `classify` or `tag`.
-        name: of the model, see `load_classifier`.
         data: a labelled file, folder or hub data set.
         out: the run folder; None: nothing is kept.
-
-    Raises:
-        InputError: a setting, a model or the data is wrong.
-        TilthError: a model returns NaN, or the folder cannot be written.
     """
     check_resamples(settings.bootstrap, settings.seed)
     names = [name] if settings.against is None else [name, settings.against]
@@ -167,21 +159,13 @@ def evaluate_to_run(
 def compare_systems(
     systems: Sequence[System], data: Source, settings: EvaluateSettings, *, quiet: bool = False
 ) -> dict[str, Any]:
-    """Evaluate systems on the same labelled rows.
-
-    Args:
-        systems: all classifiers or all taggers; the first must know every label of the rows.
-        data: see `tilth.data.examples.read_examples`.
+    """Evaluate systems on the same labelled rows; the first must know every label of the rows.
 
     Returns:
-        n (rows); systems: name, base and scores of each, see `classify_scores` or `tag_scores`;
-        differences: name of each other system -> how far the first is above it; wrong: the rows
-        of which the first is most confidently wrong; changed: rows that the first gets right and
-        the second wrong (`mended`), and the other way round (`spoilt`). All JSON values.
-
-    Raises:
-        InputError: the data is wrong or holds a label that the first system does not know.
-        TilthError: a model returns NaN.
+        n (rows); systems: name, base and scores of each, by `classify_scores` or `tag_scores`;
+        differences: name of each other system -> lead of the first over it; wrong: the most
+        confidently wrong rows of the first; changed: rows that the first gets right and the second
+        wrong (`mended`), and the reverse (`spoilt`). All JSON values.
     """
     models = [system.model for system in systems]
     examples, gold = read_gold(
@@ -228,7 +212,7 @@ def _answers(
     precision: str,
     progress: Progress,
 ) -> Any:
-    """Return a model's probabilities for every row, from the run's part if it is there."""
+    """Return a model's probabilities for every row, from the run's part if it exists."""
     if run is not None and part not in run.missing():
         progress.skip(len(examples))
         kept = run.read_part(part)["probabilities"].to_pylist()
@@ -263,7 +247,7 @@ class _Answers:
 
     Attributes:
         golds: gold labels in the order of each model's labels; the first model's at least.
-        answers: of each model its probabilities, (rows, labels), or of tokens (tokens, tags) each.
+        answers: per model, probabilities (rows, labels), or for tokens (tokens, tags) per row.
     """
 
     models: Sequence[Any]
@@ -277,7 +261,7 @@ class _Answers:
 
 
 class _ClassScoring:
-    """Scores of classifiers in one space of labels: the first model's labels, then others."""
+    """Scores of classifiers over the first model's labels, then other models' labels."""
 
     def __init__(self, made: _Answers) -> None:
         models, examples, settings = made.models, made.examples, made.settings
@@ -327,7 +311,7 @@ class _ClassScoring:
         return bool(np.all(self.answered[place][row] == self.gold[row]))
 
     def words(self, row: int, place: int | None = None) -> str:
-        """Return the gold label of a row, or a model's answer, in words."""
+        """Return the gold label of a row, or a model's answer, as text."""
         answer = self.gold[row] if place is None else self.answered[place][row]
         return _joined(classify.named(answer, self.labels))
 
@@ -336,7 +320,7 @@ class _ClassScoring:
 
 
 class _TagScoring:
-    """Scores of taggers; see `_ClassScoring`."""
+    """Scores of taggers, with the methods of `_ClassScoring`."""
 
     def __init__(self, made: _Answers) -> None:
         settings = made.settings
@@ -373,7 +357,7 @@ class _TagScoring:
         return spans(self.said[place][0][row]) == spans(self.gold[row])
 
     def words(self, row: int, place: int | None = None) -> str:
-        """Return the entities of a row, gold or a model's, one a line."""
+        """Return the gold or predicted entities of a row, one a line."""
         tags, tokens = self.gold[row] if place is None else self.said[place][0][row], self.tokens
         found = (f"{kind}: {' '.join(tokens[row][a:b])}" for kind, a, b in spans(tags))
         return "\n".join(found) or "none"
@@ -387,7 +371,7 @@ def _joined(answer: str | list[str]) -> str:
 
 
 def _changed(scoring: _ClassScoring | _TagScoring, rows: int) -> dict[str, list[dict[str, str]]]:
-    """Return the first rows that the second system gets wrong and the first right, and back."""
+    """Return the first rows that only the first system gets right, and only the second."""
     found: dict[str, list[dict[str, str]]] = {"mended": [], "spoilt": []}
     for row in range(rows):
         now, before = scoring.is_right(0, row), scoring.is_right(1, row)

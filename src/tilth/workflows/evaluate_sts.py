@@ -49,12 +49,9 @@ def open_encoder(
     """Load an encoder by any name of the command line.
 
     Args:
-        name: see `load_encoder`, or word vectors: `words:FILE` (plain average), `words-idf:FILE`,
+        name: an encoder, or word vectors: `words:FILE` (plain average), `words-idf:FILE`,
             `words-sif:FILE`, `usif:FILE`.
         sets: idf and uSIF are fitted on their sentences, as in the original, without scores.
-
-    Raises:
-        InputError: there is no such encoder.
     """
     if not is_words(name):
         return load_encoder(name, pooling=pooling, device=device)
@@ -76,7 +73,7 @@ def measure(
 
     The folder's one part holds each pair's cosine, from which every figure follows. For another
     encoder or other sets it is overwritten: measuring takes seconds. The overlap with the rows of
-    `training` is counted each time. `progress` counts pairs.
+    `training` is counted each time.
     """
     overlaps = {} if training is None else find_overlap(training, found)
     fingerprints = {
@@ -128,13 +125,12 @@ def _table(measured: Sequence[SetCosines]) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class StsSettings:
-    """Settings of `tilth evaluate sts`; see `tilth.evaluate_sts`.
+    """Settings of `tilth evaluate sts`.
 
     Attributes:
         sets: names; None: the usual ones.
-        training: pairs that the encoder was trained on, to count what they share with the sets;
-            None: those that the run of a training names.
-        pooling: see `open_encoder`.
+        training: pairs that the encoder was trained on, to count their overlap with the sets;
+            None: the pairs that a training's run names.
     """
 
     protocol: str = "all"
@@ -151,7 +147,7 @@ class StsEvaluation:
     """Results of `tilth evaluate sts`.
 
     Attributes:
-        scores: see `evaluate_sts`.
+        scores: as `evaluate_sts` returns them.
         wrong: the pairs with the largest error.
     """
 
@@ -172,14 +168,8 @@ def evaluate_sts_to_run(
     """Evaluate an encoder by name; with `out`, keep scores and a report in a run folder.
 
     Args:
-        name: see `open_encoder`.
-        data: see `tilth.evaluate_sts`.
         out: a run folder for results.json and report.html, or None.
         wrong: number of the pairs with the largest error; 20 at least.
-
-    Raises:
-        InputError: a setting, the encoder or the data is wrong.
-        TilthError: the encoder returns NaN.
     """
     protocol, training = settings.protocol, settings.training
     resampling = {"bootstrap": settings.bootstrap, "seed": settings.seed}
@@ -229,7 +219,7 @@ def evaluate_sts_to_run(
 
 
 def pairs_of(name: str) -> str | None:
-    """Return the path of the pairs that a training's run names, if they are there."""
+    """Return the path of the pairs that a training's run names, if it exists."""
     path = Path(name).expanduser() / "run.json"
     if not path.is_file():
         return None

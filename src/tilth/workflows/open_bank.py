@@ -34,11 +34,10 @@ def is_words(name: str, *, fitted: bool = False) -> bool:
 
 
 def open_words(name: str, sentences: Sequence[str]) -> SentenceTransformer:
-    """Load word vectors by a name of which `is_words` holds.
+    """Load word vectors by a name that `is_words` accepts.
 
     Args:
-        name: see `open_encoder`.
-        sentences: what idf counts and uSIF is fitted on.
+        sentences: idf is counted and uSIF fitted on them.
     """
     from tilth.encoders.usif import usif
     from tilth.encoders.word_vectors import word_vectors
@@ -51,14 +50,14 @@ def open_words(name: str, sentences: Sequence[str]) -> SentenceTransformer:
     )
 
 
-# Such an encoder is fitted on the beginnings of so many evenly chosen sources.
+# Number of evenly chosen sources whose beginnings word vectors are fitted on.
 _FITTED_SOURCES = 256
 _FITTED_BYTES = 1 << 19
 
 
 @dataclass(frozen=True, slots=True)
 class BankSettings:
-    """Settings of `tilth bank build`; see `Bank.build`."""
+    """Settings of `tilth bank build`, as in `Bank.build`."""
 
     encoder: str = "starter-static"
     format: Annotated[str, FORMAT] = "int8"
@@ -71,7 +70,6 @@ class BankSettings:
     workers: int | None = None
 
     def __post_init__(self) -> None:
-        """Check every value."""
         check_fields(self)
 
 
@@ -88,10 +86,6 @@ def build_named(
 
     Word vectors that are fitted on sentences (`words-idf:FILE`, `usif:FILE`) are fitted on the
     beginnings of the sources and saved in the bank.
-
-    Raises:
-        InputError: a source, a setting or the encoder is wrong, or `path` holds a source.
-        TilthError: the disk is full, or a file is damaged.
     """
     refuse_inside(path, *sources)
     from tilth.bank.encoder import TextEncoder  # torch: `tilth bank info` does without
@@ -146,7 +140,7 @@ def _encoder(path: Path, name: str | None) -> str | TextEncoder | None:
 
 
 def _beginnings(sources: Sequence[str], settings: BankSettings) -> list[str]:
-    """Return the sentences at the beginnings of some of the sources, each once."""
+    """Return the distinct sentences at the beginnings of some of the sources."""
     found = find_sources(sources, column=settings.column, split=settings.split)
     step = -(-len(found) // _FITTED_SOURCES)
     texts: dict[str, None] = {}
@@ -159,7 +153,7 @@ def _beginnings(sources: Sequence[str], settings: BankSettings) -> list[str]:
 
 
 def _save(encoder: TextEncoder, folder: Path) -> None:
-    """Save an encoder unless it is there, by an atomic rename of the folder."""
+    """Save an encoder unless its folder exists, by an atomic rename."""
     if folder.is_dir():
         return
     temporary = folder.with_name(f"{TEMPORARY}{os.getpid()}-{folder.name}")

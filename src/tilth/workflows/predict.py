@@ -60,10 +60,10 @@ def predict(
 
     Returns:
         The rows with new columns. Classifier: `label` (a list for any number of labels) and
-        `confidence`. Tagger: `tokens` where texts were given, `tags` (IOB2), `spans` and
+        `confidence`. Tagger: `tokens` if texts were given, `tags` (IOB2), `spans` and
         `confidence` (mean over tokens). Encoder: `embedding`, of unit length. Task: `label`,
         `similarity` (cosine with its description) and `margin` to the next label. `probabilities`
-        (of a task `similarities`) holds those of all labels by name, of a tagger for each token.
+        (for a task `similarities`) holds those of all labels by name, for a tagger per token.
 
     Raises:
         InputError: an argument, the model or the rows are wrong, or `out` holds another run.
@@ -91,7 +91,7 @@ def predict_to_run(
 ) -> dict[str, Any]:
     """Predict as `predict` does in a run folder, or complete it; return its results.json.
 
-    It holds kind, rows, rows without text, and of each label or entity type its count and mean
+    It holds kind, rows, rows without text, and per label or entity type its count and mean
     confidence.
     """
     if isinstance(data, str | Path):

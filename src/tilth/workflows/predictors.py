@@ -53,8 +53,8 @@ class Prediction:
 
     Attributes:
         column: column of texts, two of pairs, or one of tokens; None: a usual name.
-        split: of a set that has several.
-        probabilities: write the probability of every label, too; of a task the similarity.
+        split: which split of a set with several.
+        probabilities: also write the probability of every label, or for a task its similarity.
         encoder: for a task, measures the similarities; None: `starter-encoder`.
         precision: `auto`, `float32`, `bfloat16` or `float16`.
     """
@@ -66,7 +66,6 @@ class Prediction:
     precision: Annotated[str, PRECISION] = "auto"
 
     def __post_init__(self) -> None:
-        """Check every value."""
         check_fields(self)
 
 
@@ -76,8 +75,6 @@ class Predictor:
 
     Attributes:
         kind: `class`, `multi`, `tags`, `vectors` or `described`.
-        name: as the user gave it.
-        fingerprint: of its weights.
         adds: names of the columns that it makes.
         predict: inputs of a part, which all hold text -> a table with a row for each.
     """
@@ -90,11 +87,7 @@ class Predictor:
 
 
 def load_predictor(model: str, asked: Prediction, device: str) -> Predictor:
-    """Load the run of a training, a folder, a hub id, or a task.
-
-    Raises:
-        InputError: there is no such model, or it has no probabilities and they are asked for.
-    """
+    """Load the run of a training, a folder, a hub id, or a task."""
     if is_task(model):
         return _described(model, TextEncoder.load(asked.encoder or ENCODER, device=device), asked)
     if asked.encoder is not None:
@@ -129,7 +122,7 @@ def load_predictor(model: str, asked: Prediction, device: str) -> Predictor:
 
 
 def _described(name: str, encoder: TextEncoder, asked: Prediction) -> Predictor:
-    """Return a predictor of the label whose description is the most similar to the text."""
+    """Return a predictor of the label whose description is most similar to the text."""
     task = load_task(name)
     if task.is_pair or len(task.labels) < 2:
         wrong = "is of pairs" if task.is_pair else "has one label"
@@ -175,7 +168,7 @@ def _warn_of_likes(labels: Sequence[str], cosines: NDArray[np.float32]) -> None:
 def _classify(
     classifier: Classifier, texts: list[Any], how: dict[str, Any], *, probabilities: bool
 ) -> pa.Table:
-    """Return label and confidence of texts, and each label's probability where asked for."""
+    """Return label and confidence of texts, and optionally each label's probability."""
     given = classifier.probabilities(texts, **how)  # (texts, labels)
     kind = kind_of(classifier)
     labels = [named(answer, classifier.labels) for answer in answered(given, kind)]
@@ -192,7 +185,7 @@ def _classify(
 def _tag(
     tagger: Classifier, inputs: list[Any], how: dict[str, Any], *, probabilities: bool
 ) -> pa.Table:
-    """Return tokens, tags, spans and confidence of sentences, texts or tokens."""
+    """Return tokens, tags, spans and confidence of sentences, given as texts or tokens."""
     tokens = [_WORDS.tokenize(one) if isinstance(one, str) else one for one in inputs]
     given = tagger.tag_probabilities(tokens, **how)  # of each sentence (tokens, tags)
     said, sure = best_tags(given, tagger.labels)
@@ -215,7 +208,7 @@ def _tag(
 def _spans(
     text: str, tokens: Sequence[str], tags: Sequence[str], sure: NDArray[Any]
 ) -> list[dict[str, Any]]:
-    """Return the entities of a sentence: their tokens from `start` to before `end`, characters."""
+    """Return a sentence's entities with their token range (`end` exclusive) and characters."""
     places, at = [], 0
     for token in tokens:
         at = text.index(token, at)
@@ -238,7 +231,7 @@ def _by_name(probabilities: NDArray[np.float32], labels: Sequence[str]) -> pa.St
 
 @contextmanager
 def one_warning_on_cuts() -> Iterator[None]:
-    """Log one warning at the end on texts that were cut, in place of one per part."""
+    """Log one warning on truncated texts at the end, instead of one per part."""
     counts: Counter[tuple[Any, ...]] = Counter()
     labels = logging.getLogger(labelling.__name__)
 

@@ -1,4 +1,4 @@
-"""The quickstart: shipped sentences, starter model, generate, curate, report."""
+"""Quickstart: shipped sentences, starter model, generate, curate, report."""
 
 from __future__ import annotations
 

@@ -27,24 +27,21 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS = 50_000
 _LABELS_SHOWN = 50
-# More comparisons of a query with a sentence than that take seconds.
+# More comparisons of a query with a sentence take seconds.
 _SLOW_COMPARISONS = 3e9
 
 
 @dataclass(frozen=True, slots=True)
 class QuerySource:
-    """Queries: texts, a file of texts, or a task; one of the three.
+    """Queries: exactly one of texts, a file of texts, or a task.
 
     Attributes:
-        texts: the queries themselves.
-        queries: a file, folder or data set of them.
-        column: of the texts in `queries`.
+        queries: a file, folder or data set of texts.
+        column: column of the texts in `queries`.
         task: a labelled set.
-        kind: of the task's queries; see `tilth.limits.QUERY`.
+        kind: kind of the task's queries, one of `tilth.limits.QUERY`.
         text: the task's column of texts, or two of pairs.
-        label: its column of labels or tags.
-        clusters: per label.
-        seed: of the clusters.
+        clusters: number per label.
     """
 
     texts: Sequence[str] = ()
@@ -76,7 +73,7 @@ class QuerySource:
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """Settings of a search; see `Bank.search`. `without` names sets."""
+    """Settings of a search, as in `Bank.search`; `without` names sets."""
 
     k: int
     min_similarity: float | None = None
@@ -95,7 +92,7 @@ class SearchResults:
 
     Attributes:
         labels: of each query; None: it has none.
-        sentences: how many sentences each query averages.
+        sentences: number of sentences that each query averages.
     """
 
     hits: Hits
@@ -103,7 +100,7 @@ class SearchResults:
     sentences: list[int]
 
     def summary(self, query: int) -> dict[str, Any]:
-        """Return a query, how many hits it has, and their similarities."""
+        """Return a query, its number of hits, and their similarities."""
         count = int(self.hits.counts[query])
         similarity = self.hits.similarity[query, :count]
         return {
@@ -131,7 +128,7 @@ class SearchResults:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything."""
+        """Return all queries and hits."""
         queries = [
             {**self.summary(query), "hits": self.found(query)} for query in range(len(self.hits))
         ]
@@ -146,16 +143,7 @@ def search(
     threads: int | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> SearchResults:
-    """Search a bank.
-
-    Args:
-        threads: see `Bank.search`.
-        say: called before a search that takes long.
-
-    Raises:
-        InputError: a query or a setting is wrong.
-        TilthError: a file of the bank is damaged.
-    """
+    """Search a bank; `say` is called before a search that takes long."""
     return _Search(bank, source, settings).run(threads, say)
 
 
@@ -173,16 +161,11 @@ def search_to_run(
 
     Args:
         out: the run folder: dataset/ and results.json.
-        threads: see `Bank.search`.
-        overwrite: start the run anew.
+        overwrite: restart the run.
         say: called before a search that takes long.
 
     Returns:
         The content of results.json: each query with its number of hits, and what was removed.
-
-    Raises:
-        InputError: a query or a setting is wrong, or `out` holds something else.
-        TilthError: a file of the bank is damaged, or the disk is full.
     """
     if Path(os.path.realpath(bank.path)) in Path(os.path.realpath(out)).parents:
         raise InputError(f"{out}: lies in the bank's own folder: choose another --out")
@@ -217,7 +200,7 @@ def search_to_run(
 
 
 def _kept(path: Path) -> dict[str, Any] | None:
-    """Return the results of a finished search; None where something of it is gone or damaged."""
+    """Return the results of a finished search; None if a file is missing or damaged."""
     try:
         kept = read_results(path, {"queries": list, "removed": dict})
         if kept is None:
@@ -295,7 +278,7 @@ def _hash(value: Any) -> str:
 
 
 def _tables(results: SearchResults) -> Iterator[pa.Table]:
-    """Yield the hits of some queries at a time, so that not all texts are in memory at once."""
+    """Yield the hits of a few queries at a time, so that not all texts are in memory at once."""
 
     def labelled(query: int) -> pa.Table:
         table = results.hits.table(query)

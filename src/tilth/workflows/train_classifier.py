@@ -76,21 +76,18 @@ class ClassifierOptions:
     """Options of `tilth train classifier` and `tilth train tagger`.
 
     Attributes:
-        base: see `train_classifier`.
         test: a labelled file; None: that of the augment run, or else its validation rows.
-        validation: see `train_classifier`; None: that of the augment run.
-        labelled: more labelled rows, see `train_classifier`; not for an augment run.
-        with_labelled: train on the labelled rows of an augment run too. For few of them the paper
-            does, for many it found no difference.
-        labelled_share: see `train_classifier`; None: a quarter for an augment run, else 0.
-        baseline: measure simple baselines too (see `tilth.workflows.baselines`); for an augment
+        validation: None: that of the augment run.
+        labelled: more labelled rows; not for an augment run.
+        with_labelled: train on the labelled rows of an augment run too. The paper does so for few
+            of them; for many it found no difference.
+        labelled_share: None: a quarter for an augment run, else 0.
+        baseline: measure the simple baselines of `tilth.workflows.baselines` too; for an augment
             run, also train on its labelled rows alone, unless its teacher has the same base.
-        text: column of texts of every file given; None: as in the run, or a usual name.
+        text: column of texts in every given file; None: as in the run, or a usual name.
         label: column of labels, likewise.
-        loss: see `train_classifier`.
         seeds: number of trainings, of the baseline too.
         bootstrap: resamples of intervals and tests; 0: neither.
-        training: settings of the training.
     """
 
     base: str = STARTER
@@ -108,37 +105,31 @@ class ClassifierOptions:
     training: Finetuning = field(default_factory=Finetuning)
 
     def __post_init__(self) -> None:
-        """Check every value."""
         check_fields(self)
         check_resamples(self.bootstrap, self.training.seed)
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedClassifier:
-    """Results of a training.
-
-    Attributes:
-        out: its run folder.
-        results: content of its results.json.
-    """
+    """Results of a training: its run folder and the content of its results.json."""
 
     out: Path
     results: dict[str, Any]
 
     @property
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Head and lines of a table to print; no lines where nothing was measured."""
+        """Head and lines of a table to print; no lines if nothing was measured."""
         return gain_lines(self.results)
 
     @property
     def notes(self) -> list[str]:
-        """Warnings where something at hand is better, and notes on the figures."""
+        """Warnings if another available system is better, and notes on the figures."""
         return [*self.results["warnings"], *self.results["notes"]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What all trainings and measurements of one call share."""
+    """Settings shared by all trainings and measurements of one call."""
 
     options: ClassifierOptions
     tags: bool
@@ -230,17 +221,12 @@ def train_and_test(
 ) -> TrainedClassifier:
     """Train in a run folder, measure on a test set, and write the report.
 
-    Of an augment run the retrieved sentences and the labelled rows are trained on; the same base
-    is trained on the labelled rows alone, and both are compared with the teacher.
+    An augment run trains on its retrieved sentences and labelled rows; the same base is trained
+    on the labelled rows alone, and both are compared with the teacher.
 
     Args:
-        source: a run of `tilth augment`, or what `train_classifier` takes.
+        source: a run of `tilth augment`, or a source that `train_classifier` takes.
         out: the run folder; None: RUN/classifier.
-        tags: train a tagger.
-
-    Raises:
-        InputError: a set or an option is wrong.
-        TilthError: training failed.
     """
     run, with_labelled = is_augmented(source), options.with_labelled
     if run and options.labelled is not None:
@@ -376,7 +362,7 @@ def _train_on_run(run: AugmentedSets, out: Path, job: _Job) -> TrainedClassifier
 
 
 def _alone(settings: Finetuning, retrieved: int, labelled: int) -> dict[str, Any]:
-    """Return the training settings of the labelled rows alone: as many steps, at most 50 epochs.
+    """Return settings for the labelled rows alone: as many steps, at most 50 epochs.
 
     With as few steps as their number gives, the base would hardly be trained, and the gain over it
     would be too large.
@@ -395,13 +381,13 @@ def _shared_note(count: int, rows: int, where: str) -> list[str]:
 
 
 def _generated(data: Source, split: str) -> int:
-    """Return how many rows of a set a model wrote."""
+    """Return how many rows of a set were written by a model."""
     rows, _ = open_rows(data, split)
     return int(written_by_model(rows.with_format("arrow")[:]).sum())
 
 
 def _examples_of(rows: LabeledExamples) -> list[dict[str, Any]]:
-    """Return rows as `read_examples` takes them."""
+    """Return rows in the form that `read_examples` takes."""
     names = np.array(rows.labels)
     if rows.tokens is not None:
         return [
@@ -489,7 +475,7 @@ def _finish(
     results["warnings"] = _warnings(results)
     results["notes"] = [*_unsure_gains(results), *notes]
     text = json.dumps(results, indent=2, ensure_ascii=False) + "\n"
-    # Half a character, of an edited run, becomes what JSON writes for it.
+    # An edited run may hold a lone surrogate: write it as JSON escapes it.
     data = text.encode(errors="backslashreplace")
     atomic_write(file, lambda file: file.write(data))
     write_classifier_report(out)

@@ -43,10 +43,8 @@ class EncoderOptions:
     """Options of `tilth train encoder`.
 
     Attributes:
-        base: see `tilth.train_encoder`.
-        sts: STS sets, see `tilth.evaluate_sts`; None: the encoder is not measured.
+        sts: path of the STS sets; None: the encoder is not measured.
         drop_overlap: leave out pairs that hold a sentence of these sets.
-        training: settings of the training.
     """
 
     base: str = "starter-encoder"
@@ -63,9 +61,8 @@ class TrainedEncoder:
         best: step of the kept checkpoint.
         validation: Spearman's correlation x 100 of that step on the validation part.
         validated: rows of the validation part, and how many of them a model wrote.
-        scores: of each encoder, see `evaluate_sts`; empty without sets.
-        warnings: which encoder at hand is better, and the remedy.
-        notes: further remarks.
+        scores: per encoder; empty without sets.
+        warnings: which available encoder is better, and the remedy.
     """
 
     best: int
@@ -82,7 +79,7 @@ class TrainedEncoder:
 
     @property
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Head and lines of a table of Spearman x 100; no lines where nothing was measured."""
+        """Head and lines of a table of Spearman x 100; no lines if nothing was measured."""
         if not self.scores:
             return [], []
         sets = list(self.scores[AFTER])
@@ -104,16 +101,9 @@ def train_and_measure(
     overwrite: bool = False,
     quiet: bool = False,
 ) -> TrainedEncoder:
-    """Train in a run folder, measure on STS sets where given, and write results and report.
+    """Train in a run folder, measure on STS sets if given, and write results and report.
 
     On the sets, the base and the shipped encoders are measured too.
-
-    Args:
-        source: see `read_pairs`.
-
-    Raises:
-        InputError: the pairs, the sets, the base or an option are wrong.
-        TilthError: training failed.
     """
     base, sts, training = options.base, options.sts, options.training
     if options.drop_overlap and sts is None:
@@ -177,7 +167,7 @@ def train_and_measure(
 
 
 def _shipped(base: str, device: str) -> dict[str, SentenceTransformer]:
-    """Return the shipped encoders other than the base, where they are installed."""
+    """Return the shipped encoders other than the base that are installed."""
     found = {}
     for name in SHIPPED:
         if ENCODER.starters.get(base) != ENCODER.starters[name]:
@@ -189,7 +179,7 @@ def _shipped(base: str, device: str) -> dict[str, SentenceTransformer]:
 
 
 def _warnings(scores: Mapping[str, Scores]) -> list[str]:
-    """Return which encoder at hand has a higher mean than the trained one, and the remedy."""
+    """Return which available encoder has a higher mean than the trained one, and the remedy."""
     if not scores:
         return []
     means = {name: found["mean"]["spearman"] for name, found in scores.items()}
@@ -208,11 +198,7 @@ def _warnings(scores: Mapping[str, Scores]) -> list[str]:
 
 
 def drop_shared(parts: TrainingPairs, found: Sequence[StsSet]) -> TrainingPairs:
-    """Leave out the pairs that hold a sentence of a set.
-
-    Raises:
-        InputError: none is left to train on or to choose the checkpoint with.
-    """
+    """Leave out the pairs that hold a sentence of a set; refuse sets that leave a part empty."""
     validation = without_overlap(parts.validation, found)[0]
     left = TrainingPairs(
         without_overlap(parts.train, found)[0], validation, min(parts.written, len(validation))
