@@ -1,9 +1,9 @@
-"""Typer commands whose options come from settings dataclasses and are checked before they run.
+"""Build Typer commands with options from settings dataclasses, checked before they run.
 
-A parameter that is annotated with a settings dataclass stands for one option a field: type,
-default, help and allowed values are the field's (`Annotated[int, BATCH, "Batch size."]`). Every
-other parameter may name its allowed values (`tilth.limits`) and what it reads (`tilth.cli.checks`)
-in its annotation, too. Wrong values and unreadable inputs end a command before torch is imported.
+A parameter annotated with a settings dataclass becomes one option per field, with the field's
+type, default, help and allowed values (`Annotated[int, BATCH, "Batch size."]`). Other parameters
+may name allowed values (`tilth.limits`) and what they read (`tilth.cli.checks`) in the annotation.
+Wrong values and unreadable inputs end a command before torch is imported.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Fields:
 
     Attributes:
         panel: heading of the options in the help.
-        only: names of these; empty: all that have a help text.
-        flags: field -> option names, where they are not the field's; those of a boolean whose
-            default is true turn it off.
-        reads: field -> how its value is checked, where it names a model or a file.
+        only: shown fields; empty: all that have a help text.
+        flags: field -> option names in place of the field's; those of a boolean with default true
+            turn it off.
+        reads: field -> check of its value, where it names a model or a file.
         defaults: settings that hold the defaults; None: those of the class.
     """
 
@@ -46,17 +46,17 @@ class Command(typer.core.TyperCommand):
 
     @property
     def limits(self) -> Mapping[str, Limit]:
-        """What each parameter may be."""
+        """Return parameter -> allowed values."""
         return self._notes(Number, Choice)
 
     def invoke(self, ctx: Any) -> Any:
-        """Check, then run."""
+        """Check the arguments, then run."""
         names = {str(one.name): max(one.opts, key=len) for one in self.params}
         check_arguments(ctx.params, names, self.limits, self._notes(Reads))
         return super().invoke(ctx)
 
     def get_help(self, ctx: Any) -> Any:
-        """Return the help, with the numbers that options may be."""
+        """Return the help with the allowed ranges of numbers."""
         for parameter in self.params:
             limit = self.limits.get(str(parameter.name))
             written = getattr(parameter, "help", None) or ""
@@ -65,7 +65,7 @@ class Command(typer.core.TyperCommand):
         return super().get_help(ctx)
 
     def _notes(self, *kinds: type) -> dict[str, Any]:
-        """Return what of some types stands in the annotations of the parameters."""
+        """Return parameter -> annotation metadata of the given types."""
         return {
             name: extra
             for name, hint in getattr(self.callback, "__annotations__", {}).items()
@@ -76,7 +76,7 @@ class Command(typer.core.TyperCommand):
 
 
 class App(typer.Typer):
-    """A group of such commands."""
+    """A group of checked commands."""
 
     def command(  # type: ignore[override]
         self, name: str | None = None
@@ -91,7 +91,7 @@ class App(typer.Typer):
 
 
 def _expanded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function with an option for each field of the settings that it takes."""
+    """Return a function with an option for each field of its settings."""
     hints = get_type_hints(function, include_extras=True)
     parameters: list[inspect.Parameter] = []
     groups: dict[str, tuple[Any, dict[str, str]]] = {}
@@ -122,7 +122,7 @@ _BY_NAME = inspect.Parameter.KEYWORD_ONLY
 
 
 def _options(settings: Any, shown: Fields) -> Iterator[tuple[str, inspect.Parameter]]:
-    """Yield each field of a settings object, which holds the defaults, and its option."""
+    """Yield each field of a settings object and its option; the object holds the defaults."""
     hints = get_type_hints(type(settings), include_extras=True)
     for name in (one.name for one in fields(settings)):
         value, hint = getattr(settings, name), hints[name]
@@ -149,7 +149,7 @@ def _options(settings: Any, shown: Fields) -> Iterator[tuple[str, inspect.Parame
 
 
 def _made(defaults: Any, given: Mapping[str, Any]) -> Any:
-    """Return settings with the given values; those of nested settings are among them."""
+    """Return settings with the given values, nested settings included."""
     changed = {}
     names = [one.name for one in fields(defaults)]
     for name in names:
@@ -163,7 +163,7 @@ def _made(defaults: Any, given: Mapping[str, Any]) -> Any:
 
 
 def changed(settings: Any) -> dict[str, Any]:
-    """Return the fields of settings that are not the class's defaults."""
+    """Return the fields of settings that differ from the class's defaults."""
     usual = type(settings)()
     names = (one.name for one in fields(settings))
     return {name: getattr(settings, name) for name in names

@@ -1,4 +1,4 @@
-"""tilth augment: a training set, and the sentences of a bank that are like it, labelled."""
+"""tilth augment: add retrieved and labelled sentences of a bank to a training set."""
 
 from __future__ import annotations
 

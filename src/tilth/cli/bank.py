@@ -1,4 +1,4 @@
-"""tilth bank: sentences of raw text, searched by meaning."""
+"""tilth bank: build, extend, index and check banks of sentences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ app = App(no_args_is_help=True, help="Keep raw sentences by the million, and sea
 
 app.command("search")(bank_search.search)
 
-# Seconds until the encoder is loaded and the workers stand: short runs say no rate.
+# Seconds to load the encoder and start the workers; shorter runs print no rate.
 _STARTING = 4
 _RULES = "Which sentences are kept"
 _KEPT = ("min_chars", "max_chars", "min_words", "min_letters", "max_symbols", "markup")
@@ -269,7 +269,7 @@ def check(bank: options.Bank, quiet: options.Quiet = False, json: options.Json =
 
 
 def _print_made(bank: Path, seconds: float | None, *, json: bool) -> None:
-    """Print what a bank holds after a building or an adding."""
+    """Print what a bank holds after it was built or extended."""
     from tilth.workflows.bank_info import describe_bank
 
     found = describe_bank(bank)

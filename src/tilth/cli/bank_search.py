@@ -1,4 +1,4 @@
-"""tilth bank search: the nearest sentences of texts, or of a task."""
+"""tilth bank search: find the nearest sentences of texts, or of a task."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tilth.errors import InputError
 if TYPE_CHECKING:
     from tilth.workflows.search_bank import SearchResults
 
-# On a terminal; pipes and --json have all.
+# On a terminal; pipes and --json print all.
 _SHOWN_QUERIES = 12
 _SHOWN_HITS = 10
 _WIDTHS = (2, 10, 18)  # of the columns beside the text
@@ -158,7 +158,7 @@ def search(
 
 
 def _show(searched: SearchResults) -> None:
-    """Print a table for each query, each hit on one line of the terminal."""
+    """Print a table per query, each hit on one line of the terminal."""
     console = Console()
     width = max(_LEAST_WIDTH, console.width - sum(_WIDTHS) - _LINES)
     for query in range(min(len(searched.hits), _SHOWN_QUERIES)):
@@ -193,7 +193,7 @@ def _show(searched: SearchResults) -> None:
 
 
 def _print_lines(searched: SearchResults) -> None:
-    """Print a line for each hit, its fields parted by tabs."""
+    """Print a line per hit with tab-separated fields."""
     print("query", "rank", "similarity", "id", "text", "source", sep="\t")
     for query in range(len(searched.hits)):
         name = " ".join(searched.hits.names[query].split())

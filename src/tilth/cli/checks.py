@@ -1,7 +1,6 @@
-"""What commands check before they begin, and before anything heavy is imported.
+"""Check what a command reads before it runs, and before anything heavy is imported.
 
-The constants stand in the annotations of a command's parameters and say what it reads there:
-`pairs: Annotated[str, DATA, typer.Argument(...)]`.
+The constants annotate parameters: `pairs: Annotated[str, DATA, typer.Argument(...)]`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class Reads:
 
     Attributes:
         check: raises InputError for a value that cannot be read.
-        named: whether values are names of models or banks, and not only files and folders.
+        named: whether values may be names of models or banks, not only files and folders.
     """
 
     check: Callable[[str], None]
@@ -90,7 +89,7 @@ DATA, PATH, FOLDER = Reads(_data), Reads(_path), Reads(_folder)
 BANK, RUN, PREDICTOR = Reads(_bank, True), Reads(_run, True), Reads(_predictor, True)
 LM, SEQ2SEQ, SCORER = (Reads(_model(kind), True) for kind in ("lm", "seq2seq", "scorer"))
 CLASSIFIER, ENCODER = (Reads(_model(kind), True) for kind in ("classifier", "encoder"))
-# Written to: the folder of a run, or one that a command checks further itself.
+# Written to: a run folder, or a folder that the command checks itself.
 RUN_FOLDER, OTHER_FOLDER = Reads(lambda _: None), Reads(lambda _: None)
 
 
@@ -104,12 +103,9 @@ def check_arguments(
 
     Args:
         given: parameter -> value.
-        names: parameter -> how it is written.
-        limits: parameter -> what it may be.
+        names: parameter -> its spelling on the command line.
+        limits: parameter -> allowed values.
         reads: parameter -> how it is read, or that it is written to.
-
-    Raises:
-        InputError: a value is outside its limits, cannot be read, or cannot be written to.
     """
     for name, limit in limits.items():
         if given.get(name) is not None:

@@ -1,4 +1,4 @@
-"""tilth curate: clean a generated set, soften its labels, split it."""
+"""tilth curate: clean a generated set, smooth its labels, split it."""
 
 from __future__ import annotations
 

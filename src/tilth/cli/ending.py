@@ -1,4 +1,4 @@
-"""How a command ends: one line for whatever goes wrong, and an exit code."""
+"""End a command: one line for an error, and an exit code."""
 
 from __future__ import annotations
 
@@ -20,18 +20,13 @@ FAILED, WRONG_ARGUMENTS = TilthError.exit_code, InputError.exit_code
 INTERRUPTED = 130  # what shells answer after Ctrl-C
 UsageError = typer.BadParameter.__mro__[1]  # typer exports no base class of these
 _NO_MEMORY = "not enough memory: give smaller batches or parts, less data, or use a larger machine"
-# Libraries answer Ctrl-C with an error of their own: DuckDB.
+# DuckDB raises its own error on Ctrl-C.
 _INTERRUPTIONS = ("Query interrupted",)
 _NO_MEMORY_SAID = ("can't allocate memory", "out of memory")
 
 
 def end(error: BaseException, *, debug: bool) -> int:
-    """Say why a command ended, in one line; return its exit code.
-
-    Args:
-        error: what was raised; errors that this function does not know are defects, and named so.
-        debug: whether the traceback is shown as well.
-    """
+    """Print why a command ended in one line (`debug`: and the traceback); return its exit code."""
     if isinstance(error, typer.Exit):
         return error.exit_code
     if isinstance(error, SystemExit):
@@ -49,7 +44,7 @@ def end(error: BaseException, *, debug: bool) -> int:
 
 
 def ignore_interruptions() -> None:
-    """Let Ctrl-C change nothing any more: the process ends, its line and its exit code stand."""
+    """Ignore Ctrl-C while the process ends, so that its line and exit code stand."""
     with suppress(ValueError):  # another thread than the main one: a test's
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -81,7 +76,7 @@ def _line_of(error: BaseException) -> tuple[str, int]:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and what it was raised from, or while that was handled."""
+    """Yield an error, its causes and its contexts."""
     seen: set[int] = set()
     one: BaseException | None = error
     while one is not None and id(one) not in seen:
@@ -104,7 +99,7 @@ def _named(error: OSError) -> str:
 
 
 def _drop_output() -> None:
-    """Send what is left of the standard output nowhere: flushing it once more would fail again."""
+    """Redirect standard output to the null device: another flush would fail again."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

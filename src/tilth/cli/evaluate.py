@@ -1,4 +1,4 @@
-"""tilth evaluate: how good an encoder, a classifier or a tagger is."""
+"""tilth evaluate: measure encoders, classifiers and taggers."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _print_figures(model: str, tested: Evaluated) -> None:
         lines = [[NAMES[name], *_ends(scores[name])] for name in tested.figures]
         print_table(model, ["", measured, "95% interval"], lines)
         return
-    # An interval stands under its figure, and the names above the table: narrow screens hold it.
+    # Intervals go under figures and names above the table, to fit narrow terminals.
     lines = []
     for name in tested.figures:
         difference = against["difference"][name]

@@ -1,4 +1,4 @@
-"""tilth fewshot: what a few labelled rows are worth, alone and with sentences of a bank."""
+"""tilth fewshot: measure few-shot learning with and without sentences of a bank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tilth generate: a labelled data set from instructions."""
+"""tilth generate: write a labelled data set from instructions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tilth.generation.task import load_task, shipped_tasks
 if TYPE_CHECKING:
     from tilth.generation.generate import GenerateRequest
 
-# The report shows all; this much fits a terminal of 80 columns.
+# Columns that fit a terminal of 80; the report shows all.
 _SHOWN = ("label", "tries", "closed", "kept", "copies", "distinct-2", "words")
 _MEASURED = {"fits": "fit_share", "similarity": "similarity"}
 
@@ -123,7 +123,7 @@ def _print_plan(request: GenerateRequest, rows: int | None, *, as_json: bool) ->
 
 
 def print_quality(out: Path, *, as_json: bool) -> None:
-    """Print the quality of each label of a finished run and where its results lie."""
+    """Print the quality of each label of a finished run and the paths of its results."""
     from tilth.report import quality_of_run
 
     quality = quality_of_run(out)

@@ -34,7 +34,7 @@ from tilth.errors import InputError
 
 
 class _Commands(typer.core.TyperGroup):
-    """Ends every command alike: one line for what goes wrong, no traceback."""
+    """Ends every command alike: one line per error, no traceback."""
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **options: Any) -> Any:
         words = sys.argv[1:] if args is None else list(args)
@@ -59,12 +59,12 @@ def _is_option(word: str) -> bool:
 
 
 def _context(options: dict[str, Any]) -> dict[str, Any]:
-    """Return what is for the context, of what typer gives a group's main."""
+    """Return the context options among those that typer passes to a group's main."""
     return {name: value for name, value in options.items() if name in ("color", "obj")}
 
 
 def _check_words(words: Sequence[str]) -> None:
-    """Refuse arguments that no file or setting of tilth's can hold."""
+    """Refuse arguments that no file or setting of tilth can hold."""
     for before, word in pairwise(("tilth", *words)):
         if not word:
             raise InputError(f"{before} is followed by an empty value: give one, or leave it out")
@@ -127,14 +127,14 @@ def _options(
 
 
 class _OneLine(logging.Formatter):
-    """Shows a message on one line, without what steers a terminal."""
+    """Formats a message on one line without terminal control characters."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         return escaped(super().formatMessage(record))
 
 
 class _Once(logging.Filter):
-    """Lets the same message through once: a recipe reads the same files many times."""
+    """Passes each message once: a recipe reads the same files many times."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,14 +147,13 @@ class _Once(logging.Filter):
         return new
 
 
-# Threads that wait for one another look so often whether they are done, then sleep. libgomp's own
-# 300,000 hold a core for milliseconds while the thread that is waited for gets none, where other
-# work runs as well: `benchmarks/threads.py`.
+# Spins of a waiting thread before it sleeps. libgomp's default of 300,000 holds a core for
+# milliseconds that the awaited thread needs when other work runs: `benchmarks/threads.py`.
 _SPINS = "1000"
 
 
 def set_environment() -> None:
-    """Set what libraries read when they are loaded; what the user set stays."""
+    """Set the environment variables that libraries read on import; keep the user's values."""
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", _SPINS)
         os.environ.setdefault("KMP_BLOCKTIME", "0")  # the same, of Intel's and LLVM's OpenMP

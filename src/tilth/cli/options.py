@@ -91,5 +91,5 @@ OtherFolder = OTHER_FOLDER
 
 
 def columns(names: str | None) -> list[str] | None:
-    """Return the names of columns that an option gives with commas."""
+    """Split comma-separated column names."""
     return [name.strip() for name in names.split(",")] if names is not None else None

@@ -1,4 +1,4 @@
-"""tilth paraphrase: a set in other words; and the making of rewriters."""
+"""tilth paraphrase: rewrite a set; make and train rewriters."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ _REWRITE = "rewrite"
 
 
 class _Default(typer.core.TyperGroup):
-    """Takes `tilth paraphrase FILE ...` for `tilth paraphrase rewrite FILE ...`."""
+    """Runs `tilth paraphrase FILE ...` as `tilth paraphrase rewrite FILE ...`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:

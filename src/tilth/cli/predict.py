@@ -1,4 +1,4 @@
-"""tilth predict: what a trained model says of new texts."""
+"""tilth predict: label, tag or encode new texts with a trained model."""
 
 from __future__ import annotations
 

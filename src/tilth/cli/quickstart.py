@@ -1,4 +1,4 @@
-"""tilth quickstart: from shipped sentences to a report of labelled pairs."""
+"""tilth quickstart: generate labelled pairs from shipped sentences, with a report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tilth recipe: a paper's tables, made again."""
+"""tilth recipe: list, show and run the recipes of the papers' tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tilth report: the page of a finished run, written anew."""
+"""tilth report: write the page of a run again."""
 
 from __future__ import annotations
 

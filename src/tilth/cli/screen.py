@@ -1,4 +1,4 @@
-"""Where the command line prints: results to standard output, all else to standard error."""
+"""Print results to standard output and everything else to standard error."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-# Not shown as they are: control characters, with them the escape sequences of terminals, ends of
-# lines, halves of characters, and what turns the direction of writing.
+# Escaped: control characters (terminal escape sequences included), line separators, surrogates and
+# bidirectional controls.
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def escaped(text: str) -> str:
-    """Return a text on one line, in which nothing steers a terminal."""
+    """Return a text on one line with terminal control characters escaped."""
     return _UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def say(line: str) -> None:
-    """Print a message for the reader, not for a pipe."""
-    # Made anew, so that redirections are seen.
+    """Print a message to standard error."""
+    # Created per call, to follow redirections of stderr.
     Console(stderr=True).print(escaped(line), markup=False, highlight=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
-    """Print a result for a program."""
+    """Print a result as JSON."""
     is_utf8 = sys.stdout.encoding.lower().replace("-", "") == "utf8"
     json.dump(value, sys.stdout, indent=2, ensure_ascii=not is_utf8)
     sys.stdout.write("\n")
@@ -38,7 +38,7 @@ def print_json(value: Any) -> None:
 def print_table(
     title: str, head: Sequence[str], rows: Sequence[Sequence[str]], *, texts: int = 1
 ) -> None:
-    """Print a result for a reader: the first column, or columns, are texts, the others numbers."""
+    """Print a table; the first `texts` columns are texts, the others numbers."""
     table = Table(title=Text(title), title_justify="left", title_style="bold")
     for place, name in enumerate(head):
         table.add_column(name, justify="left" if place < texts else "right", overflow="fold")

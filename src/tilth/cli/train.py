@@ -1,4 +1,4 @@
-"""tilth train: encoders from graded pairs."""
+"""tilth train: train encoders, classifiers, taggers and bases."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def triplet(
 
 
 def print_trained(results: Mapping[str, Any]) -> None:
-    """Print a training's results.json for a reader."""
+    """Print the results.json of a training as a table."""
     from tilth.report.systems import gain_lines, tested_on, validation_words
 
     head, lines = gain_lines(results)

@@ -1,4 +1,4 @@
-"""The page of a run of `tilth augment`: what was added, class by class, and what it gained."""
+"""Write the page of a `tilth augment` run: added sentences by class, and gains."""
 
 from __future__ import annotations
 
@@ -27,17 +27,9 @@ _TICKS = ("0", "0.25", "0.5", "0.75", "1")
 
 
 def write_augment_report(run_folder: str | Path, *, out: str | Path | None = None) -> Path:
-    """Write the page of a finished run of `tilth augment` and return its path.
+    """Write the page of a finished `tilth augment` run and return its path.
 
-    The gains of trainings inside the run's folder stand at its top.
-
-    Args:
-        run_folder: of the run.
-        out: the file to write; RUN/report.html when None.
-
-    Raises:
-        InputError: the folder holds no such run, or it is not finished.
-        TilthError: the file cannot be written.
+    Gains of trainings inside the run folder are shown first. `out` None means RUN/report.html.
     """
     path = Path(out) if out is not None else Path(run_folder) / "report.html"
     run = read_augmentation(run_folder)
@@ -45,7 +37,7 @@ def write_augment_report(run_folder: str | Path, *, out: str | Path | None = Non
 
 
 def augment_page(run: AugmentReport, folder: str) -> dict[str, Any]:
-    """Return what the page of a run shows."""
+    """Return the template values of a run's page."""
     settings, results = run.run["settings"], run.results
     side = "found by" if run.has_one_label else "teacher's label"
     more = run.query_count - len(run.queries)
@@ -82,7 +74,7 @@ def augment_page(run: AugmentReport, folder: str) -> dict[str, Any]:
 
 
 def augment_lines(run: AugmentReport) -> list[list[str]]:
-    """Return a table to print: of each class the rows it has in each step."""
+    """Return table rows to print: the rows of each class at each step."""
     return [
         [
             one.name,
@@ -96,7 +88,7 @@ def augment_lines(run: AugmentReport) -> list[list[str]]:
 
 
 def _figures(run: AugmentReport) -> Iterator[tuple[str, str, str]]:
-    """Yield name, value and note of the numbers at the top."""
+    """Yield name, value and note of each headline figure."""
     share = f"{percent(run.kept / run.retrieved)} of the retrieved" if run.retrieved else ""
     yield "labelled rows", f"{run.labelled:,}", ""
     yield "queries", f"{run.query_count:,}", str(run.run["settings"].get("query", ""))
@@ -108,7 +100,7 @@ def _figures(run: AugmentReport) -> Iterator[tuple[str, str, str]]:
 
 
 def _class_lines(classes: Sequence[ClassCounts]) -> list[list[Any]]:
-    """Return the name of each class and its rows in each step, with a bar and a share."""
+    """Return each class's name and its rows at each step, with a bar and a share."""
     columns = []
     for step in ("labelled", "retrieved", "predicted", "kept"):
         counts = [getattr(one, step) for one in classes]
@@ -166,7 +158,7 @@ def _sentences(one: ClassCounts, run: AugmentReport) -> tuple[str, list[tuple[st
 
 
 def _shortfall(results: dict[str, Any]) -> Iterator[str]:
-    """Say which classes have fewer sentences than were wanted."""
+    """Yield a notice about classes with fewer sentences than requested."""
     missing = sorted((results.get("shortfall") or {}).items(), key=lambda one: (-one[1], one[0]))
     if missing:
         named = ", ".join(f"{name} {count:,}" for name, count in missing[:SHOWN])
@@ -179,7 +171,7 @@ def _shortfall(results: dict[str, Any]) -> Iterator[str]:
 
 
 def _teacher(results: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the figures of the teacher and the sets they were measured on."""
+    """Yield the teacher's figures and the sets they were measured on."""
     teacher = results.get("teacher")
     for where, scores in (teacher if isinstance(teacher, dict) else {}).items():
         if isinstance(scores, dict) and "classes" in scores:

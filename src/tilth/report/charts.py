@@ -1,8 +1,7 @@
-"""Charts of the report pages, as inline SVG.
+"""Draw the charts of report pages as inline SVG.
 
-There is no plotting library here: no dependency of tilth draws, and matplotlib would bring 30 MB
-for SVG whose colours are fixed in Python. The pages need shapes that take their colours from the
-style sheet (dark mode), keep their text as text, and stretch with a narrow screen.
+No dependency of tilth draws, and matplotlib would bring 30 MB for SVG with colours fixed in Python.
+The pages need colours from the style sheet (dark mode), text as text, and charts that stretch.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Values = Sequence[float | None]
 
 @dataclass(frozen=True, slots=True)
 class ChartRow:
-    """A row of a chart: name, value, note, drawing, and what the name means."""
+    """A row of a chart: name, value, note, drawing, and explanation of the name."""
 
     name: str
     value: str
@@ -41,9 +40,9 @@ class ChartRow:
 
 @dataclass(frozen=True, slots=True)
 class ChartBar:
-    """An upright bar: key under it, description, height, whisker, CSS class.
+    """A vertical bar: key, description, height, whisker, CSS class.
 
-    Without a value it is a dash, without both ends it has no whisker; a published one is hollow.
+    A bar without a value is a dash; without both ends it has no whisker; a published one is hollow.
     """
 
     key: str
@@ -62,7 +61,7 @@ class ChartScale:
     lines: tuple[float, ...]
 
     def y(self, value: float, height: int) -> float:
-        """Return the pixels from the top of a chart, under a line of text, down to a value."""
+        """Return the y coordinate of a value in pixels, below one line of text."""
         return LINE + height * (self.lines[-1] - value) / (self.lines[-1] - self.lines[0])
 
 
@@ -103,14 +102,14 @@ def count_rows(
 
 
 def bar(value: float, most: float, kind: str = "bar") -> Markup:
-    """Return a horizontal bar that is as wide as its chart at the value `most`."""
+    """Return a horizontal bar; `most` is the value of full width."""
     width = max(100 * value / most, 0.6) if value else 0.0  # a small share stays visible
     shape = _rect(kind, 0, 0, width, 12, rx=3)
     return Markup(_tag("svg", shape, class_="chart", height=12, aria_hidden="true"))
 
 
 def histogram(counts: Sequence[int], ticks: Sequence[str], *, text: str) -> Markup:
-    """Return bars side by side over evenly spaced numbers; `text` describes them."""
+    """Return adjacent bars over evenly spaced numbers; `text` is the description."""
     highest, step = max(counts, default=0) or 1, 100 / max(len(counts), 1)
     bars = [
         _rect("bar", (at + 0.08) * step, 44 - 44 * n / highest, 0.84 * step, 44 * n / highest)
@@ -121,7 +120,7 @@ def histogram(counts: Sequence[int], ticks: Sequence[str], *, text: str) -> Mark
 
 
 def ridge(values: NDArray[np.float64], ticks: Sequence[float], *, text: str) -> Markup:
-    """Return the density of values over some ticks, with its median and middle half."""
+    """Return the density of values with its median and interquartile range."""
     low, high = ticks[0], ticks[-1]
     heights = density(values, low=low, high=high)
     xs = np.linspace(0, 100, len(heights))
@@ -137,9 +136,9 @@ def ridge(values: NDArray[np.float64], ticks: Sequence[float], *, text: str) -> 
 
 
 def density(values: NDArray[np.float64], *, low: float, high: float) -> NDArray[np.float64]:
-    """Return a histogram in 96 bins, smoothed with a Gaussian of 2.5% of the range, at most 1.
+    """Return a 96-bin histogram, smoothed with a Gaussian of 2.5% of the range, at most 1.
 
-    Mass beyond an edge is mirrored back, so that values piled up at 0 stay a pile at 0.
+    Mass beyond an edge is mirrored back, so that a peak at 0 stays a peak at 0.
     """
     counts, _ = np.histogram(np.clip(values, low, high), bins=96, range=(low, high))
     kernel = np.exp(-0.5 * (np.arange(-12, 13) / (0.025 * 96)) ** 2)
@@ -149,7 +148,7 @@ def density(values: NDArray[np.float64], *, low: float, high: float) -> NDArray[
 
 
 def bar_chart(bars: Sequence[ChartBar], scale: ChartScale, *, title: str, text: str) -> Markup:
-    """Return upright bars with whiskers and values, published ones last."""
+    """Return vertical bars with whiskers and values, published ones last."""
     order = sorted(bars, key=lambda one: one.published)
     measured = sum(not one.published for one in order)
     gap = GROUP_GAP if 0 < measured < len(order) else 0.0
@@ -193,11 +192,11 @@ def _bar(one: ChartBar, scale: ChartScale, middle: float, width: float) -> str:
 def curve_charts(
     curves: Sequence[tuple[str, Sequence[int], Values, int]], *, title: str, places: int = 1
 ) -> tuple[Markup, list[ChartRow]]:
-    """Return a hidden drawing of all curves in grey, and a row per curve that shows it on these.
+    """Return a hidden drawing of all curves in grey, and a row per curve that highlights it.
 
     Args:
-        curves: name, steps, one value per step (missing ones leave a gap), and the kept step.
-        title: of a chart, after the name of its curve.
+        curves: name, steps, one value per step (a missing one leaves a gap), and the kept step.
+        title: chart title, after the name of the curve.
         places: decimals of the values.
     """
     scale = scale_over((value for one in curves for value in one[2]), zero=False)
@@ -234,7 +233,7 @@ def curve_charts(
 def _polylines(
     kind: str, steps: Sequence[int], values: Values, scale: ChartScale, last: int
 ) -> str:
-    """Return a line for each run of finite values; a value alone is drawn as a dot."""
+    """Return a line for each run of finite values; a single value is drawn as a dot."""
     points = sorted(zip(steps, map(finite, values), strict=True), key=lambda point: point[0])
     lines = []
     for held, run in groupby(points, key=lambda point: point[1] is not None):
@@ -254,9 +253,8 @@ def heat_map(
 
     Args:
         grid: counts or shares in equal bins from 0 to 100. # (meaning, wording)
-        title: name of the map.
         text: description for screen readers.
-        outline: part to frame: least and most meaning, least and most wording.
+        outline: framed part: minimum and maximum meaning, minimum and maximum wording.
     """
     shares = grid / (float(grid.sum()) or 1.0)
     most = float(shares.max(initial=0.0))
@@ -284,7 +282,7 @@ def heat_map(
 
 
 def _shades(most: float) -> str:
-    """Return the legend of a heat map: what share some shades stand for."""
+    """Return the legend of a heat map: the share of each shade."""
     parts = ["Share of the pairs in a square:" if most else "No pairs."]
     for opacity in SHADES if most else ():
         square = _rect("bar", 0, 0, 100, 13, fill_opacity=opacity)
@@ -296,7 +294,7 @@ def _shades(most: float) -> str:
 def _beside_scale(
     scale: ChartScale, plot: int, height: int, *parts: str, title: str, text: str, name: str = ""
 ) -> Markup:
-    """Return the numbers of a scale and, to their right, the chart on its grid lines."""
+    """Return a scale and, to its right, the chart on its grid lines."""
     numbers, grid = [], []
     places = max(0, -math.floor(math.log10(abs(scale.lines[1] - scale.lines[0])) + 1e-9))
     for value in scale.lines:
@@ -315,13 +313,13 @@ def _chart(height: int, *parts: str, text: str, title: str = "") -> Markup:
 
 
 def _stretched(height: int, *parts: str) -> str:
-    """Return a part whose x runs from 0 to 100 and stretches with the chart."""
+    """Return an SVG part with x from 0 to 100 that stretches with the chart."""
     box = {"viewBox": f"0 0 100 {height}", "preserveAspectRatio": "none", "overflow": "visible"}
     return _tag("svg", *parts, width="100%", height=height, **box)
 
 
 def _ticks(texts: Sequence[str], y: float) -> str:
-    """Return evenly spaced texts; those at the edges stay inside the chart."""
+    """Return evenly spaced tick labels; those at the edges stay inside the chart."""
     last = len(texts) - 1
     anchors = {0: "start", last: "end"}
     return "".join(
@@ -346,7 +344,7 @@ def _rect(
 
 
 def _tag(name: str, *inside: str, **attributes: Any) -> str:
-    """Return an element; what it holds and its attributes are our own words or escaped."""
+    """Return an element; contents and attributes are constants or escaped."""
     given = ""
     for key, value in attributes.items():
         shown = f"{value:.2f}" if isinstance(value, float) else value

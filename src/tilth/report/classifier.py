@@ -1,4 +1,4 @@
-"""The page of a training of a classifier or tagger: scores, gains, confusion, validation curves."""
+"""Write the page of a classifier or tagger training: scores, gains, confusion, curves."""
 
 from __future__ import annotations
 
@@ -31,15 +31,9 @@ MOST_CONFUSED = 20  # classes; a larger table cannot be read
 
 
 def write_classifier_report(run_folder: str | Path, *, out: str | Path | None = None) -> Path:
-    """Write the page of a training of a classifier or tagger and return its path.
+    """Write the page of a finished classifier or tagger training and return its path.
 
-    Args:
-        run_folder: of `tilth train classifier` or `tilth train tagger`.
-        out: the file to write; RUN/report.html when None.
-
-    Raises:
-        InputError: the folder holds no such run, or it is not finished.
-        TilthError: the file cannot be written.
+    `out` None means RUN/report.html.
     """
     folder = Path(run_folder)
     run = read_run(folder, *COMMANDS)
@@ -80,11 +74,7 @@ def write_classifier_report(run_folder: str | Path, *, out: str | Path | None = 
 
 
 def training_results(folder: Path) -> dict[str, Any]:
-    """Return the results.json of a training.
-
-    Raises:
-        InputError: it is not there, or damaged.
-    """
+    """Return the results.json of a training."""
     found = read_results(folder, {"measure": str, "best": dict, "seeds": list})
     if found is None:
         raise InputError(
@@ -110,7 +100,7 @@ def _claim(settings: Mapping[str, Any], results: Mapping[str, Any]) -> str:
 
 
 def _figures(results: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield name, value and note of the numbers at the top."""
+    """Yield name, value and note of each headline figure."""
     tested, best = results.get("tested"), results["best"]
     if tested:
         scores = tested["systems"][0]["scores"]
@@ -130,7 +120,7 @@ def _baseline_facts(results: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _charts(systems: Sequence[Mapping[str, Any]]) -> list[tuple[str, Markup]]:
-    """Return a chart of each figure, a bar for each system."""
+    """Return a chart of each figure, a bar per system."""
     if len(systems) < 2:
         return []
     charts = []
@@ -148,7 +138,7 @@ def _charts(systems: Sequence[Mapping[str, Any]]) -> list[tuple[str, Markup]]:
 
 
 def _class_lines(by_system: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """Return each class, the rows that have it, and its F1 by each system."""
+    """Return each class, its number of rows, and its F1 by each system."""
     lines = []
     for name in dict.fromkeys(name for found in by_system for name in found):
         rows = max(found[name]["n"] for found in by_system if name in found)
@@ -158,7 +148,7 @@ def _class_lines(by_system: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 
 
 def _confusion(scores: Mapping[str, Any]) -> list[tuple[str, list[int]]]:
-    """Return of each right class how often each answer was given."""
+    """Return the predicted counts of each gold class."""
     counts = scores.get("confusion")
     if counts is None or len(counts) > MOST_CONFUSED:
         return []
@@ -166,7 +156,7 @@ def _confusion(scores: Mapping[str, Any]) -> list[tuple[str, list[int]]]:
 
 
 def _calibration(scores: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the calibration error, and of each bin the mean probability and the accuracy."""
+    """Return the calibration error, and mean probability and accuracy of each bin."""
     found = scores.get("calibration")
     if found is None:
         return None
@@ -181,7 +171,7 @@ def _calibration(scores: Mapping[str, Any]) -> dict[str, Any] | None:
 def _texts(
     tested: Mapping[str, Any], scores: Mapping[str, Any]
 ) -> Iterator[tuple[str, dict[str, str], list[list[str]]]]:
-    """Yield title, columns and rows of the tables of rows to read."""
+    """Yield title, columns and rows of each table of examples."""
     changed = tested.get("changed") or {}
     own, *others = (system["name"] for system in tested["systems"])
     if others:
@@ -203,7 +193,7 @@ def _texts(
 
 
 def _curves(folder: Path, results: Mapping[str, Any]) -> tuple[Markup, list[ChartRow]]:
-    """Return the drawing of all trainings, and one row for each that shows it before them."""
+    """Return the drawing of all trainings, and a row per training that highlights it."""
     tables = [pq.read_table(part).to_pydict() for part in part_files(folder)]
     curves = [
         (f"seed {seed['seed']}", one["step"], one["score"], seed["step"])

@@ -1,4 +1,4 @@
-"""The pages of a rewriter's corpus (candidates and sample) and of its training."""
+"""Write the pages of a rewriter's corpus and of its training."""
 
 from __future__ import annotations
 
@@ -26,12 +26,7 @@ _CORNERS = tuple(
 
 
 def write_corpus_report(run_folder: str | Path) -> Path:
-    """Write RUN/report.html of a finished run of `tilth paraphrase corpus`; return its path.
-
-    Raises:
-        InputError: the folder holds no such run.
-        TilthError: the file cannot be written.
-    """
+    """Write RUN/report.html of a finished `tilth paraphrase corpus`; return its path."""
     folder = Path(run_folder)
     run, found = _read(folder, "paraphrase corpus")
     kept, read, drawn = found["kept"], found["candidates"], found["drawn"]
@@ -71,12 +66,7 @@ def write_corpus_report(run_folder: str | Path) -> Path:
 
 
 def write_rewriter_report(run_folder: str | Path) -> Path:
-    """Write RUN/report.html of a finished `tilth paraphrase train`; return its path.
-
-    Raises:
-        InputError: the folder holds no such run.
-        TilthError: the file cannot be written.
-    """
+    """Write RUN/report.html of a finished `tilth paraphrase train`; return its path."""
     folder = Path(run_folder)
     run, found = _read(folder, "paraphrase train")
     best, curve = found["best"], found["curve"]
@@ -113,7 +103,7 @@ def _read(folder: Path, command: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _cell_lines(cells: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
-    """Return for each wording, highest first: its name, and of each meaning the drawn pairs."""
+    """Return the drawn pairs by wording (descending) and meaning."""
     held = {(cell["meaning"], cell["wording"]): cell for cell in cells}
     lines: list[list[Any]] = []
     for wording in reversed(WORDINGS):

@@ -1,4 +1,4 @@
-"""The page that compares sentence encoders: bars, a table, validation curves, pairs to read."""
+"""Write the page that compares sentence encoders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BAR_WIDTH = 33  # pixels that a bar with its figure needs
 LEAST_WIDTH = 220  # pixels of a chart
 PAIR_KEYS = ("set", "text_a", "text_b", "gold", "cosine", "gold_rank", "cosine_rank")
 RANKS = ("gold_rank", "cosine_rank")
-# What a figure of each name says of an encoder's cosines.
+# Metric -> its explanation.
 METRICS = {
     "Spearman": "how far an encoder's cosines put the pairs of a set in the order people did. 100 "
     "is the same order, 0 none of it, below 0 the reverse.",
@@ -34,11 +34,10 @@ class EncoderScore:
 
     Attributes:
         set: name of the set, or "mean".
-        name: name of the encoder.
-        value: correlation times 100, -100 to 100; `write_encoder_report` is told which.
-        low: lower end of the interval, which `write_encoder_report` is told the meaning of.
+        value: correlation times 100, -100 to 100.
+        low: lower end of the interval.
         high: upper end of the interval.
-        published: a paper's figure; never mixed with those measured here.
+        published: whether a paper reports it; never mixed with those measured here.
     """
 
     set: str
@@ -54,11 +53,10 @@ class ValidationCurve:
     """The validation scores of a training.
 
     Attributes:
-        name: name of the training, as in "x2, seed 1".
-        steps: when it was validated.
-        values: scores times 100, at each of the steps.
+        name: as in "x2, seed 1".
+        values: scores times 100, one per step.
         best: the step whose weights were kept.
-        metric: what the values are, as in "Spearman correlation".
+        metric: as in "Spearman correlation".
     """
 
     name: str
@@ -70,7 +68,7 @@ class ValidationCurve:
 
 @dataclass(frozen=True, slots=True)
 class EncoderRow:
-    """One row of the table, one bar of each chart: its key, colour, and score on each set."""
+    """A table row and a bar of each chart: its key, colour, and score on each set."""
 
     key: str
     name: str
@@ -94,21 +92,14 @@ def write_encoder_report(
     """Write the page of a comparison of encoders.
 
     Args:
-        file: where it is written, whole or not at all.
-        title: what was compared.
+        file: written atomically.
         facts: name and value: the command, the data, what is smaller than in the paper.
-        scores: the figures; sets and encoders are shown in the order of their first score.
-        metric: what the values of the scores are, one of `METRICS`.
-        interval: what `low` and `high` of the scores are, as in "95% bootstrap interval".
-        curves: the trainings.
+        scores: sets and encoders are shown in the order of their first score.
+        metric: of the scores, one of `METRICS`.
+        interval: meaning of `low` and `high`, as in "95% bootstrap interval".
         wrong: encoder -> pairs with `set`, `text_a`, `text_b`, `gold`, `cosine`, and `gold_rank`
-            and `cosine_rank`: the share of pairs below it, 0 (least alike) to 1 (most alike).
+            and `cosine_rank`: the share of pairs below it, 0 (least similar) to 1 (most similar).
         notes: sentences at the foot.
-
-    Raises:
-        InputError: two scores of one encoder on one set, a curve whose steps and values are not
-            as many, or a wrong pair without one of its keys.
-        TilthError: the file cannot be written.
 
     Example:
         >>> write_encoder_report(
@@ -171,7 +162,7 @@ def write_encoder_report(
 
 
 def _encoders(scores: Sequence[EncoderScore]) -> list[EncoderRow]:
-    """Return the encoders in order of their first score, measured ones before published ones."""
+    """Return the encoders by first score, measured ones before published ones."""
     names = dict.fromkeys(score.name for score in scores)
     colours = {name: f"colour-{place % COLOURS}" for place, name in enumerate(names)}
     found: dict[tuple[bool, str], dict[str, EncoderScore]] = {}
@@ -193,7 +184,7 @@ def _encoders(scores: Sequence[EncoderScore]) -> list[EncoderRow]:
 def _set_charts(
     scores: Sequence[EncoderScore], sets: Sequence[str], encoders: Sequence[EncoderRow], metric: str
 ) -> list[tuple[str, Markup]]:
-    """Return one chart per set, all on one scale, every encoder in the same place."""
+    """Return one chart per set, with a shared scale and encoder order."""
     scale = scale_over((v for one in scores for v in (one.value, one.low, one.high)), zero=True)
     charts = []
     for name in sets:
@@ -216,14 +207,14 @@ def _bar(encoder: EncoderRow, score: EncoderScore | None) -> ChartBar:
 
 
 def _line(encoder: EncoderRow, sets: Sequence[str]) -> list[Any]:
-    """Return a line of the table: key and name, and on each set the score and its interval."""
+    """Return a table row: key, name, and score and interval on each set."""
     found = [encoder.scores.get(name) for name in sets]
     cells = [(_figure(one.value), _interval(one)) if one else _figure(None) for one in found]
     return [f"{encoder.key} {encoder.name}", *cells]
 
 
 def _interval(score: EncoderScore) -> str:
-    """Return "low to high", or nothing when an end is missing."""
+    """Return "low to high", or an empty string when an end is missing."""
     low, high = finite(score.low), finite(score.high)
     return "" if low is None or high is None else f"{low:.1f} to {high:.1f}"
 
@@ -231,7 +222,7 @@ def _interval(score: EncoderScore) -> str:
 def _wrong_pairs(
     name: str, pairs: Sequence[Mapping[str, Any]]
 ) -> list[tuple[str, list[list[Any]]]]:
-    """Return the pairs in two lists, the farthest from their place first."""
+    """Return the pairs in two lists, the largest rank error first."""
     for pair in pairs:
         missing = [key for key in PAIR_KEYS if key not in pair]
         missing += [key for key in RANKS if key in pair and finite(pair[key]) is None]

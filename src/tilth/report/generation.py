@@ -1,4 +1,4 @@
-"""The report of a run of `tilth generate`, and the choice of the report for any run."""
+"""Write the report of any run; build the page of a `tilth generate` run."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _WORDS = (
 
 @dataclass(frozen=True, slots=True)
 class CuratedCounts:
-    """Rows of a curated folder by split, by label as written in the data, and by drop reason."""
+    """Row counts of a curated folder: by split, by label, and by drop reason."""
 
     splits: dict[str, int]
     labels: dict[str, int]
@@ -80,11 +80,9 @@ def write_report(
     Args:
         run_folder: of `tilth generate` or `tilth paraphrase`, finished or not; or of a finished
             `augment`, `train classifier` or `train tagger`.
-        out: the file to write; RUN/report.html when None.
-        curated: a folder that `tilth curate` made of a generate run; RUN/curated, if there, when
-            None.
-        encoder: a sentence-transformers model, or its name, that measures the similarity of
-            inputs and outputs of a generate run; word overlap when None.
+        out: None means RUN/report.html.
+        curated: output of `tilth curate` on a generate run; None means RUN/curated if it exists.
+        encoder: measures the similarity of inputs and outputs; None means word overlap.
 
     Raises:
         InputError: the folder holds no run, or no tries; the encoder cannot be loaded.
@@ -115,7 +113,7 @@ def write_report(
 def generation_page(
     folder: Path, curated: str | Path | None = None, encoder: str | PairEncoder | None = None
 ) -> dict[str, Any]:
-    """Return what the page of a run of `tilth generate` shows; arguments as of `write_report`."""
+    """Return the template values of the page of a `tilth generate` run."""
     run = read_run(folder, "generate")
     parts, settings = part_files(folder), run["settings"]
     notices = unfinished(run, parts)
@@ -168,12 +166,7 @@ def generation_page(
 
 
 def read_curated(folder: Path) -> CuratedCounts:
-    """Read how many rows a curated folder holds.
-
-    Raises:
-        InputError: the folder holds no rows.
-        TilthError: a file cannot be read.
-    """
+    """Count the rows of a curated folder."""
     found = CuratedCounts({}, {}, {})
     for path in sorted(folder.rglob("*.parquet")):
         if path.parent.name == "parts":
@@ -200,10 +193,7 @@ def read_curated(folder: Path) -> CuratedCounts:
 def _similarity(
     tries: TryTable, encoder: str | PairEncoder | None
 ) -> tuple[str, dict[str, NDArray[np.float64]]]:
-    """Return a measure of the similarity of input and output, and its values for each label.
-
-    What the run measured comes first; a given encoder or word overlap reads a sample of tries.
-    """
+    """Return the similarity measure's name and values; the run's own measurement comes first."""
     if tries.inputs is None:
         return "", {}
     if encoder is None and (histograms := tries.similarities()):
@@ -263,7 +253,7 @@ def _next_steps(
 
 
 def _is_shown(name: str, quality: Quality, is_paired: bool) -> bool:
-    """Say whether the page shows a column of the quality table."""
+    """Return whether the page shows a column of the quality table."""
     if name in ("fits", "similarity"):
         figure = {"fits": "fit_share"}.get(name, name)
         return any(getattr(label, figure) is not None for label in quality.labels)
@@ -277,7 +267,7 @@ def _drop_rows(dropped: Mapping[str, int], total: int) -> list[ChartRow]:
 def _figures(
     quality: Quality, inputs: int | None, curated: CuratedCounts | None, seconds: float | None
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield name, value and note of the numbers at the top."""
+    """Yield name, value and note of each headline figure."""
     if inputs is not None:
         yield "inputs", f"{inputs:,}", ""
     yield "tries", f"{quality.tries:,}", count_of(len(quality.labels), "label")
@@ -300,7 +290,7 @@ def _rate(per_second: float) -> str:
 def _example_table(
     caption: str, tries: Sequence[SampledTry], is_paired: bool
 ) -> tuple[str, dict[str, str], list[list[str]]]:
-    """Return caption, columns and rows of a table of tries to read."""
+    """Return caption, columns and rows of a table of example tries."""
     kinds = {"label": "chip", "input": "wide", "written": "wide", "dropped because": "side"}
     rows = [
         {"label": one.label, "input": one.text_a or "", "written": one.text,
@@ -315,11 +305,11 @@ def _example_table(
 
 
 def _length_rows(lengths: Mapping[str, NDArray[np.int64]]) -> list[ChartRow]:
-    """Return one histogram per label, all cut at the same length and in the same bins."""
+    """Return one length histogram per label, with shared bins and range."""
     if not lengths:
         return []
     total = np.sum(list(lengths.values()), axis=0)
-    # The longest half per cent would squeeze all others; it goes into the last bin.
+    # The longest 0.5% would compress the axis, so they go into the last bin.
     last = int(np.searchsorted(np.cumsum(total), 0.995 * total.sum()))
     width = last // 30 + 1
     bins = last // width + 1
@@ -339,7 +329,7 @@ def _length_rows(lengths: Mapping[str, NDArray[np.int64]]) -> list[ChartRow]:
 
 
 def _similarity_rows(similarity: Mapping[str, NDArray[np.float64]]) -> list[ChartRow]:
-    """Return one density per label, all over the same axis."""
+    """Return one similarity density per label, on a shared axis."""
     lowest = min((float(values.min()) for values in similarity.values()), default=0.0)
     ticks = np.linspace(0.0 if lowest >= 0 else np.floor(lowest * 5) / 5, 1.0, 5).tolist()
     rows = []

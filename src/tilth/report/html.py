@@ -1,4 +1,4 @@
-"""Rendering of report pages: one HTML file that loads nothing, with every text escaped."""
+"""Render report pages: self-contained HTML with every text escaped."""
 
 from __future__ import annotations
 
@@ -22,18 +22,14 @@ _UNREADABLE[ord("\n")] = "\u23ce\n"
 
 
 def write_page(path: Path, template: str, **values: object) -> Path:
-    """Render a template of this package into a file, whole or not at all, and return its path.
-
-    Raises:
-        TilthError: the file cannot be written.
-    """
+    """Render a template of this package into a file atomically and return its path."""
     data = render_page(template, **values).encode("utf-8", errors="replace")  # lone surrogates
     atomic_write(path, lambda file: file.write(data))
     return path
 
 
 def render_page(template: str, **values: object) -> str:
-    """Return a page: a body template of `templates/`, which extends the base page."""
+    """Render a body template of `templates/`, which extends the base page."""
     return _environment().get_template(f"{template}.html.jinja").render(**values)
 
 
@@ -52,7 +48,7 @@ def _environment() -> Environment:
 
 
 def shown_text(text: object) -> str | Markup:
-    """Return a text with control characters made visible and its length bounded."""
+    """Return a text of bounded length with control characters made visible."""
     if isinstance(text, Markup):
         return text
     full = str(text)
@@ -61,26 +57,26 @@ def shown_text(text: object) -> str | Markup:
 
 
 def _options(text: str) -> Markup:
-    """Return escaped text whose command-line options do not break over two lines."""
+    """Return escaped text whose command-line options do not wrap."""
     return Markup(
         re.sub(r"--[a-z][a-z-]+", r'<code class="option">\g<0></code>', str(escape(text)))
     )
 
 
 def _digest(script: Markup) -> str:
-    """Return what a content security policy knows a script by."""
+    """Return a script's hash for the content security policy."""
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def percent(share: float | None) -> str:
-    """Return a share as text, with one decimal near 0% and 100%, and a dash for None."""
+    """Format a share, with one decimal near 0% and 100%, and a dash for None."""
     if share is None:
         return "\u2013"
     return f"{share:.1%}" if 0 < share < 0.0995 or 0.9 < share < 1 else f"{share:.0%}"
 
 
 def number(value: float | None, places: int) -> str:
-    """Return a number with so many decimals; a dash for None."""
+    """Format a number with `places` decimals; a dash for None."""
     return "\u2013" if value is None else f"{value:,.{places}f}"
 
 
@@ -90,7 +86,7 @@ def count_of(count: int, name: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time in its two largest units."""
+    """Format a time in its two largest units."""
     if seconds < 60:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -1,4 +1,4 @@
-"""The pages of rewrites: of a run of `tilth paraphrase`, and heat maps of a recipe."""
+"""Write the pages of rewrites: a `tilth paraphrase` run, and heat maps of a recipe."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ class HeatMap:
     """A heat map of pairs by meaning and wording.
 
     Attributes:
-        name: what it shows.
         plane: pairs in bins of 5 points. # (20, 20)
         text: description for screen readers.
-        cell: what was asked for, outlined; None: nothing.
+        cell: the requested cell, outlined.
     """
 
     name: str
@@ -46,15 +45,9 @@ class HeatMap:
 
 
 def write_rewrite_report(run_folder: str | Path, *, out: str | Path | None = None) -> Path:
-    """Write the report of a run of `tilth paraphrase FILE` and return its path.
+    """Write the page of a `tilth paraphrase FILE` run, finished or not, and return its path.
 
-    Args:
-        run_folder: of the run, finished or not.
-        out: the file to write; RUN/report.html when None.
-
-    Raises:
-        InputError: the folder holds no such run, or no rows yet.
-        TilthError: the file cannot be written.
+    `out` None means RUN/report.html.
     """
     report = read_rewrites(run_folder)
     summary, cell = report.summary, report.summary.cell
@@ -107,16 +100,11 @@ def write_map_report(
     """Write a page with heat maps and a table.
 
     Args:
-        file: where it is written, whole or not at all.
-        title: what is shown.
-        head: what stands above the columns of the table.
-        lines: the name first.
+        file: written atomically.
+        head: column headings of the table.
+        lines: table rows, the name first.
         notes: sentences at the foot.
         facts: name and value: the source, the command, the models.
-        maps: in order.
-
-    Raises:
-        TilthError: the file cannot be written.
     """
     write_page(
         file,
@@ -136,7 +124,7 @@ def write_map_report(
 
 
 def asked_plane(cell: Cell) -> NDArray[np.int64]:
-    """Return the bins of meaning and wording that a cell covers, as ones, (20, 20)."""
+    """Return the meaning and wording bins that a cell covers, as ones, (20, 20)."""
     width = 100 // BINS
     plane = np.zeros((BINS, BINS), np.int64)
     plane[
@@ -157,7 +145,7 @@ def _draw(maps: Sequence[HeatMap]) -> list[Markup]:
 
 
 def _figures(report: RewriteReport) -> Iterator[tuple[str, str, str]]:
-    """Yield name, value and note of the numbers at the top."""
+    """Yield name, value and note of each headline figure."""
     summary = report.summary
     share = percent(summary.kept / summary.asked_rewrites)
     yield "rewrites", f"{summary.kept:,}", f"{share} of {summary.asked_rewrites:,} asked for"
@@ -170,7 +158,7 @@ def _figures(report: RewriteReport) -> Iterator[tuple[str, str, str]]:
 
 
 def _examples(report: RewriteReport, counted: int) -> list[tuple[str, list[RewriteExample]]]:
-    """Return titled lists; of a few pairs all in one."""
+    """Return titled lists of examples; a single list when there are few pairs."""
     if 0 < counted == report.summary.pairs <= len(report.nearest):
         return [("All, the nearest to the asked cell first", report.nearest)]
     lists = [
@@ -184,7 +172,7 @@ def _examples(report: RewriteReport, counted: int) -> list[tuple[str, list[Rewri
 def _example_table(
     title: str, rows: Sequence[RewriteExample]
 ) -> tuple[str, dict[str, str], list[list[object]]]:
-    """Return title, columns and rows of a table; without labels it has no column of them."""
+    """Return title, columns and rows of a table; no label column without labels."""
     columns = {"label": "chip", "text and rewrite": "pair", "meaning": "score", "wording": "score"}
     lines: list[list[object]] = [
         [row.label, (row.source, row.text), number(row.meaning, 1), number(row.wording, 1)]

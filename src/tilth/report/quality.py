@@ -1,4 +1,4 @@
-"""Quality figures of generated data, label by label, as JSON and as a table."""
+"""Hold the quality figures of generated data per label, as JSON and as a table."""
 
 from __future__ import annotations
 
@@ -15,34 +15,32 @@ class LabelQuality:
     """The figures of one label. A share is between 0 and 1.
 
     Attributes:
-        label: its name.
-        tries: texts begun.
+        tries: outputs begun.
         closed: tries that reached their closing quotation mark, without a newline before it.
         closed_share: closed / tries.
         kept: tries not dropped.
         dropped: reason -> tries, the most frequent first.
-        copies: kept outputs equal to their input but for case and punctuation.
+        copies: kept outputs equal to their input apart from case and punctuation.
         copy_share: copies / kept; None for a task without inputs.
-        distinct_1: different words / all words, in a seeded sample of at most 1,000 kept outputs
+        distinct_1: distinct words / all words, in a seeded sample of at most 1,000 kept outputs
             (case and punctuation aside); None when nothing was kept.
-        distinct_2: the same for pairs of neighbouring words within one output (Li et al. 2016,
-            arXiv 1510.03055, who take them over all outputs).
-        distinct_outputs: how many outputs the two were taken on.
-        mean_tokens: tokens decoded per kept output, the closing one included; None without any.
+        distinct_2: the same for bigrams within one output (Li et al. 2016, arXiv 1510.03055, who
+            take them over all outputs).
+        distinct_outputs: sample size of distinct_1 and distinct_2.
+        mean_tokens: tokens per kept output, including the closing one; None without any.
         mean_words: words per kept output.
         all_tokens: tokens decoded for all tries.
-        floor_share: share of all decoded tokens that were at the debiasing floor; None where the
-            run did not measure it (an endpoint gives no distributions).
+        floor_share: share of all decoded tokens at the debiasing floor; None where not measured
+            (an endpoint gives no distributions).
         repeated: kept outputs that an earlier kept row of the label has for another input; in a
             task without inputs, that any earlier kept row has.
         repeated_share: repeated / kept.
         duplicates: kept outputs that an earlier kept row of the label has for the same input.
         duplicate_share: duplicates / kept.
-        shared: other label -> kept outputs it has too for the same input (word for word in a
+        shared: other label -> kept outputs it also has for the same input (word for word in a
             task without inputs).
-        fit_share: share of the kept texts that fit the label's description; None where that is
-            not measured.
-        similarity: mean cosine of the two texts of a graded pair; None where not measured.
+        fit_share: share of the kept texts that fit the label's description; None: not measured.
+        similarity: mean cosine of the two texts of a graded pair; None: not measured.
         below: the next lower label of graded pairs.
         separation: probability that a pair of this label is more similar than one of `below`
             (area under the ROC curve).
@@ -76,7 +74,7 @@ class LabelQuality:
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """The figures of every label, the warnings, and why the fit of a label is not measured."""
+    """The figures of every label, the warnings, and the labels whose fit is not measured."""
 
     labels: list[LabelQuality]
     warnings: list[QualityWarning] = field(default_factory=list)
@@ -84,17 +82,17 @@ class Quality:
 
     @property
     def tries(self) -> int:
-        """All tries."""
+        """Return the number of tries."""
         return sum(label.tries for label in self.labels)
 
     @property
     def kept(self) -> int:
-        """All kept tries."""
+        """Return the number of kept tries."""
         return sum(label.kept for label in self.labels)
 
     @property
     def summary(self) -> str:
-        """What is known where there are no warnings, as one line."""
+        """Return one line for a run without warnings."""
         if self.warnings:
             return ""
         reasons = "; ".join(dict.fromkeys(self.unmeasured.values()))
@@ -105,7 +103,7 @@ class Quality:
 
     @property
     def dropped(self) -> dict[str, int]:
-        """Reason -> dropped tries of all labels, the most frequent first."""
+        """Return drop reason -> tries of all labels, the most frequent first."""
         totals: dict[str, int] = {}
         for label in self.labels:
             for reason, count in label.dropped.items():
@@ -113,11 +111,11 @@ class Quality:
         return by_count(totals)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain dicts, lists, numbers and strings."""
+        """Return JSON-serializable figures."""
         return {"tries": self.tries, "kept": self.kept, "dropped": self.dropped, **asdict(self)}
 
     def table(self) -> list[list[str]]:
-        """Return the figures as texts: the head, then a line per label."""
+        """Return the figures as texts: the head, then a row per label."""
         head = [
             "label", "tries", "closed", "kept", "copies", "distinct-1", "distinct-2",
             "tokens", "words", "at floor", "repeated", "same input", "other label", "fits",
@@ -127,7 +125,7 @@ class Quality:
 
 
 def by_count(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return counts by name, the largest first."""
+    """Sort counts in descending order."""
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 

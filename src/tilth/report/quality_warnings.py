@@ -1,4 +1,4 @@
-"""Warnings about generated data: the measured thresholds, and one sentence with a remedy each."""
+"""Warn about generated data: measured thresholds, and one sentence with a remedy each."""
 
 from __future__ import annotations
 
@@ -12,32 +12,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Where a figure becomes a warning.
+    """Thresholds of the warnings.
 
     Attributes:
-        enough: least tries, or kept outputs, whose share says something.
-        closed: least share of closed tries. With 5 tries for 2 outputs (the paper) a share of
+        enough: minimum tries, or kept outputs, for a share to be meaningful.
+        closed: minimum share of closed tries. With 5 tries for 2 outputs (the paper) a share of
             0.5 still fills 97% of the first and 81% of the second places; below, inputs are lost.
-        copies: largest share of kept outputs that copy their input. The shipped model is held to
-            0.1; twice that is out of the ordinary.
-        distinct_2: least distinct-2 of 1,000 outputs. Measured on 1,000 sentences each: news and
-            captions of STS-B 0.80, Wikipedia 0.82, novels 0.73, dialogue 0.51; both sides of 500
-            pairs: STS-B 0.67, the formulaic captions of SICK 0.34.
-        floor_share: largest share of tokens drawn at the floor. There the counter label holds the
-            token far more probable than the label does; it is drawn only where all tokens are
-            like that, and then debiasing pushes towards noise (issue 9 of the original code).
-        repeated: largest share of kept outputs already written for another input.
-        duplicates: largest share of kept outputs already written for the same input.
-        shared: largest share of kept outputs that another label has for the same input: the
+        copies: maximum share of copies of the input; twice the limit of the shipped model (0.1).
+        distinct_2: minimum distinct-2 of 1,000 outputs. Measured on 1,000 sentences each: news
+            and captions of STS-B 0.80, Wikipedia 0.82, novels 0.73, dialogue 0.51; both sides of
+            500 pairs: STS-B 0.67, the formulaic captions of SICK 0.34.
+        floor_share: maximum share of tokens drawn at the floor. There the counter label gives the
+            token a far higher probability than the label does; it is drawn only where all tokens
+            are like that, and debiasing then adds noise (issue 9 of the original code).
+        repeated: maximum share of kept outputs already written for another input.
+        duplicates: maximum share of kept outputs already written for the same input.
+        shared: maximum share of kept outputs that another label has for the same input: the
             training data then contradicts itself.
-        fits: least share of kept texts that fit their label. Of real rows of ten CLINC150
+        fits: minimum share of kept texts that fit their label. Of real rows of ten CLINC150
             intents 0.90 do; with a wrong label none.
         writes: below this share of all kept texts, the model cannot write the task.
-        separation: least probability that a pair is more similar than one of the next lower
+        separation: minimum probability that a pair is more similar than one of the next lower
             label; of STS-B's dev pairs with scores above 4.2, 2 to 3 and below 0.8 it is 0.95
             and 0.98.
-        length_ratio: largest ratio of a label's mean length to another's: a classifier learns
-            the length.
+        length_ratio: maximum ratio of two labels' mean lengths; above it a classifier learns the
+            length.
     """
 
     enough: int = 30
@@ -54,7 +53,7 @@ class Thresholds:
     length_ratio: float = 2.5
 
 
-# What helps where a model cannot write a task.
+# Remedy for a model that cannot write a task.
 REMEDY = (
     "use a larger model (--model gpt2-xl on a GPU, or an endpoint: OpenAI, vLLM, Ollama), label "
     "texts of your own by description (tilth predict TASK FILE), or write some by hand"
@@ -63,7 +62,7 @@ REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class QualityWarning:
-    """One warning: its label ("" for all), the name of its figure, a sentence with the remedy."""
+    """A warning: its label ("" for all), its figure, and a sentence with the remedy."""
 
     label: str
     figure: str
@@ -73,10 +72,10 @@ class QualityWarning:
 def find_warnings(
     labels: Sequence[LabelQuality], thresholds: Thresholds | None = None
 ) -> list[QualityWarning]:
-    """Return the warnings of all labels together, then label by label, the worst first."""
+    """Return the warnings of all labels together, then per label, the worst first."""
     limits = thresholds or Thresholds()
     found = list(_task_warnings(labels, limits))
-    # The remedy is said once.
+    # State the remedy once.
     remedy = "see the first warning" if any(w.figure == "fit_share" for w in found) else REMEDY
     for label in labels:
         found += [
@@ -120,7 +119,7 @@ def _task_warnings(labels: Sequence[LabelQuality], limits: Thresholds) -> Iterat
 def _label_warnings(
     label: LabelQuality, limits: Thresholds, remedy: str
 ) -> Iterator[tuple[str, str]]:
-    """Yield a figure's name and what is wrong with it."""
+    """Yield the figure and the text of each warning of a label."""
     if label.tries >= limits.enough:
         if not label.kept:
             reasons = ", ".join(f"{reason} {n:,}" for reason, n in label.dropped.items())

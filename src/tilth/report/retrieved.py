@@ -1,4 +1,4 @@
-"""Counts and samples of the sentences of a run of `tilth augment`, class by class."""
+"""Count and sample the sentences of a `tilth augment` run by class."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SHOWN_QUERIES = 12
 SHOWN_SENTENCES = 4  # of each list
 BINS = 20  # of histograms, from 0 to 1
-# Lists of sentences of a class: title -> config and order; of the dropped each reason has turns.
+# Lists of a class's sentences: title -> config and order; drop reasons take turns.
 LISTS = {
     "Kept, the teacher is surest": ("default", "confidence DESC, key"),
     "Kept, the teacher is least sure": ("default", "confidence, key"),
@@ -67,7 +67,7 @@ _HITS = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class RetrievedSentence:
-    """A sentence to read: its label and confidence are the teacher's, similarity to its query."""
+    """A sentence with the teacher's label and confidence, and its similarity to the query."""
 
     text: str
     label: str
@@ -79,16 +79,15 @@ class RetrievedSentence:
 
 @dataclass(slots=True)
 class ClassCounts:
-    """A class, or the sentences with a type of entity.
+    """Counts and examples of a class or an entity type.
 
     Attributes:
-        name: of the class or type.
-        labelled: rows of it in the training set.
-        retrieved: sentences that its queries found; None where queries are of no class.
-        predicted: sentences to which the teacher gave it.
-        kept: those kept of them.
-        confidence: kept sentences by confidence. # (20,)
-        examples: name of a list of `LISTS` -> its sentences.
+        labelled: training rows of the class.
+        retrieved: sentences that its queries found; None where queries belong to no class.
+        predicted: sentences the teacher assigned to it.
+        kept: predicted sentences that were kept.
+        confidence: histogram of the kept sentences. # (20,)
+        examples: key of `LISTS` -> its sentences.
     """
 
     name: str
@@ -104,24 +103,21 @@ class ClassCounts:
 
 @dataclass(frozen=True, slots=True)
 class AugmentReport:
-    """What the page of a run of `tilth augment` shows.
+    """The content of the page of a `tilth augment` run.
 
     Attributes:
-        run: its run.json.
-        results: its results.json.
-        classes: the classes or types of entity.
         labelled: rows of the training set.
         retrieved: distinct sentences.
-        kept: those kept of them.
+        kept: retrieved sentences that were kept.
         drops: reason -> sentences, the most frequent first.
         sources: source -> kept sentences, the most frequent first.
-        similarity: retrieved sentences and kept ones by similarity. # (20,) each
-        queries: some queries, and the nearest sentences of each.
-        query_count: how many queries found something.
+        similarity: histograms of the retrieved and of the kept sentences. # (20,) each
+        queries: some queries, each with its nearest sentences.
+        query_count: queries that found something.
         is_tagged: whether tokens have tags.
         has_one_label: whether a sentence has exactly one class.
-        students: name of the folder -> its results.json, of trainings on this very run.
-        notices: what is wrong with the folder.
+        students: folder -> its results.json, of trainings on this run.
+        notices: problems found in the folder.
     """
 
     run: dict[str, Any]
@@ -142,12 +138,7 @@ class AugmentReport:
 
 
 def read_augmentation(run_folder: str | Path) -> AugmentReport:
-    """Read a finished run of `tilth augment`.
-
-    Raises:
-        InputError: the folder holds no such run, or it is not finished.
-        TilthError: its run.json cannot be read.
-    """
+    """Read a finished run of `tilth augment`."""
     folder = Path(run_folder)
     run = read_run(folder, "augment")
     configs = folder_configs(folder / "dataset")
@@ -193,7 +184,7 @@ def read_augmentation(run_folder: str | Path) -> AugmentReport:
 
 
 def _label_names(file: Path) -> tuple[str, list[str]]:
-    """Return the type of a file's label column, and the names that it holds by number."""
+    """Return the type of a file's label column and its class names by number."""
     from datasets import Features
 
     schema = pq.read_schema(file)
@@ -223,7 +214,7 @@ def _sentences(
 
 
 def _described(row: dict[str, Any], labels: Sequence[str]) -> dict[str, Any]:
-    """Return a row with its label and classes in words."""
+    """Return a row with label and classes as names."""
     tokens = row.get("tokens")
     value = next((row[name] for name in LABELS if row.get(name) is not None), None)
     names = [_name(one, labels) for one in (value if isinstance(value, list) else [value])]
@@ -251,7 +242,7 @@ def _name(value: Any, labels: Sequence[str]) -> str:
 
 
 def entities(tokens: Sequence[str], tags: Sequence[str]) -> list[tuple[str, str]]:
-    """Return type and text of the entities in IOB tags."""
+    """Return type and text of each entity in IOB tags."""
     return [(kind, " ".join(tokens[start:end])) for kind, start, end in spans(tags)]
 
 
@@ -308,7 +299,7 @@ def _classes(engine: DuckDBPyConnection, labels: Iterable[str]) -> list[ClassCou
 
 
 def _queries(engine: DuckDBPyConnection) -> tuple[list[tuple[str, list[str]]], int]:
-    """Return some queries, as far apart as can be, with their nearest hits; and how many."""
+    """Return evenly spaced queries with their nearest hits, and the number of queries."""
     every = [*_by_name(engine, "SELECT query, min(row) FROM hits GROUP BY query ORDER BY min(row)")]
     few = min(len(every), SHOWN_QUERIES)
     chosen = [every[place * len(every) // few] for place in range(few)]
@@ -329,7 +320,7 @@ def _by_name(engine: DuckDBPyConnection, query: str) -> dict[str, int]:
 
 
 def _histogram(engine: DuckDBPyConnection, where: str, *values: str) -> NDArray[np.int64]:
-    """Return sentences by similarity, or those of a class by confidence, in 20 bins from 0 to 1."""
+    """Count sentences by similarity, or a class's sentences by confidence, (20,)."""
     column, table = ("confidence", "members") if values else ("similarity", "sentences")
     found = np.zeros(BINS, np.int64)
     place = f"greatest(least(floor({column} * {BINS}), {BINS - 1}), 0)::INTEGER"
@@ -340,7 +331,7 @@ def _histogram(engine: DuckDBPyConnection, where: str, *values: str) -> NDArray[
 
 
 def _students(folder: Path, run: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the results of trainings inside the run's folder that learned from this very run."""
+    """Return the results of trainings inside the run folder that used this run."""
     found = {}
     for file in sorted(folder.glob("*/results.json")):
         results = read_results(file.parent) or {}

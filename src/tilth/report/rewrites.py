@@ -1,4 +1,4 @@
-"""Figures and examples of a run of `tilth paraphrase`: what was asked and what was obtained."""
+"""Compute the figures and examples of a `tilth paraphrase` run."""
 
 from __future__ import annotations
 
@@ -67,15 +67,13 @@ _PAIRS = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class RewriteExample:
-    """A text and its rewrite, to read.
+    """A text and its rewrite.
 
     Attributes:
-        source: the text.
-        text: its rewrite.
-        meaning: measured, 0-100.
-        wording: measured, 0-100.
-        distance: how far both lie outside the asked cell.
-        label: of the row; empty where there is none.
+        meaning: semantic similarity, 0-100.
+        wording: lexical similarity, 0-100.
+        distance: how far meaning and wording lie outside the requested cell.
+        label: empty for an unlabelled row.
     """
 
     source: str
@@ -90,26 +88,23 @@ class RewriteExample:
 class RewriteSummary:
     """The figures of a run. A share is between 0 and 1; None where nothing was counted.
 
-    Means and shares are of pairs of a text and its rewrite, several for a row with several texts,
-    both with 4 words or more (Ogasa, Kajiwara and Arase, footnote 12).
+    Means and shares are over pairs of a text and its rewrite (several for a row with several
+    texts), both with 4 words or more (Ogasa, Kajiwara and Arase, footnote 12).
 
     Attributes:
-        asked_meaning: as asked, 70-100.
-        asked_wording: as asked, 0-45.
-        asked_tries: decodings of a sentence at most.
-        rows: of the set.
-        asked_rewrites: rows times rewrites of each.
-        kept: rewritten rows.
+        asked_meaning: 70-100.
+        asked_wording: 0-45.
+        asked_tries: maximum decodings per sentence.
+        asked_rewrites: rows times rewrites per row.
         dropped: reason -> rows, the most frequent first.
-        pairs: of a text and its rewrite.
-        short: pairs that are not counted, a text under 4 words.
-        meaning: mean measured meaning, 0-100.
-        wording: mean measured wording, 0-100.
-        inside: share with both in the asked cell.
-        near: share with the wording in the asked step or one beside it.
-        same: share equal to the source but for case, punctuation and white space.
-        tries: decodings of a sentence, the mean of the rewritten rows.
-        flips: outputs left out because they say the opposite; None: polarity was not checked.
+        short: pairs not counted because a text has under 4 words.
+        meaning: mean, 0-100.
+        wording: mean, 0-100.
+        inside: share with meaning and wording in the requested cell.
+        near: share with the wording in the requested step or an adjacent one.
+        same: share equal to the source apart from case, punctuation and white space.
+        tries: mean decodings per sentence of the rewritten rows.
+        flips: outputs dropped for reversed polarity; None where polarity was not checked.
         plane: counted pairs by meaning and wording, in bins of 5 points. # (20, 20)
     """
 
@@ -133,16 +128,16 @@ class RewriteSummary:
 
     @property
     def cell(self) -> Cell:
-        """The asked cell."""
+        """Return the requested cell."""
         return asked_cell(self.asked_meaning, self.asked_wording)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain dicts, lists, numbers and strings; the plane is left to the page."""
+        """Return JSON-serializable figures, without the plane."""
         names = [name for name in self.__dataclass_fields__ if name != "plane"]
         return {name: getattr(self, name) for name in names}
 
     def lines(self) -> list[list[str]]:
-        """Return a table to print: name, asked, obtained."""
+        """Return table rows to print: name, requested, obtained."""
         cell = self.cell
         meaning = f"{self.asked_meaning:g} ({cell.meaning} to {cell.meaning_end})"
         wording = f"{self.asked_wording:g} ({cell.wording} to {cell.wording_end})"
@@ -163,7 +158,7 @@ class RewriteSummary:
 
 @dataclass(frozen=True, slots=True)
 class RewriteReport:
-    """What the page of a run shows: run.json, figures, and lists of rewrites to read."""
+    """The content of a run's page: run.json, figures and example rewrites."""
 
     run: dict[str, Any]
     parts: list[Path]
@@ -175,17 +170,12 @@ class RewriteReport:
 
 
 def rewrite_summary(run_folder: str | Path) -> RewriteSummary:
-    """Return the figures of a run of `tilth paraphrase`, finished or not.
-
-    Raises:
-        InputError: the folder holds no such run, or no rows yet.
-        TilthError: its run.json cannot be read.
-    """
+    """Return the figures of a `tilth paraphrase` run, finished or not."""
     return read_rewrites(run_folder).summary
 
 
 def read_rewrites(run_folder: str | Path, *, seed: int = 0) -> RewriteReport:
-    """Read a run's parts; `seed` chooses the sample, errors as of `rewrite_summary`."""
+    """Read the parts of a run; `seed` chooses the sampled examples."""
     folder = Path(run_folder)
     run = read_run(folder, "paraphrase")
     settings, parts = run["settings"], part_files(folder)
@@ -208,7 +198,7 @@ def read_rewrites(run_folder: str | Path, *, seed: int = 0) -> RewriteReport:
 
 
 def pair_columns(column: str, columns: Sequence[str]) -> tuple[str, str, str, str]:
-    """Return where a text, its rewrite, meaning and wording stand; see `paraphrase_set`."""
+    """Return the column names of text, rewrite, meaning and wording."""
     end = f"_{column}" if len(columns) > 1 else ""
     return f"original{end}", column, f"meaning{end}", f"wording{end}"
 
@@ -290,7 +280,7 @@ def _label(row: Mapping[str, Any], classes: Mapping[str, Sequence[str]]) -> str:
 
 
 def _class_names(folder: Path) -> dict[str, list[str]]:
-    """Return the classes' names of label columns that hold numbers, as the data set has them."""
+    """Return label column -> class names, from the data set's metadata."""
     file = next(iter(sorted((folder / "dataset").rglob("*.parquet"))), None)
     try:
         metadata = (pq.read_schema(file).metadata or {}) if file else {}

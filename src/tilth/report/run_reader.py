@@ -1,4 +1,4 @@
-"""Reads what the pages share of a run folder: run.json, parts as tables, settings, time."""
+"""Read what the pages share of a run folder: run.json, parts as tables, settings, time."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ log = logging.getLogger(__name__)
 
 
 def command_of(folder: Path) -> str:
-    """Return the tilth command of a run; errors as of `read_run`."""
+    """Return the tilth command of a run; raise the errors of `read_run`."""
     return str(read_run_json(folder).get("command", "generate"))
 
 
 def read_run(folder: Path, *commands: str) -> dict[str, Any]:
-    """Return the run.json of a run of one of some commands.
+    """Return the run.json of a run of one of `commands`.
 
     Raises:
         InputError: there is no run.json, or it is of another command.
@@ -51,11 +51,7 @@ def read_run(folder: Path, *commands: str) -> dict[str, Any]:
 
 @contextmanager
 def refuse_edited(folder: Path) -> Iterator[None]:
-    """Turn the errors of a page whose run was edited by hand into one line.
-
-    Raises:
-        TilthError: a value of run.json, results.json or a part is missing or of a wrong type.
-    """
+    """Turn the errors of a missing or mistyped value in a run's files into a TilthError."""
     try:
         yield
     except (InputError, TilthError):
@@ -85,9 +81,9 @@ def unfinished(run: Mapping[str, Any], parts: Sequence[Path]) -> list[str]:
 def read_tables(
     parts: Sequence[Path], columns: Sequence[str], notices: list[str]
 ) -> Iterator[pa.Table]:
-    """Yield those of some columns that part files have, a bounded number of rows at a time.
+    """Yield the present `columns` of part files, a bounded number of rows at a time.
 
-    A part that cannot be read is left out; the log and `notices` say so.
+    A part that cannot be read is skipped, logged and named in `notices`.
     """
     for part in parts:
         try:
@@ -104,11 +100,7 @@ def read_tables(
 def database(
     **tables: tuple[pa.Schema, Iterable[pa.Table]],
 ) -> Iterator[DuckDBPyConnection]:
-    """Load tables into a temporary DuckDB database, so that counting takes bounded memory.
-
-    Args:
-        tables: name -> schema, and its rows a table at a time.
-    """
+    """Load name -> (schema, tables) into a temporary DuckDB database of bounded memory."""
     import duckdb
 
     with tempfile.TemporaryDirectory(prefix="tilth-report-") as spill:
@@ -130,12 +122,12 @@ def dicts(found: DuckDBPyConnection) -> list[dict[str, Any]]:
 
 
 def row_keys(first: int, rows: int, seed: int) -> NDArray[np.uint64]:
-    """Return a pseudo-random number per row number from `first`; samples take the smallest."""
+    """Return a pseudo-random key per row number from `first`; samples take the smallest."""
     return random_keys(seed, "report", np.arange(first, first + rows, dtype=np.uint64))  # (rows,)
 
 
 def settings_facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return name and value of how a run was made: its start, settings and versions."""
+    """Return name and value of a run's start, settings and versions."""
     versions = ", ".join(f"{name} {v}" for name, v in (run.get("versions") or {}).items())
     begun = str(run.get("created", ""))
     return [("begun", begun), *_flat(run["settings"]), ("versions", versions)]
@@ -152,7 +144,7 @@ def _flat(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, 
 
 
 def time_figure(run: Mapping[str, Any], parts: Sequence[Path]) -> tuple[str, str, str] | None:
-    """Return the time from the start to the last part, as far as the files tell."""
+    """Return the time from the start to the last part; None for copied files."""
     seconds = seconds_taken(run, parts)
     return ("time", duration(seconds), TIME_NOTE) if seconds else None
 

@@ -1,4 +1,4 @@
-"""Comparison of a trained classifier with other systems, as results.json holds it."""
+"""Compare a trained classifier with other systems, from results.json."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ORDER = (TRAINED, STUDENT, BOTH, ALONE, TEACHER, *BASELINES)
 
 
 def figures_of(scores: Mapping[str, Any]) -> dict[str, str]:
-    """Return the keys of the figures of scores, the main one first, and their names."""
+    """Return key -> name of each figure, the main one first."""
     kind = "tags" if "f1" in scores else "multi" if "micro_f1" in scores else "class"
     return _FIGURES[kind]
 
@@ -35,9 +35,9 @@ def systems_of(results: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def gains_of(results: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the differences from other systems, named as a gain or a loss by the main figure.
+    """Return the differences from other systems, named a gain or a loss by the main figure.
 
-    The others are the labelled rows alone, the teacher and the best of the baselines.
+    The other systems are the labelled rows alone, the teacher and the best baseline.
     """
     systems = systems_of(results)
     if not systems:
@@ -57,7 +57,7 @@ def gains_of(results: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def gain_figures(results: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
-    """Return of each gain or loss its name, main figure, significance, and the figure's name."""
+    """Return name, main figure, significance and figure name of each gain or loss."""
     found = []
     for label, gain in gains_of(results).items():
         key, metric = next(iter(figures_of(gain).items()))
@@ -70,10 +70,7 @@ def gain_figures(results: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
 
 
 def gain_lines(results: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Return the table of a comparison: head, and a line for each system, gain and loss.
-
-    A line is a name, and each figure with its interval.
-    """
+    """Return head and rows of a comparison: each system, gain and loss with intervals."""
     head, lines, _ = comparison(results)
     flat = [cell for name in head[1:] for cell in (name, "95% interval")]
     return ["", *flat] if head else [], [
@@ -84,7 +81,7 @@ def gain_lines(results: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 def comparison(
     results: Mapping[str, Any],
 ) -> tuple[list[str], list[list[Any]], dict[str, str]]:
-    """Return the table of a comparison for `figures_table`: head, lines, classes of lines."""
+    """Return head, rows and row classes of a comparison for `figures_table`."""
     systems = systems_of(results)
     if not systems:
         return [], [], {}
@@ -99,11 +96,7 @@ def _line(name: str, found: Mapping[str, Any], keys: Iterable[str], sign: str = 
 
 
 def generated_words(counts: Mapping[str, Any] | None) -> str:
-    """Return in words how many of some rows a model wrote; empty: none.
-
-    Args:
-        counts: `rows` and `generated`.
-    """
+    """Describe how many of `rows` are `generated`; empty for none."""
     if not counts or not counts.get("generated"):
         return ""
     if counts["generated"] == counts["rows"]:
@@ -112,12 +105,12 @@ def generated_words(counts: Mapping[str, Any] | None) -> str:
 
 
 def validation_words(results: Mapping[str, Any]) -> str:
-    """Return what the validation figure is called: of which rows, and which measure."""
+    """Return the name of the validation figure: its rows and its measure."""
     return f"validation{generated_words(results.get('validation'))} {results['measure']}"
 
 
 def tested_on(results: Mapping[str, Any]) -> str:
-    """Return in words what was measured on, and of which base; empty: nothing was."""
+    """Describe the test set and the base; empty where nothing was measured."""
     tested = results.get("tested")
     if not tested:
         return ""
@@ -131,7 +124,7 @@ def tested_on(results: Mapping[str, Any]) -> str:
 
 
 def interval(found: Mapping[str, Any], sign: str = "") -> str:
-    """Return the ends of a figure's interval, or nothing when there are none."""
+    """Return the ends of a figure's interval, or an empty string without them."""
     low, high = found.get("low"), found.get("high")
     if low is None or high is None:
         return ""
@@ -139,6 +132,6 @@ def interval(found: Mapping[str, Any], sign: str = "") -> str:
 
 
 def figure(found: Mapping[str, Any], sign: str = "") -> str:
-    """Return a figure, or a dash where it is undefined."""
+    """Format a figure, with a dash where it is undefined."""
     value = found["value"]
     return number(None, 1) if value is None else f"{value:{sign}.1f}"

@@ -1,4 +1,4 @@
-"""Similarity of the two texts of a pair, by their words or by a sentence encoder."""
+"""Measure the similarity of paired texts by word overlap or by a sentence encoder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-# Scripts written without spaces: every character stands as a word of its own.
+# Scripts written without spaces: every character counts as a word.
 _SPACELESS = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 _BETWEEN = r"[\s\p{Z}\p{P}]+"
 
@@ -18,9 +18,9 @@ _BETWEEN = r"[\s\p{Z}\p{P}]+"
 def plain(texts: pa.Array) -> pa.Array:
     """Return the texts in lower case, without punctuation, words separated by one space.
 
-    Apostrophes vanish ("don't" is the word "dont"), other punctuation separates words, symbols
-    such as `$` and emoji stay. A text of nothing but punctuation stays as it is, so that two
-    different ones do not become equal.
+    Apostrophes are deleted ("don't" becomes "dont"), other punctuation separates words, symbols
+    such as `$` and emoji stay. A text of punctuation alone stays unchanged, so that two different
+    ones do not become equal.
     """
     lower = pc.utf8_lower(pc.fill_null(texts, ""))
     joined = pc.replace_substring(pc.replace_substring(lower, "'", ""), "\u2019", "")
@@ -33,16 +33,16 @@ def plain(texts: pa.Array) -> pa.Array:
 
 
 def word_counts(plain_texts: pa.Array) -> pa.Array:
-    """Return how many words each text from `plain` has; 0 for an empty one."""
+    """Return the number of words of each text from `plain`; 0 for an empty one."""
     spaces = pc.count_substring(plain_texts, " ")
     return pc.if_else(pc.equal(plain_texts, ""), 0, pc.add(spaces, 1))
 
 
 def word_overlap(list_a: Sequence[str], list_b: Sequence[str]) -> NDArray[np.float64]:
-    """Return the cosine of the TF-IDF weighted word counts of each pair, 0 to 1, (pairs,).
+    """Return the cosine of TF-IDF weighted word counts of each pair, 0 to 1, (pairs,).
 
-    Case and punctuation are put aside. Rare words count more than "the": the inverse document
-    frequencies are those of both lists together. Two texts without words have 0.
+    Case and punctuation are ignored; document frequencies are those of both lists together. Two
+    texts without words have 0.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -67,10 +67,7 @@ class PairEncoder(Protocol):
 def encoder_similarity(
     encoder: PairEncoder, list_a: Sequence[str], list_b: Sequence[str]
 ) -> NDArray[np.float64]:
-    """Return the cosine of an encoder's vectors of each pair, -1 to 1, (pairs,).
-
-    Every different text is encoded once.
-    """
+    """Return the cosine of each pair, -1 to 1, (pairs,); each distinct text is encoded once."""
     places = {text: place for place, text in enumerate(dict.fromkeys([*list_a, *list_b]))}
     vectors = np.asarray(encoder.encode(list(places)), dtype=np.float64)  # (texts, width)
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -1,7 +1,4 @@
-"""The tries of a run of `tilth generate` in a temporary DuckDB database: counts and samples.
-
-Memory does not grow with the rows.
-"""
+"""Count and sample the tries of a `tilth generate` run in DuckDB, in bounded memory."""
 
 from __future__ import annotations
 
@@ -57,7 +54,7 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class SampledTry:
-    """One try to read; text_a is None in a task without inputs, reason None when kept."""
+    """A sampled try; text_a is None in a task without inputs, reason None when kept."""
 
     label: str
     text_a: str | None
@@ -77,17 +74,13 @@ def quality_of_run(run_folder: str | Path) -> Quality:
 
 
 def unmeasured_labels(run: Mapping[str, Any]) -> dict[str, str]:
-    """Return the labels of a run whose fit is not measured, and why."""
+    """Return label -> reason for the labels whose fit is not measured."""
     return dict((run["resolved"].get("label_fit") or {}).get("unmeasured", {}))
 
 
 @contextmanager
 def open_tries(folder: Path, *, notices: list[str] | None = None) -> Iterator[TryTable]:
-    """Open the tries of a run; parts that cannot be read are left out, and `notices` says so.
-
-    Raises:
-        InputError: there are none.
-    """
+    """Open the tries of a run; unreadable parts are skipped and named in `notices`."""
     tables = read_tables(part_files(folder), COLUMNS, [] if notices is None else notices)
     with load_tries(tables) as tries:
         if not tries.labels:
@@ -97,13 +90,13 @@ def open_tries(folder: Path, *, notices: list[str] | None = None) -> Iterator[Tr
 
 @contextmanager
 def load_tries(tables: Iterable[pa.Table], *, seed: int = 0) -> Iterator[TryTable]:
-    """Load tables of tries, in the order of the parts; `seed` chooses the samples."""
+    """Load tables of tries in the order of the parts; `seed` chooses the samples."""
     with database(tries=(_SCHEMA, _prepared(tables, seed))) as engine:
         yield TryTable(engine)
 
 
 class TryTable:
-    """The tries of a run: figures of every label, and seeded samples to read."""
+    """The tries of a run: figures per label, and seeded samples."""
 
     def __init__(self, engine: DuckDBPyConnection) -> None:
         self._engine = engine
@@ -151,21 +144,21 @@ class TryTable:
         return Quality(found, find_warnings(found, thresholds), dict(unmeasured or {}))
 
     def lengths(self) -> dict[str, NDArray[np.int64]]:
-        """Return how many kept outputs of each label have 0, 1, ... words, (129,) each."""
+        """Return a histogram of kept outputs by number of words per label, (129,) each."""
         return self._histograms("words", f"least(words, {LONGEST})", LONGEST + 1)
 
     def similarities(self) -> dict[str, NDArray[np.int64]]:
-        """Return the kept pairs of each label by measured cosine, -1 to 1, (201,) each."""
+        """Return a histogram of kept pairs by cosine, -1 to 1, per label, (201,) each."""
         place = f"round_even((greatest(least(similarity, 1), -1) + 1) / 2 * {BINS}, 0)"
         return self._histograms("similarity", place, BINS + 1)
 
     def sample_kept(self, per_label: int) -> list[SampledTry]:
-        """Return at most so many kept tries of each label."""
+        """Return up to `per_label` kept tries of each label."""
         rows = self._samples("SELECT label, text_a, text FROM kept", per_label)
         return self._ordered([SampledTry(**row) for row in rows])
 
     def sample_dropped(self, per_label: int) -> list[SampledTry]:
-        """Return at most so many dropped tries of each label, one of each reason first."""
+        """Return up to `per_label` dropped tries of each label, covering each reason first."""
         rows = self._rows(
             "SELECT label, text_a, text, reason FROM (SELECT *, row_number() OVER "
             "(PARTITION BY label, reason ORDER BY key) AS turn FROM tries WHERE reason IS NOT NULL)"
@@ -176,7 +169,7 @@ class TryTable:
         return self._ordered([SampledTry(**row) for row in rows])
 
     def same_input(self, inputs: int) -> list[list[SampledTry]]:
-        """Return all kept tries of a few inputs, the labels of an input together."""
+        """Return all kept tries of a few inputs, grouped by input."""
         sample = self._ordered(self.sample_kept(50))
         texts = list(dict.fromkeys(one.text_a for one in sample if one.text_a))[:inputs]
         rows = self._rows(
@@ -293,7 +286,7 @@ def _label_quality(
 def _similarity_figures(
     histograms: Mapping[str, NDArray[np.int64]], label: str, below: str | None
 ) -> dict[str, Any]:
-    """Return how similar a label's pairs are, beside the next lower label's."""
+    """Return a label's similarity figures, with the separation from the next lower label."""
     if label not in histograms:
         return {}
     own = histograms[label]
@@ -343,7 +336,7 @@ def _prepared(tables: Iterable[pa.Table], seed: int) -> Iterator[pa.Table]:
 
 
 def label_order(labels: list[str]) -> list[str]:
-    """Return numeric labels from the highest down; any other labels as they came."""
+    """Return numeric labels in descending order, other labels unchanged."""
     try:
         return sorted(labels, key=float, reverse=True)
     except ValueError:
@@ -351,9 +344,9 @@ def label_order(labels: list[str]) -> list[str]:
 
 
 def distinct(texts: Sequence[str], n: int) -> float | None:
-    """Return different n-grams / all n-grams of the texts' words; None when there are none.
+    """Return distinct n-grams / all n-grams of the texts' words; None without n-grams.
 
-    An n-gram does not reach from one text into the next. Example: `distinct(["a b a"], 1)` is 2/3.
+    N-grams do not cross texts. Example: `distinct(["a b a"], 1)` is 2/3.
     """
     grams = [
         gram
