@@ -270,8 +270,8 @@ def _complete(
     *,
     quiet: bool,
 ) -> None:
-    """Train the missing seeds of a run, writing each curve after its weights; keep the best
-    model.""" folder = run.path / CHECKPOINTS
+    """Train the missing seeds of a run, each curve after its weights; keep the best model."""
+    folder = run.path / CHECKPOINTS
 
     def train_seed(number: int) -> TrainingCurve:
         settings = several[number]

@@ -154,8 +154,7 @@ def _check_count(count: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Hits:
-    """Order distinct hits by their best rank, then by similarity to the nearest query that found
-    them."""
+    """Distinct hits, ordered by best rank, then by similarity to their nearest query."""
 
     ids: NDArray[np.int64]
     similarity: NDArray[np.float32]
