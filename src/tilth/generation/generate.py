@@ -148,9 +148,11 @@ def generate(
         top_p: 1 keeps all tokens.
         max_new_tokens: a text not closed by then is dropped.
         out: the run folder, from which work resumes; default: a temporary folder.
+        overwrite: start the run folder anew.
         part_size: inputs decoded and written as one part.
         rows: sequences decoded in parallel, chosen from the free memory when None; at an
             endpoint, concurrent requests, 8 when None.
+        quiet: no progress bar.
 
     Returns:
         The kept rows: text_a, text_b, label (or text, label), their origin, and `label_fit` (of

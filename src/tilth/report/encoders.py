@@ -35,8 +35,6 @@ class EncoderScore:
     Attributes:
         set: name of the set, or "mean".
         value: correlation times 100, -100 to 100.
-        low: lower end of the interval.
-        high: upper end of the interval.
         published: whether a paper reports it; never mixed with those measured here.
     """
 

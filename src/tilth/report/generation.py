@@ -193,7 +193,7 @@ def read_curated(folder: Path) -> CuratedCounts:
 def _similarity(
     tries: TryTable, encoder: str | PairEncoder | None
 ) -> tuple[str, dict[str, NDArray[np.float64]]]:
-    """Return the similarity measure's name and values; the run's own measurement comes first."""
+    """Return a measure and its values per label: the encoder's, the run's own, or word overlap."""
     if tries.inputs is None:
         return "", {}
     if encoder is None and (histograms := tries.similarities()):

@@ -74,7 +74,7 @@ class LabelQuality:
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """The figures of every label, the warnings, and the labels whose fit is not measured."""
+    """The figures of every label, the warnings, and why a label's fit is not measured."""
 
     labels: list[LabelQuality]
     warnings: list[QualityWarning] = field(default_factory=list)

@@ -29,17 +29,17 @@ log = logging.getLogger(__name__)
 
 
 def command_of(folder: Path) -> str:
-    """Return the tilth command of a run; raise the errors of `read_run`."""
+    """Return the tilth command of a run.
+
+    Raises:
+        InputError: there is no run.json.
+        TilthError: it cannot be read.
+    """
     return str(read_run_json(folder).get("command", "generate"))
 
 
 def read_run(folder: Path, *commands: str) -> dict[str, Any]:
-    """Return the run.json of a run of one of `commands`.
-
-    Raises:
-        InputError: there is no run.json, or it is of another command.
-        TilthError: it cannot be read.
-    """
+    """Return the run.json of a run of one of `commands`; raise InputError for any other folder."""
     found = read_run_json(folder)
     command = found.get("command", "generate")
     if command not in commands:
