@@ -69,8 +69,8 @@ def _fit(features: Any, answers: NDArray[Any], strength: float) -> Any:
 def begin_head(classifier: Classifier, train: EncodedRows) -> None:
     """Initialise a head on mean-pooled embeddings with the weights of a regression on them.
 
-    Fine-tuning then starts from logistic regression instead of chance, which it would not reach
-    with few rows for each label. At most 5,000 rows are used.
+    Fine-tuning then starts from logistic regression; from chance, with few rows for each label, it
+    would not get as far. At most 5,000 rows are used.
 
     Reference:
         Kumar et al. 2022, "Fine-Tuning can Distort Pretrained Features", arXiv 2202.10054.

@@ -142,6 +142,8 @@ def adapt(
         out: the run folder; the same call resumes. It is a base for `train_classifier`.
         column: None: `text`, or the only column of strings.
         device: `auto`, `cpu`, `cuda` or `cuda:0`; one GPU.
+        overwrite: start the run folder anew.
+        quiet: no progress bar.
         settings: fields of `Adaptation`: epochs, batch, learning_rate, masked, max_length, ...
 
     Reference:

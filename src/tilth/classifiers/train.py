@@ -83,6 +83,8 @@ def train_classifier(
             repeated, at most 16 times. 0: they are not repeated.
         seeds: number of trainings, of which the best by validation is kept.
         device: `auto`, `cpu`, `cuda` or `cuda:0`; one GPU.
+        overwrite: start the run folder anew.
+        quiet: no progress bar.
         training: fields of `Finetuning`: epochs, batch, learning_rate, warmup, weight_decay,
             dropout, evaluate_every, label_smoothing, max_length, precision, seed.
 
@@ -270,7 +272,10 @@ def _complete(
     *,
     quiet: bool,
 ) -> None:
-    """Train the missing seeds of a run, each curve after its weights; keep the best model."""
+    """Train the missing seeds of a run, each curve after its weights; keep the best model.
+
+    Only weights that may still be the best are kept.
+    """
     folder = run.path / CHECKPOINTS
 
     def train_seed(number: int) -> TrainingCurve:

@@ -107,6 +107,8 @@ def augment(
         seeds: number of teachers trained, of which the best is taken.
         training: fields of `tilth.classifiers.settings.Finetuning`, for the teacher.
         device: `auto`, `cpu`, `cuda` or `cuda:0`.
+        overwrite: start the run folder anew.
+        quiet: no progress bar.
         settings: fields of `Augmentation`: query, multiple, count, per_class, candidates, ...
 
     Returns:

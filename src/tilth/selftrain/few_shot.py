@@ -110,9 +110,9 @@ def few_shot(
 ) -> FewShotResults:
     """Measure the gain of self-training with a bank's sentences on small draws of a task.
 
-    Several seeds train on each draw; the best by validation count, and the best one labels
-    sentences retrieved for the draw. Students learn from these and the draw. Each training is
-    measured ten times, and its best weights are kept.
+    Several seeds train on each draw; the mean test score of the best by validation counts, and the
+    very best one labels sentences retrieved for the draw. Students learn from these and the draw.
+    Each training is measured ten times, and its best weights are kept.
 
     Args:
         task: draws are taken from its training set, validation rows once from its validation set;
@@ -121,6 +121,8 @@ def few_shot(
             teachers of its draw.
         settings: None: as in the paper.
         device: `auto`, `cpu`, `cuda` or `cuda:0`.
+        quiet: no progress bar.
+        overwrite: start the run folder anew.
 
     Reference:
         Du et al. 2021, arXiv 2010.02194, section 3.3, "Few-shot learning experiments".
