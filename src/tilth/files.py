@@ -1,4 +1,4 @@
-"""Write files atomically, lock files, and turn disk errors into one line."""
+"""Atomic writes, file locks, checks of paths, and one-line errors of the disk."""
 
 from __future__ import annotations
 

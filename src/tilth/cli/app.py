@@ -20,6 +20,8 @@ from typer.models import CommandFunctionType
 from tilth.cli.checks import Reads, check_arguments
 from tilth.limits import Choice, Limit, Number
 
+_BY_NAME = inspect.Parameter.KEYWORD_ONLY
+
 
 @dataclass(frozen=True)
 class Fields:
@@ -69,8 +71,7 @@ class Command(typer.core.TyperCommand):
         return {
             name: extra
             for name, hint in getattr(self.callback, "__annotations__", {}).items()
-            if get_origin(hint) is Annotated
-            for extra in get_args(hint)[1:]
+            for extra in _unannotated(hint)[1:]
             if isinstance(extra, kinds)
         }
 
@@ -90,6 +91,11 @@ class App(typer.Typer):
         return add
 
 
+def _unannotated(hint: Any) -> tuple[Any, ...]:
+    """Return the type of a hint, then its annotation metadata."""
+    return get_args(hint) if get_origin(hint) is Annotated else (hint,)
+
+
 def _expanded(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function with an option for each field of its settings."""
     hints = get_type_hints(function, include_extras=True)
@@ -97,7 +103,7 @@ def _expanded(function: Callable[..., Any]) -> Callable[..., Any]:
     groups: dict[str, tuple[Any, dict[str, str]]] = {}
     for parameter in inspect.signature(function).parameters.values():
         hint = hints[parameter.name]
-        kind, *extras = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        kind, *extras = _unannotated(hint)
         if isinstance(kind, type) and is_dataclass(kind):
             shown = next((one for one in extras if isinstance(one, Fields)), Fields())
             defaults = shown.defaults or kind()
@@ -118,9 +124,6 @@ def _expanded(function: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-_BY_NAME = inspect.Parameter.KEYWORD_ONLY
-
-
 def _options(settings: Any, shown: Fields) -> Iterator[tuple[str, inspect.Parameter]]:
     """Yield each field of a settings object and its option; the object holds the defaults."""
     hints = get_type_hints(type(settings), include_extras=True)
@@ -129,7 +132,7 @@ def _options(settings: Any, shown: Fields) -> Iterator[tuple[str, inspect.Parame
         if is_dataclass(value):
             yield from (one for one in _options(value, shown) if one[0] not in hints)
             continue
-        kind, *extras = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        kind, *extras = _unannotated(hint)
         described = next((one for one in extras if isinstance(one, str)), None)
         if described is None or (shown.only and name not in shown.only):
             continue

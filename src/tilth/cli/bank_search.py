@@ -14,7 +14,7 @@ from rich.text import Text
 
 from tilth import limits
 from tilth.cli import options
-from tilth.cli.checks import DATA
+from tilth.cli.checks import DATA, RUN_FOLDER
 from tilth.cli.screen import print_json, print_table, say
 from tilth.errors import InputError
 
@@ -108,7 +108,11 @@ def search(
     seed: Annotated[int, limits.SEED, typer.Option(help="Of the clusters.")] = 0,
     encoder: options.BankEncoder = None,
     device: options.Device = "auto",
-    out: options.ResultFolder = None,
+    out: Annotated[
+        Path | None,
+        RUN_FOLDER,
+        typer.Option("--out", "-o", help="A run folder for all hits, as a data set."),
+    ] = None,
     overwrite: options.Overwrite = False,
     json: options.Json = False,
 ) -> None:

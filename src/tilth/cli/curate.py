@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tilth.cli import options
-from tilth.cli.checks import DATA
+from tilth.cli.checks import DATA, OTHER_FOLDER
 from tilth.cli.screen import print_json, print_table, say
 from tilth.data.curate import LABEL_FIT, CurateOptions
 
@@ -20,7 +20,7 @@ def curate(
     chosen: CurateOptions,
     out: Annotated[
         Path | None,
-        options.OtherFolder,
+        OTHER_FOLDER,
         typer.Option("--out", "-o", help="Where the data set goes; default: SOURCE/curated."),
     ] = None,
     overwrite: options.Overwrite = False,

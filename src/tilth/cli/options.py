@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tilth import limits
-from tilth.cli.checks import BANK, DATA, ENCODER, OTHER_FOLDER, RUN_FOLDER, SCORER
+from tilth.cli.checks import BANK, DATA, ENCODER, RUN_FOLDER, SCORER
 
 Out = Annotated[
     Path,
@@ -81,13 +81,12 @@ Validation = Annotated[
     DATA,
     typer.Option(help="A labelled set to choose with; default: a tenth of TRAIN."),
 ]
-# Folders that a command writes besides a run folder of its own.
+# Of commands that print their results, and keep them when asked.
 ResultFolder = Annotated[
     Path | None,
     RUN_FOLDER,
     typer.Option("--out", "-o", help="A run folder for the results; default: none is kept."),
 ]
-OtherFolder = OTHER_FOLDER
 
 
 def columns(names: str | None) -> list[str] | None:

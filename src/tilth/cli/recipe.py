@@ -10,7 +10,7 @@ import typer
 from tilth import limits
 from tilth.cli import options
 from tilth.cli.app import App
-from tilth.cli.checks import FOLDER
+from tilth.cli.checks import FOLDER, OTHER_FOLDER
 from tilth.cli.screen import print_json, print_table, say
 from tilth.recipes.catalog import NAMES
 
@@ -60,7 +60,7 @@ def run(
     data: Annotated[Path, FOLDER, typer.Option("--data", "-d", help="The data folder.")],
     out: Annotated[
         Path,
-        options.OtherFolder,
+        OTHER_FOLDER,
         typer.Option("--out", "-o", help="The folder of the recipes' runs; goes on in it."),
     ],
     scale: Annotated[
