@@ -52,6 +52,7 @@ from tilth.runs import Progress
 from tilth.selftrain.pseudo_label import PROBABILITIES, blend_labels, from_lists, label_sentences
 from tilth.selftrain.retrieve import retrieve
 from tilth.selftrain.select import select
+from tilth.selftrain.settings import Retrieval
 from tilth.workflows.train_classifier import ClassifierOptions, train_and_test
 
 TASKS = ("sst2", "trec", "insults")
@@ -72,12 +73,16 @@ class Way:
         blended: whether labelled rows have targets half way between label and teacher.
         by: how sentences are selected.
         epochs: passes; None: as many steps as with retrieved sentences (950 steps at most).
+        candidates: the nearest sentences that are selected from.
+        query: what sentences are retrieved by.
     """
 
     share: float | None = 0.25
     blended: bool = True
     by: str = "random"
     epochs: float | None = 3.0
+    candidates: int = CANDIDATES
+    query: str = "label-average"
 
 
 DEFAULT = Way()
@@ -86,21 +91,22 @@ WAYS = {
     "default": DEFAULT,
     "alone": ALONE,
     "alone, 10 passes": replace(ALONE, epochs=10.0),
+    "alone, 3 passes": replace(ALONE, epochs=3.0),
+    "alone, 5 passes": replace(ALONE, epochs=5.0),
+    "one candidate": replace(DEFAULT, candidates=WANTED),
+    "all-average": replace(DEFAULT, query="all-average"),
+    "confidence": replace(DEFAULT, by="confidence"),
     "gold labels": replace(DEFAULT, blended=False),
     "share 0": replace(DEFAULT, share=0.0),
-    "confidence": replace(DEFAULT, by="confidence"),
     "share .5": replace(DEFAULT, share=0.5),
-    "share .5, gold labels": replace(DEFAULT, share=0.5, blended=False),
-    "alone, 3 passes": replace(ALONE, epochs=3.0),
-    "alone, 20 passes": replace(ALONE, epochs=20.0),
 }
+FIRST = 6  # of these are trained with every seed before the others
 # What is compared, in the order in which it is trained: the way, and what it is held against.
 PAIRS = [
     ("default", "alone"), ("default", "alone, 10 passes"), ("alone", "alone, 10 passes"),
-    ("share 0", "default"), ("share .5", "default"),
-    ("gold labels", "default"), ("confidence", "default"),
-    ("share .5, gold labels", "share .5"), ("alone, 3 passes", "alone, 10 passes"),
-    ("alone, 20 passes", "alone, 10 passes"),
+    ("alone, 3 passes", "alone, 10 passes"), ("alone, 5 passes", "alone, 10 passes"),
+    ("one candidate", "default"), ("all-average", "default"), ("confidence", "default"),
+    ("gold labels", "default"), ("share 0", "default"), ("share .5", "default"),
 ]  # fmt: skip
 
 
@@ -119,7 +125,10 @@ class Drawn:
         own = self.blended if way.blended else self.labelled
         if way.share is None:
             return own
-        found = select(self.retrieved.targets, own, WANTED, by=way.by, keys=self.keys, seed=seed)
+        near = slice(0, way.candidates)
+        found = select(
+            self.retrieved.targets[near], own, WANTED, by=way.by, keys=self.keys[near], seed=seed
+        )
         some = self.retrieved.select(found.kept)
         return concatenate(some, repeat(own, repeat_count(way.share, len(some), len(own))))
 
@@ -158,7 +167,7 @@ def read_pool(folder: Path) -> Examples:
     return read_examples([{"text": rows[at][0], "label": rows[at][1]} for at in order])
 
 
-def draw(task: str, seed: int, bank: Bank, data: Path, out: Path) -> Drawn:
+def draw(task: str, seed: int, query: str, bank: Bank, data: Path, out: Path) -> Drawn:
     """Draw labelled rows, train a teacher on them, and let it label sentences of the bank."""
     pool = labeled_examples(read_pool(data / "classify" / task))
     held = pool.select(np.arange(HELD))
@@ -170,9 +179,9 @@ def draw(task: str, seed: int, bank: Bank, data: Path, out: Path) -> Drawn:
         {"text": text, "label": str(names[target.argmax()])}
         for (text,), target in zip(labelled.texts, labelled.targets, strict=True)
     ])  # fmt: skip
-    file = out / f"{task}-{seed}-teacher.npz"
+    file = out / f"{task}-{seed}-{query}-teacher.npz"
     excluded = {"held out": [text for (text,) in held.texts]}
-    found = retrieve(bank, examples, CANDIDATES, exclude=excluded).table
+    found = retrieve(bank, examples, CANDIDATES, Retrieval(query=query), exclude=excluded).table
     if not file.is_file():
         settings = Finetuning(seed=seed, max_length=TOKENS).for_base(TEACHER)
         teacher = _new(TEACHER, labelled, settings)
@@ -435,16 +444,17 @@ def _write(file: Path, rows: LabeledExamples) -> None:
 def _train_all(data: Path, out: Path, seeds: int, student: str) -> None:
     bank = open_bank(data, out)
     print(f"bank: {len(bank):,} sentences", flush=True)
-    for seed in range(seeds):
+    every = list(WAYS.items())
+    for ways, seed, task in itertools.product((every[:FIRST], every[FIRST:]), range(seeds), TASKS):
         drawn: dict[str, Drawn] = {}
-        for (name, way), task in itertools.product(WAYS.items(), TASKS):
+        for name, way in ways:
             file = out / f"{task}-{seed}-{_slug(name)}.npz"
             if file.is_file():
                 continue
-            if task not in drawn:
-                drawn[task] = draw(task, seed, bank, data, out)
+            if way.query not in drawn:
+                drawn[way.query] = draw(task, seed, way.query, bank, data, out)
             train(
-                file, drawn[task], way, student, seed,
+                file, drawn[way.query], way, student, seed,
                 measurements=10 if name == FOLLOWED else 1,
             )  # fmt: skip
             print(f"{task} {seed} {name}: {_right(out, task, [seed], name).mean():.1f}", flush=True)
