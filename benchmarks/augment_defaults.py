@@ -33,9 +33,9 @@ from tilth.bank import Bank
 from tilth.classifiers.collate import encode
 from tilth.classifiers.examples import LabeledExamples, concatenate, labeled_examples, repeat
 from tilth.classifiers.finetune import fit
-from tilth.classifiers.load import repeat_count
+from tilth.classifiers.load import TaskSources, repeat_count
 from tilth.classifiers.logistic import begin_head
-from tilth.classifiers.settings import Finetuning
+from tilth.classifiers.settings import ClassifierTraining, Finetuning
 from tilth.classifiers.trainer import (
     make_trainer,
     seeded,
@@ -51,9 +51,9 @@ from tilth.report.systems import TRAINED
 from tilth.runs import Progress
 from tilth.selftrain.pseudo_label import PROBABILITIES, blend_labels, from_lists, label_sentences
 from tilth.selftrain.retrieve import retrieve
-from tilth.selftrain.select import select
+from tilth.selftrain.select import PseudoLabels, select
 from tilth.selftrain.settings import Retrieval
-from tilth.workflows.train_classifier import ClassifierOptions, train_and_test
+from tilth.workflows.train_classifier import train_and_test
 
 TASKS = ("sst2", "trec", "insults")
 TEACHER = "starter-encoder"
@@ -127,8 +127,9 @@ class Drawn:
             return own
         near = slice(0, way.candidates)
         found = select(
-            self.retrieved.targets[near], own, WANTED, by=way.by, keys=self.keys[near], seed=seed
-        )
+            PseudoLabels(self.retrieved.targets[near], self.keys[near]), own, WANTED, by=way.by,
+            seed=seed,
+        )  # fmt: skip
         some = self.retrieved.select(found.kept)
         return concatenate(some, repeat(own, repeat_count(way.share, len(some), len(own))))
 
@@ -413,13 +414,12 @@ def print_files(data: Path, out: Path, seeds: int, bases: list[str], *, test: bo
         train_file, held_file = (out / f"{task}-{seed}-{name}.jsonl" for name in ("train", "held"))
         _write(train_file, pool.select(np.sort(places)))
         _write(held_file, pool.select(np.arange(HELD)))
-        options = ClassifierOptions(
-            base=base, training=Finetuning(seed=seed),
+        sources = TaskSources(
+            str(train_file),
             test=str(data / "classify" / task / "test.jsonl.gz" if test else held_file),
-        )  # fmt: skip
-        results = train_and_test(
-            str(train_file), out / f"{task}-{seed}-{base}", options, device="cpu", quiet=True
-        ).results
+        )
+        settings = ClassifierTraining(base, Finetuning(seed=seed), device="cpu", quiet=True)
+        results = train_and_test(sources, settings, out / f"{task}-{seed}-{base}").results
         for system in results["tested"]["systems"]:
             name = base if system["name"] == TRAINED else system["name"]
             of_task = found.setdefault(name, {}).setdefault(task, [])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tilth.paraphrase.paraphrase_set import paraphrase_set
     from tilth.paraphrase.rewriter import load_paraphraser
     from tilth.paraphrase.train import train_rewriter
-    from tilth.selftrain.augment import augment
+    from tilth.workflows.augment import augment
     from tilth.workflows.predict import predict
     from tilth.workflows.train_classifier import train_classifier, train_tagger
 
@@ -32,7 +32,7 @@ __all__ = [
 # Public name -> where it lives: `import tilth` loads nothing heavy.
 _HOMES = {
     "Bank": "tilth.bank",
-    "augment": "tilth.selftrain.augment",
+    "augment": "tilth.workflows.augment",
     "curate": "tilth.data",
     "evaluate_classifier": "tilth.evaluate.classify",
     "evaluate_sts": "tilth.evaluate.sts",

@@ -20,11 +20,11 @@ from transformers import (
 from tests.selftrain.labelled import classed
 from tests.tiny import salads, save_encoder, tiny_lm, word_tokenizer, write_lines
 from tilth.classifiers.mlm import IGNORED, adapt, losses_of, mask_tokens
-from tilth.classifiers.train import train_classifier
 from tilth.errors import InputError, TilthError
 from tilth.models.classifier import new_classifier
 from tilth.models.masked_lm import load_masked_lm
 from tilth.runs import RunMismatch
+from tilth.workflows.train_classifier import train_classifier
 
 QUICK: dict[str, Any] = {
     "learning_rate": 3e-3, "batch": 16, "save_every": 5, "precision": "float32", "device": "cpu",
@@ -80,11 +80,7 @@ def test_the_base_learns_and_is_a_base_then(base: str, tmp_path: Path) -> None:
     train_classifier(classed(30), str(run), epochs=1, device="cpu", quiet=True)
 
 
-def test_a_finished_run_is_not_trained_again_and_not_mixed_up(
-    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    adapt(TEXTS, base, tmp_path, **QUICK)
-    monkeypatch.setattr("tilth.classifiers.mlm._train", lambda *_, **__: pytest.fail("trained"))
+def test_another_training_is_refused(base: str, tmp_path: Path) -> None:
     adapt(TEXTS, base, tmp_path, **QUICK)
     with pytest.raises(RunMismatch, match="texts are not the same"):
         adapt(TEXTS[1:], base, tmp_path, **QUICK)

@@ -68,8 +68,10 @@ def _paraphrase(folder: Path) -> Job:
 
 
 def _augment(folder: Path) -> Job:
-    from tilth.selftrain.settings import Augmentation
-    from tilth.workflows.augment import augment_and_measure
+    from tilth.bank import Bank
+    from tilth.classifiers.load import TaskSources
+    from tilth.selftrain.settings import Augmentation, TeacherSettings
+    from tilth.workflows.augment import augment_to_run
 
     base = folder / "base"
     if not base.exists():
@@ -78,10 +80,11 @@ def _augment(folder: Path) -> Job:
         tiny_bank(folder, salads(300), near=False, encoder=str(folder / "static"))
         for name, rows in (("train", classed(60)), ("test", classed(20, seed=5))):
             write_lines(folder / f"{name}.jsonl", [json.dumps(row) for row in rows])
-    return lambda out: augment_and_measure(
-        str(folder / "train.jsonl"), folder / "bank", out, Augmentation(count=40),
-        teacher=str(base), test=str(folder / "test.jsonl"), seeds=2,
-        training={"epochs": 1, "learning_rate": 2e-3}, device="cpu", bootstrap=50, quiet=True,
+    sources = TaskSources(str(folder / "train.jsonl"), test=str(folder / "test.jsonl"))
+    training = {"epochs": 1, "learning_rate": 2e-3}
+    return lambda out: augment_to_run(
+        sources, Bank.open(folder / "bank", device="cpu"), out, Augmentation(count=40),
+        TeacherSettings(str(base), 2, training, "cpu"), bootstrap=50, quiet=True,
     )  # fmt: skip
 
 

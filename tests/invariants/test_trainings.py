@@ -148,14 +148,23 @@ def test_a_file_that_other_libraries_cannot_finish(
     assert content(tmp_path / "run") == content(run)
 
 
-def test_a_damaged_model_is_made_again(
-    whole: tuple[Training, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("damage", ["none", "cut", "gone"])
+def test_a_finished_run_is_opened_and_a_damaged_or_lost_model_made_again(
+    whole: tuple[Training, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
     train, run = whole
     shutil.copytree(run, tmp_path / "run")
-    weights = tmp_path / "run" / "model" / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1])
-    train(tmp_path / "run")
-    assert "model: files are missing or damaged: moved to model.damaged" in caplog.text
-    shutil.rmtree(tmp_path / "run" / "model.damaged")
+    model = tmp_path / "run" / "model"
+    if damage == "gone":
+        shutil.rmtree(model)
+    elif damage == "cut":
+        weights = model / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-1])
+    met: list[str] = []
+    with watching(met.append):
+        train(tmp_path / "run")
+    assert any(moment.startswith("step") for moment in met) == (damage != "none")
+    if damage == "cut":
+        assert "model: files are missing or damaged: moved to model.damaged" in caplog.text
+        shutil.rmtree(tmp_path / "run" / "model.damaged")
     assert content(tmp_path / "run") == content(run)

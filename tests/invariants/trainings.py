@@ -63,7 +63,7 @@ def _rewriter(base: str) -> Training:
 
 
 def _classifier(base: str) -> Training:
-    from tilth.classifiers.train import train_classifier
+    from tilth.workflows.train_classifier import train_classifier
 
     rows, chosen = classed(60), classed(120, seed=9)
     return lambda out: train_classifier(
@@ -72,7 +72,7 @@ def _classifier(base: str) -> Training:
 
 
 def _tagger(base: str) -> Training:
-    from tilth.classifiers.train import train_tagger
+    from tilth.workflows.train_classifier import train_tagger
 
     rows, chosen = tagged(60), tagged(120, seed=9)
     return lambda out: train_tagger(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.selftrain.labelled import as_rows, classed, several
+from tests.selftrain.labelled import tagged as tagged_rows
 from tilth.classifiers.examples import LabeledExamples
 from tilth.errors import InputError
 from tilth.selftrain.select import (
@@ -14,14 +17,17 @@ from tilth.selftrain.select import (
     LOW,
     UNDRAWN,
     UNWANTED,
+    PseudoLabels,
     class_ratio,
     classes_of,
     confidence_of,
     largest_remainder,
     margin_of,
     multiple_of,
+    row_counts,
     select,
 )
+from tilth.selftrain.settings import Augmentation
 
 LABELS = ["rain", "sun", "snow"]
 TAGS = ["O", "B-city", "I-city", "B-name", "I-name"]
@@ -38,7 +44,9 @@ def like(kind: Any = "class", labels: Any = LABELS, targets: Any = ()) -> Labele
 
 def chosen(probabilities: Any, ratio: Any = (0.5, 0.3, 0.2), count: int = 20, **more: Any) -> Any:
     train = like(more.pop("kind", "class"), more.pop("labels", LABELS))
-    return select(probabilities, train, count, ratio=np.array(ratio), **more)
+    keys = more.pop("keys", np.arange(len(probabilities), dtype=np.uint64))
+    rows = PseudoLabels(probabilities, keys, more.pop("similarity", None))
+    return select(rows, train, count, ratio=np.array(ratio), **more)
 
 
 def tagged(*sentences: str) -> list[np.ndarray]:
@@ -198,11 +206,6 @@ def test_wrong_arguments(options: dict[str, Any], said: str) -> None:
         chosen(drawn(5), **options)
 
 
-def test_many_rows() -> None:
-    found = chosen(drawn(200_000), count=50_000)
-    assert found.got.sum() + sum(found.shortfall.values()) == 50_000
-
-
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=8), st.integers(0, 1000))
 def test_shares_add_up(sizes: list[int], count: int) -> None:
     groups = np.array(sizes)
@@ -210,3 +213,63 @@ def test_shares_add_up(sizes: list[int], count: int) -> None:
     assert found.sum() == count
     exact = groups * (count / sum(sizes))
     assert (np.abs(found - exact) < 1).all()
+
+
+ROWS = as_rows(classed(60))
+LARGE = 10_000_000
+
+
+@pytest.mark.parametrize(
+    ("bank", "asked", "count", "candidates", "said"),
+    [
+        (LARGE, {}, 6_000, 12_000, None),  # the paper's hundred for each row of a small set
+        (LARGE, {"multiple": 2.5}, 150, 2_000, None),
+        (LARGE, {"count": 5_000}, 5_000, 10_000, None),
+        (LARGE, {"per_class": 1_000}, 3_000, 6_000, None),
+        (LARGE, {"count": 5_000, "candidates": 6_000}, 5_000, 6_000, None),
+        (LARGE, {"candidates": 900}, 450, 900, "450 rows are wanted, not 6,000"),
+        (300, {"count": 20}, 20, 300, None),
+        (90_000, {}, 4_500, 9_000, "4,500 rows are wanted, not 6,000 (100 for each row"),
+        (300, {}, 150, 300, "150 rows are wanted"),
+        (90_000, {"multiple": 100}, 6_000, 12_000, None),
+        (9_000, {"multiple": 100}, 6_000, 9_000, "holds 9,000 sentences, 12,000 were to be"),
+    ],
+)
+def test_how_many_are_wanted(
+    bank: int, asked: dict[str, Any], count: int, candidates: int, said: str | None,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    with caplog.at_level(logging.WARNING):
+        found, _, needed = row_counts(Augmentation(**asked), ROWS, bank)
+    assert (found, needed) == (count, candidates)
+    assert said in caplog.text if said else not caplog.records
+
+
+def test_the_ratio_is_the_training_sets_or_even() -> None:
+    rows = as_rows(classed(61))
+    _, usual, _ = row_counts(Augmentation(), rows, LARGE)
+    np.testing.assert_allclose(usual, np.array([21, 20, 20]) / 61)
+    _, even, _ = row_counts(Augmentation(per_class=5), rows, LARGE)
+    np.testing.assert_allclose(even, 1 / 3)
+    for make in (several, tagged_rows):
+        assert len(row_counts(Augmentation(), as_rows(make(60)), LARGE)[1]) == 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"query": "label"}, "query 'label' is unknown: use all-average"),
+        ({"select": "best"}, "select 'best' is unknown: use random, confidence"),
+        ({"count": 3, "multiple": 2}, "multiple and count say both"),
+        ({"count": 0}, "count is 0: give a whole number from 1"),
+        ({"multiple": -1.0}, r"multiple is -1\.0"),
+        ({"per_class": 0}, "per_class is 0"),
+        ({"candidates": 0}, "candidates is 0"),
+        ({"clusters": 0}, "clusters is 0"),
+        ({"floor": 1.5}, r"floor is 1\.5: give a number from 0 to 1"),
+        ({"min_similarity": 2.0}, r"min_similarity is 2\.0: give a number from -1 to 1"),
+    ],
+)
+def test_wrong_values_are_refused(asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        Augmentation(**asked)

@@ -11,8 +11,10 @@ import pytest
 from tests.selftrain.labelled import classed
 from tests.system.commands import tilth
 from tests.tiny import salads, tiny_bank, tiny_static, write_lines
-from tilth.selftrain.settings import Augmentation
+from tilth.classifiers.load import TaskSources
+from tilth.selftrain.settings import Augmentation, TeacherSettings
 from tilth.workflows import augment as augmenting
+from tilth.workflows import open_bank
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +60,12 @@ def test_every_option_arrives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     seen: dict[str, Any] = {}
 
     def record(*given: Any, **named: Any) -> Any:
-        seen.update(named, asked=given[3], train=given[0], bank=given[1], out=given[2])
+        names = ("sources", "bank", "out", "asked", "teacher")
+        seen.update(named, **dict(zip(names, given, strict=True)))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(augmenting, "augment_and_measure", record)
+    monkeypatch.setattr(augmenting, "augment_to_run", record)
+    monkeypatch.setattr(open_bank, "open_named", lambda path, **how: (path, how))
     # None of the files is there.
     monkeypatch.setattr("tilth.cli.app.check_arguments", lambda *_: None)
     words = (
@@ -73,9 +77,11 @@ def test_every_option_arrives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     )
     tilth(*words.split(), code=130)
     assert seen == {
-        "train": "t.jsonl", "bank": Path("b"), "out": Path("o"), "test": "e", "validation": "v",
-        "teacher": "x", "seeds": 2, "text": "c", "label": "l", "encoder": "n", "bootstrap": 7,
-        "training": {"epochs": 5, "batch": 6, "learning_rate": 0.1}, "device": "cpu",
+        "sources": TaskSources("t.jsonl", "v", "e", text="c", label="l"), "out": Path("o"),
+        "bank": (Path("b"), {"encoder": "n", "device": "cpu"}), "bootstrap": 7,
+        "teacher": TeacherSettings(
+            "x", 2, {"epochs": 5, "batch": 6, "learning_rate": 0.1}, "cpu"
+        ),
         "overwrite": True, "quiet": True,
         "asked": Augmentation(
             query="clusters", clusters=3, multiple=4, select="margin", floor=0.5, candidates=9,

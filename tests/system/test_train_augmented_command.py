@@ -11,8 +11,8 @@ import pytest
 from tests.report.augmented_run import ROWS, write_run
 from tests.system.commands import tilth
 from tests.tiny import save_encoder
-from tilth.classifiers.train import train_classifier, train_tagger
 from tilth.runs import Run
+from tilth.workflows.train_classifier import train_classifier, train_tagger
 
 SETTINGS = [
     "--epochs", "2", "--batch", "32", "--learning-rate", "3e-3", "--precision", "float32",

@@ -13,21 +13,31 @@ from datasets import Dataset, Features, List, Value
 import tilth
 from tests.report.augmented_run import ROWS, write_run
 from tests.tiny import save_encoder
-from tilth.classifiers.settings import Finetuning
-from tilth.classifiers.train import train_classifier, train_tagger
+from tilth.classifiers.load import TaskSources
+from tilth.classifiers.settings import ClassifierTraining, Finetuning
 from tilth.errors import InputError, TilthError
 from tilth.report.retrieved import read_augmentation
-from tilth.report.systems import ALONE, ENCODER, FREQUENT, MAJORITY, TEACHER, TFIDF, WORDS
+from tilth.report.systems import (
+    ALONE,
+    ENCODER,
+    FREQUENT,
+    MAJORITY,
+    TEACHER,
+    TFIDF,
+    WORDS,
+    gain_lines,
+)
 from tilth.runs import RunMismatch
 from tilth.workflows import baselines
 from tilth.workflows import train_classifier as training_classifier
 from tilth.workflows.augmented_run import open_augmented
 from tilth.workflows.train_classifier import (
     BASELINE,
-    ClassifierOptions,
     _unsure_gains,
     _warnings,
     train_and_test,
+    train_classifier,
+    train_tagger,
 )
 
 FAST: dict[str, Any] = {"epochs": 2.0, "learning_rate": 3e-3, "batch": 32}
@@ -78,12 +88,16 @@ def _tiny_embeddings(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def train(made: Made, run: Path, *, kind: str = "class", **options: Any) -> Any:
+    def taken(kind: Any) -> dict[str, Any]:
+        names = kind.__dataclass_fields__
+        return {name: options.pop(name) for name in list(options) if name in names}
+
     out = options.pop("out", None)
-    asked = {"base": made.base, "bootstrap": 50, **options}
-    asked["training"] = Finetuning(**asked.get("training", FAST))
-    return train_and_test(
-        str(run), out, ClassifierOptions(**asked), tags=kind == "tags", quiet=True
-    )
+    sources = TaskSources(str(run), **taken(TaskSources))
+    training = Finetuning(**options.pop("training", FAST))
+    settings = ClassifierTraining(made.base, training, quiet=True, **taken(ClassifierTraining))
+    how = {"bootstrap": 50, **options}
+    return train_and_test(sources, settings, out, tags=kind == "tags", **how)
 
 
 @pytest.mark.parametrize("kind", ["class", "multi", "tags"])
@@ -103,7 +117,7 @@ def test_student_baseline_and_teacher_are_measured(made: Made, tmp_path: Path, k
     assert (rows["retrieved"] + rows["left out"], rows["labelled"], rows["validation"]) == (
         60, 18, 18,
     )  # fmt: skip
-    head, lines = trained.table
+    head, lines = gain_lines(trained.results)
     assert [line[0] for line in lines[: len(tested["systems"])]] == [
         one["name"] for one in tested["systems"]
     ]
@@ -173,7 +187,7 @@ def test_without_baseline_there_is_no_gain(made: Made, tmp_path: Path) -> None:
     run = made.run(tmp_path / "run")
     trained = train(made, run, baseline=False)
     assert not (run / "classifier" / BASELINE).exists()
-    names = [line[0] for line in trained.table[1]]
+    names = [line[0] for line in gain_lines(trained.results)[1]]
     assert names[:2] == ["labelled and retrieved", TEACHER]
     assert names[2:] in (["gain over teacher"], ["loss to teacher"])
 
@@ -183,11 +197,11 @@ def test_without_test_the_validation_rows_are_measured_and_said_to_flatter(
 ) -> None:
     trained = train(made, made.run(tmp_path / "run", test=None))
     assert (trained.results["tested"]["on"], trained.results["tested"]["n"]) == ("validation", 18)
-    assert "flatter" in trained.notes[-1]
+    assert "flatter" in trained.results["notes"][-1]
     other = made.test("class")
     again = train(made, tmp_path / "run", test=other)
     assert again.results["tested"]["data"] == other
-    assert not any("flatter" in note for note in again.notes)
+    assert not any("flatter" in note for note in again.results["notes"])
 
 
 def test_retrieved_test_sentences_are_left_out(made: Made, tmp_path: Path) -> None:
@@ -206,7 +220,7 @@ def test_labelled_rows_in_the_test_set_are_said(made: Made, tmp_path: Path) -> N
     rows = [*ROWS["class"](18, seed=2)[:4], *ROWS["class"](6, seed=77)]
     test = write_lines(tmp_path / "test.jsonl", rows)
     trained = train(made, made.run(tmp_path / "run"), test=str(test), baseline=False)
-    assert trained.notes[-1] == (
+    assert trained.results["notes"][-1] == (
         "4 of the 10 test rows stand among the labelled rows too: the figures flatter"
     )
 
@@ -338,7 +352,12 @@ def test_file_trains_and_is_measured(made: Made, tmp_path: Path, test: bool) -> 
     assert (out / "model" / "config.json").is_file()
     page = (out / "report.html").read_text()
     assert "Classifier trained on" in page
-    assert [line[0] for line in trained.table[1][:4]] == ["trained", ENCODER, TFIDF, MAJORITY]
+    assert [line[0] for line in gain_lines(trained.results)[1][:4]] == [
+        "trained",
+        ENCODER,
+        TFIDF,
+        MAJORITY,
+    ]
     assert trained.results["validation"] == {"rows": 6, "generated": 0}
     tested = trained.results["tested"]
     if test:
@@ -370,7 +389,9 @@ def test_validation_and_test_rows_that_a_model_wrote_are_named(made: Made, tmp_p
     trained = train(made, file, out=tmp_path / "out")
     assert trained.results["validation"] == {"rows": 6, "generated": 6}
     assert trained.results["tested"]["generated"] == 6
-    assert any("does not measure real data: give --test FILE" in note for note in trained.notes)
+    assert any(
+        "does not measure real data: give --test FILE" in note for note in trained.results["notes"]
+    )
     page = (tmp_path / "out" / "report.html").read_text()
     assert "validation (generated rows) accuracy" in page
     test = write_lines(tmp_path / "test.jsonl", written(ROWS["class"](9, seed=4))[:3]
@@ -378,7 +399,7 @@ def test_validation_and_test_rows_that_a_model_wrote_are_named(made: Made, tmp_p
     found = train(made, file, out=tmp_path / "tested", test=str(test)).results
     assert (found["tested"]["n"], found["tested"]["generated"]) == (9, 3)
     real = write_lines(tmp_path / "real.jsonl", ROWS["class"](9, seed=6))
-    notes = train(made, file, out=tmp_path / "real", test=str(real)).notes
+    notes = train(made, file, out=tmp_path / "real", test=str(real)).results["notes"]
     assert any("does not measure real data: read the test figures." in note for note in notes)
 
 

@@ -98,12 +98,12 @@ class Finetuning:
 
 @dataclass(frozen=True, slots=True)
 class ClassifierTraining:
-    """The settings of `train_classifier` and `train_tagger`; see there."""
+    """The settings of `tilth.train_classifier` and `tilth.train_tagger`; see there."""
 
     base: str = "starter-encoder"
     finetuning: Finetuning = field(default_factory=Finetuning)
     loss: Annotated[str, LOSS] = "kl"
-    labelled_share: Annotated[float, PART_SHARE] = 0.0
+    labelled_share: Annotated[float | None, PART_SHARE] = None
     seeds: Annotated[int, TRAININGS] = 1
     device: str = "auto"
     overwrite: bool = False

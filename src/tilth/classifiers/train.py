@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from tilth.classifiers.finetune import MEASURES, TrainingCurve, fit
 from tilth.classifiers.load import TaskSources, read_training_sets
 from tilth.classifiers.settings import ClassifierTraining, Finetuning
-from tilth.data.examples import Source
 from tilth.errors import InputError
 from tilth.files import disk_errors
 from tilth.models.classifier import (
@@ -30,7 +29,6 @@ from tilth.models.trainer import (
     model_is_whole,
     require_single_process,
     save_whole,
-    settings_of,
 )
 from tilth.runs import RESULTS, Run, read_results, refuse_inside
 
@@ -40,127 +38,21 @@ if TYPE_CHECKING:
 COMMANDS = {"class": "train classifier", "multi": "train classifier", "tags": "train tagger"}
 
 
-def train_classifier(
-    train: Source,
-    base: str = "starter-encoder",
-    out: str | Path | None = None,
-    *,
-    validation: Source | None = None,
-    labelled: Source | None = None,
-    text: str | Sequence[str] | None = None,
-    label: str | None = None,
-    labels: Sequence[str] | None = None,
-    loss: str = "kl",
-    labelled_share: float = 0.0,
-    seeds: int = 1,
-    device: str = "auto",
-    overwrite: bool = False,
-    quiet: bool = False,
-    **training: Any,
-) -> Classifier:
-    """Train a classifier of texts, or of pairs of texts, on labels or a teacher's probabilities.
-
-    The weights with the best validation score (accuracy; macro F1 for several classes a text) are
-    kept.
-
-    Args:
-        train: what `read_examples` reads: a data set, rows, a file, a folder, a run, a hub data
-            set. A column `probabilities` holds a teacher's, in the order of the label column's
-            names. `tilth.train_classifier` trains on the labelled rows of a run of `tilth
-            augment` too, a quarter of all unless `labelled_share` is given.
-        base: `starter-encoder`, `starter-mlm`, `starter-small` (two layers: several times faster
-            and less accurate), a folder or a hub id of an encoder.
-        out: the run folder; the same call resumes. Its `model` is a transformers model. None:
-            nothing is kept on disk.
-        validation: selects the best weights. None: the split of that name, or else a tenth of
-            `labelled`, or of `train`, stratified by label.
-        labelled: more labelled rows to train on, beside a teacher's.
-        text: the column of texts, or the two of pairs; None: a usual name.
-        label: None: a usual name.
-        labels: in the order of the outputs; None: those of the label column.
-        loss: of probabilities: `kl` learns them, `hard` their likeliest label.
-        labelled_share: share of all rows that `labelled` makes up, 0 to below 1: its rows are
-            repeated, at most 16 times. 0: they are not repeated.
-        seeds: number of trainings, of which the best by validation is kept.
-        device: `auto`, `cpu`, `cuda` or `cuda:0`; one GPU.
-        overwrite: start the run folder anew.
-        quiet: no progress bar.
-        training: fields of `Finetuning`: epochs, batch, learning_rate, warmup, weight_decay,
-            dropout, evaluate_every, label_smoothing, max_length, precision, seed.
-
-    Returns:
-        The best classifier: `.model` and `.tokenizer` are plain transformers.
-
-    Raises:
-        InputError: the sets, the base or a setting are wrong, or `out` holds another run.
-        TilthError: training gave no numbers, or the folder cannot be written.
-
-    Reference:
-        Du et al. 2021, arXiv 2010.02194, sections 2.2 and 3. Batches of similar lengths are ours.
-    """
-    return _train(
-        TaskSources(train, validation, None, labelled, text, label),
-        ClassifierTraining(
-            base, settings_of(Finetuning, training), loss, labelled_share, seeds, device,
-            overwrite, quiet,
-        ),
-        out, labels, tags=False,
-    )  # fmt: skip
-
-
-def train_tagger(
-    train: Source,
-    base: str = "starter-encoder",
-    out: str | Path | None = None,
-    *,
-    validation: Source | None = None,
-    labelled: Source | None = None,
-    text: str | None = None,
-    label: str | None = None,
-    labels: Sequence[str] | None = None,
-    loss: str = "kl",
-    labelled_share: float = 0.0,
-    seeds: int = 1,
-    device: str = "auto",
-    overwrite: bool = False,
-    quiet: bool = False,
-    **training: Any,
-) -> Classifier:
-    """Train a tagger of tokens, such as for named entities, measured by span F1.
-
-    The arguments are those of `train_classifier`, with rows of tokens and their IOB2 tags. A
-    teacher's probabilities are a list for each token.
-
-    Args:
-        train: rows with `tokens` and `tags`, as `read_examples` reads them.
-        validation: None: the split is stratified by the entity types of a row.
-        text: the column of tokens; None: `tokens` or `words`.
-        label: the column of tags; None: `tags`, `ner_tags` or `labels`.
-        labels: in the order of the outputs; None: O, then B- and I- of each type.
-
-    Raises:
-        InputError: a set, the base or a setting is wrong, tags are not IOB2, or `out` holds
-            another run.
-        TilthError: training gave no numbers, or the folder cannot be written.
-    """
-    return _train(
-        TaskSources(train, validation, None, labelled, text, label),
-        ClassifierTraining(
-            base, settings_of(Finetuning, training), loss, labelled_share, seeds, device,
-            overwrite, quiet,
-        ),
-        out, labels, tags=True,
-    )  # fmt: skip
-
-
-def _train(
+def train_on_sources(
     sources: TaskSources,
     settings: ClassifierTraining,
     out: str | Path | None,
-    labels: Sequence[str] | None,
     *,
     tags: bool,
+    labels: Sequence[str] | None = None,
 ) -> Classifier:
+    """Train a classifier, or with `tags` a tagger, on sets that are read and checked first.
+
+    Args:
+        sources: all but `test` are read.
+        out: as of `train_on_examples`.
+        labels: in the order of the outputs; None: those of the label column.
+    """
     given = {
         "train": sources.train, "validation": sources.validation, "labelled": sources.labelled
     }  # fmt: skip
@@ -169,9 +61,9 @@ def _train(
         refuse_inside(Path(out), *names.values(), named=[settings.base])
     rows, validation = read_training_sets(
         sources, tags=tags, hard=settings.loss == "hard", labels=labels,
-        seed=settings.finetuning.seed, labelled_share=settings.labelled_share,
+        seed=settings.finetuning.seed, labelled_share=settings.labelled_share or 0.0,
     )  # fmt: skip
-    recorded = {"loss": settings.loss, "labelled_share": settings.labelled_share}
+    recorded = {"loss": settings.loss, "labelled_share": settings.labelled_share or 0.0}
     return train_on_examples(rows, validation, settings, out, recorded=recorded, sources=names)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -13,9 +14,6 @@ from tilth.cli.checks import CLASSIFIER, DATA
 from tilth.cli.screen import print_json, print_table, say
 from tilth.limits import TRAININGS
 from tilth.selftrain.settings import Augmentation
-
-if TYPE_CHECKING:
-    from tilth.selftrain.augment import AugmentRun
 
 _SHOWN_CLASSES = 40
 _TEACHER = "Teacher"
@@ -60,25 +58,28 @@ def augment(
 
     [dim]tilth augment train.jsonl --bank runs/bank --test test.jsonl --out runs/more[/dim]
     """
+    from tilth.classifiers.load import TaskSources
     from tilth.report.run_reader import refuse_edited
-    from tilth.workflows.augment import augment_and_measure
+    from tilth.selftrain.settings import TeacherSettings
+    from tilth.workflows.augment import augment_to_run
+    from tilth.workflows.open_bank import open_named
 
-    made = augment_and_measure(
-        train, bank, out, how, teacher=teacher, test=test, validation=validation, text=text,
-        label=label, seeds=seeds, training=changed(training), encoder=encoder, bootstrap=bootstrap,
-        device=device, overwrite=overwrite, quiet=quiet,
+    results = augment_to_run(
+        TaskSources(train, validation, test, text=text, label=label),
+        open_named(bank, encoder=encoder, device=device), out, how,
+        TeacherSettings(teacher, seeds, changed(training), device), bootstrap=bootstrap,
+        overwrite=overwrite, quiet=quiet,
     )  # fmt: skip
     if json:
-        print_json(made.results)
+        print_json(results)
         return
-    with refuse_edited(made.path):
-        _show(made)
+    with refuse_edited(out):
+        _show(results, out)
 
 
-def _show(made: AugmentRun) -> None:
+def _show(results: dict[str, Any], out: Path) -> None:
     from tilth.workflows.augment import teacher_lines, teacher_warning
 
-    results = made.results
     classes = list(results["classes"].items())
     print_table(
         f"{results['kept']:,} of {results['retrieved']:,} retrieved sentences kept",
@@ -90,7 +91,7 @@ def _show(made: AugmentRun) -> None:
         ],
     )  # fmt: skip
     if len(classes) > _SHOWN_CLASSES:
-        say(f"{len(classes) - _SHOWN_CLASSES:,} more classes: see {made.path / 'results.json'}")
+        say(f"{len(classes) - _SHOWN_CLASSES:,} more classes: see {out / 'results.json'}")
     if scores := teacher_lines(results):
         print_table("Teacher", ("on", "rows", "figure", "value", "95%"), scores, texts=3)
     if warning := teacher_warning(results):
@@ -105,7 +106,7 @@ def _show(made: AugmentRun) -> None:
         few = sorted(results["shortfall"].items(), key=lambda one: -one[1])[:5]
         named = ", ".join(f"{name} {count:,}" for name, count in few)
         say(f"too few sentences of some classes, {missing:,} rows are missing: {named}")
-    say(f"data set: {made.path / 'dataset'}")
-    say(f"report: {made.path / 'report.html'}")
+    say(f"data set: {out / 'dataset'}")
+    say(f"report: {out / 'report.html'}")
     trained = "tagger" if results["kind"] == "tags" else "classifier"
-    say(f"next: tilth train {trained} {made.path}")
+    say(f"next: tilth train {trained} {out}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tilth import limits
-from tilth.classifiers.settings import Adaptation, Finetuning
+from tilth.classifiers.settings import Adaptation, ClassifierTraining, Finetuning
 from tilth.cli import options
 from tilth.cli.app import App, Fields
 from tilth.cli.checks import CLASSIFIER, DATA, ENCODER, PATH, RUN_FOLDER
@@ -256,15 +256,17 @@ def _command(described: str, *, tags: bool) -> Callable[..., None]:
         quiet: options.Quiet = False,
         json: options.Json = False,
     ) -> None:
-        from tilth.workflows.train_classifier import ClassifierOptions, train_and_test
+        from tilth.classifiers.load import TaskSources
+        from tilth.workflows.train_classifier import train_and_test
 
-        chosen = ClassifierOptions(
-            base, test, validation, labelled, with_labelled, labelled_share, not no_baseline,
-            options.columns(text), label, loss, seeds, bootstrap, training,
-        )  # fmt: skip
-        trained = train_and_test(
-            source, out, chosen, tags=tags, device=device, overwrite=overwrite, quiet=quiet
+        sources = TaskSources(source, validation, test, labelled, options.columns(text), label)
+        settings = ClassifierTraining(
+            base, training, loss, labelled_share, seeds, device, overwrite, quiet
         )
+        trained = train_and_test(
+            sources, settings, out, tags=tags, with_labelled=with_labelled,
+            baseline=not no_baseline, bootstrap=bootstrap,
+        )  # fmt: skip
         _show("tagger" if tags else "classifier", trained, as_json=json)
 
     command.__doc__ = described

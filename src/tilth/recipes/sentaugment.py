@@ -28,7 +28,7 @@ from tilth.selftrain.pseudo_label import (
     with_tokens,
 )
 from tilth.selftrain.retrieve import retrieve
-from tilth.selftrain.select import multiple_of, select
+from tilth.selftrain.select import PseudoLabels, multiple_of, select
 from tilth.selftrain.settings import Retrieval
 from tilth.selftrain.tokenize import learn_tokenizer
 from tilth.workflows.open_bank import BankSettings, build_named
@@ -121,8 +121,8 @@ class LabelPool:
             order = np.random.default_rng((seed, 1)).permutation(len(self.rows))
             return self.rows.select(np.sort(order[:count]))
         found = select(
-            self.rows.targets, task.train, count, by=by, similarity=self.similarity,
-            keys=self.keys, seed=seed,
+            PseudoLabels(self.rows.targets, self.keys, self.similarity), task.train, count, by=by,
+            seed=seed,
         )  # fmt: skip
         return self.rows.select(found.kept)
 

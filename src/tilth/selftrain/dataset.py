@@ -19,7 +19,8 @@ from tilth.data import Card, DatasetWriter
 from tilth.data.sources import folder_configs
 from tilth.metrics.scores import positive
 from tilth.runs import RESULTS, Run
-from tilth.selftrain.pseudo_label import TOKENS, as_lists, read_columns, results_of
+from tilth.selftrain.pseudo_label import TOKENS, as_lists
+from tilth.selftrain.retrieve import read_columns, results_of
 from tilth.selftrain.select import REASONS, Selection, members_of
 
 if TYPE_CHECKING:

@@ -29,14 +29,13 @@ from tilth.runs import RESULTS, Progress, Run
 from tilth.selftrain.draw import draw, draw_validation
 from tilth.selftrain.pseudo_label import (
     PROBABILITIES,
-    bank_fingerprints,
     from_lists,
     label_sentences,
     pseudo_labeled,
     with_tokens,
 )
-from tilth.selftrain.retrieve import retrieve
-from tilth.selftrain.select import select
+from tilth.selftrain.retrieve import bank_fingerprints, retrieve
+from tilth.selftrain.select import PseudoLabels, select
 from tilth.selftrain.settings import FINE_TUNED, FewShot, Retrieval, SelfTraining
 from tilth.selftrain.tokenize import learn_tokenizer
 
@@ -319,8 +318,8 @@ class _Study:
         tokenizer = None if drawn.tokens is None else learn_tokenizer(drawn.tokens)
         table = label_sentences(with_tokens(found, tokenizer), teachers)
         selection = select(
-            from_lists(table[PROBABILITIES]), drawn, system.multiple * len(drawn), by="random",
-            keys=_keys(found), seed=job.draw,
+            PseudoLabels(from_lists(table[PROBABILITIES]), _keys(found)), drawn,
+            system.multiple * len(drawn), by="random", seed=job.draw,
         )  # fmt: skip
         return table.take(pa.array(selection.kept))
 

@@ -5,11 +5,8 @@ All self-training here is `retrieve`, `label_sentences`, `select`, `pseudo_label
 
 from __future__ import annotations
 
-import json
-import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from hashlib import blake2b
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,25 +15,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tilth.classifiers.examples import LabeledExamples
-from tilth.errors import InputError
-from tilth.runs import COMPARED, RESULTS, Progress, Run, complete, read_results, read_run_json
-from tilth.selftrain.retrieve import retrieve
-from tilth.selftrain.settings import Retrieval
+from tilth.models.classifier import fingerprint_classifier
+from tilth.runs import COMPARED, Progress, Run, complete, read_run_json
+from tilth.selftrain.retrieve import hash_of, results_of
 from tilth.selftrain.tokenize import WordTokenizer, learn_tokenizer
 
 if TYPE_CHECKING:
-    from tilth.bank import Bank
     from tilth.classifiers.examples import Targets
-    from tilth.data.examples import Examples
     from tilth.models.classifier import Classifier
 
-log = logging.getLogger(__name__)
-
-# Sentences of a part: some seconds of labelling, which is what a stopped run loses.
-PART = 4096
 TOKENS, PROBABILITIES = "tokens", "probabilities"
-_QUERY = ("query", "clusters", "seed")
-_ABOUT = {"sentences": int, "left_out": dict, "queries": list}  # keys of results.json
 
 
 def with_tokens(table: pa.Table, tokenizer: WordTokenizer | None) -> pa.Table:
@@ -131,58 +119,10 @@ def from_lists(column: pa.ChunkedArray) -> Targets:
     return found
 
 
-def retrieve_in_run(
-    path: Path,
-    bank: Bank,
-    examples: Examples,
-    count: int,
-    how: Retrieval,
-    *,
-    exclude: Mapping[str, Sequence[str]],
-    quiet: bool = False,
-) -> Run:
-    """Retrieve sentences into the parts of a run; the same call resumes, or opens them.
-
-    Parts after the last sentence are empty; results.json holds the queries and the number of
-    excluded sentences.
-    """
-    filters = {name: value for name, value in asdict(how).items() if name not in _QUERY}
-    run = Run.open(
-        path,
-        command="augment hits",
-        settings={"kind": how.query, "count": count, "clusters": how.clusters, "seed": how.seed,
-                  "part": PART, **filters},
-        fingerprints={
-            **bank_fingerprints(bank, index=how.index),
-            "training set": _hash(examples.texts, examples.labels and examples.labels.values),
-            "texts to leave out": _hash(dict(exclude)),
-        },
-        parts=-(-count // PART),
-        outputs=(RESULTS,),
-    )  # fmt: skip
-    with run:
-        if run.missing() or read_results(run.path, _ABOUT) is None:
-            found = retrieve(bank, examples, count, how, exclude=exclude, quiet=quiet)
-            for index in run.missing():
-                run.write_part(index, found.table.slice(index * PART, PART).combine_chunks())
-            about = {
-                "sentences": len(found), "left_out": found.excluded, "queries": found.queries
-            }  # fmt: skip
-            run.write_file(RESULTS, json.dumps(about, indent=1, ensure_ascii=False) + "\n")
-    sentences = results_of(run)["sentences"]
-    if sentences < count:
-        log.warning(
-            "%s sentences were found, %s were wanted: the bank has no more that are near enough "
-            "and not left out", f"{sentences:,}", f"{count:,}",
-        )  # fmt: skip
-    return run
-
-
 def label_in_run(
     path: Path,
     hits: Run,
     teacher: Classifier,
-    fingerprint: str,
     *,
     tokens: Sequence[Sequence[str]] | None,
     precision: str = "auto",
@@ -193,17 +133,19 @@ def label_in_run(
     Part i has the probabilities of part i of the hits, and the tokens where there are any.
 
     Args:
-        fingerprint: of the teacher.
         tokens: of a tagged training set; sentences are tokenised alike. None: no tagger.
     """
+    asked = read_run_json(hits.path)
+    made_of = {
+        "teacher": fingerprint_classifier(teacher), "hits": hash_of(*map(asked.get, COMPARED))
+    }  # fmt: skip
     run = Run.open(
         path,
         command="augment labels",
         settings={"precision": precision},
-        fingerprints={"teacher": fingerprint, "hits": _settings_hash(hits)},
+        fingerprints=made_of,
         parts=hits.parts,
     )
-
     tokenizer = None if tokens is None else learn_tokenizer(tokens)
 
     def work(index: int, progress: Progress) -> pa.Table:
@@ -220,39 +162,9 @@ def label_in_run(
     return run
 
 
-def results_of(run: Run) -> dict[str, Any]:
-    """Return the results.json of a finished run of `retrieve_in_run`."""
-    found = read_results(run.path, _ABOUT)
-    if found is None:
-        raise InputError(f"{run.path}: results.json is missing: the same command writes it anew")
-    return found
-
-
-def read_columns(run: Run, names: Sequence[str]) -> pa.Table:
-    """Return some columns of all parts of a finished run."""
-    parts = [run.read_part(index).select(list(names)) for index in range(run.parts)]
-    return pa.concat_tables(parts)
-
-
 def read_pseudo_labels(run: Run) -> Any:
     """Return all probabilities of a finished run, in the order of its hits."""
     parts = [from_lists(run.read_part(index)[PROBABILITIES]) for index in range(run.parts)]
     if any(isinstance(part, list) for part in parts):
         return [row for part in parts for row in part]
     return np.concatenate([part for part in parts if len(part)])
-
-
-def bank_fingerprints(bank: Bank, *, index: bool) -> dict[str, str]:
-    """Return hashes of what a bank holds, and of its index if that is searched."""
-    found = {"bank": _hash(bank.manifest.fingerprint, [s.files for s in bank.manifest.shards])}
-    return found | ({"index": bank.index.info.digest} if index else {})
-
-
-def _settings_hash(run: Run) -> str:
-    asked = read_run_json(run.path)
-    return _hash(*(asked[name] for name in COMPARED))
-
-
-def _hash(*values: Any) -> str:
-    text = json.dumps(values, ensure_ascii=True, default=str)
-    return blake2b(text.encode(), digest_size=8).hexdigest()

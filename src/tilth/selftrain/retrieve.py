@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,13 +17,19 @@ from numpy.typing import NDArray
 from tilth.bank.queries import Queries, task_queries
 from tilth.bank.search.decontaminate import Exclusion
 from tilth.errors import InputError
-from tilth.runs import Progress
+from tilth.runs import RESULTS, Progress, Run, read_results
 from tilth.selftrain.settings import Retrieval
 
 if TYPE_CHECKING:
     from tilth.bank import Bank
     from tilth.data.examples import Examples
 
+log = logging.getLogger(__name__)
+
+# Sentences of a part: some seconds of labelling, which is what a stopped run loses.
+PART = 4096
+_QUERY = ("query", "clusters", "seed")
+_ABOUT = {"sentences": int, "left_out": dict, "queries": list}  # keys of results.json
 # Of all queries together, so that memory stays flat.
 _HITS_AT_ONCE = 20_000_000
 _QUERIES_AT_ONCE = 256
@@ -112,6 +122,79 @@ def retrieve(
     # Excluded sentences that rank before the last kept one would have been among them.
     before = {reason: int(mask[: kept[-1] + 1].sum()) for reason, mask in excluded.items()}
     return Retrieved(table, before, about)
+
+
+def retrieve_in_run(
+    path: Path,
+    bank: Bank,
+    examples: Examples,
+    count: int,
+    how: Retrieval,
+    *,
+    exclude: Mapping[str, Sequence[str]],
+    quiet: bool = False,
+) -> Run:
+    """Retrieve sentences into the parts of a run; the same call resumes, or opens them.
+
+    Parts after the last sentence are empty; results.json holds the queries and the number of
+    excluded sentences.
+    """
+    filters = {name: value for name, value in asdict(how).items() if name not in _QUERY}
+    run = Run.open(
+        path,
+        command="augment hits",
+        settings={"kind": how.query, "count": count, "clusters": how.clusters, "seed": how.seed,
+                  "part": PART, **filters},
+        fingerprints={
+            **bank_fingerprints(bank, index=how.index),
+            "training set": hash_of(examples.texts, examples.labels and examples.labels.values),
+            "texts to leave out": hash_of(dict(exclude)),
+        },
+        parts=-(-count // PART),
+        outputs=(RESULTS,),
+    )  # fmt: skip
+    with run:
+        if run.missing() or read_results(run.path, _ABOUT) is None:
+            found = retrieve(bank, examples, count, how, exclude=exclude, quiet=quiet)
+            for index in run.missing():
+                run.write_part(index, found.table.slice(index * PART, PART).combine_chunks())
+            about = {
+                "sentences": len(found), "left_out": found.excluded, "queries": found.queries
+            }  # fmt: skip
+            run.write_file(RESULTS, json.dumps(about, indent=1, ensure_ascii=False) + "\n")
+    sentences = results_of(run)["sentences"]
+    if sentences < count:
+        log.warning(
+            "%s sentences were found, %s were wanted: the bank has no more that are near enough "
+            "and not left out", f"{sentences:,}", f"{count:,}",
+        )  # fmt: skip
+    return run
+
+
+def results_of(run: Run) -> dict[str, Any]:
+    """Return the results.json of a finished run of `retrieve_in_run`."""
+    found = read_results(run.path, _ABOUT)
+    if found is None:
+        raise InputError(f"{run.path}: results.json is missing: the same command writes it anew")
+    return found
+
+
+def read_columns(run: Run, names: Sequence[str]) -> pa.Table:
+    """Return some columns of all parts of a finished run."""
+    parts = [run.read_part(index).select(list(names)) for index in range(run.parts)]
+    return pa.concat_tables(parts)
+
+
+def bank_fingerprints(bank: Bank, *, index: bool) -> dict[str, str]:
+    """Return hashes of what a bank holds, and of its index if that is searched."""
+    found = {"bank": hash_of(bank.manifest.fingerprint, [s.files for s in bank.manifest.shards])}
+    return found | ({"index": bank.index.info.digest} if index else {})
+
+
+def hash_of(*values: Any) -> str:
+    """Return a hash of JSON values."""
+    text = json.dumps(values, ensure_ascii=True, default=str)
+    return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def random_sentences(

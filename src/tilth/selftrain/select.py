@@ -7,6 +7,7 @@ more class, the last.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,12 +19,15 @@ from tilth.data.hashing import random_keys
 from tilth.errors import InputError
 from tilth.limits import ROWS, SELECT, SHARE
 from tilth.metrics.scores import positive
+from tilth.selftrain.settings import Augmentation
 
 if TYPE_CHECKING:
     from tilth.classifiers.examples import LabeledExamples
     from tilth.models.classifier import Kind
 
 Probabilities: TypeAlias = "NDArray[np.float32] | Sequence[NDArray[np.float32]]"
+
+log = logging.getLogger(__name__)
 
 NONE = ""  # the class of rows without any
 LOW = "below the confidence floor"
@@ -34,6 +38,11 @@ UNWANTED = "class is not wanted"
 REASONS = ("", LOW, FULL, UNDRAWN, UNWANTED)
 _SMALL, _MOST, _LEAST = 5_000, 100, 10
 _HALVINGS = 30
+_CANDIDATES_PER_ROW = 2
+_FEWEST_CANDIDATES = 2_000
+# More than this part of a bank is hardly near the task: the paper takes some millions of a hundred
+# millions to some billions.
+_PART_OF_BANK = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +86,29 @@ class Selection:
         return {reason: count for reason, count in named if count}
 
 
+@dataclass(frozen=True, slots=True)
+class PseudoLabels:
+    """Hold pseudo-labelled rows to select among.
+
+    Attributes:
+        probabilities: of a teacher: (rows, labels); for tags of each row (tokens, tags).
+        keys: numbers that decide draws and ties, such as hashes of the texts. # (rows,)
+        similarity: of each row to its query; None: unknown. # (rows,)
+    """
+
+    probabilities: Probabilities
+    keys: NDArray[np.uint64]
+    similarity: NDArray[np.floating] | None = None
+
+
 def select(
-    probabilities: Probabilities,
+    rows: PseudoLabels,
     train: LabeledExamples,
     count: int,
     *,
     ratio: NDArray[np.float64] | None = None,
     min_confidence: float = 0.0,
     by: str = "confidence",
-    similarity: NDArray[np.floating] | None = None,
-    keys: NDArray[np.uint64] | None = None,
     seed: int = 0,
 ) -> Selection:
     """Keep the best rows of each class, in a ratio of classes.
@@ -95,16 +117,12 @@ def select(
     row of several classes is considered for the rarest of them, and counts for all.
 
     Args:
-        probabilities: of a teacher: (rows, labels); for tags of each row (tokens, tags).
         train: the training set, for kind, labels and ratio.
         count: rows wanted.
         ratio: share of rows of each class; None: `class_ratio` of `train`. # (classes,)
         min_confidence: of the teacher, 0 to 1.
         by: criterion: `confidence` (the paper's way); `margin` to the next likely label;
             `similarity` to the query; `random`; `all` keeps all above min_confidence.
-        similarity: of each row to its query. # (rows,)
-        keys: numbers that decide draws and ties, such as hashes of the texts; None: the rows'
-            indices. # (rows,)
 
     Reference:
         Du et al., 2020, arXiv:2010.02194, section 2.2. The paper says nothing of several classes
@@ -113,21 +131,19 @@ def select(
     SELECT.check("selection", by)
     SHARE.check("floor", min_confidence)
     ROWS.check("count", count)
-    kind, labels = train.kind, train.labels
+    kind, labels, probabilities = train.kind, train.labels, rows.probabilities
     members = members_of(probabilities, kind, labels)  # (rows, classes)
     if ratio is None:
         ratio = class_ratio(train)
     confidence = confidence_of(probabilities, kind=kind)
-    if keys is None:
-        keys = np.arange(len(members), dtype=np.uint64)
     if by == "similarity":
-        if similarity is None:
+        if rows.similarity is None:
             raise InputError("selection by similarity: the rows have none")
-        worth = np.asarray(similarity, np.float64)
+        worth = np.asarray(rows.similarity, np.float64)
     elif by == "margin":
         worth = margin_of(probabilities, kind=kind).astype(np.float64)
     elif by == "random":
-        worth = random_keys(seed, "select", keys).astype(np.float64)
+        worth = random_keys(seed, "select", rows.keys).astype(np.float64)
     else:
         worth = confidence.astype(np.float64)
     rarest = np.argsort(ratio, kind="stable")  # (classes,)
@@ -135,7 +151,7 @@ def select(
     rarest_own = np.where(members, ranks, len(ranks)).argmin(axis=1)  # (rows,)
 
     too_low = confidence < min_confidence
-    order = np.lexsort((keys, -worth))
+    order = np.lexsort((rows.keys, -worth))
     order = order[~too_low[order]]  # best first
     taken, wanted = order, None
     if by != "all":
@@ -166,6 +182,42 @@ def multiple_of(rows: int) -> int:
         times for those of medium size. It does not say where one ends and the other begins.
     """
     return max(_LEAST, min(_MOST, _SMALL * _MOST // max(rows, 1)))
+
+
+def row_counts(
+    settings: Augmentation, train: LabeledExamples, bank: int
+) -> tuple[int, NDArray[np.float64], int]:
+    """Return the rows wanted, the share of each class, (classes,), and sentences to retrieve.
+
+    Args:
+        bank: number of sentences of the bank.
+    """
+    ratio = class_ratio(train)
+    if settings.per_class is not None:
+        occurs = ratio > 0  # a class that the training set lacks is not wanted either
+        count = settings.per_class * int(occurs.sum())
+        ratio = occurs / occurs.sum()
+    elif settings.count is not None:
+        count = settings.count
+    elif settings.multiple is not None:
+        count = max(1, round(settings.multiple * len(train)))
+    else:
+        usual = multiple_of(len(train)) * len(train)
+        most = min(bank, max(_FEWEST_CANDIDATES, bank // _PART_OF_BANK))
+        count = min(usual, max(1, (settings.candidates or most) // _CANDIDATES_PER_ROW))
+        if count < usual:
+            log.warning(
+                "%s rows are wanted, not %s (%d for each row of the training set): the bank's %s "
+                "sentences are few for that; --multiple, --count or --per-class asks for others",
+                f"{count:,}", f"{usual:,}", multiple_of(len(train)), f"{bank:,}",
+            )  # fmt: skip
+    needed = settings.candidates or _CANDIDATES_PER_ROW * count
+    if needed > bank:
+        log.warning(
+            "the bank holds %s sentences, %s were to be retrieved: all are", f"{bank:,}",
+            f"{needed:,}",
+        )  # fmt: skip
+    return count, ratio, min(settings.candidates or max(_FEWEST_CANDIDATES, needed), bank)
 
 
 def largest_remainder(shares: NDArray[Any], count: float) -> NDArray[np.int64]:

@@ -1,99 +1,299 @@
-"""Augment a training set from files, measure the teacher, and write the report."""
+"""Augment a training set with sentences of a bank: retrieved, labelled by a teacher, selected."""
 
 from __future__ import annotations
 
+import logging
+import tempfile
 from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tilth.bank import Bank
 from tilth.classifiers.examples import LabeledExamples
-from tilth.classifiers.load import TaskData, TaskSources
+from tilth.classifiers.load import TaskData, TaskSources, read_task
+from tilth.classifiers.settings import ClassifierTraining, Finetuning
+from tilth.classifiers.train import check_seeds, train_on_examples
+from tilth.data.examples import Source
+from tilth.data.hashing import random_keys, text_hashes
+from tilth.data.sources import load_folder
+from tilth.errors import InputError
 from tilth.evaluate.classify import answered, classify_scores, kind_of
 from tilth.evaluate.tag import best_tags, tag_scores
-from tilth.metrics.significance import RESAMPLES, check_resamples
-from tilth.models.classifier import Classifier
+from tilth.limits import TRAININGS
+from tilth.metrics.significance import check_resamples
+from tilth.models.classifier import (
+    Classifier,
+    fingerprint_classifier,
+    load_classifier,
+    new_classifier,
+)
+from tilth.models.names import CLASSIFIER
+from tilth.models.trainer import settings_of
 from tilth.report.augment import write_augment_report
 from tilth.report.run_reader import refuse_edited
-from tilth.runs import Progress
-from tilth.selftrain.augment import AugmentRun, augment_in_run
+from tilth.runs import RESULTS, Progress, Run, read_results, refuse_inside
+from tilth.selftrain.dataset import DATASET, AugmentedSet, is_written, write_set
+from tilth.selftrain.pseudo_label import blend_labels, label_in_run, read_pseudo_labels
+from tilth.selftrain.retrieve import bank_fingerprints, read_columns, retrieve_in_run
+from tilth.selftrain.select import PseudoLabels, row_counts, select
 from tilth.selftrain.settings import Augmentation, TeacherSettings
-from tilth.workflows.open_bank import open_named
 
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+log = logging.getLogger(__name__)
+
+_GIVES = {"class": "one class a text", "multi": "any number of classes a text",
+          "tags": "tags of tokens"}  # fmt: skip
+TEACHER, HITS, LABELS = "teacher", "hits", "labels"
 # Below this retrieved sentences gained nothing in trials: a teacher of 52 gave +0.2 (-3.0 to +3.4).
 # Teachers of 73 and more gave two to six points (docs/results.md).
 _POOR_TEACHER, _FEWEST_ROWS = 60.0, 50
 FIGURES = {"accuracy": "accuracy", "macro_f1": "macro F1", "micro_f1": "micro F1", "f1": "F1"}
 
 
-def augment_and_measure(
-    train: str,
-    bank: Path,
-    out: Path,
-    asked: Augmentation,
+def augment(
+    train: Source,
+    bank: Bank | str | Path,
     *,
-    teacher: str,
-    test: str | None = None,
-    validation: str | None = None,
+    out: str | Path | None = None,
+    teacher: str | Classifier = "starter-encoder",
+    test: Source | None = None,
+    validation: Source | None = None,
     text: str | None = None,
     label: str | None = None,
     seeds: int = 1,
-    training: Mapping[str, Any] | None = None,
-    encoder: str | None = None,
-    bootstrap: int = RESAMPLES,
+    training: dict[str, Any] | None = None,
     device: str = "auto",
-    overwrite: bool = False,
     quiet: bool = False,
-) -> AugmentRun:
-    """Augment a training set in a run folder, with the teacher's scores and a report.
+    overwrite: bool = False,
+    **settings: Any,
+) -> Dataset:
+    """Augment a training set with sentences of a bank that a teacher labels.
 
     Args:
-        out: the run folder; the same call resumes.
-        test: a labelled set to measure the teacher on; no sentence of it is retrieved.
-        encoder: encoder of the bank, if the name in its manifest no longer resolves to it.
-        bootstrap: resamples of the scores' intervals; 0: none.
+        train: what `read_examples` reads: single texts with classes, or tokens with tags.
+        out: the run folder; the same call resumes. None: nothing is kept.
+        teacher: a base to fine-tune on `train`: `starter-encoder`, `starter-mlm`, a folder, a hub
+            id; or a finished classifier, or its folder.
+        test: a labelled set; none of its sentences is retrieved.
+        validation: a labelled set that selects the teacher's weights; None: a tenth of `train`.
+            None of its sentences is retrieved either.
+        text: the column of texts or tokens; None: a usual name.
+        label: the column of labels or tags; None: a usual name.
+        seeds: number of teachers trained, of which the best is taken.
+        training: fields of `tilth.classifiers.settings.Finetuning`, for the teacher.
+        device: `auto`, `cpu`, `cuda` or `cuda:0`.
+        overwrite: start the run folder anew.
+        quiet: no progress bar.
+        settings: fields of `Augmentation`: query, multiple, count, per_class, candidates, ...
+
+    Returns:
+        The kept sentences: text (or tokens), label (or tags), the teacher's probabilities, its
+        confidence, similarity, query, source, document and id. The folder holds more.
+
+    Raises:
+        InputError: a set, the bank, the teacher or a value is wrong, or `out` holds another run.
+        TilthError: training gave no numbers, or the folder cannot be written.
+
+    Reference:
+        Du et al. 2020, arXiv:2010.02194.
     """
-    check_resamples(bootstrap, asked.seed)
+    asked = settings_of(Augmentation, settings)
+    sources = TaskSources(train, validation, test, text=text, label=label)
+    how = TeacherSettings(teacher, seeds, training or {}, device)
+    bank = bank if isinstance(bank, Bank) else Bank.open(bank, device=device)
+    with ExitStack() as held:
+        if out is None:
+            out = held.enter_context(tempfile.TemporaryDirectory(prefix="tilth-"))
+        augment_to_run(sources, bank, Path(out), asked, how, overwrite=overwrite, quiet=quiet)
+        return load_folder(Path(out) / DATASET)
 
-    def measure(classifier: Classifier, task: TaskData) -> dict[str, Any]:
-        sets = {"test": task.test, "validation": task.validation}
-        return {
-            name: _scores(classifier, rows, bootstrap, asked, quiet=quiet)
-            for name, rows in sets.items()
-            if rows is not None
-        }
 
-    made = augment_in_run(
-        TaskSources(train, validation, test, text=text, label=label),
-        open_named(bank, encoder=encoder, device=device), out, asked,
-        TeacherSettings(teacher, seeds, training or {}, device), measure=measure,
-        overwrite=overwrite, quiet=quiet,
+def augment_to_run(
+    sources: TaskSources,
+    bank: Bank,
+    out: Path,
+    settings: Augmentation,
+    teacher: TeacherSettings,
+    *,
+    bootstrap: int | None = None,
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Augment a training set in a run folder, as `augment` does; return its results.json.
+
+    The folder holds three nested runs (teacher/, hits/, labels/), the set (dataset/) and counts
+    (results.json).
+
+    Args:
+        bootstrap: resamples of the intervals of the teacher's scores on test and validation rows,
+            which are measured and reported with it; None: neither measured nor reported.
+    """
+    if bootstrap is not None:
+        check_resamples(bootstrap, settings.seed)
+    given = {
+        "train": sources.train, "test": sources.test, "validation": sources.validation,
+        "bank": bank.path,
+    }  # fmt: skip
+    names = {key: str(one) if isinstance(one, str | Path) else None for key, one in given.items()}
+    refuse_inside(out, *names.values())
+    finished = _finished_teacher(teacher)
+    finetuning = settings_of(
+        Finetuning, {"precision": settings.precision, "seed": settings.seed, **teacher.training}
+    )
+    task = read_task(
+        sources, seed=settings.seed, labels=None if finished is None else finished.labels
+    )
+    _check_teacher(teacher, finished, task)
+    base = str(teacher.model)
+    if finished is not None:
+        finished = replace(finished, labels=task.train.labels)
+    elif overwrite or not (out / TEACHER / "run.json").exists():
+        # A base that cannot be trained is refused before anything is searched.
+        new_classifier(base, kind=task.train.kind, labels=task.train.labels, device="cpu")
+    count, ratio, candidates = row_counts(settings, task.train, len(bank))
+    run = Run.open(
+        out,
+        command="augment",
+        settings={
+            **names, **asdict(settings), "teacher": getattr(teacher.model, "name", base),
+            "text": sources.text, "label": sources.label,
+            **({"seeds": teacher.seeds, "training": asdict(finetuning)}
+               if finished is None else {}),
+        },
+        fingerprints={
+            "training set": task.train.fingerprint(),
+            "validation set": "none" if task.validation is None else task.validation.fingerprint(),
+            "test set": "none" if task.test is None else task.test.fingerprint(),
+            **bank_fingerprints(bank, index=settings.index),
+            **({} if finished is None else {"teacher": fingerprint_classifier(finished)}),
+        },
+        parts=0,
+        outputs=(TEACHER, HITS, LABELS, DATASET, RESULTS),
+        overwrite=overwrite,
     )  # fmt: skip
-    with refuse_edited(made.path):
-        write_augment_report(made.path)
-    return made
+    with run:
+        results = read_results(run.path)
+        if results is None or not is_written(run.path):
+            # Retrieval comes first: if it fails, it fails early.
+            hits = retrieve_in_run(
+                run.path / HITS, bank, task.examples, candidates, settings.retrieval,
+                exclude=task.excluded_texts, quiet=quiet,
+            )  # fmt: skip
+            labeller = finished or train_on_examples(
+                task.train, task.validation,
+                ClassifierTraining(
+                    base, finetuning, seeds=teacher.seeds, device=teacher.device, quiet=quiet
+                ),
+                run.path / TEACHER,
+                sources={key: name for key, name in names.items() if name is not None},
+            )  # fmt: skip
+            made = _label_and_select(
+                run, task, hits, labeller, settings, (count, ratio), quiet=quiet
+            )
+            scores = {} if bootstrap is None else {
+                name: _teacher_scores(labeller, rows, bootstrap, settings, quiet=quiet)
+                for name, rows in (("test", task.test), ("validation", task.validation))
+                if rows is not None
+            }  # fmt: skip
+            results = write_set(run, made, bank, scores)
+    if bootstrap is not None:
+        with refuse_edited(run.path):
+            write_augment_report(run.path)
+    return results
 
 
-def _scores(
-    classifier: Classifier,
+def _finished_teacher(teacher: TeacherSettings) -> Classifier | None:
+    """Return a teacher that is already trained; None: it is a base to be fine-tuned."""
+    if isinstance(teacher.model, Classifier):
+        return teacher.model
+    if teacher.model in CLASSIFIER.starters:
+        return None
+    try:
+        return load_classifier(teacher.model, device=teacher.device)
+    except InputError:
+        return None  # as a base it is refused, with the reason, if it is nothing at all
+
+
+def _check_teacher(teacher: TeacherSettings, finished: Classifier | None, task: TaskData) -> None:
+    if finished is not None and finished.kind != task.train.kind:
+        raise InputError(
+            f"teacher {finished.name!r} gives {_GIVES[finished.kind]}, the training set has "
+            f"{_GIVES[task.train.kind]}: give a teacher of such labels, or a base to fine-tune"
+        )
+    if finished is not None and (teacher.seeds != 1 or teacher.training):
+        raise InputError(
+            f"teacher {finished.name!r} is finished, it is not trained: leave seeds and settings "
+            "of its training out, or give a base"
+        )
+    TRAININGS.check("seeds", teacher.seeds)
+    check_seeds(teacher.seeds, task.validation)
+
+
+def _label_and_select(
+    run: Run,
+    task: TaskData,
+    hits: Run,
+    teacher: Classifier,
+    settings: Augmentation,
+    wanted: tuple[int, NDArray[np.float64]],
+    *,
+    quiet: bool,
+) -> AugmentedSet:
+    """Label the retrieved sentences, or what is left of them, and select among them."""
+    labels = label_in_run(
+        run.path / LABELS, hits, teacher, tokens=task.examples.tokens,
+        precision=settings.precision, quiet=quiet,
+    )  # fmt: skip
+    probabilities = read_pseudo_labels(labels)
+    table = read_columns(hits, ["text", "similarity"])
+    keys = random_keys(settings.seed, "augment", text_hashes(table["text"].combine_chunks()))
+    count, ratio = wanted
+    selection = select(
+        PseudoLabels(probabilities, keys, table["similarity"].to_numpy()), task.train, count,
+        ratio=ratio, min_confidence=settings.floor, by=settings.select, seed=settings.seed,
+    )  # fmt: skip
+    if not len(selection.kept):
+        raise InputError(
+            f"{run.path}: none of {len(table):,} labelled sentences is kept "
+            f"({'; '.join(f'{number:,}: {why}' for why, number in selection.counts().items())}): "
+            "lower --floor, or train a better teacher"
+        )
+    if selection.empty:
+        names = ", ".join(repr(name) if name else "rows without any" for name in selection.empty)
+        log.warning(
+            "no sentence is kept of %s: the teacher labels none of those that were found so; more "
+            "--candidates or --query per-sentence may find some", names,
+        )  # fmt: skip
+    blended = blend_labels(task.train, teacher, precision=settings.precision)
+    return AugmentedSet(task, teacher, hits, labels, probabilities, selection, blended)
+
+
+def _teacher_scores(
+    teacher: Classifier,
     rows: LabeledExamples,
     bootstrap: int,
-    asked: Augmentation,
+    settings: Augmentation,
     *,
     quiet: bool,
 ) -> dict[str, Any]:
     """Return a teacher's scores on rows, as `classify_scores` or `tag_scores` does."""
-    how: dict[str, Any] = {"bootstrap": bootstrap, "seed": asked.seed}
+    how: dict[str, Any] = {"bootstrap": bootstrap, "seed": settings.seed}
     with Progress(len(rows), quiet=quiet, what="rows") as progress:
-        given = classifier.answers(rows, precision=asked.precision, progress=progress)
+        given = teacher.answers(rows, precision=settings.precision, progress=progress)
     if rows.tokens is not None:
         gold, _ = best_tags(list(rows.targets), rows.labels)
-        said, sure = best_tags(given, classifier.labels)
+        said, sure = best_tags(given, teacher.labels)
         return tag_scores(gold, said, sure=sure, **how)
-    kind = kind_of(classifier)
+    kind = kind_of(teacher)
     right = answered(np.asarray(rows.targets), kind)
-    return classify_scores(right, given, classifier.labels, kind=kind, **how)
+    return classify_scores(right, given, teacher.labels, kind=kind, **how)
 
 
 def teacher_warning(results: Mapping[str, Any]) -> str | None:

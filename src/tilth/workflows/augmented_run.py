@@ -191,11 +191,6 @@ def shared(examples: Examples, texts: Iterable[str]) -> int:
     return sum(all(normalize_text(text) in known for text in row) for row in examples.texts)
 
 
-def plain_texts(rows: Dataset, column: str) -> Iterable[str]:
-    """Yield the normalized text of each row, or of its joined tokens."""
-    yield from map(normalize_text, texts_of(rows, column))
-
-
 def texts_of(rows: Dataset, column: str) -> Iterable[str]:
     """Yield the text of each row, or its joined tokens."""
     for batch in rows.select_columns([column]).with_format(None).iter(batch_size=_BATCH_ROWS):

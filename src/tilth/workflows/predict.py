@@ -22,7 +22,7 @@ from tilth.errors import InputError
 from tilth.generation.label_fit import UNRELATED
 from tilth.models.trainer import settings_of
 from tilth.runs import RESULTS, Progress, Run, complete, read_results, refuse_inside
-from tilth.selftrain.pseudo_label import PART
+from tilth.selftrain.retrieve import PART
 from tilth.workflows.predictors import Prediction, Predictor, load_predictor, one_warning_on_cuts
 
 if TYPE_CHECKING:

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import wraps
-from inspect import signature
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilth.classifiers.examples import LabeledExamples, labeled_examples
 from tilth.classifiers.load import TaskSources, check_disjoint, read_training_sets, repeat_count
-from tilth.classifiers.settings import Finetuning
-from tilth.classifiers.train import train_classifier as fit_classifier
-from tilth.classifiers.train import train_tagger as fit_tagger
+from tilth.classifiers.settings import ClassifierTraining, Finetuning
+from tilth.classifiers.train import train_on_sources
 from tilth.data.examples import Source, open_rows, read_examples
 from tilth.data.normalize import normalize_text
 from tilth.data.split import written_by_model
 from tilth.errors import InputError
 from tilth.files import atomic_write
-from tilth.limits import LOSS, PART_SHARE, TRAININGS, check_fields
 from tilth.metrics.scores import positive
 from tilth.metrics.significance import RESAMPLES, check_resamples
 from tilth.models.classifier import Classifier, load_classifier
+from tilth.models.trainer import settings_of
 from tilth.report.augment import write_augment_report
 from tilth.report.classifier import training_results, write_classifier_report
 from tilth.report.run_reader import refuse_edited
@@ -37,7 +34,6 @@ from tilth.report.systems import (
     TEACHER,
     TRAINED,
     figures_of,
-    gain_lines,
     gains_of,
     generated_words,
     interval,
@@ -49,7 +45,6 @@ from tilth.workflows.augmented_run import (
     columns_of_run,
     is_augmented,
     open_augmented,
-    plain_texts,
     refuse_other_labels,
     shared,
     texts_of,
@@ -71,42 +66,157 @@ _CHANCE = "may be chance, as the interval holds 0: prefer the simpler model"
 _SHARE = 0.25  # of the labelled rows; retrieved ones are less similar to the task
 
 
-@dataclass(frozen=True, slots=True)
-class ClassifierOptions:
-    """Options of `tilth train classifier` and `tilth train tagger`.
+def train_classifier(
+    train: Source,
+    base: str = "starter-encoder",
+    out: str | Path | None = None,
+    *,
+    validation: Source | None = None,
+    labelled: Source | None = None,
+    text: str | Sequence[str] | None = None,
+    label: str | None = None,
+    labels: Sequence[str] | None = None,
+    loss: str = "kl",
+    labelled_share: float | None = None,
+    seeds: int = 1,
+    device: str = "auto",
+    overwrite: bool = False,
+    quiet: bool = False,
+    **training: Any,
+) -> Classifier:
+    """Train a classifier of texts, or of pairs of texts, on labels or a teacher's probabilities.
 
-    Attributes:
-        test: a labelled file; None: that of the augment run, or else its validation rows.
-        validation: None: that of the augment run.
-        labelled: more labelled rows; not for an augment run.
-        with_labelled: train on the labelled rows of an augment run too. The paper does so for few
-            of them; for many it found no difference.
-        labelled_share: None: a quarter for an augment run, else 0.
-        baseline: measure the simple baselines of `tilth.workflows.baselines` too; for an augment
-            run, also train on its labelled rows alone, unless its teacher has the same base.
-        text: column of texts in every given file; None: as in the run, or a usual name.
-        label: column of labels, likewise.
-        seeds: number of trainings, of the baseline too.
-        bootstrap: resamples of intervals and tests; 0: neither.
+    The weights with the best validation score (accuracy; macro F1 for several classes a text) are
+    kept.
+
+    Args:
+        train: what `read_examples` reads: a data set, rows, a file, a folder, a run, a hub data
+            set; a run of `tilth augment`, whose labelled rows are trained on too. A column
+            `probabilities` holds a teacher's, in the order of the label column's names.
+        base: `starter-encoder`, `starter-mlm`, `starter-small` (two layers: several times faster
+            and less accurate), a folder or a hub id of an encoder.
+        out: the run folder; the same call resumes. Its `model` is a transformers model. None:
+            nothing is kept on disk.
+        validation: selects the best weights. None: the split of that name, or else a tenth of
+            `labelled`, or of `train`, stratified by label.
+        labelled: more labelled rows to train on, beside a teacher's.
+        text: the column of texts, or the two of pairs; None: a usual name.
+        label: None: a usual name.
+        labels: in the order of the outputs; None: those of the label column.
+        loss: of probabilities: `kl` learns them, `hard` their likeliest label.
+        labelled_share: share of all rows that `labelled` makes up, 0 to below 1: its rows are
+            repeated, at most 16 times. 0: they are not repeated. None: a quarter for a run of
+            `tilth augment`, else 0.
+        seeds: number of trainings, of which the best by validation is kept.
+        device: `auto`, `cpu`, `cuda` or `cuda:0`; one GPU.
+        overwrite: start the run folder anew.
+        quiet: no progress bar.
+        training: fields of `Finetuning`: epochs, batch, learning_rate, warmup, weight_decay,
+            dropout, evaluate_every, label_smoothing, max_length, precision, seed.
+
+    Returns:
+        The best classifier: `.model` and `.tokenizer` are plain transformers.
+
+    Raises:
+        InputError: the sets, the base or a setting are wrong, or `out` holds another run.
+        TilthError: training gave no numbers, or the folder cannot be written.
+
+    Reference:
+        Du et al. 2021, arXiv 2010.02194, sections 2.2 and 3. Batches of similar lengths are ours.
     """
+    settings = ClassifierTraining(
+        base, settings_of(Finetuning, training), loss, labelled_share, seeds, device, overwrite,
+        quiet,
+    )  # fmt: skip
+    sources = TaskSources(train, validation, None, labelled, text, label)
+    return _train(sources, settings, out, labels, tags=False)
 
-    base: str = STARTER
-    test: str | None = None
-    validation: str | None = None
-    labelled: str | None = None
-    with_labelled: bool = True
-    labelled_share: Annotated[float | None, PART_SHARE] = None
-    baseline: bool = True
-    text: str | Sequence[str] | None = None
-    label: str | None = None
-    loss: Annotated[str, LOSS] = "kl"
-    seeds: Annotated[int, TRAININGS] = 1
-    bootstrap: int = RESAMPLES
-    training: Finetuning = field(default_factory=Finetuning)
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        check_resamples(self.bootstrap, self.training.seed)
+def train_tagger(
+    train: Source,
+    base: str = "starter-encoder",
+    out: str | Path | None = None,
+    *,
+    validation: Source | None = None,
+    labelled: Source | None = None,
+    text: str | None = None,
+    label: str | None = None,
+    labels: Sequence[str] | None = None,
+    loss: str = "kl",
+    labelled_share: float | None = None,
+    seeds: int = 1,
+    device: str = "auto",
+    overwrite: bool = False,
+    quiet: bool = False,
+    **training: Any,
+) -> Classifier:
+    """Train a tagger of tokens, such as for named entities, measured by span F1.
+
+    The arguments are those of `train_classifier`, with rows of tokens and their IOB2 tags. A
+    teacher's probabilities are a list for each token.
+
+    Args:
+        train: rows with `tokens` and `tags`, as `read_examples` reads them.
+        validation: None: the split is stratified by the entity types of a row.
+        text: the column of tokens; None: `tokens` or `words`.
+        label: the column of tags; None: `tags`, `ner_tags` or `labels`.
+        labels: in the order of the outputs; None: O, then B- and I- of each type.
+
+    Raises:
+        InputError: a set, the base or a setting is wrong, tags are not IOB2, or `out` holds
+            another run.
+        TilthError: training gave no numbers, or the folder cannot be written.
+    """
+    settings = ClassifierTraining(
+        base, settings_of(Finetuning, training), loss, labelled_share, seeds, device, overwrite,
+        quiet,
+    )  # fmt: skip
+    sources = TaskSources(train, validation, None, labelled, text, label)
+    return _train(sources, settings, out, labels, tags=True)
+
+
+def _train(
+    sources: TaskSources,
+    settings: ClassifierTraining,
+    out: str | Path | None,
+    labels: Sequence[str] | None,
+    *,
+    tags: bool,
+) -> Classifier:
+    """Train on sets, or on an augment run's as the command does."""
+    if isinstance(sources.train, str | Path) and is_augmented(str(sources.train)):
+        if sources.labelled is not None:
+            raise InputError(
+                "labelled is for other sets: a run of tilth augment has its labelled rows"
+            )
+        run, chosen, _ = _with_validation(open_augmented(str(sources.train)), sources)
+        if settings.labelled_share is None:
+            settings = replace(settings, labelled_share=_SHARE)
+        sources, labels = _sources_of(run, chosen, settings.loss), run.labels
+    return train_on_sources(sources, settings, out, tags=tags, labels=labels)
+
+
+def _with_validation(
+    run: AugmentedSets, sources: TaskSources
+) -> tuple[AugmentedSets, Dataset | None, dict[str, Any]]:
+    """Return a run without the sentences of another validation set, that set, and the columns."""
+    columns: dict[str, Any] = {
+        name: run.settings.get(name) if (own := getattr(sources, name)) is None else own
+        for name in ("text", "label")
+    }
+    if sources.validation is None:
+        return run, run.validation, columns
+    rows = read_examples(sources.validation, split="validation", **columns)
+    labelled = [(text,) for text in texts_of(run.labelled, run.text)]
+    check_disjoint("validation", sources.validation, rows.texts, "labelled", str(run.folder),
+                   labelled)  # fmt: skip
+    return run.without(rows.sentences), columns_of_run(run, rows), columns
+
+
+def _sources_of(run: AugmentedSets, validation: Dataset | None, loss: str) -> TaskSources:
+    """Return an augment run's retrieved and labelled rows as the sets of a training."""
+    labelled = run.truth if loss == "hard" else run.labelled
+    return TaskSources(run.rows, validation, None, labelled, run.text, run.label)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,108 +226,48 @@ class TrainedClassifier:
     out: Path
     results: dict[str, Any]
 
-    @property
-    def table(self) -> tuple[list[str], list[list[str]]]:
-        """Head and lines of a table to print; no lines if nothing was measured."""
-        return gain_lines(self.results)
-
-    @property
-    def notes(self) -> list[str]:
-        """Warnings if another available system is better, and notes on the figures."""
-        return [*self.results["warnings"], *self.results["notes"]]
-
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """Settings shared by all trainings and measurements of one call."""
+    """What all trainings and measurements of one call share."""
 
-    options: ClassifierOptions
+    sources: TaskSources
+    settings: ClassifierTraining
     tags: bool
-    device: str
-    overwrite: bool
-    quiet: bool
-
-    def train(self, source: Source, out: Path, **more: Any) -> Classifier:
-        train = fit_tagger if self.tags else fit_classifier
-        options = self.options
-        training = {"loss": options.loss, **asdict(options.training), **more}
-        return train(
-            source, options.base, out, seeds=options.seeds, device=self.device,
-            overwrite=self.overwrite, quiet=self.quiet, **training,
-        )  # fmt: skip
+    with_labelled: bool
+    baseline: bool
+    bootstrap: int
 
     def compare(
         self, systems: Sequence[System], rows: LabeledExamples, data: Source, **columns: Any
     ) -> dict[str, Any]:
         """Compare systems and the simple baselines, fitted on rows."""
-        simple = baselines(rows, device=self.device) if self.options.baseline else []
-        training = self.options.training
+        simple = baselines(rows, device=self.settings.device) if self.baseline else []
+        training = self.settings.finetuning
         settings = EvaluateSettings(
-            bootstrap=self.options.bootstrap, seed=training.seed, precision=training.precision,
-            **columns,
-        )  # fmt: skip
-        return compare_systems([*systems, *simple], data, settings, quiet=self.quiet)
+            bootstrap=self.bootstrap, seed=training.seed, precision=training.precision, **columns
+        )
+        return compare_systems([*systems, *simple], data, settings, quiet=self.settings.quiet)
 
-
-P = ParamSpec("P")
-
-
-def _for_augment_runs(train_rows: Callable[P, Classifier]) -> Callable[P, Classifier]:
-    """Let a Python training take the run of a `tilth augment` as the command does."""
-
-    @wraps(train_rows)
-    def train(*args: P.args, **kwargs: P.kwargs) -> Classifier:
-        given = signature(train_rows).bind(*args, **kwargs).arguments
-        source = given["train"]
-        if isinstance(source, str | Path) and is_augmented(str(source)):
-            training = given.pop("training", {})
-            sets = _augmented_sets(open_augmented(str(source)), given)
-            return train_rows(**{**given, **training, **sets})  # type: ignore[call-arg]
-        return train_rows(*args, **kwargs)
-
-    return train
-
-
-def _augmented_sets(run: AugmentedSets, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a training on an augment run's retrieved and labelled rows."""
-    if given.get("labelled") is not None:
-        raise InputError("labelled is for other sets: a run of tilth augment has its labelled rows")
-    validation = given.get("validation")
-    chosen = run.validation
-    if validation is not None:
-        columns = {name: given.get(name) or run.settings.get(name) for name in ("text", "label")}
-        run, chosen = _with_validation(run, validation, columns)
-    return {
-        "train": run.rows, "validation": chosen, "labels": run.labels,
-        "labelled": run.truth if given.get("loss") == "hard" else run.labelled,
-        "labelled_share": given.get("labelled_share", _SHARE),
-        "text": run.text, "label": run.label,
-    }  # fmt: skip
-
-
-def _with_validation(
-    run: AugmentedSets, validation: Source, columns: Mapping[str, Any]
-) -> tuple[AugmentedSets, Dataset]:
-    """Return a run without the sentences of another validation set, and that set."""
-    rows = read_examples(validation, split="validation", **columns)
-    labelled = [(text,) for text in texts_of(run.labelled, run.text)]
-    check_disjoint("validation", validation, rows.texts, "labelled", str(run.folder), labelled)
-    return run.without(rows.sentences), columns_of_run(run, rows)
-
-
-train_classifier = _for_augment_runs(fit_classifier)
-train_tagger = _for_augment_runs(fit_tagger)
+    def compare_on_test(
+        self, systems: Sequence[System], rows: LabeledExamples, data: Source, **columns: Any
+    ) -> dict[str, Any]:
+        """Compare systems on a test set, of which rows that a model wrote are counted."""
+        read, _ = open_rows(data, "test")
+        generated = int(written_by_model(read.with_format("arrow")[:]).sum())
+        tested = {"on": "test", "data": str(data), "generated": generated}
+        return tested | self.compare(systems, rows, data, **columns)
 
 
 def train_and_test(
-    source: str,
+    sources: TaskSources,
+    settings: ClassifierTraining,
     out: Path | None,
-    options: ClassifierOptions,
     *,
     tags: bool = False,
-    device: str = "auto",
-    overwrite: bool = False,
-    quiet: bool = False,
+    with_labelled: bool = True,
+    baseline: bool = True,
+    bootstrap: int = RESAMPLES,
 ) -> TrainedClassifier:
     """Train in a run folder, measure on a test set, and write the report.
 
@@ -225,36 +275,47 @@ def train_and_test(
     on the labelled rows alone, and both are compared with the teacher.
 
     Args:
-        source: a run of `tilth augment`, or a source that `train_classifier` takes.
+        sources: names of sets. `train`: a run of `tilth augment`, or a source that
+            `train_classifier` takes. `test`: None: that of the augment run, or else validation
+            rows. `labelled`: not for an augment run.
         out: the run folder; None: RUN/classifier.
+        with_labelled: train on the labelled rows of an augment run too. The paper does so for few
+            of them; for many it found no difference.
+        baseline: measure the simple baselines of `tilth.workflows.baselines` too; for an augment
+            run, also train on its labelled rows alone, unless its teacher has the same base.
+        bootstrap: resamples of intervals and tests; 0: neither.
     """
-    run, with_labelled = is_augmented(source), options.with_labelled
-    if run and options.labelled is not None:
+    check_resamples(bootstrap, settings.finetuning.seed)
+    source = str(sources.train)
+    run = is_augmented(source)
+    if run and sources.labelled is not None:
         raise InputError("--labelled is for files: a run has its labelled rows")
     if not with_labelled and not run:
         raise InputError(f"--retrieved-only: {source} is no run of tilth augment: leave it out")
-    if options.labelled_share is None:
-        options = replace(options, labelled_share=_SHARE if run and with_labelled else 0.0)
-    elif not (with_labelled if run else options.labelled is not None):
+    if settings.labelled_share is None:
+        settings = replace(settings, labelled_share=_SHARE if run and with_labelled else 0.0)
+    elif not (with_labelled if run else sources.labelled is not None):
         raise InputError("--labelled-share: there are no labelled rows beside others: leave it out")
     if out is None:
         if not run:
             raise InputError("--out is missing: say in which folder the run is to be made")
         out = Path(source).expanduser() / "classifier"
-    refuse_inside(out, source, options.test, options.validation, options.labelled)
-    job = _Job(options, tags, device, overwrite, quiet)
+    read = (sources.test, sources.validation, sources.labelled)
+    refuse_inside(out, source, *(None if one is None else str(one) for one in read))
+    job = _Job(sources, settings, tags, with_labelled, baseline, bootstrap)
     if run:
         return _train_on_run(open_augmented(source), out, job)
     return _train_on_file(source, out, job)
 
 
 def _train_on_file(source: str, out: Path, job: _Job) -> TrainedClassifier:
-    options = job.options
-    test, validation, labelled = options.test, options.validation, options.labelled
-    columns: dict[str, Any] = {"text": options.text, "label": options.label}
+    sources, settings = job.sources, job.settings
+    test, validation = sources.test, sources.validation
+    columns: dict[str, Any] = {"text": sources.text, "label": sources.label}
     notes, learnt = [], []
     if validation is not None or test is not None:  # else there is nothing to compare them with
-        learnt = [read_examples(one, **columns) for one in (source, labelled) if one is not None]
+        read = [one for one in (source, sources.labelled) if one is not None]
+        learnt = [read_examples(one, **columns) for one in read]
     chosen = None
     if validation is not None:
         chosen = read_examples(validation, split="validation", **columns)
@@ -263,92 +324,82 @@ def _train_on_file(source: str, out: Path, job: _Job) -> TrainedClassifier:
         examples = read_examples(test, split="test", **columns)
         check_disjoint("test", test, examples.texts, "training", source, learnt[0].texts)
         if chosen is not None:
-            check_disjoint(
-                "test", test, examples.texts, "validation", str(validation), chosen.texts
-            )
+            check_disjoint("test", test, examples.texts, "validation", validation, chosen.texts)
         found_labels = [one.labels for one in learnt if one.labels is not None]
         names = [str(name) for one in found_labels for name in one.classes]
-        refuse_other_labels(found_labels[0].kind, names, source, test, examples)
+        refuse_other_labels(found_labels[0].kind, names, source, str(test), examples)
         known = (normalize_text(one) for given in learnt for one in given.sentences)
         notes += _shared_note(shared(examples, known), len(examples), "training rows")
-    share = options.labelled_share
-    model = job.train(
-        source, out, validation=validation, labelled=labelled, labelled_share=share, **columns
-    )
+    model = train_on_sources(sources, settings, out, tags=job.tags)
     rows, held = read_training_sets(
-        TaskSources(source, validation, None, labelled, **columns), tags=job.tags,
-        hard=options.loss == "hard", seed=options.training.seed,
-    )  # fmt: skip
-    systems, tested = [System(TRAINED, model, options.base)], None
+        sources, tags=job.tags, hard=settings.loss == "hard", seed=settings.finetuning.seed
+    )
+    systems, tested = [System(TRAINED, model, settings.base)], None
     if test is not None:
-        tested = {"on": "test", "data": test, "generated": _generated(test, "test")}
-        tested |= job.compare(systems, rows, test, **columns)
+        tested = job.compare_on_test(systems, rows, test, **columns)
     elif held is not None:
         written = 0 if held.written is None else int(held.written.sum())
         tested = {"on": "validation", "data": source, "generated": written}
         tested |= job.compare(systems, rows, _examples_of(held))
         notes.append(_FLATTERS)
-    about = {"source": source, "base": options.base, "loss": options.loss}
+    about = {"source": source, "base": settings.base, "loss": settings.loss}
     return _finish(out, about, tested, notes)
 
 
 def _train_on_run(run: AugmentedSets, out: Path, job: _Job) -> TrainedClassifier:
-    options, folder = job.options, str(run.folder)
+    sources, settings, folder = job.sources, job.settings, str(run.folder)
     if job.tags != (run.kind == "tags"):
         holds, use = ("classes", "classifier") if job.tags else ("tags", "tagger")
         raise InputError(f"{folder}: its rows have {holds}: use tilth train {use}")
-    columns: dict[str, Any] = {
-        name: getattr(options, name)
-        if getattr(options, name) is not None
-        else run.settings.get(name)
-        for name in ("text", "label")
-    }
-    data = options.test if options.test is not None else run.test
-    notes, retrieved, chosen = [], len(run.rows), run.validation
-    if options.validation is not None:
-        run, chosen = _with_validation(run, options.validation, columns)
+    data = sources.test if sources.test is not None else run.test
+    notes, retrieved = [], len(run.rows)
+    run, chosen, columns = _with_validation(run, sources)
     if data is not None:
         examples = read_examples(data, split="test", **columns)
         names = [name[2:] if run.kind == "tags" else name for name in run.labels]
         refuse_other_labels(run.kind, names, folder, str(data), examples)
-        own = {"labelled": (folder, run.labelled)}
+        own: dict[str, tuple[Source, Dataset]] = {"labelled": (folder, run.labelled)}
         if chosen is not None:
-            own["validation"] = (options.validation or folder, chosen)
+            own["validation"] = (sources.validation or folder, chosen)
         for name, (where, rows) in own.items():
             texts = [(text,) for text in texts_of(rows, run.text)]
             check_disjoint("test", data, examples.texts, name, where, texts)
-        known = plain_texts(run.labelled, run.text)
+        known = map(normalize_text, texts_of(run.labelled, run.text))
         notes += _shared_note(shared(examples, known), len(examples), "labelled rows")
         run = run.without(examples.sentences)
-    sets: dict[str, Any] = {
-        "labels": run.labels, "validation": chosen, "text": run.text, "label": run.label
-    }  # fmt: skip
-    labelled, share, times = None, options.labelled_share or 0.0, 0
-    if options.with_labelled:
-        labelled = run.truth if options.loss == "hard" else run.labelled
-        times = repeat_count(share, len(run.rows), len(labelled))
-    student = job.train(run.rows, out, labelled=labelled, labelled_share=share, **sets)
-    systems = [System(BOTH if options.with_labelled else STUDENT, student, options.base)]
+    sets, times = _sources_of(run, chosen, settings.loss), 0
+    if job.with_labelled:
+        times = repeat_count(settings.labelled_share or 0.0, len(run.rows), len(run.labelled))
+    else:
+        sets = replace(sets, labelled=None)
+    student = train_on_sources(sets, settings, out, tags=job.tags, labels=run.labels)
+    systems = [System(BOTH if job.with_labelled else STUDENT, student, settings.base)]
     longer = None
-    if options.baseline and run.teacher_base != options.base:
-        settings = options.training.for_base(options.base)
-        longer = _alone(settings, len(run.rows) + times * len(run.labelled), len(run.labelled))
-        alone = job.train(run.truth, out / BASELINE, **sets, **longer)
-        systems.append(System(ALONE, alone, options.base))
+    if job.baseline and run.teacher_base != settings.base:
+        finetuning = settings.finetuning
+        longer = _alone(
+            finetuning.for_base(settings.base), len(run.rows) + times * len(run.labelled),
+            len(run.labelled),
+        )  # fmt: skip
+        alone = train_on_sources(
+            replace(sets, train=run.truth, labelled=None),
+            replace(settings, finetuning=replace(finetuning, **longer), labelled_share=0.0),
+            out / BASELINE, tags=job.tags, labels=run.labels,
+        )  # fmt: skip
+        systems.append(System(ALONE, alone, settings.base))
     truth = labeled_examples(read_examples(run.truth, text=run.text, label=run.label), run.labels)
-    teacher = load_classifier(run.teacher, device=job.device)
+    teacher = load_classifier(run.teacher, device=settings.device)
     systems.append(System(TEACHER, teacher, str(run.settings["teacher"])))
     tested = None
     if data is not None:
-        tested = {"on": "test", "data": str(data), "generated": _generated(data, "test")}
-        tested |= job.compare(systems, truth, data, **columns)
+        tested = job.compare_on_test(systems, truth, data, **columns)
     elif chosen is not None:
         tested = {"on": "validation", "data": folder}
         tested |= job.compare(systems, truth, chosen, text=run.text, label=run.label, split="train")
         notes.append(_FLATTERS)
     about = {
-        "source": folder, "start": run.start, "base": options.base, "loss": options.loss,
-        "with_labelled": options.with_labelled, "baseline": longer,
+        "source": folder, "start": run.start, "base": settings.base, "loss": settings.loss,
+        "with_labelled": job.with_labelled, "baseline": longer,
         "rows": {
             "retrieved": len(run.rows), "left out": retrieved - len(run.rows),
             "labelled": len(run.labelled), "times": times,
@@ -378,12 +429,6 @@ def _shared_note(count: int, rows: int, where: str) -> list[str]:
     if not count:
         return []
     return [f"{count:,} of the {rows:,} test rows stand among the {where} too: the figures flatter"]
-
-
-def _generated(data: Source, split: str) -> int:
-    """Return how many rows of a set were written by a model."""
-    rows, _ = open_rows(data, split)
-    return int(written_by_model(rows.with_format("arrow")[:]).sum())
 
 
 def _examples_of(rows: LabeledExamples) -> list[dict[str, Any]]:
