@@ -257,7 +257,7 @@ def frame(**columns: list[Any]) -> Dataset:
         (frame(tokens=[["x"]], tags=[[3]]), {}, "holds 3 at token 1"),
         (frame(text=["x"], label=[float("nan")]), {}, "label is nan"),
         (frame(text=["x"], label=[["a", "a"]]), {}, "a label twice"),
-        (frame(text=["x"], label=[{"a": 1}]), {}, "give a number, a text or a list"),
+        (frame(text=["x"], label=[{"a": 1}]), {}, "give numbers or texts"),
     ],
 )
 def test_wrong_sets(given: Any, options: dict[str, Any], said: str) -> None:

@@ -92,9 +92,9 @@ def test_a_file_is_read_and_named_in_errors(tmp_path: Path) -> None:
     ("change", "said"),
     [
         ({"label": [-0.5]}, "label -0.5: labels are 0 to 1, scale them"),
-        ({"label": [float("nan")]}, "row 0 has label nan"),
+        ({"label": [float("nan")]}, "row 0 .*: label is nan"),
         ({"text_b": ["  "]}, r"train row 0 .* has an empty text_b: remove it"),
-        ({"text_a": [None]}, "row 0 has no text_a"),
+        ({"text_a": [None]}, "row 0 .*: text_a is empty"),
     ],
 )
 def test_a_wrong_row_is_named(change: dict[str, list[Any]], said: str) -> None:

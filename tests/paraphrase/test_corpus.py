@@ -353,7 +353,7 @@ def test_missing_scores_are_measured_and_kept_for_a_resume(
         meaning = 60 + 40 * len(alike[0] & alike[1]) / len(alike[0] | alike[1])
         assert row["meaning"] == pytest.approx(meaning, abs=3)  # full stops count there
 
-    def stop_after_two(run: Any, work: Any, *, progress: Any) -> None:
+    def stop_after_two(run: Any, work: Any, sizes: Any, **options: Any) -> None:
         done: list[int] = []
 
         def stopping(index: int, progress: Any) -> Any:
@@ -362,7 +362,7 @@ def test_missing_scores_are_measured_and_kept_for_a_resume(
             done.append(index)
             return work(index, progress)
 
-        complete(run, stopping, progress=progress)
+        complete(run, stopping, sizes, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr("tilth.paraphrase.corpus.complete", stop_after_two)

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tilth.data.labels import (
     Labels,
     Where,
     decode_dictionary,
+    first_true,
     is_list,
     is_text,
     read_labels,
@@ -137,7 +139,7 @@ def read_examples(
         tokens = _tokens(table[columns[0]], columns[0], where, name)
         texts = [(" ".join(row).strip(),) for row in tokens]
     else:
-        sides = [_texts(table[column], column, where, name) for column in columns]
+        sides = [trimmed_texts(table[side], side, where, name).to_pylist() for side in columns]
         texts = list(zip(*sides, strict=True))
     if label_column is not None:
         values, feature = table[label_column], dataset.features[label_column]
@@ -267,14 +269,23 @@ def _type(dataset: Dataset, column: str) -> pa.DataType:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def _texts(column: pa.ChunkedArray, name: str, where: Where, source: str) -> list[str]:
-    kind = decode_dictionary(column).type
-    if not (is_text(kind) or pa.types.is_null(kind)):
-        raise InputError(f"{source}column {name!r} holds {kind}: name one of texts")
-    texts = [(text or "").strip() for text in column.to_pylist()]
-    for row, text in enumerate(texts):
-        if not text:
-            raise InputError(f"{where(row)}: {name} is empty: fill it in or remove the row")
+def trimmed_texts(
+    column: pa.ChunkedArray,
+    name: str,
+    where: Where,
+    source: str = "",
+    *,
+    may_be_blank: bool = False,
+) -> pa.ChunkedArray:
+    """Check a column of texts; return them without surrounding white space."""
+    column = decode_dictionary(column)
+    if not (is_text(column.type) or pa.types.is_null(column.type)):
+        raise InputError(f"{source}column {name!r} holds {column.type}: name one of texts")
+    # Large: all texts of a set may be more than the 2 GB that an array of strings can hold.
+    texts = pc.utf8_trim_whitespace(column.cast(pa.large_string()))
+    is_empty = pc.is_null(texts) if may_be_blank else pc.equal(pc.fill_null(texts, ""), "")
+    if (row := first_true(is_empty)) is not None:
+        raise InputError(f"{where(row)}: {name} is empty: fill it in or remove the row")
     return texts
 
 

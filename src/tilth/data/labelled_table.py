@@ -10,8 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tilth.data.examples import trimmed_texts
 from tilth.data.hashing import text_hashes
-from tilth.data.labels import NUMBER, decode_dictionary, is_text
+from tilth.data.labels import NUMBER, check_labels, first_true, is_text
+from tilth.data.readers import row_location
 from tilth.errors import InputError
 
 if TYPE_CHECKING:
@@ -81,13 +83,25 @@ def read_labelled_table(dataset: Dataset) -> LabelledTable:
     table = dataset.with_format("arrow")[:].replace_schema_metadata(None)
     features = dataset.features.copy()
     if DROP_REASON in names:
-        _refuse_dropped(table[DROP_REASON])
+        if (row := first_true(pc.is_valid(table[DROP_REASON]))) is not None:
+            raise InputError(
+                f"row {row} was dropped ({DROP_REASON} {table[DROP_REASON][row].as_py()!r}): give "
+                "the kept rows of the set"
+            )
         del features[DROP_REASON]
         table = table.drop_columns([DROP_REASON])
-    texts, codes = _encode_texts([_texts(table, name) for name in columns])
-    label = _labels(table[LABEL], getattr(features[LABEL], "names", None))
-    if columns == PAIR and _are_written_numbers(label):
-        label = label.cast(pa.float64())
+
+    def where(row: int) -> str:
+        return row_location(dataset, row, "")
+
+    texts, codes = _encode_texts(
+        [trimmed_texts(table[name], name, where, may_be_blank=True) for name in columns]
+    )
+    label = check_labels(table[LABEL], features[LABEL], LABEL, where)
+    if columns == PAIR and is_text(label.type):  # such as "0.5", as keys of a task spec are
+        are_numbers = pc.match_substring_regex(pc.unique(label), f"^{NUMBER}$")
+        label = label.cast(pa.float64()) if pc.all(are_numbers).as_py() else label
+        check_labels(label, None, LABEL, where)
     numbers = None
     if is_text(label.type) or pa.types.is_boolean(label.type):
         encoded = pc.dictionary_encode(label.cast(pa.large_string())).combine_chunks()
@@ -95,7 +109,6 @@ def read_labelled_table(dataset: Dataset) -> LabelledTable:
         label_hashes = text_hashes(encoded.dictionary)[labels]
     else:
         numbers = label.cast(pa.float64(), safe=False).to_numpy() + 0.0  # -0.0 is 0.0
-        _refuse_infinite(numbers)
         if columns == PAIR:
             label = pa.chunked_array([numbers])
         labels = np.unique(numbers, return_inverse=True)[1].astype(np.int64)
@@ -107,30 +120,6 @@ def read_labelled_table(dataset: Dataset) -> LabelledTable:
     )
 
 
-def _refuse_dropped(reasons: pa.ChunkedArray) -> None:
-    row = pc.index(pc.is_valid(reasons), value=True).as_py()
-    if row >= 0:
-        raise InputError(
-            f"row {row} was dropped ({DROP_REASON} {reasons[row].as_py()!r}): give the kept rows "
-            "of the set"
-        )
-
-
-def _texts(table: pa.Table, name: str) -> pa.ChunkedArray:
-    column = decode_dictionary(table[name])
-    if not is_text(column.type):
-        raise InputError(f"column {name!r} holds {column.type}: it must hold texts")
-    _refuse_nulls(column, name)
-    # Large: all texts of a set may be more than the 2 GB that an array of strings can hold.
-    return pc.utf8_trim_whitespace(column.cast(pa.large_string()))
-
-
-def _refuse_nulls(column: pa.ChunkedArray, name: str) -> None:
-    if column.null_count:
-        row = pc.index(pc.is_null(column), value=True).as_py()
-        raise InputError(f"row {row} has no {name} (rows count from 0): fill it in or remove it")
-
-
 def _encode_texts(
     columns: list[pa.ChunkedArray],
 ) -> tuple[pa.Array, tuple[NDArray[np.int64], ...]]:
@@ -140,40 +129,3 @@ def _encode_texts(
         encoded = encoded.chunk(0)
     codes = encoded.indices.to_numpy().astype(np.int64)
     return encoded.dictionary, tuple(np.split(codes, len(columns)))
-
-
-def _labels(column: pa.ChunkedArray, names: list[str] | None) -> pa.ChunkedArray:
-    """Return the labels as numbers, texts or booleans; class numbers become their names."""
-    _refuse_nulls(column, LABEL)
-    column = decode_dictionary(column)
-    if names is not None:
-        row = pc.index(pc.less(column, 0), value=True).as_py()
-        if row >= 0:
-            raise InputError(f"row {row} has label -1, no class: remove rows without a label")
-        classes = pa.array(names, pa.string())
-        column = pa.chunked_array([classes.take(chunk) for chunk in column.chunks], pa.string())
-    kind, types = column.type, pa.types
-    is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
-    if not (is_number or is_text(kind) or types.is_boolean(kind)):
-        raise InputError(f"column {LABEL!r} holds {kind}: it must hold numbers or texts")
-    if is_text(kind):
-        row = pc.index(pc.equal(pc.utf8_trim_whitespace(column), ""), value=True).as_py()
-        if row >= 0:
-            raise InputError(f"row {row} has a blank label: fill it in or remove the row")
-    return column
-
-
-def _are_written_numbers(column: pa.ChunkedArray) -> bool:
-    """Tell whether all labels are texts such as "0.5", as keys of a task spec are."""
-    if not is_text(column.type):
-        return False
-    return bool(pc.all(pc.match_substring_regex(pc.unique(column), f"^{NUMBER}$")).as_py())
-
-
-def _refuse_infinite(numbers: NDArray[np.float64]) -> None:
-    wrong = np.flatnonzero(~np.isfinite(numbers))
-    if len(wrong):
-        raise InputError(
-            f"row {wrong[0]} has label {numbers[wrong[0]]} (rows count from 0): labels are finite "
-            "numbers or texts"
-        )

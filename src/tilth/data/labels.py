@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tilth.errors import InputError
 
@@ -74,25 +75,23 @@ def read_labels(column: pa.ChunkedArray, feature: Any, name: str, where: Where) 
     `datasets`, may name the classes; `name` and `where` are for messages.
     """
     names = class_names(feature)
-    rows: list[Any] = column.to_pylist()
     if not is_list(column.type):
-        values = [_label(value, names, name, where, row) for row, value in enumerate(rows)]
+        values = _values(column, feature, name, where)
         numbers = _numbers(values)
         if numbers is not None and not all(number.is_integer() for number in numbers):
             return Labels("number", numbers, [], [()] * len(values))
         values = [int(value) if isinstance(value, float) else value for value in values]
         return _with_classes("class", values, [(value,) for value in values], names)
-    sets: list[Any] = []
-    for row, labels in enumerate(rows):
-        if labels is None:
-            raise _missing(name, where, row)
-        found = [_label(value, names, name, where, row) for value in labels]
+    rows = column.to_pylist()
+    if None in rows:
+        raise InputError(f"{where(rows.index(None))}: no {name}: fill it in or remove the row")
+    sets = _values_of_lists(rows, feature, name, where)
+    for row, found in enumerate(sets):
         if len(set(found)) < len(found):
             raise InputError(
-                f"{where(row)}: {name} holds {labels!r:.60}, a label twice: list each label of "
+                f"{where(row)}: {name} holds {rows[row]!r:.60}, a label twice: list each label of "
                 "the row once, by name"
             )
-        sets.append(found)
     if not any(sets):
         raise InputError(f"{where(0)} and below: all lists of {name} are empty: add labels")
     return _with_classes("multi", sets, sets, names)
@@ -110,24 +109,81 @@ def read_tags(
         raise InputError(
             f"{where(0)}: column {name!r} holds {column.type}: give a list with a tag a token"
         )
-    names = class_names(feature)
-    values: list[list[str]] = []
-    for row, (tags, words) in enumerate(zip(column.to_pylist(), tokens, strict=True)):
-        if len(tags or ()) != len(words):
+    rows = [tags or [] for tags in column.to_pylist()]
+    for row, (tags, words) in enumerate(zip(rows, tokens, strict=True)):
+        if len(tags) != len(words):
             raise InputError(
-                f"{where(row)}: {len(words)} tokens, {len(tags or ())} {name}: give each token "
-                "one tag"
+                f"{where(row)}: {len(words)} tokens, {len(tags)} {name}: give each token one tag"
             )
-        found = [_label(tag, names, name, where, row) for tag in tags]
-        for place, tag in enumerate(found):
+    values = _values_of_lists(rows, feature, name, where)
+    for row, tags in enumerate(values):
+        for place, tag in enumerate(tags):
             if not isinstance(tag, str) or not TAG.fullmatch(tag):
                 raise InputError(
                     f"{where(row)}: {name} holds {tag!r:.40} at token {place + 1} "
-                    f"({words[place]!r:.40}), no IOB tag: write O, B-TYPE or I-TYPE"
+                    f"({tokens[row][place]!r:.40}), no IOB tag: write O, B-TYPE or I-TYPE"
                 )
-        values.append(found)
     types = [list(dict.fromkeys(tag[2:] for tag in tags if tag != "O")) for tags in values]
+    names = class_names(feature)
     return _with_classes("tags", values, types, names and [tag[2:] for tag in names])
+
+
+def check_labels(column: pa.ChunkedArray, feature: Any, name: str, where: Where) -> pa.ChunkedArray:
+    """Check a column with a label a row; return its texts, numbers or booleans.
+
+    Numbers of classes become their names. Arguments as in `read_labels`.
+    """
+    column = decode_dictionary(column)
+    names, kind = class_names(feature), column.type
+    missing = pc.is_null(column)
+    if is_text(kind):
+        missing = pc.equal(pc.utf8_trim_whitespace(pc.fill_null(column, "")), "")
+    if (row := first_true(missing)) is not None:
+        raise InputError(f"{where(row)}: no {name}: fill it in or remove the row")
+    if names is not None and pa.types.is_integer(kind):
+        row = first_true(pc.or_(pc.less(column, 0), pc.greater_equal(column, len(names))))
+        if row is not None:
+            raise InputError(
+                f"{where(row)}: {name} is {column[row]}, no class: remove rows without a label"
+            )
+        classes = pa.array(names, pa.string())
+        return pa.chunked_array([classes.take(chunk) for chunk in column.chunks], pa.string())
+    if pa.types.is_floating(kind):
+        row = first_true(pc.invert(pc.is_finite(column)))
+        if row is not None:
+            raise InputError(
+                f"{where(row)}: {name} is {column[row]}: give a finite number or a text"
+            )
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
+    if len(column) and not (is_text(kind) or any(test(kind) for test in tests)):
+        raise InputError(f"{where(0)}: column {name!r} holds {kind}: give numbers or texts")
+    return column
+
+
+def first_true(found: pa.ChunkedArray) -> int | None:
+    """Return the number of the first row that is true, or None."""
+    row: int = pc.index(found, value=True).as_py()
+    return row if row >= 0 else None
+
+
+def _values(column: pa.ChunkedArray, feature: Any, name: str, where: Where) -> list[Any]:
+    """Return checked labels as texts, whole numbers or fractions."""
+    column = check_labels(column, feature, name, where)
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.float64())
+    values = column.to_pylist()
+    if is_text(column.type):
+        return [value.strip() for value in values]
+    return [str(value) for value in values] if pa.types.is_boolean(column.type) else values
+
+
+def _values_of_lists(
+    rows: list[list[Any]], feature: Any, name: str, where: Where
+) -> list[list[Any]]:
+    flat = pa.chunked_array([pa.array([value for row in rows for value in row])])
+    owners = [number for number, row in enumerate(rows) for _ in row]
+    values = iter(_values(flat, feature, name, lambda place: where(owners[place])))
+    return [[next(values) for _ in row] for row in rows]
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -150,33 +206,6 @@ def class_names(feature: Any) -> list[str] | None:
     inner = getattr(feature, "feature", feature[0] if isinstance(feature, list) else feature)
     names = getattr(inner, "names", None)
     return None if names is None else list(names)
-
-
-def _label(value: Any, names: list[str] | None, name: str, where: Where, row: int) -> Any:
-    """Return a label as a text, a whole number or a fraction."""
-    if names is not None and isinstance(value, int):
-        if not 0 <= value < len(names):
-            raise InputError(
-                f"{where(row)}: {name} is {value}, no class: remove rows without a label"
-            )
-        return names[value]
-    if isinstance(value, str):
-        value = value.strip()
-    if value is None or value == "":
-        raise _missing(name, where, row)
-    if isinstance(value, float) and not math.isfinite(value):
-        raise InputError(f"{where(row)}: {name} is {value}: give a finite number or a text")
-    if isinstance(value, bool):
-        return str(value)
-    if not isinstance(value, str | int | float):
-        raise InputError(
-            f"{where(row)}: {name} holds {value!r:.60}: give a number, a text or a list of them"
-        )
-    return value
-
-
-def _missing(name: str, where: Where, row: int) -> InputError:
-    return InputError(f"{where(row)}: no {name}: fill it in or remove the row")
 
 
 def as_number(label: str) -> float | None:

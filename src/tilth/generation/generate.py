@@ -29,7 +29,7 @@ from tilth.generation.task import Task, first_text_task, load_task
 from tilth.generation.write import with_usage, write_dataset
 from tilth.limits import BATCH, TEXTS
 from tilth.models import LM
-from tilth.runs import Progress, Run, complete, refuse_foreign, refuse_other_command
+from tilth.runs import Progress, Run, complete, part_sizes, refuse_foreign, refuse_other_command
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -259,7 +259,7 @@ def _complete_run(
         outputs=("dataset",),
         overwrite=overwrite,
     )  # fmt: skip
-    with run, Progress(len(items), quiet=quiet) as progress:
+    with run:
         sampler: Sampler | None = None
 
         def work(index: int, progress: Progress) -> pa.Table:
@@ -273,8 +273,7 @@ def _complete_run(
                 return table
             return with_fit(table, task, run.resolve("label_fit", lambda: choose_encoder(task)))
 
-        progress.skip(sum(len(items[part * size : (part + 1) * size]) for part in run.done()))
-        complete(run, work, progress=progress)
+        complete(run, work, part_sizes(len(items), size), quiet=quiet)
         counts = write_dataset(run, task, lm)
     if not counts.labels:
         reasons = ", ".join(f"{count} {reason}" for reason, count in counts.drops.most_common())

@@ -128,9 +128,7 @@ def _measure(
         progress.advance(done=len(first))
         return pa.table({MEANING: meanings, WORDING: wordings})
 
-    with Progress(sum(map(len, chunks)), quiet=quiet, what="pairs") as progress:
-        progress.skip(sum(len(chunks[part]) for part in run.done()))
-        complete(run, make_part, progress=progress)
+    complete(run, make_part, list(map(len, chunks)), quiet=quiet, what="pairs")
 
 
 def _draw_and_write(

@@ -23,7 +23,7 @@ from tilth.paraphrase.search import is_too_long
 from tilth.paraphrase.settings import CandidateSettings
 from tilth.paraphrase.similarity import meaning, wording
 from tilth.paraphrase.tags import cells_of
-from tilth.runs import Progress, Run, complete, refuse_inside
+from tilth.runs import Progress, Run, complete, part_sizes, refuse_inside
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -119,9 +119,8 @@ def make_candidates(
         progress.advance(done=len(texts), kept=len(kept), dropped=len(made) - len(kept))
         return pa.Table.from_pylist(made, schema=_SCHEMA)
 
-    with run, Progress(len(rows), quiet=quiet, what="sentences") as progress:
-        progress.skip(sum(min(size, len(rows) - part * size) for part in run.done()))
-        complete(run, make_part, progress=progress)
+    with run:
+        complete(run, make_part, part_sizes(len(rows), size), quiet=quiet, what="sentences")
         results = _write(run)
     if not results["rows"]:
         reasons = ", ".join(f"{count} {reason}" for reason, count in results["drops"].items())

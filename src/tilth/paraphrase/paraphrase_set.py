@@ -18,7 +18,7 @@ from tilth.data.examples import LABEL, PAIRS, SINGLE, TOKENS, make_room, open_ro
 from tilth.errors import InputError, TilthError
 from tilth.models.names import describe_scorer
 from tilth.paraphrase.settings import BEAMS, MIN_MEANING, RewriteSettings
-from tilth.runs import Progress, Run, complete, refuse_inside
+from tilth.runs import Progress, Run, complete, part_sizes, refuse_inside
 
 if TYPE_CHECKING:
     from datasets import Dataset, Features
@@ -154,11 +154,10 @@ def run_paraphrase(
         progress.advance(done=len(table), kept=len(made) - dropped, dropped=dropped)
         return made
 
-    with run, Progress(len(rows), quiet=quiet, what="rows") as progress:
+    with run:
         if isinstance(source, str | Path):
             run.resolve("source", lambda: str(source))
-        progress.skip(sum(min(size, len(rows) - part * size) for part in run.done()))
-        complete(run, make_part, progress=progress)
+        complete(run, make_part, part_sizes(len(rows), size), quiet=quiet, what="rows")
         made, drops = _write(run, rows.features, chosen)
     if not made:
         reasons = ", ".join(f"{count} {reason}" for reason, count in drops.items())

@@ -20,7 +20,7 @@ from tilth.data.hashing import text_hashes
 from tilth.models.classifier import Classifier, fingerprint_classifier
 from tilth.recipes.catalog_sentaugment import SentAugmentScale
 from tilth.recipes.sentaugment_tasks import Benchmark, SentAugmentSteps
-from tilth.runs import Run
+from tilth.runs import Progress, Run, complete, part_sizes
 from tilth.selftrain.pseudo_label import (
     PROBABILITIES,
     label_sentences,
@@ -139,7 +139,7 @@ def label_pool(
     """Label the sentences in `found` (columns text, similarity) with a teacher, as a step."""
     tokens = task.examples.tokens
     found = with_tokens(found, None if tokens is None else learn_tokenizer(tokens))
-    starts = range(0, len(found), _LABEL_ROWS)
+    sizes = part_sizes(len(found), _LABEL_ROWS)
     run = Run.open(
         steps.at(name),
         command="recipe label",
@@ -148,12 +148,15 @@ def label_pool(
             "sentences": hash_sentences(found),
             "teacher": fingerprint_classifier(teacher),
         },
-        parts=len(starts),
+        parts=len(sizes),
     )
+
+    def work(part: int, progress: Progress) -> pa.Table:
+        some = found.slice(part * _LABEL_ROWS, _LABEL_ROWS)
+        return label_sentences(some, [teacher], progress=progress).select([PROBABILITIES])
+
     with run:
-        for part in run.missing():
-            some = found.slice(starts[part], _LABEL_ROWS)
-            run.write_part(part, label_sentences(some, [teacher]).select([PROBABILITIES]))
+        complete(run, work, sizes, quiet=True)
         table = pa.concat_tables(run.read_part(part) for part in range(run.parts))
     similarity = pc.fill_null(found["similarity"], 0.0).to_numpy().astype(np.float32)
     labelled = found.append_column(PROBABILITIES, table[PROBABILITIES])

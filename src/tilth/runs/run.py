@@ -324,9 +324,9 @@ class Run:
         done = set(self.done())
         return [index for index in range(self.parts) if index not in done]
 
-    def rows_done(self) -> int:
-        """Return the number of rows in the parts."""
-        return sum(pq.read_metadata(self.part_path(index)).num_rows for index in self.done())
+    def rows_of_part(self, index: int) -> int:
+        """Return the number of rows of a part."""
+        return int(pq.read_metadata(self.part_path(index)).num_rows)
 
     def _about(self, index: int, columns: Sequence[str], rows: int) -> bytes:
         """Return a part's metadata: run, number and size."""
@@ -369,16 +369,31 @@ class Run:
             raise RuntimeError("a run is written inside its `with` block only")
 
 
-def complete(run: Run, work: Work, *, progress: Progress) -> None:
-    """Make the missing parts of a run, in order.
+def part_sizes(items: int, size: int) -> list[int]:
+    """Return the number of items of each part, `size` but for the last."""
+    return [min(size, items - start) for start in range(0, items, size)]
+
+
+def complete(
+    run: Run, work: Work, sizes: Sequence[int], *, quiet: bool = False, what: str = "inputs"
+) -> None:
+    """Make the missing parts of a run, in order, and show the progress.
 
     An error or Ctrl-C leaves whole parts only; calling it again resumes from them. Where no part
     is there, the `KeyboardInterrupt` says so.
+
+    Args:
+        sizes: items of each part, which `work` counts.
+        what: the items' name.
     """
+    done = run.done()
     try:
-        for index in run.missing():
-            with progress.attempt():
-                run.write_part(index, work(index, progress))
+        with Progress(
+            sum(sizes), done=sum(sizes[part] for part in done), quiet=quiet, what=what
+        ) as progress:
+            for index in sorted(set(range(run.parts)) - set(done)):
+                with progress.attempt():
+                    run.write_part(index, work(index, progress))
     except KeyboardInterrupt:
         if run.done():
             raise

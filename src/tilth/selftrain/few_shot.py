@@ -25,7 +25,7 @@ from tilth.errors import InputError
 from tilth.metrics.significance import mean_interval
 from tilth.models.classifier import Classifier, fingerprint_classifier, new_classifier
 from tilth.models.trainer import require_single_process
-from tilth.runs import RESULTS, Progress, Run
+from tilth.runs import RESULTS, Progress, Run, complete
 from tilth.selftrain.draw import draw, draw_validation
 from tilth.selftrain.pseudo_label import (
     PROBABILITIES,
@@ -150,11 +150,13 @@ def few_shot(
     del base
     with run:
         study = _Study(run, jobs, task, bank, settings, device)
-        missing = run.missing()
-        with Progress(len(jobs), done=len(jobs) - len(missing), quiet=quiet, what="parts") as bar:
-            for place in missing:
-                run.write_part(place, study.do(jobs[place]))
-                bar.advance(1)
+
+        def work(place: int, progress: Progress) -> pa.Table:
+            table = study.do(jobs[place])
+            progress.advance(1)
+            return table
+
+        complete(run, work, [1] * len(jobs), quiet=quiet, what="parts")
         rows = study.trainings(jobs)
         found = summarise(rows, MEASURES[task.train.kind], settings)
         sizes = {name: len(rows) for name, rows in task.held_out.items()}

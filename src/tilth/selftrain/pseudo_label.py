@@ -155,10 +155,8 @@ def label_in_run(
 
     with run:
         if run.missing():
-            total = results_of(hits)["sentences"]
-            done = run.rows_done()
-            with Progress(total, done=done, quiet=quiet, what="sentences") as progress:
-                complete(run, work, progress=progress)
+            sizes = [hits.rows_of_part(index) for index in range(hits.parts)]
+            complete(run, work, sizes, quiet=quiet, what="sentences")
     return run
 
 

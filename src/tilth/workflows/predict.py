@@ -21,7 +21,7 @@ from tilth.data.sources import folder_configs
 from tilth.errors import InputError
 from tilth.generation.label_fit import UNRELATED
 from tilth.models.trainer import settings_of
-from tilth.runs import RESULTS, Progress, Run, complete, read_results, refuse_inside
+from tilth.runs import RESULTS, Progress, Run, complete, part_sizes, read_results, refuse_inside
 from tilth.selftrain.retrieve import PART
 from tilth.workflows.predictors import Prediction, Predictor, load_predictor, one_warning_on_cuts
 
@@ -117,17 +117,16 @@ def predict_to_run(
         outputs=(_DATASET, RESULTS),
         overwrite=overwrite,
     )  # fmt: skip
-    with run, Progress(len(rows), quiet=quiet, what="rows") as progress, one_warning_on_cuts():
+    with run, one_warning_on_cuts():
         if isinstance(data, str | Path):
             run.resolve("source", lambda: str(data))
-        progress.skip(sum(min(PART, len(rows) - part * PART) for part in run.done()))
         table = rows.with_format("arrow")
 
         def work(index: int, progress: Progress) -> pa.Table:
             part: pa.Table = table[index * PART : (index + 1) * PART]
             return _predict_part(part, columns, predictor, progress).select(adds)
 
-        complete(run, work, progress=progress)
+        complete(run, work, part_sizes(len(rows), PART), quiet=quiet, what="rows")
         results = read_results(run.path, _RESULT_TYPES)
         if results is None or not folder_configs(run.path / _DATASET):
             results = _write_dataset(run, rows, predictor, adds)
