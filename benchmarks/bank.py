@@ -157,7 +157,7 @@ def search(
 ) -> NDArray[np.int64]:
     """Return the ids of the k nearest as `Bank.search` finds them, (queries, k)."""
     best = int(np.ceil(k * DEFAULT_OVERSAMPLE[quantizer.format])) + 32 if again else k
-    ids = find_candidates(shards, quantizer, queries, best, threads=THREADS).ids
+    ids = find_candidates(shards, quantizer, queries, best, threads=THREADS)
     if not again or quantizer.format == "compact":  # compact ones are encoded again, elsewhere
         return ids
     similarities = rescore(shards, quantizer, queries, ids, threads=THREADS)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from tilth.bank.quantization import Codes, Floats, Quantizer
-from tilth.bank.search.products import Products
 
 
 @dataclass
@@ -58,10 +57,11 @@ def turned_codes(quantizer: Quantizer, codes: Codes) -> tuple[np.ndarray, np.nda
 def similarities(quantizer: Quantizer, codes: Codes, queries: Floats, *, many: bool) -> np.ndarray:
     """Return the similarities with rounded queries, computed in integers, (queries, rows)."""
     coded = quantizer.queries(queries)
-    values, steps = coded.values.astype(np.int64), coded.steps.astype(np.float64)
+    values, most = coded.values.astype(np.int64), np.abs(coded.values).max(axis=1)
     if many:
-        steps = Products(quantizer, coded).steps.astype(np.float64)
-        values = np.rint(coded.rotated / steps[:, None].astype(np.float32)).astype(np.int64)
+        steps = np.abs(coded.rotated).max(axis=1) / np.float32(127)
+        values, most = np.rint(coded.rotated / steps[:, None]).astype(np.int64), 127
+    steps = np.abs(coded.rotated.astype(np.float64)).max(axis=1) / most
     integers, scales = turned_codes(quantizer, codes)
     if quantizer.format == "int8":
         found = (values @ integers.T) * scales[:, 0]

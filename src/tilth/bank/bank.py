@@ -250,7 +250,7 @@ class Bank(Store):
                 ids = find_candidates(
                     self.shards, self.quantizer, vectors, candidates, threads=threads,
                     selected=selected,
-                ).ids  # fmt: skip
+                )  # fmt: skip
             else:
                 ids = self.index.find_candidates(
                     self, vectors, wanted, candidates, nprobe=nprobe, threads=threads,

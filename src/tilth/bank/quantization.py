@@ -69,14 +69,12 @@ class CodedQueries:
 
     Attributes:
         rotated: unrounded. # (queries, dimensions)
-        values: `rotated` divided by the steps, rounded. # (queries, dimensions)
-        steps: step width of the values. # (queries,)
+        values: `rotated` divided by the step width of each query, rounded. # (queries, dimensions)
         offsets: similarity with the bank's mean, which centring removes. # (queries,)
     """
 
     rotated: Floats
     values: NDArray[np.int16]
-    steps: Floats
     offsets: Floats
 
 
@@ -203,7 +201,7 @@ class Quantizer:
         most = min(2**15 - 1, _LARGEST_INT32 // (128 * max(rotated.shape[1], 1)))
         steps = np.maximum(np.abs(rotated).max(axis=1, initial=0), 1e-12) / most
         values = np.rint(rotated / steps[:, None]).astype(np.int16)
-        return CodedQueries(rotated, values, steps.astype(np.float32), vectors @ self.mean)
+        return CodedQueries(rotated, values, vectors @ self.mean)
 
     def save(self) -> bytes:
         """Return the deterministic bytes of a safetensors file."""

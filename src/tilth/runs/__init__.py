@@ -3,7 +3,7 @@
 from tilth.runs.out_folder import check_place, refuse_foreign, refuse_inside, refuse_other_command
 from tilth.runs.overwrite import ASIDE
 from tilth.runs.progress import Progress
-from tilth.runs.run import Run, RunLocked, complete, part_sizes
+from tilth.runs.run import Run, RunLocked, complete, lock_folder, part_sizes
 from tilth.runs.run_json import (
     COMPARED,
     RESULTS,
@@ -23,6 +23,7 @@ __all__ = [
     "RunMismatch",
     "check_place",
     "complete",
+    "lock_folder",
     "part_sizes",
     "read_results",
     "read_run_json",

@@ -120,7 +120,7 @@ class Run:
                 read_run_json(path)
             if not os.access(path, os.W_OK):
                 raise PermissionError(errno.EACCES, "Permission denied", str(path))
-            with _locked(path):  # two that start together must not both make it
+            with lock_folder(path):  # two that start together must not both make it
                 refuse_foreign(path)  # again: another process may have filled it meanwhile
                 run._open(overwrite)
         return run
@@ -172,7 +172,7 @@ class Run:
     def __enter__(self) -> Run:
         """Lock the folder; remove the leftovers of killed writers."""
         with disk_errors(self.path), ExitStack() as stack:
-            stack.enter_context(_locked(self.path))
+            stack.enter_context(lock_folder(self.path))
             if self._replaces is None:
                 self._reread()
             else:
@@ -223,7 +223,7 @@ class Run:
             names = self._earlier_outputs()
             for name in names:
                 if (self.path / name / LOCK).is_file():  # a run of its own
-                    held.enter_context(_locked(self.path / name))
+                    held.enter_context(lock_folder(self.path / name))
             set_aside(self.path, names)
             self._begin()
         self._replaces = None
@@ -407,8 +407,8 @@ def _write(path: Path, content: str | bytes) -> None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lock a run folder; the lock file names the holder."""
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Lock a folder that a job writes; the lock file names the holder."""
     with open(folder / LOCK, "a+b") as file:
         if not try_lock(file):
             file.seek(0)

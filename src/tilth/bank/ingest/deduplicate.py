@@ -237,7 +237,10 @@ def _batches(engine: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.Recor
 
 
 class _Group:
-    """Compare the sentences of each key with up to `_LEADERS` of them, in linear time."""
+    """Compare the sentences of each key with up to `_LEADERS` of them, in linear time.
+
+    A leader is the first sentence that is similar to no leader before it.
+    """
 
     def __init__(self) -> None:
         self._key: int | None = None

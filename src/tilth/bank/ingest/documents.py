@@ -89,7 +89,7 @@ def find_sources(
 ) -> list[Source]:
     """Find the files and data sets that sources name, in order; folders by file name.
 
-    Fingerprints read every byte once, about 1 GB per second.
+    Fingerprints read every byte once, about 1 GB per second; a bank is built far more slowly.
 
     Args:
         sources: files (.txt .jsonl .csv .tsv, also .gz; .parquet), folders of them, runs, data set

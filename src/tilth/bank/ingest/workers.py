@@ -28,8 +28,12 @@ def in_processes(
 ) -> Iterator[R]:
     """Yield `work(task, *common)` of each task, as they complete.
 
-    Few tasks are taken ahead, so memory stays flat; one worker runs in this process. Processes
-    stay until `end_processes` and, unlike the standard library's, need no guard in scripts.
+    Few tasks are taken ahead, so memory stays flat; one worker runs in this process, and no more
+    run than there are tasks. Processes stay until `end_processes` and, unlike the standard
+    library's, need no guard in scripts.
+
+    Args:
+        work: a function of a module, which can be pickled.
     """
     first = list(islice(tasks, workers))
     workers, tasks = min(workers, len(first)), chain(first, tasks)

@@ -34,19 +34,6 @@ _BUFFERS = 1 << 30
 _SAMPLED, _PIECE = 64, 32
 
 
-@dataclass(frozen=True, slots=True)
-class SearchCandidates:
-    """The best sentences of each query by their codes, with ascending ids.
-
-    Attributes:
-        ids: -1 after the last. # (queries, best)
-        similarities: from the codes; -inf after the last. # (queries, best)
-    """
-
-    ids: Ids
-    similarities: Floats
-
-
 def find_candidates(
     shards: Sequence[MappedShard],
     quantizer: Quantizer,
@@ -55,12 +42,15 @@ def find_candidates(
     *,
     threads: int,
     selected: Selected | None = None,
-) -> SearchCandidates:
+) -> Ids:
     """Return the best sentences of each query by their codes.
 
     Args:
         queries: L2-normalised. # (queries, dimension)
         best: candidates per query, at least 1.
+
+    Returns:
+        Ascending ids; -1 after the last. # (queries, best)
     """
     at_once = max(1, _BUFFERS // (2 * best * 12 * threads))
     parts = [
@@ -70,10 +60,7 @@ def find_candidates(
         )
         for start in range(0, len(queries), at_once)
     ]  # fmt: skip
-    return SearchCandidates(
-        np.concatenate([part.ids for part in parts]),
-        np.concatenate([part.similarities for part in parts]),
-    )
+    return np.concatenate(parts)
 
 
 @dataclass(slots=True)
@@ -114,7 +101,7 @@ def _find_in_one_pass(
     best: int,
     threads: int,
     selected: Selected | None,
-) -> SearchCandidates:
+) -> Ids:
     many = len(queries.values)
     few = many <= _FEW[quantizer.format]
     rows_at_once = _ROWS_AT_ONCE if few else max(TILE, _PRODUCTS_AT_ONCE // many // TILE * TILE)
@@ -122,18 +109,15 @@ def _find_in_one_pass(
     work = _scan if few else _multiply
     gathered = work(blocks, quantizer, queries, best, threads)
     ids = np.full((many, best), -1, np.int64)
-    similarities = np.full((many, best), -np.inf, np.float32)
     for query in range(many):
         found = np.concatenate([part.ids[query, : part.counts[query]] for part in gathered])
         values = np.concatenate([part.values[query, : part.counts[query]] for part in gathered])
         order = np.argsort(found, kind="stable")  # of a few ascending stretches, which is fast
-        found, values = found[order], values[order]
+        found = found[order]
         if len(found) > best:
-            kept = _best_of(values, best)
-            found, values = found[kept], values[kept]
+            found = found[_best_of(values[order], best)]
         ids[query, : len(found)] = found
-        similarities[query, : len(found)] = values * queries.steps[query] + queries.offsets[query]
-    return SearchCandidates(_in_bank(ids, blocks) if selected else ids, similarities)
+    return _in_bank(ids, blocks) if selected else ids
 
 
 def _best_of(values: Floats, best: int) -> NDArray[np.bool_]:
@@ -289,10 +273,6 @@ def _multiply(
             work = [pool.submit(keep, part, block, found, scales * half) for part in range(threads)]
             for done in work:
                 done.result()
-    factors = products.steps / queries.steps
-    for mine in gathered:
-        for query, count in enumerate(mine.counts):
-            mine.values[query, :count] *= factors[query]
     return gathered
 
 

@@ -140,10 +140,11 @@ class Index:
                 "again to have them in it", self.path, f"{new:,}",
             )  # fmt: skip
             candidates = min(candidates, new)
-            scanned = find_candidates(
-                rest, store.quantizer, queries, candidates, threads=threads, selected=selected
+            parts.append(
+                find_candidates(
+                    rest, store.quantizer, queries, candidates, threads=threads, selected=selected
+                )
             )
-            parts.append(scanned.ids)
         return np.concatenate(parts, axis=1)
 
     def _visit(

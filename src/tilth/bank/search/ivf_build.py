@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import re
-import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -31,14 +28,13 @@ from tilth.bank.search.ivf import (
     load_faiss,
     named_shards,
     one_line,
-    read_info,
 )
 from tilth.bank.store import Ids, Store
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, disk_errors, remove_leftovers, sync_folder
 from tilth.limits import CORES, PER_CENTROID, SEED, check_fields
 from tilth.models import device
-from tilth.runs import Progress, RunLocked
+from tilth.runs import Progress, lock_folder
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +42,7 @@ log = logging.getLogger(__name__)
 _ITERATIONS = 10
 # The menu of SentAugment, SQ4 and SQ8, as factory strings; PQ with a number of bytes as well.
 _CODES = {"SQ4": "SQ4", "SQ8": "SQ8", "fp16": "SQfp16"}
-# Least training sentences per centroid (FAISS's guideline).
+# Least training sentences per centroid (FAISS's guideline); it takes no more than 256 of each.
 _LEAST = int(PER_CENTROID.low)
 _PQ_CENTROIDS = 256
 _ROWS_AT_ONCE = 1 << 16
@@ -56,7 +52,6 @@ _GROWTH = 1.5
 PROBES = (1, 4, 16, 64, 256, 1024)
 _RECALL = 0.95
 _PROBED_SENTENCES, _PROBED_HITS = 100, 100
-_LOCK = ".lock"
 
 Search: TypeAlias = Callable[[Floats, int, "Index | None", "int | None"], Ids]
 """(vectors, k, index or None for a scan, nprobe) -> ids, # (queries, k)"""
@@ -93,11 +88,12 @@ def build_index(
     faiss = load_faiss()
     if threads is not None:
         CORES.check("threads", threads)
+    plan = _plan(store, settings)
     folder = store.path / INDEX
-    with _locked(folder):
-        plan = _plan(store, settings)
-        with disk_errors(folder):
-            _remove_others(folder, _file_of(store.path))
+    with disk_errors(folder):
+        folder.mkdir(exist_ok=True)
+    with lock_folder(folder):
+        remove_leftovers(folder)
         with faiss_threads(threads or os.cpu_count() or 1):
             built = _train_and_fill(store, plan, settings.seed, quiet)
         name, size, digest = _write(folder, built)
@@ -115,31 +111,11 @@ def build_index(
         index = Index(store.path, info)
         index.info = _measured(store.path, info, _measure_recall(store, index, search))
         write_json(folder / INDEX_JSON, {"version": VERSION, **asdict(index.info)})
-        with disk_errors(folder):
-            _remove_others(folder, name)
+        with disk_errors(folder):  # earlier ones, and those of killed processes
+            for file in folder.glob("*.faiss"):
+                if file.name != name:
+                    file.unlink()
     return index
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of an index's folder; remove a new folder on InputError."""
-    existed = folder.exists()
-    with disk_errors(folder):
-        folder.mkdir(exist_ok=True)
-        lock = open(folder / _LOCK, "ab")  # noqa: SIM115 - closed below
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunLocked(f"{folder}: another process makes this index: wait for it") from None
-        with disk_errors(folder):
-            remove_leftovers(folder)
-        try:
-            yield
-        except InputError:
-            if not existed:
-                shutil.rmtree(folder)
-            raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,17 +308,3 @@ def _write(folder: Path, index: Any) -> tuple[str, int, str]:
     finally:
         temporary.unlink(missing_ok=True)
     return name, size, digest
-
-
-def _file_of(path: Path) -> str | None:
-    try:
-        return read_info(path).file
-    except TilthError:
-        return None
-
-
-def _remove_others(folder: Path, name: str | None) -> None:
-    """Remove other index files: earlier ones and those of killed processes."""
-    for file in folder.glob("*.faiss"):
-        if file.name != name:
-            file.unlink(missing_ok=True)

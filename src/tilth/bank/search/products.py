@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tilth.bank.quantization import CodedQueries, Floats, Quantizer
+from tilth.bank.quantization import CodedQueries, Quantizer
 
 # Query columns are padded to a multiple: integer products are faster on such shapes.
 _COLUMNS = 16
@@ -22,15 +22,14 @@ class Products:
     A value is a similarity without the query's offset, divided by the query's step.
 
     Attributes:
-        steps: step width of each query. # (queries,)
         padding: columns beyond the queries.
     """
 
     def __init__(self, quantizer: Quantizer, queries: CodedQueries) -> None:
         self._codec = quantizer
         largest = np.abs(queries.rotated).max(axis=1, initial=0)
-        self.steps: Floats = np.maximum(largest, 1e-12) / np.float32(127)
-        values = np.rint(queries.rotated / self.steps[:, None]).astype(np.int8)
+        steps = np.maximum(largest, 1e-12) / np.float32(127)
+        values = np.rint(queries.rotated / steps[:, None]).astype(np.int8)
         self.padding = -len(values) % _COLUMNS
         values = np.pad(values, ((0, self.padding), (0, 0)))  # (columns, dimensions)
         cuts = (

@@ -37,7 +37,7 @@ _PAIRS = ir.VectorType(_INT32, LANES // 2)
 
 def _two_sums(bits: int) -> Callable[..., Any]:
     """Make the kernel that multiplies codes of 8 (signed), 4 or 2 bits with two queries."""
-    parts = 8 // bits
+    parts = 8 // bits  # of a row; all first parts stand in the lowest bits of its bytes, and so on
 
     @intrinsic
     def two_sums(_: Any, codes: Any, one: Any, two: Any) -> Any:
