@@ -76,3 +76,10 @@ def gpt2() -> LM:
 def llama() -> LM:
     """Return a tiny Llama: rotary positions, grouped-query attention; it often closes texts."""
     return tiny_lm("llama")
+
+
+@pytest.fixture
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reach servers of a test directly, without a key."""
+    for name in ("OPENAI_API_KEY", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)

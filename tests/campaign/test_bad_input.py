@@ -22,7 +22,7 @@ from tests.campaign.judge import Campaign
 from tests.campaign.test_bad_folders import RUNS, edited, paths_in
 from tests.campaign.test_bad_options import NUMBERS, TEXTS
 from tilth.models import endpoint
-from tilth.models.endpoint_client import RetryPolicy
+from tilth.models.endpoint import RetryPolicy
 
 # What a stopped case leaves open is no finding.
 pytestmark = pytest.mark.filterwarnings("ignore")

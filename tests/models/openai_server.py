@@ -27,8 +27,8 @@ class OpenAIServer:
     """Answers on 127.0.0.1; `trouble` holds what happens to the next requests instead.
 
     A trouble is a status, (status, headers), (status, headers, body), `cut` (the connection ends),
-    `garbage` (no JSON), `half` (a cut body), `gzip`, `drip`,
-    `endless` or `continue` (without end), a number of seconds as float (slow), or None (well).
+    `garbage` (no JSON), `half` (a cut body), `gzip`, `drip` or `endless` (without end), a number
+    of seconds as float (slow), or None (well).
     """
 
     model: str = "small"
@@ -41,7 +41,6 @@ class OpenAIServer:
     usage: bool = True
     answer: Any = written
     longest: int = 10**6
-    listed: tuple[str, ...] | None = None
     trouble: deque[Any] = field(default_factory=deque)
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -117,12 +116,6 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         pass
 
-    def do_GET(self) -> None:
-        listed = self.owner.listed
-        if listed is None:
-            return self._send(404, {"detail": "Not Found"})
-        return self._send(200, {"object": "list", "data": [{"id": name} for name in listed]})
-
     def do_POST(self) -> None:
         owner = self.owner
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -147,7 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
         if trouble == "cut":
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
-        elif trouble in ("drip", "endless", "continue"):
+        elif trouble in ("drip", "endless"):
             self._go_on(trouble)
         elif trouble == "gzip":
             self._send(200, "{}", {"Content-Encoding": "gzip"})
@@ -164,15 +157,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _go_on(self, trouble: str) -> None:
         """Answer without end."""
-        start = b"" if trouble == "continue" else b"HTTP/1.1 200 OK\r\n\r\n{"
-        piece, wait = {
-            "drip": (b" ", 0.05),
-            "endless": (b" " * (1 << 20), 0.0),
-            "continue": (b"HTTP/1.1 100 Continue\r\n\r\n", 0.01),
-        }[trouble]
+        piece, wait = {"drip": (b" ", 0.05), "endless": (b" " * (1 << 20), 0.0)}[trouble]
         self.close_connection = True
         with suppress(OSError):
-            self.wfile.write(start)
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n{")
             while self.owner.server is not None:
                 self.wfile.write(piece)
                 time.sleep(wait)

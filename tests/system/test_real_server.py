@@ -15,8 +15,8 @@ from tilth.generation.endpoint_sampler import EndpointSampler
 from tilth.generation.generate import generate
 from tilth.generation.jobs import Job, Outcome, job_key
 from tilth.generation.settings import Sampling
-from tilth.models.endpoint import load_endpoint
-from tilth.models.endpoint_client import Request, RetryPolicy
+from tilth.models.endpoint import RetryPolicy, load_endpoint
+from tilth.models.endpoint_protocol import Request
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +56,7 @@ def test_completion(server: RealServer) -> None:
     assert endpoint.usage.requests == 4
     assert endpoint.usage.prompt_tokens > 8
     assert endpoint.usage.completion_tokens > 8
-    assert endpoint.client.left_out == set()
+    assert endpoint.left_out == set()
 
 
 def test_chat(server: RealServer) -> None:

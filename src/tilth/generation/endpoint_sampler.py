@@ -18,8 +18,7 @@ from tilth.errors import InputError, TilthError
 from tilth.generation.jobs import DROP_REASONS, Job, NextJob, Outcome, split_output
 from tilth.generation.settings import Sampling
 from tilth.models.endpoint import Endpoint
-from tilth.models.endpoint_client import Request
-from tilth.models.endpoint_replies import PromptTooLongError, Reply, shorten
+from tilth.models.endpoint_protocol import PromptTooLongError, Reply, Request, shorten
 
 CONCURRENCY = 8
 # Attempts with the same prompt within this many jobs share a request.
@@ -55,7 +54,7 @@ class EndpointSampler:
             raise InputError(f"concurrency is {concurrency}: it is 1 or more")
         self._endpoint, self._sampling, self._concurrency = endpoint, sampling, concurrency
         self._failed: list[Outcome] | None = []  # first attempts; None once one of them is kept
-        endpoint.client.warn_once(endpoint.statement)
+        endpoint.warn_once(endpoint.statement)
 
     def run(self, jobs: Iterable[Job], next_job: NextJob) -> None:
         """Run all jobs; `next_job` is called in this thread, one outcome at a time.

@@ -14,7 +14,7 @@ from tilth.generation.attempts import make_part
 from tilth.generation.generate import GenerateRequest, make_sampler
 from tilth.generation.jobs import Item
 from tilth.models import LM
-from tilth.models.endpoint_client import Usage
+from tilth.models.endpoint import Usage
 from tilth.runs import Progress
 
 TRIAL = 20
@@ -113,7 +113,7 @@ def _extrapolate(
 ) -> Estimate:
     """Try some of the items and extrapolate to all."""
     lm = request.lm
-    before = Usage() if isinstance(lm, LM) else lm.usage
+    before = Usage() if isinstance(lm, LM) else replace(lm.usage)
     trial = _spread(items, TRIAL)
     table, seconds = _try(request, trial, rows)
     each = seconds / len(trial)

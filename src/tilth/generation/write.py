@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 from tilth.data import Card, DatasetWriter
 from tilth.generation.task import Task
 from tilth.models import LM
-from tilth.models.endpoint import Endpoint
-from tilth.models.endpoint_client import Usage
+from tilth.models.endpoint import Endpoint, Usage
 from tilth.runs import Run
 
 _USAGE_KEY = b"tilth.usage"

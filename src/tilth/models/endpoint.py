@@ -1,4 +1,4 @@
-"""Connect to a language model behind an OpenAI-compatible server.
+"""A language model behind an OpenAI-compatible server, asked until a deadline.
 
 `openai:http://host:port/v1#model` uses completions, or chat where the server has no completions
 for the model; `openai-chat:http://host:port/v1#model` uses chat.
@@ -7,27 +7,110 @@ for the model; `openai-chat:http://host:port/v1#model` uses chat.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import threading
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from tilth.errors import InputError, TilthError
-from tilth.models.endpoint_client import NO_KEY, EndpointClient, Request, RetryPolicy, Usage
-from tilth.models.endpoint_replies import NoSuchPathError, Reply, shorten
+from tilth.models.endpoint_protocol import (
+    NoSuchPathError,
+    Reply,
+    Request,
+    StrangeReplyError,
+    is_passing,
+    read_reply,
+    refusal,
+    refused_field,
+)
 
+if TYPE_CHECKING:
+    import openai
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0  # seconds before a request is repeated
+# A server going down may send half a reply; three have another cause.
+_STRANGE_ATTEMPTS = 3
+_WARNED_ATTEMPTS = 3  # fewer failures are not worth a warning
+_LARGEST_ANSWER = 16 << 20  # bytes
+_NO_KEY = "none"  # the client's without OPENAI_API_KEY: self-hosted servers need none
 _FORM = "openai:http://host:port/v1#model, or openai-chat: for chat"
-_STYLES = {"openai": ("completions", "chat"), "openai-chat": ("chat",)}
+_SCHEMES = ("openai", "openai-chat")
 _PROBE = Request('Task: Write a sentence.\nSentence: "', seed=1, max_tokens=16, top_p=0.9, top_k=5)
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How long to wait for a server, in seconds.
+
+    Attributes:
+        failing: a request is given up after failing for so long; a restart of the server within
+            it is survived.
+        first: the same for a server that never answered: most likely the address is wrong.
+        answer: a request without a complete answer after so long counts as failed.
+    """
+
+    failing: float = 300.0
+    first: float = 3.0
+    answer: float = 300.0
+
+
+@dataclass(slots=True)
+class Usage:
+    """Answered requests, repeated failed attempts, and tokens as the server counts them."""
+
+    requests: int = 0
+    retries: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class Stopped(Exception):  # noqa: N818 (no error: the run ended while this request waited)
+    """The run ended: the answer is no longer wanted."""
+
+
+class _Failure(Exception):  # noqa: N818 (the request may still succeed)
+    """A failed call that may be repeated: `limit` (429), `strange`, `unreached` or another."""
+
+    def __init__(self, problem: str, remedy: str = "", kind: str = "", wait: float = 0.0) -> None:
+        super().__init__(problem)
+        self.problem, self.remedy, self.kind, self.wait = problem, remedy, kind, wait
+
+
+@dataclass
 class Endpoint:
-    """A model behind an OpenAI-compatible server, made by `load_endpoint`; threads may share it."""
+    """A model behind an OpenAI-compatible server, made by `load_endpoint`; threads may share it.
+
+    `usage` counts the requests and tokens so far, without the first contact.
+    """
 
     name: str
-    client: EndpointClient
+    base_url: str
+    model: str
     is_chat: bool
+    policy: RetryPolicy
+    key: str = field(repr=False)
+    usage: Usage = field(default_factory=Usage)
+    left_out: set[str] = field(default_factory=set)  # fields that the server refused
+    _client: openai.OpenAI = field(init=False, repr=False)
+    _said: set[str] = field(default_factory=set, repr=False)
+    _answered: float = field(default=-1.0, repr=False)  # time of the last good reply
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def __post_init__(self) -> None:
+        import openai
+
+        # The client's own retries have no deadline, and tell nothing until they end.
+        self._client = openai.OpenAI(
+            base_url=self.base_url,
+            api_key=self.key,
+            max_retries=0,
+            timeout=openai.Timeout(self.policy.answer, connect=min(10.0, self.policy.answer)),
+        )
 
     @property
     def fingerprint(self) -> str:
@@ -35,21 +118,136 @@ class Endpoint:
         return hashlib.blake2b(self.name.encode(), digest_size=8).hexdigest()
 
     @property
-    def usage(self) -> Usage:
-        """Requests and tokens so far, without the first contact."""
-        return self.client.used()
-
-    @property
     def statement(self) -> str:
         """Statement about texts from an endpoint, for cards."""
         return (
-            f"self-debiasing is off: endpoint {self.client.base_url} gives texts, no "
-            "distributions, so texts of different labels lie closer together"
+            f"self-debiasing is off: endpoint {self.base_url} gives texts, no distributions, so "
+            "texts of different labels lie closer together"
         )
 
     def ask(self, request: Request, stopped: threading.Event | None = None) -> Reply:
-        """Ask within the retry policy."""
-        return self.client.ask(request, "chat" if self.is_chat else "completions", stopped)
+        """Ask until there is an answer or the retry policy ends.
+
+        Waiting ends with `Stopped` when `stopped` is set. Raises `PromptTooLongError`, `InputError`
+        for a wrong key or model, `TilthError` if the server fails for too long or refuses.
+        """
+        begun, strange, attempts = time.monotonic(), 0, 0
+        while True:
+            try:
+                reply = self._call(request)
+            except _Failure as failure:
+                pause = max(failure.wait, min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempts))
+                strange += failure.kind == "strange"
+                attempts += 1
+                limit = self._check_deadline(failure, begun, pause, strange)
+                if attempts == _WARNED_ATTEMPTS:
+                    self.warn_once(
+                        f"endpoint {self.base_url}: {failure.problem}; asked again, for up to "
+                        f"{limit:.0f} s"
+                    )
+                with self._lock:
+                    self.usage.retries += 1
+                if (stopped or threading.Event()).wait(pause):
+                    raise Stopped from None
+                continue
+            with self._lock:
+                self._answered = time.monotonic()
+                self.usage.requests += 1
+                self.usage.prompt_tokens += reply.prompt_tokens
+                self.usage.completion_tokens += reply.completion_tokens
+            return reply
+
+    def warn_once(self, message: str) -> None:
+        """Log each distinct warning once."""
+        with self._lock:
+            is_new = message not in self._said
+            self._said.add(message)
+        if is_new:
+            log.warning("%s", message)
+
+    def _check_deadline(self, failure: _Failure, begun: float, pause: float, strange: int) -> float:
+        """Return for how many seconds a request may fail; raise if the next call is too late."""
+        if strange >= _STRANGE_ATTEMPTS:
+            raise StrangeReplyError(
+                f"endpoint {self.base_url} answers {failure.problem}: check that the address is "
+                "that of an OpenAI-compatible server (it usually ends in /v1)"
+            )
+        limit = self.policy.failing
+        if failure.kind == "unreached" and self._answered < 0:
+            limit = min(limit, self.policy.first)
+        if failure.kind == "limit":  # other requests succeed: this one only has to queue
+            begun = max(begun, self._answered)
+        now = time.monotonic()
+        if now + pause - begun > limit:
+            raise TilthError(
+                f"endpoint {self.base_url}: {failure.problem}, given up after "
+                f"{now - begun:.0f} s: {failure.remedy}"
+            )
+        return limit
+
+    def _call(self, request: Request) -> Reply:
+        """Send a request once, without fields that the server refuses."""
+        import openai
+
+        style = self._client.chat.completions if self.is_chat else self._client.completions
+        create: Any = style.with_streaming_response.create
+        while True:
+            fields = request.fields(is_chat=self.is_chat, left_out=set(self.left_out))
+            try:
+                with create(model=self.model, **fields) as response:
+                    return read_reply(_body(response, self.policy.answer))
+            except StrangeReplyError as error:
+                raise _Failure(str(error), kind="strange") from None
+            except openai.APIStatusError as error:
+                self._handle_refusal(error, fields)
+            except (openai.APITimeoutError, TimeoutError):
+                problem = f"no answer within {self.policy.answer:g} s"
+                remedy = "the server may be overloaded, ask it for fewer texts at once"
+                raise _Failure(problem, remedy) from None
+            except openai.APIConnectionError as error:
+                problem = f"no connection ({error.__cause__ or error})"
+                remedy = "start the server, or check the address"
+                raise _Failure(problem, remedy, "unreached") from None
+
+    def _handle_refusal(self, error: openai.APIStatusError, fields: dict[str, Any]) -> None:
+        """Return if the request should be repeated without the refused field, else raise."""
+        status, body = error.status_code, error.response.text
+        key_set = self.key != _NO_KEY
+        if key_set:  # some servers answer with the key they were sent
+            body = body.replace(self.key, "***")
+        if is_passing(status, body):
+            if status != 429:
+                problem = f"the server fails ({status})"
+                raise _Failure(problem, "look at the server's own log") from None
+            asked = error.response.headers.get("retry-after", "")
+            wait = float(asked) if asked.isdecimal() else 0.0
+            remedy = "try again later" + (f" (it asks for {wait:.0f} s)" if wait else "")
+            raise _Failure("too many requests (429)", remedy, "limit", wait) from None
+        refused = refused_field(body, fields) if status in (400, 422) else None
+        if refused is None:
+            raise refusal(
+                status, body, where=self.base_url, model=self.model, key_set=key_set
+            ) from None
+        self.left_out.add(refused)
+        if refused != "max_tokens":  # it goes by another name
+            self.warn_once(f"endpoint {self.base_url} refuses {refused!r}: asked without it")
+
+
+def _body(response: Any, seconds: float) -> str:
+    """Read a reply; raise if it is larger or slower than any completion."""
+    body, deadline = bytearray(), time.monotonic() + seconds
+    try:
+        for chunk in response.iter_bytes():
+            body += chunk
+            if len(body) > _LARGEST_ANSWER:
+                raise StrangeReplyError(f"more than {_LARGEST_ANSWER >> 20} MB")
+            if time.monotonic() > deadline:
+                raise TimeoutError
+    except (StrangeReplyError, TimeoutError):
+        raise
+    except Exception as error:  # of whichever http library the client uses
+        raise _Failure(f"the connection broke ({error})", "look at the server's own log") from None
+    return body.decode(errors="replace")
 
 
 def load_endpoint(name: str, *, policy: RetryPolicy | None = None) -> Endpoint:
@@ -58,43 +256,31 @@ def load_endpoint(name: str, *, policy: RetryPolicy | None = None) -> Endpoint:
     Raises `InputError` for a bad name, key or model or a missing client, `TilthError` if nobody
     answers or the server is not OpenAI-compatible.
     """
-    base_url, model, styles = parse_name(name)
+    base_url, model, is_chat = parse_name(name)
     try:
         import openai  # noqa: F401
     except ImportError:
         raise InputError(
             'endpoints need the openai client: pip install "tilth[endpoint]"'
         ) from None
-    client = EndpointClient(base_url, model, _key(), policy or RetryPolicy())
-    style = _first_contact(client, styles)
-    listed = client.listed_models()
-    if listed and model not in listed:
-        known = shorten(", ".join(map(repr, listed)))
-        client.warn_once(
-            f"endpoint {base_url} answers for model {model!r} but lists {known}: "
-            "the texts may come from another model"
-        )
-    client.usage = Usage()
-    return Endpoint(name, client, style == "chat")
-
-
-def _first_contact(client: EndpointClient, styles: tuple[str, ...]) -> str:
-    """Return the first style that the server supports."""
-    problem: TilthError | None = None
-    for style in styles:
+    endpoint = Endpoint(name, base_url, model, is_chat, policy or RetryPolicy(), _key())
+    try:
+        endpoint.ask(_PROBE)
+    except NoSuchPathError as problem:
+        if is_chat:
+            raise
+        endpoint.is_chat = True
         try:
-            client.ask(_PROBE, style)
-        except NoSuchPathError as error:
-            problem = problem or error
-            continue
-        if problem is not None:
-            client.warn_once(f"endpoint {client.base_url} has no completions: it is asked by chat")
-        return style
-    raise problem or ValueError("no style to ask in")
+            endpoint.ask(_PROBE)
+        except NoSuchPathError:
+            raise problem from None
+        endpoint.warn_once(f"endpoint {base_url} has no completions: it is asked by chat")
+    endpoint.usage = Usage()
+    return endpoint
 
 
-def parse_name(name: str) -> tuple[str, str, tuple[str, ...]]:
-    """Split a name into base address, model and the styles to try."""
+def parse_name(name: str) -> tuple[str, str, bool]:
+    """Split a name into base address, model, and whether chat is asked for."""
     scheme, _, address = name.partition(":")
     address, _, model = address.partition("#")
     if "@" in address or "?" in address:  # it may be secret: it is not repeated
@@ -108,7 +294,7 @@ def parse_name(name: str) -> tuple[str, str, tuple[str, ...]]:
     except ValueError:
         raise InputError(f"endpoint {name!r} has no valid host and port: {_FORM}") from None
     problem = ""
-    if scheme not in _STYLES or url.scheme not in ("http", "https"):
+    if scheme not in _SCHEMES or url.scheme not in ("http", "https"):
         problem = "does not start with openai:http:// or openai:https://"
     elif not url.hostname or port == 0 or any(character.isspace() for character in address):
         problem = "names no valid host and port"
@@ -117,7 +303,7 @@ def parse_name(name: str) -> tuple[str, str, tuple[str, ...]]:
     if problem:
         raise InputError(f"endpoint {name!r} {problem}: the form is {_FORM}")
     base = f"{url.scheme}://{url.netloc}{url.path}".rstrip("/")
-    return base, model.strip(), _STYLES[scheme]
+    return base, model.strip(), scheme == "openai-chat"
 
 
 def _key() -> str:
@@ -125,4 +311,4 @@ def _key() -> str:
     key = os.environ.get("OPENAI_API_KEY", "").strip()
     if not (key.isascii() and key.isprintable()):
         raise InputError("OPENAI_API_KEY holds characters no key has: set it again")
-    return key or NO_KEY
+    return key or _NO_KEY

@@ -1,4 +1,4 @@
-"""Parse the replies of an endpoint into checked completions or one-line errors.
+"""The OpenAI protocol: fields of a request, checked completions, refusals as one-line errors.
 
 Refusals differ between servers; the words matched here are those of OpenAI, vLLM, llama.cpp,
 llama-cpp-python and Ollama.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 from tilth.errors import InputError, TilthError
 
 # Fields of a request that a server may refuse and that can be left out.
-OPTIONAL = ("top_k", "seed", "n", "stop", "top_p", "temperature")
+_OPTIONAL = ("top_k", "seed", "n", "stop", "top_p", "temperature")
 _FREELY = frozenset({"top_k", "seed", "n"})
 _TOO_LONG = ("context_length", "context length", "context window", "context size", "too long")
 _MOST_TOKENS = 2**31  # of one answer
@@ -31,6 +32,45 @@ class StrangeReplyError(TilthError):
 
 class NoSuchPathError(TilthError):
     """The server has no such path: no completions, or no chat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request for completions; fields are named as in the protocol."""
+
+    prompt: str  # for chat, the user's message
+    system: str = ""  # for chat, the system message
+    n: int = 1
+    seed: int = 0
+    max_tokens: int = 40
+    temperature: float = 1.0
+    top_p: float = 1.0  # 1 keeps all tokens
+    top_k: int = 0  # 0 keeps all tokens
+    stop: tuple[str, ...] = ()
+
+    def fields(self, *, is_chat: bool, left_out: Collection[str]) -> dict[str, Any]:
+        """Return the fields to send: none of `left_out`, none without effect."""
+        limit = "max_completion_tokens" if "max_tokens" in left_out else "max_tokens"
+        fields: dict[str, Any] = {
+            "n": self.n if self.n > 1 else None,
+            "seed": self.seed,
+            "temperature": self.temperature,
+            "top_p": self.top_p if self.top_p < 1 else None,
+            "stop": list(self.stop) or None,
+            limit: self.max_tokens,
+        }
+        if is_chat:
+            system = [{"role": "system", "content": self.system}] if self.system else []
+            fields["messages"] = [*system, {"role": "user", "content": self.prompt}]
+        else:
+            fields["prompt"] = self.prompt
+        if self.top_k and "top_k" not in left_out:
+            fields["extra_body"] = {"top_k": self.top_k}
+        return {
+            name: value
+            for name, value in fields.items()
+            if value is not None and name not in left_out
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +93,7 @@ class Reply:
 def read_reply(body: str) -> Reply:
     """Parse the body of a completion or chat completion; raise `StrangeReplyError` for others."""
     try:
-        answer = _parse(body)
+        answer = json.loads(body)
         choices = sorted(answer["choices"], key=lambda choice: int(choice.get("index") or 0))
         usage = answer.get("usage") or {}
         reply = Reply(
@@ -61,7 +101,7 @@ def read_reply(body: str) -> Reply:
             _count(usage.get("prompt_tokens")),
             _count(usage.get("completion_tokens")),
         )
-    except (ValueError, OverflowError, TypeError, KeyError, AttributeError):
+    except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError):
         raise StrangeReplyError(f"no completion but {shorten(body)!r}") from None
     if not reply.choices:
         raise StrangeReplyError("a completion without choices")
@@ -78,14 +118,6 @@ def _choice(choice: dict[str, Any]) -> ReplyChoice:
     return ReplyChoice(whole, str(choice.get("finish_reason")))
 
 
-def _parse(body: str) -> Any:
-    """Parse JSON; raise ValueError for anything unreadable."""
-    try:
-        return json.loads(body)
-    except RecursionError:
-        raise ValueError("nested too deep") from None
-
-
 def _count(value: Any) -> int:
     """Return a token count, 0 if the value is not one."""
     count = int(value or 0)
@@ -97,12 +129,15 @@ def is_passing(status: int, body: str) -> bool:
     return (status in _RETRIED or status >= 500) and "insufficient_quota" not in body
 
 
-def refused_field(body: str, sent: set[str]) -> str | None:
+def refused_field(body: str, fields: dict[str, Any]) -> str | None:
     """Return the optional field that a refusal (400, 422) names, if it can be left out.
 
     A field is kept if only its value is refused: the user should change a temperature that the
     server finds too high.
     """
+    if "messages" in fields and "max_tokens" in fields and "max_completion_tokens" in body:
+        return "max_tokens"  # newer chat models accept the limit under another name only
+    sent = {name for name in _OPTIONAL if name in fields or name in fields.get("extra_body", ())}
     named = _named(body) & sent
     if len(named) != 1:
         return None
@@ -113,17 +148,16 @@ def refused_field(body: str, sent: set[str]) -> str | None:
 
 def _named(body: str) -> set[str]:
     """Return the field that a refusal names, or every word of its message."""
+    error = _error_of(body)
     try:
-        answer = _parse(body)
-        error = answer.get("error") if isinstance(answer.get("error"), dict) else answer
-        if isinstance(error.get("param"), str):
+        if isinstance(error["param"], str):
             return {error["param"]}
-        details = error.get("detail")
-        if isinstance(details, list):  # FastAPI: [{"loc": ["body", "top_k"], "msg": ...}]
-            return {str(detail["loc"][-1]) for detail in details}
-    except (ValueError, AttributeError, TypeError, KeyError, IndexError):
+    except (LookupError, TypeError):
         pass
-    return set(re.findall(r"[a-z_]+", _said(body)))
+    try:  # FastAPI: [{"loc": ["body", "top_k"], "msg": ...}]
+        return {str(detail["loc"][-1]) for detail in error["detail"]}
+    except (LookupError, TypeError):
+        return set(re.findall(r"[a-z_]+", _said(body)))
 
 
 def refusal(status: int, body: str, *, where: str, model: str, key_set: bool) -> TilthError:
@@ -150,15 +184,19 @@ def refusal(status: int, body: str, *, where: str, model: str, key_set: bool) ->
     return TilthError(f"endpoint {where} refuses the request ({status}): {said}")
 
 
+def _error_of(body: str) -> Any:
+    """Return the error object of a refusal, or what the body is instead."""
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError):
+        return body
+    return answer.get("error", answer) if isinstance(answer, dict) else body
+
+
 def _said(body: str) -> str:
     """Return the server's error message."""
-    try:
-        answer = _parse(body)
-        error = answer.get("error", answer)
-        said = error.get("message", error) if isinstance(error, dict) else error
-    except (ValueError, AttributeError):
-        said = body
-    return shorten(str(said))
+    error = _error_of(body)
+    return shorten(str(error.get("message", error) if isinstance(error, dict) else error))
 
 
 def shorten(text: str) -> str:
