@@ -32,15 +32,15 @@ from numpy.typing import NDArray
 from tilth.bank import Bank
 from tilth.classifiers.collate import encode
 from tilth.classifiers.examples import LabeledExamples, concatenate, labeled_examples, repeat
-from tilth.classifiers.finetune import fit
+from tilth.classifiers.finetune import fine_tune
 from tilth.classifiers.load import TaskSources, repeat_count
 from tilth.classifiers.logistic import begin_head
 from tilth.classifiers.settings import ClassifierTraining, Finetuning
 from tilth.classifiers.trainer import (
-    make_trainer,
-    seeded,
+    Schedule,
     selection_score,
     soft_label_loss,
+    train_model,
 )
 from tilth.data.examples import Examples, read_examples
 from tilth.data.hashing import text_hashes
@@ -48,7 +48,6 @@ from tilth.metrics.significance import Interval, gain_interval, mean_interval
 from tilth.models.classifier import Classifier, new_classifier
 from tilth.models.length_sampler import LengthBatchSampler
 from tilth.report.systems import TRAINED
-from tilth.runs import Progress
 from tilth.selftrain.pseudo_label import PROBABILITIES, blend_labels, from_lists, label_sentences
 from tilth.selftrain.retrieve import retrieve
 from tilth.selftrain.select import PseudoLabels, select
@@ -186,7 +185,7 @@ def draw(task: str, seed: int, query: str, bank: Bank, data: Path, out: Path) ->
     if not file.is_file():
         settings = Finetuning(seed=seed, max_length=TOKENS).for_base(TEACHER)
         teacher = _new(TEACHER, labelled, settings)
-        fit(teacher, labelled, None, settings, quiet=True)
+        fine_tune(teacher, labelled, None, settings, quiet=True)
         own = blend_labels(labelled, teacher)
         given = from_lists(label_sentences(found, [teacher])[PROBABILITIES])
         _save(file, given=np.asarray(given), own=np.asarray(own.targets))
@@ -230,18 +229,11 @@ def train(
     encoded = encode(classifier, rows, bfloat16=False)
     if classifier.pools_mean:
         begin_head(classifier, encoded)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        seeded(seed),
-        Progress(steps, quiet=True, what="steps") as progress,
-    ):
-        make_trainer(
-            classifier.model, encoded,
-            LengthBatchSampler(encoded.ids.lengths, settings.batch, seed),
-            soft_label_loss(classifier, settings, bfloat16=False), settings, Path(folder),
-            steps=steps, every=-(-steps // measurements), progress=progress, measure=measure,
-            keep=False,
-        ).fit(settings.batch)  # fmt: skip
+    train_model(
+        classifier.model, encoded, LengthBatchSampler(encoded.ids.lengths, settings.batch, seed),
+        soft_label_loss(classifier, settings, bfloat16=False), settings,
+        Schedule(steps, -(-steps // measurements), measure), None, quiet=True,
+    )  # fmt: skip
     if way in (DEFAULT, ALONE):
         classifier.model.train(mode=False)
         classifier.save(file.with_suffix(""))

@@ -22,7 +22,7 @@ from transformers import get_linear_schedule_with_warmup
 
 from tilth.classifiers.collate import encode
 from tilth.classifiers.examples import LabeledExamples, labeled_examples
-from tilth.classifiers.finetune import fit
+from tilth.classifiers.finetune import fine_tune
 from tilth.classifiers.settings import Finetuning
 from tilth.classifiers.trainer import seeded, soft_label_loss
 from tilth.models.classifier import Classifier, new_classifier
@@ -92,10 +92,10 @@ def main() -> int:
             if way == "plain loop":
                 plain(classifier, data, settings)
             elif way == "in memory":
-                fit(classifier, data, None, settings, quiet=True)
+                fine_tune(classifier, data, None, settings, quiet=True)
             else:
                 with tempfile.TemporaryDirectory() as folder:
-                    fit(classifier, data, None, settings, Path(folder), quiet=True)
+                    fine_tune(classifier, data, None, settings, Path(folder), quiet=True)
             seconds[way].append(time.process_time() - begun)
     for way, found in seconds.items():
         found.pop(0)  # the first round meets new shapes

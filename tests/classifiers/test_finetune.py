@@ -11,7 +11,7 @@ import torch
 from tests.selftrain.labelled import as_rows, classed, several, tagged
 from tests.tiny.classifiers import are_same
 from tilth.classifiers.examples import LabeledExamples
-from tilth.classifiers.finetune import TrainingCurve, fit, score
+from tilth.classifiers.finetune import TrainingCurve, fine_tune, score
 from tilth.classifiers.settings import Finetuning
 from tilth.errors import InputError, TilthError
 from tilth.models.classifier import Classifier, new_classifier
@@ -38,7 +38,9 @@ def trained(
     **more: Any,
 ) -> tuple[Classifier, TrainingCurve]:
     classifier = made(base, rows, **more)
-    curve = fit(classifier, rows, validation, Finetuning(**{**QUICK, **more}), folder, quiet=True)
+    curve = fine_tune(
+        classifier, rows, validation, Finetuning(**{**QUICK, **more}), folder, quiet=True
+    )
     return classifier, curve
 
 
@@ -176,10 +178,10 @@ def test_nothing_is_written_without_a_folder(
 def test_rows_of_other_labels(base: str) -> None:
     classifier = made(base, as_rows(classed(9)))
     with pytest.raises(InputError, match="give it rows of its labels"):
-        fit(classifier, as_rows(several(9)), None, Finetuning(**QUICK), quiet=True)
+        fine_tune(classifier, as_rows(several(9)), None, Finetuning(**QUICK), quiet=True)
 
 
 def test_weights_that_become_nan_are_reported(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilth.classifiers.finetune.all_finite", lambda _: False)
+    monkeypatch.setattr("tilth.classifiers.trainer.all_finite", lambda _: False)
     with pytest.raises(TilthError, match="lower --learning-rate"):
         trained(base, as_rows(classed(48)), as_rows(classed(9)), epochs=1)

@@ -138,7 +138,7 @@ def test_what_cannot_be_adapted(tmp_path: Path, base: str, monkeypatch: pytest.M
         adapt(Dataset.from_dict({"said": ["a"]}), base, tmp_path / "run", **QUICK)
     with pytest.raises(InputError, match="no setting 'mask'"):
         adapt(TEXTS, base, tmp_path / "run", mask=1)
-    monkeypatch.setattr("tilth.classifiers.mlm.all_finite", lambda _: False)
+    monkeypatch.setattr("tilth.classifiers.trainer.all_finite", lambda _: False)
     with pytest.raises(TilthError, match="lower --learning-rate"):
         adapt(TEXTS, base, tmp_path / "run", **QUICK)
 

@@ -19,7 +19,7 @@ from tilth.evaluate.classify import (
     classify_scores,
     compare_classify_scores,
     evaluate_classifier,
-    most_wrong,
+    most_wrong_rows,
 )
 
 LABELS = ["calm", "merry", "grim"]
@@ -136,13 +136,13 @@ def test_differences_of_two_classifiers() -> None:
 def test_the_surest_wrong_rows_come_first() -> None:
     texts = [(f"{n}",) for n in range(4)]
     probabilities = np.array([[0.6, 0.4], [0.1, 0.9], [0.8, 0.2], [0.3, 0.7]])
-    found = most_wrong(texts, np.array([1, 1, 1, 0]), probabilities, ["a", "b"], count=2)
+    found = most_wrong_rows(texts, np.array([1, 1, 1, 0]), probabilities, ["a", "b"], count=2)
     assert found == [
         {"texts": ["2"], "gold": "b", "predicted": "a", "probability": 0.8},
         {"texts": ["3"], "gold": "a", "predicted": "b", "probability": 0.7},
     ]
     gold = np.array([[1, 0], [0, 0], [1, 0], [0, 0]])
-    found = most_wrong(texts, gold, probabilities, ["a", "b"], kind="multi", count=9)
+    found = most_wrong_rows(texts, gold, probabilities, ["a", "b"], kind="multi", count=9)
     assert [row["texts"] for row in found] == [["1"], ["3"]]
     assert (found[0]["gold"], found[0]["predicted"]) == ([], ["b"])
 

@@ -9,7 +9,7 @@ from scipy import stats
 
 from tests.tiny.sts import HashEncoder, jsonl, pairs_of
 from tilth.errors import InputError, TilthError
-from tilth.evaluate.sts import evaluate_sts, measure_sets, most_wrong
+from tilth.evaluate.sts import evaluate_sts, measure_sets, most_wrong_pairs
 from tilth.evaluate.sts_sets import read_sets
 
 SUBSETS = ["x"] * 12 + ["y"] * 8 + ["z"] * 10
@@ -244,7 +244,7 @@ def test_a_subset_that_dropping_empties(folder: Path, caplog: pytest.LogCaptureF
 
 def test_most_wrong(folder: Path) -> None:
     measured = measure_sets(HashEncoder(), read_sets(folder))
-    worst = most_wrong(measured, 5)
+    worst = most_wrong_pairs(measured, 5)
     differences = [row["cosine_rank"] - row["gold_rank"] for row in worst]
     assert [np.sign(value) for value in differences] == [1, 1, 1, -1, -1]
     assert differences[:3] == sorted(differences[:3], reverse=True)
@@ -261,5 +261,5 @@ def test_most_wrong(folder: Path) -> None:
     ]  # fmt: skip
     assert row["cosine"] == pytest.approx(HashEncoder().cosine(row["text_a"], row["text_b"]))
     assert (row["text_a"], row["text_b"], row["gold"]) in pairs_of(40)
-    assert len(most_wrong(measured, 1000)) <= 50
-    assert most_wrong(measured, 0) == []
+    assert len(most_wrong_pairs(measured, 1000)) <= 50
+    assert most_wrong_pairs(measured, 0) == []

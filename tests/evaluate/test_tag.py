@@ -16,7 +16,7 @@ from tilth.evaluate.tag import (
     best_tags,
     compare_tag_scores,
     evaluate_tagger,
-    most_wrong,
+    most_wrong_sentences,
     tag_scores,
 )
 from tilth.metrics.entity_spans import spans
@@ -126,14 +126,14 @@ def test_the_surest_wrong_sentences_come_first() -> None:
     gold = [["B-PER", "I-PER", "O"], ["O", "B-LOC"], ["B-LOC", "O"]]
     said = [["B-PER", "O", "O"], ["O", "B-PER"], ["I-LOC", "O"]]
     sure = [np.array([1.0, 0.6, 0.9]), np.array([0.99, 0.7]), np.array([0.9, 0.9])]
-    found = most_wrong(tokens, gold, said, sure, count=9)
+    found = most_wrong_sentences(tokens, gold, said, sure, count=9)
     assert found == [
         {"text": "in Wells", "missed": ["LOC: Wells"], "invented": ["PER: Wells"],
          "probability": 0.7},
         {"text": "Ada Hill sang", "missed": ["PER: Ada Hill"], "invented": ["PER: Ada"],
          "probability": 0.6},
     ]  # fmt: skip
-    assert most_wrong(tokens, gold, said, sure, count=1) == found[:1]
+    assert most_wrong_sentences(tokens, gold, said, sure, count=1) == found[:1]
 
 
 def test_best_tags() -> None:

@@ -10,7 +10,7 @@ from tests.report.augmented_run import ROWS
 from tests.tiny import save_encoder
 from tilth.classifiers.collate import encode
 from tilth.classifiers.examples import labeled_examples
-from tilth.classifiers.finetune import fit
+from tilth.classifiers.finetune import fine_tune
 from tilth.classifiers.logistic import begin_head, logistic
 from tilth.classifiers.settings import Finetuning
 from tilth.data.examples import read_examples
@@ -75,7 +75,7 @@ def test_training_begins_with_the_regression(base: str) -> None:
     after = (classifier.answers(rows).argmax(1) == gold).mean()
     assert after > before + 0.2
     trained = made(base, tuple(rows.labels))
-    fit(trained, rows, None, Finetuning(epochs=0.01, learning_rate=1e-9), quiet=True)
+    fine_tune(trained, rows, None, Finetuning(epochs=0.01, learning_rate=1e-9), quiet=True)
     np.testing.assert_allclose(trained.answers(rows), classifier.answers(rows), atol=1e-4)
 
 

@@ -18,7 +18,7 @@ from tilth.recipes.catalog_sentaugment import SentAugmentScale
 from tilth.recipes.recipe import RecipeSettings
 from tilth.recipes.sentaugment_scores import MEAN
 from tilth.recipes.table import Table
-from tilth.selftrain.few_shot import FewShotResults, gain, mean_over_draws
+from tilth.selftrain.few_shot import FewShotResults, gain_over_draws, mean_over_draws
 from tilth.selftrain.settings import FINE_TUNED, OURS, PAPERS, FewShot, SelfTraining
 
 NAME = "sentaugment-table3"
@@ -101,7 +101,7 @@ class Outcomes:
         return FewShotResults(
             "accuracy",
             {name: mean_over_draws(draws[name]) for name in (FINE_TUNED, PAPERS, OURS)},
-            {name: gain(draws[FINE_TUNED], draws[name]) for name in (PAPERS, OURS)},
+            {name: gain_over_draws(draws[FINE_TUNED], draws[name]) for name in (PAPERS, OURS)},
             {},
         )
 

@@ -26,7 +26,7 @@ from tilth.selftrain.few_shot import (
     FewShotResults,
     TrainingJob,
     few_shot,
-    gain,
+    gain_over_draws,
     highest,
     mean_over_draws,
     plan,
@@ -94,7 +94,7 @@ class Trainings:
         self.rows: list[LabeledExamples] = []
         self.settings: list[Finetuning] = []
         self._scores = scores
-        patch.setattr(fewshot, "fit", self)
+        patch.setattr(fewshot, "fine_tune", self)
 
     def __call__(
         self, classifier: Classifier, rows: LabeledExamples, validation: LabeledExamples,
@@ -423,9 +423,9 @@ def test_mean_deviation_and_interval() -> None:
 
 
 def test_a_gain_is_paired() -> None:
-    found = gain([60.0, 80.0, 70.0], [62.0, 81.0, 73.0])
+    found = gain_over_draws([60.0, 80.0, 70.0], [62.0, 81.0, 73.0])
     assert found.draws == (2.0, 1.0, 3.0)
     assert found.mean == pytest.approx(2.0)
     assert found.deviation == pytest.approx(1.0)
     with pytest.raises(ValueError, match="zip"):
-        gain([60.0], [61.0, 62.0])
+        gain_over_draws([60.0], [61.0, 62.0])

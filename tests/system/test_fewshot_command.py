@@ -51,7 +51,7 @@ def test_all_ways_are_measured_and_a_finished_run_is_shown_again(
         assert len(score["draws"]) == 2
         assert score["low"] <= score["mean"] <= score["high"]
     assert whole["rows"][FINE_TUNED] == 9
-    monkeypatch.setattr(fewshot, "fit", None)  # nothing is left to train
+    monkeypatch.setattr(fewshot, "fine_tune", None)  # nothing is left to train
     again = tilth(*asked(folder, tmp_path / "whole"))
     for words in (FINE_TUNED, PAPERS, OURS, "accuracy on the test set x 100, 2 draws", "[", "95%"):
         assert words in again.stdout

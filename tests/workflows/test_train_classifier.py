@@ -166,7 +166,7 @@ def test_same_call_trains_nothing_again(
     first = train(made, run)
     from tilth.classifiers import train as teacher
 
-    monkeypatch.setattr(teacher, "fit", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr(teacher, "fine_tune", lambda *_, **__: pytest.fail("trained again"))
     assert train(made, run).results == first.results
     with pytest.raises(RunMismatch, match='loss is "kl" in the folder, "hard" asked'):
         train(made, run, loss="hard")

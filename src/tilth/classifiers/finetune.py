@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import tempfile
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,21 +19,18 @@ from tilth.classifiers.trainer import (
     SCORE,
     SELECTION,
     Measure,
+    Schedule,
     divergence,
     logits_of,
-    make_trainer,
-    seeded,
     selection_score,
     soft_label_loss,
+    train_model,
 )
-from tilth.errors import InputError, TilthError
+from tilth.errors import InputError
 from tilth.metrics import scores as metrics
 from tilth.metrics.entity_spans import entity_types, span_counts
 from tilth.models.device import choose_precision
 from tilth.models.length_sampler import LengthBatchSampler
-from tilth.models.source import silence_transformers
-from tilth.models.trainer import all_finite
-from tilth.runs import Progress
 
 if TYPE_CHECKING:
     from tilth.classifiers.examples import LabeledExamples
@@ -97,7 +92,7 @@ class TrainingCurve:
         return pa.table(asdict(self))
 
 
-def fit(
+def fine_tune(
     classifier: Classifier,
     train: LabeledExamples,
     validation: LabeledExamples | None,
@@ -131,28 +126,15 @@ def fit(
     if validation is not None and len(validation):
         measure = _measure(classifier, validation, bfloat16=bfloat16)
         select_best = len(validation) >= _ENOUGH
-    steps, every = settings.steps(len(encoded))
     # One command may train a student, its baseline and a teacher, each with several seeds.
     what = "steps" if folder is None else f"steps of {folder.parent.parent.name}, {folder.name}"
-    temporary = tempfile.TemporaryDirectory(prefix="tilth-") if folder is None else nullcontext()
-    with (
-        temporary as unused,
-        silence_transformers(),
-        seeded(settings.seed),
-        Progress(steps, quiet=quiet, what=what) as progress,
-    ):
-        history = make_trainer(
-            classifier.model, encoded,
-            LengthBatchSampler(encoded.ids.lengths, settings.batch, settings.seed),
-            soft_label_loss(classifier, settings, bfloat16=bfloat16), settings,
-            folder or Path(str(unused)), steps=steps, every=every, progress=progress,
-            measure=measure, keep=folder is not None, select_best=select_best,
-        ).fit(settings.batch)  # fmt: skip
-    classifier.model.train(mode=False)
-    curve = TrainingCurve.of(history)
-    if not all_finite(classifier.model) or not np.isfinite(curve.loss).all():
-        raise TilthError("training gave weights that are no numbers: lower --learning-rate")
-    return curve
+    history = train_model(
+        classifier.model, encoded,
+        LengthBatchSampler(encoded.ids.lengths, settings.batch, settings.seed),
+        soft_label_loss(classifier, settings, bfloat16=bfloat16), settings,
+        Schedule(*settings.steps(len(encoded)), measure, select_best, what), folder, quiet=quiet,
+    )  # fmt: skip
+    return TrainingCurve.of(history)
 
 
 def _measure(classifier: Classifier, rows: LabeledExamples, *, bfloat16: bool) -> Measure:

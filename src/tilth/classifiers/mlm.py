@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
@@ -17,23 +16,21 @@ from numpy.typing import NDArray
 
 from tilth.classifiers.collate import TEXTS_AT_ONCE, Batch, EncodedRows, Ragged
 from tilth.classifiers.settings import Adaptation
-from tilth.classifiers.trainer import make_trainer, masked_lm_loss, seeded
+from tilth.classifiers.trainer import Schedule, masked_lm_loss, train_model
 from tilth.data import read_texts
-from tilth.errors import InputError, TilthError
+from tilth.errors import InputError
 from tilth.models.device import choose_precision
 from tilth.models.length_sampler import LengthBatchSampler
 from tilth.models.masked_lm import MaskedLM, load_masked_lm
-from tilth.models.source import silence_transformers
 from tilth.models.token_batches import encode_texts
 from tilth.models.trainer import (
     CHECKPOINTS,
     MODEL,
-    all_finite,
     complete_training,
     require_single_process,
     settings_of,
 )
-from tilth.runs import Progress, Run, refuse_inside
+from tilth.runs import Run, refuse_inside
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -206,7 +203,6 @@ def _train(
     """Train in place; return the mean loss up to each checkpoint."""
     bfloat16 = choose_precision(settings.precision, lm.model.device) is torch.bfloat16
     rows = _encode(lm, texts, settings, bfloat16=bfloat16)
-    steps = settings.steps(len(rows))
     model: Any = lm.model
     if hasattr(model, "sparse_prediction"):  # ModernBERT's: logits of hidden tokens only
         model.sparse_prediction = True
@@ -214,20 +210,12 @@ def _train(
     vocabulary = np.setdiff1d(np.arange(len(lm.tokenizer), dtype=np.int64), specials)
     mask: Any = lm.tokenizer.mask_token_id
     masked = MaskedRows(rows, settings.masked, int(mask), specials, vocabulary, settings.seed)
-    with (
-        silence_transformers(),
-        seeded(settings.seed),
-        Progress(steps, quiet=quiet, what="steps") as progress,
-    ):
-        history = make_trainer(
-            lm.model, masked, NumberedBatches(rows.ids.lengths, settings.batch, settings.seed),
-            masked_lm_loss(bfloat16=bfloat16), settings, folder, steps=steps,
-            every=settings.save_every, progress=progress,
-        ).fit(settings.batch)  # fmt: skip
-    lm.model.train(mode=False)
+    history = train_model(
+        lm.model, masked, NumberedBatches(rows.ids.lengths, settings.batch, settings.seed),
+        masked_lm_loss(bfloat16=bfloat16), settings,
+        Schedule(settings.steps(len(rows)), settings.save_every), folder, quiet=quiet,
+    )  # fmt: skip
     losses = {entry["step"]: float(entry["loss"]) for entry in history if "loss" in entry}
-    if not all_finite(lm.model) or not all(map(math.isfinite, losses.values())):
-        raise TilthError("training gave weights that are no numbers: lower --learning-rate")
     return pa.table({"step": list(losses), "loss": list(losses.values())})
 
 

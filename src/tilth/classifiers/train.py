@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilth.classifiers.finetune import MEASURES, TrainingCurve, fit
+from tilth.classifiers.finetune import MEASURES, TrainingCurve, fine_tune
 from tilth.classifiers.load import TaskSources, read_training_sets
 from tilth.classifiers.settings import ClassifierTraining, Finetuning
 from tilth.errors import InputError
@@ -102,7 +102,7 @@ def train_on_examples(
         best, highest = first, -math.inf
         for number, one in enumerate(several):
             classifier = _new(train, base, one, device) if number else first
-            found = fit(classifier, train, validation, one, quiet=quiet).selection_score
+            found = fine_tune(classifier, train, validation, one, quiet=quiet).selection_score
             if found > highest:
                 best, highest = classifier, found
         return best
@@ -174,7 +174,7 @@ def _complete(
         settings = several[number]
         classifier = _new(train, base, settings, device)
         checkpoints = folder / f"seed-{settings.seed}"
-        curve = fit(classifier, train, validation, settings, checkpoints, quiet=quiet)
+        curve = fine_tune(classifier, train, validation, settings, checkpoints, quiet=quiet)
         save_whole(folder / "unfinished", weights(number), classifier.save)
         return curve
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import random
+import tempfile
 from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +18,22 @@ from torch.utils.data import Sampler
 from transformers import Trainer, TrainingArguments
 
 from tilth.classifiers.collate import TARGETS, WEIGHTS, WORD_STARTS, Batch
-from tilth.models.trainer import CheckpointCallback, run_trainer, training_arguments
+from tilth.errors import TilthError
+from tilth.models.source import silence_transformers
+from tilth.models.trainer import (
+    CheckpointCallback,
+    all_finite,
+    run_trainer,
+    training_arguments,
+)
+from tilth.runs import Progress
 
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
 
-    from tilth.classifiers.settings import Finetuning
+    from tilth.classifiers.settings import Adaptation, Finetuning
     from tilth.models.classifier import Classifier, Kind
-    from tilth.runs import Progress
 
 SCORE, LOSS, SELECTION = "eval_score", "eval_loss", "eval_choice"
 Loss = Callable[["PreTrainedModel", Batch], torch.Tensor]
@@ -110,34 +119,40 @@ def selection_score(score: float, loss: float) -> float:
     return score - 1e-6 * loss / (1 + loss) if math.isfinite(loss) else -math.inf
 
 
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Length of a training, and its measurements.
+
+    Attributes:
+        steps: of the whole training.
+        every: steps between measurements and checkpoints.
+        measure: returns score and loss of the model; None: it is not measured.
+        select_best: keep the weights with the best score; else the last.
+        what: name of the steps in the progress bar.
+    """
+
+    steps: int
+    every: int
+    measure: Measure | None = None
+    select_best: bool = False
+    what: str = "steps"
+
+
 class SoftLabelTrainer(Trainer):
-    """Train with a given loss, sampler and measure; optionally keep the best weights in memory.
+    """Train with a given loss, sampler and schedule; optionally keep the best weights in memory.
 
     Without a run folder, weights in memory avoid checkpoints, which for small models take longer to
     write than the steps between.
-
-    Args:
-        measure: returns score and loss of the model; None: it is not measured.
-        sampler: yields the batches of an epoch.
-        in_memory: keep the best weights in memory; else checkpoints hold them.
-        select_best: keep the weights with the best score; else the last.
-        options: of `Trainer`.
     """
 
     def __init__(
-        self,
-        loss: Loss,
-        measure: Measure | None,
-        sampler: Sampler[Any],
-        *,
-        in_memory: bool,
-        select_best: bool,
+        self, loss: Loss, sampler: Sampler[Any], schedule: Schedule, *, in_memory: bool,
         **options: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(**options)
-        self._loss, self._measure, self._sampler = loss, measure, sampler
-        self._in_memory, self._select_best = in_memory, select_best
-        self._best: tuple[float, Batch] | None = None
+        self._loss, self._sampler, self._schedule = loss, sampler, schedule
+        self._in_memory = in_memory
+        self.best: tuple[float, Batch] | None = None
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:  # noqa: ARG002
         return self._sampler
@@ -154,95 +169,93 @@ class SoftLabelTrainer(Trainer):
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         """Measure, log score and loss, and keep the weights if they are the best."""
-        assert self._measure is not None
-        score, loss = self._measure()
-        value = selection_score(score, loss) if self._select_best else float(self.state.global_step)
+        assert self._schedule.measure is not None
+        assert self.model is not None
+        score, loss = self._schedule.measure()
+        step = float(self.state.global_step)
+        value = selection_score(score, loss) if self._schedule.select_best else step
         metrics = {SCORE: score, LOSS: loss, SELECTION: value}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(
             self.args, self.state, self.control, metrics
         )
-        if self._in_memory and (self._best is None or value > self._best[0]):
-            assert self.model is not None
+        if self._in_memory and (self.best is None or value > self.best[0]):
             weights = self.model.state_dict()
             copies = {name: one.detach().to("cpu", copy=True) for name, one in weights.items()}
-            self._best = value, copies
+            self.best = value, copies
         return metrics
 
-    def fit(self, batch: int) -> list[dict[str, Any]]:
-        """Train from the last checkpoint on, load the best weights, and return the log."""
-        history = run_trainer(
-            self,
-            too_large=f"{batch} rows at once do not fit into memory: lower --batch or --max-length",
-        )
-        if self._best is not None:
-            assert self.model is not None
-            self.model.load_state_dict(self._best[1])
-        return history
 
-
-def make_trainer(
+def train_model(
     model: PreTrainedModel,
-    train: Sized,
+    rows: Sized,
     sampler: Sampler[Any],
     loss: Loss,
-    settings: Any,
-    folder: Path,
+    settings: Finetuning | Adaptation,
+    schedule: Schedule,
+    folder: Path | None,
     *,
-    steps: int,
-    every: int,
-    progress: Progress,
-    measure: Measure | None = None,
-    keep: bool = True,
-    select_best: bool = False,
-) -> SoftLabelTrainer:
-    """Return a trainer of a model.
+    quiet: bool,
+) -> list[dict[str, Any]]:
+    """Train a model in place, load its best weights, and return the trainer's log.
 
     Args:
-        model: trained in place, on its device.
-        train: data set whose items are batches.
+        rows: data set whose items are batches.
         sampler: yields the keys of the batches, by epochs.
-        settings: learning_rate, warmup, weight_decay and seed.
-        steps: of the whole training.
-        every: steps between measurements and checkpoints.
-        progress: advanced by one each step.
-        measure: returns score and loss of the model; None: the last weights are kept.
-        keep: write checkpoints; else the best weights are kept in memory.
-        select_best: keep the weights with the best score; else the last.
+        folder: for checkpoints, from which the same call resumes. None: the best weights are kept
+            in memory.
     """
-    arguments = training_arguments(
-        TrainingArguments,
-        folder,
-        model.device,
-        settings.seed,
-        max_steps=steps,
-        per_device_train_batch_size=1,  # the sampler yields batches
-        learning_rate=settings.learning_rate,
-        warmup_steps=settings.warmup,
-        weight_decay=settings.weight_decay,
-        eval_strategy="no" if measure is None else "steps",
-        eval_steps=every,
-        save_strategy="steps" if keep else "no",
-        save_steps=every,
-        metric_for_best_model=SELECTION,
-        greater_is_better=True,
-        logging_steps=every,
-        logging_nan_inf_filter=False,  # reads every step's loss; a loss of NaN is reported
-        remove_unused_columns=False,
-    )
-    return SoftLabelTrainer(
-        loss,
-        measure,
-        sampler,
-        in_memory=not keep,
-        select_best=select_best,
-        model=model,
-        args=arguments,
-        train_dataset=train,
-        eval_dataset=train if measure is not None else None,  # `measure` has its own
-        data_collator=lambda batches: batches[0],
-        callbacks=[CheckpointCallback(progress)],
-    )
+    assert settings.learning_rate is not None  # set by `for_base`
+    temporary = tempfile.TemporaryDirectory(prefix="tilth-") if folder is None else nullcontext()
+    with (
+        temporary as unused,
+        silence_transformers(),
+        seeded(settings.seed),
+        Progress(schedule.steps, quiet=quiet, what=schedule.what) as progress,
+    ):
+        arguments = training_arguments(
+            TrainingArguments,
+            folder or Path(str(unused)),
+            model.device,
+            settings.seed,
+            max_steps=schedule.steps,
+            per_device_train_batch_size=1,  # the sampler yields batches
+            learning_rate=settings.learning_rate,
+            warmup_steps=settings.warmup,
+            weight_decay=settings.weight_decay,
+            eval_strategy="no" if schedule.measure is None else "steps",
+            eval_steps=schedule.every,
+            save_strategy="no" if folder is None else "steps",
+            save_steps=schedule.every,
+            metric_for_best_model=SELECTION,
+            greater_is_better=True,
+            logging_steps=schedule.every,
+            logging_nan_inf_filter=False,  # reads every step's loss; a loss of NaN is reported
+            remove_unused_columns=False,
+        )
+        trainer = SoftLabelTrainer(
+            loss,
+            sampler,
+            schedule,
+            in_memory=folder is None,
+            model=model,
+            args=arguments,
+            train_dataset=rows,
+            eval_dataset=None if schedule.measure is None else rows,  # `measure` has its own
+            data_collator=lambda batches: batches[0],
+            callbacks=[CheckpointCallback(progress)],
+        )
+        size = f"{settings.batch} rows at once"
+        history = run_trainer(
+            trainer, too_large=f"{size} do not fit into memory: lower --batch or --max-length"
+        )
+        if trainer.best is not None:
+            model.load_state_dict(trainer.best[1])
+    model.train(mode=False)
+    losses = [entry["loss"] for entry in history if "loss" in entry]
+    if not all_finite(model) or not np.isfinite(losses).all():
+        raise TilthError("training gave weights that are no numbers: lower --learning-rate")
+    return history
 
 
 @contextmanager

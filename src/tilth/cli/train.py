@@ -121,11 +121,11 @@ def triplet(
     )  # fmt: skip
     found = read_triplet_curve(out)
     if json:
-        print_json(found.to_dict())
+        print_json(found)
         return
     say(
-        f"encoder: {out / 'model'} (step {found.best}, reciprocal rank "
-        f"{found.reciprocal_rank[found.step.index(found.best)]:.1f})"
+        f"encoder: {out / 'model'} (step {found['best']}, reciprocal rank "
+        f"{max(found['reciprocal_rank']):.1f})"
     )
     say(f"measure it: tilth evaluate sts {out} --data FOLDER")
 

@@ -118,7 +118,7 @@ class EncoderTraining:
         """
         if out is None:
             with tempfile.TemporaryDirectory(prefix="tilth-") as folder, disk_errors(Path(folder)):
-                fit(encoder, pairs, self, Path(folder), quiet=quiet)
+                fit_encoder(encoder, pairs, self, Path(folder), quiet=quiet)
             return encoder.eval()
         columns = (TEXT_A, TEXT_B, LABEL)
         run = Run.open(
@@ -140,7 +140,7 @@ class EncoderTraining:
                 run.resolve(name, lambda place=place: place)  # type: ignore[misc]
             complete_training(
                 run,
-                lambda folder: fit(encoder, pairs, self, folder, quiet=quiet),
+                lambda folder: fit_encoder(encoder, pairs, self, folder, quiet=quiet),
                 lambda folder: _save(encoder, folder),
             )
         return load_encoder(str(run.path / MODEL), device=device)
@@ -152,7 +152,7 @@ def _save(encoder: SentenceTransformer, folder: Path) -> None:
         encoder.save(str(folder), create_model_card=False)
 
 
-def fit(
+def fit_encoder(
     encoder: SentenceTransformer,
     pairs: TrainingPairs,
     training: EncoderTraining,

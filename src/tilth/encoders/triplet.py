@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,32 +92,17 @@ def _projection(encoder: SentenceTransformer, settings: TripletTraining) -> torc
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class TripletCurve:
-    """The learning curve of a triplet training; `best` is the step whose weights were kept.
+def read_triplet_curve(run: str | Path) -> dict[str, Any]:
+    """Read the learning curve of a finished run.
 
-    Attributes:
-        reciprocal_rank: x 100, of the held-out positives.
-        loss: mean since the previous checkpoint.
+    Returns:
+        best (the step whose weights were kept), step, reciprocal_rank (x 100, of the held-out
+        positives) and loss (the mean since the previous checkpoint).
     """
-
-    best: int
-    step: list[int]
-    reciprocal_rank: list[float]
-    loss: list[float]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return asdict(self)
-
-
-def read_triplet_curve(run: str | Path) -> TripletCurve:
-    """Read the learning curve of a finished run."""
     import pyarrow.parquet as pq
 
     curve = pq.read_table(Path(run) / "parts" / "part-00000.parquet").to_pydict()
-    ranks = curve[METRIC]
-    return TripletCurve(curve["step"][ranks.index(max(ranks))], curve["step"], ranks, curve["loss"])
+    return {"best": curve["step"][curve[METRIC].index(max(curve[METRIC]))], **curve}
 
 
 def triplet_objective(margin: float) -> Objective:

@@ -182,7 +182,7 @@ def confusion(gold: NDArray[Any], answers: NDArray[Any], labels: int) -> NDArray
     return counts.reshape(labels, labels)
 
 
-def most_wrong(
+def most_wrong_rows(
     texts: Sequence[tuple[str, ...]],
     gold: NDArray[Any],
     probabilities: Probabilities,

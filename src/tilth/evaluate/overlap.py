@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from tilth.evaluate.sts_sets import StsSet
 if TYPE_CHECKING:
     from datasets import Dataset
 
-Rows = TypeVar("Rows", "Dataset", Sequence[Mapping[str, Any]])
+Rows: TypeAlias = "Dataset | Sequence[Mapping[str, Any]]"
 
 _PAIR = ("text_a", "text_b")
 _SINGLE = "text"
@@ -43,9 +43,7 @@ class Overlap:
         return {"rows": self.rows, "pairs": self.pairs, "sentences": len(self.sentences)}
 
 
-def find_overlap(
-    training: Dataset | Sequence[Mapping[str, Any]], sets: Iterable[StsSet]
-) -> dict[str, Overlap]:
+def find_overlap(training: Rows, sets: Iterable[StsSet]) -> dict[str, Overlap]:
     """Return the overlap with each set, by its name.
 
     Texts of a row are text_a and text_b, else text, else every column of texts.
@@ -56,18 +54,12 @@ def find_overlap(
     return index.found
 
 
-def without_overlap(rows: Rows, sets: Iterable[StsSet]) -> tuple[Rows, dict[str, dict[str, int]]]:
-    """Drop the training rows that hold a sentence of an evaluation set.
-
-    Returns:
-        The other rows, of the same type and in order, and the counts of each set's overlap.
-    """
+def without_overlap(rows: Dataset, sets: Iterable[StsSet]) -> Dataset:
+    """Drop the training rows that hold a sentence of an evaluation set."""
     index = _Index(sets)
-    kept = [row for row, texts in enumerate(_texts_of_rows(rows)) if not index.count(texts)]
-    counts = {name: overlap.counts() for name, overlap in index.found.items()}
-    if hasattr(rows, "select"):
-        return cast("Rows", rows.select(kept)), counts
-    return cast("Rows", [rows[row] for row in kept]), counts
+    return rows.select([
+        row for row, texts in enumerate(_texts_of_rows(rows)) if not index.count(texts)
+    ])  # fmt: skip
 
 
 def untouched(sts: StsSet, overlap: Overlap) -> NDArray[np.bool_]:
@@ -110,7 +102,7 @@ class _Index:
         return bool(held)
 
 
-def _texts_of_rows(rows: Dataset | Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
+def _texts_of_rows(rows: Rows) -> Iterator[list[str]]:
     """Yield the texts of each row."""
     for number, row in enumerate(_each_row(rows)):
         if all(name in row for name in _PAIR):
@@ -126,15 +118,14 @@ def _texts_of_rows(rows: Dataset | Sequence[Mapping[str, Any]]) -> Iterator[list
         yield texts
 
 
-def _each_row(rows: Dataset | Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def _each_row(rows: Rows) -> Iterator[Mapping[str, Any]]:
     """Yield rows, those of a `datasets.Dataset` in batches and with the text columns only."""
-    if not hasattr(rows, "select_columns"):
+    if isinstance(rows, Sequence):
         yield from rows
         return
-    dataset = cast("Dataset", rows)
-    names = dataset.column_names
+    names = rows.column_names
     wanted = [name for name in _PAIR if set(_PAIR) <= set(names)]
     wanted = wanted or [name for name in names if name == _SINGLE] or list(names)
-    for batch in dataset.select_columns(wanted).with_format(None).iter(batch_size=_ROWS_AT_ONCE):
+    for batch in rows.select_columns(wanted).with_format(None).iter(batch_size=_ROWS_AT_ONCE):
         for values in zip(*(batch[name] for name in wanted), strict=True):
             yield dict(zip(wanted, values, strict=True))

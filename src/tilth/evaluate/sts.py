@@ -261,7 +261,7 @@ def summarise_sts(
     return scores
 
 
-def most_wrong(measured: Sequence[SetCosines], count: int) -> list[dict[str, Any]]:
+def most_wrong_pairs(measured: Sequence[SetCosines], count: int) -> list[dict[str, Any]]:
     """Return the pairs whose ranks by cosine and by human scores differ most.
 
     At most `count`: half are rated too high by the encoder, half too low, an odd one too high.

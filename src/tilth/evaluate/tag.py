@@ -153,7 +153,7 @@ def best_tags(
     return tags, [one.max(1) for one in probabilities]
 
 
-def most_wrong(
+def most_wrong_sentences(
     tokens: Sequence[Sequence[str]],
     gold: Tags,
     predicted: Tags,

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tilth.classifiers.examples import LabeledExamples
-from tilth.classifiers.finetune import fit
+from tilth.classifiers.finetune import fine_tune
 from tilth.classifiers.settings import Finetuning
 from tilth.evaluate.classify import answered
 from tilth.evaluate.tag import best_tags
@@ -92,7 +92,7 @@ def students(
                     base, kind=rows.kind, labels=rows.labels, seed=seed, dropout=chosen.dropout,
                     max_length=chosen.max_length, device=steps.settings.device,
                 )  # fmt: skip
-                fit(classifier, rows, task.validation, chosen, quiet=steps.settings.quiet)
+                fine_tune(classifier, rows, task.validation, chosen, quiet=steps.settings.quiet)
                 run.write_part(0, _count_spans(task, classifier))
             tables.append(run.read_part(0))
     return _seed_scores(tables)

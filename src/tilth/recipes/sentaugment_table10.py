@@ -73,7 +73,7 @@ def run(steps: Table10Steps) -> Result:
         board.measure(f"{base} encoder, triplets", str(folder), folder.name)
         found = read_triplet_curve(folder)
         curve = ValidationCurve(
-            f"seed {seed}", found.step, found.reciprocal_rank, found.best, METRIC
+            f"seed {seed}", found["step"], found["reciprocal_rank"], found["best"], METRIC
         )
         board.curves.append(curve)
     names = ", ".join(file.parent.name for file in files)

@@ -12,7 +12,7 @@ from tilth.recipes.sentaugment import open_bank
 from tilth.recipes.sentaugment_scores import metric_note, table_of
 from tilth.recipes.sentaugment_tasks import Benchmark, SentAugmentSteps, column_of, read_tasks
 from tilth.recipes.table import Row, TableCell, mean_of, over_seeds
-from tilth.selftrain.few_shot import FewShotResults, MeanOverDraws, few_shot, gain
+from tilth.selftrain.few_shot import FewShotResults, MeanOverDraws, few_shot, gain_over_draws
 from tilth.selftrain.settings import FINE_TUNED, OURS, FewShot, SelfTraining, both_ways
 
 _HEAD = ["SST-2", "SST-5", "CR", "IMP", "TREC", "NER"]
@@ -78,7 +78,7 @@ def _gain_note(found: Mapping[str, FewShotResults], name: str) -> str:
             mean_of([over_seeds(one.scores[system].draws) for one in found.values()])
             for system in (FINE_TUNED, name)
         ]
-        gains["mean of the tasks"] = gain(*(cell.runs or [cell.value] for cell in each))
+        gains["mean of the tasks"] = gain_over_draws(*(cell.runs or [cell.value] for cell in each))
     said = ", ".join(f"{task} {_interval(one)}" for task, one in gains.items())
     return f"{name.capitalize()} less {FINE_TUNED}, draw by draw: {said}."
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tilth.encoders.graded_pairs import TrainingPairs
 from tilth.errors import InputError
 from tilth.evaluate.overlap import find_overlap
-from tilth.evaluate.sts import SetCosines, check_sets, most_wrong, summarise_sts
+from tilth.evaluate.sts import SetCosines, check_sets, most_wrong_pairs, summarise_sts
 from tilth.evaluate.sts_sets import StsSet, asked_sets, read_sets
 from tilth.recipes.recipe import Result, Steps
 from tilth.recipes.table import Row, Table, TableCell, over_seeds
@@ -68,7 +68,7 @@ class StsBoard:
             one for one in measure(loaded, self._stored, folder) if one.sts.name in self.protocols
         ]
         self.scores.setdefault(name, []).append(self._summary(measured))
-        self.wrong.setdefault(name, most_wrong(measured, WRONG_PAIRS))
+        self.wrong.setdefault(name, most_wrong_pairs(measured, WRONG_PAIRS))
 
     def measure_trained(self, name: str, runs: Sequence[Path]) -> None:
         """Measure the encoders of trainings, one per seed, and keep their curves."""

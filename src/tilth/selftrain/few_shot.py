@@ -18,7 +18,7 @@ from tilth.classifiers.examples import (
     concatenate,
     labeled_examples,
 )
-from tilth.classifiers.finetune import MEASURES, TrainingCurve, fit, score
+from tilth.classifiers.finetune import MEASURES, TrainingCurve, fine_tune, score
 from tilth.classifiers.load import TaskData
 from tilth.data.hashing import random_keys, text_hashes
 from tilth.errors import InputError
@@ -75,7 +75,7 @@ def mean_over_draws(values: Sequence[float]) -> MeanOverDraws:
     return MeanOverDraws(found.value, deviation, found.low, found.high, tuple(values))
 
 
-def gain(before: Sequence[float], after: Sequence[float]) -> MeanOverDraws:
+def gain_over_draws(before: Sequence[float], after: Sequence[float]) -> MeanOverDraws:
     """Return the paired differences of the scores of draws."""
     return mean_over_draws([new - old for old, new in zip(before, after, strict=True)])
 
@@ -299,7 +299,7 @@ class _Study:
             settings.base, kind=rows.kind, labels=rows.labels, seed=training.seed,
             dropout=training.dropout, max_length=training.max_length, device=self.device,
         )  # fmt: skip
-        curve = fit(classifier, rows, self.task.validation, training, quiet=True)
+        curve = fine_tune(classifier, rows, self.task.validation, training, quiet=True)
         if job.system == FINE_TUNED:
             self._best[job.seed] = curve.selection_score, classifier
             most = max((system.teachers for system in systems.values()), default=0)
@@ -369,7 +369,7 @@ def summarise(rows: Sequence[Mapping[str, Any]], measure: str, settings: FewShot
         scores[system] = mean_over_draws([best_mean(some) for some in draws])
         sizes[system] = float(np.mean([row["rows"] for row in own]))
     base = scores[FINE_TUNED].draws
-    gains = {name: gain(base, scores[name].draws) for name in settings.systems}
+    gains = {name: gain_over_draws(base, scores[name].draws) for name in settings.systems}
     return FewShotResults(measure, scores, gains, sizes)
 
 

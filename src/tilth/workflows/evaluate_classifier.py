@@ -295,7 +295,7 @@ class _ClassScoring:
         return classify.compare_classify_scores(self.gold, first, other, self.labels, **self.how)
 
     def wrong(self, count: int) -> list[dict[str, Any]]:
-        return classify.most_wrong(
+        return classify.most_wrong_rows(
             self.texts, self.gold, self.answers[0], self.labels, kind=self.kind, count=count
         )
 
@@ -343,7 +343,7 @@ class _TagScoring:
         return tag.compare_tag_scores(self.gold, self.said[0][0], self.said[place][0], **self.how)
 
     def wrong(self, count: int) -> list[dict[str, Any]]:
-        return tag.most_wrong(self.tokens, self.gold, *self.said[0], count=count)
+        return tag.most_wrong_sentences(self.tokens, self.gold, *self.said[0], count=count)
 
     def shown(self, row: dict[str, Any]) -> dict[str, Any]:
         return {

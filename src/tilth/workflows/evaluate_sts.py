@@ -21,7 +21,7 @@ from tilth.evaluate.sts import (
     check_options,
     check_sets,
     measure_sets,
-    most_wrong,
+    most_wrong_pairs,
     summarise_sts,
 )
 from tilth.evaluate.sts_sets import StsSet, asked_sets, read_sets
@@ -201,7 +201,7 @@ def evaluate_sts_to_run(
     )
     asked = asked_sets(data, settings.sets)
     scores = summarise_sts(measured, asked, protocol=protocol, **resampling)
-    evaluation = StsEvaluation(scores, most_wrong(measured, max(wrong, WRONG_PAIRS)))
+    evaluation = StsEvaluation(scores, most_wrong_pairs(measured, max(wrong, WRONG_PAIRS)))
     if run is not None:
         with run:
             run.write_file(RESULTS, json.dumps(scores, indent=2) + "\n")

@@ -14,7 +14,7 @@ from tilth.encoders.settings import Training
 from tilth.encoders.train import SCORES
 from tilth.errors import InputError
 from tilth.evaluate.overlap import without_overlap
-from tilth.evaluate.sts import check_sets, most_wrong, summarise_sts
+from tilth.evaluate.sts import check_sets, most_wrong_pairs, summarise_sts
 from tilth.evaluate.sts_sets import StsSet, asked_sets, read_sets
 from tilth.files import atomic_write
 from tilth.models.encoder import load_encoder
@@ -139,7 +139,7 @@ def train_and_measure(
                 )  # fmt: skip
                 scores[name] = summarise_sts(measured, asked_sets(sts))
                 if name == AFTER:
-                    wrong = most_wrong(measured, WRONG_PAIRS)
+                    wrong = most_wrong_pairs(measured, WRONG_PAIRS)
         notes += remarks(scores[AFTER])
     if generated_words(validated):
         remedy = "read the STS figures" if scores else "give --sts with pairs that people scored"
@@ -199,9 +199,9 @@ def _warnings(scores: Mapping[str, Scores]) -> list[str]:
 
 def drop_shared(parts: TrainingPairs, found: Sequence[StsSet]) -> TrainingPairs:
     """Leave out the pairs that hold a sentence of a set; refuse sets that leave a part empty."""
-    validation = without_overlap(parts.validation, found)[0]
+    validation = without_overlap(parts.validation, found)
     left = TrainingPairs(
-        without_overlap(parts.train, found)[0], validation, min(parts.written, len(validation))
+        without_overlap(parts.train, found), validation, min(parts.written, len(validation))
     )
     for name, rows in (("training", left.train), ("validation", left.validation)):
         if not len(rows):
