@@ -52,7 +52,7 @@ from tilth.selftrain.pseudo_label import PROBABILITIES, blend_labels, from_lists
 from tilth.selftrain.retrieve import retrieve
 from tilth.selftrain.select import PseudoLabels, select
 from tilth.selftrain.settings import Retrieval
-from tilth.workflows.train_classifier import train_and_test
+from tilth.workflows.train_and_test import train_and_test
 
 TASKS = ("sst2", "trec", "insults")
 TEACHER = "starter-encoder"

@@ -22,7 +22,7 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER"):
 import pytest
 import torch
 
-from tests.tiny import tiny_lm
+from tests.tiny import save_encoder, tiny_lm
 from tilth.models.lm import LM
 
 torch.set_num_threads(1)
@@ -50,6 +50,12 @@ def pytest_sessionfinish() -> None:
 
 
 _modules = 0
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the folder of a tiny BERT to train."""
+    return str(save_encoder(tmp_path_factory.mktemp("base") / "bert"))
 
 
 @pytest.fixture(autouse=True)

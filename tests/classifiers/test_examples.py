@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
 
 from tests.selftrain.labelled import as_rows, classed, several, tagged
+from tests.tiny import write_rows
 from tilth.classifiers.examples import (
     LabeledExamples,
     drop_duplicates,
@@ -28,11 +28,6 @@ def read(
     asked: dict[str, Any] = {"tags": False, **more}
     labelled = asked.pop("labelled", None)
     return read_training_sets(TaskSources(train, validation, None, labelled), **asked)
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
 
 
 def test_labelled_rows_make_up_their_share() -> None:
@@ -85,20 +80,20 @@ def test_tags_have_every_valid_output() -> None:
 )
 def test_tags_that_are_not_iob2(tmp_path: Path, tags: list[str], said: str) -> None:
     good = {"tokens": ["a", "man", "runs"], "tags": ["B-X", "I-X", "B-X"]}
-    path = write(tmp_path / "t.jsonl", [good, {**good, "tags": tags}])
+    path = write_rows(tmp_path / "t.jsonl", [good, {**good, "tags": tags}])
     with pytest.raises(InputError, match=f"t.jsonl:2: {said}"):
         read(path, tags=True)
 
 
 def test_fractions_are_no_classes(tmp_path: Path) -> None:
-    path = write(tmp_path / "t.jsonl", [{"text": "a", "label": 0.5}])
+    path = write_rows(tmp_path / "t.jsonl", [{"text": "a", "label": 0.5}])
     with pytest.raises(InputError, match=r"t.jsonl:1: label is 0.5: numbers with fractions"):
         read(path)
 
 
 def test_a_label_that_training_lacks(tmp_path: Path) -> None:
-    train = write(tmp_path / "a.jsonl", classed(30))
-    other = write(tmp_path / "b.jsonl", [*classed(3, seed=1), {"text": "x", "label": "new"}])
+    train = write_rows(tmp_path / "a.jsonl", classed(30))
+    other = write_rows(tmp_path / "b.jsonl", [*classed(3, seed=1), {"text": "x", "label": "new"}])
     with pytest.raises(InputError, match=r"b.jsonl:4: label 'new' is none of the model's"):
         read(train, other)
     with pytest.raises(InputError, match=r"a.jsonl:3: label 'none' is none .*\(animal, water\)"):

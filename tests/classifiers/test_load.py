@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -8,13 +7,9 @@ from typing import Any
 import pytest
 
 from tests.selftrain.labelled import classed, several, tagged
-from tests.tiny import write_lines
+from tests.tiny import write_rows
 from tilth.classifiers.load import TaskData, TaskSources, read_task
 from tilth.errors import InputError
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> str:
-    return str(write_lines(path, list(map(json.dumps, rows))))
 
 
 def read(train: Any, test: Any = None, validation: Any = None, **columns: Any) -> TaskData:
@@ -62,11 +57,8 @@ def test_labels_without_names_are_numbers() -> None:
 
 
 def test_pairs_are_refused(tmp_path: Path) -> None:
-    pairs = [
-        {"text_a": "a", "text_b": "b", "label": "x"},
-        {"text_a": "c", "text_b": "b", "label": 2},
-    ]
-    file = write(tmp_path / "pairs.jsonl", [{**row, "label": str(row["label"])} for row in pairs])
+    pairs = [{"text_a": "a", "text_b": "b", "label": label} for label in "xy"]
+    file = write_rows(tmp_path / "pairs.jsonl", pairs)
     with pytest.raises(InputError, match=r"pairs.jsonl: rows are pairs \(text_a and text_b\)"):
         read(file)
 
@@ -78,19 +70,19 @@ def test_one_class_is_refused() -> None:
 
 
 def test_the_training_set_is_no_test_set(tmp_path: Path) -> None:
-    file = write(tmp_path / "train.jsonl", classed(30))
+    file = write_rows(tmp_path / "train.jsonl", classed(30))
     with pytest.raises(InputError, match=r"train.jsonl: every text of the test set is in the tr"):
         read(file, str(tmp_path / "." / "train.jsonl"))
-    copy = write(tmp_path / "copy.jsonl", classed(30)[:5])
+    copy = write_rows(tmp_path / "copy.jsonl", classed(30)[:5])
     with pytest.raises(InputError, match=r"copy.jsonl: every text of the test set is in the tr"):
         read(file, copy)
-    other = write(tmp_path / "other.jsonl", classed(12, seed=5))
+    other = write_rows(tmp_path / "other.jsonl", classed(12, seed=5))
     with pytest.raises(InputError, match="in the validation set"):
         read(file, other, other)
 
 
 def test_the_training_set_is_no_validation_set(tmp_path: Path) -> None:
-    file = write(tmp_path / "train.jsonl", classed(30))
+    file = write_rows(tmp_path / "train.jsonl", classed(30))
     with pytest.raises(InputError, match=r"every text of the validation set is in the training"):
         read(file, None, file)
 
@@ -102,7 +94,7 @@ def test_shared_texts_are_said(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_test_set_of_another_task_is_refused(tmp_path: Path) -> None:
-    strange = write(tmp_path / "test.jsonl", [{"text": "a dog", "label": "planet"}])
+    strange = write_rows(tmp_path / "test.jsonl", [{"text": "a dog", "label": "planet"}])
     with pytest.raises(InputError, match=r"test.jsonl:1: label 'planet' is none"):
         read(classed(30), strange)
     with pytest.raises(InputError, match="which has one label a row"):

@@ -10,7 +10,7 @@ from datasets import Dataset
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
-from tests.tiny import graded_pairs, save_encoder
+from tests.tiny import graded_pairs
 from tests.tiny.trained import read_curve, same_weights
 from tilth.encoders.bi_encoder import (
     METRIC,
@@ -30,11 +30,6 @@ QUICK: dict[str, Any] = {
     "learning_rate": 1e-3, "batch": 16, "evaluate_every": 10, "precision": "float32",
     "device": "cpu", "quiet": True,
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(save_encoder(tmp_path_factory.mktemp("base") / "bert"))
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 from torch.nn.functional import cosine_similarity
 
-from tests.tiny import WORDS, save_encoder, tiny_bank, tiny_static
+from tests.tiny import WORDS, tiny_bank, tiny_static
 from tests.tiny.trained import read_curve, same_weights
 from tilth.bank import Bank
 from tilth.encoders.parallel_pairs import read_parallel
@@ -47,11 +47,6 @@ def paraphrases(count: int, *, seed: int = 0) -> Dataset:
         rng.shuffle(places)
         rows["de"].append(" ".join(WORDS[half + place] for place in places))
     return Dataset.from_dict(rows)
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(save_encoder(tmp_path_factory.mktemp("base") / "bert"))
 
 
 @pytest.fixture(scope="module")

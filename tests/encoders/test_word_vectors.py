@@ -21,20 +21,9 @@ from tilth.encoders.word_vectors import word_vectors
 from tilth.errors import InputError
 
 WORDS = [
-    "the",
-    "a",
-    "man",
-    "dog",
-    "runs",
-    "well",
-    "known",
-    "well-known",
-    "do",
-    "n't",
-    "not",
-    "u.s.",
+    "the", "a", "man", "dog", "runs", "well", "known", "well-known", "do", "n't", "not", "u.s.",
     "'s",
-]
+]  # fmt: skip
 SENTENCES = ["The man runs.", "a dog", "The dog runs the man!", "unheard words", "the the"]
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sklearn import metrics
 
 import tilth
+from tests.tiny import write_rows
 from tests.tiny.classifiers import Fake
 from tilth.errors import InputError, TilthError
 from tilth.evaluate.classify import (
@@ -179,7 +180,7 @@ def test_a_broken_model_is_said() -> None:
 def test_models_are_measured_on_data_of_any_kind(tmp_path: Path) -> None:
     fake = Fake(LABELS[::-1])
     file = tmp_path / "rows.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    write_rows(file, ROWS)
     found = tilth.evaluate_classifier(fake, ROWS, seed=4, precision="float32")
     assert fake.asked == [{"precision": "float32"}]
     assert evaluate_classifier(fake, file, seed=4) == found

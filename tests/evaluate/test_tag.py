@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilth
+from tests.tiny import write_rows
 from tests.tiny.classifiers import Fake
 from tilth.errors import InputError, TilthError
 from tilth.evaluate.tag import (
@@ -171,7 +171,7 @@ def test_taggers_are_measured_on_data(tmp_path: Path) -> None:
     assert found == tag_scores([row["tags"] for row in ROWS], said, sure=sure, seed=3)
     assert sum(one["n"] for one in found["calibration"]["bins"]) == 48
     file = tmp_path / "rows.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    write_rows(file, ROWS)
     assert evaluate_tagger(fake, file, seed=3) == found
     assert evaluate_tagger(fake, file, bootstrap=0)["f1"]["low"] is None
     named = [{"w": row["tokens"], "t": row["tags"]} for row in ROWS]
@@ -190,7 +190,7 @@ def test_other_models_are_refused(
     tmp_path: Path, labels: list[str], kind: str, message: str
 ) -> None:
     file = tmp_path / "rows.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    write_rows(file, ROWS)
     with pytest.raises(InputError, match=message):
         evaluate_tagger(Fake(labels, kind=kind), file)
 

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import ttest_1samp
 
 from tests.selftrain.labelled import ANIMALS, WATERS, as_rows, classed, tagged
-from tests.tiny import salads, save_encoder, tiny_bank
+from tests.tiny import salads, tiny_bank
 from tilth.bank import Bank
 from tilth.classifiers.examples import LabeledExamples, labeled_examples
 from tilth.classifiers.finetune import TrainingCurve
@@ -40,11 +40,6 @@ SMALL = FewShot(
     draws=2, per_class=3, sentences=6, validation=12, seeds=2, best=1, training=QUICK,
     systems={"ours": OURS},
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(save_encoder(tmp_path_factory.mktemp("base") / "bert"))
 
 
 @pytest.fixture(scope="module")

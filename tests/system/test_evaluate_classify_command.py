@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.system.commands import tilth
-from tests.tiny import WORDS, salads, save_encoder
+from tests.tiny import WORDS, salads, save_encoder, write_rows
 from tilth.models.classifier import load_classifier, new_classifier
 
 LABELS = ["calm", "merry", "grim"]
@@ -29,11 +29,6 @@ def save_model(folder: Path, kind: Any, labels: list[str], seed: int) -> Path:
     return folder
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("classify")
@@ -41,6 +36,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     texts = salads(60)
     classes = [{"text": text, "label": LABELS[n % 3]} for n, text in enumerate(texts)]
     several = [{"text": text, "labels": LABELS[: n % 3]} for n, text in enumerate(texts)]
+    unknown = {"text": "a", "label": "wry"}
     tagged = [
         {"tokens": (words := random.choice(WORDS, 6).tolist()),
          "tags": ["B-PER", "I-PER", "O", "O", "B-LOC", "O"][: len(words)]}
@@ -53,10 +49,10 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "TAGGER": save_model(folder / "tagger", "tags", TAGS, 3),
         "OTHER_TAGGER": save_model(folder / "other-tagger", "tags", TAGS, 4),
         "BASE": folder / "model-base",
-        "CLASSES": write(folder / "classes.jsonl", classes),
-        "SEVERAL": write(folder / "several.jsonl", several),
-        "TAGGED": write(folder / "tagged.jsonl", tagged),
-        "UNKNOWN": write(folder / "unknown.jsonl", [*classes[:4], {"text": "a", "label": "wry"}]),
+        "CLASSES": write_rows(folder / "classes.jsonl", classes),
+        "SEVERAL": write_rows(folder / "several.jsonl", several),
+        "TAGGED": write_rows(folder / "tagged.jsonl", tagged),
+        "UNKNOWN": write_rows(folder / "unknown.jsonl", [*classes[:4], unknown]),
     }
 
 

@@ -11,8 +11,8 @@ from datasets import load_dataset
 
 from tests.selftrain.labelled import classed, tagged
 from tests.system.commands import error_of, tilth
-from tests.system.test_evaluate_classify_command import CPU, LABELS, TAGS, save_model, write
-from tests.tiny import graded_pairs, salads, save_encoder
+from tests.system.test_evaluate_classify_command import CPU, LABELS, TAGS, save_model
+from tests.tiny import graded_pairs, salads, save_encoder, write_rows
 from tilth.models.classifier import load_classifier
 
 TEXTS = salads(20)
@@ -30,9 +30,9 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "TAGGER": save_model(folder / "tagger", "tags", TAGS, 3),
         "ENCODER": save_encoder(folder / "encoder"),
         "TEXTS": folder / "texts.txt",
-        "LABELLED": write(folder / "labelled.jsonl", classed(40)),
-        "TAGGED": write(folder / "tagged.jsonl", tagged(40)),
-        "PAIRS": write(folder / "pairs.jsonl", pairs),
+        "LABELLED": write_rows(folder / "labelled.jsonl", classed(40)),
+        "TAGGED": write_rows(folder / "tagged.jsonl", tagged(40)),
+        "PAIRS": write_rows(folder / "pairs.jsonl", pairs),
     }
 
 
@@ -70,7 +70,7 @@ def test_runs_of_trainings_predict(places: dict[str, Path], tmp_path: Path) -> N
 
 
 def test_probabilities_and_columns_are_options(places: dict[str, Path], tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", [{"a": text, "b": "no"} for text in TEXTS])
+    path = write_rows(tmp_path / "a.jsonl", [{"a": text, "b": "no"} for text in TEXTS])
     words = ["predict", places["MANY"], path, *CPU]
     assert "which column holds the texts" in error_of(*words, "-o", tmp_path / "no")
     shown = tilth(*words, "--column", "a", "--probabilities", "-o", tmp_path / "run")

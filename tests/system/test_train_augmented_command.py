@@ -10,7 +10,7 @@ import pytest
 
 from tests.report.augmented_run import ROWS, write_run
 from tests.system.commands import tilth
-from tests.tiny import save_encoder
+from tests.tiny import write_rows
 from tilth.runs import Run
 from tilth.workflows.train_classifier import train_classifier, train_tagger
 
@@ -20,16 +20,11 @@ SETTINGS = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_encoder(tmp_path_factory.mktemp("base") / "bert")
-
-
-def augmented(folder: Path, base: Path, kind: str = "class", rows: int = 60) -> Path:
+def augmented(folder: Path, base: str, kind: str = "class", rows: int = 60) -> Path:
     """Write a run and train its teacher, as if from a larger base."""
     test = folder / "test.jsonl"
     test.parent.mkdir(parents=True, exist_ok=True)
-    test.write_text("".join(f"{json.dumps(row)}\n" for row in ROWS[kind](45, seed=9)))
+    write_rows(test, ROWS[kind](45, seed=9))
     run = write_run(folder / "run", kind, rows=rows, test=str(test), teacher="larger")
     train = train_tagger if kind == "tags" else train_classifier
     train(ROWS[kind](30, seed=5), str(base), run / "teacher", epochs=1, batch=32, quiet=True)
@@ -37,7 +32,7 @@ def augmented(folder: Path, base: Path, kind: str = "class", rows: int = 60) -> 
 
 
 @pytest.mark.parametrize(("kind", "what"), [("class", "classifier"), ("tags", "tagger")])
-def test_one_table_says_what_was_gained(base: Path, tmp_path: Path, kind: str, what: str) -> None:
+def test_one_table_says_what_was_gained(base: str, tmp_path: Path, kind: str, what: str) -> None:
     run = augmented(tmp_path, base, kind)
     said = tilth("train", what, run, "-b", base, *SETTINGS)
     for name in ("labelled rows alone", "retrieved", "teacher", "95% interval", "base"):
@@ -57,14 +52,14 @@ def test_one_table_says_what_was_gained(base: Path, tmp_path: Path, kind: str, w
     assert (run / "report.html").is_file()
 
 
-def test_options_reach_the_training(base: Path, tmp_path: Path) -> None:
+def test_options_reach_the_training(base: str, tmp_path: Path) -> None:
     run = augmented(tmp_path, base)
     asked = ["train", "classifier", run, "-b", base, *SETTINGS, "--json", "--no-baseline"]
     found = json.loads(tilth(*asked, "--retrieved-only", "-o", tmp_path / "only").stdout)
     assert not found["with_labelled"]
     assert found["baseline"] is None
     test = tmp_path / "other.jsonl"
-    test.write_text("".join(f"{json.dumps(row)}\n" for row in ROWS["class"](12, seed=8)))
+    write_rows(test, ROWS["class"](12, seed=8))
     found = json.loads(tilth(*asked, "--loss", "hard", "--test", test, "-o", run / "hard").stdout)
     assert (found["loss"], found["tested"]["n"]) == ("hard", 12)
     assert "labelled rows alone" not in (run / "hard" / "report.html").read_text()
@@ -72,7 +67,7 @@ def test_options_reach_the_training(base: Path, tmp_path: Path) -> None:
 
 
 def test_a_stopped_baseline_goes_on_with_the_same_command(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = augmented(tmp_path, base)
     asked = ["train", "classifier", run, "-b", base, *SETTINGS, "--evaluate-every", "4", "--json"]
@@ -92,15 +87,3 @@ def test_a_stopped_baseline_goes_on_with_the_same_command(
     assert not (out / "baseline" / "model").exists()
     again = json.loads(tilth(*asked, "-o", out).stdout)
     assert {**again, "model": whole["model"]} == whole
-
-
-def test_a_file_is_measured_where_a_test_set_is_given(base: Path, tmp_path: Path) -> None:
-    rows, test = tmp_path / "rows.jsonl", tmp_path / "test.jsonl"
-    for file, seed in ((rows, 1), (test, 9)):
-        file.write_text("".join(f"{json.dumps(row)}\n" for row in ROWS["class"](45, seed=seed)))
-    out = tmp_path / "out"
-    said = tilth("train", "classifier", rows, "-o", out, "-b", base, "--test", test, *SETTINGS)
-    assert "trained" in said.stdout
-    assert "macro F1" in said.stdout
-    refused = tilth("train", "classifier", rows, "-b", base, code=2).stderr
-    assert "--out is missing" in refused

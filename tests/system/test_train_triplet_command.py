@@ -9,18 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.system.commands import tilth
-from tests.tiny import WORDS, save_encoder, write_lines
+from tests.tiny import WORDS, write_lines
 from tilth.models import load_encoder
 
 SETTINGS = [
     "--learning-rate", "1e-3", "--batch", "16", "--evaluate-every", "5", "--precision", "float32",
     "--device", "cpu", "--dimension", "8",
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_encoder(tmp_path_factory.mktemp("base") / "bert")
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +36,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def test_its_run_is_an_encoder_of_a_bank_and_is_measured(
-    base: Path, pairs: list[Path], tmp_path: Path
+    base: str, pairs: list[Path], tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
     told = tilth("train", "triplet", *pairs, "-o", out, "-b", base, *SETTINGS, "--json")

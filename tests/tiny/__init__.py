@@ -14,6 +14,7 @@ from tests.tiny.models import (
     tiny_tokenizer,
     word_tokenizer,
     write_lines,
+    write_rows,
 )
 
 __all__ = [
@@ -30,4 +31,5 @@ __all__ = [
     "tiny_tokenizer",
     "word_tokenizer",
     "write_lines",
+    "write_rows",
 ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -191,6 +192,11 @@ def write_lines(path: Path, texts: Sequence[str]) -> Path:
     """Write texts, a line each."""
     path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
     return path
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
+    """Write rows as JSON lines."""
+    return write_lines(path, [json.dumps(row) for row in rows])
 
 
 def tiny_bank(folder: Path, texts: Sequence[str], **options: Any) -> Bank:

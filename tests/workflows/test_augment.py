@@ -13,7 +13,7 @@ import torch
 
 import tilth
 from tests.selftrain.labelled import classed, several, tagged
-from tests.tiny import salads, save_encoder, tiny_bank, tiny_static, write_lines
+from tests.tiny import salads, tiny_bank, tiny_static, write_lines
 from tilth.bank import Bank
 from tilth.classifiers.load import TaskSources
 from tilth.data.sources import load_folder
@@ -49,11 +49,6 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Bank:
     folder = tmp_path_factory.mktemp("bank")
     tiny_static().save(str(folder / "encoder"))  # a name that the bank finds it by
     return tiny_bank(folder, TEXTS, near=False, encoder=str(folder / "encoder"))
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(save_encoder(tmp_path_factory.mktemp("base")))
 
 
 def new_teacher(base: str, labels: list[str], kind: Any = "class") -> Classifier:

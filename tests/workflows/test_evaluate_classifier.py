@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from tests.tiny import write_rows
 from tests.tiny.classifiers import Fake
 from tilth.errors import InputError
 from tilth.evaluate.classify import classify_scores, compare_classify_scores
@@ -33,16 +34,19 @@ class Fixed:
     """A classifier or tagger whose answers are given: of each text a label, or labels, or tags."""
 
     labels: list[str]
-    answers: dict[str, Any]
+    said: dict[str, Any]
     kind: str = "class"
     name: str = "fixed"
 
-    def probabilities(self, texts: Sequence[Any], **_: Any) -> Any:
-        return np.stack([self._row(self.answers[text]) for (text,) in texts])
+    def probabilities(self, texts: Sequence[Any]) -> Any:
+        return np.stack([self._row(self.said[text]) for (text,) in texts])
 
-    def tag_probabilities(self, tokens: Sequence[Sequence[str]], **_: Any) -> Any:
+    def answers(self, rows: Any, **_: Any) -> Any:
+        if self.kind != "tags":
+            return self.probabilities(rows.texts)
         return [
-            np.stack([self._row(tag) for tag in self.answers[" ".join(words)]]) for words in tokens
+            np.stack([self._row(tag) for tag in self.said[" ".join(words)]])
+            for words in rows.tokens
         ]
 
     def _row(self, answer: Any) -> Any:
@@ -184,21 +188,16 @@ def models(monkeypatch: pytest.MonkeyPatch) -> dict[str, Fake]:
     return MODELS
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
 @pytest.fixture
 def classes(tmp_path: Path) -> str:
     rows = [{"text": t, "label": ["dry", "wet", "cold"][n % 3]} for n, t in enumerate(SENTENCES)]
-    return write(tmp_path / "classes.jsonl", rows)
+    return str(write_rows(tmp_path / "classes.jsonl", rows))
 
 
 @pytest.fixture
 def several(tmp_path: Path) -> str:
     rows = [{"text": t, "labels": ["dry", "wet"][: n % 3]} for n, t in enumerate(SENTENCES)]
-    return write(tmp_path / "several.jsonl", rows)
+    return str(write_rows(tmp_path / "several.jsonl", rows))
 
 
 @pytest.fixture
@@ -206,7 +205,7 @@ def tagged(tmp_path: Path) -> str:
     rows = [
         {"tokens": t.split(), "tags": ["O", "B-PER", "I-PER", "O", "B-LOC", "O"]} for t in SENTENCES
     ]
-    return write(tmp_path / "tags.jsonl", rows)
+    return str(write_rows(tmp_path / "tags.jsonl", rows))
 
 
 def test_classifiers_with_other_labels_are_compared(classes: str) -> None:
@@ -261,9 +260,8 @@ def test_taggers_are_compared(tagged: str) -> None:
 
 
 def test_labels_without_names_meet_named_ones(tmp_path: Path) -> None:
-    data = write(
-        tmp_path / "n.jsonl", [{"text": t, "label": n % 2} for n, t in enumerate(SENTENCES)]
-    )
+    rows = [{"text": t, "label": n % 2} for n, t in enumerate(SENTENCES)]
+    data = str(write_rows(tmp_path / "n.jsonl", rows))
     MODELS["numbers"] = Fake(["1", "0"], name="numbers", seed=4)
     tested = run_test("classify", "unnamed", data, against="numbers", bootstrap=0)
     against = tested.scores["against"]
@@ -302,7 +300,7 @@ def test_a_run_keeps_answers_and_reads_them_again(
 
 def test_columns_split_and_precision_are_handed_on(tmp_path: Path) -> None:
     rows = [{"a": t, "b": "So.", "mood": "wet", "text": "x", "label": "dry"} for t in SENTENCES]
-    data = write(tmp_path / "rows.jsonl", rows)
+    data = str(write_rows(tmp_path / "rows.jsonl", rows))
     tested = run_test(
         "classify", "one", data, text=["a", "b"], label="mood", bootstrap=0, precision="float32"
     )

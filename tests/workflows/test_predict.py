@@ -14,7 +14,7 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, Value
 
 import tilth
-from tests.tiny import salads, tiny_static
+from tests.tiny import salads, tiny_static, write_rows
 from tests.tiny.classifiers import Fake
 from tilth.data import load_folder, read_rows
 from tilth.data.examples import read_examples
@@ -48,14 +48,9 @@ def models(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Fake]]:
     return MODELS
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
 def test_every_row_and_column_is_kept_and_gets_the_likeliest_label(tmp_path: Path) -> None:
     rows = [{"id": n, "text": f" {text} ", "tags": ["a"]} for n, text in enumerate(TEXTS)]
-    made = predict("class", write(tmp_path / "a.jsonl", rows), tmp_path / "run", quiet=True)
+    made = predict("class", write_rows(tmp_path / "a.jsonl", rows), tmp_path / "run", quiet=True)
     given = MODELS["class"].probabilities([(text,) for text in TEXTS])
     assert made.column_names == ["id", "text", "tags", "label", "confidence"]
     assert made["id"][:] == list(range(30))
@@ -146,7 +141,7 @@ def test_vectors_are_those_of_the_encoder_in_units(tmp_path: Path) -> None:
 
 def test_pairs_and_named_columns(tmp_path: Path) -> None:
     rows = [{"premise": a, "hypothesis": b} for a, b in zip(TEXTS, TEXTS[::-1], strict=True)]
-    path = write(tmp_path / "a.jsonl", rows)
+    path = write_rows(tmp_path / "a.jsonl", rows)
     both = predict("class", path, quiet=True)
     given = MODELS["class"].probabilities(list(zip(TEXTS, TEXTS[::-1], strict=True)))
     np.testing.assert_array_equal(both["confidence"][:], given.max(1))
@@ -240,7 +235,7 @@ def test_precision_reaches_the_model(models: dict[str, Fake]) -> None:
 def test_a_split_and_a_folder_of_files(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
-    write(folder / "a.jsonl", [{"text": TEXTS[0]}])
+    write_rows(folder / "a.jsonl", [{"text": TEXTS[0]}])
     (folder / "b.txt").write_text(f"{TEXTS[1]}\n")
     assert predict("class", folder, quiet=True)["text"][:] == TEXTS[:2]
     both = tilth.curate(Dataset.from_dict({"text": TEXTS, "label": LABELS * 10}))

@@ -1,574 +1,132 @@
 from __future__ import annotations
 
 import json
-import shutil
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
+import numpy as np
 import pytest
-from datasets import Dataset, Features, List, Value
+from datasets import ClassLabel, Dataset
 
-import tilth
-from tests.report.augmented_run import ROWS, write_run
-from tests.tiny import save_encoder
-from tilth.classifiers.load import TaskSources
-from tilth.classifiers.settings import ClassifierTraining, Finetuning
-from tilth.errors import InputError, TilthError
-from tilth.report.retrieved import read_augmentation
-from tilth.report.systems import (
-    ALONE,
-    ENCODER,
-    FREQUENT,
-    MAJORITY,
-    TEACHER,
-    TFIDF,
-    WORDS,
-    gain_lines,
-)
-from tilth.runs import RunMismatch
-from tilth.workflows import baselines
-from tilth.workflows import train_classifier as training_classifier
-from tilth.workflows.augmented_run import open_augmented
-from tilth.workflows.train_classifier import (
-    BASELINE,
-    _unsure_gains,
-    _warnings,
-    train_and_test,
-    train_classifier,
-    train_tagger,
-)
+from tests.selftrain.labelled import classed, several, tagged
+from tests.tiny import write_rows
+from tests.tiny.classifiers import are_same
+from tilth.classifiers.load import TaskSources, read_training_sets
+from tilth.errors import InputError
+from tilth.models.classifier import load_classifier
+from tilth.workflows.train_classifier import train_classifier, train_tagger
 
-FAST: dict[str, Any] = {"epochs": 2.0, "learning_rate": 3e-3, "batch": 32}
+QUICK: dict[str, Any] = {
+    "learning_rate": 3e-3, "epochs": 1, "precision": "float32", "device": "cpu", "quiet": True,
+}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Made:
-    """A base, a teacher of each kind, and a test file of each kind."""
-
-    folder: Path
-
-    @property
-    def base(self) -> str:
-        return str(self.folder / "base")
-
-    def test(self, kind: str) -> str:
-        return str(self.folder / f"{kind}.jsonl")
-
-    def run(self, folder: Path, kind: str = "class", **options: Any) -> Path:
-        """Write a run whose teacher is finished, from a larger base."""
-        asked = {"teacher": "larger", "test": self.test(kind), "rows": 60, **options}
-        write_run(folder, kind, **asked)
-        shutil.copytree(self.folder / f"{kind}-teacher", folder / "teacher")
-        return folder
+def soft(count: int) -> Dataset:
+    made = Dataset.from_list(classed(count)).cast_column(
+        "label", ClassLabel(names=["water", "animal", "none"])
+    )
+    rng = np.random.default_rng(0)
+    given = np.eye(3)[made["label"][:]] * 0.5 + rng.dirichlet([1, 1, 1], count) * 0.5
+    return made.add_column("probabilities", given.astype(np.float32).tolist())
 
 
-def write_lines(file: Path, rows: list[dict[str, Any]]) -> Path:
-    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    return file
+def test_a_classifier_from_a_file_and_its_run(base: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    write_rows(path, classed(300))
+    out = tmp_path / "run"
+    trained = train_classifier(str(path), base, out, **{**QUICK, "epochs": 8})
+    assert (trained.kind, trained.labels) == ("class", ["animal", "none", "water"])
+    rows = classed(60, seed=5)
+    found = trained.probabilities([row["text"] for row in rows], precision="float32")
+    said = [trained.labels[place] for place in found.argmax(axis=1)]
+    assert np.mean([one == row["label"] for one, row in zip(said, rows, strict=True)]) > 0.6
+    assert are_same(load_classifier(str(out)), trained)
+    run = json.loads((out / "run.json").read_text())
+    assert run["resolved"]["sources"] == {"train": str(path)}
+    assert run["settings"]["loss"] == "kl"
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    folder = tmp_path_factory.mktemp("made")
-    save_encoder(folder / "base")
-    for kind, make in ROWS.items():
-        train = train_tagger if kind == "tags" else train_classifier
-        train(
-            make(30, seed=5), str(folder / "base"), folder / f"{kind}-teacher", quiet=True, **FAST
-        )
-        write_lines(folder / f"{kind}.jsonl", make(45, seed=9))
-    return Made(folder)
+def test_probabilities_of_a_curated_set_are_learnt(tmp_path: Path) -> None:
+    rows = soft(30)
+    (tmp_path / "run.json").write_text("{}")
+    rows.remove_columns("probabilities").save_to_disk(tmp_path / "dataset")
+    rows.save_to_disk(tmp_path / "curated")
+    found, _ = read_training_sets(TaskSources(str(tmp_path)), tags=False)
+    assert 0 < np.asarray(found.targets).min() < np.asarray(found.targets).max() < 1
 
 
-@pytest.fixture(autouse=True)
-def _tiny_embeddings(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(baselines, "STARTER", made.base)
+def test_several_classes_and_pairs(base: str) -> None:
+    rows = several(60)
+    assert train_classifier(rows, base, **QUICK).kind == "multi"
+    pairs = [{"text_a": r["text"], "text_b": "a man", "label": len(r["labels"])} for r in rows]
+    trained = train_classifier(pairs, base, **QUICK)
+    assert trained.labels == ["0", "1", "2"]
+    assert trained.probabilities([("a dog", "a man")]).shape == (1, 3)
 
 
-def train(made: Made, run: Path, *, kind: str = "class", **options: Any) -> Any:
-    def taken(kind: Any) -> dict[str, Any]:
-        names = kind.__dataclass_fields__
-        return {name: options.pop(name) for name in list(options) if name in names}
-
-    out = options.pop("out", None)
-    sources = TaskSources(str(run), **taken(TaskSources))
-    training = Finetuning(**options.pop("training", FAST))
-    settings = ClassifierTraining(made.base, training, quiet=True, **taken(ClassifierTraining))
-    how = {"bootstrap": 50, **options}
-    return train_and_test(sources, settings, out, tags=kind == "tags", **how)
-
-
-@pytest.mark.parametrize("kind", ["class", "multi", "tags"])
-def test_student_baseline_and_teacher_are_measured(made: Made, tmp_path: Path, kind: str) -> None:
-    run = made.run(tmp_path / "run", kind)
-    trained = train(made, run, kind=kind)
-    assert trained.out == run / "classifier"
-    results = json.loads((run / "classifier" / "results.json").read_text())
-    assert results == trained.results
-    tested = results["tested"]
-    simple = [WORDS, FREQUENT] if kind == "tags" else [ENCODER, TFIDF, MAJORITY]
-    assert [one["name"] for one in tested["systems"]] == [
-        "labelled and retrieved", ALONE, TEACHER, *simple,
+def test_a_tagger(base: str, tmp_path: Path) -> None:
+    trained = train_tagger(tagged(300), base, tmp_path, **{**QUICK, "epochs": 4})
+    assert trained.labels == ["O", "B-ANIMAL", "I-ANIMAL", "B-WATER", "I-WATER"]
+    assert json.loads((tmp_path / "results.json").read_text())["measure"] == "span F1"
+    tokens = ["the", "man", "sees", "red", "dog", "near", "boat"]
+    (found,) = trained.tag_probabilities([tokens], precision="float32")
+    assert [trained.labels[place] for place in found.argmax(axis=1)] == [
+        "O", "O", "O", "B-ANIMAL", "I-ANIMAL", "O", "B-WATER",
     ]  # fmt: skip
-    assert (tested["on"], tested["n"]) == ("test", 45)
-    rows = results["rows"]
-    assert (rows["retrieved"] + rows["left out"], rows["labelled"], rows["validation"]) == (
-        60, 18, 18,
+
+
+def test_rows_of_tokens_that_are_too_long_are_learned_in_windows(base: str) -> None:
+    long = tagged(40, longest=60)
+    trained = train_tagger(long, base, **QUICK, max_length=16)
+    assert trained.max_length == 16
+
+
+def test_soft_and_hard_labels_differ(base: str) -> None:
+    rows = soft(90)
+    kl, hard = (train_classifier(rows, base, loss=loss, **QUICK) for loss in ("kl", "hard"))
+    assert kl.labels == ["water", "animal", "none"]
+    assert not are_same(kl, hard)
+    plain = train_classifier(
+        rows.remove_columns("probabilities"), base, labels=kl.labels,
+        validation=rows, **QUICK,
     )  # fmt: skip
-    head, lines = gain_lines(trained.results)
-    assert [line[0] for line in lines[: len(tested["systems"])]] == [
-        one["name"] for one in tested["systems"]
-    ]
-    assert len(head) == len(lines[0])
-    main = {"class": "accuracy", "multi": "macro_f1", "tags": "f1"}[kind]
-    values = [one["scores"][main]["value"] for one in tested["systems"]]
-    compared = [ALONE, TEACHER, max(zip(values[3:], simple[::-1], strict=False))[1]]
-    gains = [tested["differences"][name][main]["value"] for name in compared[:2]]
-    assert gains == pytest.approx([values[0] - values[1], values[0] - values[2]])
-    for line, name, gain in zip(lines[len(values) :], compared, gains, strict=False):
-        assert line[0] == f"{'loss to' if gain < 0 else 'gain over'} {name}"
-    for page in (run / "classifier" / "report.html", run / "report.html"):
-        for gain in gains:
-            assert f"{gain:+.1f}" in page.read_text()
-
-
-def test_a_student_of_the_teachers_base_is_compared_with_the_teacher(
-    made: Made, tmp_path: Path
-) -> None:
-    run = made.run(tmp_path / "run", teacher=made.base)
-    trained = train(made, run)
-    names = [one["name"] for one in trained.results["tested"]["systems"]]
-    assert (ALONE in names, names[1]) == (False, TEACHER)
-    assert not (run / "classifier" / BASELINE).exists()
-
-
-def test_scores_are_those_of_evaluation(made: Made, tmp_path: Path) -> None:
-    from tilth.evaluate.classify import evaluate_classifier
-    from tilth.models.classifier import load_classifier
-
-    run = made.run(tmp_path / "run")
-    trained = train(made, run)
-    for system, folder in zip(
-        trained.results["tested"]["systems"][:3],
-        (run / "classifier", run / "classifier" / BASELINE, run / "teacher"),
-        strict=True,
-    ):
-        alone = evaluate_classifier(load_classifier(str(folder)), made.test("class"), bootstrap=50)
-        assert alone == system["scores"]
-
-
-def test_same_call_trains_nothing_again(
-    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = made.run(tmp_path / "run")
-    first = train(made, run)
-    from tilth.classifiers import train as teacher
-
-    monkeypatch.setattr(teacher, "fine_tune", lambda *_, **__: pytest.fail("trained again"))
-    assert train(made, run).results == first.results
-    with pytest.raises(RunMismatch, match='loss is "kl" in the folder, "hard" asked'):
-        train(made, run, loss="hard")
-
-
-def test_baseline_is_not_left_behind_in_steps(made: Made, tmp_path: Path) -> None:
-    run = made.run(tmp_path / "run", rows=320)
-    trained = train(made, run, with_labelled=False)
-    assert trained.results["baseline"]["epochs"] == 20  # 2 epochs of 10 steps, in steps of 1
-    asked = json.loads((run / "classifier" / BASELINE / "run.json").read_text())["settings"]
-    assert (asked["epochs"], asked["base"], asked["labels"]) == (
-        20, made.base, ["animal", "none", "water"],
+    again = train_classifier(
+        rows.remove_columns("probabilities"), base, labels=kl.labels, loss="hard",
+        validation=rows, **QUICK,
     )  # fmt: skip
-    assert asked["learning_rate"] == FAST["learning_rate"]
+    assert are_same(plain, again)
 
 
-def test_without_baseline_there_is_no_gain(made: Made, tmp_path: Path) -> None:
-    run = made.run(tmp_path / "run")
-    trained = train(made, run, baseline=False)
-    assert not (run / "classifier" / BASELINE).exists()
-    names = [line[0] for line in gain_lines(trained.results)[1]]
-    assert names[:2] == ["labelled and retrieved", TEACHER]
-    assert names[2:] in (["gain over teacher"], ["loss to teacher"])
+def test_labelled_rows_are_learned_too(base: str) -> None:
+    rows, chosen = soft(90), classed(9, seed=2)
+    plain = train_classifier(rows, base, validation=chosen, **QUICK)
+    more = train_classifier(rows, base, validation=chosen, labelled=classed(30, seed=7), **QUICK)
+    assert not are_same(plain, more)
 
 
-def test_without_test_the_validation_rows_are_measured_and_said_to_flatter(
-    made: Made, tmp_path: Path
-) -> None:
-    trained = train(made, made.run(tmp_path / "run", test=None))
-    assert (trained.results["tested"]["on"], trained.results["tested"]["n"]) == ("validation", 18)
-    assert "flatter" in trained.results["notes"][-1]
-    other = made.test("class")
-    again = train(made, tmp_path / "run", test=other)
-    assert again.results["tested"]["data"] == other
-    assert not any("flatter" in note for note in again.results["notes"])
-
-
-def test_retrieved_test_sentences_are_left_out(made: Made, tmp_path: Path) -> None:
-    rows = ROWS["class"](60, seed=1)
-    test = write_lines(
-        tmp_path / "test.jsonl",
-        [{**row, "text": f"{row['text'].upper()}!"} for row in rows[:3]] + ROWS["class"](9, seed=8),
-    )
-    run = made.run(tmp_path / "run")
-    trained = train(made, run, test=str(test), baseline=False)
-    assert trained.results["rows"]["left out"] == 3
-    assert trained.results["rows"]["retrieved"] == 57
-
-
-def test_labelled_rows_in_the_test_set_are_said(made: Made, tmp_path: Path) -> None:
-    rows = [*ROWS["class"](18, seed=2)[:4], *ROWS["class"](6, seed=77)]
-    test = write_lines(tmp_path / "test.jsonl", rows)
-    trained = train(made, made.run(tmp_path / "run"), test=str(test), baseline=False)
-    assert trained.results["notes"][-1] == (
-        "4 of the 10 test rows stand among the labelled rows too: the figures flatter"
-    )
-
-
-@pytest.mark.parametrize("kind", ["class", "tags"])
-def test_python_trains_on_the_rows_that_the_command_trains_on(
-    made: Made, tmp_path: Path, kind: str
-) -> None:
-    run = made.run(tmp_path / "run", kind, test=None)
-    out = train(made, run, kind=kind, baseline=False).out
-    before = json.loads((out / "run.json").read_text())
-    function = tilth.train_tagger if kind == "tags" else tilth.train_classifier
-    function(run, made.base, tmp_path / "python", quiet=True, **FAST)
-    asked = json.loads((tmp_path / "python/run.json").read_text())
-    for name in ("command", "settings", "fingerprints"):
-        assert asked[name] == before[name]
-    with pytest.raises(InputError, match="has its labelled rows"):
-        function(str(run), made.base, labelled=made.test(kind))
-    with pytest.raises(RunMismatch, match=r"labelled_share is 0.25 in the folder, 0.0 asked"):
-        function(run, made.base, tmp_path / "python", labelled_share=0.0, quiet=True, **FAST)
-
-
-def test_labelled_rows_are_added_when_asked(made: Made, tmp_path: Path) -> None:
-    run = made.run(tmp_path / "run")
-    own, both = (
-        train(made, run, out=tmp_path / str(given), with_labelled=given, baseline=False).out
-        for given in (False, True)
-    )
-    prints = [
-        json.loads((out / "run.json").read_text())["fingerprints"]["train"] for out in (own, both)
-    ]
-    assert prints[0] != prints[1]
-    assert "and 18 labelled rows" in (both / "report.html").read_text()
-
-
-def test_labelled_rows_are_a_quarter_and_know_what_the_teacher_says(
-    made: Made, tmp_path: Path
-) -> None:
-    from tilth.classifiers import train as student
-
-    run = made.run(tmp_path / "run", rows=108)
-    soft = open_augmented(str(run)).labelled.to_pandas()
-    soft["probabilities"] = [[0.7 if place == label else 0.15 for place in range(3)]
-                             for label in soft["label"]]  # fmt: skip
-    seen = []
-    real = student.train_on_examples
-
-    def watch(rows: Any, *rest: Any, **more: Any) -> Any:
-        seen.append((100 * rows.targets.max(axis=1)).round().astype(int))
-        return real(rows, *rest, **more)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(student, "train_on_examples", watch)
-        patch.setattr(training_classifier, "open_augmented", lambda _: with_own(run, soft))
-        trained = train(made, run)
-        train(made, run, loss="hard", baseline=False, out=tmp_path / "hard")
-        train(made, run, labelled_share=0.0, baseline=False, out=tmp_path / "once")
-    both, alone, hard, once = seen
-    assert set(both) == {70, 90}  # retrieved ones have 0.9
-    assert (both == 70).sum() == 2 * 18
-    assert trained.results["rows"]["times"] == 2
-    assert "18 labelled rows, 2 times each." in (trained.out / "report.html").read_text()
-    assert alone.tolist() == [100] * 18  # the baseline knows no teacher
-    assert (set(hard), len(hard)) == ({100}, 108 + 2 * 18)
-    assert (once == 70).sum() == 18
-
-
-def with_own(run: Path, labelled: Any) -> Any:
-    """Return a run whose labelled rows have a teacher's probabilities."""
-    opened = open_augmented(str(run))
-    features = Features({**opened.labelled.features, "probabilities": List(Value("float32"))})
-    own = Dataset.from_pandas(labelled, features=features, preserve_index=False)
-    return replace(opened, labelled=own)
-
-
-def test_share_of_no_labelled_rows_is_refused(made: Made, tmp_path: Path) -> None:
-    run, file = made.run(tmp_path / "run"), Path(made.test("class"))
-    said = "--labelled-share: there are no labelled rows beside"
-    with pytest.raises(InputError, match=said):
-        train(made, run, with_labelled=False, labelled_share=0.2)
-    with pytest.raises(InputError, match=said):
-        train(made, file, out=tmp_path / "out", labelled_share=0.2)
-    with pytest.raises(InputError, match=r"labelled_share is 1.5: give a number from 0 to below 1"):
-        train(made, tmp_path / "nothing", labelled=file, labelled_share=1.5, out=tmp_path / "out")
-
-
-def test_an_edited_run_is_one_line_after_the_training(made: Made, tmp_path: Path) -> None:
-    run = made.run(tmp_path / "run")
-    asked = json.loads((run / "run.json").read_text())
-    asked["start"], asked["settings"]["seed"] = "\ud800", "x"
-    (run / "run.json").write_text(json.dumps(asked))
-    with pytest.raises(TilthError, match=r"run: run.json, .* holds what tilth did not write"):
-        train(made, run, baseline=False, with_labelled=False)
-    results = json.loads((run / "classifier" / "results.json").read_text())
-    assert results["start"] == "\ud800"
-
-
-def test_probabilities_are_learned_from(made: Made, tmp_path: Path) -> None:
-    from tilth.classifiers import train as student
-
-    run = made.run(tmp_path / "run")
-    seen = []
-    real = student.train_on_examples
-
-    def watch(rows: Any, *rest: Any, **more: Any) -> Any:
-        seen.append(rows.targets)
-        return real(rows, *rest, **more)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(student, "train_on_examples", watch)
-        train(made, run, baseline=False, with_labelled=False)
-        train(made, run, baseline=False, loss="hard", out=tmp_path / "hard")
-    assert seen[0].max() == pytest.approx(0.9)
-    assert set(seen[1].ravel()) == {0.0, 1.0}
-
-
-def test_another_validation_file_chooses(made: Made, tmp_path: Path) -> None:
-    file = write_lines(tmp_path / "validation.jsonl", ROWS["class"](12, seed=7))
-    run = made.run(tmp_path / "run", test=None)
-    trained = train(made, run, validation=str(file), baseline=False)
-    assert trained.results["tested"]["n"] == trained.results["rows"]["validation"] == 12
-
-
-@pytest.mark.parametrize("test", [True, False])
-def test_file_trains_and_is_measured(made: Made, tmp_path: Path, test: bool) -> None:
-    file = write_lines(tmp_path / "train.jsonl", ROWS["class"](60, seed=2))
-    out = tmp_path / "out"
-    trained = train(made, file, out=out, test=made.test("class") if test else None)
-    assert (out / "model" / "config.json").is_file()
-    page = (out / "report.html").read_text()
-    assert "Classifier trained on" in page
-    assert [line[0] for line in gain_lines(trained.results)[1][:4]] == [
-        "trained",
-        ENCODER,
-        TFIDF,
-        MAJORITY,
-    ]
-    assert trained.results["validation"] == {"rows": 6, "generated": 0}
-    tested = trained.results["tested"]
-    if test:
-        assert (tested["on"], tested["n"], trained.results["notes"]) == ("test", 45, [])
-    else:
-        assert (tested["on"], tested["n"]) == ("validation", 6)
-        assert "flatter" in trained.results["notes"][0]
-        assert tested["systems"][0]["scores"]["accuracy"]["value"] == pytest.approx(
-            trained.results["best"]["score"]
-        )
-
-
-@pytest.mark.parametrize("kind", ["multi", "tags"])
-def test_other_kinds_are_measured_on_their_validation_rows(
-    made: Made, tmp_path: Path, kind: str
-) -> None:
-    file = write_lines(tmp_path / "train.jsonl", ROWS[kind](60, seed=2))
-    results = train(made, file, kind=kind, out=tmp_path / "out").results
-    main = {"multi": "macro_f1", "tags": "f1"}[kind]
-    scores = results["tested"]["systems"][0]["scores"][main]
-    assert scores["value"] == pytest.approx(results["best"]["score"])
-
-
-def test_validation_and_test_rows_that_a_model_wrote_are_named(made: Made, tmp_path: Path) -> None:
-    def written(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [{**row, "source_id": str(n), "model": "lm"} for n, row in enumerate(rows)]
-
-    file = write_lines(tmp_path / "train.jsonl", written(ROWS["class"](60, seed=2)))
-    trained = train(made, file, out=tmp_path / "out")
-    assert trained.results["validation"] == {"rows": 6, "generated": 6}
-    assert trained.results["tested"]["generated"] == 6
-    assert any(
-        "does not measure real data: give --test FILE" in note for note in trained.results["notes"]
-    )
-    page = (tmp_path / "out" / "report.html").read_text()
-    assert "validation (generated rows) accuracy" in page
-    test = write_lines(tmp_path / "test.jsonl", written(ROWS["class"](9, seed=4))[:3]
-                       + ROWS["class"](6, seed=5))  # fmt: skip
-    found = train(made, file, out=tmp_path / "tested", test=str(test)).results
-    assert (found["tested"]["n"], found["tested"]["generated"]) == (9, 3)
-    real = write_lines(tmp_path / "real.jsonl", ROWS["class"](9, seed=6))
-    notes = train(made, file, out=tmp_path / "real", test=str(real)).results["notes"]
-    assert any("does not measure real data: read the test figures." in note for note in notes)
-
-
-@pytest.mark.parametrize("tags", [False, True])
-def test_no_group_straddles_the_validation_split(
-    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tags: bool
-) -> None:
-    from tilth.classifiers import train as student
-
-    seen: list[Any] = []
-
-    def watch(rows: Any, chosen: Any, *_: Any, **__: Any) -> None:
-        seen.extend((rows, chosen))
-        raise TilthError("seen")
-
-    monkeypatch.setattr(student, "train_on_examples", watch)
-    kind = "tags" if tags else "class"
-    rows = [
-        {**row, **({"tokens": [*row["tokens"], "again"], "tags": [*row["tags"], "O"]} if tags
-                   else {"text": f"{row['text']} again"}), "source_row": place, "rewrite": 1}
-        for place, row in enumerate(ROWS[kind](90, seed=2))
-    ]  # fmt: skip
-    originals = [
-        {**row, "source_row": place, "rewrite": 0}
-        for place, row in enumerate(ROWS[kind](90, seed=2))
-    ]
-    file = write_lines(tmp_path / "train.jsonl", originals + rows)
-    with pytest.raises(TilthError, match="seen"):
-        train(made, file, kind=kind, out=tmp_path / "out")
-    learnt, chosen = ({text.removesuffix(" again") for (text,) in one.texts} for one in seen)
-    assert len(chosen) > 3
-    assert not learnt & chosen
-
-
-def test_rows_of_a_file_in_its_test_set_are_said(made: Made, tmp_path: Path) -> None:
-    rows = ROWS["class"](60, seed=2)
-    file = write_lines(tmp_path / "train.jsonl", rows)
-    test = write_lines(tmp_path / "test.jsonl", [*rows[:2], *ROWS["class"](9, seed=8)])
-    trained = train(made, file, out=tmp_path / "out", test=str(test))
-    assert trained.results["notes"][0].startswith(
-        "2 of the 11 test rows stand among the training rows too"
-    )
-
-
-def test_run_begun_anew_has_no_old_gain(made: Made, tmp_path: Path) -> None:
-    run = made.run(tmp_path / "run")
-    train(made, run, baseline=False)
-    assert list(read_augmentation(run).students) == ["classifier"]
-    write_run(run, overwrite=True, rows=40)
-    assert list(read_augmentation(run).students) == []
+def test_columns_are_named(base: str) -> None:
+    rows = [{"said": row["text"], "what": row["label"], "id": "x"} for row in classed(60)]
+    named = train_classifier(rows, base, text="said", label="what", **QUICK)
+    assert are_same(named, train_classifier(classed(60), base, **QUICK))
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("more", "said"),
     [
-        ({"kind": "tags"}, "its rows have classes: use tilth train classifier"),
-        ({"labelled": "more.jsonl"}, "a run has its labelled rows"),
-        ({"bootstrap": -1}, "bootstrap is -1"),
-        ({"loss": "mse"}, "loss 'mse' is unknown"),
-        ({"training": {"epochs": 0}}, "epochs is 0"),
-        ({"test": "nowhere.jsonl"}, "nowhere.jsonl"),
+        ({"loss": "mse"}, "loss 'mse' is unknown: use kl or hard"),
+        ({"rate": 1}, "no setting 'rate': there are epochs, batch"),
+        ({"seeds": 0}, "seeds is 0"),
+        ({"max_length": 1000}, "max_length is 1000"),
     ],
 )
-def test_wrong_calls_are_refused_before_training(
-    made: Made, tmp_path: Path, options: dict[str, Any], said: str
-) -> None:
-    run = made.run(tmp_path / "run")
+def test_wrong_settings(base: str, more: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        train(made, run, **options)
-    assert not (run / "classifier" / "model").exists()
+        train_classifier(classed(30), base, **{**QUICK, **more})
 
 
-def test_sets_that_the_run_learnt_from_are_refused_before_training(
-    made: Made, tmp_path: Path
-) -> None:
-    run = made.run(tmp_path / "run")
-    opened = open_augmented(str(run))
-    assert opened.validation is not None
-    files = {}
-    for name, rows in (("labelled", opened.labelled), ("validation", opened.validation)):
-        pairs = [
-            {"text": text, "label": opened.labels[label]}
-            for text, label in zip(rows["text"], rows["label"], strict=True)
-        ]
-        files[name] = str(write_lines(tmp_path / f"{name}.jsonl", pairs))
-    for given, said in (
-        ({"test": files["labelled"]}, "test set is in the labelled set"),
-        ({"test": files["validation"]}, "test set is in the validation set"),
-        ({"validation": files["labelled"]}, "validation set is in the labelled set"),
-        ({"test": files["validation"], "validation": files["validation"]},
-         "test set is in the validation set"),
-    ):  # fmt: skip
-        with pytest.raises(InputError, match=said):
-            train(made, run, **given)
-    assert not (run / "classifier").exists()
-
-
-def test_wrong_test_labels_are_refused_before_training(made: Made, tmp_path: Path) -> None:
-    run = made.run(tmp_path / "run")
-    rows = [*ROWS["class"](4, seed=3), {"text": "a plant", "label": "plant"}]
-    test = write_lines(tmp_path / "test.jsonl", rows)
-    with pytest.raises(InputError, match=r"test.jsonl.*5.*'plant' is none that .* knows"):
-        train(made, run, test=str(test))
-    with pytest.raises(InputError, match="a list of labels a row"):
-        train(made, run, test=made.test("multi"))
-    assert not (run / "classifier").exists()
-
-
-def test_a_test_set_that_lies_elsewhere_now_is_asked_for(made: Made, tmp_path: Path) -> None:
-    run = made.run(tmp_path / "run", test="gone/test.jsonl")
-    with pytest.raises(InputError, match="say with --test where it lies"):
-        train(made, run)
-
-
-@pytest.mark.parametrize(
-    ("name", "base", "said"),
-    [
-        (TEACHER, "starter-small", "take the teacher, RUN/teacher"),
-        (ENCODER, "starter-small", "train with --base starter-encoder"),
-        (TFIDF, "starter-encoder", "more labelled rows"),
-        (ALONE, "starter-small", "take the labelled rows alone"),
-    ],
-)
-def test_what_is_better_at_hand_is_named_with_a_remedy(name: str, base: str, said: str) -> None:
-    def tested(value: float) -> dict[str, Any]:
-        figure = {"value": 50.0 - value, "low": -9.0, "high": 4.0, "p": 0.3}
-        return {
-            "source": "RUN", "base": base,
-            "tested": {
-                "systems": [
-                    {"name": "trained", "scores": {"accuracy": {"value": 50.0}}},
-                    {"name": name, "scores": {"accuracy": {"value": value}}},
-                    {"name": MAJORITY, "scores": {"accuracy": {"value": 20.0}}},
-                ],
-                "differences": {one: {"accuracy": figure} for one in (name, MAJORITY)},
-            },
-        }  # fmt: skip
-
-    (line,) = _warnings(tested(53.5))
-    assert line.startswith(f"Warning: {name} has accuracy 53.5, this model 50.0 (difference 95%: ")
-    assert said in line
-    assert _warnings(tested(50.0)) == _warnings(tested(42.0)) == []
-    assert _warnings({**tested(60.0), "tested": None}) == []
-    # The interval of the gain over the best of the others holds 0.
-    notes = _unsure_gains(tested(42.0))
-    assert notes
-    assert all("The gain over " in one and "(-9.0 to +4.0) may be chance" in one for one in notes)
-    assert _unsure_gains(tested(53.5)) == []
-
-
-def test_wrong_places_are_refused(made: Made, tmp_path: Path) -> None:
-    file = write_lines(tmp_path / "train.jsonl", ROWS["class"](30, seed=2))
-    with pytest.raises(InputError, match="--out is missing"):
-        train(made, file)
-    with pytest.raises(InputError, match="is no run of tilth augment"):
-        train(made, file, out=tmp_path / "out", with_labelled=False)
-    run = made.run(tmp_path / "run")
-    with pytest.raises(InputError, match=r"holds .* itself"):
-        train(made, run, out=tmp_path)
-    file = next((run / "dataset").glob("labelled/*.parquet"))
-    pq.write_table(pq.read_table(file, columns=["label"]), file)
-    with pytest.raises(InputError, match="no column text"):
-        open_augmented(str(run))
-    shutil.rmtree(run / "dataset")
-    with pytest.raises(InputError, match="not finished"):
-        open_augmented(str(run))
-
-
-def test_no_sentence_kept_is_refused(made: Made, tmp_path: Path) -> None:
-    run = made.run(tmp_path / "run", rows=0)
-    with pytest.raises(InputError, match=r"no sentence was kept|not finished"):
-        train(made, run)
+def test_what_is_read_is_not_overwritten(base: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    write_rows(path, classed(30))
+    with pytest.raises(InputError, match="choose another --out"):
+        train_classifier(str(path), base, tmp_path, overwrite=True, **QUICK)
+    assert path.exists()

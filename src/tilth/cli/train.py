@@ -18,7 +18,7 @@ from tilth.cli.screen import print_json, print_table, say
 from tilth.encoders.settings import Training, TripletTraining
 
 if TYPE_CHECKING:
-    from tilth.workflows.train_classifier import TrainedClassifier
+    from tilth.workflows.train_and_test import TrainedClassifier
 
 _TRAINING = "Training"
 app = App(no_args_is_help=True, help="Train encoders with generated or own data.")
@@ -257,7 +257,7 @@ def _command(described: str, *, tags: bool) -> Callable[..., None]:
         json: options.Json = False,
     ) -> None:
         from tilth.classifiers.load import TaskSources
-        from tilth.workflows.train_classifier import train_and_test
+        from tilth.workflows.train_and_test import train_and_test
 
         sources = TaskSources(source, validation, test, labelled, options.columns(text), label)
         settings = ClassifierTraining(

@@ -48,15 +48,6 @@ def read_gold(
             f"{classifier.name!r} gives {_GIVES[classifier.kind]}: name another column of labels, "
             "or another model"
         )
-
-    def unknown(row: int, name: str, known: Sequence[str]) -> InputError:
-        some = ", ".join(known[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
-        return InputError(
-            f"{row_location(data, row, split)}: label {name!r:.60} is none that "
-            f"{classifier.name!r} gives ({some}): rename or remove it, or name another column of "
-            "labels"
-        )
-
     if labels.kind == "tags":
         wrong = next((name for name in classifier.labels if not TAG.fullmatch(name)), None)
         if wrong is not None:
@@ -64,18 +55,12 @@ def read_gold(
                 f"{classifier.name!r} gives {wrong!r:.40}, no IOB tag: name its labels O, B-TYPE "
                 "or I-TYPE in its config.json"
             )
-        types = {name[2:] for name in classifier.labels if name != "O"}
-        for row, tags in enumerate(labels.values):
-            for tag in tags:
-                if tag != "O" and tag[2:] not in types:
-                    raise unknown(row, tag[2:], sorted(types))
+        types = sorted({name[2:] for name in classifier.labels if name != "O"})
+        refuse_unknown(examples, types, data, split, f"{classifier.name!r} gives")
         return examples, labels.values
     names = names_in(classifier, examples)
+    refuse_unknown(examples, names, data, split, f"{classifier.name!r} gives")
     classes = [str(value) for value in labels.classes]
-    for row, ids in enumerate(labels.class_ids):
-        for class_id in ids:
-            if classes[class_id] not in names:
-                raise unknown(row, classes[class_id], classifier.labels)
     index = [names.index(name) if name in names else -1 for name in classes]
     if labels.kind == "class":
         return examples, np.array([index[ids[0]] for ids in labels.class_ids])  # (rows,)
@@ -83,6 +68,27 @@ def read_gold(
     for row, ids in enumerate(labels.class_ids):
         gold[row, [index[class_id] for class_id in ids]] = 1
     return examples, gold  # (rows, labels)
+
+
+def refuse_unknown(
+    examples: Examples, known: Sequence[str], data: Source, split: str, whose: str
+) -> None:
+    """Refuse rows with a label, or a type of entity, that is not known.
+
+    Args:
+        data: source of the rows, for messages.
+        whose: who knows the labels, and a verb, as in `'model' gives`.
+    """
+    assert examples.labels is not None
+    classes, names = list(map(str, examples.labels.classes)), set(known)
+    for row, members in enumerate(examples.labels.class_ids):
+        for name in (classes[member] for member in members):
+            if name not in names:
+                some = ", ".join(known[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
+                raise InputError(
+                    f"{row_location(data, row, split)}: label {name!r:.60} is none that {whose} "
+                    f"({some}): rename or remove it, or name another column of labels"
+                )
 
 
 def names_in(classifier: Classifier, examples: Examples) -> list[str]:

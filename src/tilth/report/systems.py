@@ -19,6 +19,8 @@ _FIGURES = {
     "multi": {"macro_f1": "macro F1", "micro_f1": "micro F1", "accuracy": "all labels right"},
     "class": {"accuracy": "accuracy", "macro_f1": "macro F1"},
 }
+_STARTER = "starter-encoder"
+_CHANCE = "may be chance, as the interval holds 0: prefer the simpler model"
 _ORDER = (TRAINED, STUDENT, BOTH, ALONE, TEACHER, *BASELINES)
 
 
@@ -135,3 +137,53 @@ def figure(found: Mapping[str, Any], sign: str = "") -> str:
     """Format a figure, with a dash where it is undefined."""
     value = found["value"]
     return number(None, 1) if value is None else f"{value:{sign}.1f}"
+
+
+def warnings_of(results: Mapping[str, Any]) -> list[str]:
+    """Return which system is better than the model, and the remedy."""
+    systems = systems_of(results)
+    if not systems:
+        return []
+    key, figure = next(iter(figures_of(systems[0]["scores"]).items()))
+    own = systems[0]["scores"][key]["value"]
+    above = [
+        one for one in systems[1:]
+        if own is not None and (one["scores"][key]["value"] or 0.0) > own
+    ]  # fmt: skip
+    lines = []
+    for group in (BASELINES, (TEACHER,), (ALONE,)):
+        some = [one for one in above if one["name"] in group]
+        if some:
+            best = max(some, key=lambda one: one["scores"][key]["value"])
+            ends = interval(results["tested"]["differences"][best["name"]][key], "+")
+            lines.append(
+                f"Warning: {best['name']} has {figure} {best['scores'][key]['value']:.1f}, this "
+                f"model {own:.1f}{f' (difference 95%: {ends})' if ends else ''}: "
+                f"{_remedy(best['name'], results)}"
+            )
+    return lines
+
+
+def unsure_gains(results: Mapping[str, Any]) -> list[str]:
+    """Return a note on each gain that may be chance: its interval holds 0."""
+    lines = []
+    for name, figures in gains_of(results).items():
+        found = next(iter(figures.values()))
+        low = found.get("low")
+        if name.startswith("gain") and low is not None and low <= 0:
+            lines.append(f"The {name} ({interval(found, '+')}) {_CHANCE}.")
+    return lines
+
+
+def _remedy(name: str, results: Mapping[str, Any]) -> str:
+    source, base = results["source"], results["base"]
+    if name == TEACHER:
+        return f"take the teacher, {source}/teacher, or train with its base (--base)"
+    if name == ALONE:
+        return (
+            "take the labelled rows alone (baseline/model), or try tilth augment with --query "
+            "per-sentence, a better --teacher, or a bank nearer to the task"
+        )
+    if base not in (_STARTER, "starter"):
+        return f"train with --base {_STARTER}"
+    return "train with more labelled rows, or a larger --base such as a hub id"

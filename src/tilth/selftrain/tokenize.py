@@ -9,8 +9,8 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from itertools import groupby
 
 # Signs that a set lacks are treated as their ASCII equivalents in it.
@@ -29,7 +29,7 @@ _INITIALS = re.compile(r"(?:[^\W\d_]\.){2,}")
 _MOST_KEPT = 5_000  # longer alternatives make the expression slow
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WordTokenizer:
     """Split sentences into words by rules; made by `learn_tokenizer`.
 
@@ -52,9 +52,10 @@ class WordTokenizer:
     endings: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
     initials: bool = False
-    _pattern: list[re.Pattern[str]] = field(
-        default_factory=list, init=False, repr=False, compare=False
-    )
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile(self.expression())
 
     def tokenize(self, sentence: str) -> list[str]:
         """Return the words of a sentence; nothing but white space is lost.
@@ -63,14 +64,12 @@ class WordTokenizer:
             >>> WordTokenizer(endings=("'s",)).tokenize("It's 3.5 m (well-known).")
             ['It', "'s", '3.5', 'm', '(', 'well-known', ')', '.']
         """
-        if not self._pattern:
-            self._pattern.append(re.compile(self.expression()))
         words: list[str] = []
         for piece in sentence.split():
             if piece.isalnum():  # most are, and the expression is slow
                 words.append(piece)
             else:
-                words += self._pattern[0].findall(piece)
+                words += self._pattern.findall(piece)
         return words
 
     def expression(self) -> str:
@@ -138,10 +137,7 @@ def learn_tokenizer(sentences: Iterable[Sequence[str]]) -> WordTokenizer:
         # One slip of the set's own cutting would else cut all signs so.
         and (times > 1 or not all(map(_is_sign, token)))
     ][:_MOST_KEPT]  # fmt: skip
-    return WordTokenizer(
-        rule.letters, rule.digits, rule.begins, rule.ends, rule.runs, rule.endings,
-        tuple(sorted(odd)), rule.initials,
-    )  # fmt: skip
+    return replace(rule, kept=tuple(sorted(odd)))
 
 
 class _Seen:

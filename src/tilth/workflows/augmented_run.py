@@ -17,6 +17,7 @@ from tilth.data.normalize import normalize_text
 from tilth.data.readers import row_location
 from tilth.data.sources import folder_configs, load_folder
 from tilth.errors import InputError
+from tilth.evaluate.expected_labels import refuse_unknown
 from tilth.runs import read_run_json
 
 if TYPE_CHECKING:
@@ -165,15 +166,7 @@ def refuse_other_labels(
             f"{row_location(data, 0, 'test')}: the test set has {holds[found.kind]}, {source} "
             f"{holds[kind]}: name another column of labels, or another file"
         )
-    known = list(dict.fromkeys(labels))
-    for row, members in enumerate(found.class_ids):
-        for name in (str(found.classes[member]) for member in members):
-            if name not in known:
-                raise InputError(
-                    f"{row_location(data, row, 'test')}: label {name!r:.60} is none that "
-                    f"{source} knows ({', '.join(known[:8])}): rename or remove it, or name "
-                    "another column of labels"
-                )
+    refuse_unknown(examples, list(dict.fromkeys(labels)), data, "test", f"{source} knows")
 
 
 def columns_of_run(run: AugmentedSets, found: Examples) -> Dataset:

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from tilth.classifiers.examples import LabeledExamples
 from tilth.classifiers.logistic import logistic
 from tilth.errors import InputError
-from tilth.models.classifier import Kind
+from tilth.models.classifier import ClassifierRows, Kind
 from tilth.models.encoder import load_encoder
 from tilth.report.systems import ENCODER, FREQUENT, MAJORITY, TFIDF, WORDS
+from tilth.runs import Progress
 from tilth.workflows.evaluate_classifier import System
 
 STARTER = "starter-encoder"
@@ -29,7 +30,7 @@ Features = Callable[[Sequence[Any]], Any]
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A model with the methods of a `Classifier`.
+    """A model that is compared with a `Classifier`.
 
     Attributes:
         answer: texts -> probabilities (rows, labels), or sentences -> one (tokens, tags) each.
@@ -40,18 +41,10 @@ class Baseline:
     labels: list[str]
     answer: Callable[[Sequence[Any]], Any]
 
-    def probabilities(self, texts: Sequence[tuple[str, ...]], **options: Any) -> Any:
-        """Return each text's probabilities; only the option `progress` is used."""
-        return self._answer(texts, **options)
-
-    def tag_probabilities(self, tokens: Sequence[Sequence[str]], **options: Any) -> Any:
-        """Return the probabilities of each sentence's tags; only the option `progress` is used."""
-        return self._answer(tokens, **options)
-
-    def _answer(self, rows: Sequence[Any], *, progress: Any = None, **_: Any) -> Any:
-        found = self.answer(rows)
-        if progress is not None:
-            progress.advance(len(rows))
+    def answers(self, rows: ClassifierRows, *, progress: Progress, **_: Any) -> Any:
+        """Return each row's probabilities; only the option `progress` is used."""
+        found = self.answer(rows.texts if rows.tokens is None else rows.tokens)
+        progress.advance(len(rows.texts))
         return found
 
 

@@ -60,7 +60,7 @@ class System:
     """A model to compare.
 
     Attributes:
-        model: a classifier or tagger, or an object with the same methods.
+        model: a classifier or tagger, or an object with its `kind`, `labels` and `answers`.
         base: model that it was trained from; empty: not shown.
     """
 
@@ -143,7 +143,7 @@ def evaluate_to_run(
             _answers(model, examples, run, part, settings.precision, progress)
             for part, model in enumerate(models)
         ]
-        scoring = _Answers(models, examples, golds, answers, settings).scoring()
+        scoring = _scoring_of(models)(models, examples, golds, answers, settings)
         scores = scoring.own_scores(0)
         if settings.against is not None:
             scores["against"] = {
@@ -173,16 +173,10 @@ def compare_systems(
     )
     with Progress(len(examples) * len(systems), quiet=quiet, what="rows") as progress:
         answers = [
-            model.tag_probabilities(
-                examples.tokens, precision=settings.precision, progress=progress
-            )
-            if models[0].kind == "tags"
-            else model.probabilities(
-                examples.texts, precision=settings.precision, progress=progress
-            )
+            model.answers(examples, precision=settings.precision, progress=progress)
             for model in models
         ]
-    scoring = _Answers(models, examples, [gold], answers, settings).scoring()
+    scoring = _scoring_of(models)(models, examples, [gold], answers, settings)
     return {
         "n": len(examples),
         "systems": [
@@ -241,31 +235,26 @@ def _answer_table(model: Classifier, examples: Examples, found: Any) -> pa.Table
     return pa.table({**columns, "probabilities": as_lists(found)})
 
 
-@dataclass(frozen=True, slots=True)
-class _Answers:
-    """Answers of models to the same rows.
+def _scoring_of(models: Sequence[Any]) -> type[_ClassScoring | _TagScoring]:
+    return _TagScoring if models[0].kind == "tags" else _ClassScoring
 
-    Attributes:
+
+class _ClassScoring:
+    """Scores of classifiers over the first model's labels, then other models' labels.
+
+    Args:
         golds: gold labels in the order of each model's labels; the first model's at least.
         answers: per model, probabilities (rows, labels), or for tokens (tokens, tags) per row.
     """
 
-    models: Sequence[Any]
-    examples: Examples
-    golds: Sequence[Any]
-    answers: Sequence[Any]
-    settings: EvaluateSettings
-
-    def scoring(self) -> _ClassScoring | _TagScoring:
-        return (_TagScoring if self.models[0].kind == "tags" else _ClassScoring)(self)
-
-
-class _ClassScoring:
-    """Scores of classifiers over the first model's labels, then other models' labels."""
-
-    def __init__(self, made: _Answers) -> None:
-        models, examples, settings = made.models, made.examples, made.settings
-        golds, answers = made.golds, made.answers
+    def __init__(
+        self,
+        models: Sequence[Any],
+        examples: Examples,
+        golds: Sequence[Any],
+        answers: Sequence[Any],
+        settings: EvaluateSettings,
+    ) -> None:
         self.texts, self.own_golds, self.own_answers = examples.texts, golds, answers
         self.own_labels = [names_in(model, examples) for model in models]
         self.labels = list(dict.fromkeys(name for some in self.own_labels for name in some))
@@ -320,14 +309,20 @@ class _ClassScoring:
 
 
 class _TagScoring:
-    """Scores of taggers, with the methods of `_ClassScoring`."""
+    """Scores of taggers, with the methods of `_ClassScoring`; tags compare by name."""
 
-    def __init__(self, made: _Answers) -> None:
-        settings = made.settings
-        self.tokens, self.gold = made.examples.tokens or [], made.golds[0]
+    def __init__(
+        self,
+        models: Sequence[Any],
+        examples: Examples,
+        golds: Sequence[Any],
+        answers: Sequence[Any],
+        settings: EvaluateSettings,
+    ) -> None:
+        self.tokens, self.gold = examples.tokens or [], golds[0]
         self.said = [
             tag.best_tags(answer, model.labels)
-            for model, answer in zip(made.models, made.answers, strict=True)
+            for model, answer in zip(models, answers, strict=True)
         ]
         self.how: dict[str, Any] = {"bootstrap": settings.bootstrap, "seed": settings.seed}
 
@@ -335,9 +330,7 @@ class _TagScoring:
         tags, sure = self.said[place]
         return tag.tag_scores(self.gold, tags, sure=sure, **self.how)
 
-    def own_scores(self, place: int) -> dict[str, Any]:
-        """Return a model's scores; tags compare by name, whatever their order."""
-        return self.scores(place)
+    own_scores = scores
 
     def difference(self, place: int) -> dict[str, Any]:
         return tag.compare_tag_scores(self.gold, self.said[0][0], self.said[place][0], **self.how)

@@ -1,0 +1,318 @@
+"""Train a classifier or tagger and compare it with its teacher and simple baselines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilth.classifiers.examples import LabeledExamples, labeled_examples
+from tilth.classifiers.load import TaskSources, check_disjoint, read_training_sets, repeat_count
+from tilth.classifiers.settings import ClassifierTraining, Finetuning
+from tilth.classifiers.train import train_on_sources
+from tilth.data.examples import Source, open_rows, read_examples
+from tilth.data.normalize import normalize_text
+from tilth.data.split import written_by_model
+from tilth.errors import InputError
+from tilth.files import atomic_write
+from tilth.metrics.scores import positive
+from tilth.metrics.significance import RESAMPLES, check_resamples
+from tilth.models.classifier import load_classifier
+from tilth.report.augment import write_augment_report
+from tilth.report.classifier import training_results, write_classifier_report
+from tilth.report.run_reader import refuse_edited
+from tilth.report.systems import (
+    ALONE,
+    BOTH,
+    STUDENT,
+    TEACHER,
+    TRAINED,
+    generated_words,
+    unsure_gains,
+    warnings_of,
+)
+from tilth.runs import RESULTS, refuse_inside
+from tilth.workflows.augmented_run import (
+    AugmentedSets,
+    is_augmented,
+    open_augmented,
+    refuse_other_labels,
+    shared,
+    texts_of,
+)
+from tilth.workflows.baselines import baselines
+from tilth.workflows.evaluate_classifier import EvaluateSettings, System, compare_systems
+from tilth.workflows.train_classifier import SHARE, sources_of, with_validation
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+BASELINE = "baseline"  # the nested run of the labelled rows alone
+_MOST_EPOCHS = 50.0  # of the labelled rows alone; the paper's few-shot trainings
+_FLATTERS = (
+    "Measured on the validation rows, which also chose the weights: figures and gain flatter. "
+    "Give --test FILE for fair ones."
+)
+_REAL = "give --test FILE with rows that people wrote."
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedClassifier:
+    """Results of a training: its run folder and the content of its results.json."""
+
+    out: Path
+    results: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What all trainings and measurements of one call share."""
+
+    sources: TaskSources
+    settings: ClassifierTraining
+    tags: bool
+    with_labelled: bool
+    baseline: bool
+    bootstrap: int
+
+    def compare(
+        self, systems: Sequence[System], rows: LabeledExamples, data: Source, **columns: Any
+    ) -> dict[str, Any]:
+        """Compare systems and the simple baselines, fitted on rows."""
+        simple = baselines(rows, device=self.settings.device) if self.baseline else []
+        training = self.settings.finetuning
+        settings = EvaluateSettings(
+            bootstrap=self.bootstrap, seed=training.seed, precision=training.precision, **columns
+        )
+        return compare_systems([*systems, *simple], data, settings, quiet=self.settings.quiet)
+
+    def compare_on_test(
+        self, systems: Sequence[System], rows: LabeledExamples, data: Source, **columns: Any
+    ) -> dict[str, Any]:
+        """Compare systems on a test set, of which rows that a model wrote are counted."""
+        read, _ = open_rows(data, "test")
+        generated = int(written_by_model(read.with_format("arrow")[:]).sum())
+        tested = {"on": "test", "data": str(data), "generated": generated}
+        return tested | self.compare(systems, rows, data, **columns)
+
+
+def train_and_test(
+    sources: TaskSources,
+    settings: ClassifierTraining,
+    out: Path | None,
+    *,
+    tags: bool = False,
+    with_labelled: bool = True,
+    baseline: bool = True,
+    bootstrap: int = RESAMPLES,
+) -> TrainedClassifier:
+    """Train in a run folder, measure on a test set, and write the report.
+
+    An augment run trains on its retrieved sentences and labelled rows; the same base is trained
+    on the labelled rows alone, and both are compared with the teacher.
+
+    Args:
+        sources: names of sets. `train`: a run of `tilth augment`, or a source that
+            `train_classifier` takes. `test`: None: that of the augment run, or else validation
+            rows. `labelled`: not for an augment run.
+        out: the run folder; None: RUN/classifier.
+        with_labelled: train on the labelled rows of an augment run too. The paper does so for few
+            of them; for many it found no difference.
+        baseline: measure the simple baselines of `tilth.workflows.baselines` too; for an augment
+            run, also train on its labelled rows alone, unless its teacher has the same base.
+        bootstrap: resamples of intervals and tests; 0: neither.
+    """
+    check_resamples(bootstrap, settings.finetuning.seed)
+    source = str(sources.train)
+    run = is_augmented(source)
+    if run and sources.labelled is not None:
+        raise InputError("--labelled is for files: a run has its labelled rows")
+    if not with_labelled and not run:
+        raise InputError(f"--retrieved-only: {source} is no run of tilth augment: leave it out")
+    if settings.labelled_share is None:
+        settings = replace(settings, labelled_share=SHARE if run and with_labelled else 0.0)
+    elif not (with_labelled if run else sources.labelled is not None):
+        raise InputError("--labelled-share: there are no labelled rows beside others: leave it out")
+    if out is None:
+        if not run:
+            raise InputError("--out is missing: say in which folder the run is to be made")
+        out = Path(source).expanduser() / "classifier"
+    read = (sources.test, sources.validation, sources.labelled)
+    refuse_inside(out, source, *(None if one is None else str(one) for one in read))
+    job = _Job(sources, settings, tags, with_labelled, baseline, bootstrap)
+    if run:
+        return _train_on_run(open_augmented(source), out, job)
+    return _train_on_file(source, out, job)
+
+
+def _train_on_file(source: str, out: Path, job: _Job) -> TrainedClassifier:
+    sources, settings = job.sources, job.settings
+    test, validation = sources.test, sources.validation
+    columns: dict[str, Any] = {"text": sources.text, "label": sources.label}
+    notes, learnt = [], []
+    if validation is not None or test is not None:  # else there is nothing to compare them with
+        read = [one for one in (source, sources.labelled) if one is not None]
+        learnt = [read_examples(one, **columns) for one in read]
+    chosen = None
+    if validation is not None:
+        chosen = read_examples(validation, split="validation", **columns)
+        check_disjoint("validation", validation, chosen.texts, "training", source, learnt[0].texts)
+    if test is not None:
+        examples = read_examples(test, split="test", **columns)
+        check_disjoint("test", test, examples.texts, "training", source, learnt[0].texts)
+        if chosen is not None:
+            check_disjoint("test", test, examples.texts, "validation", validation, chosen.texts)
+        found_labels = [one.labels for one in learnt if one.labels is not None]
+        names = [str(name) for one in found_labels for name in one.classes]
+        refuse_other_labels(found_labels[0].kind, names, source, str(test), examples)
+        known = (normalize_text(one) for given in learnt for one in given.sentences)
+        notes += _shared_note(shared(examples, known), len(examples), "training rows")
+    model = train_on_sources(sources, settings, out, tags=job.tags)
+    rows, held = read_training_sets(
+        sources, tags=job.tags, hard=settings.loss == "hard", seed=settings.finetuning.seed
+    )
+    systems, tested = [System(TRAINED, model, settings.base)], None
+    if test is not None:
+        tested = job.compare_on_test(systems, rows, test, **columns)
+    elif held is not None:
+        written = 0 if held.written is None else int(held.written.sum())
+        tested = {"on": "validation", "data": source, "generated": written}
+        tested |= job.compare(systems, rows, _examples_of(held))
+        notes.append(_FLATTERS)
+    about = {"source": source, "base": settings.base, "loss": settings.loss}
+    return _finish(out, about, tested, notes)
+
+
+def _train_on_run(run: AugmentedSets, out: Path, job: _Job) -> TrainedClassifier:
+    sources, settings, folder = job.sources, job.settings, str(run.folder)
+    if job.tags != (run.kind == "tags"):
+        holds, use = ("classes", "classifier") if job.tags else ("tags", "tagger")
+        raise InputError(f"{folder}: its rows have {holds}: use tilth train {use}")
+    data = sources.test if sources.test is not None else run.test
+    notes, retrieved = [], len(run.rows)
+    run, chosen, columns = with_validation(run, sources)
+    if data is not None:
+        examples = read_examples(data, split="test", **columns)
+        names = [name[2:] if run.kind == "tags" else name for name in run.labels]
+        refuse_other_labels(run.kind, names, folder, str(data), examples)
+        own: dict[str, tuple[Source, Dataset]] = {"labelled": (folder, run.labelled)}
+        if chosen is not None:
+            own["validation"] = (sources.validation or folder, chosen)
+        for name, (where, rows) in own.items():
+            texts = [(text,) for text in texts_of(rows, run.text)]
+            check_disjoint("test", data, examples.texts, name, where, texts)
+        known = map(normalize_text, texts_of(run.labelled, run.text))
+        notes += _shared_note(shared(examples, known), len(examples), "labelled rows")
+        run = run.without(examples.sentences)
+    sets, times = sources_of(run, chosen, settings.loss), 0
+    if job.with_labelled:
+        times = repeat_count(settings.labelled_share or 0.0, len(run.rows), len(run.labelled))
+    else:
+        sets = replace(sets, labelled=None)
+    student = train_on_sources(sets, settings, out, tags=job.tags, labels=run.labels)
+    systems = [System(BOTH if job.with_labelled else STUDENT, student, settings.base)]
+    longer = None
+    if job.baseline and run.teacher_base != settings.base:
+        finetuning = settings.finetuning
+        longer = _alone(
+            finetuning.for_base(settings.base), len(run.rows) + times * len(run.labelled),
+            len(run.labelled),
+        )  # fmt: skip
+        alone = train_on_sources(
+            replace(sets, train=run.truth, labelled=None),
+            replace(settings, finetuning=replace(finetuning, **longer), labelled_share=0.0),
+            out / BASELINE, tags=job.tags, labels=run.labels,
+        )  # fmt: skip
+        systems.append(System(ALONE, alone, settings.base))
+    truth = labeled_examples(read_examples(run.truth, text=run.text, label=run.label), run.labels)
+    teacher = load_classifier(run.teacher, device=settings.device)
+    systems.append(System(TEACHER, teacher, str(run.settings["teacher"])))
+    tested = None
+    if data is not None:
+        tested = job.compare_on_test(systems, truth, data, **columns)
+    elif chosen is not None:
+        tested = {"on": "validation", "data": folder}
+        tested |= job.compare(systems, truth, chosen, text=run.text, label=run.label, split="train")
+        notes.append(_FLATTERS)
+    about = {
+        "source": folder, "start": run.start, "base": settings.base, "loss": settings.loss,
+        "with_labelled": job.with_labelled, "baseline": longer,
+        "rows": {
+            "retrieved": len(run.rows), "left out": retrieved - len(run.rows),
+            "labelled": len(run.labelled), "times": times,
+            "validation": 0 if chosen is None else len(chosen),
+        },
+    }  # fmt: skip
+    trained = _finish(out, about, tested, notes)
+    with refuse_edited(run.folder):
+        write_augment_report(run.folder)
+    return trained
+
+
+def _alone(settings: Finetuning, retrieved: int, labelled: int) -> dict[str, Any]:
+    """Return settings for the labelled rows alone: as many steps, at most 50 epochs.
+
+    With as few steps as their number gives, the base would hardly be trained, and the gain over it
+    would be too large.
+    """
+    steps, every = settings.steps(retrieved)
+    passes = steps / -(-labelled // settings.batch)
+    epochs = round(max(settings.passes(labelled), min(passes, _MOST_EPOCHS)), 2)
+    own, _ = replace(settings, epochs=epochs).steps(labelled)
+    return {"epochs": epochs, "evaluate_every": min(every, own)}
+
+
+def _shared_note(count: int, rows: int, where: str) -> list[str]:
+    if not count:
+        return []
+    return [f"{count:,} of the {rows:,} test rows stand among the {where} too: the figures flatter"]
+
+
+def _examples_of(rows: LabeledExamples) -> list[dict[str, Any]]:
+    """Return rows in the form that `read_examples` takes."""
+    names = np.array(rows.labels)
+    if rows.tokens is not None:
+        return [
+            {"tokens": tokens, "tags": names[target.argmax(axis=1)].tolist()}
+            for tokens, target in zip(rows.tokens, rows.targets, strict=True)
+        ]
+    targets = np.asarray(rows.targets)
+    labels = (
+        [names[one].tolist() for one in positive(targets)]
+        if rows.kind == "multi"
+        else names[targets.argmax(axis=1)].tolist()
+    )
+    columns: Sequence[str] = ("text",) if len(rows.texts[0]) == 1 else ("text_a", "text_b")
+    return [
+        {**dict(zip(columns, texts, strict=True)), "label": label}
+        for texts, label in zip(rows.texts, labels, strict=True)
+    ]
+
+
+def _finish(
+    out: Path, about: dict[str, Any], tested: dict[str, Any] | None, notes: list[str]
+) -> TrainedClassifier:
+    """Add the results to the training's results.json and write the report."""
+    file = out / RESULTS
+    kept = training_results(out)
+    words = generated_words(kept.get("validation"))
+    if words:
+        real = tested is not None and tested["on"] == "test" and not tested["generated"]
+        remedy = "read the test figures." if real else _REAL
+        notes = [*notes, f"Validation{words} does not measure real data: {remedy}"]
+    results: dict[str, Any] = {
+        **{name: kept[name] for name in ("measure", "best", "seeds", "validation") if name in kept},
+        **about, "tested": tested, "notes": notes,
+    }  # fmt: skip
+    results["warnings"] = warnings_of(results)
+    results["notes"] = [*unsure_gains(results), *notes]
+    text = json.dumps(results, indent=2, ensure_ascii=False) + "\n"
+    # An edited run may hold a lone surrogate: write it as JSON escapes it.
+    data = text.encode(errors="backslashreplace")
+    atomic_write(file, lambda file: file.write(data))
+    write_classifier_report(out)
+    return TrainedClassifier(out, results)

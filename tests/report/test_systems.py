@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tilth.report.systems import (
+    ALONE,
+    ENCODER,
+    MAJORITY,
+    TEACHER,
+    TFIDF,
+    unsure_gains,
+    warnings_of,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "said"),
+    [
+        (TEACHER, "starter-small", "take the teacher, RUN/teacher"),
+        (ENCODER, "starter-small", "train with --base starter-encoder"),
+        (TFIDF, "starter-encoder", "more labelled rows"),
+        (ALONE, "starter-small", "take the labelled rows alone"),
+    ],
+)
+def test_what_is_better_at_hand_is_named_with_a_remedy(name: str, base: str, said: str) -> None:
+    def tested(value: float) -> dict[str, Any]:
+        figure = {"value": 50.0 - value, "low": -9.0, "high": 4.0, "p": 0.3}
+        return {
+            "source": "RUN", "base": base,
+            "tested": {
+                "systems": [
+                    {"name": "trained", "scores": {"accuracy": {"value": 50.0}}},
+                    {"name": name, "scores": {"accuracy": {"value": value}}},
+                    {"name": MAJORITY, "scores": {"accuracy": {"value": 20.0}}},
+                ],
+                "differences": {one: {"accuracy": figure} for one in (name, MAJORITY)},
+            },
+        }  # fmt: skip
+
+    (line,) = warnings_of(tested(53.5))
+    assert line.startswith(f"Warning: {name} has accuracy 53.5, this model 50.0 (difference 95%: ")
+    assert said in line
+    assert warnings_of(tested(50.0)) == warnings_of(tested(42.0)) == []
+    assert warnings_of({**tested(60.0), "tested": None}) == []
+    # The interval of the gain over the best of the others holds 0.
+    notes = unsure_gains(tested(42.0))
+    assert notes
+    assert all("The gain over " in one and "(-9.0 to +4.0) may be chance" in one for one in notes)
+    assert unsure_gains(tested(53.5)) == []
