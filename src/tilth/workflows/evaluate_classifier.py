@@ -239,53 +239,62 @@ def _scoring_of(models: Sequence[Any]) -> type[_ClassScoring | _TagScoring]:
     return _TagScoring if models[0].kind == "tags" else _ClassScoring
 
 
-class _ClassScoring:
-    """Scores of classifiers over the first model's labels, then other models' labels.
+@dataclass
+class _Answers:
+    """Answers of models to the same rows.
 
-    Args:
+    Attributes:
         golds: gold labels in the order of each model's labels; the first model's at least.
         answers: per model, probabilities (rows, labels), or for tokens (tokens, tags) per row.
     """
 
-    def __init__(
-        self,
-        models: Sequence[Any],
-        examples: Examples,
-        golds: Sequence[Any],
-        answers: Sequence[Any],
-        settings: EvaluateSettings,
-    ) -> None:
-        self.texts, self.own_golds, self.own_answers = examples.texts, golds, answers
-        self.own_labels = [names_in(model, examples) for model in models]
+    models: Sequence[Any]
+    examples: Examples
+    golds: Sequence[Any]
+    answers: Sequence[Any]
+    settings: EvaluateSettings
+
+    @property
+    def how(self) -> dict[str, Any]:
+        return {"bootstrap": self.settings.bootstrap, "seed": self.settings.seed}
+
+
+@dataclass
+class _ClassScoring(_Answers):
+    """Scores of classifiers over the first model's labels, then other models' labels."""
+
+    def __post_init__(self) -> None:
+        self.texts, self.kind = self.examples.texts, classify.kind_of(self.models[0])
+        self.own_labels = [names_in(model, self.examples) for model in self.models]
         self.labels = list(dict.fromkeys(name for some in self.own_labels for name in some))
-        self.kind = classify.kind_of(models[0])
-        self.gold = golds[0]
+        self.gold = self.golds[0]
         if self.kind == "multi":
-            self.gold = classify.aligned(golds[0], self.own_labels[0], self.labels)
-        self.answers = [
+            self.gold = classify.aligned(self.gold, self.own_labels[0], self.labels)
+        self.aligned = [
             classify.aligned(answer, some, self.labels)
-            for answer, some in zip(answers, self.own_labels, strict=True)
+            for answer, some in zip(self.answers, self.own_labels, strict=True)
         ]
-        self.answered = [classify.answered(answer, self.kind) for answer in self.answers]
-        self.how: dict[str, Any] = {
-            "kind": self.kind, "bootstrap": settings.bootstrap, "seed": settings.seed
-        }  # fmt: skip
+        self.answered = [classify.answered(answer, self.kind) for answer in self.aligned]
+
+    @property
+    def how(self) -> dict[str, Any]:
+        return {"kind": self.kind, **super().how}
 
     def scores(self, place: int) -> dict[str, Any]:
-        return classify.classify_scores(self.gold, self.answers[place], self.labels, **self.how)
+        return classify.classify_scores(self.gold, self.aligned[place], self.labels, **self.how)
 
     def own_scores(self, place: int) -> dict[str, Any]:
         """Return a model's scores with its own labels alone."""
-        gold, answers = self.own_golds[place], self.own_answers[place]
+        gold, answers = self.golds[place], self.answers[place]
         return classify.classify_scores(gold, answers, self.own_labels[place], **self.how)
 
     def difference(self, place: int) -> dict[str, Any]:
-        first, other = self.answers[0], self.answers[place]
+        first, other = self.aligned[0], self.aligned[place]
         return classify.compare_classify_scores(self.gold, first, other, self.labels, **self.how)
 
     def wrong(self, count: int) -> list[dict[str, Any]]:
         return classify.most_wrong_rows(
-            self.texts, self.gold, self.answers[0], self.labels, kind=self.kind, count=count
+            self.texts, self.gold, self.aligned[0], self.labels, kind=self.kind, count=count
         )
 
     def shown(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -308,23 +317,16 @@ class _ClassScoring:
         return "\n".join(self.texts[row])
 
 
-class _TagScoring:
+@dataclass
+class _TagScoring(_Answers):
     """Scores of taggers, with the methods of `_ClassScoring`; tags compare by name."""
 
-    def __init__(
-        self,
-        models: Sequence[Any],
-        examples: Examples,
-        golds: Sequence[Any],
-        answers: Sequence[Any],
-        settings: EvaluateSettings,
-    ) -> None:
-        self.tokens, self.gold = examples.tokens or [], golds[0]
+    def __post_init__(self) -> None:
+        self.tokens, self.gold = self.examples.tokens or [], self.golds[0]
         self.said = [
             tag.best_tags(answer, model.labels)
-            for model, answer in zip(models, answers, strict=True)
+            for model, answer in zip(self.models, self.answers, strict=True)
         ]
-        self.how: dict[str, Any] = {"bootstrap": settings.bootstrap, "seed": settings.seed}
 
     def scores(self, place: int) -> dict[str, Any]:
         tags, sure = self.said[place]
