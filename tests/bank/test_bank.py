@@ -224,26 +224,10 @@ def test_sentences_left_out_exact_and_near(bank: Bank, monkeypatch: pytest.Monke
     assert len(sure) >= 8  # the tail may have near duplicates
     assert hits.removed["test, exact"] >= 10
     assert set(hits.removed) == {"test, exact", "test, near", "other, exact", "other, near"}
-    plainly = bank.search(QUERY, k=10, without={"test": exact}, near=False)
-    assert set(plainly.removed) == {"test, exact"}
-
-
-def test_only_hits_count_as_left_out(bank: Bank) -> None:
-    best = bank.search(QUERY, k=60).texts(0)
-    hits = bank.search(QUERY, k=10, without={"test": [*best[:3], best[40]]}, near=False)
-    assert hits.removed == {"test, exact": 3}
-    assert hits.texts(0) == best[3:13]
-
-
-def test_near_duplicates_are_left_out(tmp_path: Path) -> None:
-    long = "the old man and the small dog sleeps under the big red boat near the green river with a"
-    texts = [f"{long} {word}.".capitalize() for word in ("cat", "bird", "woman")]
-    bank = tiny_bank(tmp_path, [*texts, *salads(50)], near=False)
-    hits = bank.search(long, k=5, without={"test": [f"{long} sun"]})
-    assert hits.removed == {"test, exact": 0, "test, near": 3}
-    assert not set(hits.texts(0)) & set(texts)
-    kept = bank.search(long, k=5, without={"test": [f"{long} sun"]}, near=False)
-    assert set(kept.texts(0)[:3]) == set(texts)
+    texts = best.texts(0)
+    plainly = bank.search(QUERY, k=10, without={"test": [*texts[:3], texts[40]]}, near=False)
+    assert plainly.removed == {"test, exact": 3}  # the 41st is no hit
+    assert plainly.texts(0) == texts[3:13]
 
 
 def test_leaving_out_nearly_all(bank: Bank) -> None:
@@ -335,18 +319,3 @@ def test_an_encoder_without_a_name_must_be_given(bank: Bank) -> None:
     np.testing.assert_array_equal(again.search(QUERY, k=3).ids, bank.search(QUERY, k=3).ids)
     if bank.manifest.format == "int8":  # vectors need no encoder
         Bank.open(bank.path).search(bank.encode([QUERY]), k=3)
-
-
-def test_a_name_leads_to_the_encoder(tmp_path: Path) -> None:
-    tiny_static().save(str(tmp_path / "static"))
-    bank = tiny_bank(tmp_path, salads(50), encoder=str(tmp_path / "static"))
-    assert bank.manifest.encoder == str(tmp_path / "static")
-    again = Bank.open(bank.path)
-    assert again.search(QUERY, k=3).texts(0) == bank.search(QUERY, k=3).texts(0)
-    assert again.text_encoder.name == str(tmp_path / "static")
-
-
-def test_words_that_no_word_of_is_known(tmp_path: Path) -> None:
-    bank = tiny_bank(tmp_path, [*salads(20), "Quite unheard words only."])
-    assert len(bank) == 20
-    assert bank.manifest.dropped == {"no vector": 1}

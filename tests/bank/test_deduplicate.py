@@ -19,11 +19,10 @@ from tilth.bank.ingest.deduplicate import (
     DamagedPart,
     find_duplicates,
 )
-from tilth.bank.ingest.documents import Block
-from tilth.bank.ingest.sentences import SCHEMA, Rules, sentences_of_documents
+from tilth.bank.ingest.sentences import SCHEMA
 from tilth.data.near_duplicates import NEAR, SIMILARITY, jaccard, near_keys
 from tilth.data.normalize import exact_keys, normalize_texts
-from tilth.errors import InputError, TilthError
+from tilth.errors import TilthError
 
 LONG = "The old mill by the river was sold to a family from the north last {} of the year"
 
@@ -78,15 +77,6 @@ def brute_force(texts: Sequence[str]) -> dict[int, str]:
     return found
 
 
-def test_the_first_stays(tmp_path: Path) -> None:
-    first = ["It rains today.", "Take a coat.", "it rains, today"]
-    second = ["Take a hat.", "TAKE A COAT!", "It rains today."]
-    assert drops(tmp_path, first, second) == [
-        {2: EXACT_DUPLICATE},
-        {1: EXACT_DUPLICATE, 2: EXACT_DUPLICATE},
-    ]
-
-
 def test_near_duplicates_and_without_them(tmp_path: Path) -> None:
     texts = [LONG.format("week"), "Nothing like it.", LONG.format("month"), "Page 12.", "Page 37."]
     assert drops(tmp_path, texts) == [{2: NEAR_DUPLICATE, 4: NEAR_DUPLICATE}]
@@ -110,8 +100,6 @@ def test_known_sentences_count_as_earlier(tmp_path: Path) -> None:
     assert set(asked) <= {1, 2}
     found = drops(tmp_path / "b", new, stored=keys, near=False)
     assert found == [{1: EXACT_DUPLICATE, 3: EXACT_DUPLICATE}]
-    with pytest.raises(InputError, match="stored_texts is missing"):
-        drops(tmp_path / "c", new, stored=keys)
 
 
 WORDS = st.sampled_from(["old", "mill", "river", "sold", "1", "2"])
@@ -153,8 +141,9 @@ def test_neither_parts_nor_threads_nor_batches_change_anything(
     assert len(expected) > 400
     assert drops(tmp_path / "a", texts, threads=1) == [expected]
     monkeypatch.setattr(duplicates, "_ROWS_AT_ONCE", 64)
+    monkeypatch.setattr(duplicates, "_MEMORY", "200MB")
     parts = [texts[at : at + 97] for at in range(0, len(texts), 97)]
-    found = drops(tmp_path / "b", *parts, threads=2, memory="200MB")
+    found = drops(tmp_path / "b", *parts, threads=2)
     assert {
         97 * at + row: reason for at, one in enumerate(found) for row, reason in one.items()
     } == (expected)
@@ -165,43 +154,25 @@ def test_a_run_cut_short_leaves_nothing_that_matters(tmp_path: Path) -> None:
     (tmp_path / "out" / "spill" / "keys.duckdb").write_bytes(b"half a file")
     (tmp_path / "out" / "duplicates.u8").write_bytes(b"\1\2\1\2")
     assert drops(tmp_path, ["One of it.", "One of it."]) == [{1: EXACT_DUPLICATE}]
+    folder = tmp_path / "it's [new] *"
+    assert drops(folder, ["One of it."], ["One of it."]) == [{}, {0: EXACT_DUPLICATE}]
+
+
+def test_parts_that_cannot_be_read_are_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"no")
+    with pytest.raises(DamagedPart, match=r"a\.parquet: no readable Parquet"):
+        find_duplicates([path], folder=tmp_path / "out")
+    pq.write_table(pa.table({"text": ["One of it."]}), path)
+    with pytest.raises(DamagedPart, match=r"out: .*exact"):
+        find_duplicates([path], folder=tmp_path / "out")
+    assert not (tmp_path / "out" / "spill").exists()
 
 
 def test_no_parts_and_parts_without_rows(tmp_path: Path) -> None:
     assert drops(tmp_path) == []
     assert drops(tmp_path, []) == [{}]
     assert drops(tmp_path, [], ["One of it."], []) == [{}, {}, {}]
-
-
-def test_a_file_that_is_no_parquet(tmp_path: Path) -> None:
-    (tmp_path / "a.parquet").write_bytes(b"no")
-    with pytest.raises(DamagedPart, match=r"a\.parquet: no readable Parquet"):
-        find_duplicates([tmp_path / "a.parquet"], folder=tmp_path / "out")
-
-
-def test_names_with_quotation_marks(tmp_path: Path) -> None:
-    folder = tmp_path / "it's [new] *"
-    assert drops(folder, ["One of it."], ["One of it."]) == [{}, {0: EXACT_DUPLICATE}]
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"memory": "much"}, "memory 'much': give a size such as 4GB"),
-        ({"threads": 0}, "threads 0: give 1 or more"),
-    ],
-)
-def test_options_are_checked_at_the_door(tmp_path: Path, options: dict, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        drops(tmp_path, ["One of it."], **options)
-
-
-def test_what_the_engine_cannot_do_is_one_line(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", ["One of it."])
-    pq.write_table(pq.read_table(path).drop_columns(["exact"]), path)
-    with pytest.raises(DamagedPart, match=r"out: .*exact"):
-        find_duplicates([path], folder=tmp_path / "out")
-    assert not (tmp_path / "out" / "spill").exists()
 
 
 @pytest.mark.parametrize(
@@ -229,27 +200,3 @@ def test_what_stops_the_engine(
         drops(tmp_path, ["One of it."])
     assert caught.type is wanted
     assert not (tmp_path / "out" / "spill").exists()
-
-
-def test_memory_and_threads_reach_the_engine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen = []
-    engine = duplicates._engine
-
-    def noted(spill: Path, memory: str, threads: int) -> object:
-        found = engine(spill, memory, threads)
-        query = "select current_setting('memory_limit'), current_setting('threads')"
-        seen.append(found.execute(query).fetchall()[0])
-        return found
-
-    monkeypatch.setattr(duplicates, "_engine", noted)
-    drops(tmp_path, ["One of it."], memory="512MiB", threads=1)
-    assert seen == [("512.0 MiB", 1)]
-
-
-def test_what_sentences_of_makes_is_read(tmp_path: Path) -> None:
-    block = Block("a.txt", 0, 1, b"It rains today. it rains today\nTake a coat.\n", last=True)
-    pq.write_table(sentences_of_documents(block, Rules()).table, tmp_path / "a.parquet")
-    found = find_duplicates([tmp_path / "a.parquet"], folder=tmp_path / "out")
-    assert found.counts == {EXACT_DUPLICATE: 1}

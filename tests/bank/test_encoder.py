@@ -6,17 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.tiny import WORDS, salads, save_encoder, tiny_static, write_lines
+from tests.tiny import salads, save_encoder, tiny_static
 from tilth.bank.encoder import TextEncoder
-from tilth.encoders.word_vectors import word_vectors
 from tilth.errors import InputError, TilthError
 from tilth.models.encoder import load_encoder
-
-
-def vector_file(folder: Path) -> Path:
-    rng = np.random.default_rng(0)
-    rows = [f"{word} {' '.join(f'{x:.3f}' for x in rng.normal(size=6))}" for word in WORDS]
-    return write_lines(folder / "vectors.txt", rows)
 
 
 def test_static_encoders_have_rows_that_give_what_the_model_gives() -> None:
@@ -44,15 +37,6 @@ def test_other_encoders_by_their_own_batches(
     monkeypatch.setattr("tilth.bank.encoder._TEXTS_AT_ONCE", 7)
     np.testing.assert_allclose(encoder.encode(pa.array(texts)), expected, atol=1e-5)
     assert encoder.encode(pa.array([], pa.string())).shape == (0, 32)
-
-
-def test_word_vectors_and_their_zeros(tmp_path: Path) -> None:
-    model = word_vectors(vector_file(tmp_path))
-    encoder = TextEncoder.load(model)
-    texts = [*salads(5), "zzz qqq"]
-    found = encoder.encode(pa.array(texts))
-    np.testing.assert_allclose(np.linalg.norm(found[:5], axis=1), 1, rtol=1e-5)
-    assert not found[5].any()
 
 
 def test_names_and_loaded_ones(tmp_path: Path) -> None:

@@ -37,6 +37,9 @@ ROWS = [
 ]
 
 
+ODD = [{"text": "zzz", "label": "odd"}, {"text": "yyy", "label": "odd"}]
+
+
 def encode(texts: list[str]) -> NDArray[np.float32]:
     zero = [0.0, 0.0, 0.0]
     vectors = [np.sum([WORDS.get(word, zero) for word in t.split()], axis=0) for t in texts]
@@ -93,13 +96,10 @@ def test_per_sentence_asks_once_for_equal_sentences_in_their_order() -> None:
     assert found.labels == ["weather", "sport", "weather", "sport"]
     assert found.sentences == [2, 1, 1, 1]
     assert [rows.tolist() for rows in found.rows] == [[0, 4], [1], [2], [3]]
+    long = queries([{"text": "rain\n " * 50, "label": 1}], kind="per-sentence")
+    assert long.names == ["rain " * 15 + "rain…"]
     two = queries([*ROWS, {"text": "rain", "label": "sport"}], kind="per-sentence")
     assert two.labels == [None, "sport", "weather", "sport"]
-
-
-def test_a_long_sentence_is_named_by_its_beginning() -> None:
-    found = queries([{"text": "rain\n " * 50, "label": 1}], kind="per-sentence")
-    assert found.names == ["rain " * 15 + "rain…"]
 
 
 def test_clusters_are_means_of_their_own_sentences() -> None:
@@ -112,12 +112,6 @@ def test_clusters_are_means_of_their_own_sentences() -> None:
     assert [own.tolist() for own in found.rows] == [[0, 1, 2], [3, 4], [5], [6]]
     expected = [oracle([rows[row]["text"] for row in own]) for own in found.rows]
     np.testing.assert_allclose(found.vectors, expected, atol=1e-6)
-
-
-def test_one_cluster_is_the_label_average() -> None:
-    one, average = queries(kind="clusters", clusters=1), queries()
-    np.testing.assert_array_equal(one.vectors, average.vectors)
-    assert (one.labels, one.names) == (average.labels, ["sport / 1", "weather / 1"])
 
 
 def test_a_label_of_few_distinct_sentences_has_no_more_clusters_than_those() -> None:
@@ -160,18 +154,6 @@ def test_the_seed_moves_clusters_and_nothing_else() -> None:
     assert not same(one, queries(rows, encoder=random, kind="clusters", seed=1))
     average = queries(rows, encoder=random)
     assert same(average, queries(rows, encoder=random, seed=1))
-
-
-def test_a_label_is_nearest_to_its_own_held_out_sentences() -> None:
-    train = [
-        {"text": "rain", "label": "weather"},
-        {"text": "fog rain", "label": "weather"},
-        {"text": "goal", "label": "sport"},
-        {"text": "match goal", "label": "sport"},
-    ]
-    held_out = encode(["snow", "fog snow", "team", "team match"])
-    similarity = held_out @ queries(train).vectors.T  # (sentences, labels)
-    assert similarity.argmax(axis=1).tolist() == [1, 1, 0, 0]
 
 
 def test_both_texts_of_a_pair_are_sentences_of_its_label() -> None:
@@ -220,13 +202,6 @@ def test_a_sentence_counts_for_each_entity_type_in_it_once() -> None:
     assert clusters.names == ["A / 1", "A / 2", "B / 1"]
 
 
-def test_text_and_label_choose_the_columns() -> None:
-    rows = [{"text": "rain", "body": "goal", "label": 1, "topic": "x"}]
-    found = queries(rows, text="body", label="topic")
-    np.testing.assert_allclose(found.vectors, [oracle(["goal"])], atol=1e-6)
-    assert found.labels == ["x"]
-
-
 def test_examples_that_are_read_and_a_data_set_and_a_file_give_the_same(tmp_path: Path) -> None:
     expected = queries()
     Dataset.from_list(ROWS).to_json(tmp_path / "set.jsonl")
@@ -234,6 +209,10 @@ def test_examples_that_are_read_and_a_data_set_and_a_file_give_the_same(tmp_path
         assert same(queries(given), expected)
     with pytest.raises(InputError, match="read already"):
         queries(read_examples(ROWS), text="text")
+    rows = [{"text": "rain", "body": "goal", "label": 1, "topic": "x"}]
+    found = queries(rows, text="body", label="topic")
+    np.testing.assert_allclose(found.vectors, [oracle(["goal"])], atol=1e-6)
+    assert found.labels == ["x"]
     bare = read_examples([{"text": "rain"}], need_label=False)
     assert queries(bare, kind="all-average").sentences == [1]
     with pytest.raises(InputError, match="the examples have no labels"):
@@ -252,24 +231,6 @@ def test_sentences_without_a_vector_are_left_out_with_a_warning(
         assert same(found, queries(kind=kind))
 
 
-@pytest.mark.parametrize("kind", ["label-average", "clusters"])
-def test_a_label_without_any_vector_is_named(kind: str) -> None:
-    with pytest.raises(InputError, match="'odd': none of its 2 sentences has a vector"):
-        queries([*ROWS, *[{"text": "zzz", "label": "odd"}] * 2], kind=kind)
-
-
-@pytest.mark.parametrize("kind", ["all-average", "per-sentence"])
-def test_a_set_without_any_vector_is_refused(kind: str) -> None:
-    with pytest.raises(InputError, match=r"none of .*2 sentences has a vector"):
-        queries([{"text": "zzz"}, {"text": "yyy"}], kind=kind)
-
-
-def test_vectors_that_cancel_out_have_no_mean() -> None:
-    rows = [{"text": "a", "label": 1}, {"text": "b", "label": 1}]
-    with pytest.raises(InputError, match="'1': the vectors of its 2 sentences cancel out"):
-        queries(rows, encoder=lambda texts: np.array([[1.0, 0.0], [-1.0, 0.0]]))
-
-
 @pytest.mark.parametrize(
     ("options", "rows", "said"),
     [
@@ -280,6 +241,10 @@ def test_vectors_that_cancel_out_have_no_mean() -> None:
         ({}, [{"tokens": ["rain"], "tags": ["O"]}], "no tag but O"),
         ({"kind": "clusters"}, [{"tokens": ["rain"], "tags": ["O"]}], "no tag but O"),
         ({}, [{"text": "rain"}], "which column holds the labels"),
+        ({}, [*ROWS, *ODD], "'odd': none of its 2 sentences has a vector"),
+        ({"kind": "clusters"}, [*ROWS, *ODD], "'odd': none of its 2 sentences has a vector"),
+        ({"kind": "all-average"}, ODD, "none of .*2 sentences has a vector"),
+        ({"kind": "per-sentence"}, ODD, "none of .*2 sentences has a vector"),
     ],
 )
 def test_what_cannot_be_asked_for(options: Any, rows: Any, said: str) -> None:
@@ -287,25 +252,20 @@ def test_what_cannot_be_asked_for(options: Any, rows: Any, said: str) -> None:
         queries(rows, **options)
 
 
-@pytest.mark.parametrize("wrong", [np.nan, np.inf])
-def test_vectors_that_are_not_finite_are_refused(wrong: float) -> None:
-    def broken(texts: list[str]) -> NDArray[np.float32]:
-        return np.array([[wrong if text == "team" else 1.0] for text in texts], np.float32)
-
-    with pytest.raises(TilthError, match="no finite vector for 'team'"):
-        queries(encoder=broken)
-
-
-@pytest.mark.parametrize("shape", [(3, 2), (4,), (1, 4)])
-def test_an_encoder_must_give_one_vector_a_text(shape: tuple[int, ...]) -> None:
-    with pytest.raises(TilthError, match="for 4 texts: it must give one vector per text"):
-        queries(encoder=lambda texts: np.ones(shape))
-
-
-def test_what_the_encoder_gave_is_not_changed() -> None:
-    given = encode(sorted({row["text"] for row in ROWS}))
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (np.array([[1.0], [1.0], [1.0], [np.inf]]), "no finite vector for 'team'"),
+        (np.array([[1.0, 0], [1, 0], [1, 0], [np.nan, 0]]), "no finite vector for 'team'"),
+        (np.ones((3, 2)), "for 4 texts: it must give one vector per text"),
+        (np.ones(4), "for 4 texts: it must give one vector per text"),
+        (np.array([[1.0, 0], [2, 0], [1, 0], [-1, 0]]), "'sport': .* its 2 sentences cancel out"),
+    ],
+)
+def test_wrong_vectors_are_refused(given: NDArray[np.float32], said: str) -> None:
     before = given.copy()
-    queries(encoder=lambda texts: given)
+    with pytest.raises(TilthError, match=said):
+        queries(encoder=lambda texts: given)
     np.testing.assert_array_equal(given, before)
 
 
@@ -354,13 +314,10 @@ def test_two_clusters_are_the_best_of_all_partitions() -> None:
         assert spread(vectors, weights, found.tolist()) < best * 1.02
 
 
-def test_clusters_come_by_weight_then_by_first_row() -> None:
-    vectors = np.array([[1, 0], [0, 1], [-1, 0], [0.99, 0.01]], np.float32)
-    assert cluster(vectors, np.array([1.0, 1, 1, 1]), 3, 0).tolist() == [0, 1, 2, 0]
-    assert cluster(vectors, np.array([1.0, 5, 1, 1]), 3, 0).tolist() == [1, 0, 2, 1]
-
-
-def test_equal_vectors_share_a_cluster() -> None:
+def test_equal_vectors_share_a_cluster_and_the_heaviest_comes_first() -> None:
+    four = np.array([[1, 0], [0, 1], [-1, 0], [0.99, 0.01]], np.float32)
+    assert cluster(four, np.array([1.0, 1, 1, 1]), 3, 0).tolist() == [0, 1, 2, 0]
+    assert cluster(four, np.array([1.0, 5, 1, 1]), 3, 0).tolist() == [1, 0, 2, 1]
     vectors = np.array([[1, 0], [1, 0], [0, 1]], np.float32)
     for count in (2, 3, 9):
         assert cluster(vectors, np.ones(3), count, 0).tolist() == [0, 0, 1]

@@ -15,7 +15,6 @@ from tilth.bank.ingest.language import LANGUAGES
 from tilth.bank.ingest.sentences import SCHEMA, sentences_of_documents
 from tilth.data.near_duplicates import NEAR, near_keys
 from tilth.data.normalize import exact_keys, normalize_texts
-from tilth.data.segment import split_paragraphs
 from tilth.errors import InputError
 
 OPEN = {"min_chars": 1, "min_words": 1, "max_chars": 4000, "min_letters": 0, "max_symbols": 1}
@@ -43,9 +42,6 @@ def test_sentences_know_their_document_and_keys() -> None:
     keys = np.stack([found.table[name].to_numpy() for name in NEAR], 1)
     assert (keys == near_keys(normalize_texts(pa.array(texts)))).all()
     assert (found.documents, found.drops) == (2, {})
-
-
-def test_documents_of_several_lines() -> None:
     block = Block("a.csv", 0, 2, ["The first line\nand a second.", "Here is more."], True, [2, 5])
     found = sentences_of_documents(block)
     assert found.table["text"].to_pylist() == ["The first line", "and a second.", "Here is more."]
@@ -84,52 +80,38 @@ def test_the_first_rule_broken_names_the_reason() -> None:
     assert found.table["text"].to_pylist() == ["This one is good."]
 
 
-def test_lengths() -> None:
-    assert kept("Four word sentence here.", "Three words here.", min_words=4) == [True, False]
-    assert kept("Ümläut", "Short", min_chars=6) == [True, False]
-    assert kept("Ümläut", "Too long", max_chars=6) == [True, False]
-
-
-def test_shares_of_letters_and_symbols() -> None:
-    assert kept("Call 12 34 56", "Call me at 12", min_letters=0.5) == [False, True]
-    assert kept("a b 😀 😀", "a nice day 😀", "“So \u2013 what…”", max_symbols=0.2) == [
-        False,
-        True,
-        True,
-    ]
-
-
 @pytest.mark.parametrize(
-    "text",
+    ("rules", "stay", "go"),
     [
-        "A line<br/>break.",
-        "See [[Paris|the city]] there.",
-        "{{Infobox person}} He was born.",
-        '{"name": "Ann", "age": 3}',
-        "if (x) { return y; }",
-        "total_sum = total_sum + my_value;",
-        "[url=http://a.example]here[/url]",
-        "Read [this](http://a.example) now.",
-        "== History ==",
+        ({"min_words": 4}, ["Four word sentence here."], ["Three words here."]),
+        # Scripts without spaces: two letters are a word.
+        ({"min_words": 3}, ["昨日は一日中雨が降っていました。"], ["Antidisestablishment."]),
+        ({"min_words": 3}, ["วันนี้ฝนตกตลอดทั้งวัน"], ["Indeed."]),
+        ({"min_chars": 6}, ["Ümläut"], ["Short"]),
+        ({"max_chars": 6}, ["Ümläut"], ["Too long"]),
+        ({"min_letters": 0.5}, ["Call me at 12"], ["Call 12 34 56"]),
+        ({"max_symbols": 0.2}, ["a nice day 😀", "“So \u2013 what…”"], ["a b 😀 😀"]),
+        (
+            {"markup": True},
+            [
+                "It rose by < 5 percent; then it fell;", "He said [sic] that 2 > 1.",
+                "We laughed :) and went --> home.", "A | B was the choice.",
+                "The room (No. 4) was cold.",
+            ],
+            [
+                "A line<br/>break.", "See [[Paris|the city]] there.", "== History ==",
+                "{{Infobox person}} He was born.", '{"name": "Ann", "age": 3}',
+                "if (x) { return y; }", "total_sum = total_sum + my_value;",
+                "[url=http://a.example]here[/url]", "Read [this](http://a.example) now.",
+            ],
+        ),
+        ({"language": "en"}, ["the " * 900], ["und " * 900, "Я не знаю.", "これは本です。"]),
     ],
-)
-def test_markup(text: str) -> None:
-    assert kept(text, markup=True) == [False]
-    assert kept(text, markup=False) == [True]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "It rose by < 5 percent; then it fell;",
-        "He said [sic] that 2 > 1.",
-        "We laughed :) and went --> home.",
-        "A | B was the choice.",
-        "The room (No. 4) was cold.",
-    ],
-)
-def test_what_only_looks_like_markup_stays(text: str) -> None:
-    assert kept(text, markup=True) == [True]
+)  # fmt: skip
+def test_each_rule(rules: dict[str, object], stay: list[str], go: list[str]) -> None:
+    assert kept(*stay, *go, **rules) == [True] * len(stay) + [False] * len(go)
+    off = {"min_words": 1, "markup": False, "language": None}
+    assert all(kept(*stay, *go, **{name: off[name] for name in rules if name in off}))
 
 
 ENGLISH = [
@@ -168,19 +150,6 @@ def test_the_language_wanted_stays_and_others_go() -> None:
     assert kept(*OTHERS.values(), language=None) == [True] * len(OTHERS)
     for language, text in OTHERS.items():
         assert kept(text, "This is what they have said.", language=language) == [True, False]
-
-
-def test_other_scripts_go() -> None:
-    assert kept("Я не знаю, что делать.", "これは本です。", language="en") == [False, False]
-
-
-def test_the_language_also_chooses_the_abbreviations() -> None:
-    text = "Das ist z.B. Prof. Klein."
-    assert len(split_paragraphs([text], "de")[0]) <= len(split_paragraphs([text], "en")[0])
-
-
-def test_a_sentence_of_many_small_words_does_not_overflow() -> None:
-    assert kept("the " * 900, "und " * 900, language="en") == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -223,18 +192,6 @@ def test_tidy_texts_are_nfc_and_stay(text: str) -> None:
     once = clean_text(text)
     assert unicodedata.is_normalized("NFC", once)
     assert once.count("\n") == text.count("\n")
-
-
-def test_languages_without_spaces_are_not_too_short() -> None:
-    texts = [
-        "昨日は一日中雨が降っていました。",
-        "今天下午我们去图书馆看书。",
-        "วันนี้ฝนตกตลอดทั้งวัน",
-        "Antidisestablishment.",
-    ]
-    kept, _, drops = filter_sentences(pa.array(texts, pa.large_string()), Rules(language=None))
-    assert kept.tolist() == [0, 1, 2]
-    assert drops == {"too short": 1}
 
 
 def test_keys_do_not_depend_on_the_batch() -> None:

@@ -128,6 +128,9 @@ def test_tags_of_other_schemes_and_as_numbers_with_names() -> None:
     assert labels is not None
     assert labels.values == [["B-LOC", "B-PER"]]
     assert labels.classes == ["PER", "LOC"]  # as the set names them
+    labels = read_examples(named([2, 0])).labels
+    assert labels is not None
+    assert (labels.values, labels.classes) == (["a", "z"], ["z", "a"])
 
 
 @pytest.mark.parametrize(
@@ -141,6 +144,7 @@ def test_tags_of_other_schemes_and_as_numbers_with_names() -> None:
         ([3.2, 1.0, 5.0], "number", []),
         (["3.2", "1", "5"], "number", []),
         ([["b", "a"], [], ["a"]], "multi", ["a", "b"]),
+        ([[], [], ["a"]], "multi", ["a"]),
         ([[2, 10], [1], []], "multi", [1, 2, 10]),
     ],
 )
@@ -151,14 +155,6 @@ def test_labels_of_every_kind(values: list[Any], kind: str, classes: list[Any]) 
     for value, members in zip(labels.values, labels.class_ids, strict=True):
         given = value if kind == "multi" else [value] if classes else []
         assert {labels.classes[place] for place in members} == set(given)
-
-
-def test_named_classes_keep_their_order_and_only_those_there_count() -> None:
-    features = Features(text=Value("string"), label=ClassLabel(names=["z", "none", "a"]))
-    given = Dataset.from_dict({"text": ["x", "y"], "label": [2, 0]}, features)
-    labels = read_examples(given).labels
-    assert labels is not None
-    assert (labels.values, labels.classes) == (["a", "z"], ["z", "a"])
 
 
 def test_text_and_label_name_the_columns() -> None:
@@ -234,6 +230,11 @@ def test_wrong_tokens_and_tags(tmp_path: Path, tokens: Any, tags: Any, said: str
         read_examples(path)
 
 
+def named(labels: list[int]) -> Dataset:
+    features = Features(text=Value("string"), label=ClassLabel(names=["z", "none", "a"]))
+    return Dataset.from_dict({"text": ["x"] * len(labels), "label": labels}, features)
+
+
 def frame(**columns: list[Any]) -> Dataset:
     return Dataset.from_dict(columns)
 
@@ -258,31 +259,16 @@ def frame(**columns: list[Any]) -> Dataset:
         (frame(text=["x"], label=[float("nan")]), {}, "label is nan"),
         (frame(text=["x"], label=[["a", "a"]]), {}, "a label twice"),
         (frame(text=["x"], label=[{"a": 1}]), {}, "give numbers or texts"),
+        (
+            frame(text=["x"], label=["y"]),
+            {"label": "text"},
+            "name that of the labels",
+        ),
+        (frame(text=["x", "y"], label=[[], []]), {}, "all lists of label are empty: add labels"),
+        (named([0, -1]), {}, r"row 1 .*label is -1, no class: remove"),
     ],
 )
 def test_wrong_sets(given: Any, options: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said) as caught:
         read_examples(given, **options)
     assert "\n" not in str(caught.value)
-
-
-def test_minus_one_is_no_class() -> None:
-    features = Features(text=Value("string"), label=ClassLabel(names=["a", "b"]))
-    given = Dataset.from_dict({"text": ["x", "y"], "label": [0, -1]}, features)
-    with pytest.raises(InputError, match=r"row 1 .*label is -1, no class: remove"):
-        read_examples(given)
-
-
-def test_the_texts_are_no_labels() -> None:
-    rows = [{"text": "a", "label": "x"}]
-    with pytest.raises(InputError, match="column 'text' holds the texts: name that of the labels"):
-        read_examples(rows, label="text")
-
-
-def test_lists_of_labels_that_are_all_empty_are_refused() -> None:
-    rows = [{"text": "a", "label": []}, {"text": "b", "label": []}]
-    with pytest.raises(InputError, match="all lists of label are empty: add labels"):
-        read_examples(rows)
-    labels = read_examples([*rows, {"text": "c", "label": ["x"]}]).labels
-    assert labels is not None
-    assert labels.class_ids == [(), (), (0,)]

@@ -142,7 +142,14 @@ def test_the_temporary_file_stays_as_long_as_any_rows_of_it(
     again: Dataset = pickle.loads(pickle.dumps(rows))  # what map(num_proc=2) does
     assert again["text"][:] == ["a", "b", "c"]
     assert list((tmp_path / "temporary").rglob("*.arrow"))
+    last = rows.select([1])
     del rows, again
+    gc.collect()
+    assert last[0]["text"] == "b"
+    (tmp_path / "bad.txt").write_bytes(b"good\n\xff")
+    with pytest.raises(InputError):
+        read_texts(tmp_path / "bad.txt")
+    del last
     gc.collect()
     assert not list((tmp_path / "temporary").rglob("*.arrow"))
 

@@ -9,10 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 from datasets import ClassLabel, Features, Value, load_dataset
 
-from tilth.data import Card, DatasetWriter
+from tilth.data import DatasetWriter
 from tilth.errors import InputError, TilthError
 
 
@@ -96,15 +95,6 @@ def test_leftovers_of_a_dead_writer_go_and_those_of_a_living_one_stay(tmp_path: 
     assert pq.read_table(tmp_path / "set" / "data" / "train.parquet")["text"].to_pylist() == ["a"]
 
 
-def test_a_set_that_was_about_to_be_replaced_is_put_back(tmp_path: Path) -> None:
-    with DatasetWriter(tmp_path / "set") as writer:
-        writer.write(table("old"))
-    (tmp_path / "set").rename(tmp_path / ".tmp-0123abcd-old-set")
-    with pytest.raises(ZeroDivisionError), DatasetWriter(tmp_path / "set"):
-        raise ZeroDivisionError
-    assert [item.name for item in tmp_path.iterdir()] == ["set"]
-
-
 def test_what_a_link_leads_to_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     (tmp_path / "set").symlink_to(tmp_path / "far")
@@ -149,26 +139,6 @@ def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert "\n" not in str(said.value)
     assert not list(tmp_path.iterdir())
-
-
-def test_the_card_lists_the_files(tmp_path: Path) -> None:
-    with DatasetWriter(tmp_path / "set") as writer:
-        writer.write(table("a"))
-        writer.write(table("b"), config="dropped")
-        writer.write_card(Card(title="x", summary="", command="", settings={}, counts={}))
-    head = yaml.safe_load((tmp_path / "set" / "README.md").read_text().split("---\n")[1])
-    assert [(c["config_name"], c["data_files"], c.get("default")) for c in head["configs"]] == [
-        ("default", [{"split": "train", "path": "data/train.parquet"}], True),
-        ("dropped", [{"split": "train", "path": "dropped/train.parquet"}], None),
-    ]
-
-
-def test_sets_of_one_name_do_not_serve_each_others_rows(tmp_path: Path) -> None:
-    """`datasets` caches a local folder by its last name and its card."""
-    for name, text in (("one", "a"), ("two", "b"), ("one", "c")):
-        with DatasetWriter(tmp_path / name / "set") as writer:
-            writer.write(table(text))
-        assert load_dataset(str(tmp_path / name / "set"), split="train")["text"][:] == [text]
 
 
 def test_a_kill_while_the_new_set_takes_its_place_loses_nothing(tmp_path: Path) -> None:

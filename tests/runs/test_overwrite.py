@@ -93,23 +93,22 @@ def test_a_run_that_does_not_list_what_it_made_is_taken_to_have_made_the_same(ol
     assert is_whole(old, NEW)
 
 
-def test_opening_removes_nothing(old: Path) -> None:
-    open_run(old, NEW, overwrite=True)
+@pytest.mark.parametrize(
+    ("error", "made"),
+    [
+        (InputError("wrong"), None), (InputError("wrong"), "results.json"),
+        (KeyboardInterrupt(), None),
+    ],
+)  # fmt: skip
+def test_what_is_refused_or_fails_early_puts_the_earlier_run_back(
+    old: Path, error: BaseException, made: str | None
+) -> None:
+    open_run(old, NEW, overwrite=True)  # opening removes nothing
     assert is_whole(old, OLD)
-
-
-def test_what_is_refused_later_puts_the_earlier_run_back(old: Path) -> None:
-    for made in (None, "results.json"):
-        with pytest.raises(InputError, match="wrong"):
-            break_off(old, InputError("wrong"), made)
-        assert is_whole(old, OLD)
-        assert not (old / ".tilth-old").exists()
-
-
-def test_what_fails_before_anything_is_made_puts_the_earlier_run_back(old: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        break_off(old, KeyboardInterrupt())
+    with pytest.raises(type(error)):
+        break_off(old, error, made)
     assert is_whole(old, OLD)
+    assert not (old / ".tilth-old").exists()
 
 
 def test_work_that_is_interrupted_goes_on_and_the_earlier_run_is_kept_meanwhile(

@@ -127,15 +127,14 @@ class Bank(Store):
         """
         from tilth.bank.build import build_bank
         from tilth.bank.ingest.cleaning import Rules
-        from tilth.bank.ingest.parts import IngestSettings
+        from tilth.bank.ingest.parts import BankSettings
 
-        rules = Rules() if rules is None else rules
-        settings = IngestSettings(rules, near, column, split, shard_megabytes, workers, quiet)
-        path = Path(path)
+        settings = BankSettings(
+            format, rules or Rules(), near, column, split, seed, shard_megabytes, workers, quiet
+        )
         text_encoder = build_bank(
-            path, sources, encoder, settings, format=format, seed=seed, device=device,
-            overwrite=overwrite,
-        )  # fmt: skip
+            Path(path), sources, encoder, settings, device=device, overwrite=overwrite
+        )
         return cls.open(path, encoder=text_encoder)
 
     def add(
@@ -166,11 +165,13 @@ class Bank(Store):
         """
         from tilth.bank.build import add_to_bank
         from tilth.bank.ingest.cleaning import Rules
-        from tilth.bank.ingest.parts import IngestSettings
+        from tilth.bank.ingest.parts import BankSettings
 
-        near = self.manifest.near if near is None else near
-        rules = Rules(**self.manifest.rules)
-        settings = IngestSettings(rules, near, column, split, shard_megabytes, workers, quiet)
+        settings = BankSettings(
+            self.manifest.format, Rules(**self.manifest.rules),
+            self.manifest.near if near is None else near, column, split,
+            shard_megabytes=shard_megabytes, workers=workers, quiet=quiet,
+        )  # fmt: skip
         add_to_bank(self.path, sources, self.text_encoder, settings, overwrite=overwrite)
         return Bank.open(self.path, encoder=self.text_encoder)
 

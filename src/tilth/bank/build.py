@@ -15,14 +15,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tilth.bank.encoder import TextEncoder
 from tilth.bank.ingest.deduplicate import DamagedPart, find_duplicates
 from tilth.bank.ingest.documents import Source, find_sources, is_known
 from tilth.bank.ingest.parts import (
     ADDING,
-    IngestSettings,
+    BankSettings,
     make_parts,
     make_stored_keys,
     part_path,
@@ -45,7 +45,6 @@ from tilth.bank.search.ivf import INDEX
 from tilth.bank.store import Store, some
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, atomic_write, disk_errors
-from tilth.limits import FORMAT, SEED
 from tilth.runs import ASIDE, Run, RunMismatch, read_run_json, versions
 
 if TYPE_CHECKING:
@@ -60,32 +59,20 @@ def build_bank(
     path: Path,
     sources: str | Path | Sequence[str | Path],
     encoder: str | SentenceTransformer | TextEncoder,
-    settings: IngestSettings,
+    settings: BankSettings,
     *,
-    format: Format,  # noqa: A002 - the word of the command line
-    seed: int,
     device: str,
     overwrite: bool,
 ) -> TextEncoder:
     """Build a bank, or continue an interrupted build; return its encoder."""
-    FORMAT.check("format", format)
-    SEED.check("seed", seed)
     found = find_sources(sources, column=settings.column, split=settings.split)
     text_encoder = TextEncoder.load(encoder, device=device)
-    rules = asdict(settings.rules)
+    asked = asdict(settings)
+    del asked["workers"], asked["quiet"]
     run = Run.open(
         path,
         command="bank build",
-        settings={
-            "encoder": text_encoder.name,
-            "format": format,
-            "rules": rules,
-            "near": settings.near,
-            "column": settings.column,
-            "split": settings.split,
-            "seed": seed,
-            "shard_megabytes": settings.shard_megabytes,
-        },
+        settings={"encoder": text_encoder.name, **asked},
         fingerprints={"encoder": text_encoder.fingerprint},
         parts=0,
         outputs=(MANIFEST, QUANTIZER, SHARDS, ADDING, INDEX, ENCODER),
@@ -103,8 +90,8 @@ def build_bank(
                 text_encoder.name,
                 text_encoder.fingerprint,
                 text_encoder.dimension,
-                format,
-                rules,
+                cast(Format, settings.format),
+                asked["rules"],
                 near=settings.near,
                 built=tuple(source.name for source in found),
                 created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -112,7 +99,7 @@ def build_bank(
             )
             with _job(path, {}, overwrite=False) as job:
                 job.resolve("job", lambda: 0)
-                _extend(path, found, empty, text_encoder, settings, seed)
+                _extend(path, found, empty, text_encoder, settings)
                 _remove_job(path)
     return text_encoder
 
@@ -121,7 +108,7 @@ def add_to_bank(
     path: Path,
     sources: str | Path | Sequence[str | Path],
     encoder: TextEncoder,
-    settings: IngestSettings,
+    settings: BankSettings,
     *,
     overwrite: bool,
 ) -> None:
@@ -147,7 +134,7 @@ def add_to_bank(
                     "passed over", path, len(known), len(found), known[0].name,
                 )  # fmt: skip
             if new:
-                _extend(path, new, manifest, encoder, settings, seed=0)
+                _extend(path, new, manifest, encoder, settings)
         _remove_job(path)
 
 
@@ -243,8 +230,7 @@ def _extend(
     sources: Sequence[Source],
     manifest: Manifest,
     encoder: TextEncoder,
-    settings: IngestSettings,
-    seed: int,
+    settings: BankSettings,
 ) -> None:
     """Put sources into shards behind those of a manifest, then replace the manifest."""
     path = path.absolute()  # workers may have been started in another folder
@@ -264,7 +250,7 @@ def _extend(
         raise
     if not manifest.shards:
         sample = sample_vectors(paths, duplicates, encoder)
-        quantizer = fit_quantizer(manifest.format, sample, seed=seed)
+        quantizer = fit_quantizer(manifest.format, sample, seed=settings.seed)
         atomic_write(path / QUANTIZER, lambda file: file.write(quantizer.save()))
         manifest = replace(
             manifest,

@@ -9,15 +9,15 @@ import operator
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, overload
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from tilth.bank.manifest import (
@@ -229,9 +229,12 @@ def write_shard(folder: Path, name: str, made_of: str, table: pa.Table, codes: C
         try:
             shutil.rmtree(temporary, ignore_errors=True)
             temporary.mkdir(parents=True)
-            _write_synced(temporary / TEXT_FILE, partial(_put_arrow, table))
+            text = temporary / TEXT_FILE
+            with _synced(text) as file, pa.ipc.new_file(file, table.schema) as writer:
+                writer.write_table(table)
             for file_name, array in arrays.items():
-                _write_synced(temporary / file_name, partial(_put, array))
+                with _synced(temporary / file_name) as file:
+                    np.save(file, array)
             described = Shard(
                 name,
                 len(table),
@@ -250,23 +253,12 @@ def write_shard(folder: Path, name: str, made_of: str, table: pa.Table, codes: C
     return described
 
 
-def _write_synced(path: Path, write: Callable[[BinaryIO], object]) -> None:
+@contextmanager
+def _synced(path: Path) -> Iterator[BinaryIO]:
     with open(path, "wb") as file:
-        write(file)
+        yield file
         file.flush()
         os.fsync(file.fileno())
-
-
-def _put_arrow(table: pa.Table, file: BinaryIO) -> None:
-    with pa.ipc.new_file(file, table.schema) as writer:
-        writer.write_table(table)
-
-
-def _put(array: NDArray[Any], file: BinaryIO) -> None:
-    """Write as `np.save`, whose error on a full disk names only the number of bytes."""
-    array = np.ascontiguousarray(array)
-    npy.write_array_header_1_0(file, npy.header_data_from_array_1_0(array))
-    file.write(array.data)
 
 
 def read_shard(folder: Path, name: str, made_of: str) -> Shard | None:

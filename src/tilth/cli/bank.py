@@ -94,16 +94,17 @@ def build(
 
     [dim]tilth bank build corpus/ notes.txt.gz --out runs/bank[/dim]
     """
+    from tilth.bank.ingest.parts import BankSettings
     from tilth.workflows.bank_info import is_built
-    from tilth.workflows.open_bank import BankSettings, build_named
+    from tilth.workflows.open_bank import build_named
 
     rules = replace(rules, language=None if language == "none" else language)
     was_built, fresh = is_built(out), overwrite or not (out / "run.json").exists()
     begun = time.monotonic()
     settings = BankSettings(
-        encoder, format, rules, not no_near, column, split, seed, shard_megabytes, workers
+        format, rules, not no_near, column, split, seed, shard_megabytes, workers, quiet
     )
-    build_named(out, sources, settings, device=device, overwrite=overwrite, quiet=quiet)
+    build_named(out, sources, encoder, settings, device=device, overwrite=overwrite)
     if was_built and not overwrite:
         say(f"{out}: was built before, with the same settings: nothing to do")
     _print_made(out, time.monotonic() - begun if fresh else None, json=json)

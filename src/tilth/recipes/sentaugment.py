@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tilth.bank import Bank
+from tilth.bank.ingest.parts import BankSettings
 from tilth.classifiers.examples import LabeledExamples
 from tilth.classifiers.settings import ClassifierTraining, Finetuning
 from tilth.classifiers.train import train_on_examples
@@ -31,7 +32,7 @@ from tilth.selftrain.retrieve import retrieve
 from tilth.selftrain.select import PseudoLabels, multiple_of, select
 from tilth.selftrain.settings import Retrieval
 from tilth.selftrain.tokenize import learn_tokenizer
-from tilth.workflows.open_bank import BankSettings, build_named
+from tilth.workflows.open_bank import build_named
 
 TEACHING: dict[str, Any] = {"epochs": 3.0}  # for models fine-tuned on labelled rows alone
 SPARE = 1.5  # sentences labelled for each one drawn
@@ -43,8 +44,8 @@ def build_recipe_bank(
 ) -> Bank:
     """Build or complete a bank as a step; `near`: drop near duplicates."""
     return build_named(
-        steps.at(name), [str(source)], BankSettings(encoder=encoder, near=near),
-        device=steps.settings.device, quiet=steps.settings.quiet,
+        steps.at(name), [str(source)], encoder,
+        BankSettings(near=near, quiet=steps.settings.quiet), device=steps.settings.device,
     )  # fmt: skip
 
 

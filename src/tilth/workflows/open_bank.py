@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from tilth.bank import Bank, Rules
+from tilth.bank import Bank
 from tilth.bank.ingest.documents import find_sources, read_blocks
+from tilth.bank.ingest.parts import BankSettings
 from tilth.bank.ingest.sentences import sentences_of_documents
 from tilth.bank.manifest import ENCODER, read_manifest
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, disk_errors
-from tilth.limits import FORMAT, SEED, check_fields
 from tilth.models.names import FITTED, WORDS
 from tilth.runs import refuse_inside
 
@@ -55,32 +54,14 @@ _FITTED_SOURCES = 256
 _FITTED_BYTES = 1 << 19
 
 
-@dataclass(frozen=True, slots=True)
-class BankSettings:
-    """Settings of `tilth bank build`, as in `Bank.build`."""
-
-    encoder: str = "starter-static"
-    format: Annotated[str, FORMAT] = "int8"
-    rules: Rules = field(default_factory=Rules)
-    near: bool = True
-    column: str | None = None
-    split: str = "train"
-    seed: Annotated[int, SEED] = 0
-    shard_megabytes: int = 16
-    workers: int | None = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
 def build_named(
     path: Path,
     sources: Sequence[str],
+    name: str,
     settings: BankSettings,
     *,
     device: str = "auto",
     overwrite: bool = False,
-    quiet: bool = False,
 ) -> Bank:
     """Build a bank as `Bank.build` does, with an encoder by any name of the command line.
 
@@ -88,17 +69,17 @@ def build_named(
     beginnings of the sources and saved in the bank.
     """
     refuse_inside(path, *sources)
-    from tilth.bank.encoder import TextEncoder  # torch: `tilth bank info` does without
+    from tilth.bank.build import build_bank  # torch: `tilth bank info` does without
+    from tilth.bank.encoder import TextEncoder
 
-    name = settings.encoder
-    options: dict[str, Any] = {one.name: getattr(settings, one.name) for one in fields(settings)}
+    encoder: str | TextEncoder = name
     if is_words(name):
         texts = _beginnings(sources, settings) if is_words(name, fitted=True) else []
-        options["encoder"] = TextEncoder(open_words(name, texts), name)
-    bank = Bank.build(path, sources, **options, device=device, overwrite=overwrite, quiet=quiet)
+        encoder = TextEncoder(open_words(name, texts), name)
+    found = build_bank(path, sources, encoder, settings, device=device, overwrite=overwrite)
     if is_words(name, fitted=True):
-        _save(options["encoder"], path / ENCODER)
-    return bank
+        _save(found, path / ENCODER)
+    return Bank.open(path, encoder=found)
 
 
 def add_named(

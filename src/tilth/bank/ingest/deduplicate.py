@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tilth.data.near_duplicates import NEAR, SIMILARITY, jaccard
 from tilth.data.normalize import normalize_texts
-from tilth.errors import InputError, TilthError
+from tilth.errors import TilthError
 from tilth.files import disk_errors
 
 EXACT_DUPLICATE = "exact duplicate"
@@ -29,7 +29,8 @@ _MARKS = "duplicates.u8"
 _SPILL = "spill"
 # DuckDB's words where its own files cannot be written.
 _CANNOT_WRITE = re.compile(r"(?i)could not write|no space left")
-_SIZE = re.compile(r"[1-9]\d*(\.\d+)? ?[KMGT]i?B")
+# Limit of DuckDB; some hundred megabytes come on top.
+_MEMORY = "4GB"
 _ROWS_AT_ONCE = 100_000
 # Sentences that share a key without being similar, such as boilerplate with varying halves, are not
 # compared each with each: a group has at most so many sentences that others are compared with.
@@ -67,7 +68,6 @@ def find_duplicates(
     stored_texts: Callable[[NDArray[np.int64]], pa.Array] | None = None,
     near: bool = True,
     folder: Path,
-    memory: str = "4GB",
     threads: int = 2,
 ) -> Duplicates:
     """Find the sentences that repeat an earlier one, exactly or nearly.
@@ -83,16 +83,9 @@ def find_duplicates(
         stored: Parquet files with the keys of the bank's sentences, which count as earlier.
         stored_texts: returns the texts of stored sentences by id; needed for `near`.
         folder: for the result and spilled data.
-        memory: limit of DuckDB, such as 4GB; some hundred megabytes come on top.
     """
-    if not _SIZE.fullmatch(memory):
-        raise InputError(f"memory {memory!r}: give a size such as 4GB")
-    if threads < 1:
-        raise InputError(f"threads {threads}: give 1 or more")
     stored_rows, starts = _rows(stored), _rows(parts)
     keys = ["exact", *(NEAR if near else ())]
-    if near and stored_rows[-1] and stored_texts is None:
-        raise InputError("stored_texts is missing: give it, or near=False")
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         marks = _new_marks(folder / _MARKS, int(starts[-1]))
@@ -100,7 +93,7 @@ def find_duplicates(
     shutil.rmtree(spill, ignore_errors=True)
     try:
         if len(marks):
-            with _engine(spill, memory, threads) as engine:
+            with _engine(spill, threads) as engine:
                 new = int(stored_rows[-1])
                 _view(engine, "sentences", parts, starts + new, ["text", *keys])
                 if new:
@@ -152,12 +145,12 @@ def _new_marks(path: Path, rows: int) -> NDArray[np.uint8]:
     return np.memmap(path, np.uint8, "r+", shape=(rows,))
 
 
-def _engine(spill: Path, memory: str, threads: int) -> duckdb.DuckDBPyConnection:
+def _engine(spill: Path, threads: int) -> duckdb.DuckDBPyConnection:
     spill.mkdir(parents=True)
     return duckdb.connect(
         str(spill / "keys.duckdb"),
         config={
-            "memory_limit": memory,
+            "memory_limit": _MEMORY,
             "threads": threads,
             "temp_directory": str(spill),
             "preserve_insertion_order": False,

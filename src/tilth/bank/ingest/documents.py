@@ -144,8 +144,6 @@ def read_blocks(source: Source, *, block_bytes: int = BLOCK_BYTES) -> Iterator[B
         >>> [block.data for block in read_blocks(*find_sources(path), block_bytes=12)]
         [b'It rains.\n', b'Take a coat.\n']
     """
-    if block_bytes < 1:
-        raise InputError(f"block_bytes {block_bytes}: give 1 or more")
     is_lines = (
         source.path is not None and source.path.is_file() and ending_of(source.path) == ".txt"
     )

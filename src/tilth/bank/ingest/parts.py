@@ -6,7 +6,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated
@@ -23,7 +23,7 @@ from tilth.bank.manifest import SHARDS, Manifest
 from tilth.bank.store import SOURCE, TEXT, TEXT_FILE, read_table
 from tilth.errors import TilthError
 from tilth.files import atomic_write, disk_errors
-from tilth.limits import CORES, SHARD_MEGABYTES, check_fields
+from tilth.limits import CORES, FORMAT, SEED, SHARD_MEGABYTES, check_fields
 from tilth.runs import Progress
 
 ADDING = "adding"
@@ -34,16 +34,18 @@ _METADATA = b"tilth"
 
 
 @dataclass(frozen=True, slots=True)
-class IngestSettings:
-    """The ingest settings of `tilth.bank.Bank.build`."""
+class BankSettings:
+    """The settings of a build, which `tilth.bank.Bank.build` describes."""
 
-    rules: Rules
-    near: bool
-    column: str | None
-    split: str
-    shard_megabytes: Annotated[int, SHARD_MEGABYTES]
-    workers: Annotated[int | None, CORES]
-    quiet: bool
+    format: Annotated[str, FORMAT] = "int8"
+    rules: Rules = field(default_factory=Rules)
+    near: bool = True
+    column: str | None = None
+    split: str = "train"
+    seed: Annotated[int, SEED] = 0
+    shard_megabytes: Annotated[int, SHARD_MEGABYTES] = 16
+    workers: Annotated[int | None, CORES] = None
+    quiet: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -78,7 +80,7 @@ def part_path(bank: Path, key: str) -> Path:
     return bank / ADDING / "parts" / f"part-{key}.parquet"
 
 
-def make_parts(bank: Path, sources: Sequence[Source], settings: IngestSettings) -> list[Part]:
+def make_parts(bank: Path, sources: Sequence[Source], settings: BankSettings) -> list[Part]:
     """Segment and clean all sources; parts that exist are skipped."""
     total = sum(_size(source) for source in sources) >> 20
     parts: dict[int, Part] = {}
@@ -185,7 +187,7 @@ def remove_damaged(paths: Sequence[Path]) -> None:
             ) from error
 
 
-def make_stored_keys(bank: Path, manifest: Manifest, settings: IngestSettings) -> list[Path]:
+def make_stored_keys(bank: Path, manifest: Manifest, settings: BankSettings) -> list[Path]:
     """Compute the keys of the sentences that the bank holds, to find duplicates of them.
 
     A bank keeps no keys: they would add 56 bytes to each sentence, and the exact

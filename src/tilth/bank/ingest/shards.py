@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tilth.bank.encoder import TextEncoder
 from tilth.bank.ingest.deduplicate import Duplicates
-from tilth.bank.ingest.parts import IngestSettings, Part, part_path
+from tilth.bank.ingest.parts import BankSettings, Part, part_path
 from tilth.bank.ingest.workers import in_processes
 from tilth.bank.manifest import QUANTIZER, SHARDS, Manifest, Shard
 from tilth.bank.quantization import Codes, Floats, Quantizer
@@ -47,7 +47,7 @@ def make_shards(
     duplicates: Duplicates,
     manifest: Manifest,
     encoder: TextEncoder,
-    settings: IngestSettings,
+    settings: BankSettings,
 ) -> tuple[list[Shard], int]:
     """Encode what is left of each part into a shard; shards that exist are skipped.
 
