@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tilth.bank.ingest.documents import Block, Source, find_sources, is_known, read_blocks
+from tilth.bank.ingest.documents import Block, RawSource, find_sources, is_known, read_blocks
 from tilth.errors import InputError
 
 
-def one(path: Path, **options: str) -> Source:
+def one(path: Path, **options: str) -> RawSource:
     (source,) = find_sources(path, **options)
     return source
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tilth.bank.encoder import TextEncoder
 from tilth.bank.ingest.deduplicate import DamagedPart, find_duplicates
-from tilth.bank.ingest.documents import Source, find_sources, is_known
+from tilth.bank.ingest.documents import RawSource, find_sources, is_known
 from tilth.bank.ingest.parts import (
     ADDING,
     BankSettings,
@@ -178,7 +178,7 @@ def _has_parts(path: Path) -> bool:
     return any((path / ADDING / "parts").glob("*.parquet"))
 
 
-def _check_sources(path: Path, sources: Sequence[Source]) -> None:
+def _check_sources(path: Path, sources: Sequence[RawSource]) -> None:
     """Refuse a finished bank that was built of other sources, or of other content of them."""
     manifest = read_manifest(path)
     names = tuple(source.name for source in sources)
@@ -227,7 +227,7 @@ def _remove_ended(path: Path) -> None:
 
 def _extend(
     path: Path,
-    sources: Sequence[Source],
+    sources: Sequence[RawSource],
     manifest: Manifest,
     encoder: TextEncoder,
     settings: BankSettings,

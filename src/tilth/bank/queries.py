@@ -34,7 +34,7 @@ class Encodes(Protocol):
         """Return one vector per sentence, (sentences, dimension)."""
 
 
-Encoder: TypeAlias = Encodes | Callable[[list[str]], NDArray[np.float32]]
+SentenceEncoder: TypeAlias = Encodes | Callable[[list[str]], NDArray[np.float32]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def query_texts(queries: AnyQueries) -> Sequence[str]:
 def task_queries(
     train_set: Source | Examples,
     *,
-    encoder: Encoder,
+    encoder: SentenceEncoder,
     kind: str = "label-average",
     text: str | Sequence[str] | None = None,
     label: str | None = None,
@@ -218,7 +218,7 @@ class _Encoded:
     rows: NDArray[np.int64]
 
 
-def _encode(examples: Examples, encoder: Encoder) -> _Encoded:
+def _encode(examples: Examples, encoder: SentenceEncoder) -> _Encoded:
     """Encode every distinct text of a set once."""
     every = examples.sentences
     texts = sorted(set(every))

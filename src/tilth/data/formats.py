@@ -29,10 +29,10 @@ _GROUP_BYTES = 4 << 30  # pages of a row group are decompressed together
 _DECODED_BYTES = 2 << 30
 _FEWEST_ROWS = 256
 
-Row: TypeAlias = dict[str, Any]
+FileRow: TypeAlias = dict[str, Any]
 
 
-def rows_of_file(path: Path, columns: Sequence[str] | None = None) -> Iterator[tuple[int, Row]]:
+def rows_of_file(path: Path, columns: Sequence[str] | None = None) -> Iterator[tuple[int, FileRow]]:
     """Yield (line or row number from 1, row) of a file with one of `ENDINGS`.
 
     .txt and .tsv may hold tagged sentences in columns. Only Parquet gains from `columns`.
@@ -63,12 +63,12 @@ def split_of(path: Path) -> str:
     return CONLL_SPLITS.get(ending_of(path) or "", path.name.split(".")[0])
 
 
-def _txt(path: Path) -> Iterator[tuple[int, Row]]:
+def _txt(path: Path) -> Iterator[tuple[int, FileRow]]:
     for number, line in read_lines(path, 4 * MAX_CHARS):
         yield number, {"text": line}
 
 
-def _jsonl(path: Path) -> Iterator[tuple[int, Row]]:
+def _jsonl(path: Path) -> Iterator[tuple[int, FileRow]]:
     for number, line in read_lines(path, _MAX_RECORD_BYTES):
         if not line.strip():
             continue
@@ -102,7 +102,7 @@ def _json_kind(value: Any) -> str:
     return kinds.get(type(value), "number")
 
 
-def _check_surrogates(path: Path, number: int, row: Row) -> None:
+def _check_surrogates(path: Path, number: int, row: FileRow) -> None:
     try:
         json.dumps(row, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError as error:
@@ -112,7 +112,7 @@ def _check_surrogates(path: Path, number: int, row: Row) -> None:
         ) from error
 
 
-def _delimited(path: Path, *, delimiter: str) -> Iterator[tuple[int, Row]]:
+def _delimited(path: Path, *, delimiter: str) -> Iterator[tuple[int, FileRow]]:
     lines = (line + "\n" for _, line in read_lines(path, _MAX_RECORD_BYTES))
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     begun = 1
@@ -137,7 +137,7 @@ def _delimited(path: Path, *, delimiter: str) -> Iterator[tuple[int, Row]]:
         ) from error
 
 
-def _parquet(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
+def _parquet(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, FileRow]]:
     number = 0
     try:
         for table in parquet_tables(path, columns):
@@ -202,7 +202,7 @@ def _rows_together(path: Path, metadata: pq.FileMetaData, wanted: Sequence[str])
     return max(_FEWEST_ROWS, min(_ROWS, _DECODED_BYTES // largest))
 
 
-_READERS: dict[str, Callable[[Path], Iterator[tuple[int, Row]]]] = {
+_READERS: dict[str, Callable[[Path], Iterator[tuple[int, FileRow]]]] = {
     ".txt": _txt,
     ".jsonl": _jsonl,
     ".csv": partial(_delimited, delimiter=","),

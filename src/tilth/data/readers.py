@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilth.data.formats import MAX_CHARS, Row, rows_of_file
+from tilth.data.formats import MAX_CHARS, FileRow, rows_of_file
 from tilth.data.sources import locate
 from tilth.data.temp_arrow import TempArrowWriter
 from tilth.errors import InputError
@@ -160,14 +160,14 @@ def _texts(source: str | Path, column: str | None, split: str) -> Iterator[tuple
             yield f"{path}:{number}", text
 
 
-def _rows_of(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
+def _rows_of(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, FileRow]]:
     try:
         yield from rows_of_file(path, columns)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}: give a readable file") from error
 
 
-def _text_column(location: str, row: Row) -> str:
+def _text_column(location: str, row: FileRow) -> str:
     """Choose the column with the texts from the first row."""
     if "text" in row:
         return "text"

@@ -30,7 +30,7 @@ _READ_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class RawSource:
     """One file, or one split of a stored or hub data set.
 
     Attributes:
@@ -86,7 +86,7 @@ class Block:
 
 def find_sources(
     sources: str | Path | Sequence[str | Path], *, column: str | None = None, split: str = "train"
-) -> list[Source]:
+) -> list[RawSource]:
     """Find the files and data sets that sources name, in order; folders by file name.
 
     Fingerprints read every byte once, about 1 GB per second; a bank is built far more slowly.
@@ -98,7 +98,7 @@ def find_sources(
     """
     if isinstance(sources, (str, Path)):
         sources = [sources]
-    found: dict[Path | HubDataset, Source] = {}
+    found: dict[Path | HubDataset, RawSource] = {}
     for source in sources:
         located = locate(source)
         if isinstance(located, DatasetFolder):
@@ -111,15 +111,15 @@ def find_sources(
             if isinstance(place, HubDataset):
                 mark = str(place.load(split)._fingerprint)
                 mark = blake2b(mark.encode(), digest_size=8).hexdigest()
-                found[key] = Source(name, mark, None, place, column, split)
+                found[key] = RawSource(name, mark, None, place, column, split)
             else:
-                found[key] = Source(name, _fingerprint(place), place, None, column, split)
+                found[key] = RawSource(name, _fingerprint(place), place, None, column, split)
     if not found:
         raise InputError("no source is named: name a file, a folder or a data set of the hub")
     return list(found.values())
 
 
-def is_known(source: Source, fingerprints: Collection[str]) -> bool:
+def is_known(source: RawSource, fingerprints: Collection[str]) -> bool:
     """Tell whether a source's current fingerprint is known.
 
     Fingerprints of earlier versions (no prefix) cover name, size and three samples of a file: they
@@ -131,7 +131,7 @@ def is_known(source: Source, fingerprints: Collection[str]) -> bool:
     return source.path is not None and not whole and _sampled(source.path) in fingerprints
 
 
-def read_blocks(source: Source, *, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
+def read_blocks(source: RawSource, *, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
     r"""Read a source in blocks, whose borders depend only on the source and the size.
 
     Args:
@@ -205,7 +205,7 @@ def _holds_text(data: bytes | list[str]) -> bool:
     return any(text and not text.isspace() for text in data)
 
 
-def _blocks_of_lines(source: Source, block_bytes: int) -> Iterator[Block]:
+def _blocks_of_lines(source: RawSource, block_bytes: int) -> Iterator[Block]:
     assert source.path is not None
     if source.column not in (None, "text"):
         raise InputError(f"{source.name}:1: no column {source.column!r}: there are text")
@@ -213,7 +213,7 @@ def _blocks_of_lines(source: Source, block_bytes: int) -> Iterator[Block]:
         yield Block(source.name, 0, first, data, last=False, start=start)
 
 
-def _blocks_of_texts(source: Source, block_bytes: int) -> Iterator[Block]:
+def _blocks_of_texts(source: RawSource, block_bytes: int) -> Iterator[Block]:
     lines: list[int] = []
     texts: list[str] = []
     size = 0
@@ -229,7 +229,7 @@ def _blocks_of_texts(source: Source, block_bytes: int) -> Iterator[Block]:
         yield Block(source.name, 0, lines[0], texts, last=False, lines=lines)
 
 
-def _texts(source: Source) -> Iterator[tuple[int, str]]:
+def _texts(source: RawSource) -> Iterator[tuple[int, str]]:
     """Yield (line or row, text)."""
     if source.path is not None and source.path.is_file():
         return texts_of_file(source.path, source.column)

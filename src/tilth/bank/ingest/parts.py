@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tilth.bank.ingest.cleaning import Rules
-from tilth.bank.ingest.documents import BLOCK_BYTES, Block, Source, read_blocks
+from tilth.bank.ingest.documents import BLOCK_BYTES, Block, RawSource, read_blocks
 from tilth.bank.ingest.sentences import keyed_sentences, sentences_of_documents
 from tilth.bank.ingest.workers import in_processes
 from tilth.bank.manifest import SHARDS, Manifest
@@ -80,7 +80,7 @@ def part_path(bank: Path, key: str) -> Path:
     return bank / ADDING / "parts" / f"part-{key}.parquet"
 
 
-def make_parts(bank: Path, sources: Sequence[Source], settings: BankSettings) -> list[Part]:
+def make_parts(bank: Path, sources: Sequence[RawSource], settings: BankSettings) -> list[Part]:
     """Segment and clean all sources; parts that exist are skipped."""
     total = sum(_size(source) for source in sources) >> 20
     parts: dict[int, Part] = {}
@@ -106,7 +106,7 @@ def make_parts(bank: Path, sources: Sequence[Source], settings: BankSettings) ->
     return [parts[number] for number in sorted(parts)]
 
 
-def _groups(sources: Sequence[Source], part_bytes: int) -> Iterator[tuple[str, list[Block]]]:
+def _groups(sources: Sequence[RawSource], part_bytes: int) -> Iterator[tuple[str, list[Block]]]:
     """Yield the key and the blocks of each part.
 
     Small sources share a part; a large one shares none, so that mending it leaves the others'.
@@ -133,7 +133,7 @@ def _block_bytes(block: Block) -> int:
     return len(block.data) if isinstance(block.data, bytes) else sum(map(len, block.data))
 
 
-def _size(source: Source) -> int:
+def _size(source: RawSource) -> int:
     """Estimate the bytes of text of a source, for the progress bar."""
     if source.path is None or not source.path.is_file():
         return 0
