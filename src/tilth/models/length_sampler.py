@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +35,7 @@ def length_grouped(
     return [batches[index] for index in rng.permutation(len(batches))] + rest
 
 
-class LengthBatchSampler(Sampler[list[int]]):
+class LengthBatchSampler(Sampler[Any]):
     """Yields `length_grouped` batches, in an order of seed and epoch alone, even when resumed."""
 
     def __init__(self, lengths: NDArray[np.int64], batch: int, seed: int) -> None:
@@ -47,25 +48,18 @@ class LengthBatchSampler(Sampler[list[int]]):
         """Set the next epoch, from 0."""
         self.epoch = epoch
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def __iter__(self) -> Iterator[Any]:
         for rows in length_grouped(self._lengths, self._batch, seed=self._seed, epoch=self.epoch):
             yield rows.tolist()
 
 
-class LengthSampler(Sampler[int]):
+class LengthSampler(LengthBatchSampler):
     """Yields rows for a data loader that cuts batches itself: the short batch comes last."""
-
-    def __init__(self, lengths: NDArray[np.int64], batch: int, seed: int) -> None:
-        self._lengths, self._batch, self._seed, self.epoch = lengths, batch, seed, 0
 
     def __len__(self) -> int:
         return len(self._lengths)
 
-    def set_epoch(self, epoch: int) -> None:
-        """Set the next epoch, from 0."""
-        self.epoch = epoch
-
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self) -> Iterator[Any]:
         batches = length_grouped(
             self._lengths, self._batch, seed=self._seed, epoch=self.epoch, short_last=True
         )

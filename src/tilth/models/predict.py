@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -63,36 +64,63 @@ def probabilities(
         if len(row) not in (1, 2) or not all(isinstance(text, str) for text in row):
             raise InputError(f"text {index}: {row!r:.80} is neither a text nor a pair of texts")
     unique, inverse = _unique_rows(texts)
-    found = np.empty((len(unique), len(classifier.labels)), np.float32)
-    cut = 0
+    activation = torch.sigmoid if classifier.kind == "multi" else partial(torch.softmax, dim=-1)
     with _running(classifier, precision) as model:
-        with_types = uses_token_type_ids(model, classifier.tokenizer)
-
-        def encode(rows: list[int]) -> Encoded:
-            some = [unique[row] for row in rows]
-            return encode_texts(
-                classifier.tokenizer, some, classifier.max_length, with_types=with_types
-            )
-
-        for rows, encoded in _encode_ahead(encode, unique):
-            done: list[NDArray[np.int64]] = []
-            given: list[Tensor] = []  # read from the GPU once for all batches
-            for some, inputs in _batches(classifier, encoded, batch_tokens):
-                logits = model(**inputs).logits.float()  # (batch, labels)
-                is_multi = classifier.kind == "multi"
-                given.append(logits.sigmoid() if is_multi else logits.softmax(dim=-1))
-                done.append(some)
-                if progress is not None:
-                    progress.advance(len(some))
-            found[np.array(rows)[np.concatenate(done)]] = torch.cat(given).cpu().numpy()
-            cut += encoded.cut
+        found, cut = text_outputs(
+            model, classifier.tokenizer, unique, classifier.max_length, activation,
+            batch_tokens=batch_tokens, progress=progress,
+        )  # fmt: skip
     if cut:
         log.warning(CUT, cut, len(unique), classifier.max_length, classifier.name)
-    finite = np.asarray(np.isfinite(found).all(axis=1))
-    _check_finite(finite, unique, classifier.name)
+    _check_finite(np.asarray(np.isfinite(found).all(axis=1)), unique, classifier.name)
     if progress is not None:
         progress.advance(len(texts) - len(unique))
     return found[inverse]  # (texts, labels)
+
+
+def text_outputs(
+    model: Any,
+    tokenizer: Any,
+    texts: Sequence[tuple[str, ...]],
+    max_length: int,
+    activation: Callable[[Tensor], Tensor],
+    *,
+    batch_tokens: int | None = None,
+    progress: Progress | None = None,
+    seen: Callable[[Encoded], None] = lambda _: None,
+) -> tuple[NDArray[np.float32], int]:
+    """Return a model's outputs for texts or pairs, and how many of them were cut.
+
+    Args:
+        activation: of the logits of a batch.
+        seen: called with the token ids of some thousand texts at a time.
+
+    Returns:
+        The outputs, (texts, labels), and the number of truncated texts.
+    """
+    with_types = uses_token_type_ids(model, tokenizer)
+    found = np.empty((len(texts), model.config.num_labels), np.float32)
+    cut = 0
+
+    def encode(rows: list[int]) -> Encoded:
+        some = [texts[row] for row in rows]
+        return encode_texts(tokenizer, some, max_length, with_types=with_types)
+
+    for rows, encoded in _encode_ahead(encode, texts):
+        done: list[NDArray[np.int64]] = []
+        given: list[Tensor] = []  # read from the GPU once for all batches
+        for some, inputs in batches(
+            encoded, longest=max_length, device=model.device,
+            padding=int(tokenizer.pad_token_id or 0), batch_tokens=batch_tokens,
+        ):  # fmt: skip
+            given.append(activation(model(**inputs).logits.float()))  # (batch, labels)
+            done.append(some)
+            if progress is not None:
+                progress.advance(len(some))
+        found[np.array(rows)[np.concatenate(done)]] = torch.cat(given).cpu().numpy()
+        cut += encoded.cut
+        seen(encoded)
+    return found, cut
 
 
 def tag_probabilities(
@@ -188,7 +216,10 @@ def _label_windows(
     encoded = Encoded(np.concatenate([window.token_ids for window in windows]), None, lengths)
     rows: list[NDArray[np.int64]] = []
     found: list[Tensor] = []
-    for some, inputs in _batches(classifier, encoded, batch_tokens):
+    for some, inputs in batches(
+        encoded, longest=classifier.max_length, device=classifier.device,
+        padding=int(classifier.tokenizer.pad_token_id or 0), batch_tokens=batch_tokens,
+    ):  # fmt: skip
         logits = model(**inputs).logits  # (batch, width, tags)
         width = logits.shape[1]
         starts = [number * width + windows[row].word_starts for number, row in enumerate(some)]
@@ -199,15 +230,6 @@ def _label_windows(
     ends = np.cumsum([len(windows[row].word_starts) for row in order])
     parts = np.split(torch.cat(found).cpu().numpy(), ends[:-1])
     return [parts[number] for number in np.argsort(order)]
-
-
-def _batches(
-    classifier: Classifier, encoded: Encoded, batch_tokens: int | None
-) -> Iterator[tuple[NDArray[np.int64], dict[str, Tensor]]]:
-    return batches(
-        encoded, longest=classifier.max_length, device=classifier.device,
-        padding=int(classifier.tokenizer.pad_token_id or 0), batch_tokens=batch_tokens,
-    )  # fmt: skip
 
 
 def _check_finite(finite: NDArray[np.bool_], rows: Sequence[Any], name: str) -> None:

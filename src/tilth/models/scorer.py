@@ -19,14 +19,9 @@ from tilth.models.architecture import max_input_tokens
 from tilth.models.device import choose_device, choose_precision
 from tilth.models.encoder import fingerprint_encoder, load_encoder
 from tilth.models.lm import fingerprint_model
+from tilth.models.predict import text_outputs
 from tilth.models.pretrained import load_pretrained
-from tilth.models.token_batches import (
-    TEXTS_AT_ONCE,
-    Encoded,
-    batches,
-    encode_texts,
-    uses_token_type_ids,
-)
+from tilth.models.token_batches import Encoded
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -170,35 +165,23 @@ class CrossEncoder:
         self, first: list[str], second: list[str], progress: Progress | None
     ) -> NDArray[np.float32]:
         """Return 0 to 100 for each pair, (pairs,)."""
-        found = np.empty(len(first), np.float32)
-        # Sorted by length, then text: batches, and so rounding, do not depend on the order given.
-        order = sorted(
-            range(len(first)),
-            key=lambda row: (len(first[row]) + len(second[row]), first[row], second[row]),
-        )
-        with_types = uses_token_type_ids(self.model, self.tokenizer)
-        cut = unknown = 0
-        for start in range(0, len(order), TEXTS_AT_ONCE):
-            rows = order[start : start + TEXTS_AT_ONCE]
-            pairs = [(first[row], second[row]) for row in rows]
-            encoded = encode_texts(self.tokenizer, pairs, self.max_length, with_types=with_types)
-            cut += encoded.cut
+        unknown = 0
+
+        def count(encoded: Encoded) -> None:
+            nonlocal unknown
             unknown += self._mostly_unknown(encoded)
-            for some, batch in batches(
-                encoded, longest=self.max_length, padding=self.tokenizer.pad_token_id or 0,
-                device=self.device, batch_tokens=_TOKENS[self.device.type],
-            ):  # fmt: skip
-                with _autocast(self.device, self.dtype):
-                    logits = self.model(**batch).logits
-                similarity = torch.sigmoid(logits.float().squeeze(-1))  # (batch,)
-                found[[rows[index] for index in some]] = similarity.cpu().numpy()
-                if progress is not None:
-                    progress.advance(len(some))
+
+        pairs = list(zip(first, second, strict=True))
+        with _autocast(self.device, self.dtype):
+            found, cut = text_outputs(
+                self.model, self.tokenizer, pairs, self.max_length, torch.sigmoid,
+                batch_tokens=_TOKENS[self.device.type], progress=progress, seen=count,
+            )  # fmt: skip
         if cut:
             log.warning(_CUT, cut, len(first), self.max_length)
         if unknown:
             log.warning(_UNKNOWN, unknown, len(first))
-        return 100 * found
+        return 100 * found[:, 0]
 
     def _mostly_unknown(self, encoded: Encoded) -> int:
         """Count the pairs with at least half of their tokens unknown."""

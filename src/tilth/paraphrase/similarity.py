@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from tilth.runs import Progress
 
 FEWEST_WORDS = 4  # Ogasa et al., footnote 12: shorter pairs are not counted
-_ORDERS = 4  # BLEU's
 _SYMBOLS = re.compile(r"[^\w\s,.]|_")
 # Combining marks belong to the letter or digit before them; emoji have variation selectors, too.
 _MARKS = ("Mn", "Mc")
@@ -103,7 +101,15 @@ def wording(
         Ogasa, Kajiwara and Arase, section 3.1.
     """
     METRIC.check("metric", metric)
-    measure = lru_cache(maxsize=None)(_bleu() if metric == "bleu" else _chrf())
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
+    scorer: BLEU | CHRF = BLEU(effective_order=True) if metric == "bleu" else CHRF()
+
+    @cache
+    def measure(source: str, rewrite: str) -> float:
+        return float(scorer.sentence_score(rewrite, [source]).score)
+
     found = np.empty(len(first), np.float32)
     for row, pair in enumerate(_pairs(first, second)):
         one, two = pair[0].lower(), pair[1].lower()
@@ -145,42 +151,3 @@ def _pairs(first: Sequence[str], second: Sequence[str]) -> list[tuple[str, str]]
 
 def _score_of_empty(first: str, second: str) -> float:
     return 0.0 if first or second else 100.0
-
-
-def _bleu() -> Callable[[str, str], float]:
-    """Return sacrebleu's sentence BLEU of lower-cased texts; caches n-grams of repeated texts."""
-    from sacrebleu.metrics.bleu import BLEU
-
-    tokenizer = BLEU(effective_order=True).tokenizer
-
-    @lru_cache(maxsize=2)
-    def counted(text: str) -> tuple[Counter[tuple[str, ...]], int]:
-        tokens = tokenizer(text).split()
-        grams = (zip(*(tokens[n:] for n in range(order + 1)), strict=False)
-                 for order in range(_ORDERS))  # fmt: skip
-        return Counter(gram for some in grams for gram in some), len(tokens)
-
-    def measure(source: str, rewrite: str) -> float:
-        wanted, length = counted(source)
-        counts, tokens = counted(rewrite)
-        correct = [0] * _ORDERS
-        for ngram in counts.keys() & wanted.keys():
-            correct[len(ngram) - 1] += min(counts[ngram], wanted[ngram])
-        score = BLEU.compute_bleu(
-            correct,
-            [max(0, tokens - order) for order in range(_ORDERS)],
-            tokens,
-            length,
-            smooth_method="exp",
-            effective_order=True,
-        )
-        return float(score.score)
-
-    return measure
-
-
-def _chrf() -> Callable[[str, str], float]:
-    from sacrebleu.metrics.chrf import CHRF
-
-    metric = CHRF()
-    return lambda source, rewrite: float(metric.sentence_score(rewrite, [source]).score)
