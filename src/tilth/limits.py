@@ -7,9 +7,10 @@ A function checks a parameter with `SEED.check("seed", seed)`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import NoneType
-from typing import Annotated, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
 
 from tilth.errors import InputError
 
@@ -82,14 +83,17 @@ def check_fields(settings: object) -> None:
 
 def _limits_of(kind: type) -> dict[str, tuple[Limit, bool]]:
     """Return the limit of each annotated field, and whether the field may be None."""
-    found: dict[str, tuple[Limit, bool]] = {}
-    for name, hint in get_type_hints(kind, include_extras=True).items():
-        if get_origin(hint) is Annotated:
-            inner, *extras = get_args(hint)
-            for extra in extras:
-                if isinstance(extra, Number | Choice):
-                    found[name] = extra, NoneType in get_args(inner)
-    return found
+    return {
+        name: (note, NoneType in get_args(unannotated(hint)[0]))
+        for name, hint in get_type_hints(kind, include_extras=True).items()
+        for note in unannotated(hint)[1:]
+        if isinstance(note, Number | Choice)
+    }
+
+
+def unannotated(hint: Any) -> tuple[Any, ...]:
+    """Return the type of a hint, then its annotation metadata."""
+    return get_args(hint) if get_origin(hint) is Annotated else (hint,)
 
 
 def _shown(value: object) -> str:
@@ -135,6 +139,21 @@ TrainingPrecision = Annotated[
 ]
 Warmup = Annotated[float, PART_SHARE, "Share of the steps in which the learning rate rises."]
 WeightDecay = Annotated[float, WEIGHT_DECAY, "Weight decay of AdamW."]
+
+# Of several commands
+ModelPrecision = Annotated[
+    str,
+    PRECISION,
+    "auto, float32, bfloat16 or float16; auto is bfloat16 where the hardware is fast at it.",
+]
+Resamples = Annotated[int, BOOTSTRAP, "Resamples of the 95% intervals and tests; 0: neither."]
+SourceSplit = Annotated[str, "The split of a data set that has several."]
+TextColumn = Annotated[str | None, "The column that holds the texts."]
+TextColumns = Annotated[
+    str | Sequence[str] | None,
+    "The column of texts, the two of pairs with a comma, or that of tokens.",
+]
+LabelColumn = Annotated[str | None, "The column of labels, or of tags; default: a usual name."]
 
 # Curated sets
 MOST_SAMPLED_PAIRS = whole(0, 10_000)

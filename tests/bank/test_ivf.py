@@ -20,6 +20,7 @@ from tilth.bank import Bank
 from tilth.bank.manifest import Manifest
 from tilth.bank.search import ivf as index
 from tilth.bank.search import ivf_build as indexing
+from tilth.bank.settings import IndexSettings
 from tilth.errors import InputError, TilthError
 from tilth.models import device
 from tilth.runs import RunLocked, lock_folder
@@ -254,7 +255,7 @@ def test_each_option_counts(bank: Bank, caplog: pytest.LogCaptureFixture) -> Non
 def test_defaults_grow_with_the_root(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
     for many, centroids in ((30, 1), (10_000, 256), (1_000_000, 4096), (100_000_000, 32768)):
         monkeypatch.setattr(Bank, "__len__", lambda _, many=many: many)
-        assert indexing._plan(bank, indexing.IndexSettings()).centroids == centroids
+        assert indexing._plan(bank, IndexSettings()).centroids == centroids
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -27,10 +28,12 @@ class Inner:
 class Outer:
     """Settings of a command."""
 
-    batch: Annotated[int, whole(1, 9), "Batch size."] = 4
+    batch: Annotated[int, whole(1, 9), "-b --batch-size", "Batch size."] = 4
     kind: Annotated[str | None, Choice(("a", "b")), "A kind."] = None
-    names: Annotated[tuple[str, ...] | None, "Names."] = None
-    near: Annotated[bool, "Near ones too."] = True
+    names: Annotated[tuple[str, ...] | None, "--name", "Names."] = None
+    near: Annotated[bool, "--no-near", "Near ones too."] = True
+    texts: Annotated[tuple[str, ...], "[TEXT]...", "Texts."] = ()
+    sets: Annotated[Sequence[str], "With commas."] = ()
     silent: int = 7
     inner: Inner = field(default_factory=Inner)
     seed: Annotated[int, whole(0, 9), "A seed."] = 0
@@ -56,11 +59,19 @@ def call(shown: Fields, *words: str) -> tuple[Any, str]:
 
 
 def test_every_field_with_a_text_is_an_option_and_nested_ones_are_among_them() -> None:
-    shown = Fields(flags={"near": "--no-near", "names": "--name", "batch": "-b --batch-size"})
-    words = "-b 2 --kind b --name x --name y --no-near --warmth 2 --seed 5 --other 6"
-    given, _ = call(shown, *words.split())
+    words = "t u -b 2 --kind b --name x --name y --no-near --sets a,b --warmth 2 --seed 5 --other 6"
+    given, _ = call(Fields(), *words.split())
     assert given == (
-        Outer(2, "b", ("x", "y"), near=False, inner=Inner(2), seed=5),  # the outer seed alone
+        Outer(
+            2,
+            "b",
+            ("x", "y"),
+            near=False,
+            texts=("t", "u"),
+            sets=["a", "b"],
+            inner=Inner(2),
+            seed=5,
+        ),  # the outer seed alone
         6,
     )
 
@@ -73,10 +84,10 @@ def test_defaults_are_those_of_the_class_or_given_ones() -> None:
 def test_only_named_fields_are_options() -> None:
     given, _ = call(Fields(only=("kind",)), "--kind", "a")
     assert given == (Outer(kind="a"), 5)
-    assert "No such option" in call(Fields(only=("kind",)), "--batch", "2")[1]
+    assert "No such option" in call(Fields(only=("kind",)), "--batch-size", "2")[1]
 
 
-@pytest.mark.parametrize("words", [["--batch", "0"], ["--kind", "c"], ["--warmth", "10"]])
+@pytest.mark.parametrize("words", [["--batch-size", "0"], ["--kind", "c"], ["--warmth", "10"]])
 def test_values_are_checked_under_the_options_name(words: list[str]) -> None:
     with pytest.raises(InputError, match=words[0]):
         call(Fields(), *words)
@@ -98,7 +109,7 @@ def test_limits_are_those_of_the_fields() -> None:
 
     made = typer.main.get_command(app)
     assert isinstance(made, Command)
-    assert str(made.limits["batch"]) == "from 1 to 9"
+    assert str(made.limits["batch_size"]) == "from 1 to 9"
 
 
 def test_changed_fields() -> None:

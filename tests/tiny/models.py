@@ -211,6 +211,6 @@ def tiny_bank(folder: Path, texts: Sequence[str], **options: Any) -> Bank:
 
 def small_parts(patch: pytest.MonkeyPatch, size: int = 8_000) -> None:
     """Let banks be made of parts, and so shards, of a few bytes of text."""
-    from tilth.bank.ingest.parts import BankSettings
+    from tilth.bank.settings import BankSettings
 
     patch.setattr(BankSettings, "part_bytes", size)

@@ -22,11 +22,11 @@ from tilth.workflows import evaluate_classifier as evaluating
 from tilth.workflows.evaluate_classifier import (
     SHOWN,
     Evaluated,
-    EvaluateSettings,
     System,
     evaluate_to_run,
 )
 from tilth.workflows.evaluate_classifier import compare_systems as compare_with
+from tilth.workflows.settings import EvaluateSettings
 
 
 @dataclass

@@ -24,7 +24,7 @@ from tilth.runs import RunMismatch
 from tilth.workflows import predict as predicting
 from tilth.workflows import predictors
 from tilth.workflows.predict import predict, predict_to_run
-from tilth.workflows.predictors import Prediction
+from tilth.workflows.settings import Prediction
 
 LABELS = ["dry", "wet", "cold"]
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]

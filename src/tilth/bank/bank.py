@@ -127,7 +127,7 @@ class Bank(Store):
         """
         from tilth.bank.build import build_bank
         from tilth.bank.ingest.cleaning import Rules
-        from tilth.bank.ingest.parts import BankSettings
+        from tilth.bank.settings import BankSettings
 
         settings = BankSettings(
             format, rules or Rules(), near, column, split, seed, shard_megabytes, workers, quiet
@@ -165,7 +165,7 @@ class Bank(Store):
         """
         from tilth.bank.build import add_to_bank
         from tilth.bank.ingest.cleaning import Rules
-        from tilth.bank.ingest.parts import BankSettings
+        from tilth.bank.settings import BankSettings
 
         settings = BankSettings(
             self.manifest.format, Rules(**self.manifest.rules),
@@ -324,7 +324,8 @@ class Bank(Store):
             Du et al. 2020 (SentAugment), arXiv:2010.02194, whose indexes have 32,768 cells for 100
             and 262,144 for 1,000 million sentences.
         """
-        from tilth.bank.search.ivf_build import IndexSettings, build_index
+        from tilth.bank.search.ivf_build import build_index
+        from tilth.bank.settings import IndexSettings
 
         settings = IndexSettings(centroids, codes, pca, nprobe, per_centroid, seed)
 

@@ -22,7 +22,6 @@ from tilth.bank.ingest.deduplicate import DamagedPart, find_duplicates
 from tilth.bank.ingest.documents import RawSource, find_sources, is_known
 from tilth.bank.ingest.parts import (
     ADDING,
-    BankSettings,
     make_parts,
     make_stored_keys,
     part_path,
@@ -42,6 +41,7 @@ from tilth.bank.manifest import (
 )
 from tilth.bank.quantization import Format, fit_quantizer
 from tilth.bank.search.ivf import INDEX
+from tilth.bank.settings import BankSettings
 from tilth.bank.store import Store, some
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, atomic_write, disk_errors

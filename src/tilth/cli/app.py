@@ -1,15 +1,21 @@
 """Build Typer commands with options from settings dataclasses, checked before they run.
 
 A parameter annotated with a settings dataclass becomes one option per field, with the field's
-type, default, help and allowed values (`Annotated[int, BATCH, "Batch size."]`). Other parameters
-may name allowed values (`tilth.limits`) and what they read (`tilth.cli.checks`) in the annotation.
+type, default, help and allowed values. Other parameters are annotated alike, also with what they
+read (`tilth.cli.checks`); those without a default are arguments:
+
+    batch: Annotated[int, BATCH, "Batch size."] = 16                --batch
+    base: Annotated[str, "--base -b", "Model to train."] = "..."    two spellings
+    near: Annotated[bool, "--no-near", "Drop near ones too."] = True    the spelling turns it off
+    texts: Annotated[tuple[str, ...], "[TEXT]...", "Queries."] = ()    arguments
+
 Wrong values and unreadable inputs end a command before torch is imported.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -18,7 +24,7 @@ import typer.core
 from typer.models import CommandFunctionType
 
 from tilth.cli.checks import Reads, check_arguments
-from tilth.limits import Choice, Limit, Number
+from tilth.limits import Choice, Limit, Number, unannotated
 
 _BY_NAME = inspect.Parameter.KEYWORD_ONLY
 
@@ -28,17 +34,14 @@ class Fields:
     """Which fields of a settings dataclass a command shows, and how.
 
     Attributes:
-        panel: heading of the options in the help.
+        panel: heading of the options in the help; that of nested settings is their own text.
         only: shown fields; empty: all that have a help text.
-        flags: field -> option names in place of the field's; those of a boolean with default true
-            turn it off.
         reads: field -> check of its value, where it names a model or a file.
         defaults: settings that hold the defaults; None: those of the class.
     """
 
     panel: str | None = None
     only: tuple[str, ...] = ()
-    flags: Mapping[str, str] = field(default_factory=dict)
     reads: Mapping[str, Reads] = field(default_factory=dict)
     defaults: Any = None
 
@@ -71,7 +74,7 @@ class Command(typer.core.TyperCommand):
         return {
             name: extra
             for name, hint in getattr(self.callback, "__annotations__", {}).items()
-            for extra in _unannotated(hint)[1:]
+            for extra in unannotated(hint)[1:]
             if isinstance(extra, kinds)
         }
 
@@ -91,11 +94,6 @@ class App(typer.Typer):
         return add
 
 
-def _unannotated(hint: Any) -> tuple[Any, ...]:
-    """Return the type of a hint, then its annotation metadata."""
-    return get_args(hint) if get_origin(hint) is Annotated else (hint,)
-
-
 def _expanded(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function with an option for each field of its settings."""
     hints = get_type_hints(function, include_extras=True)
@@ -103,13 +101,16 @@ def _expanded(function: Callable[..., Any]) -> Callable[..., Any]:
     groups: dict[str, tuple[Any, dict[str, str]]] = {}
     for parameter in inspect.signature(function).parameters.values():
         hint = hints[parameter.name]
-        kind, *extras = _unannotated(hint)
+        kind, *extras = unannotated(hint)
         if isinstance(kind, type) and is_dataclass(kind):
             shown = next((one for one in extras if isinstance(one, Fields)), Fields())
             defaults = shown.defaults or kind()
             own = dict(_options(defaults, shown))
             groups[parameter.name] = defaults, {key: one.name for key, one in own.items()}
             parameters += own.values()
+        elif any(isinstance(one, str) for one in extras):
+            made = _parameter(parameter.name, kind, extras, parameter.default, Fields())
+            parameters.append(made.replace(name=parameter.name))
         else:
             parameters.append(parameter.replace(annotation=hint, kind=_BY_NAME))
 
@@ -128,40 +129,66 @@ def _options(settings: Any, shown: Fields) -> Iterator[tuple[str, inspect.Parame
     """Yield each field of a settings object and its option; the object holds the defaults."""
     hints = get_type_hints(type(settings), include_extras=True)
     for name in (one.name for one in fields(settings)):
-        value, hint = getattr(settings, name), hints[name]
-        if is_dataclass(value):
-            yield from (one for one in _options(value, shown) if one[0] not in hints)
-            continue
-        kind, *extras = _unannotated(hint)
+        value = getattr(settings, name)
+        kind, *extras = unannotated(hints[name])
         described = next((one for one in extras if isinstance(one, str)), None)
+        if is_dataclass(value):
+            inner = replace(shown, panel=described or shown.panel)
+            yield from (one for one in _options(value, inner) if one[0] not in hints)
+            continue
         if described is None or (shown.only and name not in shown.only):
             continue
-        flags = shown.flags.get(name, f"--{name.replace('_', '-')}").split()
-        called = max(flags, key=len).removeprefix("--").replace("-", "_")
-        if kind is bool and value and name in shown.flags:
-            flags, called = [f"--{name.replace('_', '-')}/{flags[0]}"], name
-        option = typer.Option(
-            *flags, help=described, rich_help_panel=shown.panel, show_default=value is not None
-        )
-        if any(get_origin(one) is tuple for one in get_args(kind)):
-            kind, value = list[str] | None, list(value or ()) or None
-        notes = [one for one in extras if isinstance(one, Number | Choice)]
-        hint = (kind, *notes, *([shown.reads[name]] if name in shown.reads else []), option)
-        annotation = Annotated[hint]  # type: ignore[valid-type]
-        yield name, inspect.Parameter(called, _BY_NAME, default=value, annotation=annotation)
+        yield name, _parameter(name, kind, extras, value, shown)
+
+
+def _parameter(
+    name: str, kind: Any, extras: Sequence[Any], default: Any, shown: Fields
+) -> inspect.Parameter:
+    """Return a typer parameter for a field, or for a parameter of a command."""
+    notes = [one for one in extras if isinstance(one, Number | Choice | Reads)]
+    notes += [shown.reads[name]] if name in shown.reads else []
+    *spelled, described = (one for one in extras if isinstance(one, str))
+    plain = f"--{name.replace('_', '-')}"
+    is_argument = default is inspect.Parameter.empty and not spelled
+    flags = spelled[0].split() if spelled else [plain]
+    if kind is bool and default is True and spelled:
+        flags = [f"{plain}/{flags[0]}"]
+    if _holds(kind, tuple):
+        kind, default = list[str] | None, list(default or ()) or None
+    elif _holds(kind, Sequence):
+        kind, default = str | None, ",".join(default or ()) or None
+    about: dict[str, Any] = {"help": described, "rich_help_panel": shown.panel}
+    info: Any
+    if is_argument:
+        info = typer.Argument(**about)
+    elif not flags[0].startswith("-"):
+        info = typer.Argument(metavar=flags[0], **about)
+    else:
+        info = typer.Option(*flags, show_default=default is not None, **about)
+        longest = max(flags, key=len).partition("/")[0]
+        name = longest.removeprefix("--").replace("-", "_")
+    hint = (kind, *notes, info)
+    annotation = Annotated[hint]  # type: ignore[valid-type]
+    return inspect.Parameter(name, _BY_NAME, default=default, annotation=annotation)
+
+
+def _holds(kind: Any, container: Any) -> bool:
+    """Return whether a type is a container of texts, or one of the types that it may be."""
+    return any(get_origin(one) is container for one in (kind, *get_args(kind)))
 
 
 def _made(defaults: Any, given: Mapping[str, Any]) -> Any:
-    """Return settings with the given values, nested settings included."""
+    """Return settings with the given values, nested settings included; None: not given."""
     changed = {}
-    names = [one.name for one in fields(defaults)]
-    for name in names:
-        value = getattr(defaults, name)
+    hints = get_type_hints(type(defaults))
+    for name in (one.name for one in fields(defaults)):
+        value, new = getattr(defaults, name), given.get(name)
         if is_dataclass(value):
-            changed[name] = _made(value, {key: given[key] for key in given if key not in names})
-        elif name in given:
-            new = given[name]
-            changed[name] = tuple(new) if isinstance(new, list) else new
+            changed[name] = _made(value, {key: given[key] for key in given if key not in hints})
+        elif new is not None:
+            if isinstance(new, str) and _holds(hints[name], Sequence):
+                new = [one.strip() for one in new.split(",")]
+            changed[name] = tuple(new) if _holds(hints[name], tuple) else new
     return replace(defaults, **changed)
 
 

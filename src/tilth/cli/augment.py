@@ -5,54 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from tilth.classifiers.settings import Finetuning
 from tilth.cli import options
 from tilth.cli.app import Fields, changed
-from tilth.cli.checks import CLASSIFIER, DATA
+from tilth.cli.checks import CLASSIFIER, DATA, ENCODER
 from tilth.cli.screen import print_json, print_table, say
-from tilth.limits import TRAININGS
 from tilth.selftrain.settings import Augmentation
+from tilth.workflows.settings import AugmentOptions
 
 _SHOWN_CLASSES = 40
-_TEACHER = "Teacher"
 
 
 def augment(
     train: options.LabelledSet,
     bank: options.SearchedBank,
     out: options.Out,
-    how: Annotated[Augmentation, Fields(flags={"sources": "--source", "near": "--no-near"})],
-    training: Annotated[Finetuning, Fields(_TEACHER, ("epochs", "batch", "learning_rate"))],
-    test: Annotated[
-        str | None,
-        DATA,
-        typer.Option(help="A labelled set: the teacher is measured on it, nothing of it is used."),
-    ] = None,
-    validation: options.Validation = None,
-    teacher: Annotated[
-        str,
-        CLASSIFIER,
-        typer.Option(
-            help="A base to fine-tune (starter-encoder, starter-mlm, a folder, a hub id), or a "
-            "finished classifier or its run.",
-            rich_help_panel=_TEACHER,
-        ),
-    ] = "starter-encoder",
-    seeds: Annotated[
-        int,
-        TRAININGS,
-        typer.Option(help="Teachers to train; the best is taken.", rich_help_panel=_TEACHER),
-    ] = 1,
-    encoder: options.BankEncoder = None,
-    text: options.Text = None,
-    label: options.Label = None,
-    bootstrap: options.Bootstrap = 2000,
-    device: options.Device = "auto",
-    overwrite: options.Overwrite = False,
-    quiet: options.Quiet = False,
-    json: options.Json = False,
+    how: Augmentation,
+    settings: Annotated[
+        AugmentOptions,
+        Fields(reads={"test": DATA, "validation": DATA, "teacher": CLASSIFIER, "encoder": ENCODER}),
+    ],
+    training: Annotated[Finetuning, Fields("Teacher", ("epochs", "batch", "learning_rate"))],
+    common: options.Common,
 ) -> None:
     """Add sentences of a bank to a labelled set: retrieve them, let a teacher label them, select.
 
@@ -64,13 +38,16 @@ def augment(
     from tilth.workflows.augment import augment_to_run
     from tilth.workflows.open_bank import open_named
 
+    sources = TaskSources(
+        train, settings.validation, settings.test, text=settings.text, label=settings.label
+    )
+    teacher = TeacherSettings(settings.teacher, settings.seeds, changed(training), common.device)
+    opened = open_named(bank, encoder=settings.encoder, device=common.device)
     results = augment_to_run(
-        TaskSources(train, validation, test, text=text, label=label),
-        open_named(bank, encoder=encoder, device=device), out, how,
-        TeacherSettings(teacher, seeds, changed(training), device), bootstrap=bootstrap,
-        overwrite=overwrite, quiet=quiet,
+        sources, opened, out, how, teacher, bootstrap=settings.bootstrap,
+        overwrite=common.overwrite, quiet=common.quiet,
     )  # fmt: skip
-    if json:
+    if common.json:
         print_json(results)
         return
     with refuse_edited(out):

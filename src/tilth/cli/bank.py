@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from tilth import limits
-from tilth.bank.ingest.cleaning import Rules
+from tilth.bank.settings import BankSettings, IndexSettings
 from tilth.cli import bank_search, options
 from tilth.cli.app import App, Fields
 from tilth.cli.checks import DATA, ENCODER, RUN_FOLDER
 from tilth.cli.screen import print_json, print_table, say
 from tilth.errors import TilthError
+from tilth.limits import CORES
 
 app = App(no_args_is_help=True, help="Keep raw sentences by the million, and search them.")
 
@@ -24,90 +22,46 @@ app.command("search")(bank_search.search)
 
 # Seconds to load the encoder and start the workers; shorter runs print no rate.
 _STARTING = 4
-_RULES = "Which sentences are kept"
-_KEPT = ("min_chars", "max_chars", "min_words", "min_letters", "max_symbols", "markup")
 _SHOWN_SOURCES = 30  # on a terminal; pipes and --json have all
 
 _Sources = Annotated[
     list[str],
     DATA,
-    typer.Argument(
-        help="txt, jsonl, csv, tsv (also gz) or parquet files, folders of them, or hub data sets."
-    ),
-]
-_Workers = Annotated[
-    int | None,
-    limits.CORES,
-    typer.Option(
-        help="Processes, no more than there is work for; default: one a core.",
-        show_default=False,
-    ),
-]
-_ShardMegabytes = Annotated[
-    int,
-    limits.SHARD_MEGABYTES,
-    typer.Option(help="Raw text of a shard; for billions of sentences take 128 or more."),
+    "txt, jsonl, csv, tsv (also gz) or parquet files, folders of them, or hub data sets.",
 ]
 
 
 @app.command("build")
 def build(
     sources: _Sources,
-    out: Annotated[Path, RUN_FOLDER, typer.Option("--out", "-o", help="The bank's folder.")],
-    rules: Annotated[Rules, Fields(_RULES, _KEPT, flags={"markup": "--keep-markup"})],
+    out: Annotated[Path, RUN_FOLDER, "--out -o", "The bank's folder."],
+    settings: BankSettings,
     encoder: Annotated[
         str,
         ENCODER,
-        typer.Option(
-            "--encoder",
-            "-e",
-            help="starter-static (256 dimensions), a folder, a hub id, the run of a training, or "
-            "word vectors: words:FILE, words-idf:FILE, words-sif:FILE, usif:FILE.",
-        ),
+        "--encoder -e",
+        "starter-static (256 dimensions), a folder, a hub id, the run of a training, or word "
+        "vectors: words:FILE, words-idf:FILE, words-sif:FILE, usif:FILE.",
     ] = "starter-static",
-    format: Annotated[  # noqa: A002 - the option's name
-        str,
-        limits.FORMAT,
-        typer.Option("--format", help="Of the vectors: int8, or compact: about a fifth of that."),
-    ] = "int8",
-    column: options.Column = None,
-    split: options.Split = "train",
-    language: Annotated[
-        str,
-        typer.Option(
-            help="Whose sentences are kept (en, de, fr ...), or none: of all.",
-            rich_help_panel=_RULES,
-        ),
-    ] = "en",
-    no_near: options.NoNear = False,
-    workers: _Workers = None,
-    shard_megabytes: _ShardMegabytes = 16,
-    seed: Annotated[
-        int, limits.SEED, typer.Option(help="Of the random rotation of the vectors.")
-    ] = 0,
-    device: options.Device = "auto",
-    overwrite: options.Overwrite = False,
-    quiet: options.Quiet = False,
-    json: options.Json = False,
+    *,
+    common: options.Common,
 ) -> None:
     """Make a bank of raw text: sentences, cleaned, without duplicates, encoded.
 
     [dim]tilth bank build corpus/ notes.txt.gz --out runs/bank[/dim]
     """
-    from tilth.bank.ingest.parts import BankSettings
     from tilth.workflows.bank_info import is_built
     from tilth.workflows.open_bank import build_named
 
-    rules = replace(rules, language=None if language == "none" else language)
-    was_built, fresh = is_built(out), overwrite or not (out / "run.json").exists()
+    was_built, fresh = is_built(out), common.overwrite or not (out / "run.json").exists()
     begun = time.monotonic()
-    settings = BankSettings(
-        format, rules, not no_near, column, split, seed, shard_megabytes, workers, quiet
-    )
-    build_named(out, sources, encoder, settings, device=device, overwrite=overwrite)
-    if was_built and not overwrite:
+    build_named(
+        out, sources, encoder, replace(settings, quiet=common.quiet), device=common.device,
+        overwrite=common.overwrite,
+    )  # fmt: skip
+    if was_built and not common.overwrite:
         say(f"{out}: was built before, with the same settings: nothing to do")
-    _print_made(out, time.monotonic() - begun if fresh else None, json=json)
+    _print_made(out, time.monotonic() - begun if fresh else None, json=common.json)
     say(f'next: tilth bank search {out} "a sentence"')
 
 
@@ -115,18 +69,12 @@ def build(
 def add(
     bank: options.Bank,
     sources: _Sources,
+    settings: Annotated[
+        BankSettings, Fields(only=("near", "column", "split", "shard_megabytes", "workers"))
+    ],
+    common: Annotated[options.Common, Fields(only=("device", "quiet", "json"))],
     encoder: options.BankEncoder = None,
-    column: options.Column = None,
-    split: options.Split = "train",
-    no_near: options.NoNear = False,
-    workers: _Workers = None,
-    shard_megabytes: _ShardMegabytes = 16,
-    device: options.Device = "auto",
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Drop an unfinished addition of other sources.")
-    ] = False,
-    quiet: options.Quiet = False,
-    json: options.Json = False,
+    overwrite: Annotated[bool, "Drop an unfinished addition of other sources."] = False,
 ) -> None:
     """Add raw text to a bank, without what it holds already.
 
@@ -136,12 +84,13 @@ def add(
     from tilth.workflows.open_bank import add_named
 
     before = describe_bank(bank)["sentences"]
+    near = None if settings.near else False  # None: as the bank was built
     add_named(
-        bank, sources, encoder=encoder, near=False if no_near else None, column=column, split=split,
-        shard_megabytes=shard_megabytes, workers=workers, device=device, overwrite=overwrite,
-        quiet=quiet,
+        bank, sources, encoder=encoder, near=near, column=settings.column, split=settings.split,
+        shard_megabytes=settings.shard_megabytes, workers=settings.workers, device=common.device,
+        overwrite=overwrite, quiet=common.quiet,
     )  # fmt: skip
-    _print_made(bank, None, json=json)
+    _print_made(bank, None, json=common.json)
     say(f"{describe_bank(bank)['sentences'] - before:,} sentences were added")
 
 
@@ -185,34 +134,8 @@ def info(bank: options.Bank, json: options.Json = False) -> None:
 @app.command("index")
 def index(
     bank: options.Bank,
-    centroids: Annotated[
-        int | None,
-        limits.CELLS,
-        typer.Option(help="Cells; default: 4 times the root of the sentences.", show_default=False),
-    ] = None,
-    codes: Annotated[
-        str, typer.Option(help="Of a sentence: SQ4, SQ8, fp16, or PQ with bytes, such as PQ32.")
-    ] = "SQ8",
-    pca: Annotated[
-        int | None,
-        limits.DIMENSIONS,
-        typer.Option(help="Dimensions kept; default: all.", show_default=False),
-    ] = None,
-    nprobe: Annotated[
-        int | None,
-        limits.CELLS,
-        typer.Option(
-            help="Cells that a query looks at; default: as find 0.95 of the 100 nearest.",
-            show_default=False,
-        ),
-    ] = None,
-    per_centroid: Annotated[
-        int, limits.PER_CENTROID, typer.Option(help="Training sentences of a cell.")
-    ] = 64,
-    seed: Annotated[int, limits.SEED, typer.Option(help="Of the training.")] = 0,
-    threads: Annotated[
-        int | None, limits.CORES, typer.Option(help="Default: one per core.", show_default=False)
-    ] = None,
+    settings: IndexSettings,
+    threads: Annotated[int | None, CORES, "Default: one per core."] = None,
     quiet: options.Quiet = False,
     json: options.Json = False,
 ) -> None:
@@ -222,10 +145,7 @@ def index(
     """
     from tilth.workflows.open_bank import open_named
 
-    made = open_named(bank).make_index(
-        centroids=centroids, codes=codes, pca=pca, nprobe=nprobe, per_centroid=per_centroid,
-        seed=seed, threads=threads, quiet=quiet,
-    )  # fmt: skip
+    made = open_named(bank).make_index(**asdict(settings), threads=threads, quiet=quiet)
     about = made.info
     if json:
         print_json({"factory": about.factory, "nprobe": about.nprobe, "recall": about.recall})

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tilth import limits
 from tilth.cli import options
+from tilth.cli.app import Fields
 from tilth.cli.checks import DATA, RUN_FOLDER
 from tilth.cli.screen import print_json, print_table, say
-from tilth.errors import InputError
+from tilth.limits import CORES
+from tilth.workflows.settings import QuerySource, SearchSettings
 
 if TYPE_CHECKING:
     from tilth.workflows.search_bank import SearchResults
@@ -32,89 +33,14 @@ _ENDS = ("nearest", "farthest")
 
 def search(
     bank: options.Bank,
-    texts: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXT]...", help="Queries, a sentence each.")
-    ] = None,
-    queries: Annotated[
-        str | None, DATA, typer.Option(help="A file, folder or data set of queries.")
-    ] = None,
-    column: options.Column = None,
-    task: Annotated[
-        str | None,
-        DATA,
-        typer.Option(help="A labelled set that stands for a task: texts, pairs, tokens."),
-    ] = None,
-    kind: Annotated[
-        str | None,
-        limits.QUERY,
-        typer.Option(
-            help="Queries of the task: all-average (one), label-average (one per label or entity "
-            "type; the default), per-sentence, clusters.",
-            show_default=False,
-        ),
-    ] = None,
-    text: options.Text = None,
-    label: options.Label = None,
-    clusters: Annotated[
-        int | None,
-        limits.CLUSTERS,
-        typer.Option(help="Clusters per label; default 8.", show_default=False),
-    ] = None,
-    k: Annotated[
-        int | None,
-        limits.ROWS,
-        typer.Option("-k", help="Sentences wanted of each query; default 10.", show_default=False),
-    ] = None,
-    min_similarity: Annotated[
-        float | None,
-        limits.SIMILARITY,
-        typer.Option(help="Leave out less similar ones (cosine, -1 to 1)."),
-    ] = None,
-    source: options.Source = None,
-    without: Annotated[
-        list[str] | None,
-        DATA,
-        typer.Option(help="A set, such as the task's test set, whose texts are left out."),
-    ] = None,
-    no_near: Annotated[
-        bool, typer.Option("--no-near", help="Let near duplicates of --without stay.")
-    ] = False,
-    no_own: Annotated[
-        bool, typer.Option("--no-own", help="Leave out the queries' own texts.")
-    ] = False,
-    oversample: Annotated[
-        float | None,
-        limits.OVERSAMPLE,
-        typer.Option(
-            help="Sentences scored again for each one wanted; default 1.2, of compact banks 4.",
-            show_default=False,
-        ),
-    ] = None,
-    index: Annotated[
-        bool,
-        typer.Option("--index", help="Ask the bank's index (tilth bank index), for many queries."),
-    ] = False,
-    nprobe: Annotated[
-        int | None,
-        limits.CELLS,
-        typer.Option(
-            help="Cells of the index that a query looks at; default: as it was made.",
-            show_default=False,
-        ),
-    ] = None,
-    threads: Annotated[
-        int | None, limits.CORES, typer.Option(help="Threads of the scan; default: one per core.")
-    ] = None,
-    seed: Annotated[int, limits.SEED, typer.Option(help="Of the clusters.")] = 0,
+    queries: Annotated[QuerySource, Fields(reads={"queries": DATA, "task": DATA})],
+    settings: Annotated[SearchSettings, Fields(reads={"without": DATA})],
+    common: Annotated[options.Common, Fields(only=("device", "overwrite", "json"))],
+    threads: Annotated[int | None, CORES, "Threads of the scan; default: one per core."] = None,
     encoder: options.BankEncoder = None,
-    device: options.Device = "auto",
     out: Annotated[
-        Path | None,
-        RUN_FOLDER,
-        typer.Option("--out", "-o", help="A run folder for all hits, as a data set."),
+        Path | None, RUN_FOLDER, "--out -o", "A run folder for all hits, as a data set."
     ] = None,
-    overwrite: options.Overwrite = False,
-    json: options.Json = False,
 ) -> None:
     """Find the sentences of a bank that are nearest to texts, or to a task.
 
@@ -125,34 +51,21 @@ def search(
     """
     from tilth.report.run_reader import refuse_edited
     from tilth.workflows.open_bank import open_named
-    from tilth.workflows.search_bank import QuerySource, SearchSettings
     from tilth.workflows.search_bank import search as find
     from tilth.workflows.search_bank import search_to_run as find_all
 
-    if task is None and (kind, text, label, clusters) != (None,) * 4:
-        raise InputError("--kind, --text, --label and --clusters go with --task: name one")
-    if column is not None and queries is None:
-        raise InputError("--column goes with --queries: name a file, or leave it out")
-    if nprobe is not None and not index:
-        raise InputError("--nprobe goes with --index: add it, or leave --nprobe out")
-    source_of_queries = QuerySource(
-        texts or (), queries, column, task, kind or "label-average",
-        options.columns(text), label, 8 if clusters is None else clusters, seed,
-    )  # fmt: skip
-    opened = open_named(bank, encoder=encoder, device=device)
-    settings = SearchSettings(
-        min(_SHOWN_HITS, len(opened)) if k is None else k,
-        min_similarity, source, without or (), not no_near, not no_own, oversample, index, nprobe,
-    )  # fmt: skip
+    opened = open_named(bank, encoder=encoder, device=common.device)
+    if settings.k is None:
+        settings = replace(settings, k=min(_SHOWN_HITS, len(opened)))
     if out is not None:
         found = find_all(
-            opened, source_of_queries, settings, out, threads=threads, overwrite=overwrite, say=say
+            opened, queries, settings, out, threads=threads, overwrite=common.overwrite, say=say
         )
         with refuse_edited(out):
-            _print_kept(found, out, json=json)
+            _print_kept(found, out, json=common.json)
         return
-    searched = find(opened, source_of_queries, settings, threads=threads, say=say)
-    if json:
+    searched = find(opened, queries, settings, threads=threads, say=say)
+    if common.json:
         print_json({"bank": str(bank), "encoder": opened.manifest.encoder, **searched.to_dict()})
     elif sys.stdout.isatty():
         _show(searched)

@@ -1,6 +1,6 @@
 """Check what a command reads before it runs, and before anything heavy is imported.
 
-The constants annotate parameters: `pairs: Annotated[str, DATA, typer.Argument(...)]`.
+The constants annotate parameters: `pairs: Annotated[str, DATA, "Labelled pairs."]`.
 """
 
 from __future__ import annotations

@@ -5,26 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from tilth.cli import options
+from tilth.cli.app import Fields
 from tilth.cli.checks import DATA, OTHER_FOLDER
 from tilth.cli.screen import print_json, print_table, say
 from tilth.data.curate import LABEL_FIT, CurateOptions
 
 
 def curate(
-    source: Annotated[
-        str, DATA, typer.Argument(help="A generate run, or a labelled file or data set.")
-    ],
+    source: Annotated[str, DATA, "A generate run, or a labelled file or data set."],
     chosen: CurateOptions,
     out: Annotated[
-        Path | None,
-        OTHER_FOLDER,
-        typer.Option("--out", "-o", help="Where the data set goes; default: SOURCE/curated."),
+        Path | None, OTHER_FOLDER, "--out -o", "Where the data set goes; default: SOURCE/curated."
     ] = None,
-    overwrite: options.Overwrite = False,
-    json: options.Json = False,
+    *,
+    common: Annotated[options.Common, Fields(only=("overwrite", "json"))],
 ) -> None:
     """Clean a generated set as the DINO paper does: duplicates, smoothing, sampled pairs, split.
 
@@ -32,8 +27,8 @@ def curate(
     """
     from tilth.workflows.curate import curate_folder
 
-    folder, counts = curate_folder(source, out, chosen, overwrite=overwrite)
-    if json:
+    folder, counts = curate_folder(source, out, chosen, overwrite=common.overwrite)
+    if common.json:
         print_json(counts)
         return
     print_table("Rows", ("", "rows"), [(name, str(count)) for name, count in counts.items()])

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
-from tilth import limits
 from tilth.cli import options
-from tilth.cli.app import App
+from tilth.cli.app import App, Fields
 from tilth.cli.checks import CLASSIFIER, DATA, ENCODER, PATH
 from tilth.cli.screen import print_json, print_table, say
+from tilth.limits import SHOWN
+from tilth.workflows.settings import EvaluateSettings, StsSettings
 
 if TYPE_CHECKING:
     from tilth.workflows.evaluate_classifier import Evaluated
@@ -21,59 +20,28 @@ SHOWN_CLASSES = 30
 
 Measured = Literal["classify", "tag"]
 
-Classifier = Annotated[
-    str, CLASSIFIER, typer.Argument(help="The run of a training, a folder or a hub id.")
-]
-Data = Annotated[
-    str,
-    DATA,
-    typer.Option(
-        "--data", "-d", help="Labelled rows: a jsonl, csv, tsv, conll or parquet file (plain or "
-        "gz), a folder of them, or a hub data set.",
-    ),
-]  # fmt: skip
-Against = Annotated[
-    str | None,
-    CLASSIFIER,
-    typer.Option("--against", help="Another model, measured on the same rows."),
-]
-Wrong = Annotated[
-    int,
-    limits.SHOWN,
-    typer.Option("--wrong", help="Print so many of the most confidently wrong rows."),
-]
-
 
 def _command(described: str, *, measured: Measured) -> Callable[..., None]:
     """Return `tilth evaluate classify` or `tag`: other figures, the same options."""
 
     def command(
-        model: Classifier,
-        data: Data,
-        against: Against = None,
-        text: options.Text = None,
-        label: options.Label = None,
-        split: options.Split = "test",
-        bootstrap: options.Bootstrap = 2000,
-        wrong: Wrong = 0,
+        model: Annotated[str, CLASSIFIER, "The run of a training, a folder or a hub id."],
+        data: Annotated[
+            str,
+            DATA,
+            "--data -d",
+            "Labelled rows: a jsonl, csv, tsv, conll or parquet file (plain or gz), a "
+            "folder of them, or a hub data set.",
+        ],
+        settings: Annotated[EvaluateSettings, Fields(reads={"against": CLASSIFIER})],
         out: options.ResultFolder = None,
-        seed: options.BootstrapSeed = 0,
-        device: options.Device = "auto",
-        precision: options.Precision = "auto",
-        overwrite: options.Overwrite = False,
-        quiet: options.Quiet = False,
-        json: options.Json = False,
+        *,
+        common: options.Common,
     ) -> None:
-        from tilth.workflows.evaluate_classifier import EvaluateSettings, evaluate_to_run
+        from tilth.workflows.evaluate_classifier import evaluate_to_run
 
-        settings = EvaluateSettings(
-            against, options.columns(text), label, split, bootstrap, seed, precision, wrong
-        )
-        tested = evaluate_to_run(
-            measured, model, data, settings, out=out, device=device, overwrite=overwrite,
-            quiet=quiet,
-        )  # fmt: skip
-        _show(measured, model, tested, out, json=json)
+        tested = evaluate_to_run(measured, model, data, settings, out=out, **common.job)
+        _show(measured, model, tested, out, json=common.json)
 
     command.__doc__ = described
     return command
@@ -96,12 +64,7 @@ tag = _command(
 
 
 def _show(
-    measured: Measured,
-    model: str,
-    tested: Evaluated,
-    out: Path | None,
-    *,
-    json: bool,
+    measured: Measured, model: str, tested: Evaluated, out: Path | None, *, json: bool
 ) -> None:
     scores = tested.scores
     if json:
@@ -177,10 +140,7 @@ def _ends(found: dict[str, Any], sign: str = "") -> list[str]:
     """Return a figure and its interval."""
     if found["low"] is None:
         return [_figure(found["value"], sign), ""]
-    return [
-        _figure(found["value"], sign),
-        f"{found['low']:{sign}.1f} to {found['high']:{sign}.1f}",
-    ]
+    return [_figure(found["value"], sign), f"{found['low']:{sign}.1f} to {found['high']:{sign}.1f}"]
 
 
 def _figure(value: float | None, sign: str = "") -> str:
@@ -201,70 +161,33 @@ def sts(
     encoder: Annotated[
         str,
         ENCODER,
-        typer.Argument(
-            help="starter-encoder, a folder, a hub id, the run of a training, or word vectors: "
-            "words:FILE, words-idf:FILE, words-sif:FILE, usif:FILE."
-        ),
+        "starter-encoder, a folder, a hub id, the run of a training, or word vectors: "
+        "words:FILE, words-idf:FILE, words-sif:FILE, usif:FILE.",
     ],
     data: Annotated[
         str,
         PATH,
-        typer.Option(
-            "--data",
-            "-d",
-            help="A folder with STS sets (sts12.jsonl.gz ..., SentEval's or SemEval's layout), "
-            "one file of scored pairs, a hub data set, or 'hub' for the usual ones.",
-        ),
+        "--data -d",
+        "A folder with STS sets (sts12.jsonl.gz ..., SentEval's or SemEval's layout), "
+        "one file of scored pairs, a hub data set, or 'hub' for the usual ones.",
     ],
-    protocol: Annotated[
-        str,
-        limits.PROTOCOL,
-        typer.Option(help="all: subsets joined, as in most papers; mean: averaged over subsets."),
-    ] = "all",
-    sets: Annotated[
-        str | None,
-        typer.Option(help="Names with commas, such as stsb,sick; default: the usual seven."),
-    ] = None,
-    train: Annotated[
-        str | None,
-        DATA,
-        typer.Option(
-            help="The pairs it was trained with (a run knows them), to tell what they share."
-        ),
-    ] = None,
-    drop_overlap: Annotated[
-        bool,
-        typer.Option("--drop-overlap", help="Leave out scored pairs with a sentence of --train."),
-    ] = False,
-    pooling: Annotated[
-        str | None,
-        limits.POOLING,
-        typer.Option(
-            help="How tokens become one vector: mean, cls or max; default: as saved, else mean."
-        ),
-    ] = None,
-    bootstrap: options.Bootstrap = 1000,
-    wrong: Annotated[
-        int, limits.SHOWN, typer.Option(help="Print so many of the most wrong pairs.")
-    ] = 0,
+    settings: Annotated[StsSettings, Fields(reads={"training": DATA})],
+    wrong: Annotated[int, SHOWN, "Print so many of the most wrong pairs."] = 0,
     out: options.ResultFolder = None,
-    seed: options.BootstrapSeed = 0,
-    device: options.Device = "auto",
-    overwrite: options.Overwrite = False,
-    json: options.Json = False,
+    *,
+    common: Annotated[options.Common, Fields(only=("device", "overwrite", "json"))],
 ) -> None:
     """Compare an encoder's cosines with people's scores: Spearman and Pearson x 100.
 
     [dim]tilth evaluate sts starter-encoder --data data/sts[/dim]
     """
-    from tilth.workflows.evaluate_sts import StsSettings, evaluate_sts_to_run, remarks
+    from tilth.workflows.evaluate_sts import evaluate_sts_to_run, remarks
 
-    names = [name.strip() for name in sets.split(",")] if sets is not None else None
-    settings = StsSettings(protocol, names, train, drop_overlap, pooling, bootstrap, seed)
     found = evaluate_sts_to_run(
-        encoder, data, settings, out=out, wrong=wrong, device=device, overwrite=overwrite
-    )
-    if json:
+        encoder, data, settings, out=out, wrong=wrong, device=common.device,
+        overwrite=common.overwrite,
+    )  # fmt: skip
+    if common.json:
         print_json(found.scores)
         return
     head = ("set", "Spearman", "95% interval", "Pearson", "pairs")

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tilth.classifiers.settings import Finetuning
 from tilth.cli import options
 from tilth.cli.app import Fields
 from tilth.cli.checks import CLASSIFIER, DATA
 from tilth.cli.screen import print_json, print_table, say
-from tilth.limits import EPOCHS, ROWS
+from tilth.limits import EPOCHS, ROWS, LabelColumn
 from tilth.selftrain.settings import QUICK, FewShot, both_ways
 
 if TYPE_CHECKING:
@@ -26,7 +24,7 @@ _QUICK = FewShot(
 def fewshot(
     train: options.LabelledSet,
     bank: options.SearchedBank,
-    test: Annotated[str, DATA, typer.Option("--test", help="A labelled set to measure on.")],
+    test: Annotated[str, DATA, "--test", "A labelled set to measure on."],
     out: options.Out,
     how: Annotated[
         FewShot,
@@ -42,33 +40,26 @@ def fewshot(
                 "epochs",
                 "max_length",
             ),
-            flags={"validation": "--validation-rows"},
             defaults=_QUICK,
         ),
     ],
     validation: options.Validation = None,
     base: Annotated[
-        str,
-        CLASSIFIER,
-        typer.Option("--base", "-b", help="Model to fine-tune: a starter, a folder or a hub id."),
+        str, CLASSIFIER, "--base -b", "Model to fine-tune: a starter, a folder or a hub id."
     ] = _QUICK.base,
-    all_rows: Annotated[
-        bool, typer.Option("--all-rows", help="All rows of TRAIN are the one draw.")
-    ] = False,
+    all_rows: Annotated[bool, "All rows of TRAIN are the one draw."] = False,
     student_epochs: Annotated[
-        float, EPOCHS, typer.Option(help="Passes of students over theirs; 50 in the paper.")
+        float, EPOCHS, "Passes of students over theirs; 50 in the paper."
     ] = QUICK["student_epochs"],
     labelled: Annotated[
-        int,
-        ROWS,
-        typer.Option(help="Of 1,000 sentences for each row, so many are labelled the paper's way."),
+        int, ROWS, "Of 1,000 sentences for each row, so many are labelled the paper's way."
     ] = QUICK["labelled"],
-    text: options.Text = None,
-    label: options.Label = None,
-    device: options.Device = "auto",
-    overwrite: options.Overwrite = False,
-    quiet: options.Quiet = False,
-    json: options.Json = False,
+    text: Annotated[
+        str | None, "The column of texts, the two of pairs with a comma, or that of tokens."
+    ] = None,
+    label: LabelColumn = None,
+    *,
+    common: options.Common,
 ) -> None:
     """Measure few-shot learning on your own set: fine-tuned, and self-trained in two ways.
 
@@ -88,11 +79,8 @@ def fewshot(
         settings = replace(settings, draws=1, per_class=None)
     sources = TaskSources(train, validation, test, text=text, label=label)
     task = read_task(sources, seed=settings.seed)
-    found = few_shot(
-        task, open_named(bank, device=device), out, settings, device=device, quiet=quiet,
-        overwrite=overwrite,
-    )  # fmt: skip
-    if json:
+    found = few_shot(task, open_named(bank, device=common.device), out, settings, **common.job)
+    if common.json:
         from dataclasses import asdict
 
         print_json(asdict(found))

@@ -6,8 +6,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tilth import limits
 from tilth.cli import options
 from tilth.cli.app import Fields
@@ -26,59 +24,41 @@ _MEASURED = {"fits": "fit_share", "similarity": "similarity"}
 
 
 def generate(
-    task: Annotated[
-        str, typer.Argument(help=f"A task: {', '.join(shipped_tasks())}, or a spec file.")
-    ],
+    task: Annotated[str, f"A task: {', '.join(shipped_tasks())}, or a spec file."],
     out: options.Out,
     settings: Annotated[GenerateSettings, Fields("The method and its sampling")],
     inputs: Annotated[
         str | None,
         DATA,
-        typer.Option(
-            "--inputs",
-            "-i",
-            help="First texts of a pair task: a txt, jsonl, csv, tsv or parquet file (plain or "
-            "gz), a folder of them, or a hub data set.",
-        ),
+        "--inputs -i",
+        "First texts of a pair task: a txt, jsonl, csv, tsv or parquet file (plain or "
+        "gz), a folder of them, or a hub data set.",
     ] = None,
-    column: options.Column = None,
-    split: options.Split = "train",
+    column: limits.TextColumn = None,
+    split: limits.SourceSplit = "train",
     count: Annotated[
-        int | None,
-        limits.TEXTS,
-        typer.Option(help="For single-text tasks: texts for each label."),
+        int | None, limits.TEXTS, "For single-text tasks: texts for each label."
     ] = None,
     from_x1: Annotated[
-        int | None,
-        limits.TEXTS,
-        typer.Option(help="Write this many first texts from nothing before."),
+        int | None, limits.TEXTS, "Write this many first texts from nothing before."
     ] = None,
     model: Annotated[
         str,
         LM,
-        typer.Option(
-            "--model",
-            "-m",
-            help="starter, a model folder, a hub id, or an endpoint: "
-            "openai:http://host:port/v1#model (openai-chat:... for chat).",
-        ),
+        "--model -m",
+        "starter, a model folder, a hub id, or an endpoint: "
+        "openai:http://host:port/v1#model (openai-chat:... for chat).",
     ] = "starter",
-    device: options.Device = "auto",
-    precision: options.Precision = "auto",
+    precision: limits.ModelPrecision = "auto",
     rows: Annotated[
         int | None,
         limits.BATCH,
-        typer.Option(
-            help="Sequences decoded side by side (at an endpoint: requests at once, 8); default: "
-            "what fits into memory."
-        ),
+        "Sequences decoded side by side (at an endpoint: requests at once, 8); default: "
+        "what fits into memory.",
     ] = None,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Try some inputs and say what the run will take.")
-    ] = False,
-    overwrite: options.Overwrite = False,
-    quiet: options.Quiet = False,
-    json: options.Json = False,
+    plan: Annotated[bool, "Try some inputs and say what the run will take."] = False,
+    *,
+    common: options.Common,
 ) -> None:
     """Write a labelled data set with a language model, from a task's instructions.
 
@@ -102,14 +82,14 @@ def generate(
     texts = None
     if inputs is not None:
         texts = list(read_texts(inputs, column=column, split=split)["text"])
-    lm = load_lm(model, device=device, precision=precision)
+    lm = load_lm(model, device=common.device, precision=precision)
     request = GenerateRequest(spec, lm, settings, inputs=texts, count=count, from_x1=from_x1)
     if plan:
-        _print_plan(request, rows, as_json=json)
+        _print_plan(request, rows, as_json=common.json)
         return
-    run_generate(request, out, overwrite=overwrite, rows=rows, quiet=quiet)
+    run_generate(request, out, overwrite=common.overwrite, rows=rows, quiet=common.quiet)
     write_report(out)
-    print_quality(out, as_json=json)
+    print_quality(out, as_json=common.json)
 
 
 def _print_plan(request: GenerateRequest, rows: int | None, *, as_json: bool) -> None:

@@ -33,22 +33,17 @@ def candidates(
     sentences: Annotated[
         str,
         DATA,
-        typer.Argument(
-            help="Single sentences: a txt, jsonl, csv, tsv or parquet file (plain or gz), a folder "
-            "of them, or a hub data set."
-        ),
+        "Single sentences: a txt, jsonl, csv, tsv or parquet file (plain or gz), a folder "
+        "of them, or a hub data set.",
     ],
     out: options.Out,
     settings: Annotated[
-        CandidateSettings,
-        Fields(reads={"forward": SEQ2SEQ, "backward": SEQ2SEQ, "scorer": SCORER}),
+        CandidateSettings, Fields(reads={"forward": SEQ2SEQ, "backward": SEQ2SEQ, "scorer": SCORER})
     ],
-    column: options.Column = None,
-    split: options.Split = "train",
-    device: options.Device = "auto",
-    overwrite: options.Overwrite = False,
-    quiet: options.Quiet = False,
-    json: options.Json = False,
+    column: limits.TextColumn = None,
+    split: limits.SourceSplit = "train",
+    *,
+    common: options.Common,
 ) -> None:
     """Translate sentences and translate them back: candidates a rewriter can learn from.
 
@@ -60,13 +55,10 @@ def candidates(
     from tilth.paraphrase.make_candidates import make_candidates
     from tilth.runs import read_results
 
-    make_candidates(
-        sentences, out, settings, column=column, split=split, device=device, overwrite=overwrite,
-        quiet=quiet,
-    )  # fmt: skip
+    make_candidates(sentences, out, settings, column=column, split=split, **common.job)
     found = read_results(out)
     assert found is not None  # it was just written
-    if json:
+    if common.json:
         print_json({**found, "dataset": str(out / "dataset")})
         return
     share = 100 / max(found["rows"], 1)
@@ -86,19 +78,15 @@ def corpus(
     sources: Annotated[
         list[str],
         DATA,
-        typer.Argument(
-            metavar="CANDIDATES...",
-            help="Runs of tilth paraphrase candidates, or any sets with text_a, text_b and, where "
-            "known, meaning and wording.",
-        ),
+        "CANDIDATES...",
+        "Runs of tilth paraphrase candidates, or any sets with text_a, text_b and, where "
+        "known, meaning and wording.",
     ],
     out: options.Out,
     settings: Annotated[CorpusSettings, Fields(only=_CORPUS, reads={"scorer": SCORER})],
-    device: options.Device = "auto",
-    precision: options.Precision = "auto",
-    overwrite: options.Overwrite = False,
-    quiet: options.Quiet = False,
-    json: options.Json = False,
+    precision: limits.ModelPrecision = "auto",
+    *,
+    common: options.Common,
 ) -> None:
     """Make the corpus of a rewriter: filtered, drawn evenly over 48 cells, split by sentences.
 
@@ -108,13 +96,10 @@ def corpus(
     from tilth.report.corpus import write_corpus_report
     from tilth.report.run_reader import refuse_edited
 
-    make_corpus(
-        list(sources), out, settings, device=device, precision=precision, overwrite=overwrite,
-        quiet=quiet,
-    )  # fmt: skip
+    make_corpus(list(sources), out, settings, precision=precision, **common.job)
     with refuse_edited(out):
         write_corpus_report(out)
-        _show(out, as_json=json)
+        _show(out, as_json=common.json)
 
 
 def _show(out: Path, *, as_json: bool) -> None:
@@ -138,22 +123,16 @@ def train(
     corpus: Annotated[
         str,
         DATA,
-        typer.Argument(
-            help="A run of tilth paraphrase corpus, or a set with splits train and validation and "
-            "columns text_a, text_b, tags."
-        ),
+        "A run of tilth paraphrase corpus, or a set with splits train and validation and "
+        "columns text_a, text_b, tags.",
     ],
     out: options.Out,
     training: RewriterTraining,
     base: Annotated[
-        str,
-        SEQ2SEQ,
-        typer.Option("--base", "-b", help="An encoder-decoder: starter, a folder, or a hub id."),
+        str, SEQ2SEQ, "--base -b", "An encoder-decoder: starter, a folder, or a hub id."
     ] = "starter",
-    device: options.Device = "auto",
-    overwrite: options.Overwrite = False,
-    quiet: options.Quiet = False,
-    json: options.Json = False,
+    *,
+    common: options.Common,
 ) -> None:
     """Train a rewriter on a corpus; it stops when the validation loss no longer falls.
 
@@ -163,13 +142,11 @@ def train(
     from tilth.report.corpus import write_rewriter_report
     from tilth.runs import read_results
 
-    train_rewriter(
-        corpus, base, out, device=device, overwrite=overwrite, quiet=quiet, **asdict(training)
-    )
+    train_rewriter(corpus, base, out, **common.job, **asdict(training))
     write_rewriter_report(out)
     found = read_results(out)
     assert found is not None  # it was just written
-    if json:
+    if common.json:
         print_json(found)
         return
     best = found["best"]
@@ -208,61 +185,44 @@ def rewrite(
     source: Annotated[
         str,
         DATA,
-        typer.Argument(
-            metavar="FILE",
-            help="The set: a txt, jsonl, csv, tsv or parquet file (plain or gz), a folder of them, "
-            "a run's data set or a hub data set.",
-        ),
+        "FILE",
+        "The set: a txt, jsonl, csv, tsv or parquet file (plain or gz), a folder of them, "
+        "a run's data set or a hub data set.",
     ],
     out: options.Out,
-    settings: Annotated[
-        RewriteSettings,
-        Fields("Rewrites", _REWRITES, flags={"n": "-n --number", "steer": "--no-steer"}),
-    ],
+    settings: Annotated[RewriteSettings, Fields("Rewrites", _REWRITES)],
     column: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A column to rewrite; may be repeated. Default: all texts of triples or pairs, "
-            "else the text."
-        ),
+        "A column to rewrite; may be repeated. Default: all texts of triples or pairs, "
+        "else the text.",
     ] = None,
-    split: options.Split = "train",
+    split: limits.SourceSplit = "train",
     polarity: Annotated[
         bool | None,
-        typer.Option(
-            "--polarity/--no-polarity",
-            help="Leave out rewrites that say the opposite (a negation, an antonym); English. "
-            "Default: where tilth-starter, which holds the check, is installed.",
-        ),
+        "--polarity/--no-polarity",
+        "Leave out rewrites that say the opposite (a negation, an antonym); English. "
+        "Default: where tilth-starter, which holds the check, is installed.",
     ] = None,
     check: Annotated[
         bool,
-        typer.Option(
-            "--check",
-            help="Search again while no rewrite lies in the asked cell and the last search came "
-            "nearer. Takes 2.8 times as long; few more land.",
-        ),
+        "Search again while no rewrite lies in the asked cell and the last search came "
+        "nearer. Takes 2.8 times as long; few more land.",
     ] = False,
-    tries: Annotated[
-        int | None,
-        limits.TRIES,
-        typer.Option(help="Searches at most, with --check; default 3."),
-    ] = None,
+    tries: Annotated[int | None, limits.TRIES, "Searches at most, with --check; default 3."] = None,
     model: Annotated[
         str,
         SEQ2SEQ,
-        typer.Option(
-            "--model",
-            "-m",
-            help="starter, a run of tilth paraphrase train, a model folder or a hub id.",
-        ),
+        "--model -m",
+        "starter, a run of tilth paraphrase train, a model folder or a hub id.",
     ] = "starter",
-    scorer: options.Scorer = "starter",
-    device: options.Device = "auto",
-    precision: options.Precision = "auto",
-    overwrite: options.Overwrite = False,
-    quiet: options.Quiet = False,
-    json: options.Json = False,
+    scorer: Annotated[
+        str,
+        SCORER,
+        "What measures meaning: starter, a cross-encoder's folder or hub id, or cosine:ENCODER.",
+    ] = "starter",
+    precision: limits.ModelPrecision = "auto",
+    *,
+    common: options.Common,
 ) -> None:
     """Rewrite the texts of a set at an asked meaning and wording; labels are copied.
 
@@ -279,15 +239,15 @@ def rewrite(
         raise InputError("--tries counts with --check only: give both, or neither")
     settings = replace(settings, tries=(tries or TRIES) if check else 1)
     rewriter = load_paraphraser(
-        model, scorer=scorer, polarity=polarity, device=device, precision=precision
+        model, scorer=scorer, polarity=polarity, device=common.device, precision=precision
     )
     run_paraphrase(
-        source, rewriter, settings, out, columns=column or None, split=split, overwrite=overwrite,
-        quiet=quiet,
+        source, rewriter, settings, out, columns=column or None, split=split,
+        overwrite=common.overwrite, quiet=common.quiet,
     )  # fmt: skip
     write_rewrite_report(out)
     summary = rewrite_summary(out)
-    if json:
+    if common.json:
         print_json(summary.to_dict())
         return
     print_table("Asked and obtained", ("", "asked", "obtained"), summary.lines())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
 from tilth.cli import options
+from tilth.cli.app import Fields
 from tilth.cli.checks import DATA, ENCODER, PREDICTOR
 from tilth.cli.screen import print_json, print_table, say
+from tilth.workflows.settings import Prediction
 
 _SHOWN_LABELS = 30
 
@@ -17,59 +17,27 @@ def predict(
     model: Annotated[
         str,
         PREDICTOR,
-        typer.Argument(
-            help="The run of a training, a folder or a hub id: of a classifier, a tagger or a "
-            "sentence encoder; or a task file, to label by its descriptions without training."
-        ),
+        "The run of a training, a folder or a hub id: of a classifier, a tagger or a "
+        "sentence encoder; or a task file, to label by its descriptions without training.",
     ],
     data: Annotated[
         str,
         DATA,
-        typer.Argument(
-            help="Texts: a txt, jsonl, csv, tsv, conll or parquet file (plain or gz), a folder of "
-            "them, a run, or a hub data set."
-        ),
+        "Texts: a txt, jsonl, csv, tsv, conll or parquet file (plain or gz), a folder of "
+        "them, a run, or a hub data set.",
     ],
     out: options.Out,
-    column: Annotated[
-        str | None,
-        typer.Option(
-            "--column",
-            "--text",
-            help="The column of texts, the two of pairs with a comma, or that of tokens.",
-        ),
-    ] = None,
-    split: options.Split = "train",
-    probabilities: Annotated[
-        bool,
-        typer.Option(
-            "--probabilities",
-            help="Write the probability of every label, too, of a task file the similarity.",
-        ),
-    ] = False,
-    encoder: Annotated[
-        str | None,
-        ENCODER,
-        typer.Option(help="Of a task file: gives the similarities; default: starter-encoder."),
-    ] = None,
-    device: options.Device = "auto",
-    precision: options.Precision = "auto",
-    overwrite: options.Overwrite = False,
-    quiet: options.Quiet = False,
-    json: options.Json = False,
+    settings: Annotated[Prediction, Fields(reads={"encoder": ENCODER})],
+    common: options.Common,
 ) -> None:
     """Label, tag or encode new texts with a trained model; all their columns are kept.
 
     [dim]tilth predict runs/student new.jsonl --out runs/labelled[/dim]
     """
     from tilth.workflows.predict import predict_to_run
-    from tilth.workflows.predictors import Prediction
 
-    asked = Prediction(options.columns(column), split, probabilities, encoder, precision)
-    results = predict_to_run(
-        model, data, out, asked, device=device, overwrite=overwrite, quiet=quiet
-    )
-    if json:
+    results = predict_to_run(model, data, out, settings, **common.job)
+    if common.json:
         print_json(results)
         return
     _show(model, results)

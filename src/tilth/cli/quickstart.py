@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 from tilth.cli import options
+from tilth.cli.app import Fields
 from tilth.cli.generate import print_quality
 from tilth.cli.screen import say
+from tilth.limits import SEED
 
 
 def quickstart(
     out: options.Out = Path("runs/quickstart"),
-    seed: options.Seed = 0,
-    overwrite: options.Overwrite = False,
-    quiet: options.Quiet = False,
+    seed: Annotated[int, SEED, "Same settings and seed, same rows."] = 0,
+    *,
+    common: Annotated[options.Common, Fields(only=("overwrite", "quiet"))],
 ) -> None:
     """Write labelled sentence pairs for some hundred sentences with the shipped model.
 
@@ -22,7 +25,7 @@ def quickstart(
     from tilth.workflows.quickstart import run_quickstart
 
     say("Writing sentence pairs of similarity 1, 0.5 and 0 with the starter model.")
-    run_quickstart(out, seed=seed, overwrite=overwrite, quiet=quiet)
+    run_quickstart(out, seed=seed, overwrite=common.overwrite, quiet=common.quiet)
     print_quality(out, as_json=False)
     say(f"Open {out / 'report.html'} in a browser. Then try your own sentences, one a line:")
     say("  tilth generate sts-x2 --inputs sentences.txt --out runs/mine")

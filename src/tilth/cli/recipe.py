@@ -5,18 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from tilth import limits
 from tilth.cli import options
 from tilth.cli.app import App
 from tilth.cli.checks import FOLDER, OTHER_FOLDER
 from tilth.cli.screen import print_json, print_table, say
 from tilth.recipes.catalog import NAMES
+from tilth.recipes.recipe import RecipeSettings
 
 app = App(no_args_is_help=True, help="Make a paper's table again, beside its figures.")
 
-_Name = Annotated[str, NAMES, typer.Argument(help="A recipe's name; tilth recipe list shows them.")]
+_Name = Annotated[str, NAMES, "A recipe's name; tilth recipe list shows them."]
 
 
 @app.command("list")
@@ -57,48 +56,15 @@ def show(name: _Name) -> None:
 @app.command("run")
 def run(
     name: _Name,
-    data: Annotated[Path, FOLDER, typer.Option("--data", "-d", help="The data folder.")],
+    data: Annotated[Path, FOLDER, "--data -d", "The data folder."],
     out: Annotated[
-        Path,
-        OTHER_FOLDER,
-        typer.Option("--out", "-o", help="The folder of the recipes' runs; goes on in it."),
+        Path, OTHER_FOLDER, "--out -o", "The folder of the recipes' runs; goes on in it."
     ],
     scale: Annotated[
-        str,
-        limits.SCALE,
-        typer.Option(help="starter: offline, minutes; paper: the paper's models and sizes."),
+        str, limits.SCALE, "starter: offline, minutes; paper: the paper's models and sizes."
     ] = "starter",
-    seeds: Annotated[int, limits.TRAININGS, typer.Option(help="Trainings behind each figure.")] = 1,
-    tasks: Annotated[
-        str | None,
-        typer.Option(
-            help="Labelled sets to measure, with commas: names of folders in classify/ and ner/; "
-            "default: as recipe show says."
-        ),
-    ] = None,
-    base: Annotated[
-        str | None,
-        typer.Option(
-            "--base",
-            "-b",
-            help="The model that is trained; a starter, a folder or a hub id, as of the next two.",
-        ),
-    ] = None,
-    teacher: Annotated[
-        str | None, typer.Option(help="The model that is fine-tuned to label sentences.")
-    ] = None,
-    encoder: Annotated[
-        str | None,
-        typer.Option(help="The encoder of the bank, such as the run of tilth train triplet."),
-    ] = None,
-    drop_overlap: Annotated[
-        bool,
-        typer.Option(
-            "--drop-overlap", help="Leave training rows out that hold a sentence of the sets."
-        ),
-    ] = False,
-    device: options.Device = "auto",
-    quiet: options.Quiet = False,
+    *,
+    settings: RecipeSettings,
     json: options.Json = False,
 ) -> None:
     """Run a recipe, or what is left of it; print its table beside the published one.
@@ -107,16 +73,11 @@ def run(
     [dim]tilth recipe run sentaugment-table4 --data data --out runs/mine --tasks trec,mine[/dim]
     """
     from tilth.recipes.catalog import run_recipe
-    from tilth.recipes.recipe import RecipeSettings
     from tilth.recipes.table import to_json
 
-    asked = RecipeSettings(
-        seeds, tuple(options.columns(tasks) or ()), base or "", teacher or "", encoder or "",
-        drop_overlap, device, quiet,
-    )  # fmt: skip
     table, folder = run_recipe(
-        name, scale=scale, data=data, out=out, settings=asked,
-        say=(lambda _: None) if quiet else (lambda step: say(f"step: {step}")),
+        name, scale=scale, data=data, out=out, settings=settings,
+        say=(lambda _: None) if settings.quiet else (lambda step: say(f"step: {step}")),
     )  # fmt: skip
     if json:
         print(to_json(table), end="")

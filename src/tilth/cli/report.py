@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from tilth.cli import options
 from tilth.cli.checks import ENCODER, RUN
 from tilth.cli.generate import print_quality
@@ -15,17 +13,11 @@ from tilth.cli.train import print_trained
 
 
 def report(
-    run: Annotated[
-        Path,
-        RUN,
-        typer.Argument(help="A generate, paraphrase, augment, train classifier or tagger run."),
-    ],
+    run: Annotated[Path, RUN, "A generate, paraphrase, augment, train classifier or tagger run."],
     encoder: Annotated[
         str | None,
         ENCODER,
-        typer.Option(
-            help="A sentence-transformers model that measures similarity; default: word overlap."
-        ),
+        "A sentence-transformers model that measures similarity; default: word overlap.",
     ] = None,
     json: options.Json = False,
 ) -> None:

@@ -7,15 +7,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from tilth import limits
-from tilth.classifiers.settings import Adaptation, ClassifierTraining, Finetuning
+from tilth.classifiers.settings import Adaptation, ClassifierTraining
 from tilth.cli import options
 from tilth.cli.app import App, Fields
 from tilth.cli.checks import CLASSIFIER, DATA, ENCODER, PATH, RUN_FOLDER
 from tilth.cli.screen import print_json, print_table, say
-from tilth.encoders.settings import Training, TripletTraining
+from tilth.encoders.settings import ENCODER_BASES, TripletTraining
+from tilth.limits import TextColumn
+from tilth.workflows.settings import ClassifierOptions, EncoderOptions
 
 if TYPE_CHECKING:
     from tilth.workflows.train_and_test import TrainedClassifier
@@ -23,55 +22,27 @@ if TYPE_CHECKING:
 _TRAINING = "Training"
 app = App(no_args_is_help=True, help="Train encoders with generated or own data.")
 
-EncoderBase = Annotated[
-    str,
-    ENCODER,
-    typer.Option(
-        "--base", "-b",
-        help="starter-encoder, starter-static (very fast, no transformer), starter-mlm (not "
-        "trained for similarity), an encoder's folder, or a hub id.",
-    ),
-]  # fmt: skip
-
 
 @app.command("encoder")
 def encoder(
     pairs: Annotated[
         str,
         DATA,
-        typer.Argument(
-            help="A curated set, the generate run that holds one, a labelled file (text_a, "
-            "text_b, label 0 to 1) or a hub data set."
-        ),
+        "A curated set, the generate run that holds one, a labelled file (text_a, "
+        "text_b, label 0 to 1) or a hub data set.",
     ],
     out: options.Out,
-    training: Annotated[Training, Fields(_TRAINING)],
-    base: EncoderBase = "starter-encoder",
-    sts: Annotated[
-        str | None,
-        PATH,
-        typer.Option(help="STS sets to measure base and result on (see tilth evaluate sts)."),
-    ] = None,
-    drop_overlap: Annotated[
-        bool,
-        typer.Option("--drop-overlap", help="Leave out pairs that hold a sentence of these sets."),
-    ] = False,
-    device: options.Device = "auto",
-    overwrite: options.Overwrite = False,
-    quiet: options.Quiet = False,
-    json: options.Json = False,
+    settings: Annotated[EncoderOptions, Fields(reads={"base": ENCODER, "sts": PATH})],
+    common: options.Common,
 ) -> None:
     """Train a sentence encoder so that cosines come near the labels of pairs.
 
     [dim]tilth train encoder runs/pairs --out runs/encoder[/dim]
     """
-    from tilth.workflows.train_encoder import EncoderOptions, train_and_measure
+    from tilth.workflows.train_encoder import train_and_measure
 
-    result = train_and_measure(
-        pairs, out, EncoderOptions(base, sts, drop_overlap, training),
-        device=device, overwrite=overwrite, quiet=quiet,
-    )  # fmt: skip
-    if json:
+    result = train_and_measure(pairs, out, settings, **common.job)
+    if common.json:
         print_json(asdict(result))
         return
     head, lines = result.table
@@ -89,25 +60,18 @@ def triplet(
     sources: Annotated[
         list[str],
         DATA,
-        typer.Argument(
-            help="Pairs that mean the same: files, folders or hub data sets with two columns of "
-            "texts (text_a, text_b; en, de) or one of lists (captions); triples have a third, "
-            "negative."
-        ),
+        "Pairs that mean the same: files, folders or hub data sets with two columns of "
+        "texts (text_a, text_b; en, de) or one of lists (captions); triples have a third, "
+        "negative.",
     ],
     out: options.Out,
     training: Annotated[TripletTraining, Fields(_TRAINING)],
-    base: EncoderBase = "starter-encoder",
+    base: Annotated[str, ENCODER, "--base -b", ENCODER_BASES] = "starter-encoder",
     pivot: Annotated[
-        str | None,
-        typer.Option(
-            help="The column that is not trained on: texts beside the same one are paraphrases."
-        ),
+        str | None, "The column that is not trained on: texts beside the same one are paraphrases."
     ] = None,
-    device: options.Device = "auto",
-    overwrite: options.Overwrite = False,
-    quiet: options.Quiet = False,
-    json: options.Json = False,
+    *,
+    common: options.Common,
 ) -> None:
     """Train a sentence encoder so that texts that mean the same are near: SentAugment's way.
 
@@ -115,12 +79,9 @@ def triplet(
     """
     from tilth.encoders.triplet import read_triplet_curve, train_triplet
 
-    train_triplet(
-        sources, base, out, pivot=pivot, device=device, overwrite=overwrite, quiet=quiet,
-        **asdict(training),
-    )  # fmt: skip
+    train_triplet(sources, base, out, pivot=pivot, **common.job, **asdict(training))
     found = read_triplet_curve(out)
-    if json:
+    if common.json:
         print_json(found)
         return
     say(
@@ -152,122 +113,46 @@ def print_trained(results: Mapping[str, Any]) -> None:
     say(f"kept: {seed}step {best['step']}, {validation_words(results)} {score}")
 
 
-TrainSet = Annotated[
-    str,
-    DATA,
-    typer.Argument(
-        help="A run of tilth augment; or a labelled set: a file, a folder, a hub data set. A "
-        "column probabilities holds a teacher's, which are learned then."
-    ),
-]
-OutFolder = Annotated[
-    Path | None,
-    RUN_FOLDER,
-    typer.Option(
-        "--out", "-o",
-        help="The run folder. The same command goes on in it. Default: RUN/classifier of an "
-        "augment run.",
-        show_default=False,
-    ),
-]  # fmt: skip
-Base = Annotated[
-    str,
-    CLASSIFIER,
-    typer.Option(
-        "--base", "-b",
-        help="starter-encoder, starter-mlm, starter-small (two layers: a fast student that costs "
-        "points of accuracy), an encoder's folder, or a hub id.",
-    ),
-]  # fmt: skip
-Test = Annotated[
-    str | None,
-    DATA,
-    typer.Option(help="Labelled rows to measure on; default: those of an augment run."),
-]
-WithLabelled = Annotated[
-    bool,
-    typer.Option(
-        "--with-labelled/--retrieved-only",
-        help="Whether to train on the labelled rows of an augment run too.",
-    ),
-]
-LabelledShare = Annotated[
-    float | None,
-    limits.PART_SHARE,
-    typer.Option(
-        help="Share of labelled rows among all: each is repeated to make it up, 16 times at most. "
-        "Default: a quarter for an augment run, else each row once.",
-        show_default=False,
-    ),
-]
-NoBaseline = Annotated[
-    bool,
-    typer.Option(
-        "--no-baseline",
-        help="Measure no simple baselines beside, and of an augment run do not train on the "
-        "labelled rows alone.",
-    ),
-]
-Labelled = Annotated[
-    str | None, DATA, typer.Option(help="More labelled rows to train on, beside a teacher's.")
-]
-ValidationFile = Annotated[
-    str | None,
-    DATA,
-    typer.Option(
-        "--validation",
-        help="Labelled rows to choose the best weights with; default: those of an augment run, "
-        "else a tenth of each label.",
-    ),
-]
-Loss = Annotated[
-    str,
-    limits.LOSS,
-    typer.Option(help="Of probabilities: kl takes them as they are, hard the likeliest label."),
-]
-Seeds = Annotated[
-    int,
-    limits.TRAININGS,
-    typer.Option(help="Trainings, each with its seed, of which the best is kept."),
-]
-
-
 def _command(described: str, *, tags: bool) -> Callable[..., None]:
     """Return `tilth train classifier` or `tagger`: other models, the same options."""
 
     def command(
-        source: TrainSet,
-        training: Annotated[Finetuning, Fields(_TRAINING)],
-        out: OutFolder = None,
-        base: Base = "starter-encoder",
-        test: Test = None,
-        labelled: Labelled = None,
-        with_labelled: WithLabelled = True,
-        labelled_share: LabelledShare = None,
-        no_baseline: NoBaseline = False,
-        validation: ValidationFile = None,
-        text: options.Text = None,
-        label: options.Label = None,
-        loss: Loss = "kl",
-        seeds: Seeds = 1,
-        bootstrap: options.Bootstrap = 2000,
-        device: options.Device = "auto",
-        overwrite: options.Overwrite = False,
-        quiet: options.Quiet = False,
-        json: options.Json = False,
+        source: Annotated[
+            str,
+            DATA,
+            "A run of tilth augment; or a labelled set: a file, a folder, a hub data set. "
+            "A column probabilities holds a teacher's, which are learned then.",
+        ],
+        settings: Annotated[
+            ClassifierOptions,
+            Fields(reads={"base": CLASSIFIER, "test": DATA, "validation": DATA, "labelled": DATA}),
+        ],
+        out: Annotated[
+            Path | None,
+            RUN_FOLDER,
+            "--out -o",
+            "The run folder. The same command goes on in it. Default: RUN/classifier of "
+            "an augment run.",
+        ] = None,
+        *,
+        common: options.Common,
     ) -> None:
         from tilth.classifiers.load import TaskSources
         from tilth.workflows.train_and_test import train_and_test
 
-        sources = TaskSources(source, validation, test, labelled, options.columns(text), label)
-        settings = ClassifierTraining(
-            base, training, loss, labelled_share, seeds, device, overwrite, quiet
-        )
-        trained = train_and_test(
-            sources, settings, out, tags=tags, with_labelled=with_labelled,
-            baseline=not no_baseline, bootstrap=bootstrap,
+        sources = TaskSources(
+            source, settings.validation, settings.test, settings.labelled, settings.text,
+            settings.label,
         )  # fmt: skip
-        _show("tagger" if tags else "classifier", trained, as_json=json)
+        training = ClassifierTraining(
+            settings.base, settings.training, settings.loss, settings.labelled_share,
+            settings.seeds, **common.job,
+        )  # fmt: skip
+        trained = train_and_test(
+            sources, training, out, tags=tags, with_labelled=settings.with_labelled,
+            baseline=settings.baseline, bootstrap=settings.bootstrap,
+        )  # fmt: skip
+        _show("tagger" if tags else "classifier", trained, as_json=common.json)
 
     command.__doc__ = described
     return command
@@ -296,23 +181,15 @@ tagger = _command(
 
 @app.command("adapt")
 def adapt(
-    texts: Annotated[
-        str, DATA, typer.Argument(help="Texts: a file, a folder, a run or a hub data set.")
-    ],
+    texts: Annotated[str, DATA, "Texts: a file, a folder, a run or a hub data set."],
     out: options.Out,
     training: Annotated[Adaptation, Fields(_TRAINING)],
     base: Annotated[
-        str,
-        CLASSIFIER,
-        typer.Option(
-            "--base", "-b", help="starter-mlm, a masked language model's folder, or a hub id."
-        ),
+        str, CLASSIFIER, "--base -b", "starter-mlm, a masked language model's folder, or a hub id."
     ] = "starter-mlm",
-    column: options.Column = None,
-    device: options.Device = "auto",
-    overwrite: options.Overwrite = False,
-    quiet: options.Quiet = False,
-    json: options.Json = False,
+    column: TextColumn = None,
+    *,
+    common: options.Common,
 ) -> None:
     """Train a base on texts of a domain before it is given labels: it predicts masked tokens.
 
@@ -320,12 +197,9 @@ def adapt(
     """
     from tilth.classifiers import mlm as adapting
 
-    adapting.adapt(
-        texts, base, out, column=column, device=device, overwrite=overwrite, quiet=quiet,
-        **asdict(training),
-    )  # fmt: skip
+    adapting.adapt(texts, base, out, column=column, **common.job, **asdict(training))
     found = adapting.losses_of(out)
-    if json:
+    if common.json:
         print_json({"model": str(out / "model"), **found})
         return
     say(f"base: {out / 'model'} (loss {found['first']:.2f} at first, {found['last']:.2f} at last)")

@@ -28,6 +28,10 @@ TRIPLET_BATCH = whole(2, 65_536)
 DIMENSION = whole(1, 65_536)
 MIN_SCORE = Number(0, 1_000)
 MARGIN = Number(0, 2, above=True, below=True)
+ENCODER_BASES = (
+    "starter-encoder, starter-static (very fast, no transformer), starter-mlm (not trained for "
+    "similarity), an encoder's folder, or a hub id."
+)
 _PAPER_RATE = 2e-5
 # Chosen on dev parts. starter-mlm, STSb: 2e-4 67.3, 5e-4 70.0, 1e-3 69.4 with 1,000 first texts.
 # starter-static, mean of STSb and SICK: untrained 76.3, 1e-3 76.5, 1e-2 70.1 with 300.

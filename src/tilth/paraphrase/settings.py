@@ -40,10 +40,14 @@ class RewriteSettings:
         "Leave out rewrites of a sentence whose measured meaning is below; 0: none.",
     ] = MIN_MEANING
     n: Annotated[
-        int, limits.BEAMS, "Different rewrites of each row; fewer where the search finds fewer."
+        int,
+        limits.BEAMS,
+        "-n --number",
+        "Different rewrites of each row; fewer where the search finds fewer.",
     ] = 1
     steer: Annotated[
         bool,
+        "--no-steer",
         "Search at several copy penalties and take the nearest to what is asked; without it "
         "the best of the paper's plain beam search.",
     ] = True

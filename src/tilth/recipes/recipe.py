@@ -25,22 +25,28 @@ MODELS = ("base", "teacher", "encoder")  # that a user may choose
 
 @dataclass(frozen=True, slots=True)
 class RecipeSettings:
-    """Options of `tilth recipe run`; those that are given replace the values of the scale.
+    """Options of `tilth recipe run`; those that are given replace the values of the scale."""
 
-    Attributes:
-        seeds: number of trainings per figure.
-        tasks: folders of `classify/` and `ner/`, or the paper's names of them.
-        drop_overlap: leave out training rows that hold a sentence of an evaluation set.
-    """
-
-    seeds: Annotated[int, TRAININGS] = 1
-    tasks: tuple[str, ...] = ()
-    base: str = ""
-    teacher: str = ""
-    encoder: str = ""
-    drop_overlap: bool = False
-    device: str = "auto"
-    quiet: bool = False
+    seeds: Annotated[int, TRAININGS, "Trainings behind each figure."] = 1
+    tasks: Annotated[
+        Sequence[str],
+        "Labelled sets to measure, with commas: names of folders in classify/ and ner/, or the "
+        "paper's; default: as recipe show says.",
+    ] = ()
+    base: Annotated[
+        str | None,
+        "--base -b",
+        "The model that is trained; a starter, a folder or a hub id, as of the next two.",
+    ] = None
+    teacher: Annotated[str | None, "The model that is fine-tuned to label sentences."] = None
+    encoder: Annotated[
+        str | None, "The encoder of the bank, such as the run of tilth train triplet."
+    ] = None
+    drop_overlap: Annotated[bool, "Leave training rows out that hold a sentence of the sets."] = (
+        False
+    )
+    device: Annotated[str, "auto, cpu, cuda or cuda:N."] = "auto"
+    quiet: Annotated[bool, "--quiet -q", "No progress bar."] = False
 
     def __post_init__(self) -> None:
         check_fields(self)

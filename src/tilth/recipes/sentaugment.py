@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tilth.bank import Bank
-from tilth.bank.ingest.parts import BankSettings
+from tilth.bank.settings import BankSettings
 from tilth.classifiers.examples import LabeledExamples
 from tilth.classifiers.settings import ClassifierTraining, Finetuning
 from tilth.classifiers.train import train_on_examples

@@ -98,9 +98,12 @@ class Augmentation:
     )
     sources: Annotated[
         tuple[str, ...] | None,
+        "--source",
         "Only sentences of this source of the bank: its name, one with *, or a folder.",
     ] = None
-    near: Annotated[bool, "Also leave out near duplicates of test and validation rows."] = True
+    near: Annotated[
+        bool, "--no-near", "Also leave out near duplicates of test and validation rows."
+    ] = True
     index: Annotated[bool, "Ask the bank's index, for many queries."] = False
     precision: TrainingPrecision = "auto"
     seed: Annotated[int, SEED, "Same settings and seed, same rows."] = 0
@@ -198,7 +201,9 @@ class FewShot:
     draws: Annotated[int, TRAININGS, "Draws of TRAIN."] = 5
     per_class: Annotated[int | None, ROWS, "Rows of each class in a draw."] = 20
     sentences: Annotated[int, ROWS, "Sentences in a draw, where tokens have tags."] = 200
-    validation: Annotated[int, ROWS, "Rows to choose weights and teachers with, at most."] = 200
+    validation: Annotated[
+        int, ROWS, "--validation-rows", "Rows to choose weights and teachers with, at most."
+    ] = 200
     seeds: Annotated[int, TRAININGS, "Trainings of each draw; 10 in the paper."] = 10
     best: Annotated[
         int, TRAININGS, "Trainings, chosen by validation, that count; 3 in the paper."

@@ -17,10 +17,11 @@ from tilth.data.examples import Examples, Source
 from tilth.evaluate import classify, tag
 from tilth.evaluate.expected_labels import check_kind, names_in, read_gold
 from tilth.metrics.entity_spans import spans
-from tilth.metrics.significance import RESAMPLES, check_resamples
+from tilth.metrics.significance import check_resamples
 from tilth.models.classifier import Classifier, fingerprint_classifier, load_classifier
 from tilth.runs import RESULTS, Progress, Run, refuse_inside
 from tilth.selftrain.pseudo_label import as_lists
+from tilth.workflows.settings import EvaluateSettings
 
 SHOWN = 12  # rows of each list in a report
 Measured: TypeAlias = Literal["classify", "tag"]
@@ -30,29 +31,6 @@ NAMES = {
     "f1": "F1", "precision": "precision", "recall": "recall", "accuracy": "accuracy",
     "macro_f1": "macro F1", "micro_f1": "micro F1",
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluateSettings:
-    """Settings of `tilth evaluate classify` and `tag`.
-
-    Attributes:
-        against: name of a second model that is measured on the same rows.
-        text: column of texts or tokens.
-        label: column of labels or tags.
-        split: which split of a data set with several.
-        bootstrap: resamples of intervals and tests; 0: neither.
-        wrong: number of the most confidently wrong rows to return.
-    """
-
-    against: str | None = None
-    text: str | Sequence[str] | None = None
-    label: str | None = None
-    split: str = "test"
-    bootstrap: int = RESAMPLES
-    seed: int = 0
-    precision: str = "auto"
-    wrong: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from tilth.models.encoder import fingerprint_encoder, load_encoder
 from tilth.report.encoders import EncoderScore, ValidationCurve, write_encoder_report
 from tilth.runs import RESULTS, Progress, Run, RunMismatch, read_run_json, refuse_inside
 from tilth.workflows.open_bank import is_words, open_words
+from tilth.workflows.settings import StsSettings
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -121,25 +122,6 @@ def _table(measured: Sequence[SetCosines]) -> pa.Table:
             "cosine": np.concatenate([one.cosine for one in measured]),
         }
     )
-
-
-@dataclass(frozen=True, slots=True)
-class StsSettings:
-    """Settings of `tilth evaluate sts`.
-
-    Attributes:
-        sets: names; None: the usual ones.
-        training: pairs that the encoder was trained on, to count their overlap with the sets;
-            None: the pairs that a training's run names.
-    """
-
-    protocol: str = "all"
-    sets: Sequence[str] | None = None
-    training: str | None = None
-    drop_overlap: bool = False
-    pooling: str | None = None
-    bootstrap: int = 1000
-    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

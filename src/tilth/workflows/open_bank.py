@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tilth.bank import Bank
 from tilth.bank.ingest.documents import find_sources, read_blocks
-from tilth.bank.ingest.parts import BankSettings
 from tilth.bank.ingest.sentences import sentences_of_documents
 from tilth.bank.manifest import ENCODER, read_manifest
+from tilth.bank.settings import BankSettings
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, disk_errors
 from tilth.models.names import FITTED, WORDS

@@ -23,7 +23,8 @@ from tilth.generation.label_fit import UNRELATED
 from tilth.models.trainer import settings_of
 from tilth.runs import RESULTS, Progress, Run, complete, part_sizes, read_results, refuse_inside
 from tilth.selftrain.retrieve import PART
-from tilth.workflows.predictors import Prediction, Predictor, load_predictor, one_warning_on_cuts
+from tilth.workflows.predictors import Predictor, load_predictor, one_warning_on_cuts
+from tilth.workflows.settings import Prediction
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import combinations
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,6 @@ from tilth.generation.label_fit import (
     similarity_to_descriptions,
 )
 from tilth.generation.task import is_task, load_task
-from tilth.limits import PRECISION, check_fields
 from tilth.metrics.entity_spans import iob2, spans
 from tilth.models import predict as labelling
 from tilth.models.classifier import Classifier, fingerprint_classifier, load_classifier
@@ -34,6 +33,7 @@ from tilth.models.encoder import is_sentence_encoder
 from tilth.runs import Progress
 from tilth.selftrain.select import confidence_of
 from tilth.selftrain.tokenize import WordTokenizer
+from tilth.workflows.settings import Prediction
 
 log = logging.getLogger(__name__)
 
@@ -45,28 +45,6 @@ _SPAN = pa.struct(
     [("type", pa.string()), ("text", pa.string()), ("start", pa.int32()), ("end", pa.int32()),
      ("start_char", pa.int32()), ("end_char", pa.int32()), ("confidence", pa.float32())]
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """Settings of `tilth predict`.
-
-    Attributes:
-        column: column of texts, two of pairs, or one of tokens; None: a usual name.
-        split: which split of a set with several.
-        probabilities: also write the probability of every label, or for a task its similarity.
-        encoder: for a task, measures the similarities; None: `starter-encoder`.
-        precision: `auto`, `float32`, `bfloat16` or `float16`.
-    """
-
-    column: str | Sequence[str] | None = None
-    split: str = "train"
-    probabilities: bool = False
-    encoder: str | None = None
-    precision: Annotated[str, PRECISION] = "auto"
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +19,8 @@ from tilth.data import Card, DatasetWriter
 from tilth.data.examples import Examples, read_examples
 from tilth.data.readers import read_texts
 from tilth.errors import InputError
-from tilth.limits import CLUSTERS, QUERY, SEED, check_fields
 from tilth.runs import RESULTS, Run, read_results, refuse_inside
+from tilth.workflows.settings import WAYS, QuerySource, SearchSettings
 
 if TYPE_CHECKING:
     from datasets import Features
@@ -29,61 +29,6 @@ _BATCH_ROWS = 50_000
 _LABELS_SHOWN = 50
 # More comparisons of a query with a sentence take seconds.
 _SLOW_COMPARISONS = 3e9
-
-
-@dataclass(frozen=True, slots=True)
-class QuerySource:
-    """Queries: exactly one of texts, a file of texts, or a task.
-
-    Attributes:
-        queries: a file, folder or data set of texts.
-        column: column of the texts in `queries`.
-        task: a labelled set.
-        kind: kind of the task's queries, one of `tilth.limits.QUERY`.
-        text: the task's column of texts, or two of pairs.
-        clusters: number per label.
-    """
-
-    texts: Sequence[str] = ()
-    queries: str | None = None
-    column: str | None = None
-    task: str | None = None
-    kind: Annotated[str, QUERY] = "label-average"
-    text: Sequence[str] | None = None
-    label: str | None = None
-    clusters: Annotated[int, CLUSTERS] = 8
-    seed: Annotated[int, SEED] = 0
-
-    def __post_init__(self) -> None:
-        given = [bool(self.texts), self.queries is not None, self.task is not None]
-        if sum(given) != 1:
-            what = "no query is given" if not any(given) else "queries are given in several ways"
-            raise InputError(f"{what}: give texts, or --queries FILE, or --task TRAIN")
-        check_fields(self)
-
-    def recorded(self) -> dict[str, Any]:
-        """Return the settings that change hits; the texts themselves have a fingerprint."""
-        if self.task is None:
-            return {"queries": self.queries, "column": self.column}
-        return {
-            "task": self.task, "kind": self.kind, "text": self.text, "label": self.label,
-            "clusters": self.clusters, "seed": self.seed,
-        }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class SearchSettings:
-    """Settings of a search, as in `Bank.search`; `without` names sets."""
-
-    k: int
-    min_similarity: float | None = None
-    sources: Sequence[str] | None = None
-    without: Sequence[str] = ()
-    near: bool = True
-    own: bool = True
-    oversample: float | None = None
-    index: bool = False
-    nprobe: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,14 +165,16 @@ class _Search:
         self.bank, self.source, self.settings = bank, source, settings
         self.queries: list[str] | Examples
         if source.task is not None:
-            needed = source.kind == "label-average"
+            needed = source.task_settings["kind"] == "label-average"
             self.queries = read_examples(
                 source.task, text=source.text, label=source.label, need_label=needed
             )
         elif source.queries is not None:
             self.queries = list(read_texts(source.queries, column=source.column)["text"])
-        else:
+        elif source.texts:
             self.queries = list(source.texts)
+        else:
+            raise InputError(f"no query is given: {WAYS}")
         self.excluded = {
             name: read_examples(name, need_label=False).sentences for name in settings.without
         }
@@ -265,8 +212,7 @@ class _Search:
         source = self.source
         try:
             return task_queries(
-                examples, encoder=self.bank.encode, kind=source.kind, clusters=source.clusters,
-                seed=source.seed,
+                examples, encoder=self.bank.encode, **source.task_settings,
             )  # fmt: skip
         except InputError as error:
             raise InputError(f"{source.task}: {error}") from error

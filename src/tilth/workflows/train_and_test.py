@@ -45,7 +45,8 @@ from tilth.workflows.augmented_run import (
     texts_of,
 )
 from tilth.workflows.baselines import baselines
-from tilth.workflows.evaluate_classifier import EvaluateSettings, System, compare_systems
+from tilth.workflows.evaluate_classifier import System, compare_systems
+from tilth.workflows.settings import EvaluateSettings
 from tilth.workflows.train_classifier import SHARE, sources_of, with_validation
 
 if TYPE_CHECKING:

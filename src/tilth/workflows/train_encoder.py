@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from tilth.encoders.bi_encoder import train_encoder
 from tilth.encoders.graded_pairs import TrainingPairs, read_pairs
-from tilth.encoders.settings import Training
 from tilth.encoders.train import SCORES
 from tilth.errors import InputError
 from tilth.evaluate.overlap import without_overlap
@@ -30,27 +29,13 @@ from tilth.workflows.evaluate_sts import (
     measure,
     remarks,
 )
+from tilth.workflows.settings import EncoderOptions
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 BEFORE, AFTER = "before training", "after training"
 SHIPPED = ("starter-static", "starter-encoder")  # measured untrained; the better one last
-
-
-@dataclass(frozen=True, slots=True)
-class EncoderOptions:
-    """Options of `tilth train encoder`.
-
-    Attributes:
-        sts: path of the STS sets; None: the encoder is not measured.
-        drop_overlap: leave out pairs that hold a sentence of these sets.
-    """
-
-    base: str = "starter-encoder"
-    sts: str | None = None
-    drop_overlap: bool = False
-    training: Training = field(default_factory=Training)
 
 
 @dataclass(frozen=True, slots=True)

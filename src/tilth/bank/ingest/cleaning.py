@@ -65,12 +65,16 @@ class Rules:
     max_symbols: Annotated[
         float, SHARE, "Share at most of what is no letter, digit or usual punctuation."
     ] = 0.2
-    markup: Annotated[bool, "Drop sentences with HTML, wiki markup or code."] = True
+    markup: Annotated[bool, "--keep-markup", "Drop sentences with HTML, wiki markup or code."] = (
+        True
+    )
     language: Annotated[
         str | None, "Language of the sentences that are kept (en, de, fr ...), or none: all."
     ] = "en"
 
     def __post_init__(self) -> None:
+        if self.language == "none":  # as on the command line
+            object.__setattr__(self, "language", None)
         if self.language is not None:
             check_known(self.language)
         check_fields(self)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +18,10 @@ from tilth.bank.ingest.documents import BLOCK_BYTES, Block, RawSource, read_bloc
 from tilth.bank.ingest.sentences import keyed_sentences, sentences_of_documents
 from tilth.bank.ingest.workers import in_processes
 from tilth.bank.manifest import SHARDS, Manifest
+from tilth.bank.settings import BankSettings
 from tilth.bank.store import SOURCE, TEXT, TEXT_FILE, read_table
 from tilth.errors import TilthError
 from tilth.files import atomic_write, disk_errors
-from tilth.limits import CORES, FORMAT, SEED, SHARD_MEGABYTES, check_fields
 from tilth.runs import Progress
 
 ADDING = "adding"
@@ -31,34 +29,6 @@ _GZ_RATIO = 3
 # A source shares a part with the next only as long as they have this fraction of a part's bytes.
 _SHARED = 4
 _METADATA = b"tilth"
-
-
-@dataclass(frozen=True, slots=True)
-class BankSettings:
-    """The settings of a build, which `tilth.bank.Bank.build` describes."""
-
-    format: Annotated[str, FORMAT] = "int8"
-    rules: Rules = field(default_factory=Rules)
-    near: bool = True
-    column: str | None = None
-    split: str = "train"
-    seed: Annotated[int, SEED] = 0
-    shard_megabytes: Annotated[int, SHARD_MEGABYTES] = 16
-    workers: Annotated[int | None, CORES] = None
-    quiet: bool = False
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-    @property
-    def part_bytes(self) -> int:
-        """Raw text of a part, in bytes."""
-        return self.shard_megabytes << 20
-
-    @property
-    def processes(self) -> int:
-        """Number of workers, by default one per core."""
-        return self.workers or os.cpu_count() or 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from tilth.bank.encoder import TextEncoder
 from tilth.bank.ingest.deduplicate import Duplicates
-from tilth.bank.ingest.parts import BankSettings, Part, part_path
+from tilth.bank.ingest.parts import Part, part_path
 from tilth.bank.ingest.workers import in_processes
 from tilth.bank.manifest import QUANTIZER, SHARDS, Manifest, Shard
 from tilth.bank.quantization import Codes, Floats, Quantizer
+from tilth.bank.settings import BankSettings
 from tilth.bank.store import DOCUMENT, SOURCE, TEXT, load_quantizer, read_shard, write_shard
 from tilth.files import disk_errors
 from tilth.runs import Progress

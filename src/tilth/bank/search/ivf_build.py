@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -29,10 +29,11 @@ from tilth.bank.search.ivf import (
     named_shards,
     one_line,
 )
+from tilth.bank.settings import IndexSettings
 from tilth.bank.store import Ids, Store
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, disk_errors, remove_leftovers, sync_folder
-from tilth.limits import CORES, PER_CENTROID, SEED, check_fields
+from tilth.limits import CORES, PER_CENTROID
 from tilth.models import device
 from tilth.runs import Progress, lock_folder
 
@@ -55,21 +56,6 @@ _PROBED_SENTENCES, _PROBED_HITS = 100, 100
 
 Search: TypeAlias = Callable[[Floats, int, "Index | None", "int | None"], Ids]
 """(vectors, k, index or None for a scan, nprobe) -> ids, # (queries, k)"""
-
-
-@dataclass(frozen=True, slots=True)
-class IndexSettings:
-    """The settings of `tilth.bank.Bank.make_index`."""
-
-    centroids: int | None = None
-    codes: str = "SQ8"
-    pca: int | None = None
-    nprobe: int | None = None
-    per_centroid: Annotated[int, PER_CENTROID] = 64
-    seed: Annotated[int, SEED] = 0
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 def build_index(
