@@ -21,11 +21,11 @@ from tilth.paraphrase.rewriter import Rewrite
 from tilth.paraphrase.round_trip import Candidate
 from tilth.paraphrase.settings import RewriteSettings
 from tilth.paraphrase.tags import Cell, asked_cell
-from tilth.recipes import catalog, paraphrase_fig3
+from tilth.recipes import catalog, paraphrase_figures
 from tilth.recipes import paraphrase as rewriting
 from tilth.recipes.catalog import RECIPES
 from tilth.recipes.catalog_paraphrase import ParaphraseScale
-from tilth.recipes.paraphrase_fig3 import PAIRS
+from tilth.recipes.paraphrase_figures import PAIRS
 from tilth.recipes.recipe import Steps
 from tilth.recipes.table import Table
 
@@ -103,7 +103,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     monkeypatch.setattr(trips, "load_translators", found.translators)
     monkeypatch.setattr(trips, "load_scorer", found.scorer)
     monkeypatch.setattr(trips, "round_trip", found.round_trip)
-    monkeypatch.setattr(paraphrase_fig3, "load_paraphraser", found.paraphraser)
+    monkeypatch.setattr(paraphrase_figures, "load_paraphraser", found.paraphraser)
     for name in (FIG1, FIG3):
         recipe = replace(RECIPES[name], scales={"starter": SCALE})
         monkeypatch.setitem(catalog.RECIPES, name, recipe)

@@ -18,7 +18,7 @@ from tests.tiny import WORDS, salads, save_encoder, tiny_static, write_lines
 from tilth.bank import Bank
 from tilth.classifiers.examples import LabeledExamples
 from tilth.errors import InputError
-from tilth.recipes import catalog, sentaugment_scores, sentaugment_table4, sentaugment_tables5to8
+from tilth.recipes import catalog, sentaugment_scores, sentaugment_tables5to8
 from tilth.recipes import sentaugment as selftraining
 from tilth.recipes.catalog import RECIPES
 from tilth.recipes.catalog_sentaugment import SentAugmentScale
@@ -26,10 +26,10 @@ from tilth.recipes.recipe import RecipeSettings, Steps
 from tilth.recipes.sentaugment import LabelPool, kept_count
 from tilth.recipes.sentaugment_scores import (
     MEAN,
+    Line,
     SeedScores,
     TaskBoard,
     gain,
-    gain_note,
     students,
     table_of,
     weights_of,
@@ -206,11 +206,11 @@ def test_random_sentences_are_drawn_for_each_seed_and_once_in_the_ratio_of_class
 ) -> None:
     learnt: dict[str, list[Any]] = {}
 
-    def only_made(_: Any, name: str, __: Any, make: Any, *___: Any, **____: Any) -> SeedScores:
-        learnt[name] = [make(seed)[0] for seed in (0, 1)]
+    def only_made(_: Any, __: Any, line: Line, ___: Any) -> SeedScores:
+        learnt[line.step] = [line.rows(seed) for seed in (0, 1)]
         return outcome(0.5)
 
-    monkeypatch.setattr(sentaugment_table4, "students", only_made)
+    monkeypatch.setattr(sentaugment_scores, "students", only_made)
     table = run("sentaugment-table4", data, tmp_path / "out", seeds=2)
     size = tiny.sentences
     for step in (f"rd-{size}", f"rb-{size}"):
@@ -235,10 +235,8 @@ def test_scores_of_other_weights_are_not_taken_for_those_of_a_base(
     (task,), _ = read_tasks(steps)
 
     def measure() -> SeedScores:
-        return students(
-            steps, "alone", task, lambda _: (task.train, tiny.base), tiny.training,
-            about={}, weights=weights_of(task, tiny.base),
-        )  # fmt: skip
+        line = Line("alone", "alone", lambda _: task.train, tiny.training)
+        return students(steps, task, line, weights_of(task, tiny.base))
 
     first = measure()
     assert measure().scores == first.scores
@@ -303,9 +301,7 @@ def test_a_bank_with_too_few_sentences_is_named(
         large = replace(recipe.scales["starter"], tasks=("trec",), sentences=5_000)
         monkeypatch.setitem(catalog.RECIPES, name, replace(recipe, scales={"starter": large}))
         monkeypatch.setattr("tilth.recipes.sentaugment_table2.adapt", lambda *_, **__: None)
-        monkeypatch.setattr(
-            "tilth.recipes.sentaugment_table2.students", lambda *_, **__: outcome(0.5, 1)
-        )
+        monkeypatch.setattr(sentaugment_scores, "students", lambda *_: outcome(0.5, 1))
         monkeypatch.setattr(TaskBoard, "gain", lambda *_: "")
         notes = [
             note for note in run(name, data, tmp_path / "out").notes if "to be learned" in note
@@ -337,10 +333,12 @@ def test_the_scale_says_what_is_asked_and_what_is_learned(
     for name in ("sentaugment-table2", "sentaugment-table8"):
         recipe = replace(RECIPES[name], scales={"starter": papers})
         monkeypatch.setitem(catalog.RECIPES, name, recipe)
-    monkeypatch.setattr(
-        "tilth.recipes.sentaugment_table2.students", lambda steps, name, task, make, *_, **__:
-        (make(0) if name != "icp" else None, outcome(0.5, 1))[1],
-    )  # fmt: skip
+
+    def drawn_only(_: Any, __: Any, line: Line, ___: Any) -> SeedScores:
+        line.rows(0)
+        return outcome(0.5, 1)
+
+    monkeypatch.setattr(sentaugment_scores, "students", drawn_only)
     monkeypatch.setattr(TaskBoard, "gain", lambda *_: "")
     run("sentaugment-table2", data, tmp_path / "two")
     assert asked == [("label-average", 77), ("per-sentence", 77)]
@@ -494,10 +492,10 @@ def test_a_gain_has_the_right_sign_and_an_interval_around_it() -> None:
 
 
 def test_a_note_says_that_one_training_does_not_tell_how_trainings_vary() -> None:
-    several = gain_note("A", "B", gain({"a": outcome(0.9)}, {"a": outcome(0.8)}))
-    assert "one training" not in several
-    alone = gain_note("A", "B", gain({"a": outcome(0.9, 1)}, {"a": outcome(0.8, 1)}))
-    assert alone.endswith(", test rows; one training].")
+    for trainings in (1, 2):
+        lines = {name: {"a": outcome(share, trainings)} for name, share in (("A", 0.9), ("B", 0.8))}
+        note = TaskBoard(None, [], lines).gain("A", "B")
+        assert note.endswith(", test rows; one training].") == (trainings == 1)
 
 
 @pytest.mark.usefixtures("tiny")

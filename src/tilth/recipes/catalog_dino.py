@@ -85,6 +85,7 @@ DINO = (
             "train the base on each, once for each seed; measure",
         ),
         **_SHARED,
+        entry="dino_tables1and5:table1",
         departures=(
             "no encoder trained on NLI pairs is measured here, nor one of Zhang et al. or Li et "
             "al.: these rows are published figures alone",
@@ -116,6 +117,7 @@ DINO = (
             "measure on STS12 to STS16, each set the mean over its subsets",
         ),
         **_SHARED,
+        entry="dino_tables1and5:table5",
         departures=(_TRIES, _BATCHES),
     ),
 )

@@ -63,6 +63,7 @@ PARAPHRASE = (
         name="paraphrase-fig1",
         title="Meaning and wording of round trips, greedy and with sampling",
         source=f"{_SOURCE}, Fig. 1 and section 3.2",
+        entry="paraphrase_figures:fig1",
         steps=(
             "draw sentences from all raw text in bank/",
             "translate them to German and back, greedily: one candidate each",
@@ -81,6 +82,7 @@ PARAPHRASE = (
         name="paraphrase-fig3",
         title="Meaning and wording of rewrites, tag pair by tag pair: tags alone, steered, checked",
         source=f"{_SOURCE}, Fig. 3 and section 4.3",
+        entry="paraphrase_figures:fig3",
         steps=(
             "draw sentences from all raw text in bank/",
             "rewrite them at meaning 95 and 70 with wording 5, 20 and 40, by tags alone: the best "

@@ -93,10 +93,7 @@ _PROPORTION = (
     "500,000 sentences between: the paper says about 100 for small ones and 10 for medium ones"
 )
 _STARTER = SentAugmentScale(
-    base="starter-small",
-    teacher="starter-encoder",
-    encoder="starter-static",
-    tasks=_TASKS,
+    base="starter-small", teacher="starter-encoder", encoder="starter-static", tasks=_TASKS
 )
 _PAPER = SentAugmentScale(
     base=_ROBERTA,
@@ -132,11 +129,7 @@ def _measured(*tasks: str) -> dict[str, tuple[str, object]]:
 
 
 def _ablation(
-    number: int,
-    title: str,
-    *departures: str,
-    steps: tuple[str, ...] = _STEPS,
-    needs: str = _NEEDS,
+    number: int, title: str, *departures: str, steps: tuple[str, ...] = _STEPS, needs: str = _NEEDS
 ) -> Recipe:
     """Return a recipe for one of Tables 5 to 8, whose lines differ in one setting."""
     return Recipe(

@@ -52,41 +52,52 @@ def weights_of(task: Benchmark, *bases: str) -> dict[str, str]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a table: what its students learn.
+
+    Attributes:
+        step: name of its trainings.
+        rows: seed -> training rows.
+        training: fields of `Finetuning`.
+        about: origin of the rows; other values start another run.
+        pools: per seed, the sentences its rows are drawn from; others start another run.
+        base: returns the model that is trained; None: the scale's.
+    """
+
+    name: str
+    step: str
+    rows: Callable[[int], LabeledExamples]
+    training: Mapping[str, Any]
+    about: Mapping[str, Any] = field(default_factory=dict)
+    pools: Sequence[LabelPool] = ()
+    base: Callable[[], str] | None = None
+
+
 def students(
-    steps: SentAugmentSteps,
-    name: str,
-    task: Benchmark,
-    make: Callable[[int], tuple[LabeledExamples, str]],
-    settings: Mapping[str, Any],
-    *,
-    about: Mapping[str, Any],
-    weights: Mapping[str, str],
-    pools: Sequence[LabelPool] = (),
+    steps: SentAugmentSteps, task: Benchmark, line: Line, weights: Mapping[str, str]
 ) -> SeedScores:
     """Train once per seed and measure on the test set; the models are not kept.
 
     Args:
-        make: seed -> the training rows, and the base.
-        about: origin of the rows; other values start another run.
-        weights: hashes of the models that the rows and the student come from, by `weights_of`.
-        pools: per seed, the sentences its rows are drawn from; others start another run.
+        weights: hashes of the models that the rows and the students come from, by `weights_of`.
     """
     sets = {"train": task.train, "validation": task.validation, "test": task.test}
     fingerprints = {part: rows.fingerprint() for part, rows in sets.items()}
     tables = []
     for seed in range(steps.settings.seeds):
-        training = {**settings, "seed": seed}
-        drawn = {"sentences": pools[seed].rows.fingerprint()} if pools else {}
+        training = {**line.training, "seed": seed}
+        drawn = {"sentences": line.pools[seed].rows.fingerprint()} if line.pools else {}
         run = Run.open(
-            steps.at(f"{task.name}-{name}-{seed}"),
+            steps.at(f"{task.name}-{line.step}-{seed}"),
             command="recipe train",
-            settings={**training, **about, **drawn},
+            settings={**training, "base": steps.scale.base, **line.about, **drawn},
             fingerprints={**fingerprints, **weights},
             parts=1,
         )
         with run:
             if run.missing():
-                rows, base = make(seed)
+                rows, base = line.rows(seed), line.base() if line.base else steps.scale.base
                 chosen = Finetuning(**training).for_base(base)
                 classifier = new_classifier(
                     base, kind=rows.kind, labels=rows.labels, seed=seed, dropout=chosen.dropout,
@@ -138,39 +149,36 @@ def gain(first: Mapping[str, SeedScores], second: Mapping[str, SeedScores]) -> I
     return gain_interval(*zip(*both, strict=True))
 
 
-def gain_note(name: str, over: str, found: Interval) -> str:
-    """Return a sentence that states a gain."""
-    rows = "" if found.trainings else ", test rows; one training"
-    return (
-        f"{name} less {over}, mean of the tasks: {found.value:+.1f} "
-        f"[{found.low:+.1f}, {found.high:+.1f}{rows}]."
-    )
-
-
 @dataclass(slots=True)
 class TaskBoard:
     """Collects the lines of a table: name -> task -> scores."""
 
+    steps: SentAugmentSteps
     tasks: Sequence[Benchmark]
     lines: dict[str, dict[str, SeedScores]] = field(default_factory=dict)
 
-    def put(self, name: str, task: str, scores: SeedScores) -> None:
+    def put(self, name: str, task: Benchmark, scores: SeedScores) -> None:
         """Add the scores of one line on one task."""
-        self.lines.setdefault(name, {})[task] = scores
+        self.lines.setdefault(name, {})[task.name] = scores
+
+    def train(self, task: Benchmark, lines: Iterable[Line], *bases: str) -> None:
+        """Train and add the students of some lines, which come from the weights of `bases`."""
+        weights = weights_of(task, *bases)
+        for line in lines:
+            self.put(line.name, task, students(self.steps, task, line, weights))
 
     def gain(self, name: str, over: str) -> str:
-        """Return a note on the gain of one line over another."""
-        return gain_note(name, over, gain(self.lines[name], self.lines[over]))
+        """Return a sentence that states the gain of one line over another."""
+        found = gain(self.lines[name], self.lines[over])
+        rows = "" if found.trainings else ", test rows; one training"
+        return (
+            f"{name} less {over}, mean of the tasks: {found.value:+.1f} "
+            f"[{found.low:+.1f}, {found.high:+.1f}{rows}]."
+        )
 
-    def result(
-        self,
-        steps: SentAugmentSteps,
-        title: str,
-        published: Sequence[Row],
-        notes: Sequence[str],
-    ) -> Result:
+    def result(self, title: str, published: Sequence[Row], notes: Sequence[str]) -> Result:
         """Return the table: our lines, then the published ones."""
-        seeds = steps.settings.seeds
+        seeds = self.steps.settings.seeds
         varied = "test rows and trainings, Student's t"
         if seeds == 1:
             varied = "test rows; what one training differs from the next by takes --seeds 3"

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tilth.data.formats import ending_of
-from tilth.encoders.graded_pairs import TrainingPairs
 from tilth.encoders.parallel_pairs import read_parallel
 from tilth.encoders.triplet import read_triplet_curve, train_triplet
 from tilth.errors import InputError
@@ -62,7 +61,7 @@ def run(steps: Table10Steps) -> Result:
         board.measure(f"uSIF ({stem})", f"usif:{file}", f"usif-{stem}")
     board.measure(f"{READY} encoder", READY, Path(READY).name)
     base = steps.scale.base
-    board.measure(f"{base} encoder, mean-pooled", base, "base-mean", pooling="mean")
+    board.measure_base("mean")
     for seed in range(steps.settings.seeds):
         folder = steps.at_training(f"train-triplet-seed{seed}")
         train_triplet(
@@ -77,20 +76,15 @@ def run(steps: Table10Steps) -> Result:
         )
         board.curves.append(curve)
     names = ", ".join(file.parent.name for file in files)
-    return board.result(
-        "SentAugment, Table 10",
-        [*_HEAD[:-2], AVERAGE, MEASURED, _HEAD[-1]],
-        [*board.rows(), *(board.with_average(row) for row in PUBLISHED)],
-        [*_figures_note(board), *_pair_notes(steps, pairs, names)],
-    )
-
-
-def _figures_note(board: StsBoard) -> list[str]:
-    return [
+    notes = [
         "Pearson x 100 of cosines; STS12 to STS16 each the mean over its subsets, as published "
         f"figures of these years are; STSb all pairs. {board.spread()}",
         *board.missing_note(),
+        f"Trained on {len(pairs.train):,} pairs of {names}; {len(pairs.validation):,} held out.",
+        overlap_note(steps, pairs, names),
     ]
+    columns = [*_HEAD[:-2], AVERAGE, MEASURED, _HEAD[-1]]
+    return board.compared("SentAugment, Table 10", PUBLISHED, columns, notes)
 
 
 def _pair_files(data: Path) -> list[Path]:
@@ -107,10 +101,3 @@ def _pair_files(data: Path) -> list[Path]:
             "mean the same there"
         )
     return files
-
-
-def _pair_notes(steps: Table10Steps, pairs: TrainingPairs, names: str) -> list[str]:
-    return [
-        f"Trained on {len(pairs.train):,} pairs of {names}; {len(pairs.validation):,} held out.",
-        overlap_note(steps, pairs, names),
-    ]

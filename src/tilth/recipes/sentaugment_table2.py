@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -23,12 +21,10 @@ from tilth.recipes.sentaugment import (
     teacher_of,
     teaching,
 )
-from tilth.recipes.sentaugment_scores import TaskBoard, measure_trained, students, weights_of
+from tilth.recipes.sentaugment_scores import Line, TaskBoard, measure_trained
 from tilth.recipes.sentaugment_tasks import Benchmark, SentAugmentSteps, read_tasks
 from tilth.recipes.table import published
 from tilth.selftrain.pseudo_label import blend_labels
-
-MakeRows = Callable[[int], tuple[LabeledExamples, str]]  # seed -> rows and base
 
 FINE, ICP, ST = "fine-tuned", "ICP, then fine-tuned", "self-training"
 OURS = "self-training with a draw, a better teacher and the labelled rows (ours)"
@@ -47,27 +43,30 @@ def run(steps: SentAugmentSteps) -> Result:
     The paper's teacher of each seed is the model fine-tuned with it; ours has another base.
     """
     tasks, notes = read_tasks(steps)
-    board = TaskBoard(tasks)
+    board = TaskBoard(steps, tasks)
     bank = open_bank(steps)
     for task in tasks:
         found, few = retrieved(steps, task, bank)
         notes += few
-        _train(steps, board, task, found)
+        tuned = (_fine_tuned(steps, task, seed) for seed in range(steps.settings.seeds))
+        board.put(FINE, task, measure_trained(tuned, task))
+        board.train(task, _lines(steps, task, found), steps.scale.base, steps.scale.teacher)
     notes += [board.gain(name, FINE) for name in (ICP, ST, OURS)]
-    return board.result(steps, "SentAugment, Table 2", PUBLISHED, notes)
+    return board.result("SentAugment, Table 2", PUBLISHED, notes)
 
 
-def _train(steps: SentAugmentSteps, board: TaskBoard, task: Benchmark, found: pa.Table) -> None:
+def _fine_tuned(steps: SentAugmentSteps, task: Benchmark, seed: int) -> Classifier:
+    """Return the base fine-tuned with a seed; it is also the teacher of its sentences."""
+    return teacher_of(steps, task, seed=seed, base=steps.scale.base)
+
+
+def _lines(steps: SentAugmentSteps, task: Benchmark, found: pa.Table) -> list[Line]:
     scale, size = steps.scale, kept_count(steps.scale, task)
-
-    def fine_tuned(seed: int) -> Classifier:
-        """Return the base fine-tuned with a seed; it is also the teacher of its sentences."""
-        return teacher_of(steps, task, seed=seed, base=scale.base)
 
     def most_confident(seed: int) -> LabeledExamples:
         """Return the sentences with the highest confidence of the seed's teacher."""
-        name = f"{task.name}-near-self-{seed}"
-        pool = label_pool(steps, name, task, found, fine_tuned(seed))
+        teacher = _fine_tuned(steps, task, seed)
+        pool = label_pool(steps, f"{task.name}-near-self-{seed}", task, found, teacher)
         return pool.draw(task, size, scale.select, seed)
 
     @cache
@@ -78,29 +77,22 @@ def _train(steps: SentAugmentSteps, board: TaskBoard, task: Benchmark, found: pa
         near = label_pool(steps, name, task, found, teacher)
         return near, repeat(blend_labels(task.train, teacher), _PASSES)
 
-    def with_labelled(seed: int) -> tuple[LabeledExamples, str]:
+    def with_labelled(seed: int) -> LabeledExamples:
         """Return drawn sentences, and labelled rows with the mean of label and teacher."""
         near, own = by_better_teacher()
-        return concatenate(near.draw(task, size, "random", seed), own), scale.base
+        return concatenate(near.draw(task, size, "random", seed), own)
 
-    def adapted(_: int) -> tuple[LabeledExamples, str]:
+    def adapted() -> str:
         folder = steps.at(f"{task.name}-adapted")
         texts = [text for (text,) in most_confident(0).texts]
         adapt(texts, scale.base, folder, device=steps.settings.device, quiet=steps.settings.quiet)
-        return task.train, str(folder)
+        return str(folder)
 
     own = teaching(scale)
-    weights = weights_of(task, scale.base, scale.teacher)
-    lines: list[tuple[str, str, MakeRows, Any, dict[str, Any]]] = [
-        (ICP, "icp", adapted, own, {"adapted": size}),
-        (ST, "st", lambda seed: (most_confident(seed), scale.base), scale.training,
-         {"count": size}),
-        (OURS, "with-labelled", with_labelled, {**own, "epochs": 1.0},
-         {"count": size, "teacher": scale.teacher, "passes": _PASSES}),
-    ]  # fmt: skip
-    board.put(FINE, task.name, measure_trained(map(fine_tuned, range(steps.settings.seeds)), task))
-    made_from = {"base": scale.base, "query": scale.query, "sentences": hash_sentences(found)}
-    for name, step, make, training, more in lines:
-        about = {**more, **made_from}
-        scores = students(steps, step, task, make, training, about=about, weights=weights)
-        board.put(name, task.name, scores)
+    origin = {"query": scale.query, "sentences": hash_sentences(found)}
+    ours = {"count": size, "teacher": scale.teacher, "passes": _PASSES, **origin}
+    return [
+        Line(ICP, "icp", lambda _: task.train, own, {"adapted": size, **origin}, base=adapted),
+        Line(ST, "st", most_confident, scale.training, {"count": size, **origin}),
+        Line(OURS, "with-labelled", with_labelled, {**own, "epochs": 1.0}, ours),
+    ]

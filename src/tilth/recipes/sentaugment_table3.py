@@ -25,9 +25,7 @@ def _published(name: str, values: Sequence[float], deviations: Sequence[float]) 
 
 PUBLISHED = [
     _published(
-        "RoBERTa-large",
-        [83.6, 42.3, 88.9, 77.3, 90.9, 49.0],
-        [2.7, 1.6, 1.7, 2.8, 2.5, 1.7],
+        "RoBERTa-large", [83.6, 42.3, 88.9, 77.3, 90.9, 49.0], [2.7, 1.6, 1.7, 2.8, 2.5, 1.7]
     ),
     _published(
         "RoBERTa-large, self-training",

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from tilth.classifiers.examples import LabeledExamples, concatenate
+from tilth.recipes.catalog_sentaugment import SentAugmentScale
 from tilth.recipes.recipe import Result
-from tilth.recipes.sentaugment import (
-    SPARE,
-    LabelPool,
-    label_pool,
-    open_bank,
-    retrieved,
-    teacher_of,
-)
-from tilth.recipes.sentaugment_scores import TaskBoard, measure_trained, students, weights_of
+from tilth.recipes.sentaugment import SPARE, LabelPool, label_pool, open_bank, retrieved, teacher_of
+from tilth.recipes.sentaugment_scores import Line, TaskBoard, measure_trained
 from tilth.recipes.sentaugment_tasks import Benchmark, SentAugmentSteps, read_tasks
 from tilth.recipes.table import published
 from tilth.selftrain.retrieve import random_sentences
@@ -29,6 +23,7 @@ OTHER = {  # names of the line with the selection that SA does not use
     "random": "SA, a draw in the ratio of classes",
 }
 BOTH = "SA and GT"
+FEW = "as many as the training set"
 _HEAD = ["SST-2", "SST-5", "CR", "IMP", "TREC"]
 PUBLISHED = [
     published("RoBERTa-large", _HEAD, [96.5, 57.8, 94.8, 84.6, 97.8]),
@@ -44,101 +39,75 @@ PUBLISHED = [
 def run(steps: SentAugmentSteps) -> Result:
     """Label all three kinds of sentences with one teacher, and train students on each."""
     tasks, notes = read_tasks(steps)
-    board = TaskBoard(tasks)
+    board = TaskBoard(steps, tasks)
     bank = open_bank(steps)
     count = steps.scale.sentences
     for task in tasks:
         teacher = teacher_of(steps, task)
-        board.put(TEACHER, task.name, measure_trained([teacher], task))
+        board.put(TEACHER, task, measure_trained([teacher], task))
         found, few_found = retrieved(steps, task, bank)
         notes += few_found
         near = label_pool(steps, f"{task.name}-near", task, found, teacher)
-        drawn = round(count * SPARE)
         random = []
         for seed in range(steps.settings.seeds):
-            texts = random_sentences(bank, drawn, exclude=task.excluded, seed=seed)
+            texts = random_sentences(bank, round(count * SPARE), exclude=task.excluded, seed=seed)
             random.append(label_pool(steps, f"{task.name}-random-{seed}", task, texts, teacher))
         # The labelled sentences get the teacher's probabilities, as the others do.
         own = replace(task.train, targets=teacher.answers(task.train))
-        _Students(steps, board, task, own).train(near, random)
-    few, many = "as many as the training set", f"{count:,}"
+        board.train(task, _lines(steps.scale, task, own, near, random), steps.scale.base)
+    few, many = FEW, f"{count:,}"
     notes += [
         "SA and RB are in the training set's ratio of classes, fewer where a class has too few; RD "
         "is drawn without regard to classes. Each training has random sentences of its own.",
-        board.gain(f"{SA}, {many}", f"{BALANCED}, {many}"),
-        board.gain(f"{SA}, {few}", f"{BALANCED}, {few}"),
-        board.gain(f"{SA}, {many}", f"{RD}, {many}"),
-        board.gain(f"{SA}, {few}", f"{RD}, {few}"),
+        *(board.gain(f"{SA}, {size}", f"{other}, {size}")
+          for other in (BALANCED, RD) for size in (many, few)),
         board.gain(f"{BOTH}, {many}", GT),
         board.gain(f"{BOTH}, {many}", ALONE),
-        board.gain(f"{SA}, {many}", f"{OTHER[_other(steps)]}, {many}"),
-    ]
-    return board.result(steps, "SentAugment, Table 4", PUBLISHED, notes)
+        board.gain(f"{SA}, {many}", f"{OTHER[_other(steps.scale)]}, {many}"),
+    ]  # fmt: skip
+    return board.result("SentAugment, Table 4", PUBLISHED, notes)
 
 
-def _other(steps: SentAugmentSteps) -> str:
+def _other(scale: SentAugmentScale) -> str:
     """Return the selection that SA does not use."""
-    return "confidence" if steps.scale.select == "random" else "random"
+    return "confidence" if scale.select == "random" else "random"
 
 
-class _Students:
-    """Trains the students of one task and records their scores."""
+def _lines(
+    scale: SentAugmentScale,
+    task: Benchmark,
+    own: LabeledExamples,
+    near: LabelPool,
+    random: Sequence[LabelPool],
+) -> Iterator[Line]:
+    """Yield the lines of one task; `random` has a pool for each seed."""
+    training, many = dict(scale.training), scale.sentences
+    longer = training | {"epochs": scale.small_epochs * training["epochs"]}
+    # The sources of the rows: other sentences or labels start another run.
+    sources: dict[str, Any] = {"teacher": scale.teacher, "own": own.fingerprint()}
+    same = [near] * len(random)
 
-    def __init__(
-        self, steps: SentAugmentSteps, board: TaskBoard, task: Benchmark, own: LabeledExamples
-    ) -> None:
-        self.steps, self.board, self.task, self.own = steps, board, task, own
-        self.weights = weights_of(task, steps.scale.base)
-
-    def train(self, near: LabelPool, random: Sequence[LabelPool]) -> None:
-        """Train one student per line; `random` has a pool for each seed."""
-        scale, own, task = self.steps.scale, self.own, self.task
-        training = dict(scale.training)
-        longer = training | {"epochs": scale.small_epochs * training["epochs"]}
-
-        def draw(
-            pools: Sequence[LabelPool], count: int, by: str
-        ) -> Callable[[int], LabeledExamples]:
-            return lambda seed: pools[seed].draw(task, count, by, seed)
-
-        self._student(ALONE, "alone", lambda _: task.train, longer, {})
-        # Record the sources of the rows: other sentences or labels start another run.
-        sources: dict[str, Any] = {"teacher": scale.teacher, "own": own.fingerprint()}
-        self._student(GT, "gt", lambda _: own, longer, sources)
-        same, few, many = [near] * len(random), len(own), scale.sentences
-        kinds = ((RD, random, "any", "rd"), (BALANCED, random, "random", "rb"),
-                 (SA, same, scale.select, "sa"))  # fmt: skip
-        for count, words, settings in (
-            (few, "as many as the training set", longer), (many, f"{many:,}", training),
-        ):  # fmt: skip
-            for name, pools, by, step in kinds:
-                about = {"count": count, "by": by, **sources}
-                rows = draw(pools, count, by)
-                self._student(f"{name}, {words}", f"{step}-{count}", rows, settings, about, pools)
-        other = _other(self.steps)
-        about = {"count": many, "by": other, **sources}
-        rows, step = draw(same, many, other), f"{other}-{many}"
-        self._student(f"{OTHER[other]}, {many:,}", step, rows, training, about, same)
-
-        def with_labelled(seed: int) -> LabeledExamples:
-            """Add the labelled rows as often as the lines without other rows see them."""
-            return concatenate(concatenate(near.draw(task, many, scale.select, seed), own), own)
-
-        about = {"count": many, "by": scale.select, "labelled": 2, **sources}
-        self._student(f"{BOTH}, {many:,}", f"both-{many}", with_labelled, training, about, same)
-
-    def _student(
-        self,
-        name: str,
-        step: str,
-        rows: Callable[[int], LabeledExamples],
-        training: Mapping[str, Any],
-        about: Mapping[str, Any],
-        pools: Sequence[LabelPool] = (),
-    ) -> None:
-        base = self.steps.scale.base
-        scores = students(
-            self.steps, step, self.task, lambda seed: (rows(seed), base), training,
-            about={"base": base, **about}, weights=self.weights, pools=pools,
+    def drawn(name: str, step: str, pools: Sequence[LabelPool], count: int, by: str) -> Line:
+        """Return a line of sentences drawn from pools."""
+        size, settings = (FEW, longer) if count == len(own) else (f"{count:,}", training)
+        about = {"count": count, "by": by, **sources}
+        return Line(
+            f"{name}, {size}", f"{step}-{count}",
+            lambda seed: pools[seed].draw(task, count, by, seed), settings, about, pools,
         )  # fmt: skip
-        self.board.put(name, self.task.name, scores)
+
+    yield Line(ALONE, "alone", lambda _: task.train, longer)
+    yield Line(GT, "gt", lambda _: own, longer, sources)
+    for count in (len(own), many):
+        yield drawn(RD, "rd", random, count, "any")
+        yield drawn(BALANCED, "rb", random, count, "random")
+        yield drawn(SA, "sa", same, count, scale.select)
+    other = _other(scale)
+    yield drawn(OTHER[other], other, same, many, other)
+
+    def with_labelled(seed: int) -> LabeledExamples:
+        """Add the labelled rows as often as the lines without other rows see them."""
+        return concatenate(concatenate(near.draw(task, many, scale.select, seed), own), own)
+
+    about = {"count": many, "by": scale.select, "labelled": 2, **sources}
+    yield Line(f"{BOTH}, {many:,}", f"both-{many}", with_labelled, training, about, same)

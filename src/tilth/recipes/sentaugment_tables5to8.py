@@ -20,7 +20,7 @@ from tilth.recipes.sentaugment import (
     retrieved,
     teacher_of,
 )
-from tilth.recipes.sentaugment_scores import SeedScores, TaskBoard, students, weights_of
+from tilth.recipes.sentaugment_scores import Line, TaskBoard
 from tilth.recipes.sentaugment_tasks import Benchmark, SentAugmentSteps, read_tasks
 from tilth.recipes.table import Row, published
 
@@ -125,7 +125,7 @@ def _compare(
 ) -> Result:
     """Train students of each variant on each task; gains are over the first variant."""
     tasks, notes = read_tasks(steps)
-    board = TaskBoard(tasks)
+    board = TaskBoard(steps, tasks)
     whole = open_bank(steps)
     for variant in variants:
         bank = _sample_bank(steps, whole, variant) if variant.encoder else whole
@@ -134,30 +134,26 @@ def _compare(
             notes += [f"{variant.name}: {note}" for note in few]
             teacher = teacher_of(steps, task)
             pool = label_pool(steps, f"{task.name}-near-{variant.step}", task, found, teacher)
-            board.put(variant.name, task.name, _students(steps, task, pool, variant))
+            line = _line(steps, task, pool, variant)
+            board.train(task, [line], steps.scale.base, steps.scale.teacher)
     first, *others = variants
     gains = [board.gain(variant.name, first.name) for variant in others]
-    return board.result(steps, title, rows, [*notes, *gains])
+    return board.result(title, rows, [*notes, *gains])
 
 
-def _students(
-    steps: SentAugmentSteps, task: Benchmark, pool: LabelPool, variant: Variant
-) -> SeedScores:
+def _line(steps: SentAugmentSteps, task: Benchmark, pool: LabelPool, variant: Variant) -> Line:
     scale, count = steps.scale, kept_count(steps.scale, task)
 
-    def make(seed: int) -> tuple[LabeledExamples, str]:
+    def draw(seed: int) -> LabeledExamples:
         rows = pool.draw(task, count, scale.select, seed)
-        return (rows.hard() if variant.hard else rows), scale.base
+        return rows.hard() if variant.hard else rows
 
     about = {
-        "base": scale.base, "teacher": scale.teacher, "query": variant.query,
-        "share": variant.share, "count": count, "by": scale.select, "hard": variant.hard,
+        "teacher": scale.teacher, "query": variant.query, "share": variant.share, "count": count,
+        "by": scale.select, "hard": variant.hard,
     }  # fmt: skip
-    return students(
-        steps, f"from-{variant.step}{'-hard' if variant.hard else ''}", task, make, scale.training,
-        about=about, weights=weights_of(task, scale.base, scale.teacher),
-        pools=[pool] * steps.settings.seeds,
-    )  # fmt: skip
+    step = f"from-{variant.step}{'-hard' if variant.hard else ''}"
+    return Line(variant.name, step, draw, scale.training, about, [pool] * steps.settings.seeds)
 
 
 def _sample_bank(steps: SentAugmentSteps, whole: Bank, variant: Variant) -> Bank:

@@ -70,6 +70,11 @@ class StsBoard:
         self.scores.setdefault(name, []).append(self._summary(measured))
         self.wrong.setdefault(name, most_wrong_pairs(measured, WRONG_PAIRS))
 
+    def measure_base(self, pooling: str) -> None:
+        """Measure the scale's base, mean-pooled or by [CLS]."""
+        base, pooled = self.steps.scale.base, "[CLS]" if pooling == "cls" else "mean-pooled"
+        self.measure(f"{base} encoder, {pooled}", base, f"base-{pooling}", pooling)
+
     def measure_trained(self, name: str, runs: Sequence[Path]) -> None:
         """Measure the encoders of trainings, one per seed, and keep their curves."""
         for run in runs:
@@ -125,6 +130,13 @@ class StsBoard:
             return row
         mean = TableCell(sum(values) / len(values))
         return Row(row.name, {**row.cells, MEASURED: mean}, published=True)
+
+    def compared(
+        self, title: str, published: Sequence[Row], columns: Sequence[str], notes: Sequence[str]
+    ) -> Result:
+        """Return our rows and the published ones, with averages over what was measured."""
+        rows = [*self.rows(), *(self.with_average(row) for row in published)]
+        return self.result(title, columns, rows, notes)
 
     def missing_note(self) -> list[str]:
         """Return a note on the sets that the data folder lacks."""

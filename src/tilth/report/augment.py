@@ -13,14 +13,7 @@ from tilth.report.charts import ChartRow, bar, count_rows, histogram
 from tilth.report.html import SHOWN, count_of, number, percent, write_page
 from tilth.report.retrieved import BINS, AugmentReport, ClassCounts, read_augmentation
 from tilth.report.run_reader import settings_facts
-from tilth.report.systems import (
-    comparison,
-    figure,
-    figures_of,
-    gain_figures,
-    interval,
-    tested_on,
-)
+from tilth.report.systems import comparison, figure, figures_of, gain_figures, interval, tested_on
 
 OPEN_CLASSES = 6  # with more classes, the sentences of each unfold
 _TICKS = ("0", "0.25", "0.5", "0.75", "1")

@@ -97,9 +97,7 @@ def read_tables(
 
 
 @contextmanager
-def database(
-    **tables: tuple[pa.Schema, Iterable[pa.Table]],
-) -> Iterator[DuckDBPyConnection]:
+def database(**tables: tuple[pa.Schema, Iterable[pa.Table]]) -> Iterator[DuckDBPyConnection]:
     """Load name -> (schema, tables) into a temporary DuckDB database of bounded memory."""
     import duckdb
 

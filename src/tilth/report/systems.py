@@ -80,9 +80,7 @@ def gain_lines(results: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     ]
 
 
-def comparison(
-    results: Mapping[str, Any],
-) -> tuple[list[str], list[list[Any]], dict[str, str]]:
+def comparison(results: Mapping[str, Any]) -> tuple[list[str], list[list[Any]], dict[str, str]]:
     """Return head, rows and row classes of a comparison for `figures_table`."""
     systems = systems_of(results)
     if not systems:

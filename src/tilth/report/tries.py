@@ -108,10 +108,7 @@ class TryTable:
         self.inputs: int | None = inputs["inputs"] if inputs["texts"] else None
 
     def quality(
-        self,
-        thresholds: Thresholds | None = None,
-        *,
-        unmeasured: Mapping[str, str] | None = None,
+        self, thresholds: Thresholds | None = None, *, unmeasured: Mapping[str, str] | None = None
     ) -> Quality:
         """Return the figures of all labels and the warnings."""
         counts = {row["label"]: row for row in self._rows(_COUNTS)}
