@@ -7,12 +7,7 @@ import pytest
 
 from tests.report.page import Page
 from tilth.errors import InputError, TilthError
-from tilth.report.encoders import (
-    SHOWN_PAIRS,
-    EncoderScore,
-    ValidationCurve,
-    write_encoder_report,
-)
+from tilth.report.encoders import SHOWN_PAIRS, EncoderScore, ValidationCurve, write_encoder_report
 from tilth.report.html import SHOWN
 
 NAN = math.nan
@@ -103,10 +98,7 @@ def test_interval_is_named_only_where_there_is_one(tmp_path: Path) -> None:
 
 
 def test_text_alternatives(tmp_path: Path) -> None:
-    shown = page(
-        tmp_path,
-        curves=[CURVE],
-    )
+    shown = page(tmp_path, curves=[CURVE])
     pictures = [svg for svg in shown.all("svg") if svg.get("class") == "chart"]
     assert len(pictures) == 3
     assert all(svg["role"] == "img" for svg in pictures)

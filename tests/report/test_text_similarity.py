@@ -6,12 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tests.tiny.rows import SENTENCES
-from tilth.report.text_similarity import (
-    encoder_similarity,
-    plain,
-    word_counts,
-    word_overlap,
-)
+from tilth.report.text_similarity import encoder_similarity, plain, word_counts, word_overlap
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 import shutil
+from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,11 @@ from datasets import load_dataset
 from tests.system.commands import error_of, tilth
 from tests.tiny import WORDS, salads, tiny_static, write_lines
 from tilth.bank import Bank
-from tilth.cli import bank as bank_commands
+from tilth.bank.settings import BankSettings, IndexSettings
 from tilth.cli import bank_search
+from tilth.cli.options import Common
 from tilth.runs import Run
+from tilth.workflows.settings import QuerySource, SearchSettings
 
 TEXTS = salads(200)
 TRAIN = [
@@ -65,20 +68,15 @@ def hits(*arguments: object) -> list[dict[str, Any]]:
 
 
 def test_defaults_are_those_of_the_functions() -> None:
-    given = inspect.signature(bank_commands.build).parameters
-    wanted = inspect.signature(Bank.build).parameters
-    options = inspect.signature(bank_commands.index).parameters
-    for name, option in inspect.signature(Bank.make_index).parameters.items():
-        if name != "self":
-            assert options[name].default == option.default
-    for name in ("encoder", "format", "split", "seed", "shard_megabytes", "workers", "device"):
-        assert given[name].default == wanted[name].default
-    assert wanted["near"].default is not given["no_near"].default
-    search = inspect.signature(Bank.search).parameters
-    asked = inspect.signature(bank_search.search).parameters
-    assert search["near"].default is search["own"].default is True
-    for name in ("min_similarity", "oversample", "threads"):
-        assert asked[name].default == search[name].default
+    names = ("encoder", "format", "split", "seed", "shard_megabytes", "workers", "near")
+    searched = ("min_similarity", "oversample", "near", "own")
+    for function, settings, some in (
+        (Bank.build, BankSettings(), names), (Bank.search, SearchSettings(), searched),
+        (Bank.make_index, IndexSettings(), [one.name for one in fields(IndexSettings)]),
+    ):  # fmt: skip
+        defaults = inspect.signature(function).parameters
+        for name in some:
+            assert getattr(settings, name) == defaults[name].default
 
 
 def test_build_says_what_was_kept_and_dropped(encoder: Path, tmp_path: Path) -> None:
@@ -220,14 +218,18 @@ def test_hits_are_shown_on_a_terminal(
     monkeypatch.setenv("COLUMNS", "90")
     monkeypatch.setattr(bank_search, "_SHOWN_QUERIES", 1)
     monkeypatch.setattr(bank_search.sys.stdout, "isatty", lambda: True)
-    bank_search.search(bank, ["[dog]", "cat"], k=15)
+
+    def search(bank: Path, *texts: str, **given: Any) -> None:
+        bank_search.search(bank, QuerySource(texts), SearchSettings(**given), common=Common())
+
+    search(bank, "[dog]", "cat", k=15)
     said = capsys.readouterr()
     assert "[dog]" in said.out
     shown = re.sub(r"\x1b\[[0-9;]*m", "", said.out)
     assert [line for line in shown.splitlines() if len(line) > 90] == []
     assert "5 more: a pipe" in said.err
     assert "1 more queries" in said.err
-    bank_search.search(bank, ["dog"], min_similarity=1.0)
+    search(bank, "dog", min_similarity=1.0)
     assert "no sentence is near enough" in capsys.readouterr().out
 
 
@@ -268,8 +270,7 @@ def test_filters_leave_hits_out_and_say_so(bank: Path, train: Path, tmp_path: Pa
     assert {Path(hit["source"]).name for hit in two} == {"two.txt"}
     nearly = f"{TEXTS[10]} {TEXTS[11]}".lower()
     test = write_rows(
-        tmp_path / "test.jsonl",
-        [{"text_a": text.upper(), "text_b": nearly, "label": "x"}],
+        tmp_path / "test.jsonl", [{"text_a": text.upper(), "text_b": nearly, "label": "x"}]
     )
     said = tilth("bank", "search", bank, text, "--without", test, "--json")
     found = json.loads(said.stdout)
