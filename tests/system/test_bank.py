@@ -68,7 +68,7 @@ def hits(*arguments: object) -> list[dict[str, Any]]:
 
 
 def test_defaults_are_those_of_the_functions() -> None:
-    names = ("encoder", "format", "split", "seed", "shard_megabytes", "workers", "near")
+    names = ("format", "split", "seed", "shard_megabytes", "workers", "near")
     searched = ("min_similarity", "oversample", "near", "own")
     for function, settings, some in (
         (Bank.build, BankSettings(), names), (Bank.search, SearchSettings(), searched),
