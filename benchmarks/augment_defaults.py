@@ -48,7 +48,8 @@ from tilth.metrics.significance import Interval, gain_interval, mean_interval
 from tilth.models.classifier import Classifier, new_classifier
 from tilth.models.length_sampler import LengthBatchSampler
 from tilth.report.systems import TRAINED
-from tilth.selftrain.pseudo_label import PROBABILITIES, blend_labels, from_lists, label_sentences
+from tilth.selftrain.dataset import blend_labels
+from tilth.selftrain.pseudo_label import PROBABILITIES, from_lists, label_sentences
 from tilth.selftrain.retrieve import retrieve
 from tilth.selftrain.select import PseudoLabels, select
 from tilth.selftrain.settings import Retrieval

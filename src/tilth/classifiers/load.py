@@ -114,10 +114,25 @@ def read_training_sets(
         hard: whether only the likeliest label of probabilities counts.
         labels: in the order of probabilities. None: those that occur, or those that the label
             column of a set with probabilities names.
-        labelled_share: as of `tilth.classifiers.train.train_classifier`.
+        labelled_share: as of `tilth.train_classifier`.
     """
     PART_SHARE.check("labelled_share", labelled_share)
     first = _load(sources, sources.train, _TRAIN, tags=tags)
+    return _training_sets(
+        sources, first, tags=tags, hard=hard, labels=labels, seed=seed, share=labelled_share
+    )
+
+
+def _training_sets(
+    sources: TaskSources,
+    first: _LoadedSet,
+    *,
+    tags: bool,
+    labels: Sequence[str] | None,
+    seed: int,
+    hard: bool = False,
+    share: float = 0.0,
+) -> tuple[LabeledExamples, LabeledExamples | None]:
     more = None
     if sources.labelled is not None:
         more = _load(sources, sources.labelled, _TRAIN, tags=tags)
@@ -136,7 +151,7 @@ def read_training_sets(
     else:
         rows, validation = train_validation_split(rows, seed)
     if extra is not None:
-        times = repeat_count(labelled_share, len(rows), len(extra))
+        times = repeat_count(share, len(rows), len(extra))
         rows = concatenate(rows, repeat(extra, times))
     _require_two_labels(rows, sources.train)
     if len(validation):
@@ -153,13 +168,16 @@ def repeat_count(share: float, rows: int, labelled: int) -> int:
     return max(1, min(wanted, _MOST_TIMES))
 
 
-def _load(sources: TaskSources, source: Source, split: str, *, tags: bool) -> _LoadedSet:
+def _load(
+    sources: TaskSources, source: Source, split: str, *, tags: bool | None = None
+) -> _LoadedSet:
+    """Read a set; with `tags`, check whether its tokens have tags."""
     source = prefer_curated(source)
     where = partial(_location, source, split)
     examples = sources.read(source, split)
     assert examples.labels is not None
     kind = examples.labels.kind
-    if kind == "tags" and not tags:
+    if kind == "tags" and tags is False:
         raise InputError(
             f"{where(0)}: {examples.label_column} holds a tag for each token: a classifier gives "
             "texts classes; use train tagger"
@@ -288,15 +306,16 @@ def read_task(
         labels: those of a teacher, in its order; None: those of the training set.
     """
     train, validation, test = sources.train, sources.validation, sources.test
-    examples = sources.read(train, _TRAIN)
+    loaded = _load(sources, train, _TRAIN)
+    examples = loaded.examples
     if examples.kind == "pair":
         raise InputError(
             f"{_named(train)}rows are pairs ({' and '.join(examples.columns)}), a bank holds "
             "single sentences: name one column of texts with --text"
         )
     assert examples.labels is not None
-    rows, chosen = read_training_sets(
-        replace(sources, labelled=None), tags=examples.labels.kind == "tags", seed=seed,
+    rows, chosen = _training_sets(
+        replace(sources, labelled=None), loaded, tags=examples.labels.kind == "tags", seed=seed,
         labels=None if labels is None else match_label_names(labels, examples.labels.classes),
     )  # fmt: skip
     tested = None

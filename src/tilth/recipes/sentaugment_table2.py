@@ -24,7 +24,7 @@ from tilth.recipes.sentaugment import (
 from tilth.recipes.sentaugment_scores import Line, TaskBoard, measure_trained
 from tilth.recipes.sentaugment_tasks import Benchmark, SentAugmentSteps, read_tasks
 from tilth.recipes.table import published
-from tilth.selftrain.pseudo_label import blend_labels
+from tilth.selftrain.dataset import blend_labels
 
 FINE, ICP, ST = "fine-tuned", "ICP, then fine-tuned", "self-training"
 OURS = "self-training with a draw, a better teacher and the labelled rows (ours)"

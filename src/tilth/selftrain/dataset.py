@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +92,23 @@ def write_set(
         writer.write_card(_card(run, made, bank, results))
     run.write_file(RESULTS, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
     return results
+
+
+def blend_labels(
+    rows: LabeledExamples, teacher: Classifier, *, precision: str = "auto"
+) -> LabeledExamples:
+    """Average gold labels with a teacher's probabilities (alpha = 0.5).
+
+    A gold label does not say which other labels are plausible.
+
+    Args:
+        rows: with the teacher's labels, in its order.
+    """
+    given = teacher.answers(rows, precision=precision)
+    if isinstance(rows.targets, list):
+        pairs = zip(rows.targets, given, strict=True)
+        return replace(rows, targets=[(label + said) / 2 for label, said in pairs])
+    return replace(rows, targets=(rows.targets + given) / 2)
 
 
 def is_written(folder: Path) -> bool:

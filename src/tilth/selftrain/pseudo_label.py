@@ -6,7 +6,6 @@ All self-training here is `retrieve`, `label_sentences`, `select`, `pseudo_label
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,28 +72,6 @@ def pseudo_labeled(table: pa.Table, like: LabeledExamples) -> LabeledExamples:
     tokens = None if like.tokens is None else table[TOKENS].to_pylist()
     texts: list[tuple[str, ...]] = [(text,) for text in table["text"].to_pylist()]
     return LabeledExamples(like.kind, like.labels, texts, tokens, given)
-
-
-def blend_labels(
-    rows: LabeledExamples, teacher: Classifier, *, precision: str = "auto"
-) -> LabeledExamples:
-    """Average gold labels with a teacher's probabilities (alpha = 0.5).
-
-    A gold label does not say which other labels are plausible.
-
-    Args:
-        rows: with the teacher's labels, in its order.
-    """
-    given = teacher.answers(rows, precision=precision)
-    if isinstance(rows.targets, list):
-        pairs = zip(rows.targets, given, strict=True)
-        return replace(rows, targets=[_mean(label, said) for label, said in pairs])
-    return replace(rows, targets=_mean(rows.targets, given))
-
-
-def _mean(one: NDArray[np.float32], two: NDArray[np.float32]) -> NDArray[np.float32]:
-    mean: NDArray[np.float32] = (one + two) / np.float32(2)
-    return mean
 
 
 def as_lists(given: Targets) -> pa.Array:

@@ -37,8 +37,8 @@ from tilth.models.trainer import settings_of
 from tilth.report.augment import write_augment_report
 from tilth.report.run_reader import refuse_edited
 from tilth.runs import RESULTS, Progress, Run, read_results, refuse_inside
-from tilth.selftrain.dataset import DATASET, AugmentedSet, is_written, write_set
-from tilth.selftrain.pseudo_label import blend_labels, label_in_run, read_pseudo_labels
+from tilth.selftrain.dataset import DATASET, AugmentedSet, blend_labels, is_written, write_set
+from tilth.selftrain.pseudo_label import label_in_run, read_pseudo_labels
 from tilth.selftrain.retrieve import bank_fingerprints, read_columns, retrieve_in_run
 from tilth.selftrain.select import PseudoLabels, row_counts, select
 from tilth.selftrain.settings import Augmentation, TeacherSettings
