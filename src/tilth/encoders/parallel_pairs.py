@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tilth.data import read_rows
 from tilth.data.hashing import random_keys
+from tilth.data.labels import is_list, is_text
 from tilth.data.normalize import exact_keys
 from tilth.encoders.graded_pairs import LABEL, NEGATIVE, TEXT_A, TEXT_B, TrainingPairs
 from tilth.errors import InputError
@@ -168,7 +169,7 @@ def _negative_column(table: pa.Table, where: str) -> str | None:
             "in a row of its own for each"
         )
     found = next((name for name in _NEGATIVES if name in table.column_names), None)
-    if found is not None and not _is_text(kind := table.schema.field(found).type):
+    if found is not None and not is_text(kind := table.schema.field(found).type):
         raise InputError(f"{where}: column {found!r} holds {kind}: give one text a row")
     return found
 
@@ -176,12 +177,8 @@ def _negative_column(table: pa.Table, where: str) -> str | None:
 def _columns(table: pa.Table, where: str) -> list[str]:
     """Return the two columns of texts, or the one of lists of texts."""
     types = {field.name: field.type for field in table.schema}
-    texts = [name for name, kind in types.items() if _is_text(kind)]
-    lists = [
-        name
-        for name, kind in types.items()
-        if (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_text(kind.value_type)
-    ]
+    texts = [name for name, kind in types.items() if is_text(kind)]
+    lists = [name for name, kind in types.items() if is_list(kind) and is_text(kind.value_type)]
     translations = [name for name in texts if name.startswith(_TRANSLATION)]
     for pair in (*_PAIRS, translations):
         if len(pair) == 2 and set(pair) <= set(texts):
@@ -194,10 +191,6 @@ def _columns(table: pa.Table, where: str) -> list[str]:
         f"{where}: which columns hold the pairs: name two of {', '.join(types)} text_a and text_b, "
         "or give one column of lists of texts"
     )
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _neighbours(groups: Iterable[Sequence[str | None] | None]) -> pa.Table:

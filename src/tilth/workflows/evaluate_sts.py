@@ -79,7 +79,7 @@ def measure(
     overlaps = {} if training is None else find_overlap(training, found)
     fingerprints = {
         "encoder": fingerprint_encoder(encoder),
-        **{sts.name: _content(sts) for sts in found},
+        **{sts.name: _hash_in_order(sts) for sts in found},
     }
     settings = {"sets": [sts.name for sts in found]}
     asked = functools.partial(
@@ -105,7 +105,7 @@ def measure(
     ]
 
 
-def _content(sts: StsSet) -> str:
+def _hash_in_order(sts: StsSet) -> str:
     """Return a hash of a set that, unlike its identity, depends on the order of the pairs."""
     pairs = zip(sts.subsets, sts.texts_a, sts.texts_b, sts.gold.tolist(), strict=True)
     return blake2b(repr(list(pairs)).encode(), digest_size=8).hexdigest()

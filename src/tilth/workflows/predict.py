@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from tilth.data import Card, DatasetWriter, fingerprint, load_folder
 from tilth.data.examples import Source, input_columns, make_room, open_rows
+from tilth.data.labels import is_list, is_text
 from tilth.data.sources import folder_configs
 from tilth.errors import InputError
 from tilth.generation.label_fit import UNRELATED
@@ -144,24 +145,15 @@ def _check_columns(rows: Dataset, columns: Sequence[str], where: str, predictor:
         )
     schema = rows.data.schema
     kinds = [schema.field(name).type for name in columns]
-    if predictor.kind == "tags" and _is_list_of_texts(kinds[0]):
+    if predictor.kind == "tags" and is_list(kinds[0]) and is_text(kinds[0].value_type):
         return True
     for name, kind in zip(columns, kinds, strict=True):
-        if not _is_text(kind.value_type if pa.types.is_dictionary(kind) else kind):
+        if not is_text(kind.value_type if pa.types.is_dictionary(kind) else kind):
             tokens = " or of tokens" if predictor.kind == "tags" else ""
             raise InputError(
                 f"{where}column {name!r} holds {kind}: name one of texts{tokens} with --column"
             )
     return False
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _is_list_of_texts(kind: pa.DataType) -> bool:
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    return is_list and _is_text(kind.value_type)
 
 
 def _predict_part(
