@@ -179,8 +179,8 @@ def score(rows: LabeledExamples, outputs: NDArray[np.float32]) -> float:
         said = [names[some].tolist() for some in np.split(outputs.argmax(axis=1), ends)]
         true = [names[target.argmax(axis=1)].tolist() for target in rows.targets]
         counts = span_counts(true, said, entity_types([*true, *said]))
-        return metrics.percent(metrics.micro_f1(metrics.Counts.of(counts.sum(axis=0)))) or 0.0
+        return metrics.times_100(metrics.micro_f1(metrics.Counts.of(counts.sum(axis=0)))) or 0.0
     if rows.kind == "multi":
         counts = metrics.label_counts(metrics.positive(rows.targets), outputs > 0)
-        return metrics.percent(metrics.macro_f1(metrics.Counts.of(counts.sum(axis=0)))) or 0.0
+        return metrics.times_100(metrics.macro_f1(metrics.Counts.of(counts.sum(axis=0)))) or 0.0
     return 100 * float(np.mean(rows.targets.argmax(axis=1) == outputs.argmax(axis=1)))

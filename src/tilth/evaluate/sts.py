@@ -24,7 +24,7 @@ from tilth.metrics.correlation import (
     pearson,
     spearman,
 )
-from tilth.metrics.scores import percent
+from tilth.metrics.scores import times_100
 from tilth.metrics.significance import check_resamples, percentile_interval
 
 if TYPE_CHECKING:
@@ -358,8 +358,8 @@ def _summary(one: SetCosines, protocol: str, replicates: Numbers) -> dict[str, A
         "data": one.sts.identity,
         "subsets": {
             name: {
-                "spearman": percent(spearman(gold[at], cosine[at])),
-                "pearson": percent(pearson(gold[at], cosine[at])),
+                "spearman": times_100(spearman(gold[at], cosine[at])),
+                "pearson": times_100(pearson(gold[at], cosine[at])),
                 "n": len(at),
             }
             for name, at in one.sts.subset_places().items()

@@ -124,7 +124,7 @@ def scores_by_label(counts: Counts, labels: Sequence[str]) -> dict[str, dict[str
     figures = {"precision": precision(counts), "recall": recall(counts), "f1": f1(counts)}
     return {
         name: {
-            **{key: percent(values[place]) for key, values in figures.items()},
+            **{key: times_100(values[place]) for key, values in figures.items()},
             "n": int(counts.gold[place]),
             "predicted": int(counts.predicted[place]),
         }
@@ -132,7 +132,7 @@ def scores_by_label(counts: Counts, labels: Sequence[str]) -> dict[str, dict[str
     }
 
 
-def percent(share: float | Numbers) -> float | None:
+def times_100(share: float | Numbers) -> float | None:
     """Return a share x 100; None for nan."""
     return None if np.isnan(share) else 100 * float(share)
 

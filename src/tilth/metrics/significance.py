@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilth.limits import BOOTSTRAP, SEED
-from tilth.metrics.scores import Counts, Numbers, percent
+from tilth.metrics.scores import Counts, Numbers, times_100
 
 Metrics: TypeAlias = Mapping[str, Callable[[Counts], Numbers]]
 Estimates: TypeAlias = dict[str, dict[str, float | None]]
@@ -181,7 +181,7 @@ def _estimate(value: Numbers, drawn: Sequence[Numbers]) -> dict[str, float | Non
     replicates = np.concatenate(drawn) if drawn else np.empty(0)
     replicates = replicates[~np.isnan(replicates)]
     low, high = percentile_interval(replicates) if len(replicates) else (np.nan, np.nan)
-    return {"value": percent(value), "low": percent(low), "high": percent(high)}
+    return {"value": times_100(value), "low": times_100(low), "high": times_100(high)}
 
 
 def _p_value(value: float, by_chance: Sequence[Numbers]) -> float | None:
