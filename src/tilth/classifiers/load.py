@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -173,7 +172,10 @@ def _load(
 ) -> _LoadedSet:
     """Read a set; with `tags`, check whether its tokens have tags."""
     source = prefer_curated(source)
-    where = partial(_location, source, split)
+
+    def where(row: int) -> str:
+        return row_location(source, row, split)
+
     examples = sources.read(source, split)
     assert examples.labels is not None
     kind = examples.labels.kind
@@ -197,10 +199,6 @@ def _load(
     names, column = probability_lists(table[PROBABILITIES])
     names = names or class_names(dataset.features[examples.label_column])
     return _LoadedSet(examples, column, names, where, origins, written)
-
-
-def _location(source: Source, split: str, row: int) -> str:
-    return row_location(source, row, split)
 
 
 def _shared_labels(sets: list[_LoadedSet], given: Sequence[str] | None) -> list[str]:
@@ -336,7 +334,10 @@ def read_task(
 
 def _read_test(sources: TaskSources, test: Source, train: LabeledExamples) -> LabeledExamples:
     examples = sources.read(test, _TEST)
-    where = partial(_location, test, _TEST)
+
+    def where(row: int) -> str:
+        return row_location(test, row, _TEST)
+
     assert examples.labels is not None
     if examples.labels.kind != train.kind:
         names = {"class": "one label a row", "multi": "lists of labels", "tags": "tags of tokens"}

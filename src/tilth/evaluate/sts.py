@@ -186,7 +186,6 @@ def measure_sets(
 
     `protocol` decides only which correlations must be defined.
     """
-    check_options(protocol, drop_overlap, training)
     if isinstance(training, (str, Path)):
         raise InputError(f"training {str(training)!r} is a name: give rows, read by read_rows")
     if batch < 1:
