@@ -88,24 +88,6 @@ def test_the_defaults_are_the_papers(path: Path) -> None:
     np.testing.assert_array_equal(encode(default, TEXTS), encode(asked, TEXTS))
 
 
-def test_counts_of_their_own(path: Path, tmp_path: Path) -> None:
-    # Some words have no count, some no vector.
-    counts = {word: 4000 // (rank * rank) + 3 for rank, word in enumerate(WORDS[:45], start=1)}
-    counts |= {"elsewhere": 700, "nowhere": 2}
-    file = tmp_path / "counts.txt"
-    file.write_text("".join(f"{word} {count}\n" for word, count in counts.items()))
-    got = encode(usif(path, sentences=SENTENCES, counts=file), TEXTS)
-    np.testing.assert_allclose(got, published(counts, SENTENCES, TEXTS, 5, 11), atol=2e-5)
-
-
-def test_components_come_from_the_sentences(path: Path, tmp_path: Path) -> None:
-    file = tmp_path / "counts.txt"
-    file.write_text("".join(f"{w} {9000 // r**2 + 1}\n" for r, w in enumerate(WORDS, start=1)))
-    one = encode(usif(path, sentences=SENTENCES, counts=file), TEXTS)
-    two = encode(usif(path, sentences=some_sentences(5, 50), counts=file), TEXTS)
-    assert not np.allclose(one, two, atol=1e-3)
-
-
 def test_unknown_sentences_do_not_enter_the_fit(path: Path) -> None:
     plain = usif(path, sentences=SENTENCES)
     more = usif(path, sentences=[*SENTENCES, "", "unheard"])
@@ -151,16 +133,8 @@ def test_rarer_words_weigh_more() -> None:
         ({"sentences": "one text"}, "one text"),
         ({"sentences": ["unheard"]}, "no word of the sentences"),
         ({"sentences": WORDS}, "no word has a probability above"),
-        ({"counts": "none.txt"}, r"none\.txt: no such file"),
     ],
 )
 def test_wrong_arguments_are_named(path: Path, asked: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         usif(path, **{"sentences": SENTENCES, **asked})
-
-
-def test_nothing_to_fit_on_is_named(path: Path, tmp_path: Path) -> None:
-    file = tmp_path / "counts.txt"
-    file.write_text("".join(f"{w} {9000 // r**2 + 1}\n" for r, w in enumerate(WORDS, start=1)))
-    with pytest.raises(InputError, match="no word of the sentences"):
-        usif(path, sentences=["unheard"], counts=file)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import gzip
 import logging
 import re
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -82,24 +81,6 @@ def test_sentences_are_counted_across_blocks(path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "_TEXTS_AT_ONCE", 2)
     blocks = word_vectors(path, weights="idf", sentences=SENTENCES)
     assert torch.equal(whole[0].weights, blocks[0].weights)
-
-
-def test_sif_by_sentences(path: Path) -> None:
-    tokens = [w for s in SENTENCES for w in re.findall(r"[a-z]+", s.lower()) if w in WORDS]
-    counts = Counter(tokens)
-    weight = {w: 0.01 / (0.01 + counts.get(w, 1) / len(tokens)) for w in WORDS}
-    encoder = word_vectors(path, weights="sif", sentences=SENTENCES, sif_a=0.01)
-    assert_averages(encoder, [*SENTENCES, "do a man"], weight)
-
-
-@pytest.mark.parametrize("name", ["counts.txt", "counts.txt.gz"])
-def test_sif_by_counts(path: Path, tmp_path: Path, name: str) -> None:
-    text = "the 500\nThe 100\nman\t90\nelsewhere 300\ndog 10\n"
-    counts = tmp_path / name
-    counts.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
-    p = dict.fromkeys(WORDS, 0.01) | {"the": 0.6, "man": 0.09, "dog": 0.01}
-    weight = {word: 1e-3 / (1e-3 + p[word]) for word in WORDS}
-    assert_averages(word_vectors(path, weights="sif", counts=counts), SENTENCES, weight)
 
 
 def test_sif_by_rank(path: Path) -> None:
@@ -286,37 +267,14 @@ def test_wrong_files_are_named(tmp_path: Path) -> None:
     ("asked", "message"),
     [
         ({"weights": "tfidf"}, "'tfidf' is unknown"),
-        ({"sentences": ["a"]}, "without weights"),
-        ({"counts": "counts.txt"}, "without weights"),
+        ({"sentences": ["a"]}, "leave sentences out"),
+        ({"weights": "sif", "sentences": ["a"]}, "leave sentences out"),
         ({"weights": "idf"}, "give sentences"),
-        ({"weights": "idf", "sentences": ["a"], "counts": "c.txt"}, "leave out counts"),
-        ({"weights": "sif", "sentences": ["a"], "counts": "c.txt"}, "either sentences or counts"),
-        ({"weights": "sif", "sif_a": 0.0}, "sif_a is 0"),
-        ({"weights": "sif", "sif_a": float("nan")}, "sif_a is nan"),
         ({"weights": "idf", "sentences": "one text"}, "one text"),
         ({"weights": "idf", "sentences": []}, "no sentences"),
         ({"weights": "idf", "sentences": ["a", 3]}, "holds a int"),
-        ({"weights": "sif", "sentences": ["unheard"]}, "no word of the sentences"),
-        ({"weights": "sif", "counts": "none.txt"}, r"none\.txt: no such file"),
     ],
 )
 def test_wrong_arguments_are_named(path: Path, asked: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         word_vectors(path, **asked)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("the 5\nman\n", r"c\.txt:2: 'man' is no word with a count"),
-        ("the 5\nman 1.5\n", r"c\.txt:2"),
-        ("the 5\nman 0\n", r"c\.txt:2"),
-        ("the 5\n\n", r"c\.txt:2"),
-        ("elsewhere 5\n", r"c\.txt: none of its words"),
-        ("", r"c\.txt: none of its words"),
-    ],
-)
-def test_wrong_counts_are_named(path: Path, tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "c.txt").write_text(text)
-    with pytest.raises(InputError, match=message):
-        word_vectors(path, weights="sif", counts=tmp_path / "c.txt")

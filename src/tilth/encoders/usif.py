@@ -20,7 +20,6 @@ def usif(
     path: str | Path,
     *,
     sentences: Iterable[str],
-    counts: str | Path | None = None,
     components: int = 5,
     walk: int = 11,
 ) -> SentenceTransformer:
@@ -32,9 +31,8 @@ def usif(
 
     Args:
         path: word vectors, as in `word_vectors`.
-        sentences: texts to fit the components on and, without counts, to count words in.
-        counts: a file `word count` in each line, plain or .gz. A word with a vector that is
-            never counted has the probability of the rarest.
+        sentences: texts to fit the components on and to count words in. A word that they lack
+            has the probability of the rarest.
         components: number of components to remove, 0 to the width of the vectors.
         walk: assumed words of a sentence, from 1.
 
@@ -60,8 +58,9 @@ def usif(
         raise InputError(f"components is {components!r}: give a whole number from 0 to {width}")
     module = WordVectors(words, vectors, per_dimension=True)
     blocks = list(module.id_blocks(sentences))
-    frequencies = module.count(blocks) if counts is None else module.read_counts(counts)
-    module.set_weights(usif_weights(frequencies.p, frequencies.counted, walk))
+    counts = module.count(blocks)
+    p = np.maximum(counts, counts[counts > 0].min()) / counts.sum()  # (words,)
+    module.set_weights(usif_weights(p, p[counts > 0], walk))
     modules: list[torch.nn.Module] = [module]
     if components:
         modules.append(_removal(_gram(module, blocks), components))
@@ -96,8 +95,6 @@ def _gram(module: WordVectors, blocks: list[WordIds]) -> NDArray[np.float64]:
         with torch.no_grad():
             vectors = module(features)["sentence_embedding"].double().numpy()  # (texts, width)
         gram += vectors.T @ vectors  # (width, width)
-    if not gram.any():
-        raise InputError("no word of the sentences has a vector: give others, or other vectors")
     return gram
 
 

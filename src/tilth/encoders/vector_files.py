@@ -15,7 +15,7 @@ from tilth.errors import InputError
 
 log = logging.getLogger(__name__)
 
-MAX_BYTES = 1_000_000  # of a line: a vector of a thousand numbers takes some 12,000
+_MAX_BYTES = 1_000_000  # of a line: a vector of a thousand numbers takes some 12,000
 _LINES_AT_ONCE = 4096
 _GROWTH = 1.25
 
@@ -26,9 +26,11 @@ def read_vectors(path: str | Path) -> tuple[list[str], NDArray[np.float32]]:
     A word may hold spaces, as some of glove.840B do. The first vector of a repeated word is used.
     Peak memory is 1.25 times the result.
     """
-    path = existing(path, "word vectors")
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path}: no such file: give a text file of word vectors, plain or .gz")
     lines: Iterator[tuple[int, str]] = (
-        item for item in read_lines(path, MAX_BYTES) if item[1].strip(" \t")
+        item for item in read_lines(path, _MAX_BYTES) if item[1].strip(" \t")
     )
     first = next(lines, None)
     if first is None:
@@ -62,13 +64,6 @@ def read_vectors(path: str | Path) -> tuple[list[str], NDArray[np.float32]]:
         log.warning("%s: %d words stand there again: the first counts", path, seen - len(row))
     vectors.resize((len(row), width), refcheck=False)
     return list(row), vectors
-
-
-def existing(path: str | Path, what: str) -> Path:
-    """Return the path of an existing file."""
-    if not Path(path).is_file():
-        raise InputError(f"{path}: no such file: give a text file of {what}, plain or .gz")
-    return Path(path)
 
 
 def _width(path: Path, number: int, line: str) -> int:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 import unicodedata
 from array import array
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -21,11 +18,11 @@ from sentence_transformers.base.modules.input_module import InputModule
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from tilth.data.lines import read_lines
-from tilth.encoders.vector_files import MAX_BYTES, existing, read_vectors
+from tilth.encoders.vector_files import read_vectors
 from tilth.errors import InputError
 
 _TEXTS_AT_ONCE = 10_000
+_SIF_A = 1e-3  # the paper's
 _CACHED = 1_000_000  # chunks; natural text repeats few of its chunks often
 _ENDINGS = ("n't", "'s", "'re", "'ve", "'ll", "'d", "'m")
 _HUB = ("token", "cache_folder", "revision", "local_files_only")
@@ -39,8 +36,6 @@ def word_vectors(
     *,
     weights: Literal["idf", "sif"] | None = None,
     sentences: Iterable[str] | None = None,
-    counts: str | Path | None = None,
-    sif_a: float = 1e-3,
 ) -> SentenceTransformer:
     r"""Make an encoder that averages word vectors: the weighted sum over the number of known words.
 
@@ -52,12 +47,9 @@ def word_vectors(
         path: a text file of word vectors, `word v1 ... vn` in each line, plain or .gz; a first
             line `words dimensions` (word2vec, fastText) is allowed.
         weights: of a word: None 1; `idf` log((1 + N) / (1 + sentences with it)) + 1; `sif`
-            a / (a + p), p the word's probability.
-        sentences: texts in which words are counted for `idf` or `sif`.
-        counts: for `sif`, a file `word count` in each line, plain or .gz. Without counts and
-            sentences p follows the word's rank in `path` by Zipf's law: right for files sorted
-            by frequency, as GloVe's are. A word never counted has the smallest p.
-        sif_a: the a of `sif`, above 0.
+            a / (a + p), with p the word's probability by Zipf's law from its rank in `path`: right
+            for files sorted by frequency, as GloVe's are.
+        sentences: texts in which words are counted for `idf`.
 
     Reference:
         Arora, Liang and Ma 2017, "A Simple but Tough-to-Beat Baseline for Sentence Embeddings"
@@ -70,50 +62,20 @@ def word_vectors(
         >>> word_vectors(path).encode(["A man.", ""]).tolist()
         [[0.5, 2.0], [0.0, 0.0]]
     """
-    _check(weights, sentences, counts, sif_a)
+    if weights not in (None, "idf", "sif"):
+        raise InputError(f"weights {weights!r} is unknown: use idf, sif or None")
+    if weights == "idf" and sentences is None:
+        raise InputError("weights 'idf' counts sentences: give sentences")
+    if weights != "idf" and sentences is not None:
+        raise InputError("only weights 'idf' counts sentences: leave sentences out")
     module = WordVectors(*read_vectors(path))
-    if weights == "idf":
-        assert sentences is not None
+    if sentences is not None:
         texts_with, texts = module.document_frequencies(sentences)
         module.set_weights(np.log((1 + texts) / (1 + texts_with)) + 1)  # as scikit-learn smooths it
     elif weights == "sif":
-        if counts is not None:
-            p = module.read_counts(counts).p
-        elif sentences is not None:
-            p = module.count(module.id_blocks(sentences)).p
-        else:
-            p = 1 / np.arange(1, len(module.words) + 1)  # Zipf's law
-            p /= p.sum()
-        module.set_weights(sif_a / (sif_a + p))
+        p = 1 / np.arange(1, len(module.words) + 1)  # Zipf's law
+        module.set_weights(_SIF_A / (_SIF_A + p / p.sum()))
     return SentenceTransformer(modules=[module])
-
-
-def _check(weights: str | None, sentences: object, counts: object, sif_a: float) -> None:
-    if weights not in (None, "idf", "sif"):
-        raise InputError(f"weights {weights!r} is unknown: use idf, sif or None")
-    if weights is None and (sentences is not None or counts is not None):
-        raise InputError("without weights nothing is counted: leave out sentences and counts")
-    if weights == "idf" and sentences is None:
-        raise InputError("weights 'idf' counts sentences: give sentences")
-    if weights == "idf" and counts is not None:
-        raise InputError("weights 'idf' counts sentences: leave out counts")
-    if weights == "sif" and sentences is not None and counts is not None:
-        raise InputError("weights 'sif' counts words once: give either sentences or counts")
-    if not 0 < sif_a < math.inf:
-        raise InputError(f"sif_a is {sif_a}: give a number above 0, such as 1e-3")
-
-
-@dataclass(frozen=True, slots=True)
-class Frequencies:
-    """Probabilities of words.
-
-    Attributes:
-        p: of each word with a vector; one never counted has the smallest. # (words,)
-        counted: of each word counted, with a vector or without. # (counted words,)
-    """
-
-    p: NDArray[np.float64]
-    counted: NDArray[np.float64]
 
 
 class WordVectors(InputModule):
@@ -206,34 +168,14 @@ class WordVectors(InputModule):
         features["sentence_embedding"] = sums / known.clamp_min(1)[:, None]  # (texts, width)
         return features
 
-    def count(self, blocks: Iterable[WordIds]) -> Frequencies:
-        """Return the probabilities of words in sentences, from `id_blocks`."""
+    def count(self, blocks: Iterable[WordIds]) -> NDArray[np.int64]:
+        """Return how often each word occurs in sentences, from `id_blocks`, (words,)."""
         counts = np.zeros(len(self.words), np.int64)
         for ids, _ in blocks:
             counts += np.bincount(ids, minlength=len(counts))
         if not counts.any():
             raise InputError("no word of the sentences has a vector: give others, or other vectors")
-        p = np.maximum(counts, counts[counts > 0].min()) / counts.sum()
-        return Frequencies(p, p[counts > 0])
-
-    def read_counts(self, path: str | Path) -> Frequencies:
-        """Return the probabilities of words from a file `word count` in each line, plain or .gz."""
-        counts = Counter[str]()
-        for number, line in read_lines(existing(path, "word counts"), MAX_BYTES):
-            word, *rest = line.strip().rsplit(None, 1) or [""]
-            if not rest or not rest[0].isdecimal() or int(rest[0]) < 1:
-                raise InputError(
-                    f"{path}:{number}: {line[:80]!r} is no word with a count from 1: write "
-                    "`word count` in each line"
-                )
-            counts[word.lower() if self.cache.lower else word] += int(rest[0])
-        if not any(word in counts for word in self.words):
-            raise InputError(
-                f"{path}: none of its words has a vector: give counts of the same kind"
-            )
-        total, least = sum(counts.values()), min(counts.values())
-        p = np.array([counts.get(word, least) for word in self.words]) / total  # (words,)
-        return Frequencies(p, np.array(list(counts.values())) / total)
+        return counts
 
     def document_frequencies(self, sentences: Iterable[str]) -> tuple[NDArray[np.int64], int]:
         """Return the number of sentences with each word, (words,), and of all sentences."""
