@@ -48,7 +48,6 @@ def test_blocks_hold_whole_lines_and_know_where_they_stand(tmp_path: Path) -> No
     assert [block.number for block in found] == [0, 1, 2, 3]
     assert [block.first for block in found] == [1, 2, 3, 5]
     assert [block.start for block in found] == [0, 5, 18, 26]
-    assert [block.last for block in found] == [False, False, False, True]
     assert {block.source for block in found} == {str(path)}
     assert pickle.loads(pickle.dumps(found)) == found
 

@@ -65,7 +65,6 @@ class Block:
     number: int
     first: int
     data: bytes | list[str]
-    last: bool
     lines: list[int] | None = None
     start: int = 0
 
@@ -148,15 +147,12 @@ def read_blocks(source: RawSource, *, block_bytes: int = BLOCK_BYTES) -> Iterato
         source.path is not None and source.path.is_file() and ending_of(source.path) == ".txt"
     )
     blocks = _blocks_of_lines if is_lines else _blocks_of_texts
-    ahead, some = None, False
+    some = False
     for number, block in enumerate(blocks(source, block_bytes)):
         some = some or _holds_text(block.data)
-        if ahead is not None:
-            yield ahead
-        ahead = replace(block, number=number)
-    if ahead is None or not some:
+        yield replace(block, number=number)
+    if not some:
         raise InputError(f"{source.name}: holds no text: give at least one")
-    yield replace(ahead, last=True)
 
 
 def _fingerprint(path: Path) -> str:
@@ -210,7 +206,7 @@ def _blocks_of_lines(source: RawSource, block_bytes: int) -> Iterator[Block]:
     if source.column not in (None, "text"):
         raise InputError(f"{source.name}:1: no column {source.column!r}: there are text")
     for first, start, data in read_chunks(source.path, block_bytes, MAX_LINE_BYTES):
-        yield Block(source.name, 0, first, data, last=False, start=start)
+        yield Block(source.name, 0, first, data, start=start)
 
 
 def _blocks_of_texts(source: RawSource, block_bytes: int) -> Iterator[Block]:
@@ -220,13 +216,13 @@ def _blocks_of_texts(source: RawSource, block_bytes: int) -> Iterator[Block]:
     for line, text in _texts(source):
         length = len(text.encode("utf-8", "surrogatepass")) + 1
         if texts and size + length > block_bytes:
-            yield Block(source.name, 0, lines[0], texts, last=False, lines=lines)
+            yield Block(source.name, 0, lines[0], texts, lines)
             lines, texts, size = [], [], 0
         lines.append(line)
         texts.append(text)
         size += length
     if texts:
-        yield Block(source.name, 0, lines[0], texts, last=False, lines=lines)
+        yield Block(source.name, 0, lines[0], texts, lines)
 
 
 def _texts(source: RawSource) -> Iterator[tuple[int, str]]:

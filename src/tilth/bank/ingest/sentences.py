@@ -45,7 +45,7 @@ def sentences_of_documents(
     of near duplicates.
 
     Example:
-        >>> block = Block("talk.txt", 0, 1, b"It rains today. Take a coat.\nWhy?\n", last=True)
+        >>> block = Block("talk.txt", 0, 1, b"It rains today. Take a coat.\nWhy?\n")
         >>> found = sentences_of_documents(block)
         >>> found.table["text"].to_pylist(), found.drops
         (['It rains today.', 'Take a coat.'], {'too short': 1})
