@@ -10,8 +10,8 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from dataclasses import asdict
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, overload
 
@@ -86,6 +86,10 @@ class MappedShard:
                 f"{self.folder / TEXT_FILE}: is not what was written: run `tilth bank check`"
             )
         return table
+
+
+Selected: TypeAlias = Callable[[MappedShard], "NDArray[np.bool_] | None"]
+"""Which sentences of a shard are searched; None: all."""
 
 
 class Store:
@@ -168,7 +172,7 @@ class Store:
                     counts[name] = counts.get(name, 0) + count
         return counts
 
-    def source_filter(self, sources: Sequence[str] | None) -> SourceFilter | None:
+    def source_filter(self, sources: Sequence[str] | None) -> Selected | None:
         """Return a filter by source names, patterns with `*`, or folders; None for all."""
         if sources is None:
             return None
@@ -180,26 +184,20 @@ class Store:
                 raise InputError(
                     f"{self.path}: no source {pattern!r}: there are {some(names, _SHOWN_SOURCES)}"
                 )
-        return SourceFilter(tuple(sources))
+        return partial(_of_sources, tuple(sources))
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFilter:
-    """Select the sentences of given sources."""
-
-    patterns: tuple[str, ...]
-
-    def __call__(self, shard: MappedShard) -> NDArray[np.bool_] | None:
-        """Return the mask of selected sentences of a shard; None: all."""
-        masks = []
-        for chunk in shard.table[SOURCE].chunks:
-            wanted = [
-                any(_is_of(name, pattern) for pattern in self.patterns)
-                for name in chunk.dictionary.to_pylist()
-            ]
-            masks.append(np.array(wanted, np.bool_)[chunk.indices.to_numpy()])
-        mask = np.concatenate(masks) if masks else np.zeros(0, np.bool_)
-        return None if mask.all() else mask
+def _of_sources(patterns: Sequence[str], shard: MappedShard) -> NDArray[np.bool_] | None:
+    """Return which sentences of a shard are of some sources; None: all."""
+    masks = [np.zeros(0, np.bool_)]
+    for chunk in shard.table[SOURCE].chunks:
+        wanted = [
+            any(_is_of(name, pattern) for pattern in patterns)
+            for name in chunk.dictionary.to_pylist()
+        ]
+        masks.append(np.array(wanted, np.bool_)[chunk.indices.to_numpy()])
+    mask = np.concatenate(masks)
+    return None if mask.all() else mask
 
 
 def _is_of(name: str, pattern: str) -> bool:

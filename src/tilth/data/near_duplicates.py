@@ -10,7 +10,6 @@ two sets with a Jaccard similarity of t share one of their n - ceil(t n) + 1 rar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -57,21 +56,13 @@ _SHINGLE_BITS = 60
 _ROUNDING = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
-    """Hold the hashed words of texts.
+def hash_words(texts: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """Hash the words, separated by single spaces, of normalized texts.
 
-    Attributes:
-        hashes: of all texts, concatenated; words that differ in digits alone share theirs.
-        starts: where the words of each text begin, and the end. # (texts + 1,)
+    Returns:
+        The hashes of all words; those that differ in digits alone share theirs. # (words,)
+        Where the words of each text begin, and the end. # (texts + 1,)
     """
-
-    hashes: NDArray[np.uint64]
-    starts: NDArray[np.int64]
-
-
-def hash_words(texts: pa.Array) -> Words:
-    """Hash the words, separated by single spaces, of normalized texts."""
     texts = texts.cast(pa.large_string())
     offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset :][: len(texts) + 1]
     data = texts.buffers()[2]
@@ -86,7 +77,7 @@ def hash_words(texts: pa.Array) -> Words:
         found, count = _hashes(part, offsets[begin : end + 1] - offsets[begin])
         hashes.append(found)
         counts.append(count)
-    return Words(np.concatenate(hashes), np.cumsum(np.concatenate(counts)))
+    return np.concatenate(hashes), np.cumsum(np.concatenate(counts))
 
 
 def _hashes(
@@ -133,18 +124,16 @@ def hash_shingles(texts: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.int64
 
     Repeats are kept. An empty text has one shingle of its own kind.
     """
-    words = hash_words(_spaced(texts))
-    counts = np.diff(words.starts)
+    words, first = hash_words(_spaced(texts))
+    counts = np.diff(first)
     starts = np.append(0, np.cumsum(np.maximum(2 * counts - 1, 1)))
     shingles = np.zeros(starts[-1], np.uint64)
     # Words stand at even places of a text, the pair of each with the next in between.
     text = np.repeat(np.arange(len(counts)), counts)
-    place = starts[:-1][text] + 2 * (np.arange(len(text)) - words.starts[:-1][text])
-    shingles[place] = words.hashes
+    place = starts[:-1][text] + 2 * (np.arange(len(text)) - first[:-1][text])
+    shingles[place] = words
     inner = text[1:] == text[:-1]
-    pairs = words.hashes[:-1] * np.uint64(3) + np.uint64(2) * (
-        words.hashes[1:] ^ (words.hashes[1:] >> np.uint64(31))
-    )
+    pairs = words[:-1] * np.uint64(3) + np.uint64(2) * (words[1:] ^ (words[1:] >> np.uint64(31)))
     shingles[place[:-1][inner] + 1] = pairs[inner]
     return shingles, starts
 

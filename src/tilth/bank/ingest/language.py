@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tilth.data.near_duplicates import Words, hash_words
+from tilth.data.near_duplicates import hash_words
 from tilth.errors import InputError
 
 # The languages of `stop_words.txt`, in its order. Its words are normalized: lower case, split at
@@ -40,7 +40,7 @@ def other_language(
         normalized: from `tilth.data.normalize.normalize_texts`.
         foreign_letters: share of non-Latin letters per sentence. # (sentences,)
     """
-    counts = _counts(hash_words(normalized))
+    counts = _counts(*hash_words(normalized))
     own = counts[:, LANGUAGES.index(language)].copy()
     counts[:, LANGUAGES.index(language)] = 0
     other = counts.max(1, initial=0)
@@ -56,13 +56,13 @@ def check_known(language: str) -> None:
         )
 
 
-def _counts(words: Words) -> NDArray[np.uint8]:
+def _counts(words: NDArray[np.uint64], starts: NDArray[np.int64]) -> NDArray[np.uint8]:
     """Count the stop words of each language among the first words of each sentence."""
     keys, languages = _table()
-    slots = (words.hashes >> _SHIFT) & _MASK
-    hits = np.flatnonzero(keys[slots] == words.hashes)
-    begin = words.starts[:-1]
-    end = np.minimum(words.starts[1:], begin + _WORDS_SEEN)
+    slots = (words >> _SHIFT) & _MASK
+    hits = np.flatnonzero(keys[slots] == words)
+    begin = starts[:-1]
+    end = np.minimum(starts[1:], begin + _WORDS_SEEN)
     bounds = np.searchsorted(hits, np.stack([begin, end], 1).ravel())  # (2 * sentences,)
     # reduceat sums from each bound to the next one: every second sum is a sentence's.
     lanes = np.append(languages[slots[hits]], np.zeros((1, 2), np.uint64), axis=0)
@@ -83,7 +83,7 @@ def _table() -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
         assert language == LANGUAGES[number]
         for word in words.split():
             counters.setdefault(word, np.zeros(len(LANGUAGES), np.uint8))[number] = 1
-    hashes = hash_words(pa.array(counters)).hashes
+    hashes, _ = hash_words(pa.array(counters))
     slots = (hashes >> _SHIFT) & _MASK
     assert len(np.unique(slots)) == len(hashes)
     keys = np.zeros(int(_MASK) + 1, np.uint64)

@@ -7,21 +7,17 @@ exact over the codes and independent of the number of threads.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilth.bank.quantization import CodedQueries, Floats, Quantizer
 from tilth.bank.search.scan import TILE, gather, rescore_int8, scan
-from tilth.bank.store import Ids, MappedShard
-
-Selected: TypeAlias = Callable[[MappedShard], "NDArray[np.bool_] | None"]
-"""Which sentences of a shard are searched; None: all."""
+from tilth.bank.store import Ids, MappedShard, Selected
 
 # Up to this many queries compiled sums are faster than matrix products.
 _FEW = {"int8": 16, "compact": 32}

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from tilth.bank.manifest import Manifest, checksum, from_json
 from tilth.bank.quantization import Floats
-from tilth.bank.search.exact import Selected, find_candidates
-from tilth.bank.store import Ids, MappedShard, Store
+from tilth.bank.search.exact import find_candidates
+from tilth.bank.store import Ids, MappedShard, Selected, Store
 from tilth.errors import InputError, TilthError
 from tilth.files import check_input
 
