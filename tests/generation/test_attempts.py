@@ -126,19 +126,9 @@ def test_equal_inputs_count_once_and_the_first_stays() -> None:
     ("settings", "message"),
     [
         ({"per_input": 0}, "per_input is 0: give a whole number from 1 to 1,000"),
-        ({"per_input": True}, "per_input is True"),
         ({"max_tries": 1}, "max_tries is 1: it cannot be below per_input, 2"),
-        ({"max_tries": 5.0}, "max_tries is 5.0"),
-        ({"part_size": "9"}, "part_size is '9'"),
-        ({"seed": 0.5}, "seed is 0.5"),
-        ({"decay": -1}, "decay is -1"),
         ({"decay": "100"}, "decay is '100'"),
-        ({"floor": 1.5}, "floor is 1.5"),
-        ({"floor": False}, "floor is False"),
         ({"top_p": 0}, "top_p is 0"),
-        ({"top_k": 2.5}, "top_k is 2.5"),
-        ({"temperature": 0}, "temperature is 0"),
-        ({"max_new_tokens": 0}, "max_new_tokens is 0"),
     ],
 )
 def test_settings_are_checked(settings: dict, message: str) -> None:

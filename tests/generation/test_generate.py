@@ -84,13 +84,6 @@ def test_a_task_may_be_a_dict_with_labels_that_are_words(llama: LM) -> None:
     assert set(kept["label"]) <= {"glad", "sad"}
 
 
-def test_generated_pairs_go_straight_into_curate(llama: LM) -> None:
-    pairs = tilth.generate("sts-x2", llama, inputs=TEXTS)
-    sets = tilth.curate(pairs, smoothing=0.2, sampled_pairs=1)
-    assert set(sets) == {"train", "validation"}
-    assert set(sets["train"]["label"]) <= {0.0, 0.1, 0.5, 0.9}
-
-
 def test_no_row_kept_is_an_error_that_counts_the_reasons(llama: LM) -> None:
     with pytest.raises(TilthError, match=r"0 rows kept of 6 attempts \(6 prompt-too-long\)"):
         tilth.generate("sts-x2", llama, inputs=["the sea " * 500])
@@ -115,10 +108,12 @@ def test_bad_inputs_are_named_by_their_place(llama: LM, inputs: Any, message: st
         tilth.generate("sts-x2", llama, inputs=inputs)
 
 
-@pytest.mark.parametrize("rows", [0, -2, 1.5, True])
-def test_rows_are_a_whole_number_from_one_on(llama: LM, rows: Any) -> None:
-    with pytest.raises(InputError, match=f"rows is {rows}: give a whole number from 1"):
-        tilth.generate("sts-x2", llama, inputs=TEXTS, rows=rows)
+@pytest.mark.parametrize("wrong", [0, 2.5, True])
+def test_rows_and_count_are_whole_numbers_from_one_on(llama: LM, wrong: Any) -> None:
+    with pytest.raises(InputError, match=f"count is {wrong}: give a whole number from 1"):
+        tilth.generate("intents", llama, count=wrong)
+    with pytest.raises(InputError, match=f"rows is {wrong}: give a whole number from 1"):
+        tilth.generate("sts-x2", llama, inputs=TEXTS, rows=wrong)
 
 
 def test_texts_for_an_input_are_not_asked_of_a_task_without_inputs(llama: LM) -> None:
@@ -128,12 +123,6 @@ def test_texts_for_an_input_are_not_asked_of_a_task_without_inputs(llama: LM) ->
     assert GenerateRequest(
         load_task("sts-x2"), llama, GenerateSettings(per_input=4), from_x1=10
     ).first_stage()
-
-
-@pytest.mark.parametrize("count", [0, 2.5, True])
-def test_a_count_is_a_whole_number(llama: LM, count: Any) -> None:
-    with pytest.raises(InputError, match=f"count is {count}: give a whole number from 1"):
-        tilth.generate("intents", llama, count=count)
 
 
 def test_first_texts_are_drawn_without_top_k(llama: LM) -> None:

@@ -18,7 +18,7 @@ from transformers import (
     RobertaModel,
 )
 
-from tests.tiny import save_encoder, tiny_lm, word_tokenizer
+from tests.tiny import BERT_SHAPE, save_encoder, save_model, tiny_lm, word_tokenizer
 from tilth.errors import InputError
 from tilth.models import load_encoder
 from tilth.models.classifier import (
@@ -28,10 +28,6 @@ from tilth.models.classifier import (
     new_classifier,
 )
 
-SHAPE: dict[str, Any] = {
-    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
-    "max_position_embeddings": 32, "pad_token_id": 0,
-}  # fmt: skip
 TEXTS = ["a man reads", "the old dog sleeps near the river"]
 
 
@@ -45,27 +41,23 @@ def made(base: str, **options: Any) -> Classifier:
     return new_classifier(base, **{**given, **options})
 
 
-def saved(model: Any, folder: Path) -> str:
-    model.save_pretrained(folder)
-    word_tokenizer().save_pretrained(folder)
-    return str(folder)
-
-
 def other_base(name: str, folder: Path) -> str:
     vocabulary = {"vocab_size": len(word_tokenizer())}
     ends = {"bos_token_id": 2, "eos_token_id": 3}
     if name == "modernbert":
         config = ModernBertConfig(
-            **SHAPE, **vocabulary, **ends, cls_token_id=2, sep_token_id=3,
+            **BERT_SHAPE, **vocabulary, **ends, cls_token_id=2, sep_token_id=3,
             classifier_pooling="mean", layer_types=["full_attention"] * 2,
         )  # fmt: skip
-        return saved(ModernBertForMaskedLM(config), folder)
+        return str(save_model(folder, ModernBertForMaskedLM(config)))
     if name == "roberta":
-        return saved(RobertaModel(RobertaConfig(**SHAPE, **vocabulary, **ends)), folder)
+        return str(
+            save_model(folder, RobertaModel(RobertaConfig(**BERT_SHAPE, **vocabulary, **ends)))
+        )
     distil = {
         "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64, "max_position_embeddings": 32,
     }  # fmt: skip
-    return saved(DistilBertModel(DistilBertConfig(**distil, **vocabulary)), folder)
+    return str(save_model(folder, DistilBertModel(DistilBertConfig(**distil, **vocabulary))))
 
 
 def weights(classifier: Classifier) -> dict[str, torch.Tensor]:
@@ -148,8 +140,6 @@ def test_the_run_of_a_training_is_its_classifier_and_can_be_a_base(
     base: str, tmp_path: Path
 ) -> None:
     (tmp_path / "run.json").write_text("{}")
-    with pytest.raises(InputError, match="the run holds no trained model"):
-        load_classifier(str(tmp_path))
     made(base).save(tmp_path / "model")
     loaded = load_classifier(str(tmp_path), device="cpu")
     assert loaded.labels == ["sea", "land", "air"]
@@ -196,17 +186,15 @@ def test_what_is_no_finished_classifier_is_refused(base: str, tmp_path: Path) ->
     with pytest.raises(InputError, match=r"has no trained head \(.*is not in its weights"):
         load_classifier(str(tmp_path / "lying"))
     number = BertForSequenceClassification(
-        BertConfig(**SHAPE, vocab_size=len(word_tokenizer()), num_labels=1)
+        BertConfig(**BERT_SHAPE, vocab_size=len(word_tokenizer()), num_labels=1)
     )
     with pytest.raises(InputError, match="gives a number, not a class"):
-        load_classifier(saved(number, tmp_path / "number"))
+        load_classifier(str(save_model(tmp_path / "number", number)))
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
 def test_a_model_that_writes_is_no_base(tmp_path: Path, kind: str) -> None:
-    lm = tiny_lm(kind)
-    lm.model.save_pretrained(tmp_path)
-    lm.tokenizer.save_pretrained(tmp_path)
+    save_model(tmp_path, tiny_lm(kind))
     with pytest.raises(InputError, match=r"is a generative language model .*give an encoder"):
         made(str(tmp_path))
     with pytest.raises(InputError, match="no classifying head"):
@@ -224,7 +212,6 @@ def test_a_model_that_writes_is_no_base(tmp_path: Path, kind: str) -> None:
         ({"dropout": 1.0}, "dropout is 1.0"),
         ({"max_length": 33}, "reads 4 to 32 tokens"),
         ({"max_length": 3}, "reads 4 to 32 tokens"),
-        ({"device": "tpu"}, "device 'tpu'"),
     ],
 )
 def test_wrong_arguments(base: str, options: dict[str, Any], said: str) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.tiny import tiny_lm
+from tests.tiny import save_model, tiny_lm
 from tilth.errors import InputError
 from tilth.models import load_lm, source
 from tilth.models.lm import fingerprint_model
@@ -13,10 +13,7 @@ from tilth.models.lm import fingerprint_model
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    lm = tiny_lm("gpt2")
-    lm.model.save_pretrained(tmp_path / "model")
-    lm.tokenizer.save_pretrained(tmp_path / "model")
-    return tmp_path / "model"
+    return save_model(tmp_path / "model", tiny_lm("gpt2"))
 
 
 def test_a_folder_loads_with_the_precision_asked_for(folder: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.tiny import tiny_lm
+from tests.tiny import save_model, tiny_lm
 from tests.tiny.writers import POSITIONS, save_fsmt, writer
 from tilth.errors import InputError
 from tilth.models import load_seq2seq
@@ -15,10 +15,7 @@ from tilth.paraphrase.round_trip import round_trip
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    seq2seq = writer()
-    seq2seq.model.save_pretrained(tmp_path / "run" / "model")
-    seq2seq.tokenizer.save_pretrained(tmp_path / "run" / "model")
-    return tmp_path / "run" / "model"
+    return save_model(tmp_path / "run" / "model", writer())
 
 
 def test_a_folder_and_the_run_that_holds_it_load(folder: Path) -> None:
@@ -39,9 +36,7 @@ def test_the_fingerprint_changes_with_a_weight_and_with_the_prefix() -> None:
 
 
 def test_a_language_model_is_refused(tmp_path: Path) -> None:
-    lm = tiny_lm("gpt2")
-    lm.model.save_pretrained(tmp_path)
-    lm.tokenizer.save_pretrained(tmp_path)
+    save_model(tmp_path, tiny_lm("gpt2"))
     with pytest.raises(InputError, match=r"is no encoder-decoder \(gpt2\)") as error:
         load_seq2seq(str(tmp_path))
     assert "\n" not in str(error.value)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from datasets import ClassLabel, Dataset, Features, Value, load_dataset
 
-from tests.tiny.rewriter import fake_rewriter
+from tests.tiny.rewriter import Fake
 from tilth.errors import InputError, TilthError
 from tilth.paraphrase.paraphrase_set import paraphrase_set, run_paraphrase
 from tilth.paraphrase.settings import RewriteSettings
@@ -35,8 +34,8 @@ def unread(text: str, number: int) -> list[str]:
     return [] if len(text) > 1000 else write(text, number)
 
 
-def test_labels_and_other_columns_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    rewriter, _ = fake_rewriter(monkeypatch, unread)
+def test_labels_and_other_columns_are_copied(fake: Fake) -> None:
+    rewriter, _ = fake(unread)
     rows = paraphrase_set(ROWS, rewriter, meaning=95, wording=20, steer=False).to_list()
     assert [(row["label"], row["id"], row["source_row"]) for row in rows] == [
         ("bad", 7, 0),
@@ -51,9 +50,9 @@ def test_labels_and_other_columns_are_copied(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_rows_that_cannot_be_rewritten_stand_in_dropped_with_their_reason(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    fake: Fake, tmp_path: Path
 ) -> None:
-    rewriter, _ = fake_rewriter(monkeypatch, unread)
+    rewriter, _ = fake(unread)
     run_paraphrase(
         ROWS, rewriter, RewriteSettings(wording=5, part_size=2), tmp_path / "run", quiet=True
     )
@@ -71,8 +70,8 @@ def test_rows_that_cannot_be_rewritten_stand_in_dropped_with_their_reason(
     assert "asked meaning of 95" in card
 
 
-def test_pairs_and_triples_are_rewritten_whole_or_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    rewriter, _ = fake_rewriter(monkeypatch, write)
+def test_pairs_and_triples_are_rewritten_whole_or_in_part(fake: Fake) -> None:
+    rewriter, _ = fake(write)
     pairs = [{"premise": "A dog runs.", "hypothesis": "An animal moves.", "label": 0}]
     row = paraphrase_set(pairs, rewriter, steer=False)[0]
     assert row["premise"] == "so to say a dog runs."
@@ -87,8 +86,8 @@ def test_pairs_and_triples_are_rewritten_whole_or_in_part(monkeypatch: pytest.Mo
     assert row["negative"] == "so to say it snows."
 
 
-def test_several_rewrites_and_the_originals(monkeypatch: pytest.MonkeyPatch) -> None:
-    rewriter, _ = fake_rewriter(monkeypatch, write)
+def test_several_rewrites_and_the_originals(fake: Fake) -> None:
+    rewriter, _ = fake(write)
     rows = paraphrase_set(ROWS[:1], rewriter, n=2, originals=True).to_list()
     assert [row["rewrite"] for row in rows] == [0, 1, 2]
     assert rows[0]["text"] == "The soup was cold."
@@ -97,18 +96,16 @@ def test_several_rewrites_and_the_originals(monkeypatch: pytest.MonkeyPatch) -> 
     assert {row["label"] for row in rows} == {"bad"}
 
 
-def test_fewer_rewrites_than_asked_for_are_said(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    rewriter, _ = fake_rewriter(monkeypatch, write)
+def test_fewer_rewrites_than_asked_for_are_said(fake: Fake, tmp_path: Path) -> None:
+    rewriter, _ = fake(write)
     rows = paraphrase_set(ROWS[:1], rewriter, n=4, out=tmp_path / "run")
     assert len(rows) == 2
     dropped = load_dataset(str(tmp_path / "run" / "dataset"), "dropped", split="train")
     assert dropped["drop_reason"] == ["fewer rewrites than asked for"] * 2
 
 
-def test_class_labels_keep_their_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    rewriter, _ = fake_rewriter(monkeypatch, write)
+def test_class_labels_keep_their_names(fake: Fake, tmp_path: Path) -> None:
+    rewriter, _ = fake(write)
     features = Features({"text": Value("string"), "label": ClassLabel(names=["no", "yes"])})
     source = Dataset.from_dict({"text": ["It is so."], "label": [1]}, features=features)
     rows = paraphrase_set(source, rewriter, out=tmp_path / "run")
@@ -118,8 +115,8 @@ def test_class_labels_keep_their_names(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert "| train | yes | 1 |" in (tmp_path / "run" / "dataset" / "README.md").read_text()
 
 
-def test_what_was_rewritten_can_be_rewritten_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    rewriter, _ = fake_rewriter(monkeypatch, write)
+def test_what_was_rewritten_can_be_rewritten_again(fake: Fake) -> None:
+    rewriter, _ = fake(write)
     once = paraphrase_set([{"text": "It is so.", "model": "gpt2"}], rewriter)
     twice = paraphrase_set(once.remove_columns("before_model"), rewriter)
     assert once["model"] == ["fake"]
@@ -128,21 +125,19 @@ def test_what_was_rewritten_can_be_rewritten_again(monkeypatch: pytest.MonkeyPat
     assert twice["original"] == once["text"]
 
 
-def test_originals_stay_as_they_were(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    rewriter, _ = fake_rewriter(monkeypatch, write)
+def test_originals_stay_as_they_were(fake: Fake, tmp_path: Path) -> None:
+    rewriter, _ = fake(write)
     rows = paraphrase_set([{"text": "It is\r\n so. "}], rewriter, originals=True)
     assert rows["original"][:] == ["It is\r\n so. "] * 2
     assert rows["text"][0] == "It is\r\n so. "
-    rewriter, _ = fake_rewriter(monkeypatch, lambda _, __: [])
+    rewriter, _ = fake(lambda _, __: [])
     with pytest.raises(TilthError, match="0 rows rewritten"):
         paraphrase_set(ROWS[:1], rewriter, originals=True, out=tmp_path / "run")
 
 
-def test_an_interrupted_run_goes_on_and_gives_the_same_rows(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_interrupted_run_goes_on_and_gives_the_same_rows(fake: Fake, tmp_path: Path) -> None:
     rows = [{"text": f"Number {n} is odd.", "label": n % 2} for n in range(7)]
-    rewriter, outputs = fake_rewriter(monkeypatch, write)
+    rewriter, outputs = fake(write)
     asked = RewriteSettings(part_size=3)
     whole = run_paraphrase(rows, rewriter, asked, tmp_path / "whole", quiet=True)
 
@@ -161,10 +156,8 @@ def test_an_interrupted_run_goes_on_and_gives_the_same_rows(
     assert "Number 1 is odd." not in [text for call in outputs.calls for text in call[1]]
 
 
-def test_other_settings_on_the_same_folder_are_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    rewriter, _ = fake_rewriter(monkeypatch, write)
+def test_other_settings_on_the_same_folder_are_refused(fake: Fake, tmp_path: Path) -> None:
+    rewriter, _ = fake(write)
     paraphrase_set(ROWS[:1], rewriter, out=tmp_path / "run")
     with pytest.raises(RunMismatch, match="wording"):
         paraphrase_set(ROWS[:1], rewriter, out=tmp_path / "run", wording=40)
@@ -187,37 +180,20 @@ def test_other_settings_on_the_same_folder_are_refused(
     ],
 )
 def test_what_is_wrong_is_said_before_work_begins(
-    monkeypatch: pytest.MonkeyPatch,
+    fake: Fake,
     tmp_path: Path,
     rows: list[dict[str, Any]],
     options: dict[str, Any],
     message: str,
 ) -> None:
-    rewriter, outputs = fake_rewriter(monkeypatch, write)
+    rewriter, outputs = fake(write)
     with pytest.raises(InputError, match=message):
         paraphrase_set(rows, rewriter, out=tmp_path / "run", **options)
     assert not outputs.calls
     assert not (tmp_path / "run").exists()
 
 
-def test_a_file_line_with_other_types_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps({"text": "Hi there."}) + "\n{broken\n")
-    rewriter, _ = fake_rewriter(monkeypatch, write)
-    with pytest.raises(InputError, match=r"rows\.jsonl:2"):
-        paraphrase_set(path, rewriter)
-
-
-def test_nothing_rewritten_is_an_error_that_counts_the_reasons(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    rewriter, _ = fake_rewriter(monkeypatch, lambda _, __: [])
+def test_nothing_rewritten_is_an_error_that_counts_the_reasons(fake: Fake, tmp_path: Path) -> None:
+    rewriter, _ = fake(lambda _, __: [])
     with pytest.raises(TilthError, match="0 rows rewritten of 1 \\(1 too long\\)"):
         paraphrase_set(ROWS[:1], rewriter, out=tmp_path / "run")
-
-
-def test_asked_checks_at_the_door() -> None:
-    with pytest.raises(InputError, match="seed is"):
-        RewriteSettings(seed=2**40)

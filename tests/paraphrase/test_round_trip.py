@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from datasets import Dataset
 
-from tests.tiny import salads, write_lines
+from tests.tiny import salads, save_model, write_lines
 from tests.tiny.rewriter import fake_scorer
 from tests.tiny.writers import writer
 from tilth.data import load_folder
@@ -68,9 +68,7 @@ def test_one_translator_both_ways_is_refused() -> None:
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Return what `make_candidates` takes, of tiny models on the disk and a scorer in code."""
     for name, seed in (("there", 1), ("back", 2)):
-        seq2seq = writer(seed=seed)
-        seq2seq.model.save_pretrained(tmp_path / name)
-        seq2seq.tokenizer.save_pretrained(tmp_path / name)
+        save_model(tmp_path / name, writer(seed=seed))
     monkeypatch.setattr(trips, "load_scorer", lambda *_, **__: fake_scorer(lambda *_: 80.0))
     return {
         "source": write_lines(tmp_path / "in.txt", [*salads(9), "dog " * 100, salads(1)[0]]),

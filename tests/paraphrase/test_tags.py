@@ -69,13 +69,9 @@ def test_asked_values_name_their_cell() -> None:
 
 
 @pytest.mark.parametrize("value", [69.9, 100.1, math.nan, math.inf, True, "95", None])
-def test_a_meaning_that_cannot_be_asked_is_refused(value: object) -> None:
+def test_a_meaning_or_wording_that_cannot_be_asked_is_refused(value: object) -> None:
     with pytest.raises(InputError, match=r"meaning .*from 70 to 100"):
         asked_cell(value, 5)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("value", [-1, 45.1, math.nan, False, "5", None])
-def test_a_wording_that_cannot_be_asked_is_refused(value: object) -> None:
     with pytest.raises(InputError, match=r"wording .*from 0 to 45"):
         asked_cell(95, value)  # type: ignore[arg-type]
 

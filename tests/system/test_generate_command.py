@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import random
-import shutil
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -73,32 +70,6 @@ def parts_of(out: Path) -> int:
     return len(list((out / "parts").glob("part-*.parquet")))
 
 
-def test_killed_at_random_moments_the_rows_are_the_same(
-    model: Path, inputs: Path, tmp_path: Path
-) -> None:
-    inputs.write_text("\n".join(TEXTS))
-    calm, killed = tmp_path / "calm", tmp_path / "killed"
-    tilth(*generate(model, inputs, calm, "--quiet"))
-    moments = random.Random(11)
-    for parts in sorted(moments.sample(range(1, parts_of(calm) - 2), 2)):
-
-        def amid(parts: int = parts) -> bool:
-            if parts_of(killed) < parts:
-                return False
-            time.sleep(moments.uniform(0, 0.05))  # a part takes about that
-            return True
-
-        stopped(
-            *generate(model, inputs, killed, "--quiet"), when=amid, stop=signal.SIGKILL,
-            code=-signal.SIGKILL,
-        )  # fmt: skip
-        assert parts <= parts_of(killed) < parts_of(calm)
-    tilth(*generate(model, inputs, killed, "--quiet"))
-    assert rows(killed) == rows(calm)
-    for part in sorted((calm / "parts").iterdir()):
-        assert (killed / "parts" / part.name).read_bytes() == part.read_bytes()
-
-
 def test_interrupted_it_says_how_to_go_on(model: Path, inputs: Path, tmp_path: Path) -> None:
     inputs.write_text("\n".join(f"{text} {n}" for n in range(60) for text in TEXTS))
     out = tmp_path / "run"
@@ -145,14 +116,6 @@ def test_first_texts_from_nothing(model: Path, inputs: Path, tmp_path: Path) -> 
     assert not (out / "x1").exists()
 
 
-def test_single_texts(model: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    tilth("generate", "review-sentiment", "--count", 10, "-m", model, "-o", out, "--quiet")
-    kept = rows(out)
-    assert {row["label"] for row in kept} <= {"positive", "negative"}
-    assert all(row["text"] for row in kept)
-
-
 def test_plan_writes_nothing(model: Path, inputs: Path, tmp_path: Path) -> None:
     inputs.write_text("\n".join(TEXTS))
     done = tilth(*generate(model, inputs, tmp_path / "run", "--plan", "--json"))
@@ -171,24 +134,6 @@ def test_unusual_texts_are_texts(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     tilth(*generate(model, inputs, out))
     assert set(pq.read_table(out / "parts")["text_a"].to_pylist()) == set(texts)
-
-
-def test_one_long_text_is_dropped_and_the_others_stay(model: Path, tmp_path: Path) -> None:
-    inputs = tmp_path / "texts.txt"
-    inputs.write_text("\n".join([*TEXTS[:3], "the sea " * 400]))
-    out = tmp_path / "run"
-    tilth(*generate(model, inputs, out))
-    dropped = pq.read_table(out / "dataset" / "dropped" / "train.parquet").to_pylist()
-    long = [row for row in dropped if len(row["text_a"]) > 1000]
-    assert {row["drop_reason"] for row in long} == {"prompt-too-long"}
-    assert rows(out)
-
-
-def test_no_row_kept_says_why(model: Path, tmp_path: Path) -> None:
-    inputs = tmp_path / "texts.txt"
-    inputs.write_text("the sea " * 400)
-    said = error_of(*generate(model, inputs, tmp_path / "run"), code=1)
-    assert "0 rows kept of 6 attempts (6 prompt-too-long)" in said
 
 
 BAD_CONTENT = [
@@ -234,10 +179,6 @@ def test_bad_files_are_named_with_their_line(
         (["generate", "sts-x2", "-o", "run", "-i", "texts.txt", "--per-input", -3], 2, "per-input"),
         (["generate", "sts-x2", "-o", "/proc/x", "-i", "texts.txt"], 1, "/proc/x"),
         (["generate", "sts-x2", "-o", "texts.txt", "-i", "texts.txt"], 2, "texts.txt"),
-        (["generate", "sts-x2", "-o", "run", "-i", "texts.txt", "-m", "./none"], 2, "./none"),
-        (["generate", "sts-x2", "-o", "run", "-i", "texts.txt", "-m", "none/here"], 2, "none/here"),
-        (["generate", "sts-x2", "-o", "run", "-i", "texts.txt", "--device", "tpu"], 2, "tpu"),
-        (["generate", "sts-x2", "-o", "run", "-i", "texts.txt", "--precision", "int4"], 2, "int4"),
         (["report", "no-run"], 2, "no-run"),
     ],
 )
@@ -254,22 +195,3 @@ def test_wrong_arguments_are_one_line(
     if arguments[0] == "generate" and "-m" not in arguments:
         arguments = [*arguments, "-m", model]
     assert message in error_of(*arguments, code=code)
-
-
-def test_a_model_folder_without_safetensors_is_refused(model: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "pickled"
-    shutil.copytree(model, folder)
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    (tmp_path / "texts.txt").write_text("the dog runs\n")
-    said = error_of(*generate(folder, tmp_path / "texts.txt", tmp_path / "run"), code=2)
-    assert "has no *.safetensors" in said
-
-
-def test_an_unknown_option_is_a_usage_error() -> None:
-    done = tilth("generate", "sts-x2", "--nonsense", code=2)
-    assert "--nonsense" in done.stderr
-
-
-def test_debug_shows_where_an_error_came_from() -> None:
-    done = tilth("--debug", "generate", "stsx2", "-o", "run", code=2, traceback=True)
-    assert "InputError: no task 'stsx2'" in done.stderr

@@ -1,11 +1,13 @@
 """Tiny models, banks, rows and runs that tests share, built in code."""
 
 from tests.tiny.models import (
+    BERT_SHAPE,
     KINDS,
     WORDS,
     graded_pairs,
     salads,
     save_encoder,
+    save_model,
     small_parts,
     tiny_bank,
     tiny_lm,
@@ -18,11 +20,13 @@ from tests.tiny.models import (
 )
 
 __all__ = [
+    "BERT_SHAPE",
     "KINDS",
     "WORDS",
     "graded_pairs",
     "salads",
     "save_encoder",
+    "save_model",
     "small_parts",
     "tiny_bank",
     "tiny_lm",

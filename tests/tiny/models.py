@@ -136,17 +136,25 @@ WORDS = [
 ]  # fmt: skip
 
 
+BERT_SHAPE: dict[str, Any] = {
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
+    "max_position_embeddings": 32, "pad_token_id": 0,
+}  # fmt: skip
+
+
+def save_model(folder: Path, model: Any, tokenizer: Any = None) -> Path:
+    """Save a model and its tokenizer, by default `word_tokenizer()`; or a loaded model's two."""
+    if not hasattr(model, "save_pretrained"):
+        model, tokenizer = model.model, model.tokenizer
+    model.save_pretrained(folder)
+    (tokenizer or word_tokenizer()).save_pretrained(folder)
+    return folder
+
+
 def save_encoder(folder: Path, *, seed: int = 0) -> Path:
     """Save a tiny BERT as a plain transformers folder, without sentence-transformers' files."""
     torch.manual_seed(seed)
-    tokenizer = word_tokenizer()
-    config = BertConfig(
-        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
-        intermediate_size=64, max_position_embeddings=32, pad_token_id=0,
-    )  # fmt: skip
-    BertModel(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return save_model(folder, BertModel(BertConfig(vocab_size=len(word_tokenizer()), **BERT_SHAPE)))
 
 
 def graded_pairs(count: int, *, seed: int = 0) -> dict[str, list[Any]]:

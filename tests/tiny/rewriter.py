@@ -19,6 +19,8 @@ from tilth.paraphrase.rewriter import MOST_TRIES, Rewriter
 from tilth.paraphrase.search import BeamSearch
 from tilth.paraphrase.tags import TAGS
 
+Fake = Callable[..., tuple[Rewriter, "Outputs"]]
+
 
 @dataclass
 class Outputs:
