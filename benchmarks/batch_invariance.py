@@ -13,9 +13,8 @@ import argparse
 import torch
 
 from inputs import joined_sentences
-from tilth.generation.attempts import Attempts
+from tilth.generation.attempts import Attempts, Job, Outcome, items_from_inputs
 from tilth.generation.engine import Engine
-from tilth.generation.jobs import Job, Outcome, items_from_inputs
 from tilth.generation.settings import GenerateSettings
 from tilth.generation.task import load_task
 from tilth.models.lm import LM, load_lm

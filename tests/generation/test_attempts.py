@@ -7,8 +7,14 @@ from dataclasses import dataclass, field
 import pytest
 
 from tilth.errors import InputError
-from tilth.generation.attempts import make_part
-from tilth.generation.jobs import Job, Outcome, items_from_inputs, items_from_nothing, split_output
+from tilth.generation.attempts import (
+    Job,
+    Outcome,
+    items_from_inputs,
+    items_from_nothing,
+    make_part,
+    split_output,
+)
 from tilth.generation.settings import GenerateSettings
 from tilth.generation.task import load_task
 

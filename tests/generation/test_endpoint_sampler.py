@@ -12,9 +12,9 @@ import pytest
 
 from tests.models.openai_server import OpenAIServer, written
 from tilth.errors import InputError, TilthError
+from tilth.generation.attempts import Job, Outcome, job_key
 from tilth.generation.endpoint_sampler import CONCURRENCY, EndpointSampler, share_tokens, unquote
 from tilth.generation.generate import generate
-from tilth.generation.jobs import Job, Outcome, job_key
 from tilth.generation.settings import Sampling
 from tilth.models.endpoint import Endpoint, RetryPolicy, load_endpoint
 from tilth.models.endpoint_protocol import Reply, ReplyChoice

@@ -13,6 +13,7 @@ from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWa
 
 from tests.tiny import KINDS, tiny_lm
 from tests.tiny.jobs import pair_jobs, run_jobs
+from tilth.generation.attempts import Job, job_key
 from tilth.generation.debias import (
     debiased_distribution,
     penalty,
@@ -20,7 +21,6 @@ from tilth.generation.debias import (
     truncated_distribution,
 )
 from tilth.generation.engine import Engine, uniforms
-from tilth.generation.jobs import Job, job_key
 from tilth.generation.settings import Sampling
 from tilth.models.lm import LM
 

@@ -13,11 +13,11 @@ from tests.tiny import KINDS, tiny_lm
 from tests.tiny.jobs import pair_jobs, run_jobs
 from tilth.errors import InputError, TilthError
 from tilth.generation import engine as engines
+from tilth.generation.attempts import Job, Outcome, job_key
 from tilth.generation.engine import (
     Engine,
     Vocabulary,
 )
-from tilth.generation.jobs import Job, Outcome, job_key
 from tilth.generation.kv_cache import KVCache
 from tilth.generation.model_checks import check_model, max_positions
 from tilth.generation.prompt_cache import PromptCache

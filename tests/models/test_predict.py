@@ -16,7 +16,7 @@ from tilth.errors import InputError, TilthError
 from tilth.models import predict
 from tilth.models.classifier import Classifier, new_classifier
 from tilth.models.predict import probabilities, tag_probabilities
-from tilth.models.word_windows import encode_words
+from tilth.models.token_batches import encode_words
 
 LABELS = ["sea", "land", "air"]
 TAGS = ["O", "B-sea", "I-sea"]

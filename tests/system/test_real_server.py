@@ -11,9 +11,9 @@ import pytest
 from datasets import Dataset
 
 from tests.system.real_server import RealServer, why_not, write_model
+from tilth.generation.attempts import Job, Outcome, job_key
 from tilth.generation.endpoint_sampler import EndpointSampler
 from tilth.generation.generate import generate
-from tilth.generation.jobs import Job, Outcome, job_key
 from tilth.generation.settings import Sampling
 from tilth.models.endpoint import RetryPolicy, load_endpoint
 from tilth.models.endpoint_protocol import Request

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from tilth.generation.attempts import Job, Outcome, job_key
 from tilth.generation.engine import Engine
-from tilth.generation.jobs import Job, Outcome, job_key
 from tilth.generation.task import load_task
 
 

@@ -12,8 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from tilth.models.token_batches import encode_texts, uses_token_type_ids
-from tilth.models.word_windows import encode_words
+from tilth.models.token_batches import encode_texts, encode_words, uses_token_type_ids
 
 if TYPE_CHECKING:
     from tilth.classifiers.examples import LabeledExamples

@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import islice
 
 from tilth.errors import InputError, TilthError
-from tilth.generation.jobs import DROP_REASONS, Job, NextJob, Outcome, split_output
+from tilth.generation.attempts import DROP_REASONS, Job, NextJob, Outcome, split_output
 from tilth.generation.settings import Sampling
 from tilth.models.endpoint import Endpoint
 from tilth.models.endpoint_protocol import PromptTooLongError, Reply, Request, shorten

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tilth.errors import TilthError
+from tilth.generation.attempts import Job, NextJob, Outcome, split_output
 from tilth.generation.debias import debiased_distribution, sample_indices
-from tilth.generation.jobs import Job, NextJob, Outcome, split_output
 from tilth.generation.kv_cache import KVCache
 from tilth.generation.model_checks import check_model, max_positions
 from tilth.generation.prompt_cache import CachedPrompt, PromptCache

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tilth.generation.attempts import make_part
+from tilth.generation.attempts import Item, make_part
 from tilth.generation.generate import GenerateRequest, make_sampler
-from tilth.generation.jobs import Item
 from tilth.models import LM
 from tilth.models.endpoint import Usage
 from tilth.runs import Progress

@@ -15,13 +15,13 @@ import pyarrow as pa
 from tilth.data import load_folder, text_id
 from tilth.errors import InputError, TilthError
 from tilth.files import disk_errors
-from tilth.generation.attempts import make_part
-from tilth.generation.jobs import (
+from tilth.generation.attempts import (
     DROP_REASONS,
     Item,
     Sampler,
     items_from_inputs,
     items_from_nothing,
+    make_part,
 )
 from tilth.generation.label_fit import choose_encoder, with_fit
 from tilth.generation.settings import GenerateSettings

@@ -23,11 +23,12 @@ from tilth.models.device import choose_precision
 from tilth.models.token_batches import (
     TEXTS_AT_ONCE,
     Encoded,
+    Window,
     batches,
     encode_texts,
+    encode_words,
     uses_token_type_ids,
 )
-from tilth.models.word_windows import Window, encode_words
 
 if TYPE_CHECKING:
     from tilth.models.classifier import Classifier
