@@ -9,6 +9,7 @@ from scipy import stats
 
 from tests.tiny.sts import HashEncoder, jsonl, pairs_of
 from tilth.errors import InputError, TilthError
+from tilth.evaluate import sts
 from tilth.evaluate.sts import evaluate_sts, measure_sets, most_wrong_pairs
 from tilth.evaluate.sts_sets import read_sets
 
@@ -65,9 +66,12 @@ def test_sets_are_chosen(folder: Path) -> None:
     assert alone["mean"]["missing"] == []
 
 
-def test_each_sentence_is_encoded_once_and_by_length(folder: Path) -> None:
+def test_each_sentence_is_encoded_once_and_by_length(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sts, "BATCH", 7)
     encoder = HashEncoder()
-    evaluate_sts(encoder, folder, batch=7)
+    evaluate_sts(encoder, folder)
     asked = [text for call in encoder.calls for text in call]
     assert len(asked) == len(set(asked)) == 80  # 30 + 20 pairs, 10 of them in both sets
     assert [len(text) for text in asked] == sorted(map(len, asked), reverse=True)
@@ -83,8 +87,8 @@ def test_batch_and_options_of_a_sentence_transformer(folder: Path) -> None:
             return super().encode(inputs)
 
     encoder = Batching()
-    scores = evaluate_sts(encoder, folder, batch=5)
-    assert (encoder.asked, len(encoder.calls)) == ((5, False), 1)
+    scores = evaluate_sts(encoder, folder)
+    assert (encoder.asked, len(encoder.calls)) == ((sts.BATCH, False), 1)
     assert scores == evaluate_sts(HashEncoder(), folder)
 
 
@@ -150,7 +154,6 @@ def test_an_encoder_of_another_shape(folder: Path) -> None:
     [
         ({"protocol": "both"}, "protocol 'both' is unknown: use all or mean"),
         ({"bootstrap": -1}, "bootstrap is -1"),
-        ({"batch": 0}, "batch is 0"),
         ({"drop_overlap": True}, "drop_overlap needs the training rows"),
         ({"training": "rows.jsonl"}, "training 'rows.jsonl' is a name"),
         ({"sets": ["sts18"]}, "no set 'sts18'"),

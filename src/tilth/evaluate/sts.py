@@ -51,7 +51,7 @@ class Encoder(Protocol):
 
 
 def pair_cosines(
-    encoder: Encoder, sets: Sequence[StsSet], batch: int, progress: Progress | None = None
+    encoder: Encoder, sets: Sequence[StsSet], progress: Progress | None = None
 ) -> list[NDArray[np.float64]]:
     """Return the cosines of each set's pairs, (pairs,); each distinct sentence is encoded once.
 
@@ -60,7 +60,7 @@ def pair_cosines(
     texts = list(dict.fromkeys(text for sts in sets for text in (*sts.texts_a, *sts.texts_b)))
     index = {text: row for row, text in enumerate(texts)}
     pairs = sum(map(len, sets))
-    vectors = _encode(encoder, texts, batch, pairs, progress)  # (texts, width)
+    vectors = _encode(encoder, texts, pairs, progress)  # (texts, width)
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
         raise TilthError(
@@ -79,17 +79,17 @@ def pair_cosines(
 
 
 def _encode(
-    encoder: Encoder, texts: list[str], batch: int, pairs: int, progress: Progress | None
+    encoder: Encoder, texts: list[str], pairs: int, progress: Progress | None
 ) -> NDArray[np.float64]:
     """Return vectors in float64, (texts, width)."""
     encode: Any = encoder.encode
     options = inspect.signature(encode).parameters
     given: dict[str, Any] = {}
-    size = batch
+    size = BATCH
     if "batch_size" in options:  # a SentenceTransformer sorts by length and batches itself
-        given = {"batch_size": batch}
+        given = {"batch_size": BATCH}
         given |= {"show_progress_bar": False} if "show_progress_bar" in options else {}
-        size = batch * _BATCHES_AT_ONCE
+        size = BATCH * _BATCHES_AT_ONCE
     order = np.argsort([-len(text) for text in texts], kind="stable")
     blocks, done = [], 0
     for start in range(0, len(order), size):
@@ -134,7 +134,6 @@ def evaluate_sts(
     drop_overlap: bool = False,
     bootstrap: int = 1000,
     seed: int = 0,
-    batch: int = BATCH,
 ) -> dict[str, dict[str, Any]]:
     """Evaluate an encoder on STS sets: correlation x 100 of its cosines with human scores.
 
@@ -165,7 +164,7 @@ def evaluate_sts(
     check_options(protocol, drop_overlap, training, bootstrap, seed)
     measured = measure_sets(
         encoder, read_sets(data, sets), protocol=protocol, training=training,
-        drop_overlap=drop_overlap, batch=batch,
+        drop_overlap=drop_overlap,
     )  # fmt: skip
     return summarise_sts(
         measured, asked_sets(data, sets), protocol=protocol, bootstrap=bootstrap, seed=seed
@@ -179,7 +178,6 @@ def measure_sets(
     protocol: str = "all",
     training: Dataset | Sequence[Mapping[str, Any]] | None = None,
     drop_overlap: bool = False,
-    batch: int = BATCH,
     progress: Progress | None = None,
 ) -> list[SetCosines]:
     """Return the cosines of the sets' pairs; each distinct sentence is encoded once.
@@ -188,8 +186,6 @@ def measure_sets(
     """
     if isinstance(training, (str, Path)):
         raise InputError(f"training {str(training)!r} is a name: give rows, read by read_rows")
-    if batch < 1:
-        raise InputError(f"batch is {batch}: give 1 or more texts")
     check_sets(found, protocol)
     overlaps = {} if training is None else find_overlap(training, found)
     kept: list[tuple[StsSet, int]] = []
@@ -204,7 +200,7 @@ def measure_sets(
         raise InputError(
             "dropping the overlap leaves no set with enough pairs: train on other rows"
         )
-    cosines = pair_cosines(encoder, [sts for sts, _ in kept], batch, progress)
+    cosines = pair_cosines(encoder, [sts for sts, _ in kept], progress)
     measured = [
         SetCosines(
             sts,

@@ -202,8 +202,6 @@ def random_sentences(
     count: int,
     exclude: Mapping[str, Sequence[str]] | None = None,
     seed: int = 0,
-    *,
-    near: bool = True,
 ) -> pa.Table:
     """Return random distinct sentences of a bank: the baseline of retrieval.
 
@@ -211,11 +209,10 @@ def random_sentences(
 
     Args:
         count: sentences wanted; fewer come where the bank has no more.
-        exclude: name -> texts that are not drawn, such as a test set's.
-        near: whether near duplicates of these are excluded too.
+        exclude: name -> texts that are not drawn, nor near duplicates, such as a test set's.
     """
     _check_count(count)
-    exclusions = [Exclusion(name, texts, near=near) for name, texts in (exclude or {}).items()]
+    exclusions = [Exclusion(name, texts) for name, texts in (exclude or {}).items()]
     random = np.random.default_rng([seed, *_RANDOM.encode()])
     drawn = min(len(bank), count + count // 10 + 100)
     while True:
