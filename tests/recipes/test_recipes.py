@@ -114,7 +114,7 @@ def test_table_1_and_5_share_their_steps_and_say_what_they_are(
     assert "trained on x2" in page
 
     with monkeypatch.context() as patch:
-        patch.setattr("tilth.encoders.train.fit", lambda *_, **__: pytest.fail("trained"))
+        patch.setattr("tilth.encoders.train.fit_encoder", lambda *_, **__: pytest.fail("trained"))
         patch.setattr(
             "tilth.generation.engine.Engine.decode", lambda *_: pytest.fail("wrote"), raising=False
         )

@@ -110,7 +110,7 @@ def test_encoders_stand_beside_the_published_ones(
     assert "Spearman" not in page
     assert "Validation reciprocal rank" in page
     with monkeypatch.context() as patch:
-        patch.setattr("tilth.encoders.train.fit", lambda *_, **__: pytest.fail("trained"))
+        patch.setattr("tilth.encoders.train.fit_encoder", lambda *_, **__: pytest.fail("trained"))
         again, _ = run(NAME, data, tmp_path / "out", seeds=2)
     assert again == table
 

@@ -98,7 +98,9 @@ def run(name: str, data: Path, out: Path, **more: Any) -> Table:
 def untrained(monkeypatch: pytest.MonkeyPatch) -> list[LabeledExamples]:
     """Leave out trainings, whose models are measured as they are made; return what each got."""
     seen: list[LabeledExamples] = []
-    monkeypatch.setattr(sentaugment_scores, "fit", lambda _, rows, *rest, **more: seen.append(rows))
+    monkeypatch.setattr(
+        sentaugment_scores, "fine_tune", lambda _, rows, *rest, **more: seen.append(rows)
+    )
     return seen
 
 
@@ -157,7 +159,7 @@ def test_a_table_goes_on_where_it_stopped(
     ours = [row for row in calm.rows if not row.published]
     assert all(len(cell.runs) == 2 for row in ours for cell in row.cells.values())
     trained: list[str] = []
-    real = sentaugment_scores.fit
+    real = sentaugment_scores.fine_tune
 
     def stops(classifier: Any, *rest: Any, **more: Any) -> Any:
         if len(trained) == 3:
@@ -165,12 +167,12 @@ def test_a_table_goes_on_where_it_stopped(
         trained.append("once")
         return real(classifier, *rest, **more)
 
-    monkeypatch.setattr(sentaugment_scores, "fit", stops)
+    monkeypatch.setattr(sentaugment_scores, "fine_tune", stops)
     with pytest.raises(KeyboardInterrupt):
         run("sentaugment-table8", data, tmp_path / "stopped", seeds=2)
-    monkeypatch.setattr(sentaugment_scores, "fit", real)
+    monkeypatch.setattr(sentaugment_scores, "fine_tune", real)
     assert run("sentaugment-table8", data, tmp_path / "stopped", seeds=2) == calm
-    monkeypatch.setattr(sentaugment_scores, "fit", None)  # nothing is left to train
+    monkeypatch.setattr(sentaugment_scores, "fine_tune", None)  # nothing is left to train
     assert run("sentaugment-table8", data, tmp_path / "stopped", seeds=2) == calm
 
 
