@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.report.page import Page
-from tilth.errors import InputError, TilthError
+from tilth.errors import TilthError
 from tilth.report.encoders import SHOWN_PAIRS, EncoderScore, ValidationCurve, write_encoder_report
 from tilth.report.html import SHOWN
 
@@ -157,24 +157,6 @@ def test_no_nan_is_shown(tmp_path: Path) -> None:
     text = "".join(Page(html).text)
     assert not re.search(r"\b(nan|NaN|inf|None)\b", html)
     assert text.count("\u2013") >= 8
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"scores": [*SCORES, EncoderScore("stsb", "mean-pooled", 1.0)]}, "two figures on 'stsb'"),
-        (
-            {"curves": [ValidationCurve("c", [1, 2], [1.0], best=1, metric="Spearman")]},
-            "2 steps and 1 values",
-        ),
-        ({"wrong": {"a": [{"set": "stsb"}]}}, "no text_a, text_b, gold"),
-        ({"wrong": {"a": [PAIR | {"gold_rank": NAN}]}}, "no gold_rank;"),
-    ],
-)
-def test_wrong_input_is_named(tmp_path: Path, given: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        page(tmp_path, **given)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_page_is_written_whole(tmp_path: Path) -> None:

@@ -33,8 +33,9 @@ def run(tmp_path: Path) -> Path:
 def html(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("page")
     run = write_run(folder / "sts", pair_rows(SENTENCES[:60]))
-    curated = write_curated(folder / "clean", {0.9: 50, 0.1: 60}, {"near-duplicate": 7})
-    return write_report(run, curated=curated).read_text(encoding="utf-8")
+    write_curated(run / "curated", {0.9: 50, 0.1: 60}, {"near-duplicate": 7})
+    assert write_report(run) == run / "report.html"
+    return (run / "report.html").read_text(encoding="utf-8")
 
 
 def page_of(run: Path) -> Page:
@@ -160,7 +161,7 @@ def test_curated_folder(run: Path, tmp_path: Path) -> None:
     assert page_of(run).shows("after curation10")
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no curated rows"):
-        generation_page(run, curated=tmp_path / "empty")
+        read_curated(tmp_path / "empty")
     (folder / "dataset" / "data" / "train.parquet").write_bytes(b"PAR1")
     with pytest.raises(TilthError, match="curate again"):
         read_curated(folder)
@@ -201,8 +202,6 @@ def test_what_is_no_run_is_refused(run: Path, tmp_path: Path) -> None:
     for read in (generation_page, quality_of_run):
         with pytest.raises(InputError, match="no tries to report"):
             read(empty)
-    with pytest.raises(TilthError, match="no-such"):
-        write_report(run, out=tmp_path / "no-such" / "report.html")
     asked = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**asked, "command": "train encoder"}))
     with pytest.raises(InputError, match="holds a run of `tilth train encoder`"):
@@ -270,11 +269,3 @@ def test_labels_with_warnings_are_marked(tmp_path: Path) -> None:
     page = page_of(write_run(tmp_path / "r", pair_rows(SENTENCES[:40], close=0.2)))
     assert any("marked" in row.get("class", "") for row in page.all("tr"))
     assert page.shows("closed their quotation mark")
-
-
-def test_write_report(run: Path, tmp_path: Path) -> None:
-    assert write_report(run) == run / "report.html"
-    html = (run / "report.html").read_text(encoding="utf-8")
-    assert html.startswith("<!doctype html>")
-    assert write_report(run, out=tmp_path / "other.html").read_text(encoding="utf-8") == html
-    assert {path.name for path in run.iterdir()} == {"run.json", "parts", "report.html"}

@@ -19,14 +19,13 @@ OPEN_CLASSES = 6  # with more classes, the sentences of each unfold
 _TICKS = ("0", "0.25", "0.5", "0.75", "1")
 
 
-def write_augment_report(run_folder: str | Path, *, out: str | Path | None = None) -> Path:
-    """Write the page of a finished `tilth augment` run and return its path.
+def write_augment_report(folder: Path) -> Path:
+    """Write RUN/report.html of a finished `tilth augment` run and return its path.
 
-    Gains of trainings inside the run folder are shown first. `out` None means RUN/report.html.
+    Gains of trainings inside the run folder are shown first.
     """
-    path = Path(out) if out is not None else Path(run_folder) / "report.html"
-    run = read_augmentation(run_folder)
-    return write_page(path, "augment", **augment_page(run, str(run_folder)))
+    page = augment_page(read_augmentation(folder), str(folder))
+    return write_page(folder / "report.html", "augment", **page)
 
 
 def augment_page(run: AugmentReport, folder: str) -> dict[str, Any]:

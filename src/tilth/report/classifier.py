@@ -30,12 +30,8 @@ COMMANDS = ("train classifier", "train tagger")
 MOST_CONFUSED = 20  # classes; a larger table cannot be read
 
 
-def write_classifier_report(run_folder: str | Path, *, out: str | Path | None = None) -> Path:
-    """Write the page of a finished classifier or tagger training and return its path.
-
-    `out` None means RUN/report.html.
-    """
-    folder = Path(run_folder)
+def write_classifier_report(folder: Path) -> Path:
+    """Write RUN/report.html of a finished classifier or tagger training; return its path."""
     run = read_run(folder, *COMMANDS)
     results = training_results(folder)
     tested, systems = results.get("tested"), systems_of(results)
@@ -46,7 +42,7 @@ def write_classifier_report(run_folder: str | Path, *, out: str | Path | None = 
     named = "; ".join(f"{place} {one['name']}" for place, one in enumerate(systems, start=1))
     what = "Tagger" if run["command"] == "train tagger" else "Classifier"
     return write_page(
-        Path(out) if out is not None else folder / "report.html",
+        folder / "report.html",
         "classifier",
         title=f"{what} trained on {results.get('source', folder)}",
         kind="report of a training",

@@ -9,7 +9,6 @@ from typing import Any
 
 from markupsafe import Markup
 
-from tilth.errors import InputError
 from tilth.report.charts import ChartBar, bar_chart, curve_charts, finite, scale_over
 from tilth.report.html import number, write_page
 
@@ -17,8 +16,6 @@ COLOURS = 8  # the style sheet's; with more encoders they come again, told apart
 SHOWN_PAIRS = 8  # of each list; the rest unfolds
 BAR_WIDTH = 33  # pixels that a bar with its figure needs
 LEAST_WIDTH = 220  # pixels of a chart
-PAIR_KEYS = ("set", "text_a", "text_b", "gold", "cosine", "gold_rank", "cosine_rank")
-RANKS = ("gold_rank", "cosine_rank")
 # Metric -> its explanation.
 METRICS = {
     "Spearman": "how far an encoder's cosines put the pairs of a set in the order people did. 100 "
@@ -98,23 +95,7 @@ def write_encoder_report(
         wrong: encoder -> pairs with `set`, `text_a`, `text_b`, `gold`, `cosine`, and `gold_rank`
             and `cosine_rank`: the share of pairs below it, 0 (least similar) to 1 (most similar).
         notes: sentences at the foot.
-
-    Example:
-        >>> write_encoder_report(
-        ...     Path("encoders.html"),
-        ...     title="Encoders from generated pairs",
-        ...     facts=[("command", "tilth recipe run dino-sts")],
-        ...     scores=[EncoderScore("stsb", "mean-pooled", 47.3, low=44.2, high=50.1)],
-        ...     metric="Spearman",
-        ...     interval="95% bootstrap interval",
-        ... )  # doctest: +SKIP
     """
-    for one in curves:
-        if len(one.steps) != len(one.values):
-            raise InputError(
-                f"curve {one.name!r} has {len(one.steps)} steps and {len(one.values)} values; "
-                "give one value per step"
-            )
     sets, encoders = list(dict.fromkeys(score.set for score in scores)), _encoders(scores)
     curve_metric = " and ".join(dict.fromkeys(curve.metric for curve in curves))
     drawing, curve_rows = curve_charts(
@@ -152,7 +133,7 @@ def write_encoder_report(
         all_curves=drawing,
         curves=curve_rows,
         curve_metric=curve_metric,
-        wrong=[(name, _wrong_pairs(name, pairs)) for name, pairs in wrong.items()],
+        wrong=[(name, _wrong_pairs(pairs)) for name, pairs in wrong.items()],
         pair_columns={"pair": "pair", "gold": "score", "cosine": "score"},
         shown_pairs=SHOWN_PAIRS,
         notes=notes,
@@ -165,13 +146,7 @@ def _encoders(scores: Sequence[EncoderScore]) -> list[EncoderRow]:
     colours = {name: f"colour-{place % COLOURS}" for place, name in enumerate(names)}
     found: dict[tuple[bool, str], dict[str, EncoderScore]] = {}
     for score in scores:
-        held = found.setdefault((score.published, score.name), {})
-        if score.set in held:
-            raise InputError(
-                f"scores: {score.name!r} has two figures on {score.set!r} "
-                f"({held[score.set].value} and {score.value}); give one, or two names"
-            )
-        held[score.set] = score
+        found.setdefault((score.published, score.name), {})[score.set] = score
     order = sorted(found.items(), key=lambda item: item[0][0])
     return [
         EncoderRow(str(place), name, published, colours[name], held)
@@ -218,16 +193,9 @@ def _interval(score: EncoderScore) -> str:
 
 
 def _wrong_pairs(
-    name: str, pairs: Sequence[Mapping[str, Any]]
+    pairs: Sequence[Mapping[str, Any]],
 ) -> list[tuple[str, list[list[Any]]]]:
     """Return the pairs in two lists, the largest rank error first."""
-    for pair in pairs:
-        missing = [key for key in PAIR_KEYS if key not in pair]
-        missing += [key for key in RANKS if key in pair and finite(pair[key]) is None]
-        if missing:
-            raise InputError(
-                f"wrong pair of {name!r} has no {', '.join(missing)}; give {', '.join(PAIR_KEYS)}"
-            )
     order = sorted(pairs, key=lambda pair: -abs(pair["cosine_rank"] - pair["gold_rank"]))
     similar = [_pair_line(pair) for pair in order if pair["cosine_rank"] > pair["gold_rank"]]
     different = [_pair_line(pair) for pair in order if pair["cosine_rank"] < pair["gold_rank"]]

@@ -68,58 +68,43 @@ class CuratedCounts:
     dropped: dict[str, int]
 
 
-def write_report(
-    run_folder: str | Path,
-    *,
-    out: str | Path | None = None,
-    curated: str | Path | None = None,
-    encoder: str | PairEncoder | None = None,
-) -> Path:
-    """Write the report of a run and return its path.
+def write_report(run_folder: str | Path, *, encoder: str | PairEncoder | None = None) -> Path:
+    """Write RUN/report.html of a run and return its path.
 
     Args:
         run_folder: of `tilth generate` or `tilth paraphrase`, finished or not; or of a finished
             `augment`, `train classifier` or `train tagger`.
-        out: None means RUN/report.html.
-        curated: output of `tilth curate` on a generate run; None means RUN/curated if it exists.
         encoder: measures the similarity of inputs and outputs; None means word overlap.
 
     Raises:
         InputError: the folder holds no run, or no tries; the encoder cannot be loaded.
         TilthError: the file cannot be written.
-
-    Example:
-        >>> write_report("runs/sts", curated="runs/sts-curated")  # doctest: +SKIP
-        PosixPath('runs/sts/report.html')
     """
     from tilth.report.augment import write_augment_report
     from tilth.report.classifier import write_classifier_report
     from tilth.report.paraphrase import write_rewrite_report
 
     folder = Path(run_folder)
-    path = Path(out) if out is not None else folder / "report.html"
     others = {
         "paraphrase": write_rewrite_report,
         "augment": write_augment_report,
         "train classifier": write_classifier_report,
         "train tagger": write_classifier_report,
     }
-    command = command_of(folder)
-    if command in others:
-        return others[command](folder, out=path)
-    return write_page(path, "generation", **generation_page(folder, curated, encoder))
+    if (command := command_of(folder)) in others:
+        return others[command](folder)
+    return write_page(folder / "report.html", "generation", **generation_page(folder, encoder))
 
 
-def generation_page(
-    folder: Path, curated: str | Path | None = None, encoder: str | PairEncoder | None = None
-) -> dict[str, Any]:
+def generation_page(folder: Path, encoder: str | PairEncoder | None = None) -> dict[str, Any]:
     """Return the template values of the page of a `tilth generate` run."""
     run = read_run(folder, "generate")
     parts, settings = part_files(folder), run["settings"]
     notices = unfinished(run, parts)
-    if curated is None and next((folder / "curated").rglob("*.parquet"), None) is not None:
-        curated = folder / "curated"
-    counts = read_curated(Path(curated)) if curated is not None else None
+    curated: Path | None = folder / "curated"
+    if next((folder / "curated").rglob("*.parquet"), None) is None:
+        curated = None
+    counts = None if curated is None else read_curated(curated)
     task, model = _task_name(settings, folder), settings.get("model", "unknown")
     with open_tries(folder, notices=notices) as tries:
         quality = tries.quality(unmeasured=unmeasured_labels(run))
@@ -235,7 +220,7 @@ def _instructions(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _next_steps(
-    folder: str | Path, task: str, kept: int, curated: str | Path | None
+    folder: Path, task: str, kept: int, curated: Path | None
 ) -> Iterator[tuple[str, str]]:
     place = shlex.quote(str(folder))
     if not kept:
@@ -245,7 +230,7 @@ def _next_steps(
     if curated is None:
         cleaned = "Clean the set up: duplicates, label smoothing, sampled pairs, a validation split"
         yield cleaned, f"tilth curate {place}"
-    ready = Path(curated) if curated is not None else Path(folder) / "dataset"
+    ready = curated or folder / "dataset"
     code = f"import datasets; print(datasets.load_dataset({str(ready)!r}))"
     yield "Load it in Python", f"python -c {shlex.quote(code)}"
     more = "tilth generate sts-x2 --inputs sentences.txt --out runs/mine"

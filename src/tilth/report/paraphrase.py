@@ -44,12 +44,9 @@ class HeatMap:
     cell: Cell | None = None
 
 
-def write_rewrite_report(run_folder: str | Path, *, out: str | Path | None = None) -> Path:
-    """Write the page of a `tilth paraphrase FILE` run, finished or not, and return its path.
-
-    `out` None means RUN/report.html.
-    """
-    report = read_rewrites(run_folder)
+def write_rewrite_report(folder: Path) -> Path:
+    """Write RUN/report.html of a `tilth paraphrase FILE` run, finished or not; return its path."""
+    report = read_rewrites(folder)
     summary, cell = report.summary, report.summary.cell
     counted = summary.pairs - summary.short
     asked = (
@@ -61,7 +58,7 @@ def write_rewrite_report(run_folder: str | Path, *, out: str | Path | None = Non
         f"{percent(summary.inside)} inside the asked cell."
     )
     return write_page(
-        Path(out) if out is not None else Path(run_folder) / "report.html",
+        folder / "report.html",
         "paraphrase",
         title=f"Meaning {summary.asked_meaning:g}, wording {summary.asked_wording:g}",
         kind="report of rewrites",

@@ -137,9 +137,8 @@ class AugmentReport:
     notices: list[str]
 
 
-def read_augmentation(run_folder: str | Path) -> AugmentReport:
+def read_augmentation(folder: Path) -> AugmentReport:
     """Read a finished run of `tilth augment`."""
-    folder = Path(run_folder)
     run = read_run(folder, "augment")
     configs = folder_configs(folder / "dataset")
     if "default" not in configs:

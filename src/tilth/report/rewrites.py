@@ -169,14 +169,13 @@ class RewriteReport:
     notices: list[str]
 
 
-def rewrite_summary(run_folder: str | Path) -> RewriteSummary:
+def rewrite_summary(folder: Path) -> RewriteSummary:
     """Return the figures of a `tilth paraphrase` run, finished or not."""
-    return read_rewrites(run_folder).summary
+    return read_rewrites(folder).summary
 
 
-def read_rewrites(run_folder: str | Path, *, seed: int = 0) -> RewriteReport:
+def read_rewrites(folder: Path, *, seed: int = 0) -> RewriteReport:
     """Read the parts of a run; `seed` chooses the sampled examples."""
-    folder = Path(run_folder)
     run = read_run(folder, "paraphrase")
     settings, parts = run["settings"], part_files(folder)
     notices = unfinished(run, parts)

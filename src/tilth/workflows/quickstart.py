@@ -29,5 +29,5 @@ def run_quickstart(out: Path, *, seed: int, overwrite: bool, quiet: bool) -> Non
         inputs=quickstart_sentences(),
     )
     run_generate(request, out, overwrite=overwrite, quiet=quiet)
-    curated, _ = curate_folder(str(out), out / "curated", CurateOptions(seed=seed), overwrite=True)
-    write_report(out, curated=curated)
+    curate_folder(str(out), out / "curated", CurateOptions(seed=seed), overwrite=True)
+    write_report(out)
