@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -78,3 +79,26 @@ def test_the_readme_stays_short() -> None:
 def test_no_placeholder_is_left() -> None:
     for page in PAGES:
         assert not re.search(r"RESULT_|QSROWS|TODO|GPT2ROW", page.read_text(encoding="utf-8")), page
+
+
+QUICKSTART = files("tilth.workflows").joinpath("quickstart_sentences.txt")
+
+
+@pytest.mark.parametrize(
+    ("text", "least"), [(QUICKSTART, 120), (ROOT / "examples" / "sentences.txt", 20)]
+)
+def test_sentences_are_fit_for_a_prompt(text: Path, least: int) -> None:
+    lines = text.read_text(encoding="utf-8").splitlines()
+    assert len(lines) >= least
+    assert len({line.lower() for line in lines}) == len(lines)
+    for line in lines:
+        assert 4 <= len(line.split()) <= 25, line
+        assert not set(line) & set('"\u201c\u201d<>'), line
+        assert line == line.strip()
+
+
+def test_example_task_loads() -> None:
+    task = load_task(ROOT / "examples" / "task.yaml")
+    assert task.name == "help-desk"
+    assert not task.is_pair
+    assert [label.counter_labels for label in task.labels] == [("complaint",), ("question",)]
