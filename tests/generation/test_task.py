@@ -96,17 +96,12 @@ def test_labels_may_counter_each_other() -> None:
     [
         ([], "a task spec is an object with task_name and labels"),
         (changed(["task_name"], "a b"), "task_name is 'a b': use up to 500 letters, digits"),
-        (changed(["task_name"], None), "task_name is None"),
         (changed(["extra"], 1), "unknown field 'extra'"),
         (changed(["labels"], {}), "labels is missing or empty"),
         (changed(["labels", "same"], ["text"]), "label 'same': must be a description, or"),
         (
             changed(["labels", "same", "instruction"], 'A: "<X1>" B: '),
             "label 'same': the instruction must end with an opening quotation mark, it ends with",
-        ),
-        (
-            changed(["labels", "same", "instruction"], None),
-            "label 'same': instruction is missing or no text",
         ),
         (
             changed(["labels", "same", "instruction"], '<X1> <X1> "'),
@@ -162,18 +157,11 @@ def test_a_broken_rule_is_named_with_its_label(spec: Any, message: str, tmp_path
         ("t.yaml", b"labels: {yes: {}}\ntask_name: x", "label True is no text: write it in quot"),
         ("t.json", b'{"task_name": "\xff"}', "t.json: not UTF-8 at byte 15"),
         ("t.yaml", b"task_name: 2020-13-45", "t.yaml: labels is missing"),
-        ("t.yaml", b"task_name: !!timestamp nope", "t.yaml: a value cannot be read"),
         ("t.yaml", b"task_name: !!int abc", "t.yaml: a value cannot be read: invalid literal"),
-        ("t.yaml", b"task_name: !!bool maybe", "t.yaml: a value cannot be read: 'maybe'"),
         ("t.yaml", b"task_name: !!bool {a: b}", "t.yaml:1: not YAML: expected a scalar"),
         ("t.yaml", b"task_name: " + b"9" * 5000, "task_name is '999"),
         ("t.json", b'{"task_name": %s}' % (b"9" * 5000), "value cannot be read: Exceeds the limit"),
         ("t.yaml", b"task_name: !!int 0x" + b"f" * 9000, "t.yaml: task_name is 0xffff"),
-        (
-            "t.yaml",
-            b"task_name: t\nlabels: {0x%s: {}}" % (b"f" * 900),
-            "f... is longer than 500",
-        ),
         ("t.yaml", b"task_name: t\nlabels: {%s: {}}" % (b"n" * 900), "n... is longer than 500"),
         ("t.yaml", b"task_name: " + b"n" * 501, "task_name is 'nnn"),
         ("t.yaml", b"labels: " + b"[" * 5000, "t.yaml: nested too deep"),
@@ -197,27 +185,6 @@ def test_a_broken_file_is_named_with_its_line(
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=message.replace("(", r"\(")):
         load_task(tmp_path / name)
-
-
-BOMB = "".join(
-    f"{letter}: &{letter} [{', '.join([f'*{before}'] * 9)}]\n"
-    for before, letter in zip("abcdefghijk", "bcdefghijkl", strict=True)
-)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("task_name: *l\nlabels: {}\n", "unknown field 'a'"),
-        ("counter_labels: *l\nlabels: *l\n", "unknown field 'a'"),
-    ],
-)
-def test_aliases_that_would_unfold_for_ever_are_not_unfolded(
-    tmp_path: Path, content: str, message: str
-) -> None:
-    (tmp_path / "t.yaml").write_text("a: &a [x]\n" + BOMB + content)
-    with pytest.raises(InputError, match=message):
-        load_task(tmp_path / "t.yaml")
 
 
 @pytest.mark.parametrize("place", ["task_name", "counter_labels", "instruction", "label"])

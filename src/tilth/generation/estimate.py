@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tilth.generation.attempts import Item, make_part
+from tilth.generation.attempts import Item, items_from_nothing, make_part
 from tilth.generation.generate import GenerateRequest, make_sampler
 from tilth.models import LM
 from tilth.models.endpoint import Usage
@@ -75,7 +75,7 @@ def estimate_run(request: GenerateRequest, *, rows: int | None = None) -> Estima
         items = request.items()
         return _extrapolate(request, items, len(items), rows)
     count, stage = request.from_x1, request.first_stage()
-    firsts = stage.first_items(min(TRIAL, count))
+    firsts = items_from_nothing(stage.task, min(TRIAL, count), each_label=False)
     table, seconds = _try(stage, firsts, rows)
     texts = [row["text"].strip() for row in table.to_pylist() if row["drop_reason"] is None]
     pairs = request.with_inputs(texts or ["nothing was written"])

@@ -98,10 +98,6 @@ class GenerateRequest:
         settings = replace(self.settings, per_input=1, top_k=_FIRST_TEXT_TOP_K, part_size=size)
         return GenerateRequest(first_text_task(self.task), self.lm, settings, count=self.from_x1)
 
-    def first_items(self, count: int) -> list[Item]:
-        """Return `count` items of the first stage, labels in turn."""
-        return items_from_nothing(self.task, count, each_label=False)
-
     def with_inputs(self, texts: Sequence[str]) -> GenerateRequest:
         """Return the request with these first texts as inputs."""
         return replace(self, inputs=texts, from_x1=None)
@@ -221,7 +217,7 @@ def run_generate(
         refuse_foreign(out)  # before the first texts, which take long
         refuse_other_command(out, "generate")
         stage = request.first_stage()
-        items = stage.first_items(stage.count or 0)
+        items = items_from_nothing(stage.task, stage.count or 0, each_label=False)
         _complete_run(stage, items, out / _FIRST, **options, is_measured=False)
         texts = (text.strip() for text in load_rows(out / _FIRST)["text"])
         request = request.with_inputs(list(dict.fromkeys(texts)))
