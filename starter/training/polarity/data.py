@@ -4,9 +4,9 @@
 
 A pair begins as a sentence beside itself, a co-translation, a rewrite by rule or a draft of the
 starter rewriter (`drafts.jsonl`). Rules then turn one side round (a flip), both sides, one side
-twice, or word a negation in another way (no flip). Written: `pairs.jsonl` (first, second, flip,
-kind), `dev.jsonl`. Sources: Tatoeba (CC BY 2.0 FR), Wikipedia, novels, dialogue turns (CC BY-SA),
-counterfactual NLI (Apache-2.0), WordNet's antonyms.
+twice, or word a negation in another way (no flip). Written: `pairs.jsonl` and, of the second
+stage, `second.jsonl` (first, second, flip, kind). Sources: Tatoeba (CC BY 2.0 FR), Wikipedia,
+novels, dialogue turns (CC BY-SA), counterfactual NLI (Apache-2.0), WordNet's antonyms.
 """
 
 # Regular expressions are easier to read on one line than wrapped.
@@ -18,7 +18,6 @@ import argparse
 import json
 import random
 import re
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -602,12 +601,6 @@ def main() -> None:
         (text, text, "itself") for text in english if COMPARED.search(text) for _ in range(3)
     ]
     again = [*second_pairs(rules, short, random.Random(12))]
-    random.Random(13).shuffle(again)
-    with (arguments.work / "second.jsonl").open("w", encoding="utf-8") as file:
-        for first, second, flip, kind in again:
-            if zlib.crc32(min(first, second).encode()) % 40:
-                row = {"first": first, "second": second, "flip": flip, "kind": kind}
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
     made = [
         *polarity_pairs(rules, pairs, rng),
         *nli_pairs(rules, arguments.data / "nli/cad/train.jsonl.gz"),
@@ -617,17 +610,15 @@ def main() -> None:
             (first, second): (first, second, flip, kind) for first, second, flip, kind in made
         }.values()
     )
+    made = [row if rng.random() < 0.5 else (row[1], row[0], *row[2:]) for row in made]
     rng.shuffle(made)
-    files = {
-        name: (arguments.work / f"{name}.jsonl").open("w", encoding="utf-8")
-        for name in ("pairs", "dev")
-    }
-    for first, second, flip, kind in made:
-        if rng.random() < 0.5:
-            first, second = second, first
-        held = zlib.crc32(min(first, second).encode()) % 40 == 0
-        row = {"first": first, "second": second, "flip": flip, "kind": kind}
-        files["dev" if held else "pairs"].write(json.dumps(row, ensure_ascii=False) + "\n")
+    again += rng.sample(made, len(again) // 4)
+    rng.shuffle(again)
+    for name, rows in (("pairs", made), ("second", again)):
+        with (arguments.work / f"{name}.jsonl").open("w", encoding="utf-8") as file:
+            for row in rows:
+                named = dict(zip(("first", "second", "flip", "kind"), row, strict=True))
+                file.write(json.dumps(named, ensure_ascii=False) + "\n")
     print(Counter(flip for *_, flip, _ in made), Counter(kind for *_, kind in made).most_common(60))
 
 
