@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,7 @@ def test_tags_of_other_schemes_and_as_numbers_with_names() -> None:
         ([1.0, 0.0, 1.0], "class", [0, 1]),
         ([3.2, 1.0, 5.0], "number", []),
         (["3.2", "1", "5"], "number", []),
+        ([Decimal("3.2"), Decimal(1), Decimal(5)], "number", []),
         ([["b", "a"], [], ["a"]], "multi", ["a", "b"]),
         ([[], [], ["a"]], "multi", ["a"]),
         ([[2, 10], [1], []], "multi", [1, 2, 10]),
@@ -265,6 +267,7 @@ def frame(**columns: list[Any]) -> Dataset:
             "name that of the labels",
         ),
         (frame(text=["x", "y"], label=[[], []]), {}, "all lists of label are empty: add labels"),
+        (frame(text=["x", "y"], label=[["a"], None]), {}, "row 1 .*no label: fill it in"),
         (named([0, -1]), {}, r"row 1 .*label is -1, no class: remove"),
     ],
 )
