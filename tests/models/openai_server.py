@@ -22,13 +22,21 @@ def written(prompt: str, seed: int, index: int) -> str:
     return " ".join(WORDS[byte % len(WORDS)] for byte in digest[: 4 + digest[0] % 5]) + "."
 
 
+_WITHOUT_END = {
+    "drip": (b"HTTP/1.1 200 OK\r\n\r\n{", b" ", 0.05),
+    "endless": (b"HTTP/1.1 200 OK\r\n\r\n{", b" " * (1 << 20), 0.0),
+    "refusing": (b"HTTP/1.1 503 Busy\r\n\r\n{", b" " * (1 << 20), 0.0),
+    "continue": (b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.01),
+}
+
+
 @dataclass
 class OpenAIServer:
     """Answers on 127.0.0.1; `trouble` holds what happens to the next requests instead.
 
     A trouble is a status, (status, headers), (status, headers, body), `cut` (the connection ends),
-    `garbage` (no JSON), `half` (a cut body), `gzip`, `drip` or `endless` (without end), a number
-    of seconds as float (slow), or None (well).
+    `garbage` (no JSON), `half` (a cut body), `gzip`, `drip`, `endless`, `refusing` or `continue`
+    (without end), a number of seconds as float (slow), or None (well).
     """
 
     model: str = "small"
@@ -140,7 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
         if trouble == "cut":
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
-        elif trouble in ("drip", "endless"):
+        elif isinstance(trouble, str) and trouble in _WITHOUT_END:
             self._go_on(trouble)
         elif trouble == "gzip":
             self._send(200, "{}", {"Content-Encoding": "gzip"})
@@ -157,10 +165,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _go_on(self, trouble: str) -> None:
         """Answer without end."""
-        piece, wait = {"drip": (b" ", 0.05), "endless": (b" " * (1 << 20), 0.0)}[trouble]
+        start, piece, wait = _WITHOUT_END[trouble]
         self.close_connection = True
         with suppress(OSError):
-            self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n{")
+            self.wfile.write(start)
             while self.owner.server is not None:
                 self.wfile.write(piece)
                 time.sleep(wait)

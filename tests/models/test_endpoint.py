@@ -180,7 +180,7 @@ def test_passing_troubles_are_survived(
     assert endpoint.usage.retries == 2
 
 
-@pytest.mark.parametrize("trouble", [1.0, "drip", "endless"])
+@pytest.mark.parametrize("trouble", [1.0, "drip", "endless", "refusing", "continue"])
 def test_slow_and_endless_answers_are_asked_for_again(trouble: Any, server: OpenAIServer) -> None:
     policy = RetryPolicy(failing=5.0, first=0.3, answer=0.4)
     endpoint = load_endpoint(server.name(), policy=policy)

@@ -11,6 +11,10 @@ import logging
 import os
 import threading
 import time
+import weakref
+from collections.abc import Iterator
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -34,7 +38,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0  # seconds before a request is repeated
 # A server going down may send half a reply; three have another cause.
 _STRANGE_ATTEMPTS = 3
 _WARNED_ATTEMPTS = 3  # fewer failures are not worth a warning
-_LARGEST_ANSWER = 16 << 20  # bytes
+_LARGEST_ANSWER, _LARGEST_REFUSAL = 16 << 20, 1 << 16  # bytes
 _NO_KEY = "none"  # the client's without OPENAI_API_KEY: self-hosted servers need none
 _FORM = "openai:http://host:port/v1#model, or openai-chat: for chat"
 _SCHEMES = ("openai", "openai-chat")
@@ -104,13 +108,16 @@ class Endpoint:
     def __post_init__(self) -> None:
         import openai
 
+        connections = openai.DefaultHttpxClient(event_hooks={"response": [_cut_refusal]})
         # The client's own retries have no deadline, and tell nothing until they end.
         self._client = openai.OpenAI(
             base_url=self.base_url,
             api_key=self.key,
             max_retries=0,
             timeout=openai.Timeout(self.policy.answer, connect=min(10.0, self.policy.answer)),
+            http_client=connections,
         )
+        weakref.finalize(self._client, connections.close)
 
     @property
     def fingerprint(self) -> str:
@@ -194,8 +201,9 @@ class Endpoint:
         while True:
             fields = request.fields(is_chat=self.is_chat, left_out=set(self.left_out))
             try:
-                with create(model=self.model, **fields) as response:
-                    return read_reply(_body(response, self.policy.answer))
+                return read_reply(
+                    _answer(create, {"model": self.model, **fields}, self.policy.answer)
+                )
             except StrangeReplyError as error:
                 raise _Failure(str(error), kind="strange") from None
             except openai.APIStatusError as error:
@@ -233,6 +241,28 @@ class Endpoint:
             self.warn_once(f"endpoint {self.base_url} refuses {refused!r}: asked without it")
 
 
+def _answer(create: Any, fields: dict[str, Any], seconds: float) -> str:
+    """Return the body of a reply, or raise `TimeoutError`.
+
+    The client's timeout applies to each read, and headers may come without end: so the request
+    has a thread of its own, which is left behind when the time is over.
+    """
+    future: Future[str] = Future()
+
+    def send() -> None:
+        try:
+            with create(**fields) as response:
+                future.set_result(_body(response, seconds))
+        except BaseException as error:  # raised in the thread that waits
+            future.set_exception(error)
+
+    threading.Thread(target=send, daemon=True, name="tilth-request").start()
+    try:
+        return future.result(timeout=seconds)
+    except FutureTimeoutError:
+        raise TimeoutError from None
+
+
 def _body(response: Any, seconds: float) -> str:
     """Read a reply; raise if it is larger or slower than any completion."""
     body, deadline = bytearray(), time.monotonic() + seconds
@@ -248,6 +278,31 @@ def _body(response: Any, seconds: float) -> str:
     except Exception as error:  # of whichever http library the client uses
         raise _Failure(f"the connection broke ({error})", "look at the server's own log") from None
     return body.decode(errors="replace")
+
+
+def _cut_refusal(response: Any) -> None:
+    """Keep the beginning of a refusal's body: a server may send it without end, or compressed."""
+    if response.status_code < 400:
+        return
+    stream, body = response.stream, bytearray()
+    for chunk in stream:
+        body += chunk
+        if len(body) > _LARGEST_REFUSAL:
+            break
+    stream.close()
+
+    class Beginning(type(stream)):  # type: ignore[misc]  # the library accepts its own class only
+        def __init__(self) -> None:
+            pass
+
+        def __iter__(self) -> Iterator[bytes]:
+            yield bytes(body)
+
+        def close(self) -> None:
+            pass
+
+    response.headers.pop("content-encoding", None)
+    response.stream = Beginning()
 
 
 def load_endpoint(name: str, *, policy: RetryPolicy | None = None) -> Endpoint:
