@@ -7,7 +7,7 @@ read (`tilth.cli.checks`); those without a default are arguments:
     batch: Annotated[int, BATCH, "Batch size."] = 16                --batch
     base: Annotated[str, "--base -b", "Model to train."] = "..."    two spellings
     near: Annotated[bool, "--no-near", "Drop near ones too."] = True    the spelling turns it off
-    texts: Annotated[tuple[str, ...], "[TEXT]...", "Queries."] = ()    arguments
+    texts: Annotated[tuple[str, ...], "TEXT", "Queries."] = ()    arguments
 
 Wrong values and unreadable inputs end a command before torch is imported.
 """

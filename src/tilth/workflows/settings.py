@@ -69,7 +69,7 @@ WAYS = "give texts, or --queries FILE, or --task TRAIN"
 class QuerySource:
     """Queries: exactly one of texts, a file of texts, or a task."""
 
-    texts: Annotated[tuple[str, ...], "[TEXT]...", "Queries, a sentence each."] = ()
+    texts: Annotated[tuple[str, ...], "TEXT", "Queries, a sentence each."] = ()
     queries: Annotated[str | None, "A file, folder or data set of queries."] = None
     column: TextColumn = None
     task: Annotated[str | None, "A labelled set that stands for a task: texts, pairs, tokens."] = (
