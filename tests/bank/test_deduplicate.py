@@ -19,7 +19,7 @@ from tilth.bank.ingest.deduplicate import (
     DamagedPart,
     find_duplicates,
 )
-from tilth.bank.ingest.sentences import SCHEMA
+from tilth.bank.ingest.parts import SCHEMA
 from tilth.data.near_duplicates import NEAR, SIMILARITY, jaccard, near_keys
 from tilth.data.normalize import exact_keys, normalize_texts
 from tilth.errors import TilthError

@@ -13,9 +13,8 @@ from tests.bank.memory import cut, expected, similarities
 from tests.bank.test_quantization import vectors
 from tilth.bank.quantization import FORMATS, Codes, Floats, Quantizer, fit_quantizer
 from tilth.bank.search import exact as search
+from tilth.bank.search.exact import Products, rescore
 from tilth.bank.search.exact import find_candidates as find
-from tilth.bank.search.exact import rescore
-from tilth.bank.search.products import Products
 from tilth.bank.search.scan import TILE
 
 ROWS, DIMENSION = 3 * TILE + 77, 40
@@ -214,7 +213,7 @@ def test_products_of_integers_and_floats_are_the_same(form: str) -> None:
     asked = np.concatenate([asked[:16], np.zeros_like(asked[:1])])
     products = Products(quantizer, quantizer.queries(asked))
     answers = []
-    for products._whole in (True, False):
+    for products._in_integers in (True, False):
         products(codes.codes[:3])  # its room is too small for the next block
         answers.append([group.copy() for group in products(codes.codes)])
     np.testing.assert_array_equal(*answers)

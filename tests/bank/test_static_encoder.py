@@ -16,8 +16,8 @@ from sentence_transformers.sentence_transformer.modules import Dense, StaticEmbe
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from tests.tiny import WORDS, word_tokenizer
-from tilth.bank import static_encoder as static
-from tilth.bank.static_encoder import StaticEncoder, fast_static
+from tilth.bank import encoder as static
+from tilth.bank.encoder import StaticEncoder, fast_static
 from tilth.errors import InputError
 from tilth.models import load_encoder
 from tilth.models.encoder import fingerprint_encoder

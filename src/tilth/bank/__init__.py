@@ -3,8 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tilth.bank.bank import Bank
-    from tilth.bank.hits import Hits
+    from tilth.bank.bank import Bank, Hits
     from tilth.bank.ingest.cleaning import Rules
     from tilth.bank.queries import Queries, task_queries
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tilth.bank import Bank
 from tilth.bank.ingest.documents import find_sources, read_blocks
-from tilth.bank.ingest.sentences import sentences_of_documents
+from tilth.bank.ingest.parts import sentences_of_documents
 from tilth.bank.manifest import ENCODER, read_manifest
 from tilth.bank.settings import BankSettings
 from tilth.errors import InputError, TilthError

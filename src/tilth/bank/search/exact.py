@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,9 @@ from numpy.typing import NDArray
 from tilth.bank.quantization import CodedQueries, Floats, Quantizer
 from tilth.bank.search.scan import TILE, gather, rescore_int8, scan
 from tilth.bank.store import Ids, MappedShard, Selected
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # Up to this many queries compiled sums are faster than matrix products.
 _FEW = {"int8": 16, "compact": 32}
@@ -28,6 +32,8 @@ _PRODUCTS_AT_ONCE = 1 << 21
 _BUFFERS = 1 << 30
 # The first pass samples one sentence in _SAMPLED, in pieces of _PIECE rows.
 _SAMPLED, _PIECE = 64, 32
+# Query columns are padded to a multiple: integer products are faster on such shapes.
+_COLUMNS = 16
 
 
 def find_candidates(
@@ -237,6 +243,49 @@ def _pass(
         return list(pool.map(run, range(threads)))
 
 
+class Products:
+    """Multiply codes with queries rounded to 8 bits.
+
+    A value is a similarity without the query's offset, divided by the query's step.
+
+    Attributes:
+        padding: columns beyond the queries.
+    """
+
+    def __init__(self, quantizer: Quantizer, queries: CodedQueries) -> None:
+        import torch  # which a scan does without
+
+        self._codec = quantizer
+        largest = np.abs(queries.rotated).max(axis=1, initial=0)
+        steps = np.maximum(largest, 1e-12) / np.float32(127)
+        values = np.rint(queries.rotated / steps[:, None]).astype(np.int8)
+        self.padding = -len(values) % _COLUMNS
+        values = np.pad(values, ((0, self.padding), (0, 0)))  # (columns, dimensions)
+        cuts = [] if quantizer.format == "int8" else [quantizer.dims_4bit]
+        pieces = np.split(values, cuts, axis=1)
+        self._queries = [torch.from_numpy(piece.T.copy()) for piece in pieces]
+        self._room: list[Tensor] = []
+        # Elsewhere products of small integers are slower than those of floats.
+        self._in_integers = torch.backends.cpu.get_cpu_capability().startswith("AVX512")
+
+    def __call__(self, codes: NDArray[np.uint8]) -> list[NDArray[np.int32]]:
+        """Return int32 products per group, (rows, columns); the next call overwrites them."""
+        import torch
+
+        groups = [torch.from_numpy(group) for group in self._codec.groups(codes)]
+        # Allocating memory costs more than the products.
+        if not self._room or len(self._room[0]) < len(codes):
+            shape = (len(codes), self._queries[0].shape[1])
+            self._room = [torch.empty(shape, dtype=torch.int32) for _ in groups]
+        products = [room[: len(codes)] for room in self._room]
+        for group, queries, out in zip(groups, self._queries, products, strict=True):
+            if self._in_integers:
+                torch._int_mm(group, queries, out=out)
+            else:  # sums of a thousand such products fit into the 24 bits of a float
+                out.copy_(group.float() @ queries.float())
+        return [found.numpy() for found in products]
+
+
 def _multiply(
     blocks: Sequence[_Block],
     quantizer: Quantizer,
@@ -245,7 +294,7 @@ def _multiply(
     threads: int,
 ) -> list[_Best]:
     """Gather with matrix products of all queries; threads share the rows of a product."""
-    from tilth.bank.search.products import Products  # torch, which a scan does without
+    from tilth.bank.search.exact import Products  # torch, which a scan does without
 
     products = Products(quantizer, queries)
     # Small buffers are cleared often: floors rise early, and fewer values are kept.
