@@ -46,7 +46,7 @@ from tilth.data.examples import Examples, read_examples
 from tilth.data.hashing import text_hashes
 from tilth.metrics.significance import Interval, gain_interval, mean_interval
 from tilth.models.classifier import Classifier, new_classifier
-from tilth.models.length_sampler import LengthBatchSampler
+from tilth.models.trainer import LengthBatchSampler
 from tilth.report.systems import TRAINED
 from tilth.selftrain.dataset import blend_labels
 from tilth.selftrain.pseudo_label import PROBABILITIES, from_lists, label_sentences

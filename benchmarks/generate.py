@@ -25,8 +25,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 from inputs import joined_sentences
 from original import OriginalDino
 from tilth.generation.attempts import Attempts, items_from_inputs
-from tilth.generation.engine import Engine
-from tilth.generation.model_checks import choose_rows
+from tilth.generation.engine import Engine, choose_rows
 from tilth.generation.settings import GenerateSettings
 from tilth.generation.task import Task, load_task
 from tilth.models.lm import LM, load_lm

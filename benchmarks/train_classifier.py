@@ -26,7 +26,7 @@ from tilth.classifiers.finetune import fine_tune
 from tilth.classifiers.settings import Finetuning
 from tilth.classifiers.trainer import seeded, soft_label_loss
 from tilth.models.classifier import Classifier, new_classifier
-from tilth.models.length_sampler import LengthBatchSampler
+from tilth.models.trainer import LengthBatchSampler
 
 WORDS = [
     "the", "a", "old", "red", "man", "dog", "sea", "boat", "runs", "sees", "near", "under", "rain",

@@ -62,7 +62,7 @@ def test_blocks_are_the_same_from_gz_and_however_a_file_is_read(
     plain, packed = blocks(tmp_path / "a.txt", size), blocks(tmp_path / "b.txt.gz", size)
     assert [block.data for block in plain] == [block.data for block in packed]
     assert b"".join(block.data for block in plain if isinstance(block.data, bytes)) == data
-    monkeypatch.setattr("tilth.data.lines._READ_BYTES", 13)
+    monkeypatch.setattr("tilth.data.formats._READ_BYTES", 13)
     assert blocks(tmp_path / "a.txt", size) == plain
 
 

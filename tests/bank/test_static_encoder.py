@@ -21,7 +21,7 @@ from tilth.bank.encoder import StaticEncoder, fast_static
 from tilth.errors import InputError
 from tilth.models import load_encoder
 from tilth.models.encoder import fingerprint_encoder
-from tilth.models.source import starter_path
+from tilth.models.names import starter_path
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 SPLITTERS = {

@@ -22,7 +22,7 @@ from tests.tiny import salads, save_encoder, tiny_lm, word_tokenizer, write_line
 from tilth.classifiers.mlm import IGNORED, adapt, losses_of, mask_tokens
 from tilth.errors import InputError, TilthError
 from tilth.models.classifier import new_classifier
-from tilth.models.masked_lm import load_masked_lm
+from tilth.models.lm import load_masked_lm
 from tilth.runs import RunMismatch
 from tilth.workflows.train_classifier import train_classifier
 

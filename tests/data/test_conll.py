@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tilth.data import read_rows
-from tilth.data.conll import is_conll, rows_of_conll
 from tilth.data.examples import read_examples
+from tilth.data.formats import is_conll, rows_of_conll
 from tilth.errors import InputError
 
 CONLL = """-DOCSTART- -X- -X- O

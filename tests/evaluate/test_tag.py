@@ -19,7 +19,7 @@ from tilth.evaluate.tag import (
     most_wrong_sentences,
     tag_scores,
 )
-from tilth.metrics.entity_spans import spans
+from tilth.metrics.scores import spans
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 BIOES = [*TAGS, "E-PER", "S-PER", "E-LOC", "S-LOC"]

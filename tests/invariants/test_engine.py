@@ -17,10 +17,10 @@ from tilth.generation.attempts import Job, Outcome, job_key
 from tilth.generation.engine import (
     Engine,
     Vocabulary,
+    check_model,
+    max_positions,
 )
-from tilth.generation.kv_cache import KVCache
-from tilth.generation.model_checks import check_model, max_positions
-from tilth.generation.prompt_cache import PromptCache
+from tilth.generation.kv_cache import KVCache, PromptCache
 from tilth.generation.settings import Sampling
 from tilth.generation.task import load_task
 from tilth.models.lm import LM

@@ -51,7 +51,7 @@ def _generate(_: Path) -> Job:
 
 def _paraphrase(folder: Path) -> Job:
     from tests.tiny.rewriter import fake_scorer
-    from tilth.models.seq2seq import load_seq2seq
+    from tilth.models.lm import load_seq2seq
     from tilth.paraphrase.paraphrase_set import run_paraphrase
     from tilth.paraphrase.rewriter import Rewriter
     from tilth.paraphrase.settings import RewriteSettings

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilth.metrics.entity_spans import iob2, spans
+from tilth.metrics.scores import iob2, spans
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.tiny import graded_pairs
 from tilth.encoders.train import LengthGrouped, characters
-from tilth.models.length_sampler import length_grouped
+from tilth.models.trainer import length_grouped
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=400), st.integers(1, 9), st.integers(0, 3))

@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.tiny import tiny_tokenizer
 from tilth.errors import InputError
-from tilth.paraphrase.copy_penalty import CopyPenalty, word_begins
+from tilth.paraphrase.search import CopyPenalty, word_begins
 
 CPU = torch.device("cpu")
 BEGIN = 9  # what a decoder starts with

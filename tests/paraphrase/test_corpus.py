@@ -19,8 +19,8 @@ from tilth.data import normalize as plain
 from tilth.errors import InputError, TilthError
 from tilth.models import scorer as scorers
 from tilth.paraphrase.balance import PairPool, distinct, draw_splits, largest_size, quotas
+from tilth.paraphrase.candidates import plane_counts
 from tilth.paraphrase.corpus import make_corpus
-from tilth.paraphrase.filter import plane_counts
 from tilth.paraphrase.settings import CorpusSettings
 from tilth.paraphrase.tags import CELLS, UNITS, cell_of
 from tilth.runs import RunMismatch, complete

@@ -12,10 +12,10 @@ from tests.tiny.rewriter import fake_scorer
 from tests.tiny.writers import writer
 from tilth.data import load_folder
 from tilth.errors import InputError, TilthError
-from tilth.models.seq2seq import Seq2Seq
+from tilth.models.lm import Seq2Seq
+from tilth.paraphrase import make_candidates as roundtrip
 from tilth.paraphrase import make_candidates as trips
-from tilth.paraphrase import round_trip as roundtrip
-from tilth.paraphrase.round_trip import round_trip
+from tilth.paraphrase.make_candidates import round_trip
 from tilth.paraphrase.search import BeamSearch, decode
 from tilth.paraphrase.settings import CandidateSettings
 from tilth.runs import RunMismatch

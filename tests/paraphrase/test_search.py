@@ -8,7 +8,7 @@ import torch
 from tests.tiny import salads
 from tests.tiny.writers import FAMILIES, POSITIONS, writer
 from tilth.errors import InputError
-from tilth.models.seq2seq import Seq2Seq
+from tilth.models.lm import Seq2Seq
 from tilth.paraphrase import fast_beam_search as beams
 from tilth.paraphrase.search import BeamSearch, decode, is_too_long
 

@@ -14,14 +14,18 @@ from tests.tiny import save_encoder
 from tests.tiny.bart import bart_tokenizer, corpus, save_bart
 from tests.tiny.trained import read_curve, same_weights
 from tilth.errors import InputError, TilthError
-from tilth.models.length_sampler import LengthSampler
-from tilth.models.seq2seq import Seq2Seq, load_seq2seq
+from tilth.models.lm import Seq2Seq, load_seq2seq
+from tilth.models.trainer import LengthSampler
 from tilth.paraphrase.settings import RewriterTraining
 from tilth.paraphrase.tags import TAGS
-from tilth.paraphrase.train import LOSS, add_tags, learning_curve, rows_that_fit, train_rewriter
-from tilth.paraphrase.train_data import (
+from tilth.paraphrase.train import (
+    LOSS,
     Collator,
+    add_tags,
+    learning_curve,
     read_corpus,
+    rows_that_fit,
+    train_rewriter,
     without_long,
 )
 from tilth.runs import RunMismatch

@@ -8,7 +8,7 @@ import pytest
 from tests.selftrain.labelled import as_rows, classed, several, tagged
 from tilth.classifiers.examples import LabeledExamples, strata
 from tilth.errors import InputError
-from tilth.selftrain.draw import draw, draw_validation
+from tilth.selftrain.few_shot import draw, draw_validation
 
 
 def texts(rows: LabeledExamples, places: np.ndarray) -> set[tuple[str, ...]]:

@@ -11,7 +11,7 @@ from datasets import load_dataset
 from tests.system.commands import error_of, tilth
 from tests.tiny import save_encoder
 from tilth.data import load_folder
-from tilth.models.source import starter_path
+from tilth.models.names import starter_path
 
 SENTENCES = [
     "The old bridge over the river is closed until Monday.",

@@ -26,7 +26,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from tilth.models.lm import LM, fingerprint_model
+from tilth.models.lm import LM
+from tilth.models.pretrained import fingerprint_model
 
 if TYPE_CHECKING:
     import pytest

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from tests.tiny import tiny_tokenizer
+from tilth.models.lm import Seq2Seq
 from tilth.models.scorer import Scorer
-from tilth.models.seq2seq import Seq2Seq
 from tilth.paraphrase.rewriter import MOST_TRIES, Rewriter
 from tilth.paraphrase.search import BeamSearch
 from tilth.paraphrase.tags import TAGS

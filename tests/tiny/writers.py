@@ -23,7 +23,7 @@ from transformers import (
 )
 
 from tests.tiny import WORDS
-from tilth.models.seq2seq import Seq2Seq
+from tilth.models.lm import Seq2Seq
 
 FAMILIES = ("bart", "marian", "t5")
 MARKS = [">>de<<", ">>en<<", "<SIM95>", "<BLEU0_5>"]

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 __all__ = ["Bank", "Hits", "Queries", "Rules", "task_queries"]
 _HOMES = {
     "Bank": "bank",
-    "Hits": "hits",
+    "Hits": "bank",
     "Queries": "queries",
     "Rules": "ingest.cleaning",
     "task_queries": "queries",

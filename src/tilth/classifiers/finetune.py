@@ -28,9 +28,9 @@ from tilth.classifiers.trainer import (
 )
 from tilth.errors import InputError
 from tilth.metrics import scores as metrics
-from tilth.metrics.entity_spans import entity_types, span_counts
+from tilth.metrics.scores import entity_types, span_counts
 from tilth.models.device import choose_precision
-from tilth.models.length_sampler import LengthBatchSampler
+from tilth.models.trainer import LengthBatchSampler
 
 if TYPE_CHECKING:
     from tilth.classifiers.examples import LabeledExamples

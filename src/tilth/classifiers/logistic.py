@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tilth.classifiers.collate import EncodedRows
 from tilth.classifiers.trainer import model_inputs
-from tilth.models.source import silence_transformers
+from tilth.models.pretrained import silence_transformers
 
 if TYPE_CHECKING:
     from tilth.models.classifier import Classifier, Kind

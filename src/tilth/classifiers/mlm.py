@@ -20,12 +20,12 @@ from tilth.classifiers.trainer import Schedule, masked_lm_loss, train_model
 from tilth.data import read_texts
 from tilth.errors import InputError
 from tilth.models.device import choose_precision
-from tilth.models.length_sampler import LengthBatchSampler
-from tilth.models.masked_lm import MaskedLM, load_masked_lm
+from tilth.models.lm import MaskedLM, load_masked_lm
 from tilth.models.token_batches import encode_texts
 from tilth.models.trainer import (
     CHECKPOINTS,
     MODEL,
+    LengthBatchSampler,
     complete_training,
     require_single_process,
     settings_of,

@@ -19,7 +19,7 @@ from transformers import Trainer, TrainingArguments
 
 from tilth.classifiers.collate import TARGETS, WEIGHTS, WORD_STARTS, Batch
 from tilth.errors import TilthError
-from tilth.models.source import silence_transformers
+from tilth.models.pretrained import silence_transformers
 from tilth.models.trainer import (
     CheckpointCallback,
     all_finite,

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tilth.data.examples import DROP_REASON, LABEL_COLUMN, LabelledTable, read_labelled_table
 from tilth.data.hashing import group_ids, random_keys, rank_in_group
-from tilth.data.labelled_table import DROP_REASON, LABEL, LabelledTable, read_labelled_table
 from tilth.data.near_duplicates import near_duplicates as find_near_duplicates
 from tilth.data.negative_pairs import draw_pairs, sampled_table
 from tilth.data.split import group_rows, source_hashes, validation_rows
@@ -183,7 +183,9 @@ def curate_rows(dataset: Dataset, options: CurateOptions) -> Curated:
     table, labels = rows.table, rows.numbers
     if labels is not None and options.smoothing:
         labels = _smooth(labels, kept, options.smoothing)
-        table = table.set_column(table.column_names.index(LABEL), LABEL, pa.chunked_array([labels]))
+        table = table.set_column(
+            table.column_names.index(LABEL_COLUMN), LABEL_COLUMN, pa.chunked_array([labels])
+        )
     pairs = _sample(rows, kept, options)
     sampled = _sampled_rows(rows, table, kept, pairs, options.seed)
     held_out = _split(rows, kept, pairs, labels, options)
@@ -381,6 +383,6 @@ def _dataset(table: pa.Table, rows: LabelledTable) -> Dataset:
     features = rows.features.copy()
     if DROP_REASON in table.column_names:
         features[DROP_REASON] = Value("string")
-    if pa.types.is_float64(table.schema.field(LABEL).type):
-        features[LABEL] = Value("float64")
+    if pa.types.is_float64(table.schema.field(LABEL_COLUMN).type):
+        features[LABEL_COLUMN] = Value("float64")
     return Dataset(table.cast(features.arrow_schema), info=DatasetInfo(features=features))

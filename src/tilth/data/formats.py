@@ -1,22 +1,41 @@
-"""Rows of one file in each format tilth reads, with their line or row numbers."""
+"""Rows of one file in each format tilth reads, with their line or row numbers.
+
+Tagged sentences stand in columns, as in CoNLL-2003. Text files are UTF-8, plain or gz.
+"""
 
 from __future__ import annotations
 
 import csv
+import gzip
 import json
+import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
+from io import BufferedReader
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tilth.data.conll import CONLL_SPLITS, is_conll, rows_of_conll
-from tilth.data.lines import read_lines
+from tilth.data.labels import TAG
 from tilth.errors import InputError
 from tilth.files import check_input
+from tilth.metrics.scores import iob2
 
+TOKENS, TAGS = "tokens", "tags"
+# Endings of CoNLL-2003's files and sets like it. Other files with these names hold anything.
+CONLL_SPLITS = {
+    ".train": "train", ".dev": "dev", ".valid": "dev", ".testa": "dev", ".test": "test",
+    ".testb": "test",
+}  # fmt: skip
+_NEW_DOCUMENT = "-DOCSTART-"
+_MAX_LINE_BYTES = 100_000
+_MOST_TOKENS = 10_000  # of a sentence; more are a file without empty lines
+_LOOKED_AT, _FEWEST, _SHARE = 200, 3, 0.9
 # A longer text is a file without line ends, not a sentence.
 MAX_CHARS = 100_000
 # A JSON object or a csv line holds several fields beside the text.
@@ -30,6 +49,10 @@ _DECODED_BYTES = 2 << 30
 _FEWEST_ROWS = 256
 
 FileRow: TypeAlias = dict[str, Any]
+_BOM = b"\xef\xbb\xbf"
+_GZ = b"\x1f\x8b"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_READ_BYTES = 1 << 20
 
 
 def rows_of_file(path: Path, columns: Sequence[str] | None = None) -> Iterator[tuple[int, FileRow]]:
@@ -200,6 +223,217 @@ def _rows_together(path: Path, metadata: pq.FileMetaData, wanted: Sequence[str])
             )
         largest = max(largest, *sizes)
     return max(_FEWEST_ROWS, min(_ROWS, _DECODED_BYTES // largest))
+
+
+def rows_of_conll(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line of its first token, row) of each sentence of a file, plain or gz.
+
+    Columns are separated by tabs, in lines without any by spaces. Lines of `-DOCSTART-` and
+    comments, `# ...` before a sentence, are skipped. IOB1 and BIOES become IOB2. Rows have
+    `tokens`, `tags` and, for the columns between them, `column2` and so on.
+    """
+    sentence: list[list[str]] = []
+    begun = width = 0
+    for number, line in read_lines(path, _MAX_LINE_BYTES):
+        fields = _fields(line)
+        if not fields or fields[0] == _NEW_DOCUMENT:
+            if sentence:
+                yield begun, _tagged_row(sentence)
+            sentence = []
+            continue
+        if not sentence and _is_comment(line, fields, width):
+            continue
+        width = width or len(fields)
+        _check_columns(path, number, fields, width)
+        if not sentence:
+            begun = number
+        sentence.append(fields)
+        if len(sentence) > _MOST_TOKENS:
+            raise InputError(
+                f"{path}:{begun}: a sentence of more than {_MOST_TOKENS:,} tokens: put an empty "
+                "line after each sentence"
+            )
+    if sentence:
+        yield begun, _tagged_row(sentence)
+
+
+def is_conll(path: Path) -> bool:
+    """Return whether a text file holds tagged sentences in columns, by its first lines.
+
+    Nine tenths of them must have one number of columns, the last an IOB tag: errors in a file of
+    columns are then reported by line, and no file of texts is taken for one.
+    """
+    try:
+        lines = list(islice(read_lines(path, _MAX_LINE_BYTES), _LOOKED_AT))
+    except InputError:
+        return False  # reading it reports what is wrong
+    rows = [fields for _, line in lines if (fields := _fields(line)) and line[0] != "#"]
+    rows = [fields for fields in rows if fields[0] != _NEW_DOCUMENT]
+    widths = [len(fields) for fields in rows if len(fields) > 1 and TAG.fullmatch(fields[-1])]
+    most = max(map(widths.count, set(widths)), default=0)
+    return len(rows) >= _FEWEST and most >= _SHARE * len(rows)
+
+
+def _fields(line: str) -> list[str]:
+    if not line.strip():
+        return []
+    if "\t" in line:
+        return [field.strip(" ") for field in line.rstrip().split("\t")]
+    return [field for field in line.split(" ") if field]
+
+
+def _is_comment(line: str, fields: Sequence[str], width: int) -> bool:
+    """Tell whether a line before a sentence is a comment, and `#` in it no token."""
+    if not line.startswith("#"):
+        return False
+    if width and len(fields) != width:
+        return True
+    return not (TAG.fullmatch(fields[-1]) or (width and "\t" in line))
+
+
+def _check_columns(path: Path, number: int, fields: Sequence[str], width: int) -> None:
+    if len(fields) == 1:
+        raise InputError(
+            f"{path}:{number}: one column, {fields[0]!r:.60}: write a token and its tag a line, "
+            "with a tab or spaces between them"
+        )
+    if len(fields) != width:
+        raise InputError(
+            f"{path}:{number}: {len(fields)} columns, the lines before it have {width}: give each "
+            "token as many, and no spaces inside of one"
+        )
+    empty = next((place for place, field in enumerate(fields) if not field), None)
+    if empty is not None:
+        raise InputError(f"{path}:{number}: column {empty + 1} is empty: fill it in, as with '_'")
+
+
+def _tagged_row(sentence: Sequence[Sequence[str]]) -> dict[str, Any]:
+    tokens, *others = map(list, zip(*sentence, strict=True))
+    names = [*(f"column{place}" for place in range(2, len(others) + 1)), TAGS]
+    tags = {
+        name: iob2(column) if all(map(TAG.fullmatch, column)) else column
+        for name, column in zip(names, others, strict=True)
+    }
+    return {TOKENS: tokens, **tags}
+
+
+def read_lines(path: Path, max_bytes: int) -> Iterator[tuple[int, str]]:
+    """Yield (line number from 1, line without its end) of a UTF-8 file.
+
+    Memory is bounded whatever a line's length. A byte order mark and CRLF ends are removed.
+    """
+    number = offset = 0
+    with _opened(path) as file, _gz_errors(path, lambda: number + 1):
+        while line := file.readline(max_bytes + 3):
+            number += 1
+            if number == 1:
+                _check_start(path, line)
+            if len(line) > max_bytes + 2 or (
+                len(line) > max_bytes and len(line.rstrip(b"\r\n")) > max_bytes
+            ):
+                raise _too_long(path, number, max_bytes)
+            yield number, decode_line(path, number, offset, line)
+            offset += len(line)
+
+
+def read_chunks(path: Path, chunk_bytes: int, max_bytes: int) -> Iterator[tuple[int, int, bytes]]:
+    """Yield (number of the first line, byte of the file where it begins, whole lines).
+
+    A chunk ends with the last line that ends within `chunk_bytes`, or else with its first line.
+    Memory is bounded whatever a line's length. The content of the lines is not checked.
+    """
+    number, start, held, more = 1, 0, bytearray(), True
+    with _opened(path) as file, _gz_errors(path, lambda: number + held.count(b"\n")):
+        while more or held:
+            end = _chunk_end(held, chunk_bytes, more)
+            if end:
+                chunk = bytes(held[:end])
+                del held[:end]
+                _check_lengths(path, number, chunk, max_bytes)
+                yield number, start, chunk
+                number, start = number + chunk.count(b"\n"), start + end
+                continue
+            if len(held) > chunk_bytes + max_bytes:
+                _check_lengths(path, number, bytes(held), max_bytes)
+            piece = file.read1(_READ_BYTES)
+            if not start and not held:
+                _check_start(path, piece)
+            more = bool(piece)
+            held += piece
+
+
+def decode_line(path: Path, number: int, offset: int, line: bytes) -> str:
+    """Return a line without its end; `number` counts from 1, `offset` is its byte in the file."""
+    if number == 1 and line.startswith(_BOM):
+        line = line[len(_BOM) :]
+        offset += len(_BOM)
+    line = line.removesuffix(b"\n").removesuffix(b"\r")
+    nul = line.find(b"\0")
+    if nul >= 0:
+        raise InputError(
+            f"{path}:{number}: NUL byte at byte {offset + nul} of the file: is it a text file"
+            " in UTF-8?"
+        )
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path}:{number}: byte {line[error.start]:#04x} at byte {offset + error.start} of the "
+            "file is not UTF-8: save the file as UTF-8"
+        ) from error
+
+
+def _chunk_end(held: bytearray, chunk_bytes: int, more: bool) -> int:
+    """Return where the next chunk ends; 0: not known before more is read."""
+    if more and len(held) < chunk_bytes:
+        return 0
+    end = held.rfind(b"\n", 0, chunk_bytes) + 1
+    return end or held.find(b"\n", chunk_bytes) + 1 or (0 if more else len(held))
+
+
+def _check_lengths(path: Path, number: int, lines: bytes, max_bytes: int) -> None:
+    if len(lines) <= max_bytes:
+        return
+    ends = np.flatnonzero(np.frombuffer(lines, np.uint8) == ord("\n"))
+    lengths = np.diff(ends, prepend=-1, append=len(lines)) - 1
+    for line in np.flatnonzero(lengths > max_bytes).tolist():
+        stop = ends[line] if line < len(ends) else len(lines)
+        if lengths[line] - lines[:stop].endswith(b"\r") > max_bytes:
+            raise _too_long(path, number + line, max_bytes)
+
+
+def _too_long(path: Path, number: int, max_bytes: int) -> InputError:
+    return InputError(
+        f"{path}:{number}: the line is longer than {max_bytes:,} bytes: write one text a line"
+    )
+
+
+def _opened(path: Path) -> gzip.GzipFile | BufferedReader:
+    check_input(path)
+    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else open(path, "rb")
+
+
+@contextmanager
+def _gz_errors(path: Path, line: Callable[[], int]) -> Iterator[None]:
+    """Name the line after which a gz file is broken."""
+    try:
+        yield
+    except EOFError as error:
+        raise InputError(
+            f"{path}:{line()}: the gz file is cut short: copy or download it again"
+        ) from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(
+            f"{path}:{line()}: the gz file is broken ({error}): copy or download it again, "
+            "or take .gz off the name of a plain file"
+        ) from error
+
+
+def _check_start(path: Path, line: bytes) -> None:
+    if line.startswith(_UTF16):
+        raise InputError(f"{path}:1: the file is UTF-16: save it as UTF-8")
+    if line.startswith(_GZ):
+        raise InputError(f"{path}:1: the file is compressed with gz: name it {path.name}.gz")
 
 
 _READERS: dict[str, Callable[[Path], Iterator[tuple[int, FileRow]]]] = {

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from tilth.data.conll import CONLL_SPLITS, is_conll
-from tilth.data.formats import ENDINGS, ending_of, parquet_tables
+from tilth.data.formats import CONLL_SPLITS, ENDINGS, ending_of, is_conll, parquet_tables
 from tilth.data.temp_arrow import open_arrow, temporary_arrow
 from tilth.errors import InputError, TilthError
 from tilth.files import check_input, in_local_folder, suggestion

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilth.data import load_folder, read_rows
+from tilth.data.examples import LabelledTable, read_labelled_table
 from tilth.data.hashing import random_keys
-from tilth.data.labelled_table import LabelledTable, read_labelled_table
 from tilth.data.sources import folder_configs
 from tilth.data.split import group_rows, source_hashes, validation_rows, written_by_model
 from tilth.errors import InputError

@@ -29,16 +29,15 @@ from tilth.errors import InputError, TilthError
 from tilth.files import disk_errors
 from tilth.models.device import choose_precision
 from tilth.models.encoder import fingerprint_encoder, load_encoder
-from tilth.models.length_sampler import length_grouped
-from tilth.models.source import silence_transformers
+from tilth.models.pretrained import reset_padding, silence_transformers
 from tilth.models.trainer import (
     CHECKPOINTS,
     MODEL,
     CheckpointCallback,
     all_finite,
     complete_training,
+    length_grouped,
     require_single_process,
-    reset_padding,
     run_trainer,
     training_arguments,
 )

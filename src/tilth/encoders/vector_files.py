@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tilth.data.lines import read_lines
+from tilth.data.formats import read_lines
 from tilth.errors import InputError
 
 log = logging.getLogger(__name__)

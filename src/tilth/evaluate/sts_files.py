@@ -13,8 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tilth.data.formats import ending_of, rows_of_file
-from tilth.data.lines import read_lines
+from tilth.data.formats import ending_of, read_lines, rows_of_file
 from tilth.data.sources import HubDataset, locate
 from tilth.errors import InputError, TilthError
 from tilth.files import check_input

@@ -12,8 +12,7 @@ from tilth.data.examples import Source
 from tilth.errors import InputError, TilthError
 from tilth.evaluate.expected_labels import check_kind, read_gold
 from tilth.metrics import scores as metrics
-from tilth.metrics.entity_spans import entity_types, span_counts, spans
-from tilth.metrics.scores import calibration
+from tilth.metrics.scores import calibration, entity_types, span_counts, spans
 from tilth.metrics.significance import (
     RESAMPLES,
     Metrics,

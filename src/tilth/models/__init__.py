@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tilth.models.encoder import load_encoder
     from tilth.models.endpoint import Endpoint
-    from tilth.models.lm import LM, load_lm
+    from tilth.models.lm import LM, Seq2Seq, load_lm, load_seq2seq
+    from tilth.models.names import starter_path
     from tilth.models.scorer import Scorer, load_scorer
-    from tilth.models.seq2seq import Seq2Seq, load_seq2seq
-    from tilth.models.source import starter_path
 
 __all__ = [
     "LM",
@@ -26,12 +25,12 @@ _HOMES = {
     "LM": "lm",
     "Endpoint": "endpoint",
     "Scorer": "scorer",
-    "Seq2Seq": "seq2seq",
+    "Seq2Seq": "lm",
     "load_encoder": "encoder",
     "load_lm": "lm",
     "load_scorer": "scorer",
-    "load_seq2seq": "seq2seq",
-    "starter_path": "source",
+    "load_seq2seq": "lm",
+    "starter_path": "names",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,25 +15,32 @@ from numpy.typing import NDArray
 
 from tilth.errors import InputError
 from tilth.models import names
-from tilth.models.architecture import (
-    add_mean_pooling,
+from tilth.models.device import choose_device
+from tilth.models.encoder import pooling_of
+from tilth.models.pretrained import (
+    ModelFiles,
     architectures_of,
     is_generative,
     max_input_tokens,
-    reinit_head,
-    set_dropout,
+    open_model,
+    save_transformer,
     weight_bytes,
 )
-from tilth.models.device import choose_device
-from tilth.models.encoder import pooling_of
-from tilth.models.pretrained import ModelFiles, open_model
-from tilth.models.trainer import save_transformer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 Kind: TypeAlias = Literal["class", "multi", "tags"]
 _PROBLEMS = {"class": "single_label_classification", "multi": "multi_label_classification"}
+_DROPOUTS = (
+    "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob",
+    "dropout", "attention_dropout", "activation_dropout", "embedding_dropout", "mlp_dropout",
+    "classifier_dropout", "seq_classif_dropout", "pooler_dropout", "cls_dropout",
+    "summary_last_dropout",
+)  # fmt: skip
+# How much the mean outweighs the first token that it is added to, before it is normalised.
+_GAIN = 30.0
+_SLOPE = 0.5  # of the pooler, whose tanh is nearly linear then
 
 
 class ClassifierRows(Protocol):
@@ -182,7 +190,7 @@ def new_classifier(
     config.label2id = {label: index for index, label in enumerate(labels)}
     config.problem_type = _PROBLEMS.get(kind)
     if dropout is not None:
-        set_dropout(config, dropout)
+        _set_dropout(config, dropout)
     limit = max_input_tokens(config, tokenizer)
     if max_length is not None and not 4 <= max_length <= limit:
         raise InputError(f"max_length is {max_length}: base {base!r} reads 4 to {limit} tokens")
@@ -191,10 +199,10 @@ def new_classifier(
         torch.manual_seed(seed)
         auto_class = _auto_class(is_tagger=kind == "tags")
         model, drawn = files.model(auto_class, tokenizer, config=config, new_head=True)
-        fresh = frozenset(drawn) | reinit_head(model)
+        fresh = frozenset(drawn) | _reinit_head(model)
     pools_mean = kind != "tags" and _is_mean_pooled_bert(files, model)
     if pools_mean:
-        add_mean_pooling(model)
+        _add_mean_pooling(model)
     return Classifier(
         model.to(place).eval(), tokenizer, kind, list(labels), base, max_length or limit, fresh,
         pools_mean,
@@ -249,3 +257,52 @@ def _check_labels(kind: Kind, labels: Sequence[str]) -> None:
     if len(set(labels)) < len(labels):
         twice = next(label for label in labels if list(labels).count(label) > 1)
         raise InputError(f"label {twice!r} is given twice: give each once")
+
+
+def _set_dropout(config: Any, dropout: float) -> None:
+    """Set every dropout in the config of a model that is not yet built."""
+    for name in _DROPOUTS:
+        if hasattr(config, name):
+            setattr(config, name, dropout)
+
+
+def _reinit_head(model: Any) -> set[str]:
+    """Reinitialise the output layer; return the names of its weights."""
+    name, output = [
+        (name, module) for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear)
+    ][-1]  # fmt: skip
+    torch.nn.init.normal_(output.weight, std=getattr(model.config, "initializer_range", 0.02))
+    if output.bias is None:
+        return {f"{name}.weight"}
+    torch.nn.init.zeros_(output.bias)
+    return {f"{name}.weight", f"{name}.bias"}
+
+
+def _add_mean_pooling(model: Any) -> None:
+    """Make a BERT classifier with a pooler read the mean of its tokens, in place.
+
+    Its head reads the first token, which a mean-pooling sentence encoder does not train: logistic
+    regression on embeddings of `starter-encoder` is about 75% accurate on sst2, on its first token
+    66%. An added attention layer keeps the model a plain transformers model.
+    """
+    body = model.bert
+    layer = copy.deepcopy(body.encoder.layer[-1])
+    attention = layer.attention
+    with torch.no_grad():
+        for linear, diagonal in (
+            (attention.self.query, 0.0),  # all attention scores are 0
+            (attention.self.key, 0.0),
+            (attention.self.value, 1.0),
+            (attention.output.dense, _GAIN),
+            (layer.output.dense, 0.0),
+            (body.pooler.dense, _SLOPE),
+        ):
+            linear.weight.zero_()
+            linear.weight.fill_diagonal_(diagonal)
+            linear.bias.zero_()
+        for norm in (attention.output.LayerNorm, layer.output.LayerNorm):
+            norm.weight.fill_(1.0)
+            norm.bias.zero_()
+    body.encoder.layer.append(layer)
+    model.config.num_hidden_layers += 1

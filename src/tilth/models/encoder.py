@@ -14,9 +14,14 @@ import torch
 from tilth.errors import InputError
 from tilth.limits import POOLING
 from tilth.models import names
-from tilth.models.architecture import architectures_of, is_generative, sampled_values, weight_bytes
 from tilth.models.device import choose_device
-from tilth.models.pretrained import ModelFiles, open_model
+from tilth.models.pretrained import (
+    ModelFiles,
+    architectures_of,
+    is_generative,
+    open_model,
+    weight_bytes,
+)
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -36,6 +41,7 @@ _ACTIVATION = re.compile(
     r"torch\.nn\.(modules\.(activation|linear)\.)?"
     r"(Identity|Tanh|ReLU|GELU|SiLU|Sigmoid|LeakyReLU|ELU|Mish)"
 )
+_SAMPLED = 256  # values of a tensor
 # Poolings of generative models that were trained as encoders.
 _GENERATIVE_POOLINGS = ("lasttoken", "weightedmean")
 
@@ -275,5 +281,12 @@ def fingerprint_encoder(encoder: SentenceTransformer) -> str:
             continue  # saved it is random: another one in every process
         digest.update(f"{key}{tuple(tensor.shape)}".encode())
         # A static model's have entered above; banks on disk hold a fingerprint with a sample too.
-        digest.update(sampled_values(tensor) if key in static else weight_bytes(tensor.float()))
+        digest.update(_sampled_values(tensor) if key in static else weight_bytes(tensor.float()))
     return digest.hexdigest()
+
+
+def _sampled_values(tensor: torch.Tensor) -> bytes:
+    """Return up to 256 evenly spaced values of a tensor, as float32."""
+    flat = tensor.detach().reshape(-1)
+    step = max(1, flat.numel() // _SAMPLED)
+    return flat[::step][:_SAMPLED].float().cpu().contiguous().numpy().tobytes()

@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tilth.errors import InputError
-from tilth.models.architecture import weight_bytes
 from tilth.models.device import choose_device, choose_precision
-from tilth.models.names import SCORER
-from tilth.models.pretrained import open_model
+from tilth.models.names import SCORER, starter_path
+from tilth.models.pretrained import open_model, weight_bytes
 from tilth.models.scorer import CrossEncoder
-from tilth.models.source import starter_path
 
 # Words with a negating prefix, which a small vocabulary splits, are compared by rule.
 _PREFIXES = ("un", "in", "im", "il", "ir", "dis", "non")

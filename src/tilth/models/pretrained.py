@@ -1,20 +1,30 @@
-"""Load transformers models without running their code or pickles; report any error in one line."""
+"""Load, describe and save transformers models.
+
+Their own code and pickles are never run; any error is reported in one line.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from tilth.errors import InputError, TilthError
-from tilth.models import source
-from tilth.models.names import Role
-from tilth.models.source import ModelSource, find_source, silence_transformers
+from tilth.models import names
+from tilth.models.names import ModelSource, Role, find_source
 
 _OTHER_FILES = "its files do not belong together, or are damaged: get or save the model again"
+_MAX_TOKENS = 512  # for a model without a stated limit
+# Architectures whose first positions are reserved for padding.
+_SHIFTED = (
+    "roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "longformer", "data2vec-text", "mpnet",
+)  # fmt: skip
+_GENERATIVE = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +153,7 @@ def open_model(name: str, role: Role, *, marker: str = "config.json") -> ModelFi
     """Find a model's files; a hub id is read from the cache without a network."""
     found = find_source(name, starters=role.starters, marker=marker, trained_by=role.trained_by)
     # Left unset, trust_remote_code makes transformers ask on standard input.
-    offline = found.on_hub and not source.hub_answers()
+    offline = found.on_hub and not names.hub_answers()
     options = {"trust_remote_code": False, "local_files_only": offline}
     return ModelFiles(name, role, found, options)
 
@@ -162,3 +172,77 @@ def load_pretrained(
     tokenizer = files.tokenizer()
     model, drawn = files.model(auto_class, tokenizer, dtype=dtype, new_head=new_head)
     return model.to(device), tokenizer, drawn
+
+
+@contextmanager
+def silence_transformers() -> Iterator[None]:
+    """Silence the progress bars and warnings of transformers."""
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    bar = logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+        if bar:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def max_input_tokens(config: Any, tokenizer: Any) -> int:
+    """Return the model's maximum number of input tokens, special tokens included."""
+    positions = getattr(config, "max_position_embeddings", None) or _MAX_TOKENS
+    if config.model_type in _SHIFTED:
+        positions -= (config.pad_token_id or 0) + 1
+    return int(min(positions, tokenizer.model_max_length))
+
+
+def architectures_of(config: Any) -> str:
+    """Return the architectures that a model was saved as, for a message."""
+    return ", ".join(map(str, getattr(config, "architectures", None) or [config.model_type]))
+
+
+def is_generative(config: Any) -> bool:
+    """Return whether a model is a causal language model or an encoder-decoder."""
+    kinds = map(str, getattr(config, "architectures", None) or [])
+    return bool(getattr(config, "is_decoder", False)) or any(
+        kind.endswith(_GENERATIVE) for kind in kinds
+    )
+
+
+def save_transformer(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Save a model and its tokenizer as a transformers folder with safetensors weights."""
+    reset_padding(tokenizer)
+    with silence_transformers():
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+
+def reset_padding(tokenizer: Any) -> None:
+    """Remove padding and truncation of a tokenizer's last call, which would be saved with it."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        backend.no_padding()
+        backend.no_truncation()
+
+
+def weight_bytes(tensor: torch.Tensor) -> memoryview:
+    """Return all values of a tensor as bytes; hashing takes about a second a gigabyte."""
+    flat = tensor.detach().cpu().contiguous().flatten()
+    return flat.view(torch.uint8).numpy().data  # (bytes,)
+
+
+def fingerprint_model(model: Any, tokenizer: Any) -> str:
+    """Return 16 hex digits over every parameter's name, shape and values, and the vocabulary.
+
+    The precision enters, since its rounding changes rows; the device does not.
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    for key, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{key}{tuple(tensor.shape)}{tensor.dtype}".encode())
+        digest.update(weight_bytes(tensor))
+    for token, number in sorted(tokenizer.get_vocab().items()):
+        digest.update(f"{token}\x1f{number}\x1e".encode())
+    return digest.hexdigest()

@@ -15,12 +15,10 @@ from numpy.typing import NDArray
 
 from tilth.errors import InputError, TilthError
 from tilth.models import names
-from tilth.models.architecture import max_input_tokens
 from tilth.models.device import choose_device, choose_precision
 from tilth.models.encoder import fingerprint_encoder, load_encoder
-from tilth.models.lm import fingerprint_model
 from tilth.models.predict import text_outputs
-from tilth.models.pretrained import load_pretrained
+from tilth.models.pretrained import fingerprint_model, load_pretrained, max_input_tokens
 from tilth.models.token_batches import Encoded
 
 if TYPE_CHECKING:

@@ -7,18 +7,21 @@ import logging
 import os
 import shutil
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import torch
+from numpy.typing import NDArray
+from torch.utils.data import Sampler
 from transformers import PrinterCallback, TrainerCallback, TrainerState
 from transformers.trainer_utils import SaveStrategy
 
 from tilth.errors import InputError, TilthError
 from tilth.files import atomic_write, disk_errors, sync_folder
-from tilth.models.source import silence_transformers
 from tilth.runs import Progress, Run
 
 if TYPE_CHECKING:
@@ -29,22 +32,7 @@ log = logging.getLogger(__name__)
 MODEL, CHECKPOINTS, SUMS = "model", "checkpoints", "checksums.json"
 _PREFIX = "checkpoint-"
 _CHUNK = 1 << 22  # bytes
-
-
-def save_transformer(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Save a model and its tokenizer as a transformers folder with safetensors weights."""
-    reset_padding(tokenizer)
-    with silence_transformers():
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-
-
-def reset_padding(tokenizer: Any) -> None:
-    """Remove padding and truncation of a tokenizer's last call, which would be saved with it."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is not None:
-        backend.no_padding()
-        backend.no_truncation()
+_BATCHES_SORTED = 64  # batches of shuffled rows that are sorted by length and cut anew
 
 
 def save_whole(unfinished: Path, folder: Path, save: Callable[[Path], object]) -> None:
@@ -290,3 +278,56 @@ def model_is_whole(run: Run) -> bool:
 def all_finite(model: torch.nn.Module) -> bool:
     """Return whether no weight is NaN or infinite."""
     return all(bool(torch.isfinite(weight).all()) for weight in model.parameters())
+
+
+def length_grouped(
+    lengths: NDArray[np.int64], batch: int, *, seed: int, epoch: int, short_last: bool = False
+) -> list[NDArray[np.int64]]:
+    """Return one epoch's batches of row indices in random order, each of similar lengths.
+
+    Rows are shuffled; within every 64 batches' worth they are sorted by length and cut: a batch is
+    random among rows of its length, and at most one is short. With `short_last` that one comes last
+    and holds randomly chosen rows of any length. # each (batch,)
+    """
+    rng = np.random.default_rng((seed, epoch))
+    order = rng.permutation(len(lengths))
+    end = len(order) // batch * batch if short_last else len(order)
+    step = batch * _BATCHES_SORTED
+    batches = []
+    for start in range(0, end, step):
+        chunk = order[start : min(start + step, end)]
+        chunk = chunk[np.argsort(lengths[chunk], kind="stable")]
+        batches += [chunk[i : i + batch] for i in range(0, len(chunk), batch)]
+    rest = [order[end:]] if end < len(order) else []
+    return [batches[index] for index in rng.permutation(len(batches))] + rest
+
+
+class LengthBatchSampler(Sampler[Any]):
+    """Yields `length_grouped` batches, in an order of seed and epoch alone, even when resumed."""
+
+    def __init__(self, lengths: NDArray[np.int64], batch: int, seed: int) -> None:
+        self._lengths, self._batch, self._seed, self.epoch = lengths, batch, seed, 0
+
+    def __len__(self) -> int:
+        return -(-len(self._lengths) // self._batch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the next epoch, from 0."""
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        for rows in length_grouped(self._lengths, self._batch, seed=self._seed, epoch=self.epoch):
+            yield rows.tolist()
+
+
+class LengthSampler(LengthBatchSampler):
+    """Yields rows for a data loader that cuts batches itself: the short batch comes last."""
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def __iter__(self) -> Iterator[Any]:
+        batches = length_grouped(
+            self._lengths, self._batch, seed=self._seed, epoch=self.epoch, short_last=True
+        )
+        return chain.from_iterable(rows.tolist() for rows in batches)

@@ -16,19 +16,22 @@ from tilth.data import Card, DatasetWriter, fingerprint, load_folder
 from tilth.errors import TilthError
 from tilth.models.names import describe_scorer
 from tilth.paraphrase.balance import TENTH, DrawnSplits, PairPool, draw_splits
-from tilth.paraphrase.candidate_reader import (
+from tilth.paraphrase.candidates import (
     MEANING,
+    MEANING_LOW,
     SCORES,
-    TAGS,
+    TAG_COLUMN,
     TEXT_A,
     TEXT_B,
     WORDING,
     Candidates,
     CandidateSource,
     Chunk,
+    FilteredPairs,
+    filter_candidates,
     has_scores,
+    plane_counts,
 )
-from tilth.paraphrase.filter import MEANING_LOW, FilteredPairs, filter_candidates, plane_counts
 from tilth.paraphrase.settings import CorpusSettings
 from tilth.paraphrase.tags import CELLS, UNITS
 from tilth.runs import Progress, Run, complete, read_results, refuse_inside
@@ -229,7 +232,7 @@ def _table(candidates: Candidates, pool: PairPool) -> pa.Table:
     texts = candidates.take(pool.row)
     tags = pa.array([cell.tags for cell in CELLS]).take(pa.array(pool.cell))
     columns = {name: texts[name] for name in (TEXT_A, TEXT_B)}
-    columns |= {MEANING: pool.meaning, WORDING: pool.wording, TAGS: tags}
+    columns |= {MEANING: pool.meaning, WORDING: pool.wording, TAG_COLUMN: tags}
     return pa.table(columns | {name: texts[name] for name in texts.column_names[2:]})
 
 

@@ -27,9 +27,9 @@ from tilth.paraphrase.similarity import wording as wordings_of
 from tilth.paraphrase.tags import TAGS, Cell, asked_cell, cell_of
 
 if TYPE_CHECKING:
+    from tilth.models.lm import Seq2Seq
     from tilth.models.polarity import Polarity
     from tilth.models.scorer import Scorer
-    from tilth.models.seq2seq import Seq2Seq
 
 log = logging.getLogger(__name__)
 

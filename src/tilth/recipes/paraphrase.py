@@ -19,7 +19,7 @@ from tilth.data.readers import texts_of_dataset, texts_of_file
 from tilth.data.segment import split_paragraphs
 from tilth.data.sources import DatasetFolder, HubDataset, locate
 from tilth.errors import InputError
-from tilth.paraphrase.filter import plane_counts
+from tilth.paraphrase.candidates import plane_counts
 from tilth.paraphrase.make_candidates import make_candidates
 from tilth.paraphrase.settings import CandidateSettings
 from tilth.paraphrase.similarity import long_enough

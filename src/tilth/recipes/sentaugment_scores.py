@@ -15,7 +15,7 @@ from tilth.classifiers.finetune import fine_tune
 from tilth.classifiers.settings import Finetuning
 from tilth.evaluate.classify import answered
 from tilth.evaluate.tag import best_tags
-from tilth.metrics.entity_spans import entity_types, span_counts
+from tilth.metrics.scores import entity_types, span_counts
 from tilth.metrics.significance import Interval, f1_contributions, gain_interval
 from tilth.models.classifier import Classifier, fingerprint_classifier, new_classifier
 from tilth.recipes.recipe import Result

@@ -10,7 +10,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from tilth.paraphrase.filter import BINS
+from tilth.paraphrase.candidates import BINS
 from tilth.paraphrase.tags import Cell
 from tilth.report.charts import count_rows, heat_map
 from tilth.report.html import count_of, number, percent, write_page

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tilth.data.labels import class_names
 from tilth.data.sources import folder_configs
 from tilth.errors import InputError
-from tilth.metrics.entity_spans import spans
+from tilth.metrics.scores import spans
 from tilth.report.quality import by_count
 from tilth.report.run_reader import database, dicts, part_files, read_run, read_tables, row_keys
 from tilth.runs import read_results

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tilth.data.normalize import normalize_text
 from tilth.errors import InputError
-from tilth.paraphrase.filter import BINS
+from tilth.paraphrase.candidates import BINS
 from tilth.paraphrase.similarity import long_enough
 from tilth.paraphrase.tags import CELLS, Cell, asked_cell, cells_of
 from tilth.report.html import number, percent

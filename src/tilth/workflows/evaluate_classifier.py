@@ -16,7 +16,7 @@ import pyarrow as pa
 from tilth.data.examples import Examples, Source
 from tilth.evaluate import classify, tag
 from tilth.evaluate.expected_labels import check_kind, names_in, read_gold
-from tilth.metrics.entity_spans import spans
+from tilth.metrics.scores import spans
 from tilth.metrics.significance import check_resamples
 from tilth.models.classifier import Classifier, fingerprint_classifier, load_classifier
 from tilth.runs import RESULTS, Progress, Run, refuse_inside

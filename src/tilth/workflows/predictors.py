@@ -26,7 +26,7 @@ from tilth.generation.label_fit import (
     similarity_to_descriptions,
 )
 from tilth.generation.task import is_task, load_task
-from tilth.metrics.entity_spans import iob2, spans
+from tilth.metrics.scores import iob2, spans
 from tilth.models import predict as labelling
 from tilth.models.classifier import Classifier, fingerprint_classifier, load_classifier
 from tilth.models.encoder import is_sentence_encoder

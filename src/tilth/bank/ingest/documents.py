@@ -10,8 +10,7 @@ from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tilth.data.formats import ending_of
-from tilth.data.lines import decode_line, read_chunks
+from tilth.data.formats import decode_line, ending_of, read_chunks
 from tilth.data.readers import texts_of_dataset, texts_of_file
 from tilth.data.sources import DatasetFolder, HubDataset, locate
 from tilth.errors import InputError
