@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from tilth.bank import Bank, task_queries
     from tilth.data import curate
     from tilth.encoders.bi_encoder import train_encoder
+    from tilth.encoders.simcse import train_simcse
     from tilth.encoders.triplet import train_triplet
     from tilth.evaluate.classify import evaluate_classifier
     from tilth.evaluate.sts import evaluate_sts
@@ -26,7 +27,7 @@ __all__ = [
     "Bank", "augment", "curate", "evaluate_classifier", "evaluate_sts", "evaluate_tagger",
     "generate", "load_classifier", "load_encoder", "load_lm", "load_paraphraser", "load_task",
     "paraphrase_set", "predict", "task_queries", "train_classifier", "train_encoder",
-    "train_rewriter", "train_tagger", "train_triplet",
+    "train_rewriter", "train_simcse", "train_tagger", "train_triplet",
 ]  # fmt: skip
 
 # Public name -> where it lives: `import tilth` loads nothing heavy.
@@ -49,6 +50,7 @@ _HOMES = {
     "train_classifier": "tilth.workflows.train_classifier",
     "train_encoder": "tilth.encoders.bi_encoder",
     "train_rewriter": "tilth.paraphrase.train",
+    "train_simcse": "tilth.encoders.simcse",
     "train_tagger": "tilth.workflows.train_classifier",
     "train_triplet": "tilth.encoders.triplet",
 }

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 from torch.nn.functional import cosine_similarity
 
-from tests.tiny import WORDS, tiny_bank, tiny_static
+from tests.tiny import WORDS, paraphrases, tiny_bank, tiny_static
 from tests.tiny.trained import read_curve, same_weights
 from tilth.bank import Bank
 from tilth.encoders.parallel_pairs import read_parallel
@@ -34,19 +34,6 @@ QUICK: dict[str, Any] = {
     "learning_rate": 2e-3, "batch": 16, "evaluate_every": 10, "dimension": 12,
     "precision": "float32", "device": "cpu", "quiet": True,
 }  # fmt: skip
-
-
-def paraphrases(count: int, *, seed: int = 0) -> Dataset:
-    """Return texts beside their words' partners, which are other words, in another order."""
-    rng = random.Random(seed)
-    half = len(WORDS) // 2
-    rows: dict[str, list[str]] = {"en": [], "de": []}
-    for _ in range(count):
-        places = rng.sample(range(half), rng.randint(3, 6))
-        rows["en"].append(" ".join(WORDS[place] for place in places))
-        rng.shuffle(places)
-        rows["de"].append(" ".join(WORDS[half + place] for place in places))
-    return Dataset.from_dict(rows)
 
 
 @pytest.fixture(scope="module")

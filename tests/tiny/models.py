@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from datasets import Dataset
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import (
     BertConfig,
@@ -223,3 +224,16 @@ def small_parts(patch: pytest.MonkeyPatch, size: int = 8_000) -> None:
     from tilth.bank.settings import BankSettings
 
     patch.setattr(BankSettings, "part_bytes", size)
+
+
+def paraphrases(count: int, *, seed: int = 0) -> Dataset:
+    """Return texts beside their words' partners, which are other words, in another order."""
+    rng = random.Random(seed)
+    half = len(WORDS) // 2
+    rows: dict[str, list[str]] = {"en": [], "de": []}
+    for _ in range(count):
+        places = rng.sample(range(half), rng.randint(3, 6))
+        rows["en"].append(" ".join(WORDS[place] for place in places))
+        rng.shuffle(places)
+        rows["de"].append(" ".join(WORDS[half + place] for place in places))
+    return Dataset.from_dict(rows)

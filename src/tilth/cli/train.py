@@ -12,7 +12,7 @@ from tilth.cli import options
 from tilth.cli.app import App, Fields
 from tilth.cli.checks import CLASSIFIER, DATA, ENCODER, PATH, RUN_FOLDER
 from tilth.cli.screen import print_json, print_table, say
-from tilth.encoders.settings import ENCODER_BASES, TripletTraining
+from tilth.encoders.settings import ENCODER_BASES, SimcseTraining, TripletTraining
 from tilth.limits import TextColumn
 from tilth.workflows.settings import ClassifierOptions, EncoderOptions
 
@@ -77,10 +77,11 @@ def triplet(
 
     [dim]tilth train triplet paraphrases.jsonl --out runs/triplet[/dim]
     """
-    from tilth.encoders.triplet import read_triplet_curve, train_triplet
+    from tilth.encoders.train import read_curve
+    from tilth.encoders.triplet import train_triplet
 
     train_triplet(sources, base, out, pivot=pivot, **common.job, **asdict(training))
-    found = read_triplet_curve(out)
+    found = read_curve(out)
     if common.json:
         print_json(found)
         return
@@ -88,6 +89,45 @@ def triplet(
         f"encoder: {out / 'model'} (step {found['best']}, reciprocal rank "
         f"{max(found['reciprocal_rank']):.1f})"
     )
+    say(f"measure it: tilth evaluate sts {out} --data FOLDER")
+
+
+@app.command("simcse")
+def simcse(
+    sources: Annotated[
+        list[str],
+        DATA,
+        "Single texts; rewrites of tilth paraphrase; pairs that mean the same; triples with a "
+        "column negative; or NLI (premise, hypothesis, label).",
+    ],
+    out: options.Out,
+    training: Annotated[SimcseTraining, Fields(_TRAINING)],
+    dev: Annotated[
+        str | None,
+        DATA,
+        "Graded pairs that choose the checkpoint, such as STS Benchmark's dev part. Default: the "
+        "last checkpoint is kept.",
+    ] = None,
+    base: Annotated[str, ENCODER, "--base -b", ENCODER_BASES] = "starter-mlm",
+    *,
+    common: options.Common,
+) -> None:
+    """Train a sentence encoder by contrast: a text's positive against the batch's other texts.
+
+    [dim]tilth train simcse sentences.txt --dev stsb-dev.jsonl --out runs/simcse[/dim]
+
+    [dim]tilth train simcse nli.jsonl runs/nli-rewritten --dev stsb-dev.jsonl --out runs/sup[/dim]
+    """
+    from tilth.encoders.simcse import train_simcse
+    from tilth.encoders.train import read_curve
+
+    train_simcse(sources, base, out, dev=dev, **common.job, **asdict(training))
+    found = read_curve(out)
+    if common.json:
+        print_json(found)
+        return
+    measured = "not measured" if dev is None else f"dev {max(found['spearman']):.1f}"
+    say(f"encoder: {out / 'model'} (step {found['best']}, {measured})")
     say(f"measure it: tilth evaluate sts {out} --data FOLDER")
 
 

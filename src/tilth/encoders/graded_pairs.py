@@ -85,6 +85,16 @@ def read_pairs(source: str | Path | Dataset | DatasetDict, *, seed: int = 0) -> 
         raise InputError(f"{where}{error}") from error
 
 
+def read_dev_pairs(source: str | Path | Dataset) -> Dataset:
+    """Read graded pairs that choose a checkpoint: any numbers, such as the 0 to 5 of STS."""
+    rows = read_rows(str(source)) if isinstance(source, str | Path) else source
+    where = f"{source}: " if isinstance(source, str | Path) else ""
+    try:
+        return _kept(_checked(rows, "dev", any_number=True))
+    except InputError as error:
+        raise InputError(f"{where}{error}") from error
+
+
 def _splits(source: str | Path | Dataset | DatasetDict) -> dict[str, Dataset]:
     from datasets import Dataset, DatasetDict
 
@@ -111,7 +121,7 @@ def _splits(source: str | Path | Dataset | DatasetDict) -> dict[str, Dataset]:
     return {_TRAIN: read_rows(str(source))}
 
 
-def _checked(rows: Dataset, split: str) -> LabelledTable:
+def _checked(rows: Dataset, split: str, *, any_number: bool = False) -> LabelledTable:
     if not len(rows):
         raise InputError(f"the {split} part has no rows: give pairs to learn from")
     for name, others in _NAMES.items():
@@ -127,7 +137,7 @@ def _checked(rows: Dataset, split: str) -> LabelledTable:
             f"label {labelled.first_label!r} is no number: an encoder learns from labels 0 to 1"
         )
     wrong = np.flatnonzero((numbers < 0) | (numbers > 1))
-    if len(wrong):
+    if len(wrong) and not any_number:
         row, value = int(wrong[0]), numbers[wrong[0]]
         hint = "divide STS scores by 5" if 0 <= value <= 5 else "scale them"
         raise InputError(

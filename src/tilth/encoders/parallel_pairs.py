@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,7 +68,7 @@ def read_parallel(
         their group, and of triples that of the negative, 0 for none. Pairs that share one of the
         first three are no negatives of one another.
     """
-    opened = [_open(source) for source in _each(sources)]
+    opened = list(open_sources(sources))
     if min_score is not None and not any(_grade_column(rows) for _, rows in opened):
         raise InputError(
             f"min-score is {min_score:g}, but no source grades its pairs: leave it out, or name "
@@ -97,12 +97,26 @@ def _each(
             yield from _each(source)
 
 
-def _open(source: str | Path | Dataset) -> tuple[str, pa.Table]:
-    """Return a source's name, for messages, and its rows."""
-    where, rows = "the data set", source
-    if isinstance(rows, str | Path):
-        where, rows = str(rows), read_rows(rows)
-    return where, rows.with_format("arrow")[:].flatten()
+def open_sources(
+    sources: str | Path | Dataset | Sequence[str | Path | Dataset],
+) -> Iterator[tuple[str, pa.Table]]:
+    """Yield each source's name, for messages, and its rows."""
+    for source in _each(sources):
+        where, rows = "the data set", source
+        if isinstance(rows, str | Path):
+            where, rows = str(rows), read_rows(rows)
+        yield where, rows.with_format("arrow")[:].flatten()
+
+
+def pairs_of_table(table: pa.Table, where: str) -> pa.Table:
+    """Return text_a, text_b and, of triples, negative of rows of the same meaning."""
+    pairs, _ = _read(table, where, None, None)
+    return pairs.drop_columns([_GROUP])
+
+
+def usual_columns(texts: Collection[str]) -> tuple[str, str] | None:
+    """Return which two of some columns of texts have the usual names of a pair."""
+    return next((pair for pair in _PAIRS if set(pair) <= set(texts)), None)
 
 
 def _read(

@@ -28,6 +28,7 @@ TRIPLET_BATCH = whole(2, 65_536)
 DIMENSION = whole(1, 65_536)
 MIN_SCORE = Number(0, 1_000)
 MARGIN = Number(0, 2, above=True, below=True)
+TEMPERATURE = Number(0, 100, above=True)
 ENCODER_BASES = (
     "starter-encoder, starter-static (very fast, no transformer), starter-mlm (not trained for "
     "similarity), an encoder's folder, or a hub id."
@@ -103,3 +104,67 @@ class TripletTraining(Training):
         "Graded pairs (a column label or score) with this score or a higher one are "
         "positives; the others are left out.",
     ] = None
+
+
+# Of SimCSE: epochs, batch size, learning rate.
+_OF_TEXTS, _OF_TRIPLES = (1.0, 64, 3e-5), (3.0, 512, 5e-5)
+
+
+@dataclass(frozen=True, slots=True)
+class SimcseTraining:
+    """Settings of contrastive training; the defaults are those of SimCSE.
+
+    Reference:
+        Gao, Yao and Chen 2021, arXiv 2104.08821, appendix A, as Ogasa, Kajiwara and Arase,
+        section 5.1, use them.
+    """
+
+    epochs: Annotated[float | None, EPOCHS, "Passes over the rows; default: 1, of triples 3."] = (
+        None
+    )
+    batch: Annotated[
+        int | None, TRIPLET_BATCH, "Batch size, in rows; default: 64, of triples 512."
+    ] = None
+    learning_rate: Annotated[
+        float | None,
+        LEARNING_RATE,
+        "Highest learning rate; default: 3e-5, of triples 5e-5; of starter-mlm 5e-4.",
+    ] = None
+    temperature: Annotated[float, TEMPERATURE, "Divides the cosines."] = 0.05
+    rows: Annotated[
+        int | None,
+        BATCH,
+        "Rows in a forward pass: less memory, more time (gradient caching); default: a batch.",
+    ] = None
+    group_lengths: Annotated[
+        bool, "Batches of similar lengths: negatives are then told apart less by their length."
+    ] = False
+    warmup: Warmup = 0.0
+    weight_decay: WeightDecay = 0.0
+    evaluate_every: Annotated[
+        int, STEPS, "Steps between checkpoints; with --dev the best one is kept."
+    ] = 125
+    pooling: Annotated[str, POOLING, "How tokens become one vector: mean, cls or max."] = "cls"
+    max_length: Annotated[int, TOKENS, "Tokens read of a text."] = 32
+    precision: TrainingPrecision = "auto"
+    seed: Annotated[int, SEED, "Same data, settings and seed, same weights."] = 0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def training(self, base: str, *, triples: bool) -> Training:
+        """Return the settings of the trainer, with the defaults of the base and of the set."""
+        epochs, batch, rate = _OF_TRIPLES if triples else _OF_TEXTS
+        rate = _STARTER_RATES.get(base, rate)
+        return Training(
+            epochs if self.epochs is None else self.epochs,
+            self.batch or batch,
+            self.learning_rate or rate,
+            self.warmup,
+            self.weight_decay,
+            self.evaluate_every,
+            self.pooling,
+            self.max_length,
+            self.precision,
+            self.seed,
+        )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
@@ -58,15 +59,17 @@ class Objective:
 
     Attributes:
         evaluator: made of held-out pairs and `bfloat16`; the checkpoint with its highest primary
-            metric is kept.
+            metric is kept, without held-out pairs the last one.
         metric: the evaluator's primary metric.
         column: name of the metric in the learning curve.
+        group_lengths: whether a batch holds pairs of similar lengths, or any pairs.
     """
 
     loss: Callable[[SentenceTransformer], torch.nn.Module]
     evaluator: Callable[..., BaseEvaluator]
     metric: str
     column: str
+    group_lengths: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,7 @@ class EncoderTraining:
         settings: with a learning rate.
         more: other arguments that change the weights.
         sources: places of the pairs: name -> place, resolved at the first start.
+        head: makes a module that follows the encoder in training only.
     """
 
     command: str
@@ -86,6 +90,7 @@ class EncoderTraining:
     objective: Objective
     more: Mapping[str, Any] = field(default_factory=dict)
     sources: Mapping[str, Any] = field(default_factory=dict)
+    head: Callable[[SentenceTransformer], torch.nn.Module] | None = None
 
     def load_base(self, device: str) -> SentenceTransformer:
         """Load the encoder to train."""
@@ -119,14 +124,13 @@ class EncoderTraining:
             with tempfile.TemporaryDirectory(prefix="tilth-") as folder, disk_errors(Path(folder)):
                 fit_encoder(encoder, pairs, self, Path(folder), quiet=quiet)
             return encoder.eval()
-        columns = (TEXT_A, TEXT_B, LABEL)
         run = Run.open(
             out,
             command=self.command,
             settings={"base": self.base, **asdict(self.settings), **self.more},
             fingerprints={
-                "train": fingerprint(pairs.train, columns),
-                "validation": fingerprint(pairs.validation, columns),
+                "train": _fingerprint(pairs.train),
+                "validation": _fingerprint(pairs.validation),
                 "base": fingerprint_encoder(encoder),
             },
             parts=1,
@@ -145,6 +149,24 @@ class EncoderTraining:
         return load_encoder(str(run.path / MODEL), device=device)
 
 
+def read_curve(run: str | Path) -> dict[str, Any]:
+    """Read the learning curve of a finished run.
+
+    Returns:
+        best (the step whose weights were kept), step, the metric x 100 on the held-out pairs (NaN
+        without such pairs) and loss (the mean since the previous checkpoint).
+    """
+    curve = pq.read_table(Path(run) / "parts" / "part-00000.parquet").to_pydict()
+    (values,) = (curve[name] for name in curve if name not in ("step", "loss"))
+    best = values.index(max(values)) if np.isfinite(values).all() else -1
+    return {"best": curve["step"][best], **curve}
+
+
+def _fingerprint(rows: Dataset) -> str:
+    columns = (TEXT_A, TEXT_B, LABEL)  # a triplet's label holds the id of its negative
+    return fingerprint(rows, columns if LABEL in rows.column_names else rows.column_names)
+
+
 def _save(encoder: SentenceTransformer, folder: Path) -> None:
     reset_padding(encoder.tokenizer)
     with silence_transformers():
@@ -159,8 +181,13 @@ def fit_encoder(
     *,
     quiet: bool,
 ) -> pa.Table:
-    """Train the encoder in place; return step, metric x 100 and loss at each checkpoint."""
+    """Train the encoder in place; return step, metric x 100 and loss at each checkpoint.
+
+    Without held-out pairs the metric is NaN.
+    """
     settings, steps = training.settings, training_steps(pairs, training.settings)
+    if training.head is not None:
+        encoder.append(training.head(encoder).to(encoder.device))
     with silence_transformers(), Progress(steps, quiet=quiet, what="steps") as progress:
         trainer = make_encoder_trainer(
             encoder, pairs, training.objective, settings, folder, progress
@@ -170,6 +197,8 @@ def fit_encoder(
             too_large=f"{settings.batch} pairs at once do not fit into the memory of "
             f"{encoder.device}: lower --batch or --max-length",
         )
+    if training.head is not None:
+        del encoder[-1]
     encoder.eval()
     if not all_finite(encoder):
         raise TilthError("training gave NaN or infinite weights: lower --learning-rate")
@@ -177,10 +206,10 @@ def fit_encoder(
     losses = {entry["step"]: entry["loss"] for entry in history if "loss" in entry}
     name = f"eval_{objective.metric}"
     found = {entry["step"]: float(entry[name]) for entry in history if name in entry}
-    curve = sorted(found)
+    curve = sorted(found if len(pairs.validation) else losses)
     return pa.table({
         "step": curve,
-        objective.column: [found[step] for step in curve],
+        objective.column: [found.get(step, torch.nan) for step in curve],
         "loss": [float(losses.get(step, torch.nan)) for step in curve],
     })  # fmt: skip
 
@@ -210,6 +239,7 @@ def make_encoder_trainer(
     """Return a trainer that updates an encoder in place; checkpoints go to `folder`."""
     assert settings.learning_rate is not None  # set by `for_base`
     bfloat16 = choose_precision(settings.precision, encoder.device) is torch.bfloat16
+    evaluated = len(pairs.validation) > 0
     arguments = training_arguments(
         SentenceTransformerTrainingArguments,
         folder,
@@ -221,12 +251,12 @@ def make_encoder_trainer(
         warmup_steps=settings.warmup,
         weight_decay=settings.weight_decay,
         bf16=bfloat16,
-        batch_sampler=LengthGrouped,
-        eval_strategy="steps",
+        batch_sampler=LengthGrouped if objective.group_lengths else RandomBatches,
+        eval_strategy="steps" if evaluated else "no",
         eval_steps=settings.evaluate_every,
         save_strategy="steps",
         save_steps=settings.evaluate_every,
-        metric_for_best_model=f"eval_{objective.metric}",
+        metric_for_best_model=f"eval_{objective.metric}" if evaluated else None,
         greater_is_better=True,
         logging_strategy="no",  # `CheckpointCallback` decides when
     )
@@ -236,7 +266,7 @@ def make_encoder_trainer(
         train_dataset=pairs.train,
         loss=objective.loss(encoder),
         data_collator=SentenceTransformerDataCollator(preprocess_fn=partial(_preprocess, encoder)),
-        evaluator=objective.evaluator(pairs.validation, bfloat16=bfloat16),
+        evaluator=objective.evaluator(pairs.validation, bfloat16=bfloat16) if evaluated else None,
         callbacks=[CheckpointCallback(progress)],
     )
 
@@ -275,6 +305,24 @@ class LengthGrouped(DefaultBatchSampler):
 
     def __len__(self) -> int:
         return -(-len(self._lengths) // self.batch_size)
+
+
+class RandomBatches(DefaultBatchSampler):
+    """Batches of random rows, in an order of seed and epoch alone, even when resumed."""
+
+    epoch = 0
+
+    def __init__(self, dataset: Dataset, batch_size: int, drop_last: bool, **rest: Any) -> None:
+        super().__init__(dataset, batch_size, drop_last, **rest)
+        self._rows = len(dataset)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        order = np.random.default_rng((self.seed, self.epoch)).permutation(self._rows)
+        for start in range(0, self._rows, self.batch_size):
+            yield order[start : start + self.batch_size].tolist()
+
+    def __len__(self) -> int:
+        return -(-self._rows // self.batch_size)
 
 
 class UniqueTexts:

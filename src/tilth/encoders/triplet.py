@@ -92,19 +92,6 @@ def _projection(encoder: SentenceTransformer, settings: TripletTraining) -> torc
     )  # fmt: skip
 
 
-def read_triplet_curve(run: str | Path) -> dict[str, Any]:
-    """Read the learning curve of a finished run.
-
-    Returns:
-        best (the step whose weights were kept), step, reciprocal_rank (x 100, of the held-out
-        positives) and loss (the mean since the previous checkpoint).
-    """
-    import pyarrow.parquet as pq
-
-    curve = pq.read_table(Path(run) / "parts" / "part-00000.parquet").to_pydict()
-    return {"best": curve["step"][curve[METRIC].index(max(curve[METRIC]))], **curve}
-
-
 def triplet_objective(margin: float) -> Objective:
     """Return the objective of the triplet loss, evaluated by mean reciprocal rank."""
     return Objective(partial(TripletLoss, margin=margin), RankEvaluator, METRIC, column=METRIC)

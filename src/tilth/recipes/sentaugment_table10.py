@@ -7,7 +7,8 @@ from typing import TypeAlias
 
 from tilth.data.formats import ending_of
 from tilth.encoders.parallel_pairs import read_parallel
-from tilth.encoders.triplet import read_triplet_curve, train_triplet
+from tilth.encoders.train import read_curve
+from tilth.encoders.triplet import train_triplet
 from tilth.errors import InputError
 from tilth.evaluate.sts_sets import read_sets
 from tilth.recipes.catalog_sentaugment import SentAugmentScale
@@ -70,7 +71,7 @@ def run(steps: Table10Steps) -> Result:
             **steps.scale.training,
         )  # fmt: skip
         board.measure(f"{base} encoder, triplets", str(folder), folder.name)
-        found = read_triplet_curve(folder)
+        found = read_curve(folder)
         curve = ValidationCurve(
             f"seed {seed}", found["step"], found["reciprocal_rank"], found["best"], METRIC
         )

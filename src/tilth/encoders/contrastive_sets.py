@@ -1,0 +1,147 @@
+"""Reads texts, pairs of the same meaning and triples for contrastive training."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import cycle
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tilth.data.labels import is_text
+from tilth.data.normalize import exact_keys
+from tilth.encoders.graded_pairs import NEGATIVE, TEXT_A, TEXT_B
+from tilth.encoders.parallel_pairs import open_sources, pairs_of_table, usual_columns
+from tilth.errors import InputError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+log = logging.getLogger(__name__)
+
+_NLI = ("premise", "hypothesis", "label")
+_ENTAILMENT, _CONTRADICTION = "entailment", "contradiction"
+_TEXT, _ORIGINAL = ("text", "sentence"), "original"  # of `tilth paraphrase`: the text before
+_FEWEST = 2  # rows of a batch
+
+
+def read_contrastive(
+    sources: str | Path | Dataset | Sequence[str | Path | Dataset],
+) -> Dataset:
+    """Read rows for contrastive training; repeated rows and those without a text are left out.
+
+    Args:
+        sources: one or several, or names with commas between, all of one of these kinds:
+            single texts, each its own positive; runs of `tilth paraphrase` over single texts,
+            whose rewrites are the positives of the originals; pairs of the same meaning, as
+            `read_parallel` reads them; triples with a column `negative` or `hard_neg`; NLI with
+            columns premise, hypothesis, label, whose triples are `nli_triples`.
+
+    Returns:
+        Columns text_a, text_b and, of triples, negative.
+    """
+    from datasets import Dataset
+
+    tables = [(where, _read(table, where)) for where, table in open_sources(sources)]
+    if not tables:
+        raise InputError("no source is named: name a file, a folder or a data set of the hub")
+    with_negatives = {NEGATIVE in table.column_names: where for where, table in tables}
+    if len(with_negatives) > 1:
+        raise InputError(
+            f"{with_negatives[True]} holds triples, {with_negatives[False]} has no negatives: "
+            "give sources of one kind"
+        )
+    rows = _cleaned(pa.concat_tables(table for _, table in tables))
+    if len(rows) < _FEWEST:
+        named = ", ".join(where for where, _ in tables)
+        raise InputError(f"{named}: {len(rows)} rows are left to tell a text from others: add more")
+    log.info("%s rows to train on", f"{len(rows):,}")
+    return Dataset(rows)
+
+
+def _read(table: pa.Table, where: str) -> pa.Table:
+    """Return text_a, text_b and, of triples, negative of a source's rows."""
+    if set(_NLI) <= set(table.column_names):
+        return nli_triples(table, where)
+    texts = [field.name for field in table.schema if is_text(field.type)]
+    single = next((name for name in _TEXT if name in texts), texts[0] if len(texts) == 1 else None)
+    if single is not None and not usual_columns(texts):
+        text = table[single].cast(pa.large_string())
+        before = table[_ORIGINAL].cast(pa.large_string()) if _ORIGINAL in texts else text
+        return pa.table({TEXT_A: pc.coalesce(before, text), TEXT_B: text})
+    pairs = pairs_of_table(table, where)
+    if NEGATIVE in pairs.column_names:
+        blank = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(pairs[NEGATIVE]), ""), True)
+        if (row := pc.index(blank, True).as_py()) >= 0:
+            raise InputError(
+                f"{where}: row {row} (rows count from 0) has no negative: give one, remove the "
+                "row, or leave out the column"
+            )
+    return pairs
+
+
+def nli_triples(table: pa.Table, where: str) -> pa.Table:
+    """Return a triple for each entailed hypothesis whose premise has a contradicting one, too.
+
+    Text, entailed hypothesis, contradicting hypothesis; a premise's contradictions take turns.
+
+    Reference:
+        Gao, Yao and Chen 2021, section 4.
+    """
+    from datasets import ClassLabel, Dataset
+
+    rows = Dataset(table.select(list(_NLI)))
+    feature = rows.features["label"]
+    labels = rows["label"][:]
+    if isinstance(feature, ClassLabel):
+        labels = [feature.names[label] if (label or 0) >= 0 else None for label in labels]
+    of: dict[str, dict[str, dict[str, None]]] = defaultdict(lambda: defaultdict(dict))
+    for premise, hypothesis, label in zip(
+        rows["premise"][:], rows["hypothesis"][:], labels, strict=True
+    ):
+        if premise and hypothesis:
+            of[premise][str(label).lower()][hypothesis] = None
+    triples = [
+        (premise, entailed, negative)
+        for premise, found in of.items()
+        if found[_CONTRADICTION]
+        for entailed, negative in zip(found[_ENTAILMENT], cycle(found[_CONTRADICTION]))
+    ]
+    if not triples:
+        names = ", ".join(sorted({str(label) for label in labels})[:5])
+        raise InputError(
+            f"{where}: no premise has both a hypothesis labelled {_ENTAILMENT} and one labelled "
+            f"{_CONTRADICTION}; its labels are {names}"
+        )
+    log.info("%s: %s triples of %s premises", where, f"{len(triples):,}", f"{len(of):,}")
+    columns = zip(*triples, strict=True)
+    names = (TEXT_A, TEXT_B, NEGATIVE)
+    return pa.table(
+        {
+            name: pa.array(texts, pa.large_string())
+            for name, texts in zip(names, columns, strict=True)
+        }
+    )
+
+
+def _cleaned(table: pa.Table) -> pa.Table:
+    """Return the rows with full texts, each once."""
+    columns = {
+        name: pc.utf8_trim_whitespace(pc.fill_null(table[name].combine_chunks(), ""))
+        for name in table.column_names
+    }
+    full = np.logical_and.reduce(
+        [pc.not_equal(one, "").to_numpy(False) for one in columns.values()]
+    )
+    keys = np.stack([exact_keys(column) for column in columns.values()], 1)  # (rows, columns)
+    first = np.zeros(len(full), np.bool_)
+    first[np.unique(keys, axis=0, return_index=True)[1]] = True
+    for reason, wrong in (("without a text", ~full), ("that were there before", full & ~first)):
+        if wrong.any():
+            log.info("%s rows %s are left out", f"{wrong.sum():,}", reason)
+    return pa.table(columns).filter(pa.array(full & first))

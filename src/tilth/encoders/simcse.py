@@ -1,0 +1,167 @@
+"""Trains a sentence encoder by contrast with the other texts of a batch, as SimCSE does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from sentence_transformers.base.losses.merged_forward import embed_columns, merge_feature_batches
+from sentence_transformers.base.modules.dense import Dense
+from sentence_transformers.sentence_transformer.losses import (
+    CachedMultipleNegativesRankingLoss,
+    MultipleNegativesRankingLoss,
+)
+from torch import Tensor
+
+from tilth.encoders.bi_encoder import METRIC, CorrelationEvaluator
+from tilth.encoders.contrastive_sets import read_contrastive
+from tilth.encoders.graded_pairs import NEGATIVE, TrainingPairs, read_dev_pairs
+from tilth.encoders.settings import SimcseTraining
+from tilth.encoders.train import EncoderTraining, Objective
+from tilth.models.trainer import settings_of
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformer
+
+_CHUNK = {"cpu": 32, "cuda": 4096}  # texts of similar lengths in a forward pass
+_MULTIPLE = 8  # of a chunk's length: few shapes, so few cached kernels
+_INITIAL = 0.02  # standard deviation of the projection's weights, as of BERT's
+
+
+def train_simcse(
+    sources: str | Path | Dataset | Sequence[str | Path | Dataset],
+    base: str = "starter-mlm",
+    out: str | Path | None = None,
+    *,
+    dev: str | Path | Dataset | None = None,
+    device: str = "auto",
+    overwrite: bool = False,
+    quiet: bool = False,
+    **training: Any,
+) -> SentenceTransformer:
+    """Train a sentence encoder so that a text is nearer to its positive than to other texts.
+
+    The positive of a single text is the text itself under another dropout mask. Every 125 steps
+    Spearman's correlation on `dev` is measured; the best checkpoint is kept.
+
+    Args:
+        sources: texts, pairs or triples, as `read_contrastive` reads them.
+        base: `starter-mlm`, a folder or a hub id of an encoder.
+        out: the run folder; the same call resumes from the last checkpoint. None: nothing is kept
+            on disk.
+        dev: graded pairs that choose the checkpoint, such as STS Benchmark's dev part. None: the
+            last checkpoint is kept.
+        device: `auto`, `cpu`, `cuda` or `cuda:N`; one GPU.
+        training: fields of `SimcseTraining`.
+
+    Returns:
+        The best encoder, in evaluation mode, without the layer that is used in training only.
+
+    Raises:
+        InputError: the data, the base or a setting are wrong, or `out` holds another run.
+        TilthError: training diverged, or the folder cannot be written.
+
+    Reference:
+        Gao, Yao and Chen 2021, arXiv 2104.08821; with paraphrases as positives or as more triples:
+        Ogasa, Kajiwara and Arase, section 5. Forward passes over texts of similar lengths are ours;
+        the loss of a batch is the same.
+    """
+    settings = settings_of(SimcseTraining, training)
+    rows = read_contrastive(sources)
+    held_out = rows.select([]) if dev is None else read_dev_pairs(dev)
+    given = sources if isinstance(sources, list | tuple) else [sources]
+    job = EncoderTraining(
+        "train simcse",
+        base,
+        settings.training(base, triples=NEGATIVE in rows.column_names),
+        simcse_objective(settings),
+        {
+            "temperature": settings.temperature, "rows": settings.rows,
+            "group_lengths": settings.group_lengths,
+        },
+        {"sources": [str(source) for source in given if isinstance(source, str | Path)]},
+        partial(_projection, seed=settings.seed),
+    )  # fmt: skip
+    parts = TrainingPairs(rows, held_out)
+    return job.train(job.load_base(device), parts, out, overwrite=overwrite, quiet=quiet)
+
+
+def simcse_objective(settings: SimcseTraining) -> Objective:
+    """Return the contrastive objective, evaluated by Spearman's correlation on graded pairs."""
+    if settings.rows is None:
+        loss = partial(SimcseLoss, temperature=settings.temperature)
+    else:
+        loss = partial(CachedSimcseLoss, temperature=settings.temperature, rows=settings.rows)
+    return Objective(loss, CorrelationEvaluator, METRIC, "spearman", settings.group_lengths)
+
+
+class SimcseLoss(MultipleNegativesRankingLoss):
+    """Cross-entropy of each text's positive among the positives and hard negatives of the batch.
+
+    Cosines over a temperature, in float32.
+    """
+
+    def __init__(self, model: SentenceTransformer, temperature: float) -> None:
+        super().__init__(model, scale=1 / temperature)
+
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor) -> Tensor:
+        """Return the loss of a batch: tokens of texts, positives and, of triples, negatives."""
+        embeddings = embed_by_length(self.model, list(sentence_features))  # each (rows, width)
+        with torch.autocast(embeddings[0].device.type, enabled=False):
+            return self.compute_loss_from_embeddings([one.float() for one in embeddings], labels)
+
+
+class CachedSimcseLoss(CachedMultipleNegativesRankingLoss):
+    """`SimcseLoss` in passes of few rows, whose gradients are cached (Gao et al. 2021)."""
+
+    def __init__(self, model: SentenceTransformer, temperature: float, rows: int) -> None:
+        super().__init__(model, scale=1 / temperature, mini_batch_size=rows)
+
+    def calculate_loss(self, reps: list[list[Tensor]], *args: Any, **options: Any) -> Tensor:
+        """Return the loss of all passes' vectors, in float32."""
+        exact = [[one.float() for one in column] for column in reps]
+        with torch.autocast(reps[0][0].device.type, enabled=False):
+            return super().calculate_loss(exact, *args, **options)
+
+
+def embed_by_length(model: Any, features: list[dict[str, Tensor]]) -> list[Tensor]:
+    """Return the vectors of each column's texts, each (rows, width).
+
+    Texts of similar lengths pass together, so that little padding is computed.
+    """
+    merged = merge_feature_batches(features)
+    if merged is None or "attention_mask" not in merged:  # of static vectors
+        return embed_columns(model, features, separate_first=False)
+    lengths = merged["attention_mask"].sum(1).cpu()  # (texts,)
+    order = lengths.argsort()
+    vectors = []
+    for chunk in order.split(_CHUNK[merged["attention_mask"].device.type]):
+        width = -(-int(lengths[chunk[-1]]) // _MULTIPLE) * _MULTIPLE
+        part = {
+            name: value[chunk.to(value.device), :width] if isinstance(value, Tensor) else value
+            for name, value in merged.items()
+        }
+        vectors.append(model(part)["sentence_embedding"])
+    joined = torch.cat(vectors)[order.argsort().to(vectors[0].device)]  # (texts, width)
+    return list(joined.chunk(len(features)))
+
+
+class TrainingProjection(Dense):
+    """A linear layer with tanh that evaluation leaves out ("MLP in training only")."""
+
+    def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Project the sentence vectors, (texts, width), in training mode."""
+        projected: dict[str, Tensor] = super().forward(features) if self.training else features
+        return projected
+
+
+def _projection(encoder: SentenceTransformer, seed: int) -> TrainingProjection:
+    width = encoder.get_embedding_dimension()
+    assert width is not None  # a pooled encoder has one
+    generator = torch.Generator().manual_seed(seed)
+    weight = torch.empty(width, width).normal_(std=_INITIAL, generator=generator)
+    return TrainingProjection(width, width, init_weight=weight, init_bias=torch.zeros(width))
