@@ -113,20 +113,14 @@ def nli_triples(table: pa.Table, where: str) -> pa.Table:
         for entailed, negative in zip(found[_ENTAILMENT], cycle(found[_CONTRADICTION]))
     ]
     if not triples:
-        names = ", ".join(sorted({str(label) for label in labels})[:5])
+        found_labels = ", ".join(sorted({str(label) for label in labels})[:5])
         raise InputError(
             f"{where}: no premise has both a hypothesis labelled {_ENTAILMENT} and one labelled "
-            f"{_CONTRADICTION}; its labels are {names}"
+            f"{_CONTRADICTION}; its labels are {found_labels}"
         )
     log.info("%s: %s triples of %s premises", where, f"{len(triples):,}", f"{len(of):,}")
-    columns = zip(*triples, strict=True)
-    names = (TEXT_A, TEXT_B, NEGATIVE)
-    return pa.table(
-        {
-            name: pa.array(texts, pa.large_string())
-            for name, texts in zip(names, columns, strict=True)
-        }
-    )
+    columns = [pa.array(texts, pa.large_string()) for texts in zip(*triples, strict=True)]
+    return pa.table(columns, [TEXT_A, TEXT_B, NEGATIVE])
 
 
 def _cleaned(table: pa.Table) -> pa.Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,6 +92,7 @@ def train_simcse(
 
 def simcse_objective(settings: SimcseTraining) -> Objective:
     """Return the contrastive objective, evaluated by Spearman's correlation on graded pairs."""
+    loss: Callable[[SentenceTransformer], torch.nn.Module]
     if settings.rows is None:
         loss = partial(SimcseLoss, temperature=settings.temperature)
     else:
@@ -153,9 +154,9 @@ def embed_by_length(model: Any, features: list[dict[str, Tensor]]) -> list[Tenso
 class TrainingProjection(Dense):
     """A linear layer with tanh that evaluation leaves out ("MLP in training only")."""
 
-    def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+    def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
         """Project the sentence vectors, (texts, width), in training mode."""
-        projected: dict[str, Tensor] = super().forward(features) if self.training else features
+        projected: dict[str, Any] = super().forward(features) if self.training else features
         return projected
 
 
