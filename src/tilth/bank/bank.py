@@ -20,7 +20,7 @@ from tilth.bank.queries import AnyQueries, query_texts, query_vectors
 from tilth.bank.search.decontaminate import Exclusion, remove_excluded
 from tilth.bank.search.exact import find_candidates, rescore
 from tilth.bank.search.ivf import INDEX, INDEX_JSON, Index, damaged_index
-from tilth.bank.store import TEXT, Ids, Store, damaged_files, load_quantizer
+from tilth.bank.store import TEXT, Ids, Store, check_files, load_quantizer
 from tilth.errors import InputError, TilthError
 from tilth.limits import CORES, OVERSAMPLE, SIMILARITY
 from tilth.runs import Progress
@@ -412,16 +412,12 @@ def check_bank(path: Path, *, quiet: bool = False) -> BankCheck:
         load_quantizer(path, manifest)
     except TilthError as error:
         lines.append(str(error))
-    size = sum(manifest.file_bytes.values())
+    size, done = sum(manifest.file_bytes.values()), 0
     with Progress(size >> 20, quiet=quiet, what="MB") as progress:
-        done = 0
-
-        def advance(read: int) -> None:
-            nonlocal done
+        for read, damage in check_files(path, manifest):
             progress.advance((done + read >> 20) - (done >> 20))
             done += read
-
-        lines += damaged_files(path, manifest, advance)
+            lines += damage
     lines += damaged_index(path)
     files = 1 + sum(len(shard.files) for shard in manifest.shards)
     return BankCheck(files + (path / INDEX / INDEX_JSON).is_file(), size, lines)

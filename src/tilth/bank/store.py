@@ -307,27 +307,19 @@ def _check_sizes(bank: Path, manifest: Manifest) -> None:
         raise TilthError(f"{path}: {wrong}: restore the shard from a copy, or build the bank anew")
 
 
-def damaged_files(
-    bank: Path, manifest: Manifest, advance: Callable[[int], None] = lambda _: None
-) -> list[str]:
-    """Verify the checksums of all shards; return a line for each damaged file.
-
-    Args:
-        advance: called with the number of bytes after every file.
-    """
-    lines = []
+def check_files(bank: Path, manifest: Manifest) -> Iterator[tuple[int, list[str]]]:
+    """Verify the checksum of each shard file; yield its bytes, and a line if it is damaged."""
     for path, size, digest in _files(bank, manifest):
+        lines = []
         try:
             found = checksum(path)
-        except OSError as error:
-            lines.append(f"{path}: cannot be read ({error.strerror or error})")
-        else:
             if found[0] != size:
                 lines.append(f"{path}: has {found[0]:,} bytes, {size:,} were written")
             elif found[1] != digest:
                 lines.append(f"{path}: its bytes are not those that were written")
-        advance(size)
-    return lines
+        except OSError as error:
+            lines.append(f"{path}: cannot be read ({error.strerror or error})")
+        yield size, lines
 
 
 def _files(bank: Path, manifest: Manifest) -> Iterator[tuple[Path, int, str]]:

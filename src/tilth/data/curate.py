@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tilth.data.examples import DROP_REASON, LABEL_COLUMN, LabelledTable, read_labelled_table
+from tilth.data.examples import LABEL_COLUMN, LabelledTable, read_labelled_table
 from tilth.data.hashing import group_ids, random_keys, rank_in_group
 from tilth.data.near_duplicates import near_duplicates as find_near_duplicates
 from tilth.data.negative_pairs import draw_pairs, sampled_table
 from tilth.data.split import group_rows, source_hashes, validation_rows
+from tilth.data.writer import DROP_REASON
 from tilth.errors import InputError
 from tilth.limits import (
     MOST_SAMPLED_PAIRS,

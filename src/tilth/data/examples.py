@@ -31,6 +31,7 @@ from tilth.data.labels import (
 )
 from tilth.data.readers import read_rows, row_location
 from tilth.data.temp_arrow import TempArrowWriter
+from tilth.data.writer import DROP_REASON
 from tilth.errors import InputError
 from tilth.files import check_input
 
@@ -52,7 +53,6 @@ TAGS = ("tags", "ner_tags", "labels")
 PAIR_COLUMNS = ("text_a", "text_b")
 TEXT_COLUMNS = ("text",)
 LABEL_COLUMN = "label"
-DROP_REASON = "drop_reason"
 
 
 @dataclass(frozen=True, slots=True)

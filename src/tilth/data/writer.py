@@ -6,6 +6,7 @@ import glob
 import os
 import re
 import shutil
+from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b
@@ -14,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tilth.data.card import Card
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 # Fewer rows make files that are slow to read, more make memory grow.
 _ROWS_AT_ONCE = 20_000
+DROP_REASON = "drop_reason"  # the column that says why a row is left out
 _CARD = "README.md"
 _OWNED = {_CARD, "data"}
 _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY)}[0-9a-f]+-(old-)?")
@@ -61,6 +64,7 @@ class DatasetWriter:
         self._card_file: BinaryIO | None = None  # its lock says that the writer is alive
         self._files: dict[tuple[str, str], _ParquetFile] = {}
         self._card: Card | None = None
+        self.drops: Counter[str] = Counter()
 
     def write(self, table: pa.Table, *, split: str = "train", config: str = "default") -> None:
         """Append rows to a split of a config."""
@@ -71,6 +75,16 @@ class DatasetWriter:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self._files[key] = _ParquetFile(path, self._schema(config, table))
             self._files[key].write(table)
+
+    def write_dropped(self, table: pa.Table) -> pa.Table:
+        """Write rows with a `drop_reason` to the config `dropped`; return the others without it.
+
+        `drops` counts the reasons.
+        """
+        reasons = table[DROP_REASON]
+        self.drops.update(reasons.drop_null().to_pylist())
+        self.write(table.filter(pc.is_valid(reasons)), config="dropped")
+        return table.filter(pc.is_null(reasons)).drop_columns([DROP_REASON])
 
     def write_card(self, card: Card) -> None:
         """Set the card; its `configs` and `content` are filled in."""

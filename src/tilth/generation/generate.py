@@ -10,13 +10,12 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tilth.data import Card, DatasetWriter, load_folder, text_id
 from tilth.errors import InputError, TilthError
@@ -34,7 +33,7 @@ from tilth.generation.settings import GenerateSettings
 from tilth.generation.task import Task, first_text_task, load_task
 from tilth.limits import BATCH, TEXTS
 from tilth.models import LM
-from tilth.models.endpoint import Endpoint, Usage
+from tilth.models.endpoint import Endpoint
 from tilth.runs import Progress, Run, complete, part_sizes, refuse_foreign, refuse_other_command
 
 if TYPE_CHECKING:
@@ -277,12 +276,12 @@ def _complete_run(
             return with_fit(table, task, run.resolve("label_fit", lambda: choose_encoder(task)))
 
         complete(run, work, part_sizes(len(items), size), quiet=quiet)
-        counts = write_dataset(run, task, lm)
-    if not counts.labels:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in counts.drops.most_common())
-        remedy = DROP_REASONS[counts.drops.most_common(1)[0][0]]
+        labels, drops = _write_dataset(run, task, lm)
+    if not labels:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in drops.most_common())
+        remedy = DROP_REASONS[drops.most_common(1)[0][0]]
         raise TilthError(
-            f"{out}: 0 rows kept of {counts.drops.total()} attempts ({reasons}): its parts hold "
+            f"{out}: 0 rows kept of {drops.total()} attempts ({reasons}): its parts hold "
             f"the attempts; {remedy}"
         )
 
@@ -329,15 +328,6 @@ def load_rows(out: Path) -> Dataset:
     return load_folder(out / "dataset")
 
 
-@dataclass(slots=True)
-class RowCounts:
-    """Rows kept per label, dropped per reason, and the endpoint's usage."""
-
-    labels: Counter[str] = field(default_factory=Counter)
-    drops: Counter[str] = field(default_factory=Counter)
-    usage: Usage = field(default_factory=Usage)
-
-
 def with_usage(endpoint: Endpoint, make: Callable[[], pa.Table]) -> pa.Table:
     """Make a part and record its requests and tokens in the table's metadata."""
     before = asdict(endpoint.usage)
@@ -346,62 +336,58 @@ def with_usage(endpoint: Endpoint, make: Callable[[], pa.Table]) -> pa.Table:
     return table.replace_schema_metadata({_USAGE_KEY: json.dumps(used)})
 
 
-def write_dataset(run: Run, task: Task, lm: LM | Endpoint) -> RowCounts:
-    """Write kept rows, dropped rows and the card of a run from its parts."""
-    counts = RowCounts()
+def _write_dataset(run: Run, task: Task, lm: LM | Endpoint) -> tuple[Counter[str], Counter[str]]:
+    """Write the data set and its card; count kept rows by label, dropped ones by reason."""
+    labels, usage = Counter[str](), Counter[str]()
     with DatasetWriter(run.path / "dataset") as writer:
         for index in range(run.parts):
             table = run.read_part(index)
-            used = json.loads((table.schema.metadata or {}).get(_USAGE_KEY, b"{}"))
-            for name in (each.name for each in fields(Usage)):
-                total = getattr(counts.usage, name) + int(used.get(name, 0))
-                setattr(counts.usage, name, total)
-            dropped = pc.is_valid(table["drop_reason"])
-            kept = table.filter(pc.invert(dropped))
-            counts.labels.update(kept["label"].to_pylist())
-            counts.drops.update(table["drop_reason"].drop_null().to_pylist())
-            writer.write(_finished_columns(kept, task), split="train")
-            writer.write(table.filter(dropped), split="train", config="dropped")
-        writer.write_card(_card(run, task, lm, counts))
-    return counts
+            usage.update(json.loads((table.schema.metadata or {}).get(_USAGE_KEY, b"{}")))
+            kept = writer.write_dropped(table).drop_columns(["item", "tokens", "floor_share"])
+            labels.update(kept["label"].to_pylist())
+            if task.is_numeric:
+                index_of_label = kept.schema.get_field_index("label")
+                kept = kept.set_column(index_of_label, "label", kept["label"].cast(pa.float64()))
+            writer.write(kept)
+        writer.write_card(_card(run, task, lm, labels, writer.drops, usage))
+    return labels, writer.drops
 
 
-def _finished_columns(kept: pa.Table, task: Task) -> pa.Table:
-    kept = kept.drop_columns(["drop_reason", "item", "tokens", "floor_share"])
-    if task.is_numeric:
-        index = kept.schema.get_field_index("label")
-        kept = kept.set_column(index, "label", kept["label"].cast(pa.float64()))
-    return kept
-
-
-def _card(run: Run, task: Task, lm: LM | Endpoint, counts: RowCounts) -> Card:
+def _card(
+    run: Run,
+    task: Task,
+    lm: LM | Endpoint,
+    labels: Counter[str],
+    drops: Counter[str],
+    usage: Counter[str],
+) -> Card:
     kind = "text pairs" if task.is_pair else "texts"
     return Card(
         title=f"{task.name} written by {lm.name}",
         summary=(
-            f"{counts.labels.total()} labelled {kind} written by the language model `{lm.name}` "
+            f"{labels.total()} labelled {kind} written by the language model `{lm.name}` "
             "from an instruction for each label (DINO, Schick and Schütze 2021, arXiv 2104.07540), "
             "made with tilth. Synthetic text: labels say what the model was asked for, nobody has "
             "checked them."
         ),
         command=run.command,
         settings=run.settings,
-        counts={"train": dict(counts.labels)},
-        drops=dict(counts.drops),
+        counts={"train": dict(labels)},
+        drops=dict(drops),
         model=lm.name,
         seed=int(run.settings["seed"]),
-        extra=[] if isinstance(lm, LM) else [_usage_section(lm, counts.usage)],
+        extra=[] if isinstance(lm, LM) else [_usage_section(lm, usage)],
     )
 
 
-def _usage_section(endpoint: Endpoint, usage: Usage) -> tuple[str, str]:
+def _usage_section(endpoint: Endpoint, usage: Counter[str]) -> tuple[str, str]:
     """Return the heading and Markdown of the card's section on an endpoint."""
     text = (
         f"The texts were asked for by {'chat' if endpoint.is_chat else 'completions'}. "
         f"Note: {endpoint.statement}.\n\n"
-        f"The parts of this set took {usage.requests:,} requests, {usage.prompt_tokens:,} prompt "
-        f"tokens and {usage.completion_tokens:,} completion tokens, as the server counts (0 where "
-        f"it does not), and {usage.retries:,} attempts that failed and were made again. What was "
-        f"asked for parts that an interruption cut short is not counted."
+        f"The parts of this set took {usage['requests']:,} requests, {usage['prompt_tokens']:,} "
+        f"prompt tokens and {usage['completion_tokens']:,} completion tokens, as the server counts "
+        f"(0 where it does not), and {usage['retries']:,} attempts that failed and were made "
+        "again. What was asked for parts that an interruption cut short is not counted."
     )
     return "Endpoint", text

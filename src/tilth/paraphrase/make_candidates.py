@@ -6,7 +6,6 @@ A round trip is a translation into another language and back.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -173,24 +172,19 @@ def _write(run: Run) -> dict[str, Any]:
     """
     rows = good = same = 0
     sums = np.zeros(2)
-    drops: Counter[str] = Counter()
     with DatasetWriter(run.path / "dataset") as writer:
         for index in range(run.parts):
-            table = run.read_part(index)
-            dropped = pc.is_valid(table["drop_reason"])
-            kept = table.filter(pc.invert(dropped)).drop_columns(["drop_reason"])
-            drops.update(table["drop_reason"].drop_null().to_pylist())
+            kept = writer.write_dropped(run.read_part(index))
             measured = [kept[name].to_numpy().astype(np.float64) for name in SCORES]
             rows += len(kept)
             good += int((cells_of(*measured) >= 0).sum())
             same += pc.sum(pc.equal(kept[TEXT_A], kept[TEXT_B])).as_py() or 0
             sums += [values.sum() for values in measured]
             writer.write(kept)
-            writer.write(table.filter(dropped), config="dropped")
         means = [float(value) / rows if rows else None for value in sums]
         results = {
             "rows": rows, "good": good, "same": same, "meaning": means[0], "wording": means[1],
-            "drops": dict(drops),
+            "drops": dict(writer.drops),
         }  # fmt: skip
         writer.write_card(_card(run, results))
     run.write_file("results.json", json.dumps(results, indent=2) + "\n")

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from tilth.data import Card, DatasetWriter, fingerprint, load_folder, text_id
 from tilth.data.examples import LABEL, PAIRS, SINGLE, TOKENS, make_room, open_rows
+from tilth.data.writer import DROP_REASON
 from tilth.errors import InputError, TilthError
 from tilth.models.names import describe_scorer
 from tilth.paraphrase.settings import BEAMS, MIN_MEANING, RewriteSettings
@@ -33,7 +34,6 @@ TRIPLES = (
 )  # fmt: skip
 _PAIRS = (*PAIRS, ("anchor", "positive"), ("sent0", "sent1"))
 
-DROP_REASON = "drop_reason"
 _NO_TEXT, _FEWER = "no text", "fewer rewrites than asked for"
 # Columns of every row other than its texts and their measurements: name -> type.
 ORIGIN = {
@@ -307,7 +307,6 @@ def _write(run: Run, features: Features, columns: tuple[str, ...]) -> tuple[int,
 
     made = 0
     labels: Counter[str] = Counter()
-    drops: Counter[str] = Counter()
     label = next((name for name in ("label", "labels") if name in features), None)
     first = run.read_part(0).schema
     full = Features.from_arrow_schema(first)
@@ -315,17 +314,13 @@ def _write(run: Run, features: Features, columns: tuple[str, ...]) -> tuple[int,
     kept_features = Features({name: full[name] for name in first.names if name != DROP_REASON})
     with DatasetWriter(run.path / "dataset", {"default": kept_features}) as writer:
         for index in range(run.parts):
-            table = run.read_part(index)
-            dropped = pc.is_valid(table[DROP_REASON])
-            kept = table.filter(pc.invert(dropped)).drop_columns([DROP_REASON])
+            kept = writer.write_dropped(run.read_part(index))
             made += pc.sum(pc.greater(kept["rewrite"], 0)).as_py() or 0
             names = kept[label].to_pylist() if label else [""] * len(kept)
             labels.update(_label_name(full[label] if label else None, name) for name in names)
-            drops.update(table[DROP_REASON].drop_null().to_pylist())
             writer.write(kept)
-            writer.write(table.filter(dropped), config="dropped")
-        writer.write_card(_card(run, labels, drops, columns))
-    return made, drops
+        writer.write_card(_card(run, labels, writer.drops, columns))
+    return made, writer.drops
 
 
 def _label_name(feature: Any, value: Any) -> str:

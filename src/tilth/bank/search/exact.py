@@ -55,14 +55,24 @@ def find_candidates(
         Ascending ids; -1 after the last. # (queries, best)
     """
     at_once = max(1, _BUFFERS // (2 * best * 12 * threads))
-    parts = [
-        _find_in_one_pass(
-            shards, quantizer, quantizer.queries(queries[start : start + at_once]), best, threads,
-            selected,
-        )
-        for start in range(0, len(queries), at_once)
-    ]  # fmt: skip
-    return np.concatenate(parts)
+    return np.concatenate(
+        [
+            _find_in_one_pass(
+                shards, _Search(quantizer, quantizer.queries(some), best, threads), selected
+            )
+            for some in np.split(queries, range(at_once, len(queries), at_once))
+        ]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """The queries of a pass, and what is wanted of each."""
+
+    quantizer: Quantizer
+    queries: CodedQueries
+    best: int
+    threads: int
 
 
 @dataclass(slots=True)
@@ -75,10 +85,9 @@ class _Best:
 
     @classmethod
     def empty(cls, queries: int, room: int) -> _Best:
+        shape = queries, room
         return cls(
-            np.empty((queries, room), np.float32),
-            np.empty((queries, room), np.int64),
-            np.zeros(queries, np.int64),
+            np.empty(shape, np.float32), np.empty(shape, np.int64), np.zeros(queries, np.int64)
         )
 
 
@@ -97,34 +106,38 @@ class _Block:
 
 
 def _find_in_one_pass(
-    shards: Sequence[MappedShard],
-    quantizer: Quantizer,
-    queries: CodedQueries,
-    best: int,
-    threads: int,
-    selected: Selected | None,
+    shards: Sequence[MappedShard], search: _Search, selected: Selected | None
 ) -> Ids:
-    many = len(queries.values)
-    few = many <= _FEW[quantizer.format]
+    many, best = len(search.queries.values), search.best
+    few = many <= _FEW[search.quantizer.format]
     rows_at_once = _ROWS_AT_ONCE if few else max(TILE, _PRODUCTS_AT_ONCE // many // TILE * TILE)
     blocks = list(_blocks(shards, rows_at_once, selected))
-    work = _scan if few else _multiply
-    gathered = work(blocks, quantizer, queries, best, threads)
+    gathered = _scan(blocks, search) if few else _multiply(blocks, search)
     ids = np.full((many, best), -1, np.int64)
     for query in range(many):
         found = np.concatenate([part.ids[query, : part.counts[query]] for part in gathered])
-        values = np.concatenate([part.values[query, : part.counts[query]] for part in gathered])
         order = np.argsort(found, kind="stable")  # of a few ascending stretches, which is fast
         found = found[order]
         if len(found) > best:
-            found = found[_best_of(values[order], best)]
+            found = found[_best_of(_values_of(gathered, query)[order], best)]
         ids[query, : len(found)] = found
     return _in_bank(ids, blocks) if selected else ids
 
 
+def _values_of(gathered: Sequence[_Best], query: int) -> Floats:
+    return np.concatenate([part.values[query, : part.counts[query]] for part in gathered])
+
+
+def _least_of(values: Floats, best: int) -> np.float32:
+    """Return the value that `best` of all values reach."""
+    place = len(values) - best
+    least: np.float32 = np.partition(values, place)[place]
+    return least
+
+
 def _best_of(values: Floats, best: int) -> NDArray[np.bool_]:
     """Return the mask of the best values; ties at the threshold go to the first."""  # (values,)
-    least = np.partition(values, len(values) - best)[len(values) - best]
+    least = _least_of(values, best)
     kept: NDArray[np.bool_] = values > least
     edge = np.flatnonzero(values == least)
     kept[edge[: best - int(kept.sum())]] = True
@@ -182,19 +195,13 @@ def _floors(queries: int, padding: int) -> Floats:
     return floors
 
 
-def _scan(
-    blocks: Sequence[_Block],
-    quantizer: Quantizer,
-    queries: CodedQueries,
-    best: int,
-    threads: int,
-) -> list[_Best]:
+def _scan(blocks: Sequence[_Block], search: _Search) -> list[_Best]:
     """Gather with compiled sums, after a sample has set the floors."""
     # The floors keep out most values below the best. If they are too high, all is scanned again.
-    odd = len(queries.values) % 2  # queries go in pairs; the padding finds nothing
-    values = np.pad(queries.values, ((0, odd), (0, 0)))
-    floors = _floors(len(queries.values), odd)
-    pass_over = partial(_pass, blocks, quantizer, values, threads)
+    many, best = len(search.queries.values), search.best
+    odd = many % 2  # queries go in pairs; the padding finds nothing
+    floors = _floors(many, odd)
+    pass_over = partial(_pass, blocks, search, np.pad(search.queries.values, ((0, odd), (0, 0))))
     rows = sum(map(len, blocks))
     step = _PIECE * _SAMPLED
     sampled = sum(len(block) // step * _PIECE + min(len(block) % step, _PIECE) for block in blocks)
@@ -205,11 +212,10 @@ def _scan(
     rank = int(np.ceil(expected + 5 * np.sqrt(expected))) + 5
     sample = pass_over(rank, floors.copy(), _PIECE, step)
     guessed = floors.copy()
-    for query in range(len(queries.values)):
-        found = np.concatenate([part.values[query, : part.counts[query]] for part in sample])
+    for query in range(many):
+        found = _values_of(sample, query)
         if len(found) > rank:
-            least = np.partition(found, len(found) - rank)[len(found) - rank]
-            guessed[query] = max(guessed[query], least)
+            guessed[query] = max(guessed[query], _least_of(found, rank))
     gathered = pass_over(best, guessed.copy(), TILE, TILE)
     counts = sum(part.counts for part in gathered)
     if ((counts < best) & (guessed > floors)).any():
@@ -219,9 +225,8 @@ def _scan(
 
 def _pass(
     blocks: Sequence[_Block],
-    quantizer: Quantizer,
+    search: _Search,
     queries: NDArray[np.int16],
-    threads: int,
     best: int,
     floors: Floats,
     piece: int,
@@ -229,7 +234,7 @@ def _pass(
 ) -> list[_Best]:
     """Scan all blocks once; each thread takes the next block."""
     following = itertools.count()
-    dims_4bit = -1 if quantizer.format == "int8" else quantizer.dims_4bit
+    dims_4bit = -1 if search.quantizer.format == "int8" else search.quantizer.dims_4bit
 
     def run(_: int) -> _Best:
         mine = _Best.empty(len(queries), max(2 * best, best + 4 * TILE))
@@ -239,8 +244,8 @@ def _pass(
                  mine.values, mine.ids, mine.counts)  # fmt: skip
         return mine
 
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(run, range(threads)))
+    with ThreadPoolExecutor(search.threads) as pool:
+        return list(pool.map(run, range(search.threads)))
 
 
 class Products:
@@ -286,22 +291,15 @@ class Products:
         return [found.numpy() for found in products]
 
 
-def _multiply(
-    blocks: Sequence[_Block],
-    quantizer: Quantizer,
-    queries: CodedQueries,
-    best: int,
-    threads: int,
-) -> list[_Best]:
+def _multiply(blocks: Sequence[_Block], search: _Search) -> list[_Best]:
     """Gather with matrix products of all queries; threads share the rows of a product."""
-    from tilth.bank.search.exact import Products  # torch, which a scan does without
-
-    products = Products(quantizer, queries)
+    many, best, threads = len(search.queries.values), search.best, search.threads
+    products = Products(search.quantizer, search.queries)
     # Small buffers are cleared often: floors rise early, and fewer values are kept.
-    gathered = [_Best.empty(len(queries.values), 2 * best + 16) for _ in range(threads)]
-    floors = _floors(len(queries.values), products.padding)
+    gathered = [_Best.empty(many, 2 * best + 16) for _ in range(threads)]
+    floors = _floors(many, products.padding)
     # The levels of compact codes lie between integers: products are of doubled values.
-    half = np.float32(1 if quantizer.format == "int8" else 0.5)
+    half = np.float32(1 if search.quantizer.format == "int8" else 0.5)
 
     def keep(part: int, block: _Block, found: list[NDArray[np.int32]], scales: Floats) -> None:
         cuts = np.linspace(0, len(scales), threads + 1).astype(int)
