@@ -1,9 +1,10 @@
-"""Atomic writes, file locks, checks of paths, and one-line errors of the disk."""
+"""Atomic writes, file locks, checks of paths and of the hub, and one-line errors of the disk."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 import re
 import secrets
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tilth.errors import InputError, TilthError
+
+log = logging.getLogger(__name__)
 
 TEMPORARY = ".tmp-"
 _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY)}[0-9a-f]{{8}}")
@@ -33,6 +36,7 @@ _REMEDIES = {
     **dict.fromkeys((errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP), _NO_LOCKS),
 }
 
+_SECONDS_TO_REACH_HUB = 5.0
 # What numpy and torch say when the disk is full.
 _SHORT_WRITE = re.compile(r"\d+ requested and \d+ written|unexpected pos \d+ vs|file write failed")
 
@@ -155,6 +159,20 @@ def sync_folder(folder: Path) -> None:
 def in_local_folder(path: Path) -> bool:
     """Return whether a name such as `runs/x` begins with a local folder: then it is no hub name."""
     return len(path.parts) > 1 and Path(path.parts[0]).is_dir()
+
+
+def hub_answers() -> bool:
+    """Check once whether the hub is reachable: otherwise its client would retry for a minute."""
+    from huggingface_hub import constants, get_session
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    try:
+        get_session().head(constants.ENDPOINT, timeout=_SECONDS_TO_REACH_HUB)
+    except Exception as error:  # the client's own errors, of whichever http library it uses
+        log.info("the hub does not answer (%s): only its cache is read", error)
+        return False
+    return True
 
 
 def suggestion(path: Path) -> str:

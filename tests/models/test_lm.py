@@ -7,7 +7,7 @@ import torch
 
 from tests.tiny import save_model, tiny_lm
 from tilth.errors import InputError
-from tilth.models import load_lm, names
+from tilth.models import load_lm
 from tilth.models.pretrained import fingerprint_model
 
 
@@ -38,7 +38,7 @@ def test_the_fingerprint_changes_with_a_weight_and_with_the_vocabulary(folder: P
 def test_a_path_that_is_not_there_is_not_looked_up_on_the_hub(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(names, "hub_answers", lambda: pytest.fail("asked the hub"))
+    monkeypatch.setattr("tilth.files.hub_answers", lambda: pytest.fail("asked the hub"))
     with pytest.raises(InputError, match="no model folder"):
         load_lm(name)
 

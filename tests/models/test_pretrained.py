@@ -30,7 +30,7 @@ from tests.tiny import (
 from tests.tiny.writers import writer
 from tilth.encoders.usif import usif
 from tilth.errors import InputError
-from tilth.models import load_encoder, load_lm, load_scorer, load_seq2seq, names
+from tilth.models import load_encoder, load_lm, load_scorer, load_seq2seq
 from tilth.models.classifier import load_classifier, new_classifier
 from tilth.models.lm import load_masked_lm
 
@@ -281,7 +281,7 @@ def test_pickled_weights_are_not_read(copy: Callable[[str], Path], kind: str) ->
 def test_a_hub_name_without_a_network_is_one_line(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(names, "hub_answers", lambda: False)
+    monkeypatch.setattr("tilth.files.hub_answers", lambda: False)
     refused(kind, Path("owner/name"), "'owner/name': no such folder here, not in the hub's cache")
 
 

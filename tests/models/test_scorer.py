@@ -156,19 +156,6 @@ def test_odd_input(folder: Path) -> None:
         scorer.scores(["a", "b"], ["a", None])
 
 
-def test_progress_counts_pairs(folder: Path) -> None:
-    class Count:
-        done = 0
-
-        def advance(self, done: int = 0) -> None:
-            self.done += done
-
-    count, cosines = Count(), Count()
-    load_scorer(str(folder)).scores(salads(50, 1), salads(50, 2), progress=count)
-    load_scorer("cosine:starter-static").scores(FIRST, SECOND, progress=cosines)
-    assert (count.done, cosines.done) == (50, len(FIRST))
-
-
 def test_a_score_that_is_no_number_names_the_text(tmp_path: Path) -> None:
     save_scorer(tmp_path)
     model = BertForSequenceClassification.from_pretrained(tmp_path)

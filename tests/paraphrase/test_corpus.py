@@ -313,7 +313,7 @@ class LengthScorer:
     def __init__(self) -> None:
         self.asked = 0
 
-    def scores(self, first: list[str], second: list[str], *, progress: Any = None) -> Any:
+    def scores(self, first: list[str], second: list[str]) -> Any:
         self.asked += len(first)
         alike = [
             len(set(a) & set(b)) / len(set(a) | set(b)) for a, b in zip(first, second, strict=True)

@@ -96,10 +96,8 @@ def test_every_row_keeps_its_own_limits(sampling: bool) -> None:
 
 def test_bad_texts_have_no_outputs_or_some_and_raise_nothing() -> None:
     texts = ["", " \n", "dog " * 5000, "\U0001f600 dog", "dog \x00\x07", "\ud800 dog", "犬です"]
-    counted: list[int] = []
-    found = decode(writer(), texts, BeamSearch(beams=2), progress=counted.append)
+    found = decode(writer(), texts, BeamSearch(beams=2))
     assert [bool(outputs) for outputs in found] == [False, False, False, True, True, True, True]
-    assert sum(counted) == len(texts)
     assert is_too_long(writer(), texts[2])
     assert not is_too_long(writer(), texts[3])
     assert decode(writer(), [], BeamSearch()) == []

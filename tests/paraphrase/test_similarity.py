@@ -20,9 +20,7 @@ class Asked:
     def __init__(self) -> None:
         self.pairs: list[tuple[str, str]] = []
 
-    def __call__(
-        self, first: list[str], second: list[str], progress: object
-    ) -> NDArray[np.float32]:
+    def __call__(self, first: list[str], second: list[str]) -> NDArray[np.float32]:
         self.pairs += zip(first, second, strict=True)
         shared = [
             100 * len({*a.split()} & {*b.split()}) / len({*a.split()} | {*b.split()})

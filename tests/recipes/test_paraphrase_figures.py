@@ -56,7 +56,7 @@ class Fakes:
     def scorer(self, name: str, **_: Any) -> Scorer:
         return Scorer(
             name, "cross-encoder", f"scorer {name}",
-            lambda first, _, progress: np.full(len(first), 92.0, np.float32),
+            lambda first, _: np.full(len(first), 92.0, np.float32),
         )  # fmt: skip
 
     def round_trip(

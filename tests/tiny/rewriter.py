@@ -40,7 +40,7 @@ class Outputs:
 def fake_scorer(score: Callable[[str, str], float]) -> Scorer:
     """Return a scorer that is a function."""
 
-    def scores(first: list[str], second: list[str], _: object) -> NDArray[np.float32]:
+    def scores(first: list[str], second: list[str]) -> NDArray[np.float32]:
         pairs = zip(first, second, strict=True)
         return np.array([score(one, two) for one, two in pairs], np.float32)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import string
 from array import array
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,17 +99,14 @@ class TextEncoder:
             progress.advance(len(texts))
         return vectors
 
-    @cached_property
-    def _low_precision(self) -> bool:
-        return choose_precision("auto", self.model.device) == torch.bfloat16
-
     def _encode_in_batches(self, texts: pa.Array, progress: Progress | None) -> NDArray[np.float32]:
         # Longest first over thousands of texts, so that batches pad little.
         vectors = np.zeros((len(texts), self.dimension), np.float32)
         lengths = np.array([len(text) for text in texts.to_pylist()])
         order = np.argsort(-lengths, kind="stable")
-        kind = self.model.device.type
-        with torch.autocast(kind, torch.bfloat16, enabled=self._low_precision):
+        device = self.model.device
+        is_low = choose_precision("auto", device) == torch.bfloat16
+        with torch.autocast(device.type, torch.bfloat16, enabled=is_low):
             for start in range(0, len(order), _TEXTS_AT_ONCE):
                 rows = order[start : start + _TEXTS_AT_ONCE]
                 found: Any = self.model.encode(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -77,6 +77,12 @@ def text_id(text: str) -> str:
         'fbf1b677074e68b2'
     """
     return blake2b(text.encode("utf-8"), digest_size=8).hexdigest()
+
+
+def hash_of(*values: Any) -> str:
+    """Return 16 hex digits over JSON values."""
+    text = json.dumps(values, ensure_ascii=True, default=str)
+    return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def fingerprint(dataset: Dataset, columns: Sequence[str]) -> str:

@@ -66,41 +66,34 @@ def read_texts(source: str | Path, *, column: str | None = None, split: str = "t
         return writer.dataset()
 
 
-def read_rows(
-    source: str | Path, *, columns: Sequence[str] | None = None, split: str = "train"
-) -> Dataset:
-    """Read rows with all or some of their columns.
+def read_rows(source: str | Path, *, split: str = "train") -> Dataset:
+    """Read rows with their columns.
 
     Values of csv and tsv are strings. Memory does not grow with the source.
 
     Args:
         source: as in `read_texts`.
-        columns: the columns wanted; None: all.
         split: of a data set folder or hub data set.
 
     Raises:
-        InputError: the source or a line in it is wrong, or a column is missing.
+        InputError: the source or a line in it is wrong.
 
     Example:
         >>> import tempfile, pathlib
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "reviews.jsonl"
         >>> _ = path.write_text('{"text": "Good.", "label": 1}')
-        >>> read_rows(path, columns=["label"])[0]
-        {'label': 1}
+        >>> read_rows(path)[0]
+        {'text': 'Good.', 'label': 1}
     """
     found = locate(source)
     if not isinstance(found, list):
         dataset = found.load(split)
-        for name in columns or ():
-            _check_column(str(source), name, dataset.column_names)
         if not len(dataset):
             raise InputError(f"{source}: split {split!r} holds no rows: choose another split")
-        return dataset if columns is None else dataset.select_columns(list(columns))
-    with TempArrowWriter(str(source), columns) as writer:
+        return dataset
+    with TempArrowWriter(str(source)) as writer:
         for path in found:
-            for number, row in _rows_of(path, columns):
-                for name in columns or ():
-                    _check_column(f"{path}:{number}", name, row)
+            for number, row in _rows_of(path, None):
                 writer.add(row, f"{path}:{number}")
         if not writer.rows:
             raise InputError(f"{source}: holds no rows: give at least one")

@@ -17,7 +17,7 @@ import yaml
 from tilth.data.formats import CONLL_SPLITS, ENDINGS, ending_of, is_conll, parquet_tables
 from tilth.data.temp_arrow import open_arrow, temporary_arrow
 from tilth.errors import InputError, TilthError
-from tilth.files import check_input, in_local_folder, suggestion
+from tilth.files import check_input, hub_answers, in_local_folder, suggestion
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -28,7 +28,6 @@ _CARD = "README.md"
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 _SAVED = ("dataset_dict.json", "state.json")  # of `save_to_disk`
 _HUB_NAME = re.compile(r"(?P<name>\w[\w.-]*/[\w.-]+)(:(?P<config>[^/\s]+))?")
-_SECONDS_TO_REACH_HUB = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,17 +269,13 @@ def _check_inside(card: Path, patterns: list[str]) -> None:
 
 @contextmanager
 def _offline_if_unreachable() -> Iterator[None]:
-    """Use the hub's cache alone without a network: its client retries for half a minute."""
+    """Use the hub's cache alone without a network."""
     from datasets import config
-    from huggingface_hub import constants, get_session
+    from huggingface_hub import constants
 
     before = constants.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE
-    if not any(before):
-        try:
-            get_session().head(constants.ENDPOINT, timeout=_SECONDS_TO_REACH_HUB)
-        except Exception as error:  # the client's own errors, of whichever http library it uses
-            log.info("the hub does not answer (%s): only its cache is looked at", error)
-            constants.HF_HUB_OFFLINE = config.HF_HUB_OFFLINE = True
+    if not (config.HF_HUB_OFFLINE or hub_answers()):
+        constants.HF_HUB_OFFLINE = config.HF_HUB_OFFLINE = True
     try:
         yield
     finally:

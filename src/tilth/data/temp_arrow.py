@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -125,17 +124,12 @@ class TempArrowWriter:
         self._path = self._stack.enter_context(temporary_arrow())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         """Close the file; remove it after an error."""
         if self._writer is not None:
             with suppress(OSError):  # on a full disk, closing fails once more
                 self._writer.close()
-        self._stack.__exit__(kind, error, trace)
+        self._stack.__exit__(*error)
 
     def add(self, row: dict[str, Any], location: str) -> None:
         """Add a row; `location` names its file and line."""

@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
@@ -143,12 +142,7 @@ class DatasetWriter:
             else:
                 stale.rename(self.folder)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Move the set to its place; after an error, remove it."""
         try:
             with disk_errors(self.folder):

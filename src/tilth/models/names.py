@@ -5,7 +5,6 @@ Nothing here imports torch.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,10 +12,6 @@ from pathlib import Path
 
 from tilth.errors import InputError
 from tilth.files import check_input, in_local_folder, suggestion
-
-log = logging.getLogger(__name__)
-
-_SECONDS_TO_REACH_HUB = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,20 +168,6 @@ def find_source(
             f"{known}"
         )
     return ModelSource(name, on_hub=True)
-
-
-def hub_answers() -> bool:
-    """Check once whether the hub is reachable: otherwise its client would retry for a minute."""
-    from huggingface_hub import constants, get_session
-
-    if constants.HF_HUB_OFFLINE:
-        return False
-    try:
-        get_session().head(constants.ENDPOINT, timeout=_SECONDS_TO_REACH_HUB)
-    except Exception as error:  # the client's own errors, of whichever http library it uses
-        log.info("the hub does not answer (%s): only its cache is read", error)
-        return False
-    return True
 
 
 def starter_path(kind: str) -> Path:

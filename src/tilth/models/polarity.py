@@ -46,7 +46,7 @@ class Polarity:
         """Return the probability that each pair's texts contradict each other, (pairs,)."""
         if not len(first):
             return np.empty(0, np.float32)
-        return (self.model.scores(list(first), list(second), None) / 100).astype(np.float32)
+        return (self.model.scores(list(first), list(second)) / 100).astype(np.float32)
 
     def flips(self, first: Sequence[str], second: Sequence[str]) -> NDArray[np.bool_]:
         """Return whether each pair counts as a flip, (pairs,)."""

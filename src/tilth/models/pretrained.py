@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
+from tilth import files
 from tilth.errors import InputError, TilthError
-from tilth.models import names
 from tilth.models.names import ModelSource, Role, find_source
 
 _OTHER_FILES = "its files do not belong together, or are damaged: get or save the model again"
@@ -153,7 +153,7 @@ def open_model(name: str, role: Role, *, marker: str = "config.json") -> ModelFi
     """Find a model's files; a hub id is read from the cache without a network."""
     found = find_source(name, starters=role.starters, marker=marker, trained_by=role.trained_by)
     # Left unset, trust_remote_code makes transformers ask on standard input.
-    offline = found.on_hub and not names.hub_answers()
+    offline = found.on_hub and not files.hub_answers()
     options = {"trust_remote_code": False, "local_files_only": offline}
     return ModelFiles(name, role, found, options)
 

@@ -24,8 +24,6 @@ from tilth.models.token_batches import Encoded
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-    from tilth.runs import Progress
-
 log = logging.getLogger(__name__)
 
 _TOKENS = {"cpu": 4096, "cuda": 65_536}  # of a batch, padding included
@@ -49,11 +47,9 @@ class Scorer:
     name: str
     kind: str
     fingerprint: str
-    score: Callable[[list[str], list[str], Progress | None], NDArray[np.float32]]
+    score: Callable[[list[str], list[str]], NDArray[np.float32]]
 
-    def scores(
-        self, first: Sequence[str], second: Sequence[str], *, progress: Progress | None = None
-    ) -> NDArray[np.float32]:
+    def scores(self, first: Sequence[str], second: Sequence[str]) -> NDArray[np.float32]:
         """Return the semantic similarity of each pair, 0 to 100, (pairs,).
 
         A pair's score depends on no other pair, but for rounding. A text longer than the model
@@ -72,7 +68,7 @@ class Scorer:
                 raise InputError(f"pair {index}: {pair!r:.80} are not two texts: leave it out")
         if not len(first):
             return np.empty(0, np.float32)
-        found = self.score(list(first), list(second), progress)
+        found = self.score(list(first), list(second))
         finite = np.isfinite(found)
         if not finite.all():
             raise TilthError(
@@ -159,9 +155,7 @@ class CrossEncoder:
         self.max_length = max_input_tokens(model.config, tokenizer)
 
     @torch.inference_mode()
-    def scores(
-        self, first: list[str], second: list[str], progress: Progress | None
-    ) -> NDArray[np.float32]:
+    def scores(self, first: list[str], second: list[str]) -> NDArray[np.float32]:
         """Return 0 to 100 for each pair, (pairs,)."""
         unknown = 0
 
@@ -173,7 +167,7 @@ class CrossEncoder:
         with _autocast(self.device, self.dtype):
             found, cut = text_outputs(
                 self.model, self.tokenizer, pairs, self.max_length, torch.sigmoid,
-                batch_tokens=_TOKENS[self.device.type], progress=progress, seen=count,
+                batch_tokens=_TOKENS[self.device.type], seen=count,
             )  # fmt: skip
         if cut:
             log.warning(_CUT, cut, len(first), self.max_length)
@@ -198,9 +192,7 @@ class CosineScorer:
     def __init__(self, encoder: SentenceTransformer, dtype: torch.dtype) -> None:
         self.encoder, self.dtype = encoder, dtype
 
-    def scores(
-        self, first: list[str], second: list[str], progress: Progress | None
-    ) -> NDArray[np.float32]:
+    def scores(self, first: list[str], second: list[str]) -> NDArray[np.float32]:
         """Return 0 to 100 for each pair, (pairs,)."""
         texts = sorted({*first, *second}, key=lambda text: (len(text), text))
         with _autocast(torch.device(self.encoder.device), self.dtype):
@@ -210,7 +202,5 @@ class CosineScorer:
         index = {text: number for number, text in enumerate(texts)}
         one, two = (vectors[[index[text] for text in side]] for side in (first, second))
         cosines = np.einsum("pw,pw->p", one, two, dtype=np.float32)  # (pairs,)
-        if progress is not None:
-            progress.advance(len(first))
         found: NDArray[np.float32] = np.clip(100 * cosines, 0, 100)
         return found

@@ -25,7 +25,7 @@ from tilth.files import atomic_write, disk_errors, sync_folder
 from tilth.runs import Progress, Run
 
 if TYPE_CHECKING:
-    from transformers import Trainer, TrainerControl, TrainingArguments
+    from transformers import Trainer, TrainingArguments
 
 log = logging.getLogger(__name__)
 
@@ -182,24 +182,12 @@ class CheckpointCallback(TrainerCallback):
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
 
-    def on_train_begin(
-        self,
-        args: TrainingArguments,  # noqa: ARG002
-        state: TrainerState,
-        control: TrainerControl,  # noqa: ARG002
-        **_: Any,
-    ) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
         """Count the steps of an earlier session."""
         if state.global_step:
             self._progress.skip(state.global_step)
 
-    def on_step_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,  # noqa: ARG002
-        control: TrainerControl,
-        **_: Any,
-    ) -> None:
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
         """Count a step; save after an evaluation, log before saving."""
         self._progress.advance(done=1)
         if control.should_evaluate and args.save_strategy != SaveStrategy.NO:
@@ -207,13 +195,7 @@ class CheckpointCallback(TrainerCallback):
         if control.should_save or control.should_evaluate or control.should_training_stop:
             control.should_log = True  # mean losses count from the last checkpoint on
 
-    def on_save(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,  # noqa: ARG002
-        **_: Any,
-    ) -> None:
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
         """Move a checkpoint into the folder; remove the others but the best."""
         unfinished = Path(str(args.output_dir))
         folder, step = unfinished.parent, state.global_step

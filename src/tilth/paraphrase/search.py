@@ -8,7 +8,7 @@ the source are not copied at every step.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -105,7 +105,6 @@ def decode(
     *,
     seed: int = 0,
     rows: int | None = None,
-    progress: Callable[[int], object] | None = None,
 ) -> list[list[str]]:
     """Generate outputs for texts, each prefixed with the model's prefix.
 
@@ -114,7 +113,6 @@ def decode(
 
     Args:
         rows: batch size; None: as many texts as a fixed memory budget holds.
-        progress: called with the number of texts of each finished batch.
 
     Returns:
         For each text `search.returned` outputs, best first, for each cost of copying in turn; none
@@ -122,16 +120,11 @@ def decode(
     """
     found: list[list[list[str]]] = [[[] for _ in search.copy_costs or "-"] for _ in texts]
     sources = _sources(seq2seq, texts, search)
-    unread = len(texts) - len({source.text for source in sources})
-    if progress is not None and unread:
-        progress(unread)
     for number, batch in enumerate(_batches(seq2seq, sources, search, rows)):
         outputs = _generate(seq2seq, batch, search, f"{seed}/{number}")
         for row, source in enumerate(batch):
             start = row * search.returned
             found[source.text][source.number] = outputs[start : start + search.returned]
-        if progress is not None:
-            progress(sum(not source.number for source in batch))
     return [[text for some in each for text in some] for each in found]
 
 

@@ -16,7 +16,6 @@ from tilth.limits import METRIC
 
 if TYPE_CHECKING:
     from tilth.models.scorer import Scorer
-    from tilth.runs import Progress
 
 FEWEST_WORDS = 4  # Ogasa et al., footnote 12: shorter pairs are not counted
 _SYMBOLS = re.compile(r"[^\w\s,.]|_")
@@ -53,13 +52,7 @@ def _kept(text: str) -> Iterator[str]:
                 yield char
 
 
-def meaning(
-    first: Sequence[str],
-    second: Sequence[str],
-    scorer: Scorer,
-    *,
-    progress: Progress | None = None,
-) -> NDArray[np.float32]:
+def meaning(first: Sequence[str], second: Sequence[str], scorer: Scorer) -> NDArray[np.float32]:
     """Return the similarity in meaning of each pair, 0 to 100, (pairs,).
 
     The scorer reads the texts without symbols, each distinct pair once. Two texts of symbols alone
@@ -75,9 +68,7 @@ def meaning(
             rows_of.setdefault(pair, []).append(row)
         else:
             found[row] = _score_of_empty(*pair)
-    scores = scorer.scores(
-        [one for one, _ in rows_of], [two for _, two in rows_of], progress=progress
-    )
+    scores = scorer.scores([one for one, _ in rows_of], [two for _, two in rows_of])
     for rows, score in zip(rows_of.values(), scores, strict=True):
         found[rows] = score
     return found

@@ -14,9 +14,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tilth.classifiers.examples import LabeledExamples
+from tilth.data.hashing import hash_of
 from tilth.models.classifier import fingerprint_classifier
 from tilth.runs import COMPARED, Progress, Run, complete, read_run_json
-from tilth.selftrain.retrieve import hash_of
 from tilth.selftrain.tokenize import WordTokenizer, learn_tokenizer
 
 if TYPE_CHECKING:

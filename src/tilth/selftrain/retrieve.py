@@ -6,7 +6,6 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from tilth.bank.queries import Queries, task_queries
 from tilth.bank.search.decontaminate import Exclusion
+from tilth.data.hashing import hash_of
 from tilth.errors import InputError
 from tilth.runs import RESULTS, Progress, Run, read_results
 from tilth.selftrain.settings import Retrieval
@@ -189,12 +189,6 @@ def bank_fingerprints(bank: Bank, *, index: bool) -> dict[str, str]:
     """Return hashes of what a bank holds, and of its index if that is searched."""
     found = {"bank": hash_of(bank.manifest.fingerprint, [s.files for s in bank.manifest.shards])}
     return found | ({"index": bank.index.info.digest} if index else {})
-
-
-def hash_of(*values: Any) -> str:
-    """Return a hash of JSON values."""
-    text = json.dumps(values, ensure_ascii=True, default=str)
-    return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def random_sentences(

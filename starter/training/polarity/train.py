@@ -86,7 +86,7 @@ def measured(tokenizer: Any, weights: dict[str, Tensor], rows: list[dict[str, An
     plain, _ = new_polarity_model()
     plain.load_state_dict(add_low_rank_update(plain, weights))
     pairs = CrossEncoder(plain.eval(), tokenizer, torch.float32)
-    return pairs.scores([r["first"] for r in rows], [r["second"] for r in rows], None) / 100
+    return pairs.scores([r["first"] for r in rows], [r["second"] for r in rows]) / 100
 
 
 def figures(probabilities: np.ndarray, rows: list[dict[str, Any]], false_alarms: float) -> tuple[float, float, float]:  # fmt: skip
