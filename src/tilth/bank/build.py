@@ -114,13 +114,9 @@ def add_to_bank(
 ) -> None:
     """Add to a bank, or continue an interrupted addition."""
     found = find_sources(sources, column=settings.column, split=settings.split)
-    asked = {
-        "sources": [source.name for source in found],
-        "near": settings.near,
-        "column": settings.column,
-        "split": settings.split,
-        "shard_megabytes": settings.shard_megabytes,
-    }
+    kept = ("near", "column", "split", "shard_megabytes")
+    asked = {"sources": [source.name for source in found]}
+    asked |= {name: getattr(settings, name) for name in kept}
     overwrite = overwrite or _is_finished(path, read_manifest(path)) or not _has_parts(path)
     with _job(path, asked, overwrite=overwrite) as job:
         manifest = read_manifest(path)  # another process may have added meanwhile

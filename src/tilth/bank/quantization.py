@@ -120,12 +120,8 @@ class Quantizer:
         Args:
             vectors: L2-normalised. # (sentences, dimension)
         """
-        return Codes.joined(
-            [
-                self._encode(vectors[start : start + _ROWS_AT_ONCE])
-                for start in range(0, max(len(vectors), 1), _ROWS_AT_ONCE)
-            ]
-        )
+        starts = range(0, max(len(vectors), 1), _ROWS_AT_ONCE)
+        return Codes.joined([self._encode(vectors[at : at + _ROWS_AT_ONCE]) for at in starts])
 
     def _encode(self, vectors: Floats) -> Codes:
         # In 64 bits, then rounded: the last bits of a 32-bit product depend on the thread count
@@ -136,14 +132,10 @@ class Quantizer:
 
     def _encode_compact(self, rotated: Floats) -> Codes:
         # Columns beyond the dimensions are padding and do not count in the deviation.
+        cut = self.dims_4bit
         groups = (
-            (rotated[:, : self.dims_4bit], min(self.dims_4bit, self.dimension), _STEP_4, 8),
-            (
-                rotated[:, self.dims_4bit :],
-                min(self.dims_2bit, self.dimension - self.dims_4bit),
-                _STEP_2,
-                2,
-            ),
+            (rotated[:, :cut], min(cut, self.dimension), _STEP_4, 8),
+            (rotated[:, cut:], min(self.dims_2bit, self.dimension - cut), _STEP_2, 2),
         )
         packed, scales = [], []
         for values, used, step, half in groups:
@@ -179,9 +171,8 @@ class Quantizer:
         if self.format == "int8":
             rotated = codes.codes.view(np.int8).astype(np.float32)
             if codes.residual is not None:
-                rotated += (_unpack(codes.residual, 4) - np.float32(7.5)) / np.float32(
-                    _RESIDUAL_LEVELS
-                )
+                finer = _unpack(codes.residual, 4) - np.float32(7.5)
+                rotated += finer / np.float32(_RESIDUAL_LEVELS)
             rotated *= scales
         else:
             dims_4bit, dims_2bit = self.groups(codes.codes)
@@ -267,11 +258,8 @@ def _share_bits(weights: NDArray[np.float64]) -> tuple[int, int]:
         # Sentences without variance have a code too: empty arrays cannot be mapped.
         for low in range(0 if high else LANES, _COMPACT_BYTES - high + 1, LANES):
             dims_4bit, dims_2bit = 2 * high, 4 * low
-            kept = (
-                _KEPT_4 * weights[:dims_4bit].sum()
-                + _KEPT_2 * weights[dims_4bit:][:dims_2bit].sum()
-            )
-            loss = weights.sum() - kept
+            kept = _KEPT_4 * weights[:dims_4bit].sum()
+            loss = weights.sum() - (kept + _KEPT_2 * weights[dims_4bit:][:dims_2bit].sum())
             if loss < best * (1 - 1e-9):  # the fewest bytes among equals
                 best, chosen = loss, (dims_4bit, dims_2bit)
     return chosen

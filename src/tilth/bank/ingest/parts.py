@@ -184,8 +184,10 @@ def make_stored_keys(bank: Path, manifest: Manifest, settings: BankSettings) -> 
 
 
 def _make_keys(task: tuple[Path, Path], near: bool) -> None:
-    path, text = task
-    _write_table(path, keyed_sentences(read_table(text)[TEXT].combine_chunks(), near=near))
+    path, file = task
+    texts = read_table(file)[TEXT].combine_chunks()
+    documents = np.zeros(len(texts), np.int64)  # unknown
+    _write_table(path, _keyed_table(texts, documents, normalize_texts(texts), near=near))
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,11 +231,6 @@ def sentences_of_documents(
     kept, normalized, drops = filter_sentences(texts, rules)
     table = _keyed_table(texts.take(pa.array(kept)), documents[line[kept]], normalized, near=near)
     return Sentences(table, drops, len(np.unique(documents[line])))
-
-
-def keyed_sentences(texts: pa.Array, *, near: bool) -> pa.Table:
-    """Return the table of sentences that are clean already, all of document 0."""
-    return _keyed_table(texts, np.zeros(len(texts), np.int64), normalize_texts(texts), near=near)
 
 
 def _keyed_table(
