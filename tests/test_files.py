@@ -13,7 +13,7 @@ from tests.runs.runs import open_run
 from tilth.data.sources import HubDataset, locate
 from tilth.errors import InputError
 from tilth.files import TEMPORARY, atomic_write, suggestion
-from tilth.models.names import check_encoder
+from tilth.models.names import ENCODER, check_name
 
 
 def test_two_threads_write_one_file(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_name_in_a_folder_here_is_no_hub_name(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "pairs").mkdir(parents=True)
     (tmp_path / "runs" / "pairs" / "rows.jsonl").write_text('{"text": "a"}\n')
-    for missing in (lambda: locate("runs/pears"), lambda: check_encoder("runs/pears")):
+    for missing in (lambda: locate("runs/pears"), lambda: check_name("runs/pears", ENCODER)):
         with pytest.raises(InputError, match=r"is it runs/pairs\?"):
             missing()
     assert isinstance(locate("nyu/glue"), HubDataset)

@@ -71,7 +71,7 @@ def _model(kind: str) -> Callable[[str], None]:
     def check(name: str) -> None:
         from tilth.models import names
 
-        getattr(names, f"check_{kind}")(name)
+        names.check_name(name, getattr(names, kind.upper()))
 
     return check
 

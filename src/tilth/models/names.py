@@ -54,39 +54,25 @@ WORDS = ("words", "words-idf", "words-sif", "usif")
 FITTED = ("words-idf", "usif")
 
 
-def check_lm(name: str) -> None:
-    """Check the name of a causal language model; all checks here raise `InputError`."""
-    if not name.startswith(ENDPOINTS):
-        find_source(name, starters=LM.starters)
-
-
-def check_seq2seq(name: str) -> None:
-    """Check the name of an encoder-decoder."""
-    _check(name, SEQ2SEQ)
-
-
-def check_scorer(name: str) -> None:
-    """Check the name of a scorer of semantic similarity."""
-    if name.startswith(COSINE):
-        check_encoder(name.removeprefix(COSINE))
-    else:
-        find_source(name, starters=SCORER.starters)
-
-
-def check_encoder(name: str) -> None:
-    """Check the name of a sentence encoder, or of word vectors."""
+def check_name(name: str, role: Role) -> None:
+    """Check the name of a model, before anything is loaded; raise `InputError`."""
+    if role is SCORER and name.startswith(COSINE):
+        name, role = name.removeprefix(COSINE), ENCODER
+    if role is LM and name.startswith(ENDPOINTS):
+        return
     kind, colon, file = name.partition(":")
-    if colon and kind in WORDS:
+    if role is ENCODER and colon and kind in WORDS:
         if not Path(file).expanduser().is_file():
             raise InputError(f"{name}: no such file {file!r}: check the path")
         return
-    saved = Path(name).expanduser() / "modules.json"
-    _check(name, ENCODER, marker="modules.json" if saved.is_file() else "config.json")
-
-
-def check_classifier(name: str) -> None:
-    """Check the name of a classifier or tagger, or of its base."""
-    _check(name, CLASSIFIER)
+    folder, markers = Path(name).expanduser(), ("modules.json", "config.json")
+    if role.trained_by is None or not (folder / "run.json").is_file():
+        is_saved = role is ENCODER and (folder / markers[0]).is_file()
+        find_source(name, starters=role.starters, marker=markers[0 if is_saved else 1])
+    elif not any((folder / "model" / marker).is_file() for marker in markers):
+        raise InputError(
+            f"{name}: the run holds no trained model: name the run of a finished training"
+        )
 
 
 def is_cosine(scorer: str) -> bool:
@@ -102,16 +88,6 @@ def describe_scorer(scorer: str) -> str:
             "negation may leave it above 70"
         )
     return f"`{scorer}`, a cross-encoder"
-
-
-def _check(name: str, role: Role, marker: str = "config.json") -> None:
-    run = Path(name).expanduser()
-    if not (run / "run.json").is_file():
-        find_source(name, starters=role.starters, marker=marker)
-    elif not any((run / "model" / file).is_file() for file in ("modules.json", "config.json")):
-        raise InputError(
-            f"{name}: the run holds no trained model: name the run of a finished training"
-        )
 
 
 @dataclass(frozen=True, slots=True)

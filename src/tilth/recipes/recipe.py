@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 from tilth.errors import InputError
 from tilth.limits import TRAININGS, check_fields
-from tilth.models.names import check_classifier, check_encoder
+from tilth.models.names import CLASSIFIER, ENCODER, check_name
 
 if TYPE_CHECKING:
     from tilth.recipes.table import Listing, Table
@@ -124,10 +124,10 @@ class Recipe:
     def sized(self, scale: str, settings: RecipeSettings) -> Scale:
         """Return a scale with the models and tasks that a user chose."""
         size = self.scales[scale]
-        checks = {
-            "base": check_encoder if self.trains == "encoder" else check_classifier,
-            "teacher": check_classifier,
-            "encoder": check_encoder,
+        roles = {
+            "base": ENCODER if self.trains == "encoder" else CLASSIFIER,
+            "teacher": CLASSIFIER,
+            "encoder": ENCODER,
         }
         for name in (*MODELS, "tasks"):
             value = getattr(settings, name)
@@ -136,8 +136,8 @@ class Recipe:
             if not getattr(size, name, None):
                 shown = value if isinstance(value, str) else ",".join(value)
                 raise InputError(f"{name} {shown!r}: {self.name} has no {name}: leave it out")
-            if name in checks:
-                checks[name](value)
+            if name in roles:
+                check_name(value, roles[name])
             size = replace(size, **{name: value})
         return size
 
