@@ -20,13 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tilth.bank.encoder import TextEncoder
 from tilth.bank.ingest.deduplicate import DamagedPart, find_duplicates
 from tilth.bank.ingest.documents import RawSource, find_sources, is_known
-from tilth.bank.ingest.parts import (
-    ADDING,
-    make_parts,
-    make_stored_keys,
-    part_path,
-    remove_damaged,
-)
+from tilth.bank.ingest.parts import ADDING, make_parts, make_stored_keys, part_path, remove_damaged
 from tilth.bank.ingest.shards import make_shards, sample_vectors
 from tilth.bank.ingest.workers import end_processes
 from tilth.bank.manifest import (

@@ -150,10 +150,7 @@ def _task(spec: Mapping[str, Any]) -> list[str]:
         against = f", against {counters}" if counters else ""
         instruction = str(label["instruction"])
         fence = _ticks(instruction, 3)
-        blocks += [
-            f"Label {_code(str(name))}{against}:",
-            f"{fence}text\n{instruction}\n{fence}",
-        ]
+        blocks += [f"Label {_code(str(name))}{against}:", f"{fence}text\n{instruction}\n{fence}"]
     return blocks
 
 

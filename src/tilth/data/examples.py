@@ -412,9 +412,7 @@ def read_labelled_table(dataset: Dataset) -> LabelledTable:
     )
 
 
-def _encode_texts(
-    columns: list[pa.ChunkedArray],
-) -> tuple[pa.Array, tuple[NDArray[np.int64], ...]]:
+def _encode_texts(columns: list[pa.ChunkedArray]) -> tuple[pa.Array, tuple[NDArray[np.int64], ...]]:
     chunks = [chunk for column in columns for chunk in column.chunks]
     encoded = pc.dictionary_encode(pa.chunked_array(chunks, pa.large_string())).combine_chunks()
     if isinstance(encoded, pa.ChunkedArray):

@@ -12,11 +12,7 @@ import torch
 from tilth.errors import InputError
 from tilth.limits import PRECISION
 
-PRECISIONS = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 _CGROUP = Path("/sys/fs/cgroup")
 

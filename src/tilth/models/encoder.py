@@ -47,11 +47,7 @@ _GENERATIVE_POOLINGS = ("lasttoken", "weightedmean")
 
 
 def load_encoder(
-    name: str,
-    *,
-    pooling: str | None = None,
-    max_length: int | None = None,
-    device: str = "auto",
+    name: str, *, pooling: str | None = None, max_length: int | None = None, device: str = "auto"
 ) -> SentenceTransformer:
     """Load a sentence encoder by name, in float32.
 

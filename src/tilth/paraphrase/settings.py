@@ -77,8 +77,7 @@ class CandidateSettings:
     """
 
     forward: Annotated[
-        str,
-        "Translator into another language: starter (English to German), a folder or a hub id.",
+        str, "Translator into another language: starter (English to German), a folder or a hub id."
     ] = "starter"
     backward: Annotated[str, "Translator back."] = "starter"
     forward_prefix: Annotated[

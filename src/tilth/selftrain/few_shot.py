@@ -13,12 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tilth.classifiers.examples import (
-    LabeledExamples,
-    concatenate,
-    labeled_examples,
-    strata,
-)
+from tilth.classifiers.examples import LabeledExamples, concatenate, labeled_examples, strata
 from tilth.classifiers.finetune import MEASURES, TrainingCurve, fine_tune, score
 from tilth.classifiers.load import TaskData
 from tilth.data.hashing import random_keys, text_hashes

@@ -192,10 +192,7 @@ def bank_fingerprints(bank: Bank, *, index: bool) -> dict[str, str]:
 
 
 def random_sentences(
-    bank: Bank,
-    count: int,
-    exclude: Mapping[str, Sequence[str]] | None = None,
-    seed: int = 0,
+    bank: Bank, count: int, exclude: Mapping[str, Sequence[str]] | None = None, seed: int = 0
 ) -> pa.Table:
     """Return random distinct sentences of a bank: the baseline of retrieval.
 
