@@ -1,4 +1,4 @@
-"""Accuracy, precision, recall, F1 and calibration of classifiers and taggers.
+"""Accuracy, precision, recall, F1 and calibration of classifiers and taggers; entity spans.
 
 Figures are computed from sums of counts by row, so that thousands of resamples of a test set need
 one matrix product (`tilth.metrics.significance`).
