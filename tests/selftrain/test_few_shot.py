@@ -32,7 +32,7 @@ from tilth.selftrain.few_shot import (
     plan,
     summarise,
 )
-from tilth.selftrain.settings import FINE_TUNED, FewShot, Retrieval, SelfTraining
+from tilth.selftrain.settings import FINE_TUNED, Augmentation, FewShot, SelfTraining
 
 QUICK = Finetuning(epochs=3, learning_rate=3e-3, precision="float32", dropout=0.0)
 OURS = SelfTraining(top=8, multiple=2)
@@ -292,7 +292,7 @@ def test_settings_of_self_training_are_heeded(
     asked: list[tuple[int, str]] = []
     retrieve: Callable[..., Any] = fewshot.retrieve
 
-    def note(bank: Bank, examples: Examples, count: int, how: Retrieval, **more: Any) -> Any:
+    def note(bank: Bank, examples: Examples, count: int, how: Augmentation, **more: Any) -> Any:
         asked.append((count, how.query))
         return retrieve(bank, examples, count, how, **more)
 

@@ -15,7 +15,7 @@ from tilth.data.examples import Examples, read_examples
 from tilth.errors import InputError
 from tilth.selftrain import retrieve as retrieving
 from tilth.selftrain.retrieve import random_sentences, retrieve
-from tilth.selftrain.settings import Retrieval
+from tilth.selftrain.settings import Augmentation
 
 COLUMNS = ["query", "query_label", "similarity", "id", "text", "source", "document"]
 TEXTS = salads(400)
@@ -32,7 +32,7 @@ def examples(rows: Any = None) -> Examples:
 
 
 def found_of(bank: Bank, asked: Examples, count: int, exclude: Any = None, **how: Any) -> pa.Table:
-    return retrieve(bank, asked, count, Retrieval(**how), exclude=exclude).table
+    return retrieve(bank, asked, count, Augmentation(**how), exclude=exclude).table
 
 
 def cosines(bank: Bank, asked: Examples, kind: str) -> Any:
@@ -77,7 +77,7 @@ def test_queries_have_the_same_share(bank: Bank) -> None:
     assert [query["label"] for query in found.queries] == ["animal", "none", "water"]
     assert sum(int(str(query["hits"])) for query in found.queries) == len(found) == 60
     assert set(found.table["query_label"].to_pylist()) == {"animal", "none", "water"}
-    every = retrieve(bank, examples(), 60, Retrieval("all-average"))
+    every = retrieve(bank, examples(), 60, Augmentation("all-average"))
     assert every.table["query_label"].null_count == 60
 
 
@@ -92,7 +92,7 @@ def test_texts_of_the_test_and_of_the_training_set_are_left_out(bank: Bank) -> N
     assert found.excluded == {
         "test, exact": 5, "test, near": 5, "the training set's own texts, exact": 1,
     }  # fmt: skip
-    exact = retrieve(bank, asked, 400, Retrieval(near=False), exclude={"test": near})
+    exact = retrieve(bank, asked, 400, Augmentation(near=False), exclude={"test": near})
     assert len(exact) == 399
     few = retrieve(bank, asked, 3, exclude={"test": TEXTS[:5] + near})
     assert sum(few.excluded.values()) < 11  # only those that would have been among the three

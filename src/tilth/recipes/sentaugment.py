@@ -30,7 +30,7 @@ from tilth.selftrain.pseudo_label import (
 )
 from tilth.selftrain.retrieve import retrieve
 from tilth.selftrain.select import PseudoLabels, multiple_of, select
-from tilth.selftrain.settings import Retrieval
+from tilth.selftrain.settings import Augmentation
 from tilth.selftrain.tokenize import learn_tokenizer
 from tilth.workflows.open_bank import build_named
 
@@ -89,7 +89,7 @@ def retrieved(
     scale, wanted = steps.scale, kept_count(steps.scale, task)
     of_tags = scale.tag_query if task.train.kind == "tags" else ""
     count = max(scale.candidates, round(wanted * SPARE))
-    how = Retrieval(query or of_tags or scale.query)
+    how = Augmentation(query or of_tags or scale.query)
     found = retrieve(bank, task.examples, count * share, how, exclude=task.excluded).table
     if share > 1:  # hits in a part of the bank are what a search of that part finds
         found = found.take(pa.array(np.flatnonzero(found["id"].to_numpy() % share == 0)))

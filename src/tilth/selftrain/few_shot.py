@@ -32,7 +32,7 @@ from tilth.selftrain.pseudo_label import (
 )
 from tilth.selftrain.retrieve import bank_fingerprints, retrieve
 from tilth.selftrain.select import PseudoLabels, largest_remainder, select
-from tilth.selftrain.settings import FINE_TUNED, FewShot, Retrieval, SelfTraining
+from tilth.selftrain.settings import FINE_TUNED, Augmentation, FewShot, SelfTraining
 from tilth.selftrain.tokenize import learn_tokenizer
 
 if TYPE_CHECKING:
@@ -328,7 +328,7 @@ class _Study:
         if key not in self._found:
             self._found[key] = retrieve(
                 self.bank, self.task.examples.select(self._places.tolist()),
-                system.top * len(self._places), Retrieval(system.query),
+                system.top * len(self._places), Augmentation(system.query),
                 exclude=self.task.excluded_texts,
             ).table  # fmt: skip
         return self._found[key]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from tilth.bank.search.decontaminate import Exclusion
 from tilth.data.hashing import hash_of
 from tilth.errors import InputError
 from tilth.runs import RESULTS, Progress, Run, read_results
-from tilth.selftrain.settings import Retrieval
+from tilth.selftrain.settings import Augmentation
 
 if TYPE_CHECKING:
     from tilth.bank import Bank
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 # Sentences of a part: some seconds of labelling, which is what a stopped run loses.
 PART = 4096
-_QUERY = ("query", "clusters", "seed")
+_FILTERS = ("min_similarity", "sources", "near", "index")
 _ABOUT = {"sentences": int, "left_out": dict, "queries": list}  # keys of results.json
 # Of all queries together, so that memory stays flat.
 _HITS_AT_ONCE = 20_000_000
@@ -65,7 +65,7 @@ def retrieve(
     bank: Bank,
     examples: Examples,
     count: int,
-    how: Retrieval | None = None,
+    how: Augmentation | None = None,
     *,
     exclude: Mapping[str, Sequence[str]] | None = None,
     quiet: bool = True,
@@ -79,11 +79,11 @@ def retrieve(
         bank: its encoder makes the queries.
         examples: single texts or tokens.
         count: sentences wanted; fewer come where the bank has no more.
-        how: None: the nearest to each label's average.
+        how: queries and filters; None: the nearest to each label's average.
         exclude: name -> texts that are not retrieved, such as a test set's.
         quiet: show no progress; a short search shows none either.
     """
-    how = how or Retrieval()
+    how = how or Augmentation()
     _check_count(count)
     if examples.kind == "pair":
         raise InputError(
@@ -129,7 +129,7 @@ def retrieve_in_run(
     bank: Bank,
     examples: Examples,
     count: int,
-    how: Retrieval,
+    how: Augmentation,
     *,
     exclude: Mapping[str, Sequence[str]],
     quiet: bool = False,
@@ -139,7 +139,7 @@ def retrieve_in_run(
     Parts after the last sentence are empty; results.json holds the queries and the number of
     excluded sentences.
     """
-    filters = {name: value for name, value in asdict(how).items() if name not in _QUERY}
+    filters = {name: getattr(how, name) for name in _FILTERS}
     run = Run.open(
         path,
         command="augment hits",
@@ -254,7 +254,7 @@ def _firsts(
 
 
 def _search(
-    bank: Bank, queries: Queries, k: int, how: Retrieval, *, quiet: bool
+    bank: Bank, queries: Queries, k: int, how: Augmentation, *, quiet: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Return ids and similarities of all queries' hits, each (queries, k)."""
     at_once = max(1, min(_QUERIES_AT_ONCE, _HITS_AT_ONCE // k))
@@ -303,7 +303,7 @@ def _table(
 
 
 def _none_left(
-    bank: Bank, how: Retrieval, found: _Hits, excluded: Mapping[str, NDArray[np.bool_]]
+    bank: Bank, how: Augmentation, found: _Hits, excluded: Mapping[str, NDArray[np.bool_]]
 ) -> str:
     if len(found.ids):
         counts = [f"{mask.sum():,}: {reason}" for reason, mask in excluded.items() if mask.any()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,29 +36,6 @@ QUICK: dict[str, Any] = {
     "seeds": 2, "best": 2, "epochs": 30.0, "student_epochs": 5.0, "labelled": 100, "max_length": 64,
 }  # fmt: skip
 _WEIGHT = Number(0, 1_000_000, above=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Retrieval:
-    """Configure the retrieval of sentences.
-
-    Attributes:
-        query: kind of queries, as of `tilth.bank.task_queries`.
-        clusters: per label, of query `clusters`.
-        seed: of the clusters.
-        min_similarity: minimum cosine with the query.
-        sources: None: all.
-        near: whether near duplicates of excluded texts are excluded too.
-        index: whether the bank's index is searched.
-    """
-
-    query: str = "label-average"
-    clusters: int = 8
-    seed: int = 0
-    min_similarity: float | None = None
-    sources: Sequence[str] | None = None
-    near: bool = True
-    index: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +92,6 @@ class Augmentation:
         ]
         if len(given) > 1:
             raise InputError(f"{' and '.join(given)} say both how many rows are wanted: give one")
-
-    @property
-    def retrieval(self) -> Retrieval:
-        """How sentences are retrieved."""
-        return Retrieval(
-            self.query, self.clusters, self.seed, self.min_similarity, self.sources, self.near,
-            self.index,
-        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,7 +183,7 @@ def augment_to_run(
         if results is None or not is_written(run.path):
             # Retrieval comes first: if it fails, it fails early.
             hits = retrieve_in_run(
-                run.path / HITS, bank, task.examples, candidates, settings.retrieval,
+                run.path / HITS, bank, task.examples, candidates, settings,
                 exclude=task.excluded_texts, quiet=quiet,
             )  # fmt: skip
             labeller = finished or train_on_examples(
