@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tilth.bank.manifest import Manifest, read_manifest
 from tilth.bank.quantization import Floats, Format
-from tilth.bank.queries import AnyQueries, query_texts, query_vectors
+from tilth.bank.queries import MANY_TEXTS, AnyQueries, query_texts, query_vectors
 from tilth.bank.search.decontaminate import Exclusion, remove_excluded
 from tilth.bank.search.exact import find_candidates, rescore
 from tilth.bank.search.ivf import INDEX, INDEX_JSON, Index, damaged_index
@@ -37,8 +37,6 @@ DEFAULT_OVERSAMPLE = {"int8": 1.2, "compact": 4.0}
 _MORE = 32
 # Candidates encoded at a time.
 _ENCODED_AT_ONCE = 200_000
-# Encoding more texts shows its progress.
-_MANY_TEXTS = 4096
 
 
 class Bank(Store):
@@ -189,7 +187,7 @@ class Bank(Store):
 
     def encode(self, texts: Sequence[str]) -> Floats:
         """Return the unit vectors of texts, (texts, dimension)."""
-        quiet = self.text_encoder.static is not None or len(texts) <= _MANY_TEXTS
+        quiet = self.text_encoder.static is not None or len(texts) <= MANY_TEXTS
         with Progress(len(texts), quiet=quiet, what="sentences") as progress:
             return self.text_encoder.encode(pa.array(texts, pa.large_string()), progress)
 

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 _STARTS = 4
 _NAME_CHARS = 80
-_MANY_TEXTS = 4096  # from which on a SentenceTransformer shows its progress
+MANY_TEXTS = 4096  # from which on encoding shows its progress
 
 
 class Encodes(Protocol):
@@ -229,7 +229,7 @@ def _encode(examples: Examples, encoder: SentenceEncoder) -> _Encoded:
     if encode is None:  # a function batches and reports by itself
         found = encoder(texts)  # type: ignore[operator]
     else:
-        found = encode(texts, show_progress_bar=len(texts) > _MANY_TEXTS)
+        found = encode(texts, show_progress_bar=len(texts) > MANY_TEXTS)
     vectors = np.array(found, np.float32)  # a copy, (texts, dimension)
     if vectors.ndim != 2 or len(vectors) != len(texts):
         raise TilthError(
