@@ -17,15 +17,15 @@ from tests.tiny import salads, write_lines
 from tilth.errors import InputError
 from tilth.models.scorer import Scorer
 from tilth.paraphrase import make_candidates as trips
+from tilth.paraphrase import rewriter as rewriters
 from tilth.paraphrase.make_candidates import Candidate
 from tilth.paraphrase.rewriter import Rewrite
 from tilth.paraphrase.settings import RewriteSettings
 from tilth.paraphrase.tags import Cell, asked_cell
-from tilth.recipes import catalog, paraphrase_figures
+from tilth.recipes import catalog
 from tilth.recipes import paraphrase as rewriting
 from tilth.recipes.catalog import RECIPES
-from tilth.recipes.catalog_paraphrase import ParaphraseScale
-from tilth.recipes.paraphrase_figures import PAIRS
+from tilth.recipes.paraphrase_figures import PAIRS, ParaphraseScale
 from tilth.recipes.recipe import Steps
 from tilth.recipes.table import Table
 
@@ -103,7 +103,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     monkeypatch.setattr(trips, "load_translators", found.translators)
     monkeypatch.setattr(trips, "load_scorer", found.scorer)
     monkeypatch.setattr(trips, "round_trip", found.round_trip)
-    monkeypatch.setattr(paraphrase_figures, "load_paraphraser", found.paraphraser)
+    monkeypatch.setattr(rewriters, "load_paraphraser", found.paraphraser)
     for name in (FIG1, FIG3):
         recipe = replace(RECIPES[name], scales={"starter": SCALE})
         monkeypatch.setitem(catalog.RECIPES, name, recipe)

@@ -15,7 +15,7 @@ from tilth.evaluate.sts import evaluate_sts
 from tilth.models import load_encoder
 from tilth.recipes import catalog, sentaugment_table10
 from tilth.recipes.catalog import RECIPES
-from tilth.recipes.catalog_sentaugment import SentAugmentScale
+from tilth.recipes.sentaugment import SentAugmentScale
 from tilth.workflows.evaluate_sts import open_encoder
 
 NAME = "sentaugment-table10"

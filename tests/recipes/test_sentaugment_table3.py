@@ -12,12 +12,13 @@ from tests.recipes.running import write_bank_data
 from tests.selftrain.labelled import classed, tagged
 from tests.tiny import salads, save_encoder, tiny_static
 from tilth.classifiers.settings import Finetuning
-from tilth.recipes import catalog, sentaugment_table3
+from tilth.recipes import catalog, sentaugment_steps
 from tilth.recipes.catalog import RECIPES, run_recipe
-from tilth.recipes.catalog_sentaugment import SentAugmentScale
 from tilth.recipes.recipe import RecipeSettings
+from tilth.recipes.sentaugment import SentAugmentScale
 from tilth.recipes.sentaugment_scores import MEAN
 from tilth.recipes.table import Table
+from tilth.selftrain import few_shot
 from tilth.selftrain.few_shot import FewShotResults, gain_over_draws, mean_over_draws
 from tilth.selftrain.settings import FINE_TUNED, OURS, PAPERS, FewShot, SelfTraining
 
@@ -92,8 +93,8 @@ class Outcomes:
     def __init__(self, patch: pytest.MonkeyPatch, each: Sequence[Mapping[str, Any]]) -> None:
         self.asked: list[FewShot] = []
         self._each = each
-        patch.setattr(sentaugment_table3, "few_shot", self)
-        patch.setattr(sentaugment_table3, "open_bank", lambda _: None)
+        patch.setattr(few_shot, "few_shot", self)
+        patch.setattr(sentaugment_steps, "open_bank", lambda _: None)
 
     def __call__(self, *given: Any, **_: Any) -> FewShotResults:
         draws = self._each[len(self.asked) % len(self._each)]

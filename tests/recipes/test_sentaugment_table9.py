@@ -14,7 +14,7 @@ from tilth.data.normalize import normalize_text
 from tilth.errors import InputError
 from tilth.recipes import catalog, sentaugment_table9
 from tilth.recipes.catalog import RECIPES
-from tilth.recipes.catalog_sentaugment import SentAugmentScale
+from tilth.recipes.sentaugment import SentAugmentScale
 from tilth.recipes.table import Listing, Neighbour, to_markdown
 
 NAME = "sentaugment-table9"

@@ -18,12 +18,11 @@ from tests.tiny import WORDS, salads, save_encoder, tiny_static, write_lines
 from tilth.bank import Bank
 from tilth.classifiers.examples import LabeledExamples
 from tilth.errors import InputError
-from tilth.recipes import catalog, sentaugment_scores, sentaugment_tables5to8
-from tilth.recipes import sentaugment as selftraining
+from tilth.recipes import catalog, sentaugment_scores
+from tilth.recipes import sentaugment_steps as selftraining
 from tilth.recipes.catalog import RECIPES
-from tilth.recipes.catalog_sentaugment import SentAugmentScale
 from tilth.recipes.recipe import RecipeSettings, Steps
-from tilth.recipes.sentaugment import LabelPool, kept_count
+from tilth.recipes.sentaugment import SentAugmentScale
 from tilth.recipes.sentaugment_scores import (
     MEAN,
     Line,
@@ -34,8 +33,8 @@ from tilth.recipes.sentaugment_scores import (
     table_of,
     weights_of,
 )
+from tilth.recipes.sentaugment_steps import LabelPool, kept_count, read_tasks
 from tilth.recipes.sentaugment_table4 import BALANCED, SA
-from tilth.recipes.sentaugment_tasks import read_tasks
 from tilth.recipes.table import Row, Table, TableCell, published
 from tilth.runs import RunMismatch
 
@@ -302,7 +301,7 @@ def test_a_bank_with_too_few_sentences_is_named(
         recipe = RECIPES[name]
         large = replace(recipe.scales["starter"], tasks=("trec",), sentences=5_000)
         monkeypatch.setitem(catalog.RECIPES, name, replace(recipe, scales={"starter": large}))
-        monkeypatch.setattr("tilth.recipes.sentaugment_table2.adapt", lambda *_, **__: None)
+        monkeypatch.setattr("tilth.classifiers.mlm.adapt", lambda *_, **__: None)
         monkeypatch.setattr(sentaugment_scores, "students", lambda *_: outcome(0.5, 1))
         monkeypatch.setattr(TaskBoard, "gain", lambda *_: "")
         notes = [
@@ -329,7 +328,7 @@ def test_the_scale_says_what_is_asked_and_what_is_learned(
 
     monkeypatch.setattr(selftraining, "retrieve", watched)
     monkeypatch.setattr(LabelPool, "draw", noted)
-    monkeypatch.setattr("tilth.recipes.sentaugment_table2.adapt", lambda *_, **__: None)
+    monkeypatch.setattr("tilth.classifiers.mlm.adapt", lambda *_, **__: None)
     untrained(monkeypatch)
     papers = replace(tiny, candidates=77, select="confidence", tag_query="per-sentence")
     for name in ("sentaugment-table2", "sentaugment-table8"):
@@ -463,13 +462,13 @@ def test_parts_of_the_bank_lie_in_one_another(
     tiny: SentAugmentScale, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: dict[str, set[int]] = {}
-    real = sentaugment_tables5to8.label_pool
+    real = selftraining.label_pool
 
     def watched(steps: Any, name: str, task: Any, table: Any, teacher: Any) -> Any:
         found[name] = set(table["id"].to_pylist())
         return real(steps, name, task, table, teacher)
 
-    monkeypatch.setattr(sentaugment_tables5to8, "label_pool", watched)
+    monkeypatch.setattr(selftraining, "label_pool", watched)
     untrained(monkeypatch)
     run("sentaugment-table7", data, tmp_path / "out")
     assert all(number % 16 == 0 for number in found["trec-near-16th"])

@@ -148,6 +148,8 @@ def _parameter(
     notes = [one for one in extras if isinstance(one, Number | Choice | Reads)]
     notes += [shown.reads[name]] if name in shown.reads else []
     *spelled, described = (one for one in extras if isinstance(one, str))
+    if default and type(None) in get_args(kind):  # the text says what None stands for
+        described, _, _ = described.partition("; default: ")
     plain = f"--{name.replace('_', '-')}"
     is_argument = default is inspect.Parameter.empty and not spelled
     flags = spelled[0].split() if spelled else [plain]

@@ -50,10 +50,13 @@ def build(
 
     [dim]tilth bank build corpus/ notes.txt.gz --out runs/bank[/dim]
     """
-    from tilth.workflows.bank_info import is_built
+    from tilth.bank.manifest import MANIFEST
     from tilth.workflows.open_bank import build_named
 
-    was_built, fresh = is_built(out), common.overwrite or not (out / "run.json").exists()
+    was_built, fresh = (
+        (out / MANIFEST).is_file(),
+        common.overwrite or not (out / "run.json").exists(),
+    )
     begun = time.monotonic()
     build_named(
         out, sources, encoder, replace(settings, quiet=common.quiet), device=common.device,
@@ -80,8 +83,7 @@ def add(
 
     [dim]tilth bank add runs/bank more.jsonl --column body[/dim]
     """
-    from tilth.workflows.bank_info import describe_bank
-    from tilth.workflows.open_bank import add_named
+    from tilth.workflows.open_bank import add_named, describe_bank
 
     before = describe_bank(bank)["sentences"]
     near = None if settings.near else False  # None: as the bank was built
@@ -100,7 +102,7 @@ def info(bank: options.Bank, json: options.Json = False) -> None:
 
     [dim]tilth bank info runs/bank[/dim]
     """
-    from tilth.workflows.bank_info import describe_bank
+    from tilth.workflows.open_bank import describe_bank
 
     found = describe_bank(bank)
     if json:
@@ -191,7 +193,7 @@ def check(bank: options.Bank, quiet: options.Quiet = False, json: options.Json =
 
 def _print_made(bank: Path, seconds: float | None, *, json: bool) -> None:
     """Print what a bank holds after it was built or extended."""
-    from tilth.workflows.bank_info import describe_bank
+    from tilth.workflows.open_bank import describe_bank
 
     found = describe_bank(bank)
     rate = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 from tilth.classifiers.settings import Finetuning
@@ -19,6 +19,31 @@ if TYPE_CHECKING:
 _QUICK = FewShot(
     seeds=QUICK["seeds"], best=QUICK["best"], training=Finetuning(epochs=QUICK["epochs"])
 )
+_SHOWN = (
+    "draws", "per_class", "sentences", "validation", "seeds", "best", "seed", "epochs",
+    "max_length",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """The base, the sets' columns, and what differs from the paper."""
+
+    validation: options.Validation = None
+    base: Annotated[
+        str, CLASSIFIER, "--base -b", "Model to fine-tune: a starter, a folder or a hub id."
+    ] = _QUICK.base
+    all_rows: Annotated[bool, "All rows of TRAIN are the one draw."] = False
+    student_epochs: Annotated[float, EPOCHS, "Passes of students over theirs; 50 in the paper."] = (
+        QUICK["student_epochs"]
+    )
+    labelled: Annotated[
+        int, ROWS, "Of 1,000 sentences for each row, so many are labelled the paper's way."
+    ] = QUICK["labelled"]
+    text: Annotated[
+        str | None, "The column of texts, the two of pairs with a comma, or that of tokens."
+    ] = None
+    label: LabelColumn = None
 
 
 def fewshot(
@@ -26,39 +51,8 @@ def fewshot(
     bank: options.SearchedBank,
     test: Annotated[str, DATA, "--test", "A labelled set to measure on."],
     out: options.Out,
-    how: Annotated[
-        FewShot,
-        Fields(
-            only=(
-                "draws",
-                "per_class",
-                "sentences",
-                "validation",
-                "seeds",
-                "best",
-                "seed",
-                "epochs",
-                "max_length",
-            ),
-            defaults=_QUICK,
-        ),
-    ],
-    validation: options.Validation = None,
-    base: Annotated[
-        str, CLASSIFIER, "--base -b", "Model to fine-tune: a starter, a folder or a hub id."
-    ] = _QUICK.base,
-    all_rows: Annotated[bool, "All rows of TRAIN are the one draw."] = False,
-    student_epochs: Annotated[
-        float, EPOCHS, "Passes of students over theirs; 50 in the paper."
-    ] = QUICK["student_epochs"],
-    labelled: Annotated[
-        int, ROWS, "Of 1,000 sentences for each row, so many are labelled the paper's way."
-    ] = QUICK["labelled"],
-    text: Annotated[
-        str | None, "The column of texts, the two of pairs with a comma, or that of tokens."
-    ] = None,
-    label: LabelColumn = None,
-    *,
+    how: Annotated[FewShot, Fields(only=_SHOWN, defaults=_QUICK)],
+    chosen: _Chosen,
     common: options.Common,
 ) -> None:
     """Measure few-shot learning on your own set: fine-tuned, and self-trained in two ways.
@@ -73,16 +67,14 @@ def fewshot(
     from tilth.selftrain.few_shot import few_shot
     from tilth.workflows.open_bank import open_named
 
-    systems = both_ways(student_epochs, labelled)
-    settings = replace(how, base=base, systems=systems)
-    if all_rows:
+    systems = both_ways(chosen.student_epochs, chosen.labelled)
+    settings = replace(how, base=chosen.base, systems=systems)
+    if chosen.all_rows:
         settings = replace(settings, draws=1, per_class=None)
-    sources = TaskSources(train, validation, test, text=text, label=label)
+    sources = TaskSources(train, chosen.validation, test, text=chosen.text, label=chosen.label)
     task = read_task(sources, seed=settings.seed)
     found = few_shot(task, open_named(bank, device=common.device), out, settings, **common.job)
     if common.json:
-        from dataclasses import asdict
-
         print_json(asdict(found))
         return
     _show(found, settings.draws)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,39 +23,53 @@ _SHOWN = ("label", "tries", "closed", "kept", "copies", "distinct-2", "words")
 _MEASURED = {"fits": "fit_share", "similarity": "similarity"}
 
 
-def generate(
-    task: Annotated[str, f"A task: {', '.join(shipped_tasks())}, or a spec file."],
-    out: options.Out,
-    settings: Annotated[GenerateSettings, Fields("The method and its sampling")],
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """What is written for, and how much."""
+
     inputs: Annotated[
         str | None,
         DATA,
         "--inputs -i",
         "First texts of a pair task: a txt, jsonl, csv, tsv or parquet file (plain or "
         "gz), a folder of them, or a hub data set.",
-    ] = None,
-    column: limits.TextColumn = None,
-    split: limits.SourceSplit = "train",
-    count: Annotated[
-        int | None, limits.TEXTS, "For single-text tasks: texts for each label."
-    ] = None,
+    ] = None
+    column: limits.TextColumn = None
+    split: limits.SourceSplit = "train"
+    count: Annotated[int | None, limits.TEXTS, "For single-text tasks: texts for each label."] = (
+        None
+    )
     from_x1: Annotated[
         int | None, limits.TEXTS, "Write this many first texts from nothing before."
-    ] = None,
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """What writes."""
+
     model: Annotated[
         str,
         LM,
         "--model -m",
         "starter, a model folder, a hub id, or an endpoint: "
         "openai:http://host:port/v1#model (openai-chat:... for chat).",
-    ] = "starter",
-    precision: limits.ModelPrecision = "auto",
+    ] = "starter"
+    precision: limits.ModelPrecision = "auto"
     rows: Annotated[
         int | None,
         limits.BATCH,
         "Sequences decoded side by side (at an endpoint: requests at once, 8); default: "
         "what fits into memory.",
-    ] = None,
+    ] = None
+
+
+def generate(
+    task: Annotated[str, f"A task: {', '.join(shipped_tasks())}, or a spec file."],
+    out: options.Out,
+    settings: Annotated[GenerateSettings, Fields("The method and its sampling")],
+    asked: _Texts,
+    by: _Model,
     plan: Annotated[bool, "Try some inputs and say what the run will take."] = False,
     *,
     common: options.Common,
@@ -67,11 +81,11 @@ def generate(
     [dim]tilth generate review-sentiment --count 500 --out runs/reviews[/dim]
     """
     spec = load_task(task)
-    if spec.is_pair and inputs is None and from_x1 is None:
+    if spec.is_pair and asked.inputs is None and asked.from_x1 is None:
         raise InputError(f"task {task!r} writes pairs: give --inputs or --from-x1")
-    if not spec.is_pair and count is None and inputs is None:
+    if not spec.is_pair and asked.count is None and asked.inputs is None:
         raise InputError(f"task {task!r} writes single texts: say how many with --count")
-    if inputs is None and column is not None:
+    if asked.inputs is None and asked.column is not None:
         raise InputError("--column goes with --inputs: leave it out, or name --inputs")
 
     from tilth.data import read_texts
@@ -80,14 +94,16 @@ def generate(
     from tilth.report import write_report
 
     texts = None
-    if inputs is not None:
-        texts = list(read_texts(inputs, column=column, split=split)["text"])
-    lm = load_lm(model, device=common.device, precision=precision)
-    request = GenerateRequest(spec, lm, settings, inputs=texts, count=count, from_x1=from_x1)
+    if asked.inputs is not None:
+        texts = list(read_texts(asked.inputs, column=asked.column, split=asked.split)["text"])
+    request = GenerateRequest(
+        spec, load_lm(by.model, device=common.device, precision=by.precision), settings,
+        inputs=texts, count=asked.count, from_x1=asked.from_x1,
+    )  # fmt: skip
     if plan:
-        _print_plan(request, rows, as_json=common.json)
+        _print_plan(request, by.rows, as_json=common.json)
         return
-    run_generate(request, out, overwrite=common.overwrite, rows=rows, quiet=common.quiet)
+    run_generate(request, out, overwrite=common.overwrite, rows=by.rows, quiet=common.quiet)
     write_report(out)
     print_quality(out, as_json=common.json)
 

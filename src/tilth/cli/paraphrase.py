@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -180,6 +180,42 @@ app = App(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Rewriting:
+    """What is rewritten, by which model, and what of it is left out."""
+
+    column: Annotated[
+        tuple[str, ...],
+        "A column to rewrite; may be repeated. Default: all texts of triples or pairs, "
+        "else the text.",
+    ] = ()
+    split: limits.SourceSplit = "train"
+    polarity: Annotated[
+        bool | None,
+        "--polarity/--no-polarity",
+        "Leave out rewrites that say the opposite (a negation, an antonym); English. "
+        "Default: where tilth-starter, which holds the check, is installed.",
+    ] = None
+    check: Annotated[
+        bool,
+        "Search again while no rewrite lies in the asked cell and the last search came "
+        "nearer. Takes 2.8 times as long; few more land.",
+    ] = False
+    tries: Annotated[int | None, limits.TRIES, "Searches at most, with --check; default 3."] = None
+    model: Annotated[
+        str,
+        SEQ2SEQ,
+        "--model -m",
+        "starter, a run of tilth paraphrase train, a model folder or a hub id.",
+    ] = "starter"
+    scorer: Annotated[
+        str,
+        SCORER,
+        "What measures meaning: starter, a cross-encoder's folder or hub id, or cosine:ENCODER.",
+    ] = "starter"
+    precision: limits.ModelPrecision = "auto"
+
+
 @app.command(_REWRITE)
 def rewrite(
     source: Annotated[
@@ -191,37 +227,7 @@ def rewrite(
     ],
     out: options.Out,
     settings: Annotated[RewriteSettings, Fields("Rewrites", _REWRITES)],
-    column: Annotated[
-        list[str] | None,
-        "A column to rewrite; may be repeated. Default: all texts of triples or pairs, "
-        "else the text.",
-    ] = None,
-    split: limits.SourceSplit = "train",
-    polarity: Annotated[
-        bool | None,
-        "--polarity/--no-polarity",
-        "Leave out rewrites that say the opposite (a negation, an antonym); English. "
-        "Default: where tilth-starter, which holds the check, is installed.",
-    ] = None,
-    check: Annotated[
-        bool,
-        "Search again while no rewrite lies in the asked cell and the last search came "
-        "nearer. Takes 2.8 times as long; few more land.",
-    ] = False,
-    tries: Annotated[int | None, limits.TRIES, "Searches at most, with --check; default 3."] = None,
-    model: Annotated[
-        str,
-        SEQ2SEQ,
-        "--model -m",
-        "starter, a run of tilth paraphrase train, a model folder or a hub id.",
-    ] = "starter",
-    scorer: Annotated[
-        str,
-        SCORER,
-        "What measures meaning: starter, a cross-encoder's folder or hub id, or cosine:ENCODER.",
-    ] = "starter",
-    precision: limits.ModelPrecision = "auto",
-    *,
+    how: _Rewriting,
     common: options.Common,
 ) -> None:
     """Rewrite the texts of a set at an asked meaning and wording; labels are copied.
@@ -235,14 +241,15 @@ def rewrite(
     from tilth.report.paraphrase import write_rewrite_report
     from tilth.report.rewrites import rewrite_summary
 
-    if tries is not None and not check:
+    if how.tries is not None and not how.check:
         raise InputError("--tries counts with --check only: give both, or neither")
-    settings = replace(settings, tries=(tries or TRIES) if check else 1)
+    settings = replace(settings, tries=(how.tries or TRIES) if how.check else 1)
     rewriter = load_paraphraser(
-        model, scorer=scorer, polarity=polarity, device=common.device, precision=precision
-    )
+        how.model, scorer=how.scorer, polarity=how.polarity, device=common.device,
+        precision=how.precision,
+    )  # fmt: skip
     run_paraphrase(
-        source, rewriter, settings, out, columns=column or None, split=split,
+        source, rewriter, settings, out, columns=list(how.column) or None, split=how.split,
         overwrite=common.overwrite, quiet=common.quiet,
     )  # fmt: skip
     write_rewrite_report(out)

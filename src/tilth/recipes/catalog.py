@@ -9,16 +9,33 @@ from typing import TYPE_CHECKING
 
 from tilth.errors import InputError
 from tilth.limits import SCALE, Choice
-from tilth.recipes.catalog_dino import DINO
-from tilth.recipes.catalog_paraphrase import PARAPHRASE
-from tilth.recipes.catalog_sentaugment import SENTAUGMENT
+from tilth.recipes import (
+    dino_tables,
+    paraphrase_figures,
+    sentaugment_table2,
+    sentaugment_table3,
+    sentaugment_table4,
+    sentaugment_table9,
+    sentaugment_table10,
+    sentaugment_tables5to8,
+)
 from tilth.recipes.recipe import Recipe, RecipeSettings, Result, Scale, Steps
 from tilth.recipes.table import to_json, to_markdown
 
 if TYPE_CHECKING:
     from tilth.recipes.table import Listing, Table
 
-RECIPES: dict[str, Recipe] = {one.name: one for one in (*DINO, *PARAPHRASE, *SENTAUGMENT)}
+_ALL = (
+    *dino_tables.RECIPES,
+    *paraphrase_figures.RECIPES,
+    sentaugment_table2.RECIPE,
+    sentaugment_table3.RECIPE,
+    sentaugment_table4.RECIPE,
+    *sentaugment_tables5to8.RECIPES,
+    sentaugment_table9.RECIPE,
+    sentaugment_table10.RECIPE,
+)
+RECIPES: dict[str, Recipe] = {one.name: one for one in _ALL}
 NAMES = Choice(tuple(RECIPES))
 
 

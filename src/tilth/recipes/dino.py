@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -16,13 +16,15 @@ from tilth.generation.generate import GenerateRequest, load_rows, run_generate
 from tilth.generation.settings import GenerateSettings
 from tilth.generation.task import load_task
 from tilth.models import load_lm
-from tilth.recipes.catalog_dino import DinoScale
 from tilth.recipes.recipe import Steps
 from tilth.recipes.sts_board import StsBoard, overlap_note
 from tilth.workflows.curate import curate_folder
 from tilth.workflows.train_encoder import drop_shared
 
-DinoSteps: TypeAlias = Steps[DinoScale]
+if TYPE_CHECKING:
+    from tilth.recipes.dino_tables import DinoScale
+
+DinoSteps: TypeAlias = "Steps[DinoScale]"
 
 
 def first_texts(steps: DinoSteps) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -23,11 +23,13 @@ from tilth.paraphrase.candidates import plane_counts
 from tilth.paraphrase.make_candidates import make_candidates
 from tilth.paraphrase.settings import CandidateSettings
 from tilth.paraphrase.similarity import long_enough
-from tilth.recipes.catalog_paraphrase import ParaphraseScale
 from tilth.recipes.recipe import Steps
 from tilth.runs import Run
 
-ParaphraseSteps: TypeAlias = Steps[ParaphraseScale]
+if TYPE_CHECKING:
+    from tilth.recipes.paraphrase_figures import ParaphraseScale
+
+ParaphraseSteps: TypeAlias = "Steps[ParaphraseScale]"
 
 _BATCH = 20_000
 _DOCUMENTS = 8  # drawn for each sentence: many hold none of 4 words

@@ -3,19 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tilth.paraphrase.paraphrase_set import run_paraphrase
-from tilth.paraphrase.rewriter import load_paraphraser
-from tilth.paraphrase.settings import RewriteSettings
-from tilth.paraphrase.tags import MEANINGS, MOST_WORDING, Cell, asked_cell
-from tilth.recipes.paraphrase import PART, MeasuredPairs, ParaphraseSteps, round_trips, sentences
-from tilth.recipes.recipe import Result
+from tilth.recipes.recipe import Recipe, Result, Scale
 from tilth.recipes.table import Row, Table, TableCell
-from tilth.report.paraphrase import HeatMap
-from tilth.report.rewrites import RewriteSummary, rewrite_summary
+
+if TYPE_CHECKING:
+    from tilth.paraphrase.tags import Cell
+    from tilth.recipes.paraphrase import MeasuredPairs, ParaphraseSteps
+    from tilth.report.paraphrase import HeatMap
+    from tilth.report.rewrites import RewriteSummary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParaphraseScale(Scale):
+    """Models and sizes of the paraphrase figures.
+
+    Attributes:
+        translators: English to German, and back.
+        scorer: model that measures semantic similarity.
+        sentences: number of sentences drawn from raw text.
+        rewriter: generates paraphrases; empty: only round trips are measured.
+    """
+
+    translators: tuple[str, str]
+    scorer: str
+    sentences: int
+    rewriter: str = ""
+    beams: int = 0
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Return names and values for `tilth recipe show` and the report."""
+        rewriter = [("rewriter", f"{self.rewriter}, {self.beams} beams")] if self.rewriter else []
+        return [
+            ("sentences", f"{self.sentences:,}"),
+            *rewriter,
+            ("translators", ", ".join(self.translators)),
+            ("scorer of meaning", self.scorer),
+        ]
+
 
 GREEDY, SAMPLED = "greedy round trip", "round trip with sampling"
 _CORNER = 95  # lower bound of meaning and wording for the top right cell
@@ -45,6 +73,8 @@ class _Figure:
         cell: Cell | None = None,
     ) -> None:
         """Add a row; `said` describes its heat map, with a place for the figures."""
+        from tilth.report.paraphrase import HeatMap
+
         named = zip(self.columns, values, strict=False)
         cells = {column: TableCell(float(value)) for column, value in named if value is not None}
         self.rows.append(Row(name, cells))
@@ -59,6 +89,9 @@ class _Figure:
 
 def fig1(steps: ParaphraseSteps) -> Result:
     """Make greedy and sampled round trips of the same sentences and count them by similarity."""
+    from tilth.paraphrase.tags import MEANINGS, MOST_WORDING
+    from tilth.recipes.paraphrase import round_trips, sentences
+
     texts = sentences(steps)
     found = {name: round_trips(steps, texts, greedy=name == GREEDY) for name in (GREEDY, SAMPLED)}
     figure = _Figure("Controlled paraphrase, Fig. 1", _FIG1)
@@ -81,6 +114,13 @@ def fig1(steps: ParaphraseSteps) -> Result:
 
 def fig3(steps: ParaphraseSteps) -> Result:
     """Rewrite the same sentences at each tag pair with three kinds of search, and count."""
+    from tilth.paraphrase.paraphrase_set import run_paraphrase
+    from tilth.paraphrase.rewriter import load_paraphraser
+    from tilth.paraphrase.settings import RewriteSettings
+    from tilth.paraphrase.tags import asked_cell
+    from tilth.recipes.paraphrase import PART, round_trips, sentences
+    from tilth.report.rewrites import rewrite_summary
+
     texts = sentences(steps)
     rewriter = load_paraphraser(
         steps.scale.rewriter, scorer=steps.scale.scorer, polarity=False,
@@ -110,6 +150,8 @@ def fig3(steps: ParaphraseSteps) -> Result:
 
 def _qualities(pairs: MeasuredPairs) -> list[float]:
     """Return the figures of `_FIG1`, none without pairs."""
+    from tilth.paraphrase.tags import MEANINGS, MOST_WORDING
+
     if not len(pairs.meaning):
         return []
     good = (pairs.meaning > MEANINGS[0]) & (pairs.wording <= MOST_WORDING)
@@ -139,3 +181,79 @@ def _notes(steps: ParaphraseSteps, texts: Sequence[str], short: Mapping[str, int
         "Published: Fig. 3 is a picture without figures, of meaning 95 with wording 5, 20 and 40. "
         "In words: for each tag pair about the asked similarities come out.",
     ]
+
+
+_SOURCE = "Ogasa, Kajiwara and Arase, controlled paraphrase (English: LREC-COLING 2024)"
+_NEEDS = "bank/ with raw text: txt, jsonl, csv, tsv or parquet files, plain or gz"
+_WMT19 = ("facebook/wmt19-en-de", "facebook/wmt19-de-en")
+_MODELS = {
+    "translators": ("the WMT19 models of fairseq", _WMT19),
+    "scorer": ("a DeBERTaV3-large cross-encoder, of 10 seeds the best on STS-B's dev part", ""),
+}
+_STARTER = ParaphraseScale(
+    translators=("starter", "starter"),
+    scorer="starter",
+    sentences=600,
+    departures=("600 sentences of all of bank/ for 50,000 of Wikipedia",),
+)
+_PAPER = ParaphraseScale(
+    translators=_WMT19,
+    scorer="cross-encoder/stsb-roberta-large",
+    sentences=50_000,
+    departures=(
+        "this scale has never been run: the settings are the paper's",
+        "sentences are drawn from all of bank/, which should hold Wikipedia alone",
+    ),
+)
+
+RECIPES = (
+    Recipe(
+        name="paraphrase-fig1",
+        title="Meaning and wording of round trips, greedy and with sampling",
+        source=f"{_SOURCE}, Fig. 1 and section 3.2",
+        run=fig1,
+        steps=(
+            "draw sentences from all raw text in bank/",
+            "translate them to German and back, greedily: one candidate each",
+            "the same by beam search with sampling at (k, T) = (20, 3.0) and (30, 2.0): four each",
+            "measure meaning and wording, and count",
+        ),
+        needs=_NEEDS,
+        scales={"starter": _STARTER, "paper": _PAPER},
+        models=_MODELS,
+        departures=(
+            "the panels of ParaNMT and ParaCotta are missing: round trips alone are measured",
+            "the paper chose the two (k, T) by a search over 16, which is not repeated",
+        ),
+    ),
+    Recipe(
+        name="paraphrase-fig3",
+        title="Meaning and wording of rewrites, tag pair by tag pair: tags alone, steered, checked",
+        source=f"{_SOURCE}, Fig. 3 and section 4.3",
+        run=fig3,
+        steps=(
+            "draw sentences from all raw text in bank/",
+            "rewrite them at meaning 95 and 70 with wording 5, 20 and 40, by tags alone: the best "
+            "beam as it is",
+            "the same, steered; the same, checked, with up to 5 tries",
+            "translate them to German and back, greedily",
+            "measure meaning and wording, and count",
+        ),
+        needs=_NEEDS,
+        scales={
+            "starter": replace(
+                _STARTER,
+                rewriter="starter",
+                beams=5,
+                departures=(*_STARTER.departures, "5 beams for 20"),
+            ),
+            "paper": replace(_PAPER, rewriter="Ogamon/conpgs_model", beams=20),
+        },
+        models=_MODELS | {"rewriter": ("BART-base, trained on 5 million pairs", "")},
+        departures=(
+            "meaning 70, and the lines steered and checked, are not in the paper",
+            "the rewriter is not trained here: `tilth paraphrase candidates`, `corpus` and `train` "
+            "do that, no recipe joins them",
+        ),
+    ),
+)

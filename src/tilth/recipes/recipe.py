@@ -5,7 +5,6 @@ Imports nothing heavy: `tilth recipe list` and `show` must answer at once.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -67,7 +66,7 @@ class RecipeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """Models and sizes of a recipe; each paper's catalog has a subclass with its own fields.
+    """Models and sizes of a recipe; each paper has a subclass with its own fields.
 
     Attributes:
         departures: differences from the paper at this scale, except for models.
@@ -96,8 +95,8 @@ class Recipe:
         models: field of a scale (models or tasks) -> the paper's, described and as the field has
             it; "": its weights are not public.
         departures: differences from the paper at every scale.
+        run: runs the unfinished steps; imports what it needs when it is called.
         trains: kind of the base, `encoder` or `classifier`.
-        entry: module and function that run it; default: module of the recipe's name, `run`.
     """
 
     name: str
@@ -106,10 +105,10 @@ class Recipe:
     steps: Sequence[str]
     needs: str
     scales: Mapping[str, Scale]
+    run: Callable[[Steps[Any]], Result]
     models: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
     departures: tuple[str, ...] = ()
     trains: str = "classifier"
-    entry: str = ""
 
     def departures_at(self, scale: Scale) -> list[str]:
         """Return all differences from the paper, models first."""
@@ -140,13 +139,6 @@ class Recipe:
                 check_name(value, roles[name])
             size = replace(size, **{name: value})
         return size
-
-    def run(self, steps: Steps[Any]) -> Result:
-        """Run the unfinished steps and return the result."""
-        module, _, function = self.entry.partition(":")
-        found = importlib.import_module(f"tilth.recipes.{module or self.name.replace('-', '_')}")
-        result: Result = getattr(found, function or "run")(steps)
-        return result
 
 
 AnyScale = TypeVar("AnyScale", bound=Scale)

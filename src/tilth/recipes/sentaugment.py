@@ -1,165 +1,125 @@
-"""Steps shared by the SentAugment tables: bank, teachers, pseudo-labelled pools."""
+"""What the tables of the SentAugment paper share: their scale, models and departures.
+
+Imports nothing heavy, as `recipe`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from hashlib import blake2b
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
-
-from tilth.bank import Bank
-from tilth.bank.settings import BankSettings
-from tilth.classifiers.examples import LabeledExamples
-from tilth.classifiers.settings import ClassifierTraining, Finetuning
-from tilth.classifiers.train import train_on_examples
-from tilth.data.hashing import text_hashes
-from tilth.models.classifier import Classifier, fingerprint_classifier
-from tilth.recipes.catalog_sentaugment import SentAugmentScale
-from tilth.recipes.sentaugment_tasks import Benchmark, SentAugmentSteps
-from tilth.runs import Progress, Run, complete, part_sizes
-from tilth.selftrain.pseudo_label import (
-    PROBABILITIES,
-    label_sentences,
-    pseudo_labeled,
-    with_tokens,
-)
-from tilth.selftrain.retrieve import retrieve
-from tilth.selftrain.select import PseudoLabels, multiple_of, select
-from tilth.selftrain.settings import Augmentation
-from tilth.selftrain.tokenize import learn_tokenizer
-from tilth.workflows.open_bank import build_named
-
-TEACHING: dict[str, Any] = {"epochs": 3.0}  # for models fine-tuned on labelled rows alone
-SPARE = 1.5  # sentences labelled for each one drawn
-_LABEL_ROWS = 4_000  # sentences of a part
+from tilth.recipes.recipe import Recipe, Result, Scale, Steps, training_facts
 
 
-def build_recipe_bank(
-    steps: SentAugmentSteps, name: str, source: Path, encoder: str, *, near: bool
-) -> Bank:
-    """Build or complete a bank as a step; `near`: drop near duplicates."""
-    return build_named(
-        steps.at(name), [str(source)], encoder,
-        BankSettings(near=near, quiet=steps.settings.quiet), device=steps.settings.device,
-    )  # fmt: skip
-
-
-def open_bank(steps: SentAugmentSteps) -> Bank:
-    """Build or complete the bank of all raw text in the data folder; tables share it."""
-    return build_recipe_bank(steps, "bank", steps.bank_folder(), steps.scale.encoder, near=True)
-
-
-def teaching(scale: SentAugmentScale) -> dict[str, Any]:
-    """Return the training settings of models fine-tuned on labelled rows alone."""
-    return {**TEACHING, "batch": scale.training["batch"]}
-
-
-def teacher_of(
-    steps: SentAugmentSteps, task: Benchmark, *, seed: int = 0, base: str | None = None
-) -> Classifier:
-    """Fine-tune a base on a task's training set, or load the fine-tuned model."""
-    base = base or steps.scale.teacher
-    settings = ClassifierTraining(
-        base, Finetuning(seed=seed, **teaching(steps.scale)), device=steps.settings.device,
-        quiet=steps.settings.quiet,
-    )  # fmt: skip
-    out = steps.at(f"{task.name}-teacher-{Path(base).name}-{seed}")
-    return train_on_examples(task.train, task.validation, settings, out)
-
-
-def kept_count(scale: SentAugmentScale, task: Benchmark) -> int:
-    """Return how many sentences are learned: the scale's, or in proportion to the task's rows."""
-    return scale.sentences or multiple_of(len(task.train)) * len(task.train)
-
-
-def retrieved(
-    steps: SentAugmentSteps, task: Benchmark, bank: Bank, *, query: str = "", share: int = 1
-) -> tuple[pa.Table, list[str]]:
-    """Return the sentences nearest to a task's queries, and a note if they are too few.
-
-    Args:
-        query: kind of query; empty: the scale's for such a task.
-        share: search one in `share` of the bank's sentences.
-    """
-    scale, wanted = steps.scale, kept_count(steps.scale, task)
-    of_tags = scale.tag_query if task.train.kind == "tags" else ""
-    count = max(scale.candidates, round(wanted * SPARE))
-    how = Augmentation(query or of_tags or scale.query)
-    found = retrieve(bank, task.examples, count * share, how, exclude=task.excluded).table
-    if share > 1:  # hits in a part of the bank are what a search of that part finds
-        found = found.take(pa.array(np.flatnonzero(found["id"].to_numpy() % share == 0)))
-    if len(found) >= wanted:
-        return found, []
-    has = f"{wanted:,} sentences are to be learned, the bank has {len(found):,}"
-    return found, [f"{task.name}: {has}."]
-
-
-@dataclass(frozen=True, slots=True)
-class LabelPool:
-    """Sentences of a bank with a teacher's probabilities.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentAugmentScale(Scale):
+    """Models and sizes of the SentAugment tables; fields that a table does not use stay empty.
 
     Attributes:
-        similarity: to the nearest query; 0 for random sentences. # (rows,)
-        keys: of the texts, for draws. # (rows,)
+        tasks: folders of `classify/` and `ner/`, or the paper's names of them.
+        base: the student that is trained, or in Table 10 the sentence encoder.
+        training: training settings that differ from the paper's.
+        tag_query: kind of query for tagging tasks; empty: as `query`.
+        candidates: sentences retrieved and labelled per task; at least 1.5 times as many as are
+            learned.
+        sentences: sentences learned per task; 0: in proportion to its training set.
+        small_epochs: factor on the epochs if no more rows are learned than the training set has.
     """
 
-    rows: LabeledExamples
-    similarity: NDArray[np.float32]
-    keys: NDArray[np.uint64]
+    tasks: tuple[str, ...] = ()
+    base: str = ""
+    training: Mapping[str, Any] = field(default_factory=dict)
+    teacher: str = ""
+    encoder: str = ""
+    query: str = ""
+    tag_query: str = ""
+    candidates: int = 0
+    sentences: int = 0
+    select: str = "random"
+    small_epochs: float = 1.0
 
-    def draw(self, task: Benchmark, count: int, by: str, seed: int) -> LabeledExamples:
-        """Return at most `count` of them, in the training set's ratio of classes.
-
-        Args:
-            by: a selection of `tilth.selftrain.select.select`, or `any`: ignore the classes.
-        """
-        if by == "any":
-            order = np.random.default_rng((seed, 1)).permutation(len(self.rows))
-            return self.rows.select(np.sort(order[:count]))
-        found = select(
-            PseudoLabels(self.rows.targets, self.keys, self.similarity), task.train, count, by=by,
-            seed=seed,
-        )  # fmt: skip
-        return self.rows.select(found.kept)
-
-
-def hash_sentences(found: pa.Table) -> str:
-    """Return a hash of sentences that depends on their order."""
-    texts = found["text"].combine_chunks().cast(pa.large_string())
-    return blake2b(text_hashes(texts).tobytes(), digest_size=8).hexdigest()
+    def facts(self) -> list[tuple[str, str]]:
+        """Return names and values for `tilth recipe show` and the report."""
+        tags = f", {self.tag_query} where tokens have tags" if self.tag_query else ""
+        facts = [
+            ("tasks", " ".join(self.tasks)),
+            *training_facts(self.base, self.training),
+            ("teacher", self.teacher),
+            ("encoder of the bank", self.encoder),
+            ("queries", f"{self.query}{tags}"),
+            ("candidates", f"{self.candidates:,}" if self.candidates else ""),
+            ("sentences", f"{self.sentences:,}" if self.sentences else ""),
+            ("selection", self.select if self.teacher else ""),
+        ]
+        return [(name, value) for name, value in facts if value]
 
 
-def label_pool(
-    steps: SentAugmentSteps, name: str, task: Benchmark, found: pa.Table, teacher: Classifier
-) -> LabelPool:
-    """Label the sentences in `found` (columns text, similarity) with a teacher, as a step."""
-    tokens = task.examples.tokens
-    found = with_tokens(found, None if tokens is None else learn_tokenizer(tokens))
-    sizes = part_sizes(len(found), _LABEL_ROWS)
-    run = Run.open(
-        steps.at(name),
-        command="recipe label",
-        settings={"sentences": len(found)},
-        fingerprints={
-            "sentences": hash_sentences(found),
-            "teacher": fingerprint_classifier(teacher),
-        },
-        parts=len(sizes),
-    )
+SentAugmentSteps: TypeAlias = Steps[SentAugmentScale]
+SOURCE = "SentAugment (Du et al. 2021, arXiv 2010.02194)"
+NEEDS = (
+    "bank/ with raw text; labelled sets classify/NAME and ner/NAME, each with files train, dev and "
+    "test; sst2, sst5, cr, imp (or insults), trec and conll are the paper's"
+)
+TASKS = ("sst2", "trec", "insults", "ncbi-disease")
+PAPERS_TASKS = ("SST-2", "SST-5", "CR", "IMP", "TREC", "NER")
+ROBERTA, PUBLIC_ENCODER = (
+    "FacebookAI/roberta-large", "sentence-transformers/all-MiniLM-L6-v2"
+)  # fmt: skip
+BASE = {"base": ("RoBERTa-large", ROBERTA)}
+TEACHER = {"teacher": ("RoBERTa-large", ROBERTA)}
+ENCODER = {"encoder": ("SASE, whose checkpoint its own code alone can read", "")}
+EPOCHS = "3 epochs on labelled rows: the paper says none but for few rows"
+RATIO = "what is learned is drawn at random in the training set's ratio of classes, instead of "
+RATIO += "the most confident of each class"
+PER_TASK = "half as many sentences again as are learned are labelled, for a few million"
+BUILD = "build a bank of all raw text in bank/, or go on with it"
+STEPS = (
+    BUILD,
+    "fine-tune a teacher on each task",
+    "retrieve sentences in each way and let the teacher label them",
+    "train the student on them, in each way with as many",
+)
+ALWAYS = (
+    "batches hold texts of like lengths, the paper's are random",
+    "near duplicates of test sentences, and the training and validation sentences, are never "
+    "retrieved; the paper removes what overlaps with the test set",
+)
+ONE_TEACHER = "each task has one teacher, of seed 0: how teachers vary is in no interval"
+SMALL_BANK = "the bank holds millions of sentences, the paper's 100 million to 5 billion"
+AT_PAPER = (
+    "this scale has never been run: settings are the paper's",
+    "the bank is what bank/ holds, the paper's 100 million to 5 billion sentences of CommonCrawl",
+)
+PROPORTION = (
+    "100 times a training set of up to 5,000 rows is learned, 10 times one of 50,000 or more, "
+    "500,000 sentences between: the paper says about 100 for small ones and 10 for medium ones"
+)
+STARTER_SCALE = SentAugmentScale(
+    base="starter-small", teacher="starter-encoder", encoder="starter-static", tasks=TASKS
+)
+PAPER_SCALE = SentAugmentScale(
+    base=ROBERTA,
+    teacher=ROBERTA,
+    encoder=PUBLIC_ENCODER,
+    candidates=3_000_000,
+    select="confidence",
+    query="label-average",
+    training={"epochs": 3.0, "batch": 16},
+    tasks=PAPERS_TASKS,
+    departures=AT_PAPER,
+)
 
-    def work(part: int, progress: Progress) -> pa.Table:
-        some = found.slice(part * _LABEL_ROWS, _LABEL_ROWS)
-        return label_sentences(some, [teacher], progress=progress).select([PROBABILITIES])
 
-    with run:
-        complete(run, work, sizes, quiet=True)
-        table = pa.concat_tables(run.read_part(part) for part in range(run.parts))
-    similarity = pc.fill_null(found["similarity"], 0.0).to_numpy().astype(np.float32)
-    labelled = found.append_column(PROBABILITIES, table[PROBABILITIES])
-    texts = found["text"].combine_chunks().cast(pa.large_string())
-    return LabelPool(pseudo_labeled(labelled, task.train), similarity, text_hashes(texts))
+def measured(*tasks: str) -> dict[str, tuple[str, object]]:
+    """Return the paper's tasks as an entry of `Recipe.models`."""
+    return {"tasks": (", ".join(tasks).replace("NER", "NER (CoNLL)"), tasks)}
+
+
+def recipe_of(
+    number: int, title: str, run: Callable[[SentAugmentSteps], Result], **more: Any
+) -> Recipe:
+    """Return the recipe of one of the paper's tables; `more` are fields of `Recipe`."""
+    fields = {"needs": NEEDS, **more}
+    name, source = f"sentaugment-table{number}", f"{SOURCE}, Table {number}"
+    return Recipe(name, title, source, run=run, **fields)

@@ -19,8 +19,8 @@ from tilth.metrics.scores import entity_types, span_counts
 from tilth.metrics.significance import Interval, f1_contributions, gain_interval
 from tilth.models.classifier import Classifier, fingerprint_classifier, new_classifier
 from tilth.recipes.recipe import Result
-from tilth.recipes.sentaugment import LabelPool
-from tilth.recipes.sentaugment_tasks import Benchmark, SentAugmentSteps, column_of
+from tilth.recipes.sentaugment import SentAugmentSteps
+from tilth.recipes.sentaugment_steps import Benchmark, LabelPool, column_of
 from tilth.recipes.table import Row, Table, TableCell, mean_of, over_seeds
 from tilth.runs import Run
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tilth.classifiers.examples import LabeledExamples, concatenate
-from tilth.recipes.catalog_sentaugment import SentAugmentScale
-from tilth.recipes.recipe import Result
-from tilth.recipes.sentaugment import SPARE, LabelPool, label_pool, open_bank, retrieved, teacher_of
-from tilth.recipes.sentaugment_scores import Line, TaskBoard, measure_trained
-from tilth.recipes.sentaugment_tasks import Benchmark, SentAugmentSteps, read_tasks
+from tilth.recipes import sentaugment as paper
+from tilth.recipes.sentaugment import SentAugmentScale, SentAugmentSteps
 from tilth.recipes.table import published
-from tilth.selftrain.retrieve import random_sentences
+
+if TYPE_CHECKING:
+    from tilth.classifiers.examples import LabeledExamples
+    from tilth.recipes.recipe import Result
+    from tilth.recipes.sentaugment_scores import Line
+    from tilth.recipes.sentaugment_steps import Benchmark, LabelPool
 
 TEACHER, ALONE = "teacher", "student, labelled rows alone"
 GT, RD, SA = "GT: labelled sentences", "RD: random sentences", "SA: retrieved sentences"
@@ -38,20 +39,28 @@ PUBLISHED = [
 
 def run(steps: SentAugmentSteps) -> Result:
     """Label all three kinds of sentences with one teacher, and train students on each."""
-    tasks, notes = read_tasks(steps)
+    from tilth.recipes import sentaugment_steps as work
+    from tilth.recipes.sentaugment_scores import TaskBoard, measure_trained
+    from tilth.selftrain.retrieve import random_sentences
+
+    tasks, notes = work.read_tasks(steps)
     board = TaskBoard(steps, tasks)
-    bank = open_bank(steps)
+    bank = work.open_bank(steps)
     count = steps.scale.sentences
     for task in tasks:
-        teacher = teacher_of(steps, task)
+        teacher = work.teacher_of(steps, task)
         board.put(TEACHER, task, measure_trained([teacher], task))
-        found, few_found = retrieved(steps, task, bank)
+        found, few_found = work.retrieved(steps, task, bank)
         notes += few_found
-        near = label_pool(steps, f"{task.name}-near", task, found, teacher)
+        near = work.label_pool(steps, f"{task.name}-near", task, found, teacher)
         random = []
         for seed in range(steps.settings.seeds):
-            texts = random_sentences(bank, round(count * SPARE), exclude=task.excluded, seed=seed)
-            random.append(label_pool(steps, f"{task.name}-random-{seed}", task, texts, teacher))
+            texts = random_sentences(
+                bank, round(count * work.SPARE), exclude=task.excluded, seed=seed
+            )
+            random.append(
+                work.label_pool(steps, f"{task.name}-random-{seed}", task, texts, teacher)
+            )
         # The labelled sentences get the teacher's probabilities, as the others do.
         own = replace(task.train, targets=teacher.answers(task.train))
         board.train(task, _lines(steps.scale, task, own, near, random), steps.scale.base)
@@ -81,6 +90,9 @@ def _lines(
     random: Sequence[LabelPool],
 ) -> Iterator[Line]:
     """Yield the lines of one task; `random` has a pool for each seed."""
+    from tilth.classifiers.examples import concatenate
+    from tilth.recipes.sentaugment_scores import Line
+
     training, many = dict(scale.training), scale.sentences
     longer = training | {"epochs": scale.small_epochs * training["epochs"]}
     # The sources of the rows: other sentences or labels start another run.
@@ -111,3 +123,53 @@ def _lines(
 
     about = {"count": many, "by": scale.select, "labelled": 2, **sources}
     yield Line(f"{BOTH}, {many:,}", f"both-{many}", with_labelled, training, about, same)
+
+
+RECIPE = paper.recipe_of(
+    4, "Distillation: labelled, random and retrieved sentences",
+    run,
+    steps=(
+        paper.BUILD,
+        "fine-tune a teacher on each task",
+        "retrieve sentences with the task's queries, draw others at random, and let the "
+        "teacher label them",
+        "train the small student on the labelled set alone, and on the teacher's "
+        "probabilities of labelled, random and retrieved sentences, as many as the training "
+        "set has, and more",
+    ),
+    scales={
+        "starter": replace(
+            paper.STARTER_SCALE,
+            sentences=20_000,
+            query="clusters",
+            tasks=("sst2", "trec", "insults"),
+            training={"epochs": 1.0, "batch": 32, "max_length": 64},
+            small_epochs=2.0,
+            departures=(
+                "up to 20,000 sentences for 100,000",
+                paper.PER_TASK,
+                f"SA: {paper.RATIO}",
+                "queries are clusters, the paper's label averages",
+                "lines of no more sentences than the training set has take twice the epochs",
+                "batches of 32 for 16, 64 tokens of a text",
+                paper.SMALL_BANK,
+            ),
+        ),
+        "paper": replace(
+            paper.PAPER_SCALE,
+            base="nreimers/MiniLMv2-L6-H384-distilled-from-RoBERTa-Large",
+            sentences=100_000,
+            tasks=paper.PAPERS_TASKS[:-1],
+        ),
+    },
+    models=paper.measured(*paper.PAPERS_TASKS[:-1])
+    | {"base": ("RoBERTa-small, a hundredth of its teacher", "")}
+    | paper.TEACHER
+    | paper.ENCODER,
+    departures=(
+        *paper.ALWAYS,
+        paper.EPOCHS,
+        paper.ONE_TEACHER,
+        "the lines RB, SA by the other selection, and SA and GT are not in the paper",
+    ),
+)  # fmt: skip

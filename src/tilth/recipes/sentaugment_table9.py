@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tilth.bank import Bank, Hits, Queries, task_queries
-from tilth.data.examples import read_examples
+from tilth.recipes import sentaugment as paper
 from tilth.recipes.recipe import Result
-from tilth.recipes.sentaugment import open_bank
-from tilth.recipes.sentaugment_tasks import FAMILIES, SentAugmentSteps, task_files, task_folders
+from tilth.recipes.sentaugment import SentAugmentScale, SentAugmentSteps
 from tilth.recipes.table import Listing, Neighbour
+
+if TYPE_CHECKING:
+    from tilth.bank import Bank, Hits, Queries
 
 # Written for this recipe, one for each kind of text that the paper's table or a usual bank has.
 SENTENCES = {
@@ -75,6 +76,8 @@ _LABELS_SHOWN = 6
 
 def run(steps: SentAugmentSteps) -> Result:
     """Build or complete the bank, and search it for sentences, labels and entity types."""
+    from tilth.recipes.sentaugment_steps import open_bank, task_files, task_folders
+
     tasks = [folder for folder in task_folders(steps.data) if "train" in task_files(folder)]
     bank = open_bank(steps)
     k = min(_NEIGHBOURS, len(bank))
@@ -98,6 +101,9 @@ def run(steps: SentAugmentSteps) -> Result:
 
 def _search_labels(bank: Bank, folder: Path, k: int) -> tuple[list[Neighbour], list[str]]:
     """Return the neighbours of a task's most frequent labels, and notes on excluded sentences."""
+    from tilth.data.examples import read_examples
+    from tilth.recipes.sentaugment_steps import FAMILIES, task_files
+
     files, name = task_files(folder), folder.name
     queries, left = _queries(files["train"], bank)
     tests = [file for part, file in files.items() if part.startswith("test")]
@@ -115,6 +121,8 @@ def _search_labels(bank: Bank, folder: Path, k: int) -> tuple[list[Neighbour], l
 
 def _queries(train: Path, bank: Bank) -> tuple[Queries, int]:
     """Return the queries of a task's most frequent labels, and the number of its other labels."""
+    from tilth.bank import task_queries
+
     queries = task_queries(train, encoder=bank.encode)
     order = sorted(range(len(queries)), key=lambda place: (-queries.sentences[place], place))
     kept = sorted(order[:_LABELS_SHOWN])
@@ -146,3 +154,26 @@ def _left_out(name: str, removed: Mapping[str, int], *, tested: bool) -> str:
         else "no test set is there"
     )
     return f"Left out for {name}: {tests}; of its training set {counts['own']:,}."
+
+
+RECIPE = paper.recipe_of(
+    9, "Nearest sentences of a bank for a sentence, for a label, for an entity type",
+    run,
+    steps=(
+        paper.BUILD,
+        "search for sentences of several domains",
+        "search for the average of each label of the sets in classify/ and of each entity type "
+        "of those in ner/, without sentences of their test and training sets",
+    ),
+    needs="bank/ with raw text; classify/NAME and ner/NAME with train and test files, where "
+    "wanted",
+    scales={
+        "starter": SentAugmentScale(encoder="starter-static", departures=(paper.SMALL_BANK,)),
+        "paper": SentAugmentScale(encoder=paper.PUBLIC_ENCODER, departures=paper.AT_PAPER),
+    },
+    models=paper.ENCODER,
+    departures=(
+        "the queries are written for this recipe; the published row with an obscene neighbour "
+        "is left out",
+    ),
+)  # fmt: skip

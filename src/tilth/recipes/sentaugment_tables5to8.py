@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from tilth.bank import Bank
-from tilth.classifiers.examples import LabeledExamples
 from tilth.errors import InputError
 from tilth.files import atomic_write
-from tilth.recipes.recipe import Result
-from tilth.recipes.sentaugment import (
-    LabelPool,
-    build_recipe_bank,
-    kept_count,
-    label_pool,
-    open_bank,
-    retrieved,
-    teacher_of,
-)
-from tilth.recipes.sentaugment_scores import Line, TaskBoard
-from tilth.recipes.sentaugment_tasks import Benchmark, SentAugmentSteps, read_tasks
+from tilth.recipes import sentaugment as paper
+from tilth.recipes.recipe import Recipe, Result
+from tilth.recipes.sentaugment import SentAugmentSteps
 from tilth.recipes.table import Row, published
+
+if TYPE_CHECKING:
+    from tilth.bank import Bank
+    from tilth.classifiers.examples import LabeledExamples
+    from tilth.recipes.sentaugment_scores import Line
+    from tilth.recipes.sentaugment_steps import Benchmark, LabelPool
 
 HEAD = ["SST-5", "CR", "NER"]
 BASE_QUERY = "label-average"
@@ -86,13 +82,8 @@ PUBLISHED_LABELS = [
 ]
 
 
-def table5(steps: SentAugmentSteps) -> Result:
-    """Retrieve with one query per task, per label or per sentence."""
-    return _compare(steps, "SentAugment, Table 5", QUERIES, PUBLISHED_QUERIES)
-
-
-def table6(steps: SentAugmentSteps) -> Result:
-    """Retrieve from banks of the same sentences by different encoders."""
+def _encoders(steps: SentAugmentSteps) -> list[Variant]:
+    """Return a line for each encoder of the same sentences."""
     vectors = _largest_vectors(steps.data / "words")
     # all-MiniLM-L6-v2 with fewer pieces, as it is shipped to score paraphrases.
     encoder = steps.scale.encoder
@@ -103,37 +94,29 @@ def table6(steps: SentAugmentSteps) -> Result:
         "static encoder": "starter-static",
         "transformer encoder": transformer,
     }
-    variants = [
+    return [
         Variant(name, f"by-{Path(encoder.partition(':')[0]).name}", encoder=encoder)
         for name, encoder in encoders.items()
     ]
-    return _compare(steps, "SentAugment, Table 6", variants, PUBLISHED_ENCODERS)
-
-
-def table7(steps: SentAugmentSteps) -> Result:
-    """Retrieve from parts of the bank."""
-    return _compare(steps, "SentAugment, Table 7", SIZES, PUBLISHED_SIZES)
-
-
-def table8(steps: SentAugmentSteps) -> Result:
-    """Train on the teacher's probabilities, or on its most probable labels alone."""
-    return _compare(steps, "SentAugment, Table 8", LABELS, PUBLISHED_LABELS)
 
 
 def _compare(
     steps: SentAugmentSteps, title: str, variants: Sequence[Variant], rows: Sequence[Row]
 ) -> Result:
     """Train students of each variant on each task; gains are over the first variant."""
-    tasks, notes = read_tasks(steps)
+    from tilth.recipes import sentaugment_steps as work
+    from tilth.recipes.sentaugment_scores import TaskBoard
+
+    tasks, notes = work.read_tasks(steps)
     board = TaskBoard(steps, tasks)
-    whole = open_bank(steps)
+    whole = work.open_bank(steps)
     for variant in variants:
         bank = _sample_bank(steps, whole, variant) if variant.encoder else whole
         for task in tasks:
-            found, few = retrieved(steps, task, bank, query=variant.query, share=variant.share)
+            found, few = work.retrieved(steps, task, bank, query=variant.query, share=variant.share)
             notes += [f"{variant.name}: {note}" for note in few]
-            teacher = teacher_of(steps, task)
-            pool = label_pool(steps, f"{task.name}-near-{variant.step}", task, found, teacher)
+            teacher = work.teacher_of(steps, task)
+            pool = work.label_pool(steps, f"{task.name}-near-{variant.step}", task, found, teacher)
             line = _line(steps, task, pool, variant)
             board.train(task, [line], steps.scale.base, steps.scale.teacher)
     first, *others = variants
@@ -142,7 +125,10 @@ def _compare(
 
 
 def _line(steps: SentAugmentSteps, task: Benchmark, pool: LabelPool, variant: Variant) -> Line:
-    scale, count = steps.scale, kept_count(steps.scale, task)
+    from tilth.recipes import sentaugment_steps as work
+    from tilth.recipes.sentaugment_scores import Line
+
+    scale, count = steps.scale, work.kept_count(steps.scale, task)
 
     def draw(seed: int) -> LabeledExamples:
         rows = pool.draw(task, count, scale.select, seed)
@@ -158,6 +144,8 @@ def _line(steps: SentAugmentSteps, task: Benchmark, pool: LabelPool, variant: Va
 
 def _sample_bank(steps: SentAugmentSteps, whole: Bank, variant: Variant) -> Bank:
     """Build a bank of a sample of all sentences with another encoder."""
+    from tilth.recipes import sentaugment_steps as work
+
     sentences = steps.folder / "steps" / "bank-sample.txt"
     if not sentences.is_file():
         texts = (text for number, text in enumerate(whole) if number % _SAMPLE == 0)
@@ -165,7 +153,7 @@ def _sample_bank(steps: SentAugmentSteps, whole: Bank, variant: Variant) -> Bank
             sentences, lambda file: file.writelines(f"{text}\n".encode() for text in texts)
         )
     step = f"bank-{variant.step.removeprefix('by-')}"
-    return build_recipe_bank(steps, step, sentences, variant.encoder, near=False)
+    return work.build_recipe_bank(steps, step, sentences, variant.encoder, near=False)
 
 
 def _largest_vectors(folder: Path) -> Path:
@@ -173,3 +161,62 @@ def _largest_vectors(folder: Path) -> Path:
     if not files:
         raise InputError(f"{folder}: holds no word vectors: put a file such as glove.txt.gz there")
     return max(files, key=lambda file: file.stat().st_size)
+
+
+_ABLATED = ("SST-5", "CR", "NER")
+_SCALES = {
+    "starter": replace(
+        paper.STARTER_SCALE,
+        sentences=5_000,
+        tasks=("trec", "insults", "ncbi-disease"),
+        training={"epochs": 2.0, "batch": 32, "max_length": 64},
+        departures=(
+            "up to 5,000 sentences are learned for each task", paper.PER_TASK, paper.RATIO,
+            "batches of 32 for 16, 64 tokens of a text", paper.SMALL_BANK,
+        ),
+    ),
+    "paper": replace(
+        paper.PAPER_SCALE, tasks=_ABLATED, departures=(*paper.AT_PAPER, paper.PROPORTION)
+    ),
+}  # fmt: skip
+_MODELS = paper.measured(*_ABLATED) | paper.BASE | paper.TEACHER | paper.ENCODER
+
+
+def _ablation(
+    number: int,
+    title: str,
+    lines: Callable[[SentAugmentSteps], list[Variant]],
+    rows: list[Row],
+    *departures: str,
+    **more: Any,
+) -> Recipe:
+    """Return a recipe for one of Tables 5 to 8, whose lines differ in one setting."""
+
+    def run(steps: SentAugmentSteps) -> Result:
+        return _compare(steps, f"SentAugment, Table {number}", lines(steps), rows)
+
+    always = (*paper.ALWAYS, paper.EPOCHS, paper.ONE_TEACHER)
+    fields = {"steps": paper.STEPS, **more}
+    return paper.recipe_of(
+        number, title, run, scales=_SCALES, models=_MODELS, departures=(*always, *departures),
+        **fields,
+    )  # fmt: skip
+
+
+RECIPES = (
+    _ablation(5, "Retrieval with one query for a task, for each label, for each sentence",
+              lambda _: QUERIES, PUBLISHED_QUERIES, "the line of clusters is not in the paper"),
+    _ablation(
+        6, "Retrieval in the space of different sentence encoders", _encoders, PUBLISHED_ENCODERS,
+        "each bank is a 16th of all sentences",
+        "the largest file of words/ stands for fastText's vectors and, with uSIF fitted on the "
+        "bank, for ParaNMT's; a static and a transformer encoder for SASE",
+        steps=(
+            paper.BUILD, "encode every 16th of its sentences with each encoder", *paper.STEPS[1:]
+        ),
+        needs=f"{paper.NEEDS}; words/ with word vectors in text form",
+    ),
+    _ablation(7, "Retrieval from smaller and larger banks", lambda _: SIZES, PUBLISHED_SIZES,
+              "a 16th, a quarter and all of the bank, for 50 million to 5 billion sentences"),
+    _ablation(8, "Soft or hard labels of the teacher", lambda _: LABELS, PUBLISHED_LABELS),
+)  # fmt: skip

@@ -12,20 +12,12 @@ from tilth.evaluate.overlap import find_overlap
 from tilth.evaluate.sts import SetCosines, check_sets, most_wrong_pairs, summarise_sts
 from tilth.evaluate.sts_sets import StsSet, asked_sets, read_sets
 from tilth.recipes.recipe import Result, Steps
-from tilth.recipes.table import Row, Table, TableCell, over_seeds
+from tilth.recipes.table import AVERAGE, MEASURED, STS_COLUMNS, Row, Table, TableCell, over_seeds
 from tilth.report.encoders import EncoderScore
 from tilth.workflows.evaluate_sts import WRONG_PAIRS, curve_of, measure, open_encoder
 
 if TYPE_CHECKING:
     from tilth.report.encoders import ValidationCurve
-
-# Names of the sets in the papers' tables.
-COLUMNS = {
-    "sts12": "STS12", "sts13": "STS13", "sts14": "STS14", "sts15": "STS15", "sts16": "STS16",
-    "stsb": "STSb", "sick": "SICK",
-}  # fmt: skip
-YEARS = ("sts12", "sts13", "sts14", "sts15", "sts16")
-AVERAGE, MEASURED = "Avg.", "Avg. of measured"
 
 
 class StsBoard:
@@ -50,7 +42,7 @@ class StsBoard:
         self.protocols = protocols
         self.found: list[StsSet] = [sts for sts in self._stored if sts.name in protocols]
         if not self.found:
-            names = ", ".join(COLUMNS[name] for name in protocols)
+            names = ", ".join(STS_COLUMNS[name] for name in protocols)
             raise InputError(f"{steps.data}: none of {names} is there: put sets in sts/")
         for sts in self.found:
             check_sets([sts], protocols[sts.name])
@@ -114,7 +106,7 @@ class StsBoard:
         """Return our rows: each set, and the averages."""
         rows, averaged = [], self.names(self.averaged)
         for name in self.scores:
-            cells = {COLUMNS[key]: self.cell(name, [key]) for key in self.names()}
+            cells = {STS_COLUMNS[key]: self.cell(name, [key]) for key in self.names()}
             if averaged:
                 cells[MEASURED] = self.cell(name, averaged)
             if len(averaged) == len(self.averaged):
@@ -124,7 +116,7 @@ class StsBoard:
 
     def with_average(self, row: Row) -> Row:
         """Add to a published row its average over the sets that were measured here."""
-        columns = [COLUMNS[name] for name in self.names(self.averaged)]
+        columns = [STS_COLUMNS[name] for name in self.names(self.averaged)]
         values = [row.cells[column].value for column in columns if column in row.cells]
         if not values or len(values) < len(columns):
             return row
@@ -140,7 +132,7 @@ class StsBoard:
 
     def missing_note(self) -> list[str]:
         """Return a note on the sets that the data folder lacks."""
-        missing = [COLUMNS[name] for name in self.protocols if name not in self.names()]
+        missing = [STS_COLUMNS[name] for name in self.protocols if name not in self.names()]
         if not missing:
             return []
         return [

@@ -9,6 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import ClassVar
 
+# Names of the STS sets in the papers' tables, and of the means over them.
+STS_COLUMNS = {
+    "sts12": "STS12", "sts13": "STS13", "sts14": "STS14", "sts15": "STS15", "sts16": "STS16",
+    "stsb": "STSb", "sick": "SICK",
+}  # fmt: skip
+YEARS = ("sts12", "sts13", "sts14", "sts15", "sts16")
+AVERAGE, MEASURED = "Avg.", "Avg. of measured"
 # Length of a sentence in a printed list; results.json has the full text.
 _SHOWN_CHARS = 200
 

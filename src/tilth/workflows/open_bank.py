@@ -1,4 +1,4 @@
-"""Build, extend and open banks with an encoder by name, word vectors included."""
+"""Build, extend, open and describe banks, with an encoder by name, word vectors included."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tilth.bank import Bank
 from tilth.bank.ingest.documents import find_sources, read_blocks
 from tilth.bank.ingest.parts import sentences_of_documents
 from tilth.bank.manifest import ENCODER, read_manifest
+from tilth.bank.search.ivf import INDEX, INDEX_JSON, read_info
 from tilth.bank.settings import BankSettings
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, disk_errors
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
     from tilth.bank.encoder import TextEncoder
 
 _WEIGHTS: dict[str, Literal["idf", "sif"]] = {"words-idf": "idf", "words-sif": "sif"}
+# Number of evenly chosen sources whose beginnings word vectors are fitted on.
+_FITTED_SOURCES = 256
+_FITTED_BYTES = 1 << 19
+# In larger banks, counting the sentences of each source would take seconds.
+_MAX_COUNTED = 100_000_000
 
 
 def is_words(name: str, *, fitted: bool = False) -> bool:
@@ -47,11 +53,6 @@ def open_words(name: str, sentences: Sequence[str]) -> SentenceTransformer:
     return word_vectors(
         file, weights=_WEIGHTS.get(kind), sentences=sentences if kind in FITTED else None
     )
-
-
-# Number of evenly chosen sources whose beginnings word vectors are fitted on.
-_FITTED_SOURCES = 256
-_FITTED_BYTES = 1 << 19
 
 
 def build_named(
@@ -93,6 +94,48 @@ def add_named(
 def open_named(path: Path, *, encoder: str | None = None, device: str = "auto") -> Bank:
     """Open a bank as `Bank.open` does, with an encoder by any name of the command line."""
     return Bank.open(path, encoder=_encoder(path, encoder), device=device)
+
+
+def describe_bank(path: Path) -> dict[str, Any]:
+    """Return counts, sizes and settings of a bank without loading its encoder."""
+    bank = Bank.open(path)
+    manifest = bank.manifest
+    size = sum(manifest.file_bytes.values())
+    known = manifest.sentences <= _MAX_COUNTED
+    counts = bank.sources() if known else dict.fromkeys(manifest.sources)
+    return {
+        "bank": str(path),
+        "sentences": manifest.sentences,
+        "documents": manifest.documents,
+        "dropped": manifest.dropped,
+        "encoder": manifest.encoder,
+        "dimension": manifest.dimension,
+        "fingerprint": manifest.fingerprint,
+        "format": manifest.format,
+        "rules": {**manifest.rules, "near": manifest.near},
+        "bytes": {**manifest.file_bytes, "all": size},
+        "bytes_a_sentence": round(size / manifest.sentences, 1),
+        "shards": len(manifest.shards),
+        "additions": manifest.jobs - 1,
+        "created": manifest.created,
+        "versions": manifest.versions,
+        "index": _describe_index(path),
+        "sources": counts,
+    }
+
+
+def _describe_index(path: Path) -> dict[str, Any] | None:
+    if not (path / INDEX / INDEX_JSON).is_file():
+        return None
+    info = read_info(path)
+    return {
+        "factory": info.factory,
+        "sentences": info.sentences,
+        "nprobe": info.nprobe,
+        "bytes": info.bytes,
+        "recall": info.recall,
+        "created": info.created,
+    }
 
 
 def _encoder(path: Path, name: str | None) -> str | TextEncoder | None:
