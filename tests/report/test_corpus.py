@@ -12,7 +12,7 @@ from tests.report.page import EVIL, Page
 from tilth.errors import InputError
 from tilth.paraphrase.corpus import make_corpus
 from tilth.paraphrase.settings import CorpusSettings
-from tilth.report.corpus import write_corpus_report, write_rewriter_report
+from tilth.report.paraphrase import write_corpus_report, write_rewriter_report
 from tilth.runs import Run
 
 

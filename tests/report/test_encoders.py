@@ -1,5 +1,6 @@
 import math
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,13 @@ import pytest
 
 from tests.report.page import Page
 from tilth.errors import TilthError
-from tilth.report.encoders import SHOWN_PAIRS, EncoderScore, ValidationCurve, write_encoder_report
+from tilth.report.encoders import (
+    SHOWN_PAIRS,
+    EncoderComparison,
+    EncoderScore,
+    ValidationCurve,
+    write_encoder_report,
+)
 from tilth.report.html import SHOWN
 
 NAN = math.nan
@@ -27,9 +34,10 @@ PAIR = {
 
 def source(folder: Path, **given: Any) -> str:
     file = folder / "encoders.html"
-    asked = {"title": "Encoders", "facts": [], "scores": SCORES, "metric": "Spearman",
-             "interval": "95% interval"}  # fmt: skip
-    write_encoder_report(file, **(asked | given))
+    asked = {"title": "Encoders", "facts": [], "scores": SCORES, "interval": "95% interval"} | given
+    names = [field.name for field in fields(EncoderComparison) if field.name in asked]
+    compared = EncoderComparison(**{name: asked.pop(name) for name in names})
+    write_encoder_report(file, compared, **asked)
     return file.read_text(encoding="utf-8")
 
 

@@ -11,7 +11,12 @@ from tests.report import augmented_run, test_classifier, test_encoders, test_par
 from tests.report.page import EVIL, Page
 from tests.tiny.rows import SENTENCES, pair_rows, write_run
 from tilth.report import write_report
-from tilth.report.encoders import EncoderScore, ValidationCurve, write_encoder_report
+from tilth.report.encoders import (
+    EncoderComparison,
+    EncoderScore,
+    ValidationCurve,
+    write_encoder_report,
+)
 from tilth.report.html import duration, percent, shown_text
 from tilth.report.paraphrase import HeatMap, write_map_report
 
@@ -51,13 +56,14 @@ def encoders(folder: Path, word: str) -> Path:
     ]
     write_encoder_report(
         folder / "report.html",
+        EncoderComparison(
+            scores,
+            interval=word,
+            curves=[ValidationCurve(word, [1], [1.0], best=1, metric=word)],
+            wrong={word: [test_encoders.PAIR | {"set": word, "text_a": word, "text_b": word}]},
+        ),
         title=word,
         facts=[(word, word)],
-        scores=scores,
-        metric="Spearman",
-        interval=word,
-        curves=[ValidationCurve(word, [1], [1.0], best=1, metric=word)],
-        wrong={word: [test_encoders.PAIR | {"set": word, "text_a": word, "text_b": word}]},
         notes=[word],
     )
     return folder / "report.html"
@@ -66,12 +72,12 @@ def encoders(folder: Path, word: str) -> Path:
 def maps(folder: Path, word: str) -> Path:
     write_map_report(
         folder / "report.html",
+        [HeatMap(word, np.eye(20, dtype=np.int64), word)],
         title=word,
         head=[word, word],
         lines=[[word, word]],
         notes=[word],
         facts=[(word, word)],
-        maps=[HeatMap(word, np.eye(20, dtype=np.int64), word)],
     )
     return folder / "report.html"
 

@@ -6,8 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tests.tiny.rows import SENTENCES, pair_rows, single_rows, table
-from tilth.report.quality import Quality
-from tilth.report.quality_warnings import Thresholds
+from tilth.report.quality import Quality, Thresholds
 from tilth.report.tries import distinct, label_order, load_tries
 
 

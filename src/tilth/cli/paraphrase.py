@@ -93,7 +93,7 @@ def corpus(
     [dim]tilth paraphrase corpus runs/candidates --out runs/corpus[/dim]
     """
     from tilth.paraphrase.corpus import make_corpus
-    from tilth.report.corpus import write_corpus_report
+    from tilth.report.paraphrase import write_corpus_report
     from tilth.report.run_reader import refuse_edited
 
     make_corpus(list(sources), out, settings, precision=precision, **common.job)
@@ -139,7 +139,7 @@ def train(
     [dim]tilth paraphrase train runs/corpus --base starter --out runs/rewriter[/dim]
     """
     from tilth.paraphrase.train import train_rewriter
-    from tilth.report.corpus import write_rewriter_report
+    from tilth.report.paraphrase import write_rewriter_report
     from tilth.runs import read_results
 
     train_rewriter(corpus, base, out, **common.job, **asdict(training))

@@ -101,25 +101,13 @@ def _write_report(file: Path, result: Result, recipe: Recipe, size: Scale, comma
     from tilth.report.paraphrase import write_map_report
 
     facts = [("source", recipe.source), ("command", command), *size.facts()]
+    table = result.table
     if result.maps:
         write_map_report(
-            file,
-            title=result.table.title,
-            head=result.table.head,
-            lines=result.table.lines(),
-            notes=result.table.notes,
-            facts=facts,
-            maps=result.maps,
-        )
-    elif result.bars:
+            file, result.maps, title=table.title, facts=facts,
+            head=table.head, lines=table.lines(), notes=table.notes,
+        )  # fmt: skip
+    elif result.encoders is not None:
         write_encoder_report(
-            file,
-            title=result.table.title,
-            facts=facts,
-            scores=result.bars,
-            metric=result.metric,
-            interval=result.interval,
-            curves=result.curves,
-            wrong=result.wrong,
-            notes=result.table.notes,
+            file, result.encoders, title=table.title, facts=facts, notes=table.notes
         )

@@ -16,7 +16,7 @@ from tilth.models.names import CLASSIFIER, ENCODER, check_name
 
 if TYPE_CHECKING:
     from tilth.recipes.table import Listing, Table
-    from tilth.report.encoders import EncoderScore, ValidationCurve
+    from tilth.report.encoders import EncoderComparison
     from tilth.report.paraphrase import HeatMap
 
 MODELS = ("base", "teacher", "encoder")  # that a user may choose
@@ -190,16 +190,10 @@ class Result:
     """Result of a recipe.
 
     Attributes:
-        bars: figures of the report; without bars and maps there is no report.
-        interval: meaning of the bars' whiskers.
-        wrong: encoder -> pairs with the largest error.
+        encoders: figures of the report; without these and maps there is no report.
         maps: heat maps of meaning and wording, shown in a separate kind of report.
     """
 
     table: Table | Listing
-    bars: Sequence[EncoderScore] = ()
-    metric: str = ""
-    interval: str = ""
-    curves: Sequence[ValidationCurve] = ()
-    wrong: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    encoders: EncoderComparison | None = None
     maps: Sequence[HeatMap] = ()

@@ -13,7 +13,7 @@ from tilth.evaluate.sts import SetCosines, check_sets, most_wrong_pairs, summari
 from tilth.evaluate.sts_sets import StsSet, asked_sets, read_sets
 from tilth.recipes.recipe import Result, Steps
 from tilth.recipes.table import AVERAGE, MEASURED, STS_COLUMNS, Row, Table, TableCell, over_seeds
-from tilth.report.encoders import EncoderScore
+from tilth.report.encoders import EncoderComparison, EncoderScore
 from tilth.workflows.evaluate_sts import WRONG_PAIRS, curve_of, measure, open_encoder
 
 if TYPE_CHECKING:
@@ -156,8 +156,10 @@ class StsBoard:
             whiskers = "bootstrap 95% over test pairs"
             if (seeds := self.steps.settings.seeds) > 1:
                 whiskers = f"mean ± deviation over {seeds} seeds if trained, else {whiskers}"
-        metric = self.metric.capitalize()
-        return Result(table, _bars(table), metric, whiskers, self.curves, self.wrong)
+        compared = EncoderComparison(
+            _bars(table), self.metric.capitalize(), whiskers, self.curves, self.wrong
+        )
+        return Result(table, compared)
 
 
 def _bars(table: Table) -> list[EncoderScore]:

@@ -47,7 +47,6 @@ def write_classifier_report(folder: Path) -> Path:
         title=f"{what} trained on {results.get('source', folder)}",
         kind="report of a training",
         claim=_claim(run["settings"], results),
-        notices=[],
         figures=list(_figures(results)),
         made=[*settings_facts(run), *_baseline_facts(results)],
         caption=tested_on(results),

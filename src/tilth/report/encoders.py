@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,25 @@ class ValidationCurve:
 
 
 @dataclass(frozen=True, slots=True)
+class EncoderComparison:
+    """Scores of encoders, and what is shown beside them.
+
+    Attributes:
+        scores: sets and encoders are shown in the order of their first score.
+        metric: of the scores, one of `METRICS`.
+        interval: meaning of `low` and `high`.
+        wrong: encoder -> pairs with `set`, `text_a`, `text_b`, `gold`, `cosine`, and `gold_rank`
+            and `cosine_rank`: the share of pairs below it, 0 (least similar) to 1 (most similar).
+    """
+
+    scores: Sequence[EncoderScore]
+    metric: str = "Spearman"
+    interval: str = "bootstrap 95%"
+    curves: Sequence[ValidationCurve] = ()
+    wrong: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class EncoderRow:
     """A table row and a bar of each chart: its key, colour, and score on each set."""
 
@@ -74,14 +93,10 @@ class EncoderRow:
 
 def write_encoder_report(
     file: Path,
+    compared: EncoderComparison,
     *,
     title: str,
     facts: Sequence[tuple[str, str]],
-    scores: Sequence[EncoderScore],
-    metric: str,
-    interval: str,
-    curves: Sequence[ValidationCurve] = (),
-    wrong: Mapping[str, Sequence[Mapping[str, Any]]] = {},
     notes: Sequence[str] = (),
 ) -> None:
     """Write the page of a comparison of encoders.
@@ -89,13 +104,9 @@ def write_encoder_report(
     Args:
         file: written atomically.
         facts: name and value: the command, the data, what is smaller than in the paper.
-        scores: sets and encoders are shown in the order of their first score.
-        metric: of the scores, one of `METRICS`.
-        interval: meaning of `low` and `high`, as in "95% bootstrap interval".
-        wrong: encoder -> pairs with `set`, `text_a`, `text_b`, `gold`, `cosine`, and `gold_rank`
-            and `cosine_rank`: the share of pairs below it, 0 (least similar) to 1 (most similar).
         notes: sentences at the foot.
     """
+    scores, metric, curves = compared.scores, compared.metric, compared.curves
     sets, encoders = list(dict.fromkeys(score.set for score in scores)), _encoders(scores)
     curve_metric = " and ".join(dict.fromkeys(curve.metric for curve in curves))
     drawing, curve_rows = curve_charts(
@@ -103,8 +114,7 @@ def write_encoder_report(
         title=f"validation {curve_metric} times 100 by step",
         places=2,
     )
-    if not any(map(_interval, scores)):
-        interval = ""
+    interval = compared.interval if any(map(_interval, scores)) else ""
     ours = [encoder for encoder in encoders if not encoder.published]
     published = [encoder for encoder in encoders if encoder.published]
     write_page(
@@ -113,8 +123,6 @@ def write_encoder_report(
         title=title,
         kind="report of sentence encoders",
         claim=f"Every figure is a {metric} correlation times 100: {METRICS[metric]}",
-        notices=[],
-        figures=[],
         made=list(facts),
         metric=metric,
         interval=interval,
@@ -133,7 +141,7 @@ def write_encoder_report(
         all_curves=drawing,
         curves=curve_rows,
         curve_metric=curve_metric,
-        wrong=[(name, _wrong_pairs(pairs)) for name, pairs in wrong.items()],
+        wrong=[(name, _wrong_pairs(pairs)) for name, pairs in compared.wrong.items()],
         pair_columns={"pair": "pair", "gold": "score", "cosine": "score"},
         shown_pairs=SHOWN_PAIRS,
         notes=notes,

@@ -43,7 +43,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {"shown_text": shown_text, "options": _options, "digest": _digest}
-    environment.globals["shown"] = SHOWN
+    environment.globals |= {"shown": SHOWN, "notices": (), "figures": ()}
     return environment
 
 

@@ -18,7 +18,15 @@ from tilth.data.sources import folder_configs
 from tilth.errors import InputError
 from tilth.metrics.scores import spans
 from tilth.report.quality import by_count
-from tilth.report.run_reader import database, dicts, part_files, read_run, read_tables, row_keys
+from tilth.report.run_reader import (
+    counts_of,
+    database,
+    part_files,
+    read_run,
+    read_tables,
+    row_keys,
+    select,
+)
 from tilth.runs import read_results
 
 if TYPE_CHECKING:
@@ -153,7 +161,7 @@ def read_augmentation(folder: Path) -> AugmentReport:
     sentences = _sentences(files, labels, seed, notices)
     hits = _hits(part_files(folder / "hits"), notices)
     with database(sentences=(_SENTENCES, sentences), hits=(_HITS, hits)) as engine:
-        counts = _by_name(engine, "SELECT config, count(*) FROM sentences GROUP BY config")
+        counts = counts_of(engine, "SELECT config, count(*) FROM sentences GROUP BY config")
         drops = "SELECT reason, count(*) FROM sentences WHERE config = 'dropped' GROUP BY reason"
         sources = (
             "SELECT source, count(*) FROM sentences WHERE config = 'default' AND source IS NOT NULL"
@@ -167,8 +175,8 @@ def read_augmentation(folder: Path) -> AugmentReport:
             labelled=counts.get("labelled", 0),
             retrieved=counts.get("default", 0) + counts.get("dropped", 0),
             kept=counts.get("default", 0),
-            drops=by_count(_by_name(engine, drops)),
-            sources=by_count(_by_name(engine, sources)),
+            drops=by_count(counts_of(engine, drops)),
+            sources=by_count(counts_of(engine, sources)),
             similarity={
                 "retrieved": _histogram(engine, "config <> 'labelled'"),
                 "kept": _histogram(engine, "config = 'default'"),
@@ -271,10 +279,10 @@ def _classes(engine: DuckDBPyConnection, labels: Iterable[str]) -> list[ClassCou
         " count(*) FILTER (config = 'default') AS kept FROM members GROUP BY class"
         " ORDER BY min(row)"
     )
-    for row in dicts(engine.execute(counts)):
+    for row in select(engine, counts):
         one = found.setdefault(row["class"], ClassCounts(row["class"]))
         one.labelled, one.predicted, one.kept = row["labelled"], row["predicted"], row["kept"]
-    by_label = _by_name(
+    by_label = counts_of(
         engine,
         "SELECT query_label, count(*) FROM hits WHERE query_label IS NOT NULL GROUP BY ALL "
         "ORDER BY min(row)",
@@ -285,21 +293,25 @@ def _classes(engine: DuckDBPyConnection, labels: Iterable[str]) -> list[ClassCou
         one.retrieved = by_label.get(name, 0) if by_label else None
         one.confidence += _histogram(engine, "config = 'default' AND class = ?", name)
     for title, (config, order) in LISTS.items():
-        rows = engine.execute(
+        rows = select(
+            engine,
             "SELECT class, text, label, confidence, similarity, query, reason FROM (SELECT *,"
             " row_number() OVER (PARTITION BY class, reason ORDER BY key) AS turn FROM members"
             f" WHERE config = ?) QUALIFY row_number() OVER (PARTITION BY class ORDER BY {order})"
             f" <= ? ORDER BY {order}",
-            (config, SHOWN_SENTENCES),
+            config,
+            SHOWN_SENTENCES,
         )
-        for row in dicts(rows):
+        for row in rows:
             found[row.pop("class")].examples[title].append(RetrievedSentence(**row))
     return list(found.values())
 
 
 def _queries(engine: DuckDBPyConnection) -> tuple[list[tuple[str, list[str]]], int]:
     """Return evenly spaced queries with their nearest hits, and the number of queries."""
-    every = [*_by_name(engine, "SELECT query, min(row) FROM hits GROUP BY query ORDER BY min(row)")]
+    every = [
+        *counts_of(engine, "SELECT query, min(row) FROM hits GROUP BY query ORDER BY min(row)")
+    ]
     few = min(len(every), SHOWN_QUERIES)
     chosen = [every[place * len(every) // few] for place in range(few)]
     rows = engine.execute(
@@ -312,10 +324,6 @@ def _queries(engine: DuckDBPyConnection) -> tuple[list[tuple[str, list[str]]], i
     for query, similarity, text in rows.fetchall():
         nearest[query].append(f"{similarity:.2f} {text}")
     return list(nearest.items()), len(every)
-
-
-def _by_name(engine: DuckDBPyConnection, query: str) -> dict[str, int]:
-    return dict(engine.execute(query).fetchall())
 
 
 def _histogram(engine: DuckDBPyConnection, where: str, *values: str) -> NDArray[np.int64]:

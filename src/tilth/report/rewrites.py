@@ -22,12 +22,13 @@ from tilth.paraphrase.tags import CELLS, Cell, asked_cell, cells_of
 from tilth.report.html import number, percent
 from tilth.report.quality import by_count
 from tilth.report.run_reader import (
+    counts_of,
     database,
-    dicts,
     part_files,
     read_run,
     read_tables,
     row_keys,
+    select,
     unfinished,
 )
 
@@ -292,25 +293,23 @@ def _class_names(folder: Path) -> dict[str, list[str]]:
 def _summary(
     engine: DuckDBPyConnection, folder: Path, settings: Mapping[str, Any]
 ) -> RewriteSummary:
-    (rows,) = dicts(
-        engine.execute(
-            "SELECT count(DISTINCT source_row) AS rows, count(*) FILTER (is_rewrite) AS kept,"
-            " avg(tries) FILTER (is_rewrite) AS tries, coalesce(sum(flips), 0)::BIGINT AS flips"
-            " FROM rewrites"
-        )
+    (rows,) = select(
+        engine,
+        "SELECT count(DISTINCT source_row) AS rows, count(*) FILTER (is_rewrite) AS kept,"
+        " avg(tries) FILTER (is_rewrite) AS tries, coalesce(sum(flips), 0)::BIGINT AS flips"
+        " FROM rewrites",
     )
     if not rows["rows"]:
         raise InputError(f"{folder}: no rows to report in parts/; run `tilth paraphrase` first")
     dropped = "SELECT reason, count(*) FROM rewrites WHERE reason IS NOT NULL GROUP BY reason"
-    (pairs,) = dicts(
-        engine.execute(
-            "SELECT count(*) AS pairs, count(*) FILTER (NOT is_counted) AS short,"
-            " fsum(meaning) FILTER (is_counted) / count(*) FILTER (is_counted) AS meaning,"
-            " fsum(wording) FILTER (is_counted) / count(*) FILTER (is_counted) AS wording,"
-            " avg(is_inside::INT) FILTER (is_counted) AS inside,"
-            " avg(is_near::INT) FILTER (is_counted) AS near,"
-            " avg(is_same::INT) FILTER (is_counted) AS same FROM pairs"
-        )
+    (pairs,) = select(
+        engine,
+        "SELECT count(*) AS pairs, count(*) FILTER (NOT is_counted) AS short,"
+        " fsum(meaning) FILTER (is_counted) / count(*) FILTER (is_counted) AS meaning,"
+        " fsum(wording) FILTER (is_counted) / count(*) FILTER (is_counted) AS wording,"
+        " avg(is_inside::INT) FILTER (is_counted) AS inside,"
+        " avg(is_near::INT) FILTER (is_counted) AS near,"
+        " avg(is_same::INT) FILTER (is_counted) AS same FROM pairs",
     )
     plane = np.zeros((BINS, BINS), np.int64)
     place = "greatest(least(floor({} / 5), 19), 0)::INTEGER"
@@ -327,7 +326,7 @@ def _summary(
         rows=rows["rows"],
         asked_rewrites=rows["rows"] * settings["n"],
         kept=rows["kept"],
-        dropped=by_count(dict(engine.execute(dropped).fetchall())),
+        dropped=by_count(counts_of(engine, dropped)),
         tries=rows["tries"],
         flips=rows["flips"] if settings.get("polarity") else None,
         plane=plane,
@@ -337,5 +336,5 @@ def _summary(
 
 def _examples(engine: DuckDBPyConnection, order: str) -> list[RewriteExample]:
     names = ", ".join(RewriteExample.__dataclass_fields__)
-    rows = dicts(engine.execute(f"SELECT {names} FROM pairs {order} LIMIT {SHOWN_EXAMPLES}"))
+    rows = select(engine, f"SELECT {names} FROM pairs {order} LIMIT {SHOWN_EXAMPLES}")
     return [RewriteExample(**row) for row in rows]

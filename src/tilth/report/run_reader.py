@@ -113,10 +113,16 @@ def database(**tables: tuple[pa.Schema, Iterable[pa.Table]]) -> Iterator[DuckDBP
             yield engine
 
 
-def dicts(found: DuckDBPyConnection) -> list[dict[str, Any]]:
-    """Return the rows of a result by column name."""
+def select(engine: DuckDBPyConnection, query: str, *values: object) -> list[dict[str, Any]]:
+    """Return the rows of a query by column name."""
+    found = engine.execute(query, values)
     names = [column[0] for column in found.description or ()]
     return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+
+def counts_of(engine: DuckDBPyConnection, query: str, *values: object) -> dict[str, int]:
+    """Return the rows of a query with two columns: name -> count."""
+    return dict(engine.execute(query, values).fetchall())
 
 
 def row_keys(first: int, rows: int, seed: int) -> NDArray[np.uint64]:

@@ -14,9 +14,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tilth.errors import InputError
-from tilth.report.quality import LabelQuality, Quality, by_count
-from tilth.report.quality_warnings import Thresholds, find_warnings
-from tilth.report.run_reader import database, dicts, part_files, read_run, read_tables, row_keys
+from tilth.report.quality import LabelQuality, Quality, Thresholds, by_count, find_warnings
+from tilth.report.run_reader import database, part_files, read_run, read_tables, row_keys, select
 from tilth.report.text_similarity import plain, word_counts
 
 if TYPE_CHECKING:
@@ -179,7 +178,7 @@ class TryTable:
         return [some[: 3 * len(self.labels)] for some in found.values()]
 
     def _rows(self, query: str, *values: object) -> list[dict[str, Any]]:
-        return dicts(self._engine.execute(query, values))
+        return select(self._engine, query, *values)
 
     def _samples(self, query: str, per_label: int) -> list[dict[str, Any]]:
         sample = "QUALIFY row_number() OVER (PARTITION BY label ORDER BY key) <= ?"

@@ -26,7 +26,12 @@ from tilth.evaluate.sts import (
 )
 from tilth.evaluate.sts_sets import StsSet, asked_sets, read_sets
 from tilth.models.encoder import fingerprint_encoder, load_encoder
-from tilth.report.encoders import EncoderScore, ValidationCurve, write_encoder_report
+from tilth.report.encoders import (
+    EncoderComparison,
+    EncoderScore,
+    ValidationCurve,
+    write_encoder_report,
+)
 from tilth.runs import RESULTS, Progress, Run, RunMismatch, read_run_json, refuse_inside
 from tilth.workflows.open_bank import is_words, open_words
 from tilth.workflows.settings import StsSettings
@@ -189,12 +194,9 @@ def evaluate_sts_to_run(
             run.write_file(RESULTS, json.dumps(scores, indent=2) + "\n")
             write_encoder_report(
                 run.path / "report.html",
+                EncoderComparison(bars_of(name, scores), wrong={name: evaluation.wrong}),
                 title=f"{name} on STS",
                 facts=[("encoder", name), ("data", data), ("protocol", protocol)],
-                scores=bars_of(name, scores),
-                metric="Spearman",
-                interval="bootstrap 95%",
-                wrong={name: evaluation.wrong},
                 notes=remarks(scores),
             )
     return evaluation

@@ -18,7 +18,7 @@ from tilth.evaluate.sts_sets import StsSet, asked_sets, read_sets
 from tilth.files import atomic_write
 from tilth.models.encoder import load_encoder
 from tilth.models.names import ENCODER
-from tilth.report.encoders import write_encoder_report
+from tilth.report.encoders import EncoderComparison, write_encoder_report
 from tilth.report.systems import generated_words
 from tilth.runs import RESULTS, Progress, refuse_inside
 from tilth.workflows.evaluate_sts import (
@@ -137,15 +137,12 @@ def train_and_measure(
     text = json.dumps(asdict(result), indent=2) + "\n"
     atomic_write(out / RESULTS, lambda file: file.write(text.encode()))
     kept = f"step {result.best}, {result.validation_words} Spearman {result.validation:.1f}"
+    bars = [bar for name, one in scores.items() for bar in bars_of(name, one)]
     write_encoder_report(
         out / "report.html",
+        EncoderComparison(bars, curves=[curve], wrong={AFTER: wrong} if wrong else {}),
         title=f"Encoder trained on {source}",
         facts=[("base", base), ("pairs", f"{len(parts.train):,} to train on"), ("kept", kept)],
-        scores=[bar for name, one in scores.items() for bar in bars_of(name, one)],
-        metric="Spearman",
-        interval="bootstrap 95%",
-        curves=[curve],
-        wrong={AFTER: wrong} if wrong else {},
         notes=[*result.warnings, *result.notes],
     )
     return result
