@@ -24,7 +24,7 @@ from unittest import mock
 
 from typer.testing import CliRunner
 
-from tilth.cli import ending, main
+from tilth.cli import main, screen
 from tilth.runs import ASIDE
 
 log = logging.getLogger("campaign")
@@ -186,7 +186,7 @@ class Campaign:
 
         def end(error: BaseException, *, debug: bool) -> int:
             ended.append(error)
-            return ending.end(error, debug=debug)
+            return screen.end(error, debug=debug)
 
         try:
             with (

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tests.system.commands import COLUMNS, tilth
-from tilth.cli.ending import end
+from tilth.cli.screen import end
 from tilth.errors import InputError, TilthError
 
 
@@ -116,7 +116,7 @@ def test_ctrl_c_is_one_line_at_once() -> None:
     ("words", "place", "code", "said"),
     [
         (["recipe", "list"], "sys.exit", 0, ""),
-        (["recipe", "show", "no"], "tilth.cli.ending.say", 2, "error: "),
+        (["recipe", "show", "no"], "tilth.cli.screen.say", 2, "error: "),
         (["recipe", "show", "no"], "sys.exit", 2, "error: "),
     ],
 )

@@ -2,7 +2,7 @@
 
 A parameter annotated with a settings dataclass becomes one option per field, with the field's
 type, default, help and allowed values. Other parameters are annotated alike, also with what they
-read (`tilth.cli.checks`); those without a default are arguments:
+read (`tilth.cli.options`); those without a default are arguments:
 
     batch: Annotated[int, BATCH, "Batch size."] = 16                --batch
     base: Annotated[str, "--base -b", "Model to train."] = "..."    two spellings
@@ -23,7 +23,7 @@ import typer
 import typer.core
 from typer.models import CommandFunctionType
 
-from tilth.cli.checks import Reads, check_arguments
+from tilth.cli.options import Reads, check_arguments
 from tilth.limits import Choice, Limit, Number, unannotated
 
 _BY_NAME = inspect.Parameter.KEYWORD_ONLY

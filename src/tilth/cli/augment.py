@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from tilth.classifiers.settings import Finetuning
-from tilth.cli import options
 from tilth.cli.app import Fields, changed
-from tilth.cli.checks import CLASSIFIER, DATA, ENCODER
+from tilth.cli.options import CLASSIFIER, DATA, ENCODER, Common, LabelledSet, Out, SearchedBank
 from tilth.cli.screen import print_json, print_table, say
 from tilth.selftrain.settings import Augmentation
 from tilth.workflows.settings import AugmentOptions
@@ -17,16 +16,16 @@ _SHOWN_CLASSES = 40
 
 
 def augment(
-    train: options.LabelledSet,
-    bank: options.SearchedBank,
-    out: options.Out,
+    train: LabelledSet,
+    bank: SearchedBank,
+    out: Out,
     how: Augmentation,
     settings: Annotated[
         AugmentOptions,
         Fields(reads={"test": DATA, "validation": DATA, "teacher": CLASSIFIER, "encoder": ENCODER}),
     ],
     training: Annotated[Finetuning, Fields("Teacher", ("epochs", "batch", "learning_rate"))],
-    common: options.Common,
+    common: Common,
 ) -> None:
     """Add sentences of a bank to a labelled set: retrieve them, let a teacher label them, select.
 

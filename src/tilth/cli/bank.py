@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from tilth.bank.settings import BankSettings, IndexSettings
-from tilth.cli import bank_search, options
+from tilth.cli import bank_search
 from tilth.cli.app import App, Fields
-from tilth.cli.checks import DATA, ENCODER, RUN_FOLDER
+from tilth.cli.options import DATA, ENCODER, RUN_FOLDER, Bank, BankEncoder, Common, Json, Quiet
 from tilth.cli.screen import print_json, print_table, say
 from tilth.errors import TilthError
 from tilth.limits import CORES
@@ -44,7 +44,7 @@ def build(
         "vectors: words:FILE, words-idf:FILE, words-sif:FILE, usif:FILE.",
     ] = "starter-static",
     *,
-    common: options.Common,
+    common: Common,
 ) -> None:
     """Make a bank of raw text: sentences, cleaned, without duplicates, encoded.
 
@@ -70,13 +70,13 @@ def build(
 
 @app.command("add")
 def add(
-    bank: options.Bank,
+    bank: Bank,
     sources: _Sources,
     settings: Annotated[
         BankSettings, Fields(only=("near", "column", "split", "shard_megabytes", "workers"))
     ],
-    common: Annotated[options.Common, Fields(only=("device", "quiet", "json"))],
-    encoder: options.BankEncoder = None,
+    common: Annotated[Common, Fields(only=("device", "quiet", "json"))],
+    encoder: BankEncoder = None,
     overwrite: Annotated[bool, "Drop an unfinished addition of other sources."] = False,
 ) -> None:
     """Add raw text to a bank, without what it holds already.
@@ -97,7 +97,7 @@ def add(
 
 
 @app.command("info")
-def info(bank: options.Bank, json: options.Json = False) -> None:
+def info(bank: Bank, json: Json = False) -> None:
     """Say what a bank holds.
 
     [dim]tilth bank info runs/bank[/dim]
@@ -135,11 +135,11 @@ def info(bank: options.Bank, json: options.Json = False) -> None:
 
 @app.command("index")
 def index(
-    bank: options.Bank,
+    bank: Bank,
     settings: IndexSettings,
     threads: Annotated[int | None, CORES, "Default: one per core."] = None,
-    quiet: options.Quiet = False,
-    json: options.Json = False,
+    quiet: Quiet = False,
+    json: Json = False,
 ) -> None:
     """Make an index beside a bank, for thousands of queries over millions of sentences (FAISS).
 
@@ -169,7 +169,7 @@ def index(
 
 
 @app.command("check")
-def check(bank: options.Bank, quiet: options.Quiet = False, json: options.Json = False) -> None:
+def check(bank: Bank, quiet: Quiet = False, json: Json = False) -> None:
     """Read every byte of a bank and name each file that is not as it was written.
 
     [dim]tilth bank check runs/bank[/dim]

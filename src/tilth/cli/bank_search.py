@@ -12,9 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tilth.cli import options
 from tilth.cli.app import Fields
-from tilth.cli.checks import DATA, RUN_FOLDER
+from tilth.cli.options import DATA, RUN_FOLDER, Bank, BankEncoder, Common
 from tilth.cli.screen import print_json, print_table, say
 from tilth.limits import CORES
 from tilth.workflows.settings import QuerySource, SearchSettings
@@ -32,12 +31,12 @@ _ENDS = ("nearest", "farthest")
 
 
 def search(
-    bank: options.Bank,
+    bank: Bank,
     queries: Annotated[QuerySource, Fields(reads={"queries": DATA, "task": DATA})],
     settings: Annotated[SearchSettings, Fields(reads={"without": DATA})],
-    common: Annotated[options.Common, Fields(only=("device", "overwrite", "json"))],
+    common: Annotated[Common, Fields(only=("device", "overwrite", "json"))],
     threads: Annotated[int | None, CORES, "Threads of the scan; default: one per core."] = None,
-    encoder: options.BankEncoder = None,
+    encoder: BankEncoder = None,
     out: Annotated[
         Path | None, RUN_FOLDER, "--out -o", "A run folder for all hits, as a data set."
     ] = None,

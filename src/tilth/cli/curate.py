@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from tilth.cli import options
 from tilth.cli.app import Fields
-from tilth.cli.checks import DATA, OTHER_FOLDER
+from tilth.cli.options import DATA, OTHER_FOLDER, Common
 from tilth.cli.screen import print_json, print_table, say
 from tilth.data.curate import LABEL_FIT, CurateOptions
 
@@ -19,7 +18,7 @@ def curate(
         Path | None, OTHER_FOLDER, "--out -o", "Where the data set goes; default: SOURCE/curated."
     ] = None,
     *,
-    common: Annotated[options.Common, Fields(only=("overwrite", "json"))],
+    common: Annotated[Common, Fields(only=("overwrite", "json"))],
 ) -> None:
     """Clean a generated set as the DINO paper does: duplicates, smoothing, sampled pairs, split.
 

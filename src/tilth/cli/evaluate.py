@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tilth.cli import options
 from tilth.cli.app import App, Fields
-from tilth.cli.checks import CLASSIFIER, DATA, ENCODER, PATH
+from tilth.cli.options import CLASSIFIER, DATA, ENCODER, PATH, Common, ResultFolder
 from tilth.cli.screen import print_json, print_table, say
 from tilth.limits import SHOWN
 from tilth.workflows.settings import EvaluateSettings, StsSettings
@@ -34,9 +33,9 @@ def _command(described: str, *, measured: Measured) -> Callable[..., None]:
             "folder of them, or a hub data set.",
         ],
         settings: Annotated[EvaluateSettings, Fields(reads={"against": CLASSIFIER})],
-        out: options.ResultFolder = None,
+        out: ResultFolder = None,
         *,
-        common: options.Common,
+        common: Common,
     ) -> None:
         from tilth.workflows.evaluate_classifier import evaluate_to_run
 
@@ -173,9 +172,9 @@ def sts(
     ],
     settings: Annotated[StsSettings, Fields(reads={"training": DATA})],
     wrong: Annotated[int, SHOWN, "Print so many of the most wrong pairs."] = 0,
-    out: options.ResultFolder = None,
+    out: ResultFolder = None,
     *,
-    common: Annotated[options.Common, Fields(only=("device", "overwrite", "json"))],
+    common: Annotated[Common, Fields(only=("device", "overwrite", "json"))],
 ) -> None:
     """Compare an encoder's cosines with people's scores: Spearman and Pearson x 100.
 

@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 from tilth.classifiers.settings import Finetuning
-from tilth.cli import options
 from tilth.cli.app import Fields
-from tilth.cli.checks import CLASSIFIER, DATA
+from tilth.cli.options import CLASSIFIER, DATA, Common, LabelledSet, Out, SearchedBank, Validation
 from tilth.cli.screen import print_json, print_table, say
 from tilth.limits import EPOCHS, ROWS, LabelColumn
 from tilth.selftrain.settings import QUICK, FewShot, both_ways
@@ -29,7 +28,7 @@ _SHOWN = (
 class _Chosen:
     """The base, the sets' columns, and what differs from the paper."""
 
-    validation: options.Validation = None
+    validation: Validation = None
     base: Annotated[
         str, CLASSIFIER, "--base -b", "Model to fine-tune: a starter, a folder or a hub id."
     ] = _QUICK.base
@@ -47,13 +46,13 @@ class _Chosen:
 
 
 def fewshot(
-    train: options.LabelledSet,
-    bank: options.SearchedBank,
+    train: LabelledSet,
+    bank: SearchedBank,
     test: Annotated[str, DATA, "--test", "A labelled set to measure on."],
-    out: options.Out,
+    out: Out,
     how: Annotated[FewShot, Fields(only=_SHOWN, defaults=_QUICK)],
     chosen: _Chosen,
-    common: options.Common,
+    common: Common,
 ) -> None:
     """Measure few-shot learning on your own set: fine-tuned, and self-trained in two ways.
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tilth import limits
-from tilth.cli import options
 from tilth.cli.app import Fields
-from tilth.cli.checks import DATA, LM
+from tilth.cli.options import DATA, LM, Common, Out
 from tilth.cli.screen import print_json, print_table, say
 from tilth.errors import InputError
 from tilth.generation.settings import GenerateSettings
@@ -66,13 +65,13 @@ class _Model:
 
 def generate(
     task: Annotated[str, f"A task: {', '.join(shipped_tasks())}, or a spec file."],
-    out: options.Out,
+    out: Out,
     settings: Annotated[GenerateSettings, Fields("The method and its sampling")],
     asked: _Texts,
     by: _Model,
     plan: Annotated[bool, "Try some inputs and say what the run will take."] = False,
     *,
-    common: options.Common,
+    common: Common,
 ) -> None:
     """Write a labelled data set with a language model, from a task's instructions.
 

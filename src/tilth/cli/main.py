@@ -28,8 +28,7 @@ from tilth.cli import (
     train,
 )
 from tilth.cli.app import App
-from tilth.cli.ending import end, ignore_interruptions
-from tilth.cli.screen import escaped
+from tilth.cli.screen import end, escaped, ignore_interruptions
 from tilth.errors import InputError
 
 

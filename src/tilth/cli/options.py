@@ -1,12 +1,97 @@
-"""Options that several commands share and no settings class holds."""
+"""Options that several commands share; checks of what a command reads, before it runs.
+
+The constants annotate parameters: `pairs: Annotated[str, DATA, "Labelled pairs."]`. Nothing heavy
+is imported before all arguments are checked.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
-from tilth.cli.checks import BANK, DATA, ENCODER, RUN_FOLDER
+from tilth.errors import InputError, TilthError
+from tilth.files import in_local_folder, suggestion
+from tilth.limits import Limit
+
+_DEVICE = re.compile(r"auto|cpu|cuda(:[0-9]{1,3})?")
+
+
+@dataclass(frozen=True, eq=False)
+class Reads:
+    """How a parameter's value is checked.
+
+    Attributes:
+        check: raises InputError for a value that cannot be read.
+        named: whether values may be names of models or banks, not only files and folders.
+    """
+
+    check: Callable[[str], None]
+    named: bool = False
+
+
+def _data(name: str) -> None:
+    from tilth.data.sources import locate
+
+    found = locate(name)
+    for file in found if isinstance(found, list) else []:
+        if not os.access(file, os.R_OK):
+            raise InputError(f"{file}: no permission to read: change it")
+
+
+def _path(name: str) -> None:
+    from tilth.data.formats import ending_of
+
+    path = Path(name)
+    is_path = name.count("/") != 1 or name[0] in "./~" or ending_of(path) is not None
+    if name != "hub" and not path.exists() and (is_path or in_local_folder(path)):
+        raise InputError(f"{name}: no such file or folder: check the path{suggestion(path)}")
+
+
+def _folder(name: str) -> None:
+    if not Path(name).is_dir():
+        raise InputError(f"{name}: no such folder: check the path")
+
+
+def _bank(name: str) -> None:
+    from tilth.bank.manifest import read_manifest
+
+    read_manifest(Path(name))
+
+
+def _run(name: str) -> None:
+    from tilth.report.run_reader import command_of
+
+    command_of(Path(name))
+
+
+def _model(kind: str) -> Callable[[str], None]:
+    def check(name: str) -> None:
+        from tilth.models import names
+
+        names.check_name(name, getattr(names, kind.upper()))
+
+    return check
+
+
+def _predictor(name: str) -> None:
+    from tilth.generation.task import is_task, load_task
+
+    if is_task(name):
+        load_task(name)
+    else:
+        ENCODER.check(name)
+
+
+DATA, PATH, FOLDER = Reads(_data), Reads(_path), Reads(_folder)
+BANK, RUN, PREDICTOR = Reads(_bank, True), Reads(_run, True), Reads(_predictor, True)
+LM, SEQ2SEQ, SCORER = (Reads(_model(kind), True) for kind in ("lm", "seq2seq", "scorer"))
+CLASSIFIER, ENCODER = (Reads(_model(kind), True) for kind in ("classifier", "encoder"))
+# Written to: a run folder, or a folder that the command checks itself.
+RUN_FOLDER, OTHER_FOLDER = Reads(lambda _: None), Reads(lambda _: None)
 
 Out = Annotated[Path, RUN_FOLDER, "--out -o", "The run folder. The same command goes on in it."]
 Json = Annotated[bool, "Print the result as JSON."]
@@ -59,3 +144,57 @@ Validation = Annotated[
 ResultFolder = Annotated[
     Path | None, RUN_FOLDER, "--out -o", "A run folder for the results; default: none is kept."
 ]
+
+
+def check_arguments(
+    given: Mapping[str, Any],
+    names: Mapping[str, str],
+    limits: Mapping[str, Limit],
+    reads: Mapping[str, Reads],
+) -> None:
+    """Check the arguments of a command.
+
+    Args:
+        given: parameter -> value.
+        names: parameter -> its spelling on the command line.
+        limits: parameter -> allowed values.
+        reads: parameter -> how it is read, or that it is written to.
+    """
+    for name, limit in limits.items():
+        if given.get(name) is not None:
+            limit.check(names[name], given[name])
+    if not _DEVICE.fullmatch(given.get("device", "auto")):
+        raise InputError(f"--device {given['device']!r} is unknown: use auto, cpu, cuda or cuda:N")
+    out = {name: one for name, one in reads.items() if one in (RUN_FOLDER, OTHER_FOLDER)}
+    inputs = [
+        (one, value)
+        for name, one in reads.items() if name not in out
+        for value in _each(given.get(name))
+    ]  # fmt: skip
+    value = ""
+    try:
+        for one, value in inputs:
+            one.check(value)
+    except OSError as error:
+        raise InputError(f"{value}: cannot be read ({error.strerror}): check the path") from error
+    for name, one in out.items():
+        if given[name] is not None:
+            _check_out(given[name], inputs, is_run=one is RUN_FOLDER)
+
+
+def _each(value: Any) -> Iterator[str]:
+    if value is not None:
+        yield from map(str, value if isinstance(value, list | tuple) else [value])
+
+
+def _check_out(out: Path, inputs: list[tuple[Reads, str]], *, is_run: bool) -> None:
+    from tilth.runs import check_place, refuse_inside
+
+    try:
+        check_place(out, is_run=is_run)
+    except InputError:
+        raise
+    except TilthError as error:
+        raise InputError(str(error)) from error
+    sources = [value for one, value in inputs if not one.named]
+    refuse_inside(out, *sources, named=[value for one, value in inputs if one.named])

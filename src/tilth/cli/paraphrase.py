@@ -10,9 +10,8 @@ import typer
 import typer.core
 
 from tilth import limits
-from tilth.cli import options
 from tilth.cli.app import App, Fields
-from tilth.cli.checks import DATA, SCORER, SEQ2SEQ
+from tilth.cli.options import DATA, SCORER, SEQ2SEQ, Common, Out
 from tilth.cli.screen import print_json, print_table, say
 from tilth.errors import InputError
 from tilth.paraphrase.settings import (
@@ -36,14 +35,14 @@ def candidates(
         "Single sentences: a txt, jsonl, csv, tsv or parquet file (plain or gz), a folder "
         "of them, or a hub data set.",
     ],
-    out: options.Out,
+    out: Out,
     settings: Annotated[
         CandidateSettings, Fields(reads={"forward": SEQ2SEQ, "backward": SEQ2SEQ, "scorer": SCORER})
     ],
     column: limits.TextColumn = None,
     split: limits.SourceSplit = "train",
     *,
-    common: options.Common,
+    common: Common,
 ) -> None:
     """Translate sentences and translate them back: candidates a rewriter can learn from.
 
@@ -82,11 +81,11 @@ def corpus(
         "Runs of tilth paraphrase candidates, or any sets with text_a, text_b and, where "
         "known, meaning and wording.",
     ],
-    out: options.Out,
+    out: Out,
     settings: Annotated[CorpusSettings, Fields(only=_CORPUS, reads={"scorer": SCORER})],
     precision: limits.ModelPrecision = "auto",
     *,
-    common: options.Common,
+    common: Common,
 ) -> None:
     """Make the corpus of a rewriter: filtered, drawn evenly over 48 cells, split by sentences.
 
@@ -126,13 +125,13 @@ def train(
         "A run of tilth paraphrase corpus, or a set with splits train and validation and "
         "columns text_a, text_b, tags.",
     ],
-    out: options.Out,
+    out: Out,
     training: RewriterTraining,
     base: Annotated[
         str, SEQ2SEQ, "--base -b", "An encoder-decoder: starter, a folder, or a hub id."
     ] = "starter",
     *,
-    common: options.Common,
+    common: Common,
 ) -> None:
     """Train a rewriter on a corpus; it stops when the validation loss no longer falls.
 
@@ -225,10 +224,10 @@ def rewrite(
         "The set: a txt, jsonl, csv, tsv or parquet file (plain or gz), a folder of them, "
         "a run's data set or a hub data set.",
     ],
-    out: options.Out,
+    out: Out,
     settings: Annotated[RewriteSettings, Fields("Rewrites", _REWRITES)],
     how: _Rewriting,
-    common: options.Common,
+    common: Common,
 ) -> None:
     """Rewrite the texts of a set at an asked meaning and wording; labels are copied.
 

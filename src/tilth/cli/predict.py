@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from tilth.cli import options
 from tilth.cli.app import Fields
-from tilth.cli.checks import DATA, ENCODER, PREDICTOR
+from tilth.cli.options import DATA, ENCODER, PREDICTOR, Common, Out
 from tilth.cli.screen import print_json, print_table, say
 from tilth.workflows.settings import Prediction
 
@@ -26,9 +25,9 @@ def predict(
         "Texts: a txt, jsonl, csv, tsv, conll or parquet file (plain or gz), a folder of "
         "them, a run, or a hub data set.",
     ],
-    out: options.Out,
+    out: Out,
     settings: Annotated[Prediction, Fields(reads={"encoder": ENCODER})],
-    common: options.Common,
+    common: Common,
 ) -> None:
     """Label, tag or encode new texts with a trained model; all their columns are kept.
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from tilth.cli import options
 from tilth.cli.app import Fields
 from tilth.cli.generate import print_quality
+from tilth.cli.options import Common, Out
 from tilth.cli.screen import say
 from tilth.limits import SEED
 
 
 def quickstart(
-    out: options.Out = Path("runs/quickstart"),
+    out: Out = Path("runs/quickstart"),
     seed: Annotated[int, SEED, "Same settings and seed, same rows."] = 0,
     *,
-    common: Annotated[options.Common, Fields(only=("overwrite", "quiet"))],
+    common: Annotated[Common, Fields(only=("overwrite", "quiet"))],
 ) -> None:
     """Write labelled sentence pairs for some hundred sentences with the shipped model.
 

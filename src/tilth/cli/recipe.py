@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 from tilth import limits
-from tilth.cli import options
 from tilth.cli.app import App
-from tilth.cli.checks import FOLDER, OTHER_FOLDER
+from tilth.cli.options import FOLDER, OTHER_FOLDER, Json
 from tilth.cli.screen import print_json, print_table, say
 from tilth.recipes.catalog import NAMES
 from tilth.recipes.recipe import RecipeSettings
@@ -19,7 +18,7 @@ _Name = Annotated[str, NAMES, "A recipe's name; tilth recipe list shows them."]
 
 
 @app.command("list")
-def list_recipes(json: options.Json = False) -> None:
+def list_recipes(json: Json = False) -> None:
     """List the recipes.
 
     [dim]tilth recipe list[/dim]
@@ -65,7 +64,7 @@ def run(
     ] = "starter",
     *,
     settings: RecipeSettings,
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """Run a recipe, or what is left of it; print its table beside the published one.
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from tilth.cli import options
-from tilth.cli.checks import ENCODER, RUN
 from tilth.cli.generate import print_quality
+from tilth.cli.options import ENCODER, RUN, Json
 from tilth.cli.screen import print_json, print_table, say
 from tilth.cli.train import print_trained
 
@@ -19,7 +18,7 @@ def report(
         ENCODER,
         "A sentence-transformers model that measures similarity; default: word overlap.",
     ] = None,
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """Write RUN/report.html anew and print its figures: of a generate run, each label's quality.
 

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tilth.classifiers.settings import Adaptation, ClassifierTraining
-from tilth.cli import options
 from tilth.cli.app import App, Fields
-from tilth.cli.checks import CLASSIFIER, DATA, ENCODER, PATH, RUN_FOLDER
+from tilth.cli.options import CLASSIFIER, DATA, ENCODER, PATH, RUN_FOLDER, Common, Out
 from tilth.cli.screen import print_json, print_table, say
 from tilth.encoders.settings import ENCODER_BASES, SimcseTraining, TripletTraining
 from tilth.limits import TextColumn
@@ -31,9 +30,9 @@ def encoder(
         "A curated set, the generate run that holds one, a labelled file (text_a, "
         "text_b, label 0 to 1) or a hub data set.",
     ],
-    out: options.Out,
+    out: Out,
     settings: Annotated[EncoderOptions, Fields(reads={"base": ENCODER, "sts": PATH})],
-    common: options.Common,
+    common: Common,
 ) -> None:
     """Train a sentence encoder so that cosines come near the labels of pairs.
 
@@ -64,14 +63,14 @@ def triplet(
         "texts (text_a, text_b; en, de) or one of lists (captions); triples have a third, "
         "negative.",
     ],
-    out: options.Out,
+    out: Out,
     training: Annotated[TripletTraining, Fields(_TRAINING)],
     base: Annotated[str, ENCODER, "--base -b", ENCODER_BASES] = "starter-encoder",
     pivot: Annotated[
         str | None, "The column that is not trained on: texts beside the same one are paraphrases."
     ] = None,
     *,
-    common: options.Common,
+    common: Common,
 ) -> None:
     """Train a sentence encoder so that texts that mean the same are near: SentAugment's way.
 
@@ -100,7 +99,7 @@ def simcse(
         "Single texts; rewrites of tilth paraphrase; pairs that mean the same; triples with a "
         "column negative; or NLI (premise, hypothesis, label).",
     ],
-    out: options.Out,
+    out: Out,
     training: Annotated[SimcseTraining, Fields(_TRAINING)],
     dev: Annotated[
         str | None,
@@ -110,7 +109,7 @@ def simcse(
     ] = None,
     base: Annotated[str, ENCODER, "--base -b", ENCODER_BASES] = "starter-mlm",
     *,
-    common: options.Common,
+    common: Common,
 ) -> None:
     """Train a sentence encoder by contrast: a text's positive against the batch's other texts.
 
@@ -175,7 +174,7 @@ def _command(described: str, *, tags: bool) -> Callable[..., None]:
             "an augment run.",
         ] = None,
         *,
-        common: options.Common,
+        common: Common,
     ) -> None:
         from tilth.classifiers.load import TaskSources
         from tilth.workflows.train_and_test import train_and_test
@@ -222,14 +221,14 @@ tagger = _command(
 @app.command("adapt")
 def adapt(
     texts: Annotated[str, DATA, "Texts: a file, a folder, a run or a hub data set."],
-    out: options.Out,
+    out: Out,
     training: Annotated[Adaptation, Fields(_TRAINING)],
     base: Annotated[
         str, CLASSIFIER, "--base -b", "starter-mlm, a masked language model's folder, or a hub id."
     ] = "starter-mlm",
     column: TextColumn = None,
     *,
-    common: options.Common,
+    common: Common,
 ) -> None:
     """Train a base on texts of a domain before it is given labels: it predicts masked tokens.
 

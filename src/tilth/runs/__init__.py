@@ -1,7 +1,12 @@
 """Manage the run folder of a long job: settings, parts, resuming, progress."""
 
-from tilth.runs.out_folder import check_place, refuse_foreign, refuse_inside, refuse_other_command
-from tilth.runs.overwrite import ASIDE
+from tilth.runs.out_folder import (
+    ASIDE,
+    check_place,
+    refuse_foreign,
+    refuse_inside,
+    refuse_other_command,
+)
 from tilth.runs.progress import Progress
 from tilth.runs.run import Run, RunLocked, complete, lock_folder, part_sizes
 from tilth.runs.run_json import (

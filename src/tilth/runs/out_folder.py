@@ -1,17 +1,25 @@
-"""Check `--out` before anything is made."""
+"""Check `--out` before anything is made; set a run aside while another one overwrites it.
+
+A process may be killed between any two operations of setting aside and putting back: `recover`
+then finishes what it had begun. The run.json of the earlier run is moved last and moved back last.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tilth.errors import InputError, TilthError
-from tilth.files import check_input, disk_errors, is_temporary
+from tilth.files import atomic_write, check_input, disk_errors, is_temporary, sync_folder
 from tilth.runs.run_json import RunMismatch, read_run_json
 
 LOCK = ".tilth-lock"
+ASIDE = ".tilth-old"  # holds the run that is being overwritten
+_REMOVED = ".tilth-going"
+_RUN = "run.json"
 
 
 def refuse_foreign(path: Path) -> None:
@@ -82,3 +90,68 @@ def refuse_inside(out: Path, *sources: str | None, named: Sequence[str | None] =
             raise InputError(f"{out} holds {name} itself: choose another --out")
         if path in place.parents and name in sources and not os.path.exists(path / "run.json"):
             raise InputError(f"{out} lies in {name}, which is read: choose another --out")
+
+
+def is_aside(folder: Path) -> bool:
+    """Return whether a run of the folder is set aside."""
+    return (folder / ASIDE).is_dir()
+
+
+def set_aside(folder: Path, names: Iterable[str]) -> None:
+    """Move what a run has made to ASIDE; its run.json stays and is to be replaced next."""
+    aside = folder / ASIDE
+    aside.mkdir()
+    for name in names:
+        item = folder / name
+        if item.is_symlink() or item.exists():
+            item.rename(aside / name)
+    sync_folder(folder)
+    _copy(folder / _RUN, aside / _RUN)
+
+
+def discard(folder: Path) -> None:
+    """Remove what was set aside."""
+    if is_aside(folder):
+        (folder / ASIDE).rename(folder / _REMOVED)
+        sync_folder(folder)
+        shutil.rmtree(folder / _REMOVED)
+
+
+def restore(folder: Path, made: Iterable[str]) -> None:
+    """Replace what the new run has made by what was set aside."""
+    for name in made:
+        item = folder / name
+        if item.is_dir() and not item.is_symlink():
+            shutil.rmtree(item)
+        else:
+            item.unlink(missing_ok=True)
+    _copy(folder / ASIDE / _RUN, folder / _RUN)
+    _move_back(folder)
+
+
+def recover(folder: Path) -> None:
+    """Finish the operation a killed process was in; an earlier run is then aside whole or not."""
+    if (folder / _REMOVED).is_dir():
+        shutil.rmtree(folder / _REMOVED)
+    kept = folder / ASIDE / _RUN
+    if kept.is_file() and kept.read_bytes() != (folder / _RUN).read_bytes():
+        return  # the new run has begun
+    if kept.parent.is_dir():
+        _move_back(folder)
+
+
+def _move_back(folder: Path) -> None:
+    aside = folder / ASIDE
+    for item in aside.iterdir():
+        if is_temporary(item.name):
+            item.unlink()
+        elif item.name != _RUN:
+            item.rename(folder / item.name)
+    sync_folder(folder)
+    (aside / _RUN).unlink(missing_ok=True)
+    aside.rmdir()
+
+
+def _copy(source: Path, target: Path) -> None:
+    content = source.read_bytes()
+    atomic_write(target, lambda file: file.write(content))

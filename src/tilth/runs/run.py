@@ -14,7 +14,6 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
 from hashlib import blake2b
 from pathlib import Path
-from types import TracebackType
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -27,8 +26,18 @@ from tilth.files import (
     remove_leftovers,
     try_lock,
 )
-from tilth.runs.out_folder import LOCK, check_name, refuse_foreign, refuse_other_command
-from tilth.runs.overwrite import ASIDE, discard, is_aside, recover, restore, set_aside
+from tilth.runs.out_folder import (
+    ASIDE,
+    LOCK,
+    check_name,
+    discard,
+    is_aside,
+    recover,
+    refuse_foreign,
+    refuse_other_command,
+    restore,
+    set_aside,
+)
 from tilth.runs.progress import Progress
 from tilth.runs.run_json import (
     COMPARED,
@@ -182,12 +191,7 @@ class Run:
             self._lock = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Unlock the folder; remove the overwritten run, or put it back."""
         lock, self._lock = self._lock, None
         assert lock is not None
