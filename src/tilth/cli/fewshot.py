@@ -84,7 +84,7 @@ def _show(found: FewShotResults, draws: int) -> None:
     def line(name: str) -> tuple[str, ...]:
         score, gain = found.scores[name], found.gains.get(name)
         deviation = "" if score.deviation is None else f"{score.deviation:.1f}"
-        gained = "" if gain is None else f"{gain.mean:+.1f}{_interval(gain.low, gain.high)}"
+        gained = "" if gain is None else gain.signed
         return name, f"{found.rows[name]:.0f}", f"{score.mean:.1f}", deviation, gained
 
     print_table(
@@ -94,7 +94,3 @@ def _show(found: FewShotResults, draws: int) -> None:
     )
     if draws == 1:
         say("one draw: no interval is known")
-
-
-def _interval(low: float | None, high: float | None) -> str:
-    return "" if low is None else f" [{low:+.1f}, {high:+.1f}]"

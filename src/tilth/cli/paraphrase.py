@@ -52,11 +52,9 @@ def candidates(
     --backward facebook/wmt19-de-en --out runs/wmt19[/dim]
     """
     from tilth.paraphrase.make_candidates import make_candidates
-    from tilth.runs import read_results
 
     make_candidates(sentences, out, settings, column=column, split=split, **common.job)
-    found = read_results(out)
-    assert found is not None  # it was just written
+    found = _results(out)
     if common.json:
         print_json({**found, "dataset": str(out / "dataset")})
         return
@@ -98,14 +96,10 @@ def corpus(
     make_corpus(list(sources), out, settings, precision=precision, **common.job)
     with refuse_edited(out):
         write_corpus_report(out)
-        _show(out, as_json=common.json)
+        _show_corpus(_results(out), out, as_json=common.json)
 
 
-def _show(out: Path, *, as_json: bool) -> None:
-    from tilth.runs import read_results
-
-    found = read_results(out)
-    assert found is not None  # it was just written
+def _show_corpus(found: dict[str, Any], out: Path, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
@@ -139,12 +133,10 @@ def train(
     """
     from tilth.paraphrase.train import train_rewriter
     from tilth.report.paraphrase import write_rewriter_report
-    from tilth.runs import read_results
 
     train_rewriter(corpus, base, out, **common.job, **asdict(training))
     write_rewriter_report(out)
-    found = read_results(out)
-    assert found is not None  # it was just written
+    found = _results(out)
     if common.json:
         print_json(found)
         return
@@ -154,6 +146,14 @@ def train(
         f"{best['validation_loss']:.3f})"
     )
     say(f"report:   {out / 'report.html'}")
+
+
+def _results(out: Path) -> dict[str, Any]:
+    from tilth.runs import read_results
+
+    found = read_results(out)
+    assert found is not None  # it was just written
+    return found
 
 
 _REWRITE = "rewrite"
@@ -238,7 +238,6 @@ def rewrite(
     from tilth.paraphrase.paraphrase_set import run_paraphrase
     from tilth.paraphrase.rewriter import load_paraphraser
     from tilth.report.paraphrase import write_rewrite_report
-    from tilth.report.rewrites import rewrite_summary
 
     if how.tries is not None and not how.check:
         raise InputError("--tries counts with --check only: give both, or neither")
@@ -252,13 +251,22 @@ def rewrite(
         overwrite=common.overwrite, quiet=common.quiet,
     )  # fmt: skip
     write_rewrite_report(out)
-    summary = rewrite_summary(out)
+    print_rewrites(out, as_json=common.json)
     if common.json:
-        print_json(summary.to_dict())
         return
-    print_table("Asked and obtained", ("", "asked", "obtained"), summary.lines())
     say(f"data set: {out / 'dataset'}")
     say(f"report:   {out / 'report.html'}")
+
+
+def print_rewrites(out: Path, *, as_json: bool) -> None:
+    """Print what was asked of a run and what was obtained."""
+    from tilth.report.rewrites import rewrite_summary
+
+    summary = rewrite_summary(out)
+    if as_json:
+        print_json(summary.to_dict())
+    else:
+        print_table("Asked and obtained", ("", "asked", "obtained"), summary.lines())
 
 
 app.command("candidates")(candidates)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from tilth.cli.generate import print_quality
 from tilth.cli.options import ENCODER, RUN, Json
+from tilth.cli.paraphrase import print_rewrites
 from tilth.cli.screen import print_json, print_table, say
 from tilth.cli.train import print_trained
 
@@ -37,23 +38,13 @@ def report(
             print_quality(run, as_json=json)
             return
         if command == "paraphrase":
-            _print_rewrites(run, as_json=json)
+            print_rewrites(run, as_json=json)
         elif command == "augment":
             _print_augmented(run, as_json=json)
         else:
             _print_training(run, as_json=json)
     if not json:
         say(f"report:   {page}")
-
-
-def _print_rewrites(run: Path, *, as_json: bool) -> None:
-    from tilth.report.rewrites import rewrite_summary
-
-    summary = rewrite_summary(run)
-    if as_json:
-        print_json(summary.to_dict())
-    else:
-        print_table("Asked and obtained", ("", "asked", "obtained"), summary.lines())
 
 
 def _print_augmented(run: Path, *, as_json: bool) -> None:

@@ -17,7 +17,6 @@ READY = "starter-static"  # trained for similarity, with another encoder as teac
 # A monolingual base is not trained on another language: its pairs are English texts with the same
 # translation.
 ENGLISH_ONLY, PIVOT = ("starter-mlm",), "de"
-METRIC = "reciprocal rank"  # of the partners of held-out texts
 
 PUBLISHED = [
     published("BERT (Mean)", _HEAD, [48.8, 46.5, 54.0, 59.2, 63.4, 54.4, None]),
@@ -35,11 +34,10 @@ PUBLISHED = [
 def run(steps: SentAugmentSteps) -> Result:
     """Measure the available encoders, train one, and compare with the published ones."""
     from tilth.encoders.parallel_pairs import read_parallel
-    from tilth.encoders.train import read_curve
     from tilth.encoders.triplet import train_triplet
     from tilth.evaluate.sts_sets import read_sets
     from tilth.recipes.sts_board import StsBoard, overlap_note, word_files
-    from tilth.report.encoders import ValidationCurve
+    from tilth.workflows.evaluate_sts import curve_of
     from tilth.workflows.train_encoder import drop_shared
 
     board = StsBoard(steps, PROTOCOLS, "pearson", YEARS)
@@ -63,11 +61,7 @@ def run(steps: SentAugmentSteps) -> Result:
             **steps.scale.training,
         )  # fmt: skip
         board.measure(f"{base} encoder, triplets", str(folder), folder.name)
-        found = read_curve(folder)
-        curve = ValidationCurve(
-            f"seed {seed}", found["step"], found["reciprocal_rank"], found["best"], METRIC
-        )
-        board.curves.append(curve)
+        board.curves.append(curve_of(folder, f"seed {seed}"))
     names = ", ".join(file.parent.name for file in files)
     notes = [
         "Pearson x 100 of cosines; STS12 to STS16 each the mean over its subsets, as published "

@@ -21,7 +21,7 @@ from tilth.selftrain.settings import (
 
 if TYPE_CHECKING:
     from tilth.recipes.sentaugment_steps import Benchmark
-    from tilth.selftrain.few_shot import FewShotResults, MeanOverDraws
+    from tilth.selftrain.few_shot import FewShotResults
 
 _HEAD = ["SST-2", "SST-5", "CR", "IMP", "TREC", "NER"]
 
@@ -92,14 +92,8 @@ def _gain_note(found: Mapping[str, FewShotResults], name: str) -> str:
             for system in (FINE_TUNED, name)
         ]
         gains["mean of the tasks"] = gain_over_draws(*(cell.runs or [cell.value] for cell in each))
-    said = ", ".join(f"{task} {_interval(one)}" for task, one in gains.items())
+    said = ", ".join(f"{task} {one.signed}" for task, one in gains.items())
     return f"{name.capitalize()} less {FINE_TUNED}, draw by draw: {said}."
-
-
-def _interval(found: MeanOverDraws) -> str:
-    if found.low is None:
-        return f"{found.mean:+.1f}"
-    return f"{found.mean:+.1f} [{found.low:+.1f}, {found.high:+.1f}]"
 
 
 def _ours(settings: FewShot) -> str:

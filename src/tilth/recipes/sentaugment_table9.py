@@ -30,46 +30,29 @@ SENTENCES = {
 }
 # All short rows except one with an obscene neighbour.
 PUBLISHED = [
-    Neighbour(
-        "BioNLP",
-        "A single gene on chromosome 7 makes a protein called the cystic fibrosis transmembrane "
-        "conductance regulator (CFTR).",
-        1,
-        "Cystic Fibrosis A mutation in the gene cystic fibrosis transmembrane conductance "
-        "regulator (CFTR) in chromosome 7.",
-        published=True,
-    ),
-    Neighbour(
-        "financial",
-        "Google has entered into an agreement to buy Nest Labs for $3.2 billion.",
-        1,
-        "In January Google (NASDAQ:GOOG) reached an agreement to buy Nest Labs for $3.2 billion "
-        "in cash.",
-        published=True,
-    ),
-    Neighbour(
-        "movie review",
-        'average of the "bad movie" class of SST-5',
-        1,
-        "This movie was terribly boring, but so forgettable as well that it didn't stand out for "
-        "how awful it was..",
-        published=True,
-    ),
-    Neighbour(
-        "product review",
-        'average of the "positive" class of CR',
-        1,
-        "The phone is very good looking with superb camera setup and very lightweight.",
-        published=True,
-    ),
-    Neighbour(
-        "question type",
-        'average of the "location" class of TREC',
-        1,
-        "Lansing is the capital city of which state?",
-        published=True,
-    ),
-]
+    Neighbour(domain, query, 1, text, published=True)
+    for domain, query, text in (
+        ("BioNLP",
+         "A single gene on chromosome 7 makes a protein called the cystic fibrosis transmembrane "
+         "conductance regulator (CFTR).",
+         "Cystic Fibrosis A mutation in the gene cystic fibrosis transmembrane conductance "
+         "regulator (CFTR) in chromosome 7."),
+        ("financial",
+         "Google has entered into an agreement to buy Nest Labs for $3.2 billion.",
+         "In January Google (NASDAQ:GOOG) reached an agreement to buy Nest Labs for $3.2 billion "
+         "in cash."),
+        ("movie review",
+         'average of the "bad movie" class of SST-5',
+         "This movie was terribly boring, but so forgettable as well that it didn't stand out for "
+         "how awful it was.."),
+        ("product review",
+         'average of the "positive" class of CR',
+         "The phone is very good looking with superb camera setup and very lightweight."),
+        ("question type",
+         'average of the "location" class of TREC',
+         "Lansing is the capital city of which state?"),
+    )
+]  # fmt: skip
 _NEIGHBOURS = 3
 _LABELS_SHOWN = 6
 

@@ -64,6 +64,12 @@ class MeanOverDraws:
     high: float | None
     draws: tuple[float, ...]
 
+    @property
+    def signed(self) -> str:
+        """The mean and its interval as text, with signs."""
+        ends = "" if self.low is None else f" [{self.low:+.1f}, {self.high:+.1f}]"
+        return f"{self.mean:+.1f}{ends}"
+
 
 def mean_over_draws(values: Sequence[float]) -> MeanOverDraws:
     """Return mean, standard deviation and interval of the values of draws."""

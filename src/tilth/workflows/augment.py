@@ -36,6 +36,7 @@ from tilth.models.names import CLASSIFIER
 from tilth.models.trainer import settings_of
 from tilth.report.augment import write_augment_report
 from tilth.report.run_reader import refuse_edited
+from tilth.report.systems import interval
 from tilth.runs import RESULTS, Progress, Run, read_results, refuse_inside
 from tilth.selftrain.dataset import DATASET, AugmentedSet, blend_labels, is_written, write_set
 from tilth.selftrain.pseudo_label import label_in_run, read_pseudo_labels
@@ -320,7 +321,6 @@ def teacher_lines(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
         for key, figure in FIGURES.items():
             if key in scores and not (key == "accuracy" and "f1" in scores):
                 one = scores[key]
-                ends = "" if one.get("low") is None else f"{one['low']:.1f} to {one['high']:.1f}"
                 value = "" if one["value"] is None else f"{one['value']:.1f}"
-                lines.append((name, f"{scores['n']:,}", figure, value, ends))
+                lines.append((name, f"{scores['n']:,}", figure, value, interval(one)))
     return lines

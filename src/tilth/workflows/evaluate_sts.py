@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from tilth.encoders.graded_pairs import TEXT_A, TEXT_B, read_pairs
+from tilth.encoders.train import read_curve
 from tilth.errors import InputError
 from tilth.evaluate.overlap import find_overlap
 from tilth.evaluate.sts import (
@@ -240,8 +241,7 @@ def remarks(scores: Scores) -> list[str]:
 
 def curve_of(run: Path, name: str) -> ValidationCurve:
     """Return the learning curve of a finished training."""
-    import pyarrow.parquet as pq
-
-    rows = pq.read_table(run / "parts" / "part-00000.parquet").to_pydict()
-    best = int(np.argmax(rows["spearman"]))
-    return ValidationCurve(name, rows["step"], rows["spearman"], rows["step"][best], "Spearman")
+    found = read_curve(run)
+    (key,) = set(found) - {"best", "step", "loss"}
+    metric = "Spearman" if key == "spearman" else key.replace("_", " ")
+    return ValidationCurve(name, found["step"], found[key], found["best"], metric)
