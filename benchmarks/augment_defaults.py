@@ -52,7 +52,7 @@ from tilth.selftrain.dataset import blend_labels
 from tilth.selftrain.pseudo_label import PROBABILITIES, from_lists, label_sentences
 from tilth.selftrain.retrieve import retrieve
 from tilth.selftrain.select import PseudoLabels, select
-from tilth.selftrain.settings import Retrieval
+from tilth.selftrain.settings import Augmentation
 from tilth.workflows.train_and_test import train_and_test
 
 TASKS = ("sst2", "trec", "insults")
@@ -182,7 +182,7 @@ def draw(task: str, seed: int, query: str, bank: Bank, data: Path, out: Path) ->
     ])  # fmt: skip
     file = out / f"{task}-{seed}-{query}-teacher.npz"
     excluded = {"held out": [text for (text,) in held.texts]}
-    found = retrieve(bank, examples, CANDIDATES, Retrieval(query=query), exclude=excluded).table
+    found = retrieve(bank, examples, CANDIDATES, Augmentation(query=query), exclude=excluded).table
     if not file.is_file():
         settings = Finetuning(seed=seed, max_length=TOKENS).for_base(TEACHER)
         teacher = _new(TEACHER, labelled, settings)
