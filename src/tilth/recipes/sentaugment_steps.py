@@ -25,12 +25,7 @@ from tilth.errors import InputError
 from tilth.models.classifier import Classifier, fingerprint_classifier
 from tilth.recipes.sentaugment import SentAugmentScale, SentAugmentSteps
 from tilth.runs import Progress, Run, complete, part_sizes
-from tilth.selftrain.pseudo_label import (
-    PROBABILITIES,
-    label_sentences,
-    pseudo_labeled,
-    with_tokens,
-)
+from tilth.selftrain.pseudo_label import PROBABILITIES, label_sentences, pseudo_labeled, with_tokens
 from tilth.selftrain.retrieve import retrieve
 from tilth.selftrain.select import PseudoLabels, multiple_of, select
 from tilth.selftrain.settings import Augmentation

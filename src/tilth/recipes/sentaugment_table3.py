@@ -10,14 +10,7 @@ from tilth.recipes import sentaugment as paper
 from tilth.recipes.recipe import Result
 from tilth.recipes.sentaugment import SentAugmentScale, SentAugmentSteps
 from tilth.recipes.table import Row, TableCell, mean_of, over_seeds
-from tilth.selftrain.settings import (
-    FINE_TUNED,
-    OURS,
-    QUICK,
-    FewShot,
-    SelfTraining,
-    both_ways,
-)
+from tilth.selftrain.settings import FINE_TUNED, OURS, QUICK, FewShot, SelfTraining, both_ways
 
 if TYPE_CHECKING:
     from tilth.recipes.sentaugment_steps import Benchmark

@@ -200,9 +200,7 @@ def _interval(score: EncoderScore) -> str:
     return "" if low is None or high is None else f"{low:.1f} to {high:.1f}"
 
 
-def _wrong_pairs(
-    pairs: Sequence[Mapping[str, Any]],
-) -> list[tuple[str, list[list[Any]]]]:
+def _wrong_pairs(pairs: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[list[Any]]]]:
     """Return the pairs in two lists, the largest rank error first."""
     order = sorted(pairs, key=lambda pair: -abs(pair["cosine_rank"] - pair["gold_rank"]))
     similar = [_pair_line(pair) for pair in order if pair["cosine_rank"] > pair["gold_rank"]]

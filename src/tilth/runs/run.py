@@ -20,12 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tilth.errors import InputError, TilthError
-from tilth.files import (
-    atomic_write,
-    disk_errors,
-    remove_leftovers,
-    try_lock,
-)
+from tilth.files import atomic_write, disk_errors, remove_leftovers, try_lock
 from tilth.runs.out_folder import (
     ASIDE,
     LOCK,

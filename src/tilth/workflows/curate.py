@@ -28,11 +28,7 @@ _LABELS_SHOWN = 50
 
 
 def curate_folder(
-    source: str,
-    out: Path | None,
-    options: CurateOptions | None = None,
-    *,
-    overwrite: bool = False,
+    source: str, out: Path | None, options: CurateOptions | None = None, *, overwrite: bool = False
 ) -> tuple[Path, dict[str, int]]:
     """Curate rows on disk.
 

@@ -47,11 +47,7 @@ WRONG_PAIRS = 20
 
 
 def open_encoder(
-    name: str,
-    sets: Sequence[StsSet] = (),
-    *,
-    pooling: str | None = None,
-    device: str = "auto",
+    name: str, sets: Sequence[StsSet] = (), *, pooling: str | None = None, device: str = "auto"
 ) -> SentenceTransformer:
     """Load an encoder by any name of the command line.
 

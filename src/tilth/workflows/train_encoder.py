@@ -21,14 +21,7 @@ from tilth.models.names import ENCODER
 from tilth.report.encoders import EncoderComparison, write_encoder_report
 from tilth.report.systems import generated_words
 from tilth.runs import RESULTS, Progress, refuse_inside
-from tilth.workflows.evaluate_sts import (
-    WRONG_PAIRS,
-    Scores,
-    bars_of,
-    curve_of,
-    measure,
-    remarks,
-)
+from tilth.workflows.evaluate_sts import WRONG_PAIRS, Scores, bars_of, curve_of, measure, remarks
 from tilth.workflows.settings import EncoderOptions
 
 if TYPE_CHECKING:
