@@ -16,11 +16,9 @@ if TYPE_CHECKING:
     from tilth.recipes.sentaugment_steps import Benchmark
     from tilth.selftrain.few_shot import FewShotResults
 
-_HEAD = ["SST-2", "SST-5", "CR", "IMP", "TREC", "NER"]
-
 
 def _published(name: str, values: Sequence[float], deviations: Sequence[float]) -> Row:
-    figures = zip(_HEAD, values, deviations, strict=True)
+    figures = zip(paper.PAPERS_TASKS, values, deviations, strict=True)
     return Row(name, {column: TableCell(mean, by) for column, mean, by in figures}, published=True)
 
 

@@ -122,21 +122,18 @@ class TryTable:
         for row in samples:
             outputs[row["label"]].append(row["output"])
         histograms = self.similarities()
-        labels = []
-        for place, name in enumerate(self.labels):
-            below = self.labels[place + 1] if place + 1 < len(self.labels) else None
-            labels.append(
-                _label_quality(
-                    counts[name],
-                    repeats.get(name, {}),
-                    dropped=by_count(dropped.get(name, {})),
-                    shared=by_count(shared.get(name, {})),
-                    outputs=outputs[name],
-                    paired=self.inputs is not None,
-                )
-                | _similarity_figures(histograms, name, below)
+        found = [
+            _label_quality(
+                counts[name],
+                repeats.get(name, {}),
+                dropped=by_count(dropped.get(name, {})),
+                shared=by_count(shared.get(name, {})),
+                outputs=outputs[name],
+                paired=self.inputs is not None,
+                similarity=_similarity_figures(histograms, name, below),
             )
-        found = [LabelQuality(**one) for one in labels]
+            for name, below in zip(self.labels, [*self.labels[1:], None], strict=False)
+        ]
         return Quality(found, find_warnings(found, thresholds), dict(unmeasured or {}))
 
     def lengths(self) -> dict[str, NDArray[np.int64]]:
@@ -248,35 +245,37 @@ def _label_quality(
     shared: dict[str, int],
     outputs: Sequence[str],
     paired: bool,
-) -> dict[str, Any]:
+    similarity: Mapping[str, Any],
+) -> LabelQuality:
     tries, kept = counts["tries"], counts["kept"]
     closed = tries - sum(count for reason, count in dropped.items() if reason in UNCLOSED)
     repeated, duplicates = repeats.get("repeated", 0), repeats.get("duplicates", 0)
     if not paired:  # any earlier row counts
         repeated, duplicates = duplicates, 0
-    return {
-        "label": counts["label"],
-        "tries": tries,
-        "closed": closed,
-        "closed_share": closed / tries,
-        "kept": kept,
-        "dropped": dropped,
-        "copies": counts["copies"],
-        "copy_share": counts["copies"] / max(kept, 1) if paired else None,
-        "distinct_1": distinct(outputs, 1),
-        "distinct_2": distinct(outputs, 2),
-        "distinct_outputs": len(outputs),
-        "mean_tokens": int(counts["kept_tokens"]) / kept if kept else None,
-        "mean_words": int(counts["words"]) / kept if kept else None,
-        "all_tokens": int(counts["all_tokens"]),
-        "floor_share": counts["floor_share"],
-        "repeated": repeated,
-        "repeated_share": repeated / max(kept, 1),
-        "duplicates": duplicates,
-        "duplicate_share": duplicates / max(kept, 1),
-        "shared": shared,
-        "fit_share": counts["fit_share"],
-    }
+    return LabelQuality(
+        label=counts["label"],
+        tries=tries,
+        closed=closed,
+        closed_share=closed / tries,
+        kept=kept,
+        dropped=dropped,
+        copies=counts["copies"],
+        copy_share=counts["copies"] / max(kept, 1) if paired else None,
+        distinct_1=distinct(outputs, 1),
+        distinct_2=distinct(outputs, 2),
+        distinct_outputs=len(outputs),
+        mean_tokens=int(counts["kept_tokens"]) / kept if kept else None,
+        mean_words=int(counts["words"]) / kept if kept else None,
+        all_tokens=int(counts["all_tokens"]),
+        floor_share=counts["floor_share"],
+        repeated=repeated,
+        repeated_share=repeated / max(kept, 1),
+        duplicates=duplicates,
+        duplicate_share=duplicates / max(kept, 1),
+        shared=shared,
+        fit_share=counts["fit_share"],
+        **similarity,
+    )
 
 
 def _similarity_figures(
