@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from tilth.models import Seq2Seq, load_seq2seq
-from tilth.paraphrase.make_candidates import SETTINGS
+from tilth.paraphrase.round_trip import SETTINGS
 from tilth.paraphrase.search import BeamSearch, decode
 
 BATCH = 8

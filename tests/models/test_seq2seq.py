@@ -10,7 +10,7 @@ from tests.tiny import save_model, tiny_lm
 from tests.tiny.writers import POSITIONS, save_fsmt, writer
 from tilth.errors import InputError
 from tilth.models import load_seq2seq
-from tilth.paraphrase.make_candidates import round_trip
+from tilth.paraphrase.round_trip import round_trip
 
 
 @pytest.fixture

@@ -13,11 +13,12 @@ from tests.tiny.writers import writer
 from tilth.data import load_folder
 from tilth.errors import InputError, TilthError
 from tilth.models.lm import Seq2Seq
-from tilth.paraphrase import make_candidates as roundtrip
 from tilth.paraphrase import make_candidates as trips
-from tilth.paraphrase.make_candidates import round_trip
+from tilth.paraphrase import round_trip as roundtrip
+from tilth.paraphrase.paraphrase_set import run_paraphrase
+from tilth.paraphrase.round_trip import RoundTripRewriter, round_trip
 from tilth.paraphrase.search import BeamSearch, decode
-from tilth.paraphrase.settings import CandidateSettings
+from tilth.paraphrase.settings import CandidateSettings, RewriteSettings
 from tilth.runs import RunMismatch
 
 SETTINGS = ["20/3.0 20/3.0", "20/3.0 30/2.0", "30/2.0 20/3.0", "30/2.0 30/2.0"]
@@ -119,3 +120,32 @@ def test_nothing_kept_is_an_error_with_the_reasons(made: dict[str, Any], tmp_pat
     made["source"] = write_lines(tmp_path / "long.txt", ["dog " * 100])
     with pytest.raises(TilthError, match="0 candidates kept \\(1 too long\\)"):
         made_candidates(**made)
+
+
+def test_a_set_goes_there_and_back_with_its_labels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mark(seq2seq: Seq2Seq, texts: list[str], *_: Any, **__: Any) -> list[list[str]]:
+        end = "de" if seq2seq.prefix == ">>de<< " else "en"
+        return [[f"{text} {end}"] if "unread" not in text else [] for text in texts]
+
+    monkeypatch.setattr(roundtrip, "decode", mark)
+    rewriter = RoundTripRewriter(*both(), fake_scorer(lambda one, two: 30.0))
+    rows = [
+        {"text": "A dog ran. It barked.", "label": "dog"}, {"text": "unread", "label": "none"},
+        {"text": "", "label": "empty"},
+    ]  # fmt: skip
+    settings = RewriteSettings(round_trip=True, originals=True)
+    found = run_paraphrase(rows, rewriter, settings, tmp_path, quiet=True).to_list()  # type: ignore[arg-type]
+    assert [(row["rewrite"], row["text"], row["label"]) for row in found] == [
+        (0, "A dog ran. It barked.", "dog"),
+        (1, "A dog ran. de en It barked. de en", "dog"),
+        (0, "unread", "none"),
+    ]
+    assert found[1]["meaning"] == 30.0  # far below --min-meaning: nothing is left out
+    assert (found[1]["asked_meaning"], found[1]["asked_wording"], found[1]["inside"]) == (None,) * 3
+    recorded = json.loads((tmp_path / "run.json").read_text())
+    assert recorded["settings"]["round_trip"]
+    assert "backward" in recorded["fingerprints"]
+    card = (tmp_path / "dataset/README.md").read_text()
+    assert "whatever came out" in card

@@ -18,8 +18,8 @@ from tilth.errors import InputError
 from tilth.models.scorer import Scorer
 from tilth.paraphrase import make_candidates as trips
 from tilth.paraphrase import rewriter as rewriters
-from tilth.paraphrase.make_candidates import Candidate
 from tilth.paraphrase.rewriter import Rewrite
+from tilth.paraphrase.round_trip import Candidate
 from tilth.paraphrase.settings import RewriteSettings
 from tilth.paraphrase.tags import Cell, asked_cell
 from tilth.recipes import catalog

@@ -28,6 +28,7 @@ from tilth.classifiers.trainer import (
 )
 from tilth.errors import InputError
 from tilth.metrics import scores as metrics
+from tilth.metrics.correlation import pearson
 from tilth.metrics.scores import entity_types, span_counts
 from tilth.models.device import choose_precision
 from tilth.models.trainer import LengthBatchSampler
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
     from tilth.classifiers.settings import Finetuning
     from tilth.models.classifier import Classifier
 
-MEASURES = {"class": "accuracy", "multi": "macro F1", "tags": "span F1"}
+MEASURES = {
+    "class": "accuracy", "multi": "macro F1", "tags": "span F1", "number": "Pearson correlation",
+}  # fmt: skip
 _VALIDATION_BATCH = 64
 # Fewer validation rows choose the weights by chance, and early weights are worse than the last:
 # benchmarks/augment_defaults.py. Seeds are chosen by few rows too: none is worse beforehand.
@@ -103,9 +106,8 @@ def fine_tune(
 ) -> TrainingCurve:
     """Fine-tune a classifier in place.
 
-    The weights with the best validation score (accuracy; macro F1 for `multi`; span F1 for tags)
-    are kept, ties going to the lower loss. With fewer than 100 validation rows the score is only
-    logged, and the last weights are kept.
+    The weights with the best validation score (`MEASURES`) are kept, ties going to the lower loss.
+    With fewer than 100 validation rows the score is only logged, and the last weights are kept.
 
     Args:
         settings: dropout and max_length are not read: the classifier has its own.
@@ -120,7 +122,7 @@ def fine_tune(
     settings = settings.for_base(classifier.name)
     bfloat16 = choose_precision(settings.precision, classifier.device) is torch.bfloat16
     encoded = encode(classifier, train, bfloat16=bfloat16)
-    if classifier.pools_mean:
+    if classifier.pools_mean and classifier.kind != "number":
         begin_head(classifier, encoded)
     measure, select_best = None, False
     if validation is not None and len(validation):
@@ -167,7 +169,7 @@ def _measure(classifier: Classifier, rows: LabeledExamples, *, bfloat16: bool) -
 
 
 def score(rows: LabeledExamples, outputs: NDArray[np.float32]) -> float:
-    """Return accuracy, macro F1 (`multi`) or span F1 (`tags`), x 100.
+    """Return the score of `MEASURES` for the rows' kind, x 100.
 
     Args:
         outputs: logits, or other values where above 0 means yes (`multi`). # (rows or tokens,
@@ -183,4 +185,8 @@ def score(rows: LabeledExamples, outputs: NDArray[np.float32]) -> float:
     if rows.kind == "multi":
         counts = metrics.label_counts(metrics.positive(rows.targets), outputs > 0)
         return metrics.times_100(metrics.macro_f1(metrics.Counts.of(counts.sum(axis=0)))) or 0.0
+    if rows.kind == "number":
+        similarity = 1 / (1 + np.exp(-outputs[:, 0].astype(np.float64)))  # (rows,)
+        found = pearson(rows.targets[:, 0].astype(np.float64), similarity)
+        return 100 * float(np.nan_to_num(found))
     return 100 * float(np.mean(rows.targets.argmax(axis=1) == outputs.argmax(axis=1)))

@@ -35,7 +35,10 @@ from tilth.runs import RESULTS, Run, read_results, refuse_inside
 if TYPE_CHECKING:
     from tilth.classifiers.examples import LabeledExamples
 
-COMMANDS = {"class": "train classifier", "multi": "train classifier", "tags": "train tagger"}
+COMMANDS = {
+    "class": "train classifier", "multi": "train classifier", "tags": "train tagger",
+    "number": "train scorer",
+}  # fmt: skip
 
 
 def train_on_sources(
@@ -138,7 +141,7 @@ def train_on_examples(
         found_results = read_results(run.path) or {}
         if any(found_results.get(name) != value for name, value in results.items()):
             run.write_file(RESULTS, json.dumps(results, indent=2) + "\n")
-    return load_classifier(str(run.path), device=device)
+    return load_classifier(str(run.path), device=device, numbers=train.kind == "number")
 
 
 def check_seeds(seeds: int, validation: LabeledExamples | None) -> None:

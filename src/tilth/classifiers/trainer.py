@@ -43,8 +43,9 @@ Measure = Callable[[], tuple[float, float]]
 def divergence(logits: Tensor, targets: Tensor, kind: Kind) -> Tensor:
     """Return the divergence of predictions from target probabilities, in nats, (...).
 
-    For `multi`: mean binary cross entropy of the labels. Else: Kullback-Leibler divergence of the
-    prediction from the target, which for a target of one label is its cross entropy.
+    For `multi` and `number`: mean binary cross entropy of the outputs. Else: Kullback-Leibler
+    divergence of the prediction from the target, which for a target of one label is its cross
+    entropy.
 
     Args:
         logits: # (..., labels)
@@ -53,17 +54,17 @@ def divergence(logits: Tensor, targets: Tensor, kind: Kind) -> Tensor:
     Reference:
         Du et al. 2021, section 2.2.
     """
-    if kind == "multi":
+    if kind in ("multi", "number"):
         each = binary_cross_entropy_with_logits(logits.float(), targets, reduction="none")
         return each.mean(dim=-1)
     return kl_div(log_softmax(logits.float(), dim=-1), targets, reduction="none").sum(dim=-1)
 
 
 def smooth_labels(targets: Tensor, share: float, kind: Kind) -> Tensor:
-    """Spread a share of the targets evenly: over the labels, or for `multi` over yes and no."""
+    """Spread a share of the targets evenly: over the labels, or over 0 and 1 of each output."""
     if not share:
         return targets
-    even = 0.5 if kind == "multi" else 1 / targets.shape[-1]
+    even = 0.5 if kind in ("multi", "number") else 1 / targets.shape[-1]
     return (1 - share) * targets + share * even
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import typer.core
@@ -22,9 +22,14 @@ from tilth.paraphrase.settings import (
     RewriteSettings,
 )
 
+if TYPE_CHECKING:
+    from tilth.paraphrase.rewriter import Rewriter
+    from tilth.paraphrase.round_trip import RoundTripRewriter
+
 _CORPUS = ("size", "validation", "test", "scorer", "metric", "seed")
 _REWRITES = (
-    "meaning", "wording", "min_meaning", "n", "steer", "beams", "seed", "originals", "part_size",
+    "meaning", "wording", "min_meaning", "n", "steer", "beams", "seed", "originals", "round_trip",
+    "forward", "backward", "part_size",
 )  # fmt: skip
 
 
@@ -225,7 +230,10 @@ def rewrite(
         "a run's data set or a hub data set.",
     ],
     out: Out,
-    settings: Annotated[RewriteSettings, Fields("Rewrites", _REWRITES)],
+    settings: Annotated[
+        RewriteSettings,
+        Fields("Rewrites", _REWRITES, reads={"forward": SEQ2SEQ, "backward": SEQ2SEQ}),
+    ],
     how: _Rewriting,
     common: Common,
 ) -> None:
@@ -237,19 +245,26 @@ def rewrite(
     """
     from tilth.paraphrase.paraphrase_set import run_paraphrase
     from tilth.paraphrase.rewriter import load_paraphraser
+    from tilth.paraphrase.round_trip import load_round_trip
     from tilth.report.paraphrase import write_rewrite_report
 
     if how.tries is not None and not how.check:
         raise InputError("--tries counts with --check only: give both, or neither")
     settings = replace(settings, tries=(how.tries or TRIES) if how.check else 1)
-    rewriter = load_paraphraser(
-        how.model, scorer=how.scorer, polarity=how.polarity, device=common.device,
-        precision=how.precision,
-    )  # fmt: skip
-    run_paraphrase(
+    rewriter: Rewriter | RoundTripRewriter
+    loading = {"scorer": how.scorer, "device": common.device, "precision": how.precision}
+    if settings.round_trip:
+        rewriter = load_round_trip(settings.forward, settings.backward, **loading)
+    else:
+        rewriter = load_paraphraser(how.model, polarity=how.polarity, **loading)
+    rows = run_paraphrase(
         source, rewriter, settings, out, columns=list(how.column) or None, split=how.split,
         overwrite=common.overwrite, quiet=common.quiet,
     )  # fmt: skip
+    if settings.round_trip:
+        say(f"{len(rows):,} rows, whatever came out")
+        say(f"data set: {out / 'dataset'}")
+        return
     write_rewrite_report(out)
     print_rewrites(out, as_json=common.json)
     if common.json:

@@ -13,7 +13,7 @@ from tilth.cli.options import CLASSIFIER, DATA, ENCODER, PATH, RUN_FOLDER, Commo
 from tilth.cli.screen import print_json, print_table, say
 from tilth.encoders.settings import ENCODER_BASES, SimcseTraining, TripletTraining
 from tilth.limits import TextColumn
-from tilth.workflows.settings import ClassifierOptions, EncoderOptions
+from tilth.workflows.settings import ClassifierOptions, EncoderOptions, ScorerOptions
 
 if TYPE_CHECKING:
     from tilth.workflows.train_and_test import TrainedClassifier
@@ -128,6 +128,44 @@ def simcse(
     measured = "not measured" if dev is None else f"dev {max(found['spearman']):.1f}"
     say(f"encoder: {out / 'model'} (step {found['best']}, {measured})")
     say(f"measure it: tilth evaluate sts {out} --data FOLDER")
+
+
+@app.command("scorer")
+def scorer(
+    pairs: Annotated[
+        str, DATA, "Graded pairs: a file, folder or hub data set with text_a, text_b, label."
+    ],
+    out: options.Out,
+    settings: Annotated[
+        ScorerOptions, Fields(reads={"base": CLASSIFIER, "dev": DATA, "test": DATA})
+    ],
+    common: options.Common,
+) -> None:
+    """Train a scorer of meaning: a cross-encoder that reads both texts at once.
+
+    [dim]tilth train scorer stsb-train.jsonl --dev stsb-dev.jsonl --out runs/scorer[/dim]
+
+    [dim]tilth paraphrase data.jsonl --scorer runs/scorer --out runs/other[/dim]
+    """
+    from tilth.workflows.train_scorer import train_scorer
+
+    result = train_scorer(pairs, out, settings, **common.job)
+    if common.json:
+        print_json({"model": str(out / "model"), **asdict(result)})
+        return
+    if result.tested:
+        head = ["", "Pearson", "Spearman", "95% interval", "pairs"]
+        lines = [
+            [name, f"{one['pearson']:.1f}", f"{one['spearman']:.1f}",
+             f"{one['low']:.1f} to {one['high']:.1f}", f"{one['pairs']:,}"]
+            for name, one in result.tested.items()
+        ]  # fmt: skip
+        print_table("x 100, on the test pairs", head, lines)
+    for line in result.warnings:
+        say(line)
+    best = result.best
+    say(f"scorer: {out / 'model'} (seed {best['seed']}, step {best['step']}, "
+        f"{result.measure} {best['score']:.1f})")  # fmt: skip
 
 
 def print_trained(results: Mapping[str, Any]) -> None:

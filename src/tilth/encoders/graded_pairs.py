@@ -62,7 +62,9 @@ class TrainingPairs:
         return DatasetDict({_TRAIN: self.train, _VALIDATION: self.validation})
 
 
-def read_pairs(source: str | Path | Dataset | DatasetDict, *, seed: int = 0) -> TrainingPairs:
+def read_pairs(
+    source: str | Path | Dataset | DatasetDict, *, seed: int = 0, highest: float = 1.0
+) -> TrainingPairs:
     """Read and check graded pairs.
 
     A set without a validation part is split 90/10 by label, chosen by content; pairs of one first
@@ -71,26 +73,27 @@ def read_pairs(source: str | Path | Dataset | DatasetDict, *, seed: int = 0) -> 
     Args:
         source: a data set, splits named train and validation, or where they lie: a curated set,
             a run that holds one, a labelled file, a hub data set. Columns text_a, text_b and
-            label (or sentence1, sentence2 and score), labels from 0 to 1.
+            label (or sentence1, sentence2 and score).
+        highest: labels are from 0 to this.
     """
     splits = _splits(source)
     where = f"{source}: " if isinstance(source, str | Path) else ""
     try:
-        train = _checked(splits[_TRAIN], _TRAIN)
+        train = _checked(splits[_TRAIN], _TRAIN, highest)
         if len(splits.get(_VALIDATION, ())):
-            held = _checked(splits[_VALIDATION], _VALIDATION)
+            held = _checked(splits[_VALIDATION], _VALIDATION, highest)
             return TrainingPairs(_kept(train), _kept(held), int(written_by_model(held.table).sum()))
         return _split(train, seed)
     except InputError as error:
         raise InputError(f"{where}{error}") from error
 
 
-def read_dev_pairs(source: str | Path | Dataset) -> Dataset:
-    """Read graded pairs that choose a checkpoint: any numbers, such as the 0 to 5 of STS."""
+def read_dev_pairs(source: str | Path | Dataset, *, highest: float | None = None) -> Dataset:
+    """Read graded pairs that choose a checkpoint; without `highest` labels are any numbers."""
     rows = read_rows(str(source)) if isinstance(source, str | Path) else source
     where = f"{source}: " if isinstance(source, str | Path) else ""
     try:
-        return _kept(_checked(rows, "dev", any_number=True))
+        return _kept(_checked(rows, "dev", highest))
     except InputError as error:
         raise InputError(f"{where}{error}") from error
 
@@ -121,7 +124,7 @@ def _splits(source: str | Path | Dataset | DatasetDict) -> dict[str, Dataset]:
     return {_TRAIN: read_rows(str(source))}
 
 
-def _checked(rows: Dataset, split: str, *, any_number: bool = False) -> LabelledTable:
+def _checked(rows: Dataset, split: str, highest: float | None) -> LabelledTable:
     if not len(rows):
         raise InputError(f"the {split} part has no rows: give pairs to learn from")
     for name, others in _NAMES.items():
@@ -136,12 +139,13 @@ def _checked(rows: Dataset, split: str, *, any_number: bool = False) -> Labelled
         raise InputError(
             f"label {labelled.first_label!r} is no number: an encoder learns from labels 0 to 1"
         )
-    wrong = np.flatnonzero((numbers < 0) | (numbers > 1))
-    if len(wrong) and not any_number:
+    wrong = [] if highest is None else np.flatnonzero((numbers < 0) | (numbers > highest))
+    if len(wrong):
         row, value = int(wrong[0]), numbers[wrong[0]]
-        hint = "divide STS scores by 5" if 0 <= value <= 5 else "scale them"
+        hint = "divide STS scores by 5" if 0 <= value <= 5 and highest == 1 else "scale them"
         raise InputError(
-            f"{split} row {row} (rows count from 0) has label {value:g}: labels are 0 to 1, {hint}"
+            f"{split} row {row} (rows count from 0) has label {value:g}: labels are 0 to "
+            f"{highest:g}, {hint}"
         )
     empty = np.array([not text for text in labelled.texts.to_pylist()])  # (texts,)
     for name, codes in zip(labelled.columns, labelled.codes, strict=True):

@@ -30,8 +30,10 @@ from tilth.models.pretrained import (
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-Kind: TypeAlias = Literal["class", "multi", "tags"]
+Kind: TypeAlias = Literal["class", "multi", "tags", "number"]
 _PROBLEMS = {"class": "single_label_classification", "multi": "multi_label_classification"}
+# What `load_scorer` and sentence-transformers read of a model with one output.
+_SIGMOID = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
 _DROPOUTS = (
     "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob",
     "dropout", "attention_dropout", "activation_dropout", "embedding_dropout", "mlp_dropout",
@@ -61,7 +63,7 @@ class Classifier:
 
     Attributes:
         kind: `class`: each text has one class; `multi`: any number of them; `tags`: each token
-            has a tag.
+            has a tag; `number`: each pair has a similarity, 0 to 1 (see `load_scorer`).
         labels: the classes or tags, in the order of the outputs.
         max_length: maximum tokens of a text.
         fresh: names of the untrained weights.
@@ -119,12 +121,13 @@ class Classifier:
         return self.probabilities(rows.texts, **options)
 
 
-def load_classifier(name: str, *, device: str = "auto") -> Classifier:
+def load_classifier(name: str, *, device: str = "auto", numbers: bool = False) -> Classifier:
     """Load a finished classifier or tagger by name, in float32.
 
     Args:
         name: a training run, a folder or a hub id.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
+        numbers: load a model that gives a number; else it is refused.
 
     Raises:
         InputError: there is no such model, or its weights hold no classification head.
@@ -146,11 +149,12 @@ def load_classifier(name: str, *, device: str = "auto") -> Classifier:
         )
     multi = config.problem_type == _PROBLEMS["multi"]
     labels = [str(config.id2label[index]) for index in range(config.num_labels)]
-    if config.problem_type == "regression" or (len(labels) == 1 and not multi):
+    number = config.problem_type == "regression" or (len(labels) == 1 and not multi)
+    if number and not numbers:
         raise InputError(
             f"model {name!r} gives a number, not a class: give a classifier with classes"
         )
-    kind: Kind = "tags" if is_tagger else "multi" if multi else "class"
+    kind: Kind = "tags" if is_tagger else "multi" if multi else "number" if number else "class"
     longest = max_input_tokens(config, tokenizer)
     return Classifier(model.to(place), tokenizer, kind, labels, name, longest)
 
@@ -189,6 +193,8 @@ def new_classifier(
     config.id2label = dict(enumerate(labels))
     config.label2id = {label: index for index, label in enumerate(labels)}
     config.problem_type = _PROBLEMS.get(kind)
+    if kind == "number":
+        config.sentence_transformers = _SIGMOID
     if dropout is not None:
         _set_dropout(config, dropout)
     limit = max_input_tokens(config, tokenizer)
@@ -246,9 +252,9 @@ def _is_mean_pooled_bert(files: ModelFiles, model: Any) -> bool:
 
 
 def _check_labels(kind: Kind, labels: Sequence[str]) -> None:
-    if kind not in ("class", "multi", "tags"):
-        raise InputError(f"kind {kind!r} is unknown: use class, multi or tags")
-    least = 1 if kind == "multi" else 2
+    if kind not in ("class", "multi", "tags", "number"):
+        raise InputError(f"kind {kind!r} is unknown: use class, multi, tags or number")
+    least = 1 if kind in ("multi", "number") else 2
     if len(labels) < least:
         raise InputError(f"labels are {list(labels)}: give at least {least}")
     wrong = next((label for label in labels if not isinstance(label, str) or not label), None)

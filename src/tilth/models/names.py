@@ -38,7 +38,7 @@ SEQ2SEQ = Role(
     {"starter": "seq2seq", "starter-seq2seq": "seq2seq"},
     "tilth paraphrase train",
 )
-SCORER = Role("a cross-encoder", _ENCODER)
+SCORER = Role("a cross-encoder", _ENCODER, "tilth train scorer")
 ENCODER = Role(
     "a sentence encoder",
     {**_ENCODER, "starter-static": "static", "starter-mlm": "mlm"},

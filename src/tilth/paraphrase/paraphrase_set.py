@@ -18,7 +18,7 @@ from tilth.data.examples import LABEL, PAIRS, SINGLE, TOKENS, make_room, open_ro
 from tilth.data.writer import DROP_REASON
 from tilth.errors import InputError, TilthError
 from tilth.models.names import describe_scorer
-from tilth.paraphrase.settings import BEAMS, MIN_MEANING, RewriteSettings
+from tilth.paraphrase.settings import BEAMS, MIN_MEANING, ROUND_TRIP, RewriteSettings
 from tilth.runs import Progress, Run, complete, part_sizes, refuse_inside
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from tilth.data.examples import Source
     from tilth.paraphrase.rewriter import Rewrite, Rewriter
+    from tilth.paraphrase.round_trip import RoundTripRewriter
 
 # Triples of contrastive training: a text, one of the same meaning, one of another meaning.
 TRIPLES = (
@@ -101,7 +102,7 @@ def paraphrase_set(
 
 def run_paraphrase(
     source: Source,
-    rewriter: Rewriter,
+    rewriter: Rewriter | RoundTripRewriter,
     settings: RewriteSettings,
     out: Path,
     *,
@@ -121,18 +122,22 @@ def run_paraphrase(
     rows = make_room(rows, list(_added_columns(chosen)), chosen, where)
     size = settings.part_size or min(_PART_SIZES[1], max(_PART_SIZES[0], len(rows) // 16))
     model, polarity = rewriter.seq2seq, rewriter.polarity
+    recorded = asdict(settings)
+    trips = {"backward": rewriter.backward.fingerprint} if settings.round_trip else {}
+    if not trips:  # runs made before these settings do not have them
+        recorded = {name: recorded[name] for name in recorded if name not in ROUND_TRIP}
     run = Run.open(
         out,
         command="paraphrase",
         settings={
-            **asdict(settings), "part_size": size, "columns": list(chosen), "model": model.name,
+            **recorded, "part_size": size, "columns": list(chosen), "model": model.name,
             "scorer": rewriter.scorer.name, "polarity": polarity is not None,
             "precision": model.precision,
         },
         fingerprints={
             "inputs": fingerprint(rows, rows.column_names), "model": model.fingerprint,
             "scorer": rewriter.scorer.fingerprint,
-            "polarity": polarity.fingerprint if polarity else "none",
+            "polarity": polarity.fingerprint if polarity else "none", **trips,
         },
         parts=-(-len(rows) // size),
         outputs=("dataset",),
@@ -241,6 +246,7 @@ def _part_rows(
 ) -> pa.Table:
     """Return the rows of a part: originals, rewrites, and rows without one with the reason."""
     taken: list[int] = []
+    asked = not settings.round_trip
     values: dict[str, list[Any]] = defaultdict(list)
     originals = [table[name].to_pylist() for name in columns]
     for row, sides in enumerate(zip(*originals, strict=True)):
@@ -255,9 +261,9 @@ def _part_rows(
                 "source_row": start + row,
                 "source_id": text_id("\x1f".join(side or "" for side in sides)),
                 "rewrite": number,
-                "asked_meaning": settings.meaning if number else None,
-                "asked_wording": settings.wording if number else None,
-                "inside": all(rewrite.inside for rewrite in made) if made else None,
+                "asked_meaning": settings.meaning if number and asked else None,
+                "asked_wording": settings.wording if number and asked else None,
+                "inside": all(rewrite.inside for rewrite in made) if made and asked else None,
                 "tries": max((rewrite.tries for rewrite in made), default=None),
                 "flips": flips,
                 "model": model if number else None,
@@ -330,15 +336,20 @@ def _label_name(feature: Any, value: Any) -> str:
 
 def _card(run: Run, labels: Counter[str], drops: Counter[str], columns: tuple[str, ...]) -> Card:
     settings = run.settings
+    how = (
+        f"at an asked meaning of {settings['meaning']:g} and an asked wording of "
+        f"{settings['wording']:g} (0-100; controlled paraphrase, Ogasa, Kajiwara and Arase)"
+    )
+    least = f"at least {settings['min_meaning']:g}, "
+    if settings.get("round_trip"):
+        how, least = "whatever came out", ""
     counts = dict(labels) if len(labels) <= 200 else {"": sum(labels.values())}
     return Card(
         title=f"Rewrites by {settings['model']}",
         summary=(
-            f"A set whose texts ({', '.join(columns)}) were rewritten by `{settings['model']}` at "
-            f"an asked meaning of {settings['meaning']:g} and an asked wording of "
-            f"{settings['wording']:g} (0-100; controlled paraphrase, Ogasa, Kajiwara and Arase), "
-            "made with tilth. Other columns are copied. Every row has measured values: meaning, "
-            f"at least {settings['min_meaning']:g}, by {describe_scorer(settings['scorer'])}; "
+            f"A set whose texts ({', '.join(columns)}) were rewritten by `{settings['model']}` "
+            f"{how}, made with tilth. Other columns are copied. Every row has measured values: "
+            f"meaning, {least}by {describe_scorer(settings['scorer'])}; "
             f"wording by sentence BLEU. {_POLARITY[settings['polarity']]} Nobody has checked that "
             "labels still hold; rows with the same `source_row` come from one row and belong in "
             "the same split."

@@ -20,6 +20,9 @@ _PAPER_RATE = 1e-5  # the best of 5e-6, 1e-5 and 2e-5 there
 _STARTER_RATE = 3e-4  # the starter is a tenth of BART-base and hardly moves at 1e-5
 
 
+ROUND_TRIP = ("round_trip", "forward", "backward")
+
+
 @dataclass(frozen=True, slots=True)
 class RewriteSettings:
     """Settings of rewriting.
@@ -60,6 +63,15 @@ class RewriteSettings:
     beams: Annotated[int, limits.BEAMS, "Beam width; the paper's is 20."] = BEAMS
     seed: Annotated[int, SEED, "Same settings and seed, same rows."] = 0
     originals: Annotated[bool, "Keep the rows as they were, too."] = False
+    round_trip: Annotated[
+        bool,
+        "Translate greedily into another language and back instead, the paper's baseline: nothing "
+        "is asked for, chosen or left out.",
+    ] = False
+    forward: Annotated[str, "With --round-trip: translator, starter, a folder or a hub id."] = (
+        "starter"
+    )
+    backward: Annotated[str, "With --round-trip: translator back."] = "starter"
     part_size: Annotated[
         int | None, PARTS, "Rows written as one part; default: a sixteenth of the set, 32 to 256."
     ] = None

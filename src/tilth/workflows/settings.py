@@ -25,6 +25,7 @@ from tilth.limits import (
     TRAININGS,
     LabelColumn,
     ModelPrecision,
+    Number,
     Resamples,
     SourceSplit,
     TextColumn,
@@ -62,6 +63,7 @@ class AugmentOptions:
         check_fields(self)
 
 
+HIGHEST = Number(0, 1_000, above=True)
 WAYS = "give texts, or --queries FILE, or --task TRAIN"
 
 
@@ -195,6 +197,34 @@ class EncoderOptions:
     ] = None
     drop_overlap: Annotated[bool, "Leave out pairs that hold a sentence of these sets."] = False
     training: Annotated[Training, "Training"] = field(default_factory=Training)
+
+
+@dataclass(frozen=True, slots=True)
+class ScorerOptions:
+    """Options of `tilth train scorer`."""
+
+    base: Annotated[str, "--base -b", "starter-encoder, an encoder's folder, or a hub id."] = (
+        "starter-encoder"
+    )
+    dev: Annotated[
+        str | None, "Graded pairs that choose step and seed; default: a tenth of PAIRS."
+    ] = None
+    test: Annotated[str | None, "Graded pairs to measure on, beside the shipped scorer."] = None
+    highest: Annotated[
+        float, HIGHEST, "The label of pairs that mean the same; 0 is that of unrelated ones."
+    ] = 5.0
+    symbols: Annotated[
+        bool,
+        "Keep all characters. Else all but letters, digits, spaces, commas and full stops are "
+        "removed, as where tilth paraphrase measures meaning.",
+    ] = False
+    seeds: Annotated[
+        int, TRAININGS, "Trainings, each with its seed, of which the best is kept; the paper's: 10."
+    ] = 3
+    training: Annotated[Finetuning, "Training"] = field(default_factory=Finetuning)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from starter.training.seq2seq.data import held_out
 from starter.training.static.data import is_text
 
 from tilth.models import load_scorer, load_seq2seq
-from tilth.paraphrase.make_candidates import round_trip
 from tilth.paraphrase.rewriter import Rewrite, Rewriter
+from tilth.paraphrase.round_trip import round_trip
 from tilth.paraphrase.search import BeamSearch, decode
 from tilth.paraphrase.similarity import long_enough, meaning, without_symbols, wording
 from tilth.paraphrase.tags import asked_cell

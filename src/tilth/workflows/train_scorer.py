@@ -1,0 +1,151 @@
+"""Train a scorer of meaning on graded pairs and compare it with the shipped one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilth.classifiers.examples import LabeledExamples
+from tilth.classifiers.settings import ClassifierTraining
+from tilth.classifiers.train import train_on_examples
+from tilth.encoders.graded_pairs import LABEL, TEXT_A, TEXT_B, read_dev_pairs, read_pairs
+from tilth.errors import InputError, TilthError
+from tilth.files import atomic_write
+from tilth.metrics.correlation import bootstrap_spearman, pearson, spearman
+from tilth.metrics.significance import RESAMPLES
+from tilth.models.polarity import has_polarity
+from tilth.models.scorer import load_scorer
+from tilth.paraphrase.similarity import without_symbols
+from tilth.runs import RESULTS, read_results, refuse_inside
+from tilth.workflows.settings import ScorerOptions
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+OUTPUT = "similarity"  # the only label of the model
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedScorer:
+    """Results of a training, as results.json holds them.
+
+    Attributes:
+        measure: of the validation pairs, whose best seed and step are kept.
+        best: seed, step and score (x 100) of the kept weights.
+        tested: scorer -> pairs, pearson, spearman (x 100), low and high (95%) of the test pairs.
+    """
+
+    measure: str
+    best: dict[str, Any]
+    seeds: list[dict[str, Any]]
+    tested: dict[str, dict[str, float]]
+    warnings: list[str]
+
+
+def train_scorer(
+    pairs: str,
+    out: Path,
+    options: ScorerOptions,
+    *,
+    device: str = "auto",
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> TrainedScorer:
+    """Train a cross-encoder that reads two texts and gives their similarity in meaning.
+
+    It learns the labels as probabilities (binary cross-entropy of one output), with several seeds,
+    and keeps the weights with the highest Pearson correlation on the validation pairs.
+
+    Args:
+        pairs: graded pairs, as `read_pairs` reads them.
+        out: the run folder; the same call resumes, and `load_scorer(out)` loads the result.
+
+    Reference:
+        Ogasa, Kajiwara and Arase, section 4.2: DeBERTaV3-large on STS-B, the best of ten seeds.
+    """
+    training = options.training
+    refuse_inside(out, pairs, *filter(None, (options.dev, options.test)), named=[options.base])
+    parts = read_pairs(pairs, seed=training.seed, highest=options.highest)
+    held = parts.validation
+    train = parts.train
+    if options.dev is not None:
+        train, held = parts.all_rows(), read_dev_pairs(options.dev, highest=options.highest)
+    test = None
+    if options.test is not None:
+        test = read_dev_pairs(options.test, highest=options.highest)
+        refuse_equal(options.test, test, parts.all_rows())
+    settings = ClassifierTraining(
+        options.base, training, seeds=options.seeds, device=device, overwrite=overwrite,
+        quiet=quiet,
+    )  # fmt: skip
+    given = {"train": pairs, "validation": options.dev}
+    train_on_examples(
+        _rows(train, options), _rows(held, options), settings, out,
+        recorded={"highest": options.highest, "symbols": options.symbols},
+        sources={name: where for name, where in given.items() if where is not None},
+    )  # fmt: skip
+    found = read_results(out)
+    assert found is not None  # it was just written
+    tested = {} if test is None else _compare(out, test, options, device)
+    result = TrainedScorer(
+        found["measure"], found["best"], found["seeds"], tested, _warnings(tested)
+    )
+    added = {"tested": result.tested, "warnings": result.warnings}
+    text = json.dumps({**found, **added}, indent=2) + "\n"
+    atomic_write(out / RESULTS, lambda file: file.write(text.encode()))
+    return result
+
+
+def refuse_equal(name: str, test: Dataset, train: Dataset) -> None:
+    """Refuse test pairs that are all among the training pairs."""
+    known = set(zip(train[TEXT_A][:], train[TEXT_B][:], strict=True))
+    if all(pair in known for pair in zip(test[TEXT_A][:], test[TEXT_B][:], strict=True)):
+        raise InputError(f"{name}: every test pair is a training pair: give other pairs")
+
+
+def _rows(pairs: Dataset, options: ScorerOptions) -> LabeledExamples:
+    """Return pairs in the form that a classifier learns from, with labels of 0 to 1."""
+    sides = [_texts(pairs[name][:], options) for name in (TEXT_A, TEXT_B)]
+    targets = np.array(pairs[LABEL][:], np.float32)[:, None] / options.highest  # (pairs, 1)
+    return LabeledExamples(
+        "number", [OUTPUT], list(zip(*sides, strict=True)), None, targets.astype(np.float32)
+    )
+
+
+def _texts(texts: list[str], options: ScorerOptions) -> list[str]:
+    return texts if options.symbols else [without_symbols(text) for text in texts]
+
+
+def _compare(
+    out: Path, pairs: Dataset, options: ScorerOptions, device: str
+) -> dict[str, dict[str, float]]:
+    """Return the correlations x 100 of the new and of the shipped scorer with labels of pairs."""
+    names = {"trained": str(out), "shipped": "starter"} if has_polarity() else {"trained": str(out)}
+    gold = np.array(pairs[LABEL][:], np.float64)  # (pairs,)
+    sides = [_texts(pairs[side][:], options) for side in (TEXT_A, TEXT_B)]
+    found = {}
+    for name, model in names.items():
+        said = load_scorer(model, device=device).scores(*sides).astype(np.float64)
+        if np.ptp(said) == 0:
+            raise TilthError(f"{model}: every test pair has the same score: train it for longer")
+        generator = np.random.default_rng(options.training.seed)
+        replicates = bootstrap_spearman(gold, said, RESAMPLES, generator)
+        low, high = np.percentile(replicates, [2.5, 97.5])
+        found[name] = {
+            "pairs": len(gold), "pearson": 100 * pearson(gold, said),
+            "spearman": 100 * spearman(gold, said), "low": 100 * low, "high": 100 * high,
+        }  # fmt: skip
+    return found
+
+
+def _warnings(tested: dict[str, dict[str, float]]) -> list[str]:
+    if len(tested) < 2 or tested["trained"]["pearson"] > tested["shipped"]["pearson"]:
+        return []
+    return [
+        "The shipped scorer is better on the test pairs: leave --scorer out of tilth paraphrase, "
+        "or train on more pairs or from a larger base."
+    ]

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+from tests.tiny import WORDS, write_rows
+from tilth.classifiers.examples import LabeledExamples
+from tilth.classifiers.settings import Finetuning
+from tilth.errors import InputError
+from tilth.models import load_scorer
+from tilth.runs import RunMismatch
+from tilth.workflows.settings import ScorerOptions
+from tilth.workflows.train_scorer import TrainedScorer, train_scorer
+
+
+def rows(count: int, *, seed: int = 0) -> list[dict[str, Any]]:
+    """Return pairs graded 0 or 5: texts of other words, and a text beside itself."""
+    rng = random.Random(seed)
+    found = []
+    for number in range(count):
+        first = " ".join(rng.choices(WORDS[:20], k=5))
+        other = first if number % 2 else " ".join(rng.choices(WORDS[20:], k=5))
+        found.append({"text_a": first, "text_b": other, "label": 5.0 * (number % 2)})
+    return found
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> str:
+    return str(write_rows(tmp_path / "pairs.jsonl", rows(240)))
+
+
+@pytest.fixture
+def options(base: str) -> ScorerOptions:
+    training = Finetuning(epochs=6, learning_rate=2e-3, precision="float32")
+    return ScorerOptions(base, seeds=1, training=training)
+
+
+def train(pairs: str, out: Path, options: ScorerOptions) -> TrainedScorer:
+    return train_scorer(pairs, out, options, device="cpu", quiet=True)
+
+
+def test_it_learns_scores_and_is_a_scorer(
+    pairs: str, tmp_path: Path, options: ScorerOptions
+) -> None:
+    test = str(write_rows(tmp_path / "test.jsonl", rows(60, seed=5)))
+    out = tmp_path / "run"
+    trained = train(pairs, out, replace(options, test=test))
+    assert trained.measure == "Pearson correlation"
+    assert trained.best["score"] > 80
+    assert trained.tested["trained"]["pearson"] > 80
+    assert trained.tested["trained"]["pairs"] == 60
+    assert set(trained.tested) == {"trained", "shipped"}
+    written = json.loads((out / "results.json").read_text())
+    assert written["tested"] == trained.tested
+    scorer = load_scorer(str(out), device="cpu")
+    assert scorer.kind == "cross-encoder"
+    same, other = scorer.scores(["w1 w2 w3", WORDS[1]], ["w1 w2 w3", WORDS[30]])
+    assert 0 <= other < same <= 100
+    config = json.loads((out / "model/config.json").read_text())
+    assert config["sentence_transformers"]["activation_fn"].endswith(".Sigmoid")
+
+
+def test_the_best_seed_on_dev_is_kept_and_a_finished_run_is_read(
+    pairs: str, tmp_path: Path, options: ScorerOptions
+) -> None:
+    dev = str(write_rows(tmp_path / "dev.jsonl", rows(120, seed=3)))
+    several = replace(options, dev=dev, seeds=2, training=replace(options.training, epochs=2.0))
+    first = train(pairs, tmp_path / "run", several)
+    assert first.best in first.seeds
+    assert first.best["score"] == max(seed["score"] for seed in first.seeds)
+    weights = load_file(tmp_path / "run/model/model.safetensors")
+    assert train(pairs, tmp_path / "run", several) == first
+    again = load_file(tmp_path / "run/model/model.safetensors")
+    assert all(bool((weights[name] == again[name]).all()) for name in weights)
+    with pytest.raises(RunMismatch, match="symbols"):
+        train(pairs, tmp_path / "run", replace(several, symbols=True))
+
+
+def test_symbols_are_removed_unless_they_are_kept(
+    tmp_path: Path, options: ScorerOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = {row["text_a"] for row in rows(40)}
+    with_symbols = [{**row, "text_a": f"({row['text_a']})!"} for row in rows(40)]
+    pairs = str(write_rows(tmp_path / "symbols.jsonl", with_symbols))
+    seen: set[str] = set()
+
+    def keep(train: LabeledExamples, held: LabeledExamples, *_: Any, **__: Any) -> None:
+        seen.update(texts[0] for texts in (*train.texts, *held.texts))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tilth.workflows.train_scorer.train_on_examples", keep)
+    for symbols in (False, True):
+        seen.clear()
+        with pytest.raises(KeyboardInterrupt):
+            train(pairs, tmp_path / "run", replace(options, symbols=symbols))
+        assert seen == ({f"({text})!" for text in plain} if symbols else plain)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"highest": 1.0}, r"pairs.jsonl: train row 1 .* label 5: labels are 0 to 1"),
+        ({"test": "pairs.jsonl"}, "every test pair is a training pair"),
+        ({"dev": "texts.jsonl"}, r"texts.jsonl: no column 'text_a'|holds single texts"),
+    ],
+)
+def test_wrong_sets_are_refused(
+    pairs: str, tmp_path: Path, options: ScorerOptions, changed: dict[str, Any], message: str
+) -> None:
+    write_rows(tmp_path / "texts.jsonl", [{"text": "one", "label": 1.0}] * 3)
+    given = {
+        name: str(tmp_path / value) if isinstance(value, str) else value
+        for name, value in changed.items()
+    }
+    with pytest.raises(InputError, match=message):
+        train(pairs, tmp_path / "run", replace(options, **given))
+    assert not (tmp_path / "run").exists()
