@@ -135,11 +135,11 @@ def scorer(
     pairs: Annotated[
         str, DATA, "Graded pairs: a file, folder or hub data set with text_a, text_b, label."
     ],
-    out: options.Out,
+    out: Out,
     settings: Annotated[
         ScorerOptions, Fields(reads={"base": CLASSIFIER, "dev": DATA, "test": DATA})
     ],
-    common: options.Common,
+    common: Common,
 ) -> None:
     """Train a scorer of meaning: a cross-encoder that reads both texts at once.
 

@@ -139,13 +139,14 @@ def _checked(rows: Dataset, split: str, highest: float | None) -> LabelledTable:
         raise InputError(
             f"label {labelled.first_label!r} is no number: an encoder learns from labels 0 to 1"
         )
-    wrong = [] if highest is None else np.flatnonzero((numbers < 0) | (numbers > highest))
+    limit = np.inf if highest is None else highest
+    wrong = np.flatnonzero((numbers < 0) & (highest is not None) | (numbers > limit))
     if len(wrong):
         row, value = int(wrong[0]), numbers[wrong[0]]
         hint = "divide STS scores by 5" if 0 <= value <= 5 and highest == 1 else "scale them"
         raise InputError(
             f"{split} row {row} (rows count from 0) has label {value:g}: labels are 0 to "
-            f"{highest:g}, {hint}"
+            f"{limit:g}, {hint}"
         )
     empty = np.array([not text for text in labelled.texts.to_pylist()])  # (texts,)
     for name, codes in zip(labelled.columns, labelled.codes, strict=True):

@@ -123,8 +123,7 @@ def run_paraphrase(
     size = settings.part_size or min(_PART_SIZES[1], max(_PART_SIZES[0], len(rows) // 16))
     model, polarity = rewriter.seq2seq, rewriter.polarity
     recorded = asdict(settings)
-    trips = {"backward": rewriter.backward.fingerprint} if settings.round_trip else {}
-    if not trips:  # runs made before these settings do not have them
+    if not settings.round_trip:  # runs made before these settings do not have them
         recorded = {name: recorded[name] for name in recorded if name not in ROUND_TRIP}
     run = Run.open(
         out,
@@ -135,9 +134,7 @@ def run_paraphrase(
             "precision": model.precision,
         },
         fingerprints={
-            "inputs": fingerprint(rows, rows.column_names), "model": model.fingerprint,
-            "scorer": rewriter.scorer.fingerprint,
-            "polarity": polarity.fingerprint if polarity else "none", **trips,
+            "inputs": fingerprint(rows, rows.column_names), **rewriter.fingerprints(),
         },
         parts=-(-len(rows) // size),
         outputs=("dataset",),

@@ -132,6 +132,14 @@ class Rewriter:
                 "`tilth paraphrase train`, or name a rewriter"
             )
 
+    def fingerprints(self) -> dict[str, str]:
+        """Return what a run records of the models."""
+        polarity = self.polarity.fingerprint if self.polarity else "none"
+        return {
+            "model": self.seq2seq.fingerprint, "scorer": self.scorer.fingerprint,
+            "polarity": polarity,
+        }  # fmt: skip
+
     @overload
     def rewrite(  # type: ignore[overload-overlap]
         self, texts: Sequence[str], *, meaning: float = ..., wording: float = ...,

@@ -113,6 +113,13 @@ class RoundTripRewriter:
     def __init__(self, forward: Seq2Seq, backward: Seq2Seq, scorer: Scorer) -> None:
         self.seq2seq, self.backward, self.scorer = forward, backward, scorer
 
+    def fingerprints(self) -> dict[str, str]:
+        """Return what a run records of the models."""
+        return {
+            "model": self.seq2seq.fingerprint, "backward": self.backward.fingerprint,
+            "scorer": self.scorer.fingerprint, "polarity": "none",
+        }  # fmt: skip
+
     def rewrites(
         self,
         texts: Sequence[str],
