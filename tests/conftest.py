@@ -1,7 +1,5 @@
 """Shared fixtures; tests are offline and use one thread, so that they share a machine well."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import os

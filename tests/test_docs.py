@@ -1,7 +1,5 @@
 """README and docs stay true: their Python runs, their commands parse, their specs load."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """Atomic writes and locks."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Limits of settings: what is refused, and how the message reads."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Annotated, Any

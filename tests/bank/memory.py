@@ -1,7 +1,5 @@
 """Shards in memory, as a search sees them, and the loops that it is held against."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The compiled kernels by themselves; `test_exact.py` compares the search with brute force."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numba

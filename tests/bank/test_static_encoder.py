@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pickle
 import random
 from collections.abc import Sequence

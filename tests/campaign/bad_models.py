@@ -1,7 +1,5 @@
 """Bad model folders: how a good one is changed."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """The commands of `tilth` and their options, read from the app itself, each with a right line."""
 
-from __future__ import annotations
-
 import shlex
 import typing
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The world of a campaign, made once per process; its counts stand at the end of the output."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any

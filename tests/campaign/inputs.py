@@ -1,7 +1,5 @@
 """Bad files and folders: each has a name in the field's words, made once."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import os

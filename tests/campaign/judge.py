@@ -1,7 +1,5 @@
 """Runs a command on bad input in this process, and says what is wrong with how it ended."""
 
-from __future__ import annotations
-
 import faulthandler
 import logging
 import os

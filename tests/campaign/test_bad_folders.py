@@ -1,7 +1,5 @@
 """Run folders that cannot be written, and finished runs that were edited or damaged."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Command lines, task files, labelled rows and servers, drawn at random or misbehaving."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import socket

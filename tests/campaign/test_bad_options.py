@@ -1,7 +1,5 @@
 """Every option of every command with every bad value of its kind."""
 
-from __future__ import annotations
-
 import shutil
 import zlib
 from collections.abc import Sequence

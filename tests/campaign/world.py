@@ -1,7 +1,5 @@
 """Tiny models, sets, a bank and a finished run of each command, made once for a campaign."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

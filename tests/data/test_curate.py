@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import logging
 import random
 from collections import Counter

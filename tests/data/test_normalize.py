@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The fit of a text to its label's description."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

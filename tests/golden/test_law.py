@@ -1,7 +1,5 @@
 """The sampling law against independent code: a plain loop, transformers, and counting."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """STS scores against scipy and a slow loop over pairs, subsets and resamples."""
 
-from __future__ import annotations
-
 from hashlib import blake2b
 from pathlib import Path
 

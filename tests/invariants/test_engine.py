@@ -1,7 +1,5 @@
 """What must not change a text: how many rows, which neighbours, memory running out."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from typing import Any

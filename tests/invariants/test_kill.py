@@ -3,8 +3,6 @@
 `TILTH_KILLS=20` kills each kind of job as often; `pytest -s` shows how many ended the same.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import json

@@ -1,7 +1,5 @@
 """A training that is stopped, or finds the disk full, at any moment ends as one left in peace."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -1,7 +1,5 @@
 """Every kind of training, on tiny models: small enough to be stopped at each moment."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

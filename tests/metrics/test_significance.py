@@ -1,7 +1,5 @@
 """Bootstrap, tests and intervals equal slow or independent ones, and cover what they say."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The check of polarity, as it is shipped: what it finds of pairs written for this project."""
 
-from __future__ import annotations
-
 import csv
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a model's folder can do to its reader: nothing but load, or be refused in one line."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import random
 from typing import Any
 from unittest.mock import Mock

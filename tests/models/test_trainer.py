@@ -1,7 +1,5 @@
 """Which checkpoint a training goes on from, and which folders count as whole."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What it costs to go on as the source does."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from tokenizers import Tokenizer, models

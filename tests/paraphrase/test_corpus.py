@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import json
-import logging
 import random
 import shutil
 from collections import Counter, defaultdict
@@ -175,8 +172,7 @@ def test_the_chosen_size_leaves_a_quarter_of_the_cells_short() -> None:
 def test_the_size_is_chosen_and_said(
     pairs: Dataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING):
-        made(pairs, tmp_path)
+    made(pairs, tmp_path)
     found = results(tmp_path)
     had = np.array([cell["train"] for cell in found["cells"]])
     wanted = np.array([cell["wanted"] for cell in found["cells"]])
@@ -191,8 +187,7 @@ def test_short_cells_are_taken_whole_and_said_once(
 ) -> None:
     scarce = [n for n, row in enumerate(pairs) if row["meaning"] < 95 or row["wording"] >= 10]
     few = [n for n, row in enumerate(pairs) if row["meaning"] >= 95 and row["wording"] < 10][:7]
-    with caplog.at_level(logging.WARNING):
-        corpus = made(pairs.select([*scarce, *few]), tmp_path, size=54 * 20, validation=0, test=0)
+    corpus = made(pairs.select([*scarce, *few]), tmp_path, size=54 * 20, validation=0, test=0)
     assert per_tags(corpus["train"])["<SIM95> <BLEU0_5>"] == 7
     assert per_tags(corpus["train"])["<SIM95> <BLEU10>"] == 20
     assert len(corpus["train"]) == 54 * 20 - 33
@@ -205,8 +200,7 @@ def test_short_cells_are_taken_whole_and_said_once(
 def test_validation_shrinks_to_a_tenth_and_says_so(
     pairs: Dataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING):
-        corpus = make_corpus(pairs, tmp_path, CorpusSettings(size=540), quiet=True)
+    corpus = make_corpus(pairs, tmp_path, CorpusSettings(size=540), quiet=True)
     kept = results(tmp_path)["kept"]
     counts = per_tags(corpus["validation"])
     assert 0.07 * kept < len(corpus["validation"]) <= 0.1 * kept

@@ -1,7 +1,5 @@
 """Whole sets in other words: labels copied, shapes kept, bad rows set aside, runs resumed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

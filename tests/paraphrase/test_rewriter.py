@@ -1,7 +1,5 @@
 """Rewriting: what is kept of a search, when it goes on, and what every text gets."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

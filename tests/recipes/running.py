@@ -1,7 +1,5 @@
 """Runs recipes at the scale `starter`, into which tests put tiny models; writes their data."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """SentAugment's tables of trainings: what each line learns from, and what is kept of it."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

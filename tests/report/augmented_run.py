@@ -1,7 +1,5 @@
 """Runs of `tilth augment` made by hand, of word salads whose labels a tiny model can learn."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

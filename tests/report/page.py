@@ -1,7 +1,5 @@
 """Reads pages: their elements in order, and the text that is shown."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 

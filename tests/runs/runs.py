@@ -1,7 +1,5 @@
 """A run of four small parts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Where a run may write."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

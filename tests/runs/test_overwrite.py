@@ -1,7 +1,5 @@
 """What `overwrite` removes, when, and what is left where a process is killed meanwhile."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Parts, locks and resuming of a run."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

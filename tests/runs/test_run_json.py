@@ -1,7 +1,5 @@
 """What run.json holds, and how it is compared and refused."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Labelled sets of word salads whose labels a tiny model can learn, and a tiny base."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from typing import Any

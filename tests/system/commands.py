@@ -1,7 +1,5 @@
 """Runs `tilth` as a user does: in this process, or in one of its own where that is the point."""
 
-from __future__ import annotations
-
 import logging
 import multiprocessing
 import os

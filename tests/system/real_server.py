@@ -5,8 +5,6 @@
 cmake, which takes some twenty minutes on two cores, once. Then `make test-all` uses it.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """`tilth augment`: what it refuses, and that its options and defaults are those of Python."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

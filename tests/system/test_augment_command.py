@@ -1,7 +1,5 @@
 """`tilth augment` as a user meets it: what is printed, and damaged results."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`tilth bank`, what it prints, what it refuses, what its options do."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import re

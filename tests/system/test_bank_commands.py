@@ -1,7 +1,5 @@
 """`tilth bank` as a user meets it: builds that are stopped, answers that go through pipes."""
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Arguments are checked before a command begins, and before anything heavy is imported."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """`tilth train encoder`, `tilth evaluate sts` and `tilth recipe` on tiny models and sets."""
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How commands end: one line and an exit code, whatever is raised."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """`tilth generate` at an endpoint: the command is killed, the rows are those of a calm run."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """`tilth evaluate classify` and `tilth evaluate tag` on tiny models."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`tilth fewshot` as a user meets it: what is printed, refused, and gone on with."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

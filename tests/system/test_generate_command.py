@@ -1,7 +1,5 @@
 """`tilth generate` as a user meets it, on a tiny model saved to a folder."""
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path

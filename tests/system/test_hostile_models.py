@@ -1,7 +1,5 @@
 """No command runs code that a model's folder names, even where somebody answers yes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

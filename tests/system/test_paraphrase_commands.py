@@ -1,7 +1,5 @@
 """`tilth paraphrase` from raw sentences to a rewriter, on the starter models."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`tilth predict` on tiny models: classifiers, taggers and encoders, by their runs and folders."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

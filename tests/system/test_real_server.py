@@ -1,7 +1,5 @@
 """Endpoints against a real server process, killed and started again during a run."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

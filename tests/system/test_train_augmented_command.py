@@ -1,7 +1,5 @@
 """`tilth train classifier RUN` and `tagger RUN` on augmented sets of tiny models."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

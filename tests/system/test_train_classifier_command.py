@@ -1,7 +1,5 @@
 """`tilth train classifier`, `tagger` and `adapt` on tiny models and sets."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

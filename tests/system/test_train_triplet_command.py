@@ -1,7 +1,5 @@
 """`tilth train triplet` on tiny models and sets, and what its run is good for."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

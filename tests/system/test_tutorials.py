@@ -1,7 +1,5 @@
 """Each tutorial is followed command by command, on small files and for few steps."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

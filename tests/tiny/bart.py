@@ -1,7 +1,5 @@
 """A tiny BART that reads the words of `WORDS`, built in code, saved as a folder."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Classifiers and taggers without weights: what they answer is written down, or follows a text."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b

@@ -1,7 +1,5 @@
 """Jobs for the engine's tests: the paper's three similarity labels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from tilth.generation.attempts import Job, Outcome, job_key

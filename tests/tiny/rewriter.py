@@ -1,7 +1,5 @@
 """A rewriter whose model and scorer are tables, so that a test says what comes out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Run folders as `tilth generate` leaves them, made without a model."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

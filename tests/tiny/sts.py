@@ -1,7 +1,5 @@
 """Encoders without a model, and writers of small STS sets in every layout."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What tests look at in trained models and their run folders."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tiny encoder-decoders of several families, with random weights and a tokenizer made here."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from string import ascii_lowercase

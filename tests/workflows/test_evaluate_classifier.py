@@ -1,7 +1,5 @@
 """Evaluate classifiers and taggers by name and compare systems, on models of fixed answers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
