@@ -20,7 +20,7 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER"):
 import pytest
 import torch
 
-from tests.tiny import save_encoder, tiny_lm
+from tests.tiny import save_encoder, tiny_lm, tiny_static
 from tilth.models.lm import LM
 
 torch.set_num_threads(1)
@@ -54,6 +54,14 @@ _modules = 0
 def base(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return the folder of a tiny BERT to train."""
     return str(save_encoder(tmp_path_factory.mktemp("base") / "bert"))
+
+
+@pytest.fixture(scope="session")
+def static(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the folder of a tiny static encoder: a name that a bank finds it by."""
+    folder = str(tmp_path_factory.mktemp("static") / "static")
+    tiny_static().save(folder)
+    return folder
 
 
 @pytest.fixture(autouse=True)

@@ -9,23 +9,22 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from datasets import Dataset, DatasetDict
 
 from tests.tiny import (
-    WORDS,
     salads,
     save_encoder,
     small_parts,
     tiny_bank,
     tiny_static,
     write_lines,
+    write_vectors,
 )  # fmt: skip
 from tilth.bank import Bank, Rules, build
 from tilth.bank.ingest import documents, shards
 from tilth.bank.ingest import parts as parts_module
-from tilth.bank.ingest.workers import end_processes
+from tilth.bank.ingest.workers import end_processes, in_processes
 from tilth.bank.manifest import MANIFEST, SHARDS, read_manifest, write_manifest
 from tilth.bank.quantization import FORMATS
 from tilth.encoders.word_vectors import word_vectors
@@ -557,9 +556,7 @@ def test_columns_splits_seeds_and_sizes(tmp_path: Path) -> None:
 
 def test_transformers_and_word_vectors(tmp_path: Path) -> None:
     name = str(save_encoder(tmp_path / "bert"))
-    rng = np.random.default_rng(0)
-    rows = [f"{word} {' '.join(f'{x:.3f}' for x in rng.normal(size=6))}" for word in WORDS]
-    words = word_vectors(write_lines(tmp_path / "vectors.txt", rows))
+    words = word_vectors(write_vectors(tmp_path / "vectors.txt"))
     for number, encoder in enumerate((name, words)):
         for form in ("int8", "compact"):
             folder = tmp_path / f"{number} {form}"
@@ -631,3 +628,14 @@ def test_a_part_that_the_disk_has_damaged(tmp_path: Path) -> None:
     make(tmp_path / "bank", [a])
     make(tmp_path / "calm", [a])
     assert content(tmp_path / "bank") == content(tmp_path / "calm")
+
+
+def test_workers_that_were_started_elsewhere_find_the_bank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert sorted(in_processes(2, abs, iter([-1, -2]))) == [1, 2]
+    monkeypatch.chdir(tmp_path)
+    small_parts(monkeypatch, 1_000)
+    write_lines(Path("raw.txt"), salads(100))
+    bank = Bank.build("bank", ["raw.txt"], encoder=tiny_static(), workers=2, quiet=True)
+    assert len(bank) == 100

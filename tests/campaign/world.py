@@ -3,7 +3,6 @@
 import json
 import random
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from tests.tiny import (
     tiny_static,
     word_tokenizer,
     write_lines,
+    write_rows,
 )
 from tests.tiny.bart import corpus, save_bart
 from tilth.cli.main import app
@@ -35,10 +35,6 @@ TASK = {
 }
 
 
-def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
-    return write_lines(path, [json.dumps(row) for row in rows])
-
-
 def make_sets(w: Path) -> None:
     """Write the sets that the right lines name."""
     w.mkdir(parents=True, exist_ok=True)
@@ -49,13 +45,9 @@ def make_sets(w: Path) -> None:
     write_rows(w / "labelled.jsonl", classed(24))
     write_rows(w / "test.jsonl", classed(12, seed=9))
     write_rows(w / "tagged.jsonl", tagged(24))
-    graded = graded_pairs(30)
-    write_rows(w / "graded.jsonl", [dict(zip(graded, row)) for row in zip(*graded.values())])  # noqa: B905
+    write_rows(w / "graded.jsonl", graded_pairs(30))
     first, second = salads(24, seed=1), salads(24, seed=2)
-    write_rows(
-        w / "parallel.jsonl",
-        [{"text_a": a, "text_b": b} for a, b in zip(first, second, strict=True)],
-    )
+    write_rows(w / "parallel.jsonl", {"text_a": first, "text_b": second})
     rng = random.Random(0)
     texts = iter(salads(160, seed=3))
     write_rows(

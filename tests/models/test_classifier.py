@@ -29,11 +29,6 @@ from tilth.models.classifier import (
 TEXTS = ["a man reads", "the old dog sleeps near the river"]
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(save_encoder(tmp_path_factory.mktemp("base") / "bert"))
-
-
 def made(base: str, **options: Any) -> Classifier:
     given: dict[str, Any] = {"kind": "class", "labels": ["sea", "land", "air"], "device": "cpu"}
     return new_classifier(base, **{**given, **options})

@@ -20,11 +20,6 @@ LABELS = ["sea", "land", "air"]
 TAGS = ["O", "B-sea", "I-sea"]
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(save_encoder(tmp_path_factory.mktemp("base") / "bert"))
-
-
 def made(base: str, kind: Any = "class", **options: Any) -> Classifier:
     labels = TAGS if kind == "tags" else LABELS
     classifier = new_classifier(base, kind=kind, labels=labels, device="cpu", **options)

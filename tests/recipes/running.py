@@ -4,9 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from tests.tiny import WORDS
 from tilth.recipes.catalog import run_recipe
 from tilth.recipes.recipe import RecipeSettings
 
@@ -17,22 +14,6 @@ def run(name: str, data: Path, out: Path, **more: Any) -> tuple[Any, Path]:
         name, scale="starter", data=data, out=out, say=more.pop("say", lambda _: None),
         settings=RecipeSettings(quiet=True, device="cpu", **more),
     )  # fmt: skip
-
-
-def write_rows(path: Path, rows: dict[str, list[Any]]) -> Path:
-    """Write columns as JSON lines."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [dict(zip(rows, row, strict=True)) for row in zip(*rows.values(), strict=True)]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
-
-
-def write_word_vectors(folder: Path) -> None:
-    """Write random vectors of the tiny vocabulary as words/glove-tiny.txt."""
-    (folder / "words").mkdir()
-    rng = np.random.default_rng(0)
-    lines = [f"{word} {' '.join(f'{x:.3f}' for x in rng.normal(size=6))}" for word in WORDS]
-    (folder / "words" / "glove-tiny.txt").write_text("\n".join(lines) + "\n")
 
 
 def write_bank_data(folder: Path, makers: dict[str, Any], counts: Any, texts: list[str]) -> Path:

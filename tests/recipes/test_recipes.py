@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.recipes.running import run, write_rows, write_word_vectors
-from tests.tiny import graded_pairs, save_encoder, tiny_lm
+from tests.recipes.running import run
+from tests.tiny import graded_pairs, save_encoder, tiny_lm, write_rows, write_vectors
 from tilth.errors import InputError
 from tilth.evaluate.sts import evaluate_sts, summarise_sts
 from tilth.evaluate.sts_sets import read_sets
@@ -42,7 +42,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for seed, name in enumerate(("sts12", "sts14", "stsb-test", "stsb-train"), 50):
         write_set(folder / "sts" / f"{name}.jsonl", 60, seed)
     write_rows(folder / "sts" / "quarter.jsonl", graded_pairs(60, seed=7))
-    write_word_vectors(folder)
+    write_vectors(folder / "words" / "glove-tiny.txt", dimension=6)
     return folder
 
 

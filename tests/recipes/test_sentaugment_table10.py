@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.recipes.running import run, write_rows, write_word_vectors
-from tests.tiny import graded_pairs, save_encoder, tiny_static
+from tests.recipes.running import run
+from tests.tiny import graded_pairs, save_encoder, tiny_static, write_rows, write_vectors
 from tilth.errors import InputError
 from tilth.evaluate.sts import evaluate_sts
 from tilth.models import load_encoder
@@ -55,7 +55,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_rows(
         folder / "paraphrase" / "pictures" / "train.jsonl", {"captions": [["a man", "the man"]]}
     )
-    write_word_vectors(folder)
+    write_vectors(folder / "words" / "glove-tiny.txt", dimension=6)
     return folder
 
 

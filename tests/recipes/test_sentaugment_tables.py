@@ -11,8 +11,15 @@ import numpy as np
 import pytest
 
 from tests.recipes.running import run as run_in
-from tests.recipes.running import write_bank_data, write_word_vectors
-from tests.tiny import WORDS, salads, save_encoder, tiny_static, write_lines
+from tests.recipes.running import write_bank_data
+from tests.tiny import (
+    WORDS,
+    salads,
+    save_encoder,
+    tiny_static,
+    write_lines,
+    write_vectors,
+)
 from tilth.bank import Bank
 from tilth.classifiers.examples import LabeledExamples
 from tilth.errors import InputError
@@ -135,7 +142,7 @@ def test_table_6_has_a_bank_of_the_same_sentences_for_each_encoder(
     monkeypatch.setitem(catalog.RECIPES, name, recipe)
     with pytest.raises(InputError, match="holds no word vectors"):
         run(name, data, tmp_path / "none")
-    write_word_vectors(data)
+    write_vectors(data / "words" / "glove-tiny.txt", dimension=6)
     texts = [f"{text.rstrip('.')} the the the." for text in salads(400, seed=3)]
     write_lines(data / "bank" / "raw.txt", texts)  # uSIF needs a frequent word
     table = run(name, data, tmp_path / "out")

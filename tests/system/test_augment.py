@@ -1,44 +1,79 @@
-"""`tilth augment`: what it refuses, and that its options and defaults are those of Python."""
+"""`tilth augment`: what it prints and refuses; its options and defaults are those of Python."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.selftrain.labelled import classed
-from tests.system.commands import tilth
-from tests.tiny import salads, tiny_bank, tiny_static, write_lines
+from tests.system.commands import error_of, tilth
+from tests.tiny import salads, tiny_bank, write_rows
 from tilth.classifiers.load import TaskSources
 from tilth.selftrain.settings import Augmentation, TeacherSettings
 from tilth.workflows import augment as augmenting
 from tilth.workflows import open_bank
 
+HOW: list[object] = ["--count", 200, "--epochs", 2, "--learning-rate", 2e-3, "--bootstrap", 50]
+
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(static: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a bank and a task."""
     folder = tmp_path_factory.mktemp("task")
-    tiny_static().save(str(folder / "static"))
-    tiny_bank(folder, salads(100), encoder=str(folder / "static"))
-    write_lines(folder / "train.jsonl", list(map(json.dumps, classed(60))))
-    write_lines(folder / "pairs.jsonl", ['{"text_a": "a", "text_b": "b", "label": "x"}'])
+    tiny_bank(folder, salads(1_000), encoder=static, near=False)
+    write_rows(folder / "train.jsonl", classed(240))
+    write_rows(folder / "test.jsonl", classed(60, seed=5))
     return folder
 
 
-def failure(*arguments: object) -> str:
-    """Return the one line that a command ends with."""
-    (line,) = tilth("augment", *arguments, code=2).stderr.splitlines()
-    return line
+@pytest.fixture(scope="module")
+def words(folder: Path, base: str) -> list[object]:
+    """Return a right command, but for --out."""
+    return [
+        "augment", folder / "train.jsonl", "--bank", folder / "bank", "--teacher", base,
+        "--test", folder / "test.jsonl", *HOW,
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def whole(folder: Path, words: list[object]) -> dict[str, Any]:
+    """Return what a run says that nobody stops."""
+    return dict(json.loads(tilth(*words, "--out", folder / "whole", "--json").stdout))
+
+
+def test_what_is_printed(folder: Path, words: list[object], whole: dict[str, Any]) -> None:
+    done = tilth(*words, "--out", folder / "whole")
+    assert f"{whole['kept']:,} of 1,000 retrieved sentences kept" in done.stdout
+    for name in ("animal", "none", "water", "in training", "labelled as", "Teacher", "accuracy"):
+        assert name in done.stdout
+    assert f"dropped, not drawn: {1_000 - whole['kept']:,}" in done.stderr
+    assert f"next: tilth train classifier {folder / 'whole'}" in done.stderr
+    assert (folder / "whole" / "report.html").is_file()
+    again = error_of(*words, "--out", folder / "whole", "--floor", 0.9)
+    assert "floor is 0.0 in the folder, 0.9 asked" in again
+
+
+def test_edited_results_are_one_line(
+    folder: Path, words: list[object], whole: dict[str, Any], tmp_path: Path
+) -> None:
+    out = shutil.copytree(folder / "whole", tmp_path / "copy")
+    for name in ("classes", "shortfall"):
+        write_rows(out / "results.json", [{**whole, name: None}])
+        refused = error_of(*words, "--out", out, code=1)
+        assert "results.json or a part holds what tilth did not write" in refused
 
 
 def test_wrong_inputs_are_said_in_a_line(folder: Path, tmp_path: Path) -> None:
     train, bank, out = folder / "train.jsonl", folder / "bank", tmp_path / "run"
-    strange = write_lines(tmp_path / "test.jsonl", ['{"text": "a dog", "label": "planet"}'])
+    strange = write_rows(tmp_path / "test.jsonl", [{"text": "a dog", "label": "planet"}])
+    pairs = write_rows(tmp_path / "pairs.jsonl", [{"text_a": "a", "text_b": "b", "label": "x"}])
     for arguments, said in (
         ([train, "--bank", tmp_path / "none"], "none"),
         ([train, "--bank", bank, "--test", train], "every text of the test set is in the training"),
         ([train, "--bank", bank, "--test", strange], "test.jsonl:1: label 'planet' is none"),
-        ([folder / "pairs.jsonl", "--bank", bank], "pairs.jsonl: rows are pairs"),
+        ([pairs, "--bank", bank], "pairs.jsonl: rows are pairs"),
         ([train, "--bank", bank, "--query", "best"], "query 'best' is unknown"),
         ([train, "--bank", bank, "--count", 3, "--per-class", 3], "say both how many rows"),
         ([tmp_path / "none.jsonl", "--bank", bank], "none.jsonl"),
@@ -47,11 +82,9 @@ def test_wrong_inputs_are_said_in_a_line(folder: Path, tmp_path: Path) -> None:
         ([train, "--bank", bank, "--seeds", 0, "--count", 3], "seeds is 0"),
         ([train, "--bank", bank, "--bootstrap", -1], "bootstrap"),
     ):
-        line = failure(*arguments, "--out", out, "-q")
-        assert line.startswith("error: ")
-        assert said in line
+        assert said in error_of("augment", *arguments, "--out", out, "-q")
         assert not (out / "results.json").exists()
-    assert "holds" in failure(train, "--bank", bank, "--out", folder, "-q")
+    assert "holds" in error_of("augment", train, "--bank", bank, "--out", folder, "-q")
 
 
 def test_every_option_arrives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

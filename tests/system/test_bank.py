@@ -14,7 +14,7 @@ import pytest
 from datasets import load_dataset
 
 from tests.system.commands import error_of, tilth
-from tests.tiny import WORDS, salads, tiny_static, write_lines
+from tests.tiny import WORDS, salads, write_lines, write_rows, write_vectors
 from tilth.bank import Bank
 from tilth.bank.settings import BankSettings, IndexSettings
 from tilth.cli import bank_search
@@ -31,25 +31,14 @@ TRAIN = [
 ]
 
 
-def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
-    return write_lines(path, [json.dumps(row) for row in rows])
-
-
 @pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("encoder") / "static"
-    tiny_static().save(str(folder))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def bank(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bank(static: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build a bank of two sources in one folder."""
     raw = tmp_path_factory.mktemp("raw")
     write_lines(raw / "one.txt", TEXTS[:150])
     write_lines(raw / "two.txt", [*TEXTS[150:], "On a.", TEXTS[0], "<b>The dog</b> runs fast."])
     out = tmp_path_factory.mktemp("bank") / "bank"
-    Bank.build(out, raw, encoder=str(encoder), workers=1, quiet=True)
+    Bank.build(out, raw, encoder=static, workers=1, quiet=True)
     return out
 
 
@@ -77,9 +66,9 @@ def test_defaults_are_those_of_the_functions() -> None:
             assert getattr(settings, name) == defaults[name].default
 
 
-def test_build_says_what_was_kept_and_dropped(encoder: Path, tmp_path: Path) -> None:
+def test_build_says_what_was_kept_and_dropped(static: str, tmp_path: Path) -> None:
     raw = write_lines(tmp_path / "raw.txt", [*TEXTS[:30], "On a.", TEXTS[0], "Der Hund und ich."])
-    asked = ["bank", "build", raw, "-o", tmp_path / "bank", "-e", encoder, "--workers", 1, "-q"]
+    asked = ["bank", "build", raw, "-o", tmp_path / "bank", "-e", static, "--workers", 1, "-q"]
     said = tilth(*asked)
     assert "this run" in said.stdout  # too short to say a rate
     for reason in ("too short", "exact duplicate", "another language"):
@@ -113,7 +102,7 @@ def test_build_says_what_was_kept_and_dropped(encoder: Path, tmp_path: Path) -> 
     ],
 )
 def test_every_rule_is_an_option(
-    encoder: Path, tmp_path: Path, options: list[str], kept: int
+    static: str, tmp_path: Path, options: list[str], kept: int
 ) -> None:
     long = "The old man sees a big red boat on the river and the small dog sees a bird near the sea"
     raw = write_lines(
@@ -130,16 +119,16 @@ def test_every_rule_is_an_option(
         ],
     )
     out = tmp_path / "bank"
-    asked = ["bank", "build", raw, "-o", out, "-e", encoder, "--workers", 1, "-q", "--json"]
+    asked = ["bank", "build", raw, "-o", out, "-e", static, "--workers", 1, "-q", "--json"]
     found = json.loads(tilth(*asked, *options).stdout)
     assert found["sentences"] == kept, found["dropped"]
 
 
-def test_format_column_split_seed_and_shards_reach_the_bank(encoder: Path, tmp_path: Path) -> None:
+def test_format_column_split_seed_and_shards_reach_the_bank(static: str, tmp_path: Path) -> None:
     rows = [{"id": str(n), "body": text} for n, text in enumerate(TEXTS)]
     raw = write_rows(tmp_path / "raw.jsonl", rows)
     out = tmp_path / "bank"
-    asked = ["bank", "build", raw, "-o", out, "-e", encoder, "--workers", 1, "-q"]
+    asked = ["bank", "build", raw, "-o", out, "-e", static, "--workers", 1, "-q"]
     assert "which column" in error_of(*asked)
     assert "format 'int4' is unknown" in error_of(*asked, "--column", "body", "--format", "int4")
     tilth(
@@ -152,10 +141,10 @@ def test_format_column_split_seed_and_shards_reach_the_bank(encoder: Path, tmp_p
     assert Bank.open(out).manifest.format == "compact"
 
 
-def test_add_keeps_what_is_new(encoder: Path, tmp_path: Path) -> None:
+def test_add_keeps_what_is_new(static: str, tmp_path: Path) -> None:
     out = tmp_path / "bank"
     Bank.build(
-        out, write_lines(tmp_path / "a.txt", TEXTS[:50]), encoder=str(encoder), workers=1,
+        out, write_lines(tmp_path / "a.txt", TEXTS[:50]), encoder=static, workers=1,
         quiet=True,
     )  # fmt: skip
     more = write_rows(tmp_path / "b.jsonl", [{"n": "1", "body": text} for text in TEXTS[40:70]])
@@ -169,11 +158,11 @@ def test_add_keeps_what_is_new(encoder: Path, tmp_path: Path) -> None:
     assert "no model folder" in error_of("bank", "add", out, more, *other)
 
 
-def test_info_is_read_by_people_and_programs(bank: Path, encoder: Path) -> None:
+def test_info_is_read_by_people_and_programs(bank: Path, static: str) -> None:
     found = json.loads(tilth("bank", "info", bank, "--json").stdout)
     assert found["sentences"] == 200
     assert sum(found["sources"].values()) == 200
-    assert found["encoder"] == str(encoder)
+    assert found["encoder"] == static
     kinds = dict(found["bytes"])
     assert kinds.pop("all") == sum(kinds.values())
     assert found["dropped"] == {"exact duplicate": 1, "markup": 1, "too short": 1}
@@ -283,9 +272,9 @@ def test_filters_leave_hits_out_and_say_so(bank: Path, train: Path, tmp_path: Pa
     assert text not in [hit["text"] for hit in both]
 
 
-def test_default_k_fits_a_small_bank(encoder: Path, tmp_path: Path) -> None:
+def test_default_k_fits_a_small_bank(static: str, tmp_path: Path) -> None:
     raw = write_lines(tmp_path / "raw.txt", TEXTS[:4])
-    Bank.build(tmp_path / "bank", raw, encoder=str(encoder), workers=1, quiet=True)
+    Bank.build(tmp_path / "bank", raw, encoder=static, workers=1, quiet=True)
     assert len(hits(tmp_path / "bank", "the dog")) == 4
 
 
@@ -368,7 +357,7 @@ def test_wrong_searches_are_one_line(
     assert said in error_of("bank", "search", bank, *words)
 
 
-def test_what_is_no_bank_is_said(tmp_path: Path, encoder: Path) -> None:
+def test_what_is_no_bank_is_said(tmp_path: Path, static: str) -> None:
     for name in ("search", "info", "check", "add"):
         rest = {"search": ["x"], "add": ["x.txt"]}.get(name, [])
         assert "bank.json" in error_of("bank", name, tmp_path / "none", *rest)
@@ -377,16 +366,16 @@ def test_what_is_no_bank_is_said(tmp_path: Path, encoder: Path) -> None:
         pass
     assert "not finished" in error_of("bank", "search", begun, "x")
     raw = write_lines(tmp_path / "raw.txt", TEXTS[:5])
-    inside = ["bank", "build", raw, "-o", tmp_path, "-e", encoder, "--overwrite"]
+    inside = ["bank", "build", raw, "-o", tmp_path, "-e", static, "--overwrite"]
     assert "choose another --out" in error_of(*inside)
     assert "none.txt" in error_of("bank", "build", tmp_path / "none.txt", "-o", tmp_path / "b")
 
 
-def test_an_index_is_made_asked_and_checked(encoder: Path, tmp_path: Path) -> None:
+def test_an_index_is_made_asked_and_checked(static: str, tmp_path: Path) -> None:
     pytest.importorskip("faiss")
     out = tmp_path / "bank"
     raw = write_lines(tmp_path / "raw.txt", salads(2_000, seed=5))
-    Bank.build(out, raw, encoder=str(encoder), workers=1, quiet=True)
+    Bank.build(out, raw, encoder=static, workers=1, quiet=True)
     text = Bank.open(out)[11]
     assert "has no index" in error_of("bank", "search", out, text, "--index")
     assert json.loads(tilth("bank", "info", out, "--json").stdout)["index"] is None
@@ -420,9 +409,7 @@ def test_an_index_is_made_asked_and_checked(encoder: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("kind", ["words", "words-sif", "words-idf", "usif"])
 def test_word_vectors_build_and_search(kind: str, tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    lines = [f"{word} {' '.join(f'{x:.3f}' for x in rng.normal(size=8))}" for word in WORDS]
-    name = f"{kind}:{write_lines(tmp_path / 'vectors.txt', lines)}"
+    name = f"{kind}:{write_vectors(tmp_path / 'vectors.txt')}"
     # uSIF needs a word that stands in most sentences.
     often = [f"The the the the {one} the the {two}." for one, two in pairwise(WORDS)]
     raw = write_lines(tmp_path / "raw.txt", [*TEXTS[:60], *often, *(t.upper() for t in often)])

@@ -1,15 +1,12 @@
 """`tilth train encoder`, `tilth evaluate sts` and `tilth recipe` on tiny models and sets."""
 
 import json
-import signal
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
-from tests.system.commands import stopped, tilth
-from tests.tiny import WORDS, graded_pairs
+from tests.system.commands import tilth
+from tests.tiny import graded_pairs, write_rows, write_vectors
 from tilth.evaluate import sts
 from tilth.models import load_encoder
 
@@ -17,12 +14,6 @@ SETTINGS = [
     "--learning-rate", "1e-3", "--batch", "8", "--evaluate-every", "5", "--precision", "float32",
     "--device", "cpu",
 ]  # fmt: skip
-
-
-def write_rows(path: Path, rows: dict[str, list[Any]]) -> Path:
-    lines = [dict(zip(rows, row, strict=True)) for row in zip(*rows.values(), strict=True)]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -123,33 +114,8 @@ def test_overlap_is_counted_and_dropped_on_either_side(
     assert "training rows hold one of its sentences" not in said.stderr
 
 
-@pytest.mark.parametrize(
-    ("stop", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)]
-)
-def test_a_stopped_training_goes_on_with_the_same_command(
-    base: str, pairs: Path, tmp_path: Path, stop: signal.Signals, code: int
-) -> None:
-    asked = ["train", "encoder", pairs, "-b", base, *SETTINGS, "--json"]
-    whole = json.loads(tilth(*asked, "-o", tmp_path / "whole").stdout)
-    out = tmp_path / "cut"
-    stopped(
-        *asked, "-o", out, stop=stop, code=code,
-        when=(out / "checkpoints" / "checkpoint-5" / "trainer_state.json").exists,
-    )  # fmt: skip
-    assert not (out / "parts" / "part-00000.parquet").exists()
-    again = json.loads(tilth(*asked, "-o", out).stdout)
-    assert again == whole
-    texts = ["the old man reads", "a red boat"]
-    one, two = (load_encoder(str(tmp_path / name / "model")) for name in ("whole", "cut"))
-    np.testing.assert_array_equal(one.encode(texts), two.encode(texts))
-
-
 def test_word_vectors_are_encoders_too(sets: Path, tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    vectors = tmp_path / "glove.txt"
-    vectors.write_text(
-        "".join(f"{word} {' '.join(f'{x:.3f}' for x in rng.normal(size=8))}\n" for word in WORDS)
-    )
+    vectors = write_vectors(tmp_path / "glove.txt")
     found = {}
     for kind in ("words", "words-idf", "words-sif"):
         told = tilth("evaluate", "sts", f"{kind}:{vectors}", "-d", sets, "--json", "--bootstrap", 0)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.selftrain.labelled import classed, tagged
 from tests.system.commands import error_of, tilth
-from tests.tiny import salads, save_encoder, tiny_bank, tiny_static, write_lines
+from tests.tiny import salads, save_encoder, tiny_bank, write_rows
 from tilth.selftrain import few_shot as fewshot
 from tilth.selftrain.settings import FINE_TUNED, OURS, PAPERS
 
@@ -18,16 +18,14 @@ SMALL: list[object] = [
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(static: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a bank, a base and two tasks."""
     folder = tmp_path_factory.mktemp("few")
-    tiny_static().save(str(folder / "static"))
-    tiny_bank(folder, salads(300), encoder=str(folder / "static"))
+    tiny_bank(folder, salads(300), encoder=static)
     save_encoder(folder / "base")
     for name, make in (("", classed), ("tags-", tagged)):
         for seed, (part, count) in enumerate((("train", 120), ("dev", 30), ("test", 30))):
-            rows = make(count, seed=seed)
-            write_lines(folder / f"{name}{part}.jsonl", list(map(json.dumps, rows)))
+            write_rows(folder / f"{name}{part}.jsonl", make(count, seed=seed))
     return folder
 
 

@@ -6,6 +6,7 @@ from tests.tiny.models import (
     WORDS,
     graded_pairs,
     paraphrases,
+    read_json,
     salads,
     save_encoder,
     save_model,
@@ -18,6 +19,7 @@ from tests.tiny.models import (
     word_tokenizer,
     write_lines,
     write_rows,
+    write_vectors,
 )
 
 __all__ = [
@@ -26,6 +28,7 @@ __all__ = [
     "WORDS",
     "graded_pairs",
     "paraphrases",
+    "read_json",
     "salads",
     "save_encoder",
     "save_model",
@@ -38,4 +41,5 @@ __all__ = [
     "word_tokenizer",
     "write_lines",
     "write_rows",
+    "write_vectors",
 ]

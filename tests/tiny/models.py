@@ -204,9 +204,25 @@ def write_lines(path: Path, texts: Sequence[str]) -> Path:
     return path
 
 
-def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
-    """Write rows as JSON lines."""
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]] | Mapping[str, Sequence[Any]]) -> Path:
+    """Write rows, or columns, as JSON lines."""
+    if isinstance(rows, Mapping):
+        rows = [dict(zip(rows, row, strict=True)) for row in zip(*rows.values(), strict=True)]
+    path.parent.mkdir(parents=True, exist_ok=True)
     return write_lines(path, [json.dumps(row) for row in rows])
+
+
+def write_vectors(path: Path, *, dimension: int = 8) -> Path:
+    """Write random vectors of `WORDS` as text."""
+    rng = np.random.default_rng(0)
+    vectors = [" ".join(f"{x:.3f}" for x in rng.normal(size=dimension)) for _ in WORDS]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return write_lines(path, [f"{word} {row}" for word, row in zip(WORDS, vectors, strict=True)])
+
+
+def read_json(path: Path) -> Any:
+    """Return what a JSON file holds."""
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def tiny_bank(folder: Path, texts: Sequence[str], **options: Any) -> Bank:

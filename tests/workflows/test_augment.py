@@ -42,10 +42,8 @@ Made = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def bank(tmp_path_factory: pytest.TempPathFactory) -> Bank:
-    folder = tmp_path_factory.mktemp("bank")
-    tiny_static().save(str(folder / "encoder"))  # a name that the bank finds it by
-    return tiny_bank(folder, TEXTS, near=False, encoder=str(folder / "encoder"))
+def bank(static: str, tmp_path_factory: pytest.TempPathFactory) -> Bank:
+    return tiny_bank(tmp_path_factory.mktemp("bank"), TEXTS, near=False, encoder=static)
 
 
 def new_teacher(base: str, labels: list[str], kind: Any = "class") -> Classifier:

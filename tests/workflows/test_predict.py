@@ -11,7 +11,7 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, Value
 
 import tilth
-from tests.tiny import salads, tiny_static, write_rows
+from tests.tiny import salads, write_rows
 from tests.tiny.classifiers import Fake
 from tilth.data import load_folder, read_rows
 from tilth.data.examples import read_examples
@@ -124,16 +124,15 @@ def test_tokens_stay_as_they_are_and_their_tags_step_aside(tmp_path: Path) -> No
     assert all("".join(span["text"]) in "Ada Lee Oslo" for span in made["spans"][0])
 
 
-def test_vectors_are_those_of_the_encoder_in_units(tmp_path: Path) -> None:
-    tiny_static().save(str(tmp_path / "static"))
-    made = predict(str(tmp_path / "static"), [*TEXTS, ""], tmp_path / "run", quiet=True)
-    vectors = load_encoder(str(tmp_path / "static")).encode(TEXTS)
+def test_vectors_are_those_of_the_encoder_in_units(tmp_path: Path, static: str) -> None:
+    made = predict(static, [*TEXTS, ""], tmp_path / "run", quiet=True)
+    vectors = load_encoder(static).encode(TEXTS)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     np.testing.assert_allclose(made["embedding"][:30], vectors, atol=1e-6)
     assert made["embedding"][30] is None
     assert made.features["embedding"].length == vectors.shape[1]
     with pytest.raises(InputError, match="gives vectors, which have no probabilities"):
-        predict(str(tmp_path / "static"), TEXTS, probabilities=True)
+        predict(static, TEXTS, probabilities=True)
 
 
 def test_pairs_and_named_columns(tmp_path: Path) -> None:
@@ -311,14 +310,13 @@ def spec(**labels: str) -> dict[str, Any]:
 
 
 def test_a_task_labels_by_the_nearest_description(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, static: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tiny_static().save(str(tmp_path / "static"))
-    encoder = load_encoder(str(tmp_path / "static"))
+    encoder = load_encoder(static)
     task = tmp_path / "task.json"
     described = {"birds": TEXTS[0], "boats": TEXTS[1], "rain": TEXTS[2]}
     task.write_text(json.dumps(spec(**described)))
-    asked = {"encoder": str(tmp_path / "static"), "probabilities": True, "quiet": True}
+    asked = {"encoder": static, "probabilities": True, "quiet": True}
     made = predict(str(task), [*TEXTS, " "], tmp_path / "run", **asked)
     a, b, c = (
         encoder.encode(some, normalize_embeddings=True)
@@ -350,10 +348,9 @@ def test_a_task_labels_by_the_nearest_description(
 @pytest.mark.parametrize(
     ("task", "said"), [("nli", "task 'nli' is of pairs"), ("review-sentiment.yaml", "no task")]
 )
-def test_tasks_that_label_no_texts_are_refused(tmp_path: Path, task: str, said: str) -> None:
-    tiny_static().save(str(tmp_path / "static"))
+def test_tasks_that_label_no_texts_are_refused(static: str, task: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        predict(task, TEXTS, encoder=str(tmp_path / "static"))
+        predict(task, TEXTS, encoder=static)
 
 
 def test_the_starter_tells_tickets_by_their_descriptions(tmp_path: Path) -> None:
