@@ -1,12 +1,12 @@
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import tilth.bank
 from tests.tiny import salads, small_parts, tiny_bank, tiny_static, write_lines
+from tests.tiny.calls import watched
 from tilth.bank import Bank, task_queries
 from tilth.bank import bank as module
 from tilth.errors import InputError
@@ -253,19 +253,12 @@ def test_own_texts_may_be_left_out(bank: Bank) -> None:
 
 
 def test_oversampling_is_what_is_scored_again(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    find = module.find_candidates
-
-    def watched(shards: Any, quantizer: Any, queries: Any, best: int, **options: Any) -> Any:
-        asked.append((best, options["threads"]))
-        return find(shards, quantizer, queries, best, **options)
-
-    monkeypatch.setattr(module, "find_candidates", watched)
+    asked = watched(monkeypatch, module, "find_candidates")
     bank.search(QUERY, k=100)
     bank.search(QUERY, k=100, oversample=5, threads=3)
     times = {"int8": 1.2, "compact": 4}[bank.manifest.format]
-    assert asked[0][0] == 100 * times + 32
-    assert asked[1] == (532, 3)
+    assert asked[0][0][3] == 100 * times + 32
+    assert (asked[1][0][3], asked[1][1]["threads"]) == (532, 3)
 
 
 def test_wrong_arguments(bank: Bank) -> None:

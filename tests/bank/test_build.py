@@ -3,8 +3,7 @@ import gzip
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,8 @@ from tests.tiny import (
     write_lines,
     write_vectors,
 )  # fmt: skip
+from tests.tiny.calls import stopped as stopped_at
+from tests.tiny.calls import watched
 from tilth.bank import Bank, Rules, build
 from tilth.bank.ingest import documents, shards
 from tilth.bank.ingest import parts as parts_module
@@ -33,16 +34,6 @@ from tilth.runs import RunLocked, RunMismatch
 
 TEXTS = salads(1500)
 QUERY = "The old man sees a bird near the sea"
-
-
-def watched(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Return a list that will hold the parts that are made in this process."""
-    made: list[Path] = []
-    real = parts_module._make_part
-    monkeypatch.setattr(
-        parts_module, "_make_part", lambda task, *rest: made.append(task[1]) or real(task, *rest)
-    )
-    return made
 
 
 @pytest.fixture
@@ -118,33 +109,12 @@ def test_what_a_bank_holds(tmp_path: Path, parts: None) -> None:
     }  # fmt: skip
 
 
-class Stop(Exception):  # noqa: N818
-    """Stands for a kill."""
-
-
 HOMES = {"_make_part": parts_module, "_make_shard": shards}
 
 
-@contextmanager
-def stopped(name: str, call: int, *, after: bool = False) -> Iterator[None]:
-    """Raise at some call of a function of the build, counted from 0, before or after its work."""
-    home = HOMES.get(name, build)
-    real, calls = getattr(home, name), 0
-
-    def stopping(*arguments: Any, **options: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == call + 1 and not after:
-            raise Stop
-        answer = real(*arguments, **options)
-        if calls == call + 1:
-            raise Stop
-        return answer
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(home, name, stopping)
-        with pytest.raises(Stop):
-            yield
+def stopped(name: str, call: int, *, after: bool = False) -> AbstractContextManager[None]:
+    """Stop the build at some call of one of its functions."""
+    return stopped_at(HOMES.get(name, build), name, call, after=after)
 
 
 STAGES = [
@@ -378,10 +348,10 @@ def test_a_bad_source_may_be_left_out(
         make(tmp_path / "more", [a, bad, b])
     there = list((tmp_path / "more" / "adding" / "parts").iterdir())
     assert len(there) > 1
-    made = watched(monkeypatch)
+    made = watched(monkeypatch, parts_module, "_make_part")
     assert len(make(tmp_path / "more", [a, b])) > 100
     assert made
-    assert not set(made) & set(there)
+    assert not {given[0][1] for given, _ in made} & set(there)
     with pytest.raises(InputError, match="bad"):
         add(tmp_path / "more", [tmp_path / "bad.txt"])
     assert not (tmp_path / "more" / "adding").exists()  # it had no part
@@ -503,10 +473,10 @@ def test_a_broken_source_is_named_and_mended(
     assert "\n" not in str(caught.value)
     b.write_bytes(gzip.compress(b"".join(lines)))
     there = set((tmp_path / "bank" / "adding" / "parts").iterdir())
-    made = watched(monkeypatch)
+    made = watched(monkeypatch, parts_module, "_make_part")
     bank = make(tmp_path / "bank", [a, b, c])
     assert there
-    assert not set(made) & there
+    assert not {given[0][1] for given, _ in made} & there
     assert content(bank.path) == content(make(tmp_path / "calm", [a, b, c]).path)
 
 

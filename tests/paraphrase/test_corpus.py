@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tiny import WORDS
+from tests.tiny.calls import stopped
 from tilth.data import normalize as plain
 from tilth.errors import InputError, TilthError
 from tilth.models import scorer as scorers
@@ -20,7 +21,7 @@ from tilth.paraphrase.candidates import plane_counts
 from tilth.paraphrase.corpus import make_corpus
 from tilth.paraphrase.settings import CorpusSettings
 from tilth.paraphrase.tags import CELLS, UNITS, cell_of
-from tilth.runs import RunMismatch, complete
+from tilth.runs import Run, RunMismatch
 
 UNIT = np.array([cell.units for cell in CELLS])
 
@@ -323,7 +324,7 @@ def scorer(monkeypatch: pytest.MonkeyPatch) -> LengthScorer:
 
 
 def test_missing_scores_are_measured_and_kept_for_a_resume(
-    pairs: Dataset, tmp_path: Path, scorer: LengthScorer, monkeypatch: pytest.MonkeyPatch
+    pairs: Dataset, tmp_path: Path, scorer: LengthScorer
 ) -> None:
     bare = pairs.select(range(3_000)).select_columns(["text_a", "text_b"])
     whole = made(bare, tmp_path / "whole", part_size=1_000)
@@ -333,21 +334,8 @@ def test_missing_scores_are_measured_and_kept_for_a_resume(
         meaning = 60 + 40 * len(alike[0] & alike[1]) / len(alike[0] | alike[1])
         assert row["meaning"] == pytest.approx(meaning, abs=3)  # full stops count there
 
-    def stop_after_two(run: Any, work: Any, sizes: Any, **options: Any) -> None:
-        done: list[int] = []
-
-        def stopping(index: int, progress: Any) -> Any:
-            if len(done) == 2:
-                raise KeyboardInterrupt
-            done.append(index)
-            return work(index, progress)
-
-        complete(run, stopping, sizes, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("tilth.paraphrase.corpus.complete", stop_after_two)
-        with pytest.raises(KeyboardInterrupt):
-            made(bare, tmp_path / "cut", part_size=1_000)
+    with stopped(Run, "write_part", 2):
+        made(bare, tmp_path / "cut", part_size=1_000)
     scorer.asked = 0
     resumed = made(bare, tmp_path / "cut", part_size=1_000)
     assert 0 < scorer.asked <= 1_000

@@ -12,6 +12,7 @@ import pytest
 
 from tests.recipes.running import run
 from tests.tiny import salads, write_lines
+from tests.tiny.calls import stopped
 from tilth.errors import InputError
 from tilth.models.scorer import Scorer
 from tilth.paraphrase import make_candidates as trips
@@ -147,23 +148,12 @@ def test_figure_1_compares_greedy_and_sampled(data: Path, tmp_path: Path, fakes:
     assert len(json.loads((folder / "results.json").read_text())["rows"]) == 2
 
 
-def test_figure_1_goes_on_where_it_stopped(
-    data: Path, tmp_path: Path, fakes: Fakes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_figure_1_goes_on_where_it_stopped(data: Path, tmp_path: Path, fakes: Fakes) -> None:
     whole, _ = run(FIG1, data, tmp_path / "whole")
     asked = list(fakes.greedy)
     assert asked == [True, True, False, False]  # two parts of each
-    with monkeypatch.context() as patch:
-        calls = iter([True, False])
-
-        def stops(*arguments: Any, **options: Any) -> Any:
-            if not next(calls):
-                raise KeyboardInterrupt
-            return fakes.round_trip(*arguments, **options)
-
-        patch.setattr(trips, "round_trip", stops)
-        with pytest.raises(KeyboardInterrupt):
-            run(FIG1, data, tmp_path / "out")
+    with stopped(trips, "round_trip", 1):
+        run(FIG1, data, tmp_path / "out")
     fakes.greedy.clear()
     again, _ = run(FIG1, data, tmp_path / "out")
     assert fakes.greedy == [True, False, False]

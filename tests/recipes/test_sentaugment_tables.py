@@ -20,6 +20,7 @@ from tests.tiny import (
     write_lines,
     write_vectors,
 )
+from tests.tiny.calls import stopped, watched
 from tilth.bank import Bank
 from tilth.classifiers.examples import LabeledExamples
 from tilth.errors import InputError
@@ -162,19 +163,8 @@ def test_a_table_goes_on_where_it_stopped(
     calm = run("sentaugment-table8", data, tmp_path / "calm", seeds=2)
     ours = [row for row in calm.rows if not row.published]
     assert all(len(cell.runs) == 2 for row in ours for cell in row.cells.values())
-    trained: list[str] = []
-    real = sentaugment_scores.fine_tune
-
-    def stops(classifier: Any, *rest: Any, **more: Any) -> Any:
-        if len(trained) == 3:
-            raise KeyboardInterrupt
-        trained.append("once")
-        return real(classifier, *rest, **more)
-
-    monkeypatch.setattr(sentaugment_scores, "fine_tune", stops)
-    with pytest.raises(KeyboardInterrupt):
+    with stopped(sentaugment_scores, "fine_tune", 3):
         run("sentaugment-table8", data, tmp_path / "stopped", seeds=2)
-    monkeypatch.setattr(sentaugment_scores, "fine_tune", real)
     assert run("sentaugment-table8", data, tmp_path / "stopped", seeds=2) == calm
     monkeypatch.setattr(sentaugment_scores, "fine_tune", None)  # nothing is left to train
     assert run("sentaugment-table8", data, tmp_path / "stopped", seeds=2) == calm
@@ -319,20 +309,8 @@ def test_a_bank_with_too_few_sentences_is_named(
 def test_the_scale_says_what_is_asked_and_what_is_learned(
     tiny: SentAugmentScale, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[tuple[str, int]] = []
-    drawn: list[str] = []
-    retrieve, draw = selftraining.retrieve, LabelPool.draw
-
-    def watched(bank: Any, examples: Any, count: int, how: Any, **more: Any) -> Any:
-        asked.append((how.query, count))
-        return retrieve(bank, examples, count, how, **more)
-
-    def noted(self: LabelPool, task: Any, count: int, by: str, seed: int) -> LabeledExamples:
-        drawn.append(by)
-        return draw(self, task, count, by, seed)
-
-    monkeypatch.setattr(selftraining, "retrieve", watched)
-    monkeypatch.setattr(LabelPool, "draw", noted)
+    retrieved = watched(monkeypatch, selftraining, "retrieve")
+    drawn = watched(monkeypatch, LabelPool, "draw")
     monkeypatch.setattr("tilth.classifiers.mlm.adapt", lambda *_, **__: None)
     untrained(monkeypatch)
     papers = replace(tiny, candidates=77, select="confidence", tag_query="per-sentence")
@@ -347,13 +325,14 @@ def test_the_scale_says_what_is_asked_and_what_is_learned(
     monkeypatch.setattr(sentaugment_scores, "students", drawn_only)
     monkeypatch.setattr(TaskBoard, "gain", lambda *_: "")
     run("sentaugment-table2", data, tmp_path / "two")
+    asked = [(given[3].query, given[2]) for given, _ in retrieved]
     assert asked == [("label-average", 77), ("per-sentence", 77)]
-    assert drawn == ["confidence", "random"] * 2
-    asked.clear()
+    assert [given[3] for given, _ in drawn] == ["confidence", "random"] * 2
+    retrieved.clear()
     drawn.clear()
     run("sentaugment-table8", data, tmp_path / "eight")
-    assert {kind for kind, _ in asked} == {"label-average"}
-    assert set(drawn) == {"confidence"}
+    assert {given[3].query for given, _ in retrieved} == {"label-average"}
+    assert {given[3] for given, _ in drawn} == {"confidence"}
 
 
 def add_task(data: Path, place: str, make: Any = None) -> None:
@@ -466,16 +445,10 @@ def test_choices_that_a_recipe_does_not_have(
 def test_parts_of_the_bank_lie_in_one_another(
     tiny: SentAugmentScale, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: dict[str, set[int]] = {}
-    real = selftraining.label_pool
-
-    def watched(steps: Any, name: str, task: Any, table: Any, teacher: Any) -> Any:
-        found[name] = set(table["id"].to_pylist())
-        return real(steps, name, task, table, teacher)
-
-    monkeypatch.setattr(selftraining, "label_pool", watched)
+    pools = watched(monkeypatch, selftraining, "label_pool")
     untrained(monkeypatch)
     run("sentaugment-table7", data, tmp_path / "out")
+    found = {given[1]: set(given[3]["id"].to_pylist()) for given, _ in pools}
     assert all(number % 16 == 0 for number in found["trec-near-16th"])
     assert all(number % 4 == 0 for number in found["trec-near-quarter"])
     assert len(found["trec-near-label-average"]) == round(tiny.sentences * selftraining.SPARE)

@@ -10,6 +10,7 @@ from scipy.stats import ttest_1samp
 
 from tests.selftrain.labelled import ANIMALS, WATERS, as_rows, classed, tagged
 from tests.tiny import salads, tiny_bank
+from tests.tiny.calls import stopped, watched
 from tilth.bank import Bank
 from tilth.classifiers.examples import LabeledExamples, labeled_examples
 from tilth.classifiers.finetune import TrainingCurve
@@ -30,7 +31,7 @@ from tilth.selftrain.few_shot import (
     plan,
     summarise,
 )
-from tilth.selftrain.settings import FINE_TUNED, Augmentation, FewShot, SelfTraining
+from tilth.selftrain.settings import FINE_TUNED, FewShot, SelfTraining
 
 QUICK = Finetuning(epochs=3, learning_rate=3e-3, precision="float32", dropout=0.0)
 OURS = SelfTraining(top=8, multiple=2)
@@ -175,10 +176,6 @@ def test_taggers_learn_from_sentences_cut_as_theirs(base: str, bank: Bank, tmp_p
         assert np.allclose(np.sum(row["probabilities"], axis=1), 1, atol=1e-5)
 
 
-class StoppedError(Exception):
-    pass
-
-
 TWO_WAYS: dict[str, Any] = {
     "systems": {"one": OURS, "two": replace(OURS, teachers=2)}, "draws": 1,
 }  # fmt: skip
@@ -195,39 +192,13 @@ def whole(
 
 @pytest.mark.parametrize("after", [1, 4, 6])
 def test_a_stopped_run_goes_on(
-    base: str, bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int,
-    whole: tuple[FewShotResults, Path],
-) -> None:  # fmt: skip
-    done = 0
-    do: Callable[..., Any] = fewshot._Study.do
-
-    def stop(self: fewshot._Study, job: TrainingJob) -> Any:
-        nonlocal done
-        if done == after:
-            raise StoppedError
-        done += 1
-        return do(self, job)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(fewshot._Study, "do", stop)
-        with pytest.raises(StoppedError):
-            ran(base, bank, tmp_path / "out", **TWO_WAYS)
+    base: str, bank: Bank, tmp_path: Path, after: int, whole: tuple[FewShotResults, Path]
+) -> None:
+    with stopped(fewshot._Study, "do", after):
+        ran(base, bank, tmp_path / "out", **TWO_WAYS)
     # The weights of teachers are made again.
     assert ran(base, bank, tmp_path / "out", **TWO_WAYS) == whole[0]
     assert parts(tmp_path / "out") == parts(whole[1])
-
-
-def labelled_by(patch: pytest.MonkeyPatch) -> list[list[int]]:
-    """Note which classifiers label, whenever some do."""
-    found: list[list[int]] = []
-    label: Callable[..., Any] = fewshot.label_sentences
-
-    def note(table: Any, teachers: Sequence[Classifier]) -> Any:
-        found.append([id(one) for one in teachers])
-        return label(table, teachers)
-
-    patch.setattr(fewshot, "label_sentences", note)
-    return found
 
 
 def test_the_best_teach_and_no_others_are_kept(
@@ -243,12 +214,12 @@ def test_the_best_teach_and_no_others_are_kept(
         return table
 
     monkeypatch.setattr(fewshot._Study, "do", look)
-    teachers = labelled_by(monkeypatch)
+    labelled = watched(monkeypatch, fewshot, "label_sentences")
     systems = {"one": OURS, "two": replace(OURS, teachers=2)}
     ran(base, bank, tmp_path, systems=systems, seeds=3, draws=1)
     assert kept[:4] == [{0}, {0, 1}, {1, 2}, {1, 2}]
     second, third = (id(one) for one in trainings.classifiers[1:3])
-    assert teachers == [[second], [second, third]]
+    assert [list(map(id, given[1])) for given, _ in labelled] == [[second], [second, third]]
     assert len(trainings.classifiers) == 3 + 3 + 3  # none was trained twice
 
 
@@ -287,21 +258,14 @@ def test_labelled_rows_stay_in_and_labels_are_hard_or_soft(
 def test_settings_of_self_training_are_heeded(
     learned: Callable[..., tuple[LabeledExamples, Finetuning]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[tuple[int, str]] = []
-    retrieve: Callable[..., Any] = fewshot.retrieve
-
-    def note(bank: Bank, examples: Examples, count: int, how: Augmentation, **more: Any) -> Any:
-        asked.append((count, how.query))
-        return retrieve(bank, examples, count, how, **more)
-
-    monkeypatch.setattr(fewshot, "retrieve", note)
+    asked = watched(monkeypatch, fewshot, "retrieve")
     plain, settings = learned("plain")
-    assert asked[0] == (72, "label-average")
     assert settings.epochs == QUICK.epochs
     assert len(learned("near", top=5)[0]) <= 9 + 18
-    assert asked[1][0] == 45
     learned("query", query="per-sentence")
-    assert asked[2][1] == "per-sentence"
+    assert [(given[2], given[3].query) for given, _ in asked] == [
+        (72, "label-average"), (45, "label-average"), (72, "per-sentence")
+    ]  # fmt: skip
     some, _ = learned("labelled", labelled=3)
     assert set(some.texts) != set(plain.texts)
     more, _ = learned("multiple", multiple=4)
@@ -327,16 +291,9 @@ def test_two_ways_with_the_same_queries_search_once(
     base: str, bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Trainings(monkeypatch)
-    counted: list[int] = []
-    retrieve: Callable[..., Any] = fewshot.retrieve
-
-    def note(*given: Any, **more: Any) -> Any:
-        counted.append(given[2])
-        return retrieve(*given, **more)
-
-    monkeypatch.setattr(fewshot, "retrieve", note)
+    asked = watched(monkeypatch, fewshot, "retrieve")
     ran(base, bank, tmp_path, systems={"one": OURS, "two": replace(OURS, soft=True)})
-    assert counted == [72, 72]  # one for each draw
+    assert [given[2] for given, _ in asked] == [72, 72]  # one for each draw
 
 
 @pytest.mark.parametrize(

@@ -60,17 +60,8 @@ def test_every_field_with_a_text_is_an_option_and_nested_ones_are_among_them() -
     words = "t u -b 2 --kind b --name x --name y --no-near --sets a,b --warmth 2 --seed 5 --other 6"
     given, _ = call(Fields(), *words.split())
     assert given == (
-        Outer(
-            2,
-            "b",
-            ("x", "y"),
-            near=False,
-            texts=("t", "u"),
-            sets=["a", "b"],
-            inner=Inner(2),
-            seed=5,
-        ),  # the outer seed alone
-        6,
+        Outer(2, "b", ("x", "y"), False, ("t", "u"), ["a", "b"], inner=Inner(2), seed=5),
+        6,  # the outer seed alone
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.system.commands import tilth
+from tests.system.commands import error_of, tilth
 from tests.tiny import WORDS, salads, save_encoder, write_rows
 from tilth.models.classifier import load_classifier, new_classifier
 
@@ -126,7 +126,5 @@ def test_a_tagger_is_measured_against_another(places: dict[str, Path], tmp_path:
 def test_wrong_arguments_are_one_line(
     places: dict[str, Path], arguments: list[str], said: str
 ) -> None:
-    done = tilth("evaluate", *(places.get(word, word) for word in arguments), *CPU, code=2)
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert said in line
+    assert said in error_of("evaluate", *(places.get(word, word) for word in arguments), *CPU)
     assert (places["MODEL"] / "model.safetensors").exists()

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.system.commands import error_of, real_tilth, stopped, tilth
-from tests.tiny import tiny_lm
+from tests.tiny import save_model, tiny_lm
 
 TEXTS = [f"the dog number {n} runs on the red sea" for n in range(24)]
 
@@ -17,11 +17,7 @@ TEXTS = [f"the dog number {n} runs on the red sea" for n in range(24)]
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Save a tiny Llama as a folder that `from_pretrained` loads."""
-    folder = tmp_path_factory.mktemp("model") / "llama"
-    lm = tiny_lm("llama")
-    lm.model.save_pretrained(folder)
-    lm.tokenizer.save_pretrained(folder)
-    return folder
+    return save_model(tmp_path_factory.mktemp("model") / "llama", tiny_lm("llama"))
 
 
 @pytest.fixture
@@ -134,62 +130,37 @@ def test_unusual_texts_are_texts(model: Path, tmp_path: Path) -> None:
     assert set(pq.read_table(out / "parts")["text_a"].to_pylist()) == set(texts)
 
 
-BAD_CONTENT = [
-    (b"", "texts.txt"),
-    (b"\n \n", "texts.txt"),
-    (b"good\nbad \xff\xfe byte\n", "texts.txt:2"),
-    (b"good\nnul \x00 byte\n", "texts.txt:2"),
-    (b"good\n" + b"x" * 10_000_000, "texts.txt:2"),
-]
-
-
-@pytest.mark.parametrize(("content", "where"), BAD_CONTENT, ids=range(len(BAD_CONTENT)))
-def test_bad_files_are_named_with_their_line(
-    content: bytes, where: str, model: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "texts.txt").write_bytes(content)
-    said = error_of(*generate(model, tmp_path / "texts.txt", tmp_path / "run"), code=2)
-    assert where in said
-    assert len(said) < 400
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize(
-    ("arguments", "code", "message"),
+    ("line", "code", "message"),
     [
-        (["generate", "stsx2", "-o", "run", "-i", "texts.txt"], 2, "no task 'stsx2'"),
-        (["generate", "sts-x2", "-o", "run", "-i", "no.txt"], 2, "no.txt"),
-        (["generate", "sts-x2", "-o", "run"], 2, "give --inputs or --from-x1"),
-        (
-            ["generate", "sts-x2", "--from-x1", "2", "--column", "x", "-o", "run"],
-            2,
-            "--column goes with --inputs",
-        ),
-        (["generate", "sts-x2", "-o", "run", "-i", "texts.txt", "--count", 3], 2, "no count"),
-        (["generate", "intents", "-o", "run", "-i", "texts.txt"], 2, "give a count"),
-        (["generate", "intents", "-o", "run"], 2, "say how many with --count"),
-        (["generate", "intents", "-o", "run", "--count", 0], 2, "count is 0"),
-        (
-            ["generate", "sts-x2", "-o", "run", "-i", "texts.txt", "--per-input", 0],
-            2,
-            "--per-input is 0",
-        ),
-        (["generate", "sts-x2", "-o", "run", "-i", "texts.txt", "--per-input", -3], 2, "per-input"),
-        (["generate", "sts-x2", "-o", "/proc/x", "-i", "texts.txt"], 1, "/proc/x"),
-        (["generate", "sts-x2", "-o", "texts.txt", "-i", "texts.txt"], 2, "texts.txt"),
-        (["report", "no-run"], 2, "no-run"),
+        ("stsx2 -o run -i texts.txt", 2, "no task 'stsx2'"),
+        ("sts-x2 -o run -i no.txt", 2, "no.txt"),
+        ("sts-x2 -o run -i empty.txt", 2, "empty.txt"),
+        ("sts-x2 -o run -i bad.txt", 2, "bad.txt:2"),
+        ("sts-x2 -o run", 2, "give --inputs or --from-x1"),
+        ("sts-x2 --from-x1 2 --column x -o run", 2, "--column goes with --inputs"),
+        ("sts-x2 -o run -i texts.txt --count 3", 2, "no count"),
+        ("intents -o run -i texts.txt", 2, "give a count"),
+        ("intents -o run", 2, "say how many with --count"),
+        ("intents -o run --count 0", 2, "count is 0"),
+        ("sts-x2 -o run -i texts.txt --per-input 0", 2, "--per-input is 0"),
+        ("sts-x2 -o run -i texts.txt --per-input -3", 2, "per-input"),
+        ("sts-x2 -o /proc/x -i texts.txt", 1, "/proc/x"),
+        ("sts-x2 -o texts.txt -i texts.txt", 2, "texts.txt"),
     ],
 )
 def test_wrong_arguments_are_one_line(
-    arguments: list[object],
-    code: int,
-    message: str,
-    model: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    line: str, code: int, message: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("texts.txt").write_text("the dog runs\n")
-    if arguments[0] == "generate" and "-m" not in arguments:
-        arguments = [*arguments, "-m", model]
-    assert message in error_of(*arguments, code=code)
+    Path("empty.txt").touch()
+    Path("bad.txt").write_bytes(b"good\n" + b"x" * 10_000_000)
+    said = error_of("generate", *line.split(), "-m", model, code=code)
+    assert message in said
+    assert len(said) < 400
+    assert not Path("run").exists()
+
+
+def test_a_report_of_no_run_is_one_line() -> None:
+    assert "no-run" in error_of("report", "no-run")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.commands import tilth
+from tests.system.commands import error_of, tilth
 from tests.tiny import WORDS, write_lines
 from tilth.models import load_encoder
 
@@ -76,6 +76,4 @@ def test_wrong_arguments_are_one_line(
     pairs: list[Path], tmp_path: Path, arguments: list[str], said: str
 ) -> None:
     places = {"PAIRS": pairs[0], "OUT": tmp_path / "out", "FOLDER": pairs[0].parent}
-    done = tilth("train", "triplet", *(places.get(word, word) for word in arguments), code=2)
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert said in line
+    assert said in error_of("train", "triplet", *(places.get(word, word) for word in arguments))

@@ -1,7 +1,7 @@
 """Predictions on models that answer without weights, in runs that are stopped and go on."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from datasets import ClassLabel, Dataset, Features, Value
 
 import tilth
 from tests.tiny import salads, write_rows
+from tests.tiny.calls import stopped, watched
 from tests.tiny.classifiers import Fake
 from tilth.data import load_folder, read_rows
 from tilth.data.examples import read_examples
@@ -174,28 +175,18 @@ def test_a_stopped_run_goes_on_to_the_same_rows(
 ) -> None:
     whole = predict(kind, TEXTS, tmp_path / "whole", quiet=True)
     method = "tag_probabilities" if kind == "tags" else "probabilities"
-    right: Callable[..., Any] = getattr(MODELS[kind], method)
-    calls = 0
-
-    def stops(*words: Any, **options: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == 3:
-            raise KeyboardInterrupt
-        return right(*words, **options)
-
-    monkeypatch.setattr(MODELS[kind], method, stops)
-    with pytest.raises(KeyboardInterrupt):
+    with stopped(MODELS[kind], method, 2):
         predict(kind, TEXTS, tmp_path / "run", quiet=True)
     assert not (tmp_path / "run" / "dataset").exists()
+    calls = watched(monkeypatch, MODELS[kind], method)
     made = predict(kind, TEXTS, tmp_path / "run", quiet=True)
     assert made[:] == whole[:]
-    assert calls == 5
+    assert len(calls) == 2
     files = [path.relative_to(tmp_path / "run") for path in (tmp_path / "run").rglob("*.parquet")]
     for path in files:
         assert pq.read_table(tmp_path / "run" / path) == pq.read_table(tmp_path / "whole" / path)
     predict(kind, TEXTS, tmp_path / "run", quiet=True)
-    assert calls == 5
+    assert len(calls) == 2
 
 
 def test_a_set_that_was_not_written_whole_is_written_again(

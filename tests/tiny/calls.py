@@ -1,0 +1,47 @@
+"""Watches the calls of a function, or stops the work at one of them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+
+class Stop(Exception):  # noqa: N818
+    """Stands for a kill."""
+
+
+@contextmanager
+def stopped(home: Any, name: str, call: int, *, after: bool = False) -> Iterator[None]:
+    """Raise at some call of a function, counted from 0, before or after its work."""
+    real, calls = getattr(home, name), 0
+
+    def stopping(*given: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == call + 1 and not after:
+            raise Stop
+        answer = real(*given, **options)
+        if calls == call + 1:
+            raise Stop
+        return answer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(home, name, stopping)
+        with pytest.raises(Stop):
+            yield
+
+
+def watched(
+    patch: pytest.MonkeyPatch, home: Any, name: str
+) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """Return a list that will hold what each call of a function is given."""
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    real = getattr(home, name)
+
+    def call(*given: Any, **options: Any) -> Any:
+        calls.append((given, options))
+        return real(*given, **options)
+
+    patch.setattr(home, name, call)
+    return calls
