@@ -30,16 +30,9 @@ BELOW: dict[str, set[str]] = {
     "classifiers": {"models", "metrics", "data", "runs"},
     "selftrain": {"bank", "classifiers", "encoders", "models", "metrics", "data", "runs"},
     "report": {
-        "generation",
-        "paraphrase",
-        "selftrain",
-        "classifiers",
-        "models",
-        "metrics",
-        "data",
-        "runs",
+        "generation", "paraphrase", "selftrain", "classifiers", "models", "metrics", "data", "runs",
     },
-}
+}  # fmt: skip
 _ALL = set(BELOW) - {"errors", "files", "limits"}
 BELOW["workflows"] = _ALL
 BELOW["recipes"] = _ALL | {"workflows"}

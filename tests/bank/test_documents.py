@@ -38,11 +38,8 @@ def test_blocks_hold_whole_lines_and_know_where_they_stand(tmp_path: Path) -> No
     path.write_bytes(b"One.\nTwo is long.\n\nFour.\r\nFive")
     found = blocks(path, 10)
     assert [block.data for block in found] == [
-        b"One.\n",
-        b"Two is long.\n",
-        b"\nFour.\r\n",
-        b"Five",
-    ]
+        b"One.\n", b"Two is long.\n", b"\nFour.\r\n", b"Five",
+    ]  # fmt: skip
     assert [block.number for block in found] == [0, 1, 2, 3]
     assert [block.first for block in found] == [1, 2, 3, 5]
     assert [block.start for block in found] == [0, 5, 18, 26]

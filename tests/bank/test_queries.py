@@ -17,14 +17,10 @@ from tilth.models.encoder import load_encoder
 
 # Words with directions of their own; what is not here has no vector.
 WORDS: dict[str, list[float]] = {
-    "rain": [4.0, 0.2, 0.1],
-    "fog": [3.0, 0.5, -0.2],
-    "snow": [2.0, -0.3, 0.3],
-    "goal": [0.1, 5.0, 0.2],
-    "match": [0.3, 2.0, -0.1],
-    "team": [-0.2, 1.0, 0.4],
+    "rain": [4.0, 0.2, 0.1], "fog": [3.0, 0.5, -0.2], "snow": [2.0, -0.3, 0.3],
+    "goal": [0.1, 5.0, 0.2], "match": [0.3, 2.0, -0.1], "team": [-0.2, 1.0, 0.4],
     "piano": [0.1, 0.2, 3.0],
-}
+}  # fmt: skip
 ROWS = [
     {"text": "rain", "label": "weather"},
     {"text": "goal match", "label": "sport"},

@@ -73,13 +73,9 @@ def test_the_first_rule_broken_names_the_reason() -> None:
         Rules(max_symbols=0.1),
     )
     assert found.drops == {
-        "too short": 1,
-        "too long": 1,
-        "markup": 1,
-        "few letters": 1,
-        "many symbols": 1,
+        "too short": 1, "too long": 1, "markup": 1, "few letters": 1, "many symbols": 1,
         "another language": 1,
-    }
+    }  # fmt: skip
     assert found.table["text"].to_pylist() == ["This one is good."]
 
 

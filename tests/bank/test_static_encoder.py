@@ -50,14 +50,8 @@ def tokenizer(
     normalizer: str = "bert", splitter: str = "bert", special: Sequence[str] = SPECIAL
 ) -> Tokenizer:
     letters = [chr(n) for n in range(33, 127)] + [
-        "é",
-        "中",
-        "文",
-        "=",
-        "\u0301",
-        "\u0338",
-        "\u03c3",
-    ]
+        "é", "中", "文", "=", "\u0301", "\u0338", "\u03c3",
+    ]  # fmt: skip
     entries = [*SPECIAL, *WORDS, *letters, *("##" + letter for letter in letters), "##man", "##og"]
     vocabulary = {entry: n for n, entry in enumerate(dict.fromkeys(entries))}
     made = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))

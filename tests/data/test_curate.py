@@ -84,13 +84,9 @@ def test_any_set(rows: list[Row], per_label: int, sampled: int, seed: int) -> No
             curate_rows(pairs(rows), per_label=per_label)
         return
     curated = curate_rows(
-        pairs(rows),
-        per_label=per_label,
-        sampled_pairs=sampled,
-        smoothing=0,
-        validation=0.3,
+        pairs(rows), per_label=per_label, sampled_pairs=sampled, smoothing=0, validation=0.3,
         seed=seed,
-    )
+    )  # fmt: skip
     kept = [row for row, reason in zip(rows, reasons, strict=True) if reason is None]
     dropped = [row for row, reason in zip(rows, reasons, strict=True) if reason is not None]
     assert rows_of(curated.dropped) == dropped

@@ -5,21 +5,9 @@ from hypothesis import strategies as st
 from tilth.data.normalize import exact_keys, normalize_text, normalize_texts
 
 HARD = [
-    "",
-    " ",
-    "...",
-    "?! ?!",
-    "A",
-    " a  b ",
-    "\x1cA\x1fb\t",
-    "É… ",
-    "ﬁrst",
-    "İ",
-    "ß",
-    "a$b",
-    "$ $",
+    "", " ", "...", "?! ?!", "A", " a  b ", "\x1cA\x1fb\t", "É… ", "ﬁrst", "İ", "ß", "a$b", "$ $",
     "\0",
-]
+]  # fmt: skip
 
 
 @settings(deadline=None)

@@ -9,12 +9,8 @@ def test_segmenter() -> None:
         ["Mr. Hill said no. We left.", "", "  ", '"It rains. We stay in," she said.', "One line"]
     )
     assert found.to_pylist() == [
-        "Mr. Hill said no.",
-        "We left.",
-        '"It rains.',
-        'We stay in," she said.',
-        "One line",
-    ]
+        "Mr. Hill said no.", "We left.", '"It rains.', 'We stay in," she said.', "One line",
+    ]  # fmt: skip
     assert paragraph.tolist() == [0, 0, 3, 3, 4]
 
 

@@ -70,15 +70,9 @@ def test_every_setting_is_sent() -> None:
         (body,) = server.requests
     seed = int.from_bytes(job_key(0, "s0", "1", 0)[:4], "big") >> 1
     assert body == {
-        "model": "small",
-        "prompt": PROMPT,
-        "seed": seed,
-        "temperature": 0.7,
-        "top_k": 3,
-        "top_p": 0.8,
-        "max_tokens": 17,
-        "stop": ['"'],
-    }
+        "model": "small", "prompt": PROMPT, "seed": seed, "temperature": 0.7, "top_k": 3,
+        "top_p": 0.8, "max_tokens": 17, "stop": ['"'],
+    }  # fmt: skip
     assert 0 <= seed < 2**31
 
 

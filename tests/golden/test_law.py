@@ -104,12 +104,8 @@ def test_greedy_equals_transformers_generate(llama: LM) -> None:
     for job in jobs:
         ids = llama.tokenizer(job.prompts[0], return_tensors="pt")
         theirs = llama.model.generate(
-            **ids,
-            do_sample=False,
-            max_new_tokens=20,
-            min_new_tokens=20,
-            pad_token_id=0,
-        )[0, ids["input_ids"].shape[1] :]
+            **ids, do_sample=False, max_new_tokens=20, min_new_tokens=20, pad_token_id=0,
+        )[0, ids["input_ids"].shape[1] :]  # fmt: skip
         text = llama.tokenizer.decode(theirs, clean_up_tokenization_spaces=False)
         assert ours[job].text == text.split('"')[0].split("\n")[0] or ours[job].reason == "newline"
 
@@ -118,17 +114,9 @@ def test_greedy_equals_transformers_generate(llama: LM) -> None:
 def test_candidates_equal_what_transformers_sampling_keeps(llama: LM) -> None:
     ids = llama.tokenizer("the dog runs on the", return_tensors="pt")
     theirs = llama.model.generate(
-        **ids,
-        do_sample=True,
-        top_k=7,
-        top_p=0.8,
-        temperature=1.3,
-        max_new_tokens=6,
-        min_new_tokens=6,
-        pad_token_id=0,
-        return_dict_in_generate=True,
-        output_scores=True,
-    )
+        **ids, do_sample=True, top_k=7, top_p=0.8, temperature=1.3, max_new_tokens=6,
+        min_new_tokens=6, pad_token_id=0, return_dict_in_generate=True, output_scores=True,
+    )  # fmt: skip
     length = ids["input_ids"].shape[1]
     for step, scores in enumerate(theirs.scores):
         logits = llama.model(theirs.sequences[:, : length + step]).logits[:, -1].clone()

@@ -105,12 +105,9 @@ def test_a_plan_has_each_part_after_what_it_needs() -> None:
     jobs = plan(replace(SMALL, systems={"one": OURS, "two": OURS}))
     assert len(jobs) == len(set(jobs)) == 2 * (2 + 3 + 3)
     assert jobs[:5] == [
-        TrainingJob(0, FINE_TUNED, 0),
-        TrainingJob(0, FINE_TUNED, 1),
-        TrainingJob(0, "one"),
-        TrainingJob(0, "one", 0),
-        TrainingJob(0, "one", 1),
-    ]
+        TrainingJob(0, FINE_TUNED, 0), TrainingJob(0, FINE_TUNED, 1), TrainingJob(0, "one"),
+        TrainingJob(0, "one", 0), TrainingJob(0, "one", 1),
+    ]  # fmt: skip
     assert [job.draw for job in jobs] == [0] * 8 + [1] * 8
 
 

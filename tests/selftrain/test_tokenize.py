@@ -62,12 +62,8 @@ def test_without_any_evidence_the_usual_is_done() -> None:
         "It's 3.5, a-b..."
     )
     assert WordTokenizer().tokenize("It's 3.5, well-known...") == [
-        "It's",
-        "3.5",
-        ",",
-        "well-known",
-        "...",
-    ]
+        "It's", "3.5", ",", "well-known", "...",
+    ]  # fmt: skip
 
 
 def test_each_way_of_a_rule_counts() -> None:

@@ -69,13 +69,9 @@ class RealServer:
 
     def start(self, *, wait: bool = True) -> None:
         options = {
-            "model": self.model,
-            "model_alias": "tiny",
-            "n_ctx": 512,
-            "n_threads": 1,
-            "host": "127.0.0.1",
-            "port": self.port,
-        }
+            "model": self.model, "model_alias": "tiny", "n_ctx": 512, "n_threads": 1,
+            "host": "127.0.0.1", "port": self.port,
+        }  # fmt: skip
         arguments = [text for name, value in options.items() for text in (f"--{name}", str(value))]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(

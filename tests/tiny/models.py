@@ -81,14 +81,9 @@ def tiny_model(kind: str, vocabulary: int, *, seed: int = 0, positions: int = 25
     end = {"eos_token_id": 0, "bos_token_id": 0, "pad_token_id": 0}
     if kind == "gpt2":
         config = GPT2Config(
-            vocab_size=vocabulary,
-            n_embd=32,
-            n_layer=2,
-            n_head=4,
-            n_positions=positions,
-            initializer_range=0.35,
-            **end,
-        )
+            vocab_size=vocabulary, n_embd=32, n_layer=2, n_head=4, n_positions=positions,
+            initializer_range=0.35, **end,
+        )  # fmt: skip
         model: Any = GPT2LMHeadModel(config)
     elif kind == "llama":
         model = LlamaForCausalLM(LlamaConfig(**shape, **end, num_key_value_heads=2))

@@ -89,18 +89,12 @@ def single_rows(
     """Return tries of a single-text task: label -> texts."""
     return [
         {
-            "source_id": "",
-            "text": text,
-            "label": label,
-            "tokens": len(text.split()) + 1,
-            "floor_share": None,
-            "drop_reason": reason,
-            "try": 0,
-            "item": item,
+            "source_id": "", "text": text, "label": label, "tokens": len(text.split()) + 1,
+            "floor_share": None, "drop_reason": reason, "try": 0, "item": item,
         }
         for label, these in texts.items()
         for item, text in enumerate(these)
-    ]
+    ]  # fmt: skip
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:

@@ -280,11 +280,8 @@ def test_file_trains_and_is_measured(made: Made, tmp_path: Path, test: bool) -> 
     page = (out / "report.html").read_text()
     assert "Classifier trained on" in page
     assert [line[0] for line in gain_lines(trained.results)[1][:4]] == [
-        "trained",
-        ENCODER,
-        TFIDF,
-        MAJORITY,
-    ]
+        "trained", ENCODER, TFIDF, MAJORITY,
+    ]  # fmt: skip
     assert trained.results["validation"] == {"rows": 6, "generated": 0}
     tested = trained.results["tested"]
     if test:
