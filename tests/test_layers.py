@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
 from collections import Counter
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+
+from tests.tiny.calls import python
 
 ROOT = Path(__file__).parent.parent / "src" / "tilth"
 
@@ -117,7 +117,7 @@ def test_every_folder_has_its_place() -> None:
 @pytest.mark.parametrize("module", ["tilth", "tilth.cli.main"])
 def test_importing_loads_nothing_heavy(module: str) -> None:
     code = f"import sys, {module}; print(*(name for name in {HEAVY} if name in sys.modules))"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    said = python(code)
     assert said.stdout.split() == []
 
 

@@ -12,6 +12,7 @@ import pytest
 from datasets import Dataset, DatasetDict
 
 from tests.tiny import (
+    read_json,
     salads,
     save_encoder,
     small_parts,
@@ -69,7 +70,7 @@ def content(path: Path) -> dict[str, bytes]:
         if file.is_file()
     }
     found["codec.safetensors"] = (path / "codec.safetensors").read_bytes()
-    manifest = json.loads((path / MANIFEST).read_text())
+    manifest = read_json(path / MANIFEST)
     del manifest["created"]
     return {**found, "manifest": json.dumps(manifest).encode()}
 
@@ -329,7 +330,7 @@ def test_the_number_of_an_adding_that_is_none_is_refused(tmp_path: Path) -> None
     with stopped("_remove_job", 0, after=False):
         add(tmp_path / "bank", [b])
     file = tmp_path / "bank" / "adding" / "run.json"
-    asked = json.loads(file.read_text())
+    asked = read_json(file)
     file.write_text(json.dumps({**asked, "resolved": {"job": "x"}}))
     with pytest.raises(TilthError, match=r"run\.json: is not what tilth wrote \(job is 'x'\)"):
         add(tmp_path / "bank", [b])

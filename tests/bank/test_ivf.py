@@ -2,7 +2,6 @@ import json
 import logging
 import os
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,8 @@ import pytest
 
 pytest.importorskip("faiss")
 
-from tests.tiny import salads, tiny_bank, tiny_static, write_lines
+from tests.tiny import read_json, salads, tiny_bank, tiny_static, write_lines
+from tests.tiny.calls import python
 from tilth.bank import Bank
 from tilth.bank.manifest import Manifest
 from tilth.bank.search import ivf as index
@@ -210,7 +210,7 @@ def test_recall_is_measured_and_chooses_nprobe(
 ) -> None:
     caplog.set_level(logging.INFO, "tilth")
     made = make(bank)
-    said = json.loads((bank.path / "index" / "index.json").read_text())
+    said = read_json(bank.path / "index" / "index.json")
     assert [row["nprobe"] for row in said["recall"]] == [1, 4, 16]
     assert said["recall"][-1]["recall_10"] == said["recall"][-1]["recall_100"] == 1
     assert said["recall"][0]["recall_100"] < said["recall"][1]["recall_100"]
@@ -347,7 +347,7 @@ def test_a_wrong_index_json(built_index: Path, tmp_path: Path, changes: Any) -> 
     bank = copied(built_index, tmp_path / "bank")
     shutil.copy(bank.path / "index" / bank.index.info.file, tmp_path / "other.faiss")
     file = bank.path / "index" / "index.json"
-    about = json.loads(file.read_text())
+    about = read_json(file)
     file.unlink()
     if changes is None:
         os.mkfifo(file)
@@ -443,7 +443,7 @@ def test_without_faiss_the_extra_is_named(bank: Bank, monkeypatch: pytest.Monkey
 
 def test_nothing_but_an_index_loads_faiss() -> None:
     code = "import sys; from tilth.bank import Bank; print('faiss' in sys.modules)"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    said = python(code)
     assert said.stdout.strip() == "False"
 
 

@@ -12,7 +12,7 @@ from numba.core.extending import _Intrinsic  # type: ignore[attr-defined]
 
 from tilth.bank.quantization import LANES
 from tilth.bank.search import scan
-from tilth.bank.search.scan import TILE, gather, rescore_int8
+from tilth.bank.search.scan import TILE, gather
 
 
 def test_cached_functions_use_compiled_code_of_their_own_file_alone() -> None:
@@ -75,19 +75,6 @@ def test_int8_sums_are_those_of_a_loop_ties_by_number(
         assert len(wanted) < best or floors[query] <= wanted[-1][0]
 
 
-def test_equal_compact_codes_have_equal_values_wherever_they_stand() -> None:
-    rng = np.random.default_rng(0)
-    codes = np.repeat(rng.integers(0, 256, (1, 64)).astype(np.uint8), 3 * TILE + 17, axis=0)
-    scales = np.repeat(np.array([[0.0123, 0.0456]], np.float32), len(codes), axis=0)
-    asked = rng.integers(-9999, 9999, (4, 192)).astype(np.int16)
-    asked[3] = asked[0]
-    kept = buffers(4, 5 * TILE)
-    scan_all(codes, scales, asked, 64, 20, np.full(4, -np.inf, np.float32), kept)
-    assert best_of(kept, 0, 20) == best_of(kept, 3, 20)  # the first and the second of a pair
-    for query in range(4):
-        assert [row for _, row in best_of(kept, query, 20)] == list(range(20))
-
-
 @pytest.mark.parametrize("groups", [1, 2])
 def test_products_below_the_floor_are_left_and_columns_beyond_the_queries_too(groups: int) -> None:
     rng = np.random.default_rng(0)
@@ -121,23 +108,6 @@ def test_a_sample_is_of_pieces_and_above_the_floor(piece: int, step: int) -> Non
         wanted = [row for row in range(200) if row % step < piece and row >= least]
         assert ids[query, : counts[query]].tolist() == [50 + row for row in wanted]
         assert values[query, : counts[query]].tolist() == [row - 100 for row in wanted]
-
-
-def test_rescoring_is_a_loop_over_pairs() -> None:
-    rng = np.random.default_rng(0)
-    codes = rng.integers(-127, 128, (50, 32)).astype(np.int8)
-    fine = rng.integers(0, 256, (50, 16)).astype(np.uint8)
-    rows, owners = rng.integers(0, 50, 200), rng.integers(0, 3, 200)
-    scales = rng.uniform(0.001, 0.01, 200).astype(np.float32)
-    asked = rng.normal(size=(3, 32)).astype(np.float32)
-    found = np.empty(200, np.float32)
-    rescore_int8(codes, fine, scales, rows, owners, asked, found)
-    for pair, (row, owner) in enumerate(zip(rows, owners, strict=True)):
-        total = 0.0
-        for place in range(32):
-            nibble = (fine[row, place % 16] >> 4 * (place // 16)) % 16
-            total += (codes[row, place] + (nibble - 7.5) / 16) * asked[owner, place]
-        assert found[pair] == pytest.approx(total * scales[pair], abs=1e-4)
 
 
 BITS = (8, 4, 2)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.tiny import salads, save_encoder, tiny_bank, tiny_static
+from tests.tiny import read_json, salads, save_encoder, tiny_bank, tiny_static
 from tilth.bank import Bank
 from tilth.bank.manifest import (
     MANIFEST,
@@ -94,7 +94,7 @@ def test_odd_values_in_a_manifest(
 ) -> None:
     shutil.copytree(bank_once, tmp_path / "bank")
     file = tmp_path / "bank" / MANIFEST
-    found = json.loads(file.read_text()) | changes
+    found = read_json(file) | changes
     file.write_text(json.dumps({key: found[key] for key in found if found[key] != "missing"}))
     with pytest.raises(TilthError, match=said):
         Bank.open(tmp_path / "bank")

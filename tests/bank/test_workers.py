@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from loky import get_reusable_executor
 
+from tests.tiny.calls import python
 from tilth.bank.ingest.workers import end_processes, in_processes
 from tilth.errors import InputError, TilthError
 
@@ -115,7 +116,7 @@ def test_workers_that_make_parts_begin_without_torch() -> None:
     code = (
         "import sys, tilth.bank.ingest.parts\nprint('torch' in sys.modules, 'numba' in sys.modules)"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    said = python(code)
     assert said.stdout.split() == ["False", "False"]
 
 

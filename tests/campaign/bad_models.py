@@ -11,6 +11,7 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 
 from tests.campaign.inputs import RunsCode, nested, write
+from tests.tiny import read_json
 
 
 def _config(**changes: Any) -> Callable[[Path, Path], None]:
@@ -18,7 +19,7 @@ def _config(**changes: Any) -> Callable[[Path, Path], None]:
 
     def change(folder: Path, mark: Path) -> None:
         for path in folder.rglob("config.json"):
-            path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+            path.write_text(json.dumps(read_json(path) | changes))
         if "auto_map" in changes:
             (folder / "evil.py").write_text(_EVIL.format(mark=str(mark)))
 
@@ -85,7 +86,7 @@ def _each(pattern: str, change: Callable[[Path], Any]) -> Callable[[Path, Path],
 
 def _foreign_tokenizer(path: Path) -> None:
     """Give every word a number that the model does not have."""
-    found = json.loads(path.read_text())
+    found = read_json(path)
     vocabulary = found["model"].get("vocab")
     if isinstance(vocabulary, dict):
         found["model"]["vocab"] = {
@@ -99,7 +100,7 @@ def _modules(kind: str, **config: Any) -> Callable[[Path, Path], None]:
 
     def change(folder: Path, mark: Path) -> None:
         path = folder / "modules.json"
-        found = json.loads(path.read_text()) if path.exists() else [
+        found = read_json(path) if path.exists() else [
             {"idx": 0, "name": "0", "path": "",
              "type": "sentence_transformers.models.Transformer"},
             {"idx": 1, "name": "1", "path": "1_Pooling",

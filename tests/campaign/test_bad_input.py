@@ -19,6 +19,7 @@ from tests.campaign.inputs import TASKS, nested
 from tests.campaign.judge import Campaign
 from tests.campaign.test_bad_folders import RUNS, edited, paths_in
 from tests.campaign.test_bad_options import NUMBERS, TEXTS
+from tests.tiny import read_json, write_rows
 from tilth.models import endpoint
 from tilth.models.endpoint import RetryPolicy
 
@@ -125,7 +126,7 @@ def _run_task(campaign: Campaign, text: str) -> None:
 )  # fmt: skip
 def test_drawn_rows(campaign: Campaign, rows: list[Any]) -> None:
     source = campaign.fresh("rows.jsonl")
-    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(source, rows)
     w = campaign.world
     for number, line in enumerate((
         f"curate {source}", f"train classifier {source} -b {w}/encoder --epochs 1 --device cpu",
@@ -154,7 +155,7 @@ def test_drawn_run_json(campaign: Campaign, command: Command, data: st.DataObjec
     file = copy / "run.json"
     if not file.exists():
         return
-    for path in data.draw(st.lists(st.sampled_from(list(paths_in(json.loads(file.read_text())))),
+    for path in data.draw(st.lists(st.sampled_from(list(paths_in(read_json(file)))),
                                    min_size=1, max_size=3)):  # fmt: skip
         with suppress(KeyError, TypeError, IndexError, ValueError):
             file.write_text(edited(file.read_text(), path, data.draw(st.integers(0, 20))))

@@ -185,12 +185,13 @@ def test_more_rows_move_few_others() -> None:
     assert len(one ^ two) <= 16
 
 
+@pytest.mark.parametrize("given", [["0", "0.5", "1"], [0, 0.5, 1], [0.0, 0.5, 1.0]])
 @pytest.mark.parametrize(
     ("smoothing", "expected"),
     [(None, [0.1, 0.5, 0.9]), (0.2, [0.1, 0.5, 0.9]), (0, [0.0, 0.5, 1.0]), (1, [0.5, 0.5, 0.5])],
 )
-def test_smoothing(smoothing: float | None, expected: list[float]) -> None:
-    dataset = pairs([("x", "p", 0.0), ("x", "q", 0.5), ("x", "r", 1.0)])
+def test_smoothing(given: list[Any], smoothing: float | None, expected: list[float]) -> None:
+    dataset = pairs([("x", f"p{label}", label) for label in given])
     curated = curate_rows(dataset, smoothing=smoothing, sampled_pairs=0, validation=0)
     assert list(curated.train["label"]) == expected
 
@@ -208,12 +209,6 @@ def test_smoothing_uses_the_mean_of_distinct_labels_and_spares_sampled_pairs() -
     assert list(curate_rows(dataset, validation=0).train["label"]) == [1, 0]
     smoothed = curate_rows(dataset, validation=0, smoothing=0.2).train
     assert list(smoothed["label"]) == [0.9, 0.1]
-
-
-@pytest.mark.parametrize("given", [["0", "0.5", "1"], [0, 0.5, 1], [0.0, 0.5, 1.0]])
-def test_labels_written_as_numbers_are_numbers(given: list[Any]) -> None:
-    curated = curate_rows(pairs([("x", f"p{y}", y) for y in given]), validation=0)
-    assert list(curated.train["label"]) == [0.1, 0.5, 0.9]
 
 
 def test_text_labels_are_left_as_they_are(caplog: pytest.LogCaptureFixture) -> None:
@@ -253,12 +248,6 @@ def test_origin_columns_stay_and_sampled_pairs_say_so() -> None:
         "text_a": "x", "text_b": "q", "label": 0.0, "source_id": "1", "task": "sampled",
         "model": "sampled", "try": -1, "seed": 5, "note": None,
     }  # fmt: skip
-
-
-def test_partners_of_dropped_rows_are_not_sampled() -> None:
-    rows = [("x", f"p{i}", 0.0) for i in range(5)] + [("y", f"p{i}", 0.0) for i in range(6)]
-    curated = curate_rows(pairs(rows), per_label=1, validation=0, smoothing=0)
-    assert rows_of(curated.train) == [("x", "p0", 0.0), ("y", "p0", 0.0)]
 
 
 def test_many_partners_leave_one_text() -> None:

@@ -1,9 +1,6 @@
-import os
-import subprocess
-import sys
-
 from datasets import Dataset, concatenate_datasets
 
+from tests.tiny.calls import python
 from tilth.data import fingerprint, text_id
 
 
@@ -14,13 +11,8 @@ def rows(*texts: str) -> Dataset:
 def test_text_id_is_the_same_in_every_process() -> None:
     assert text_id("A man is playing a flute.") == "01d7b4d00fab84f8"
     assert text_id("é") != text_id("e\u0301")
-    said = subprocess.run(
-        [sys.executable, "-c", "from tilth.data import text_id; print(text_id('a'))"],
-        env={**os.environ, "PYTHONHASHSEED": "77"},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.strip()
+    code = "from tilth.data import text_id; print(text_id('a'))"
+    said = python(code, PYTHONHASHSEED="77").stdout.strip()
     assert said == text_id("a")
 
 

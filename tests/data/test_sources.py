@@ -1,9 +1,6 @@
 import gc
 import json
-import os
 import pickle
-import subprocess
-import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import ClassLabel, Dataset, Features, Value, load_dataset
 
+from tests.tiny.calls import python
 from tilth.data import DatasetWriter, load_folder, read_rows, read_texts
 from tilth.errors import InputError
 
@@ -164,13 +162,7 @@ print(len(os.listdir(os.environ["TMPDIR"])))
     folder = write(tmp_path / "set", "a", "b")
     (tmp_path / "temporary").mkdir()
     for what, left in (("killed", ""), ("alive", "1\n")):
-        done = subprocess.run(
-            [sys.executable, "-c", code, str(folder), what],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
-        )
+        done = python(code, folder, what, check=False, TMPDIR=str(tmp_path / "temporary"))
         assert done.stdout == left
     assert not list((tmp_path / "temporary").iterdir())
 
@@ -191,12 +183,7 @@ assert pickle.loads(pickle.dumps(made))["text"][:] == ["A", "B"]
     folder = write(tmp_path / "set", "a", "b")
     (tmp_path / "temporary").mkdir()
     for what in ("del", "keep"):
-        subprocess.run(
-            [sys.executable, "-c", code, str(folder), what],
-            check=True,
-            capture_output=True,
-            env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
-        )
+        python(code, folder, what, TMPDIR=str(tmp_path / "temporary"))
         assert not list((tmp_path / "temporary").iterdir())
 
 
@@ -212,12 +199,6 @@ except TilthError as error:
     print(error)
 """
     (tmp_path / "texts.txt").write_text("some text\n" * 10_000)
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "texts.txt")],
-        check=True,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-    )
+    done = python(code, tmp_path / "texts.txt", TMPDIR=str(tmp_path))
     assert "File too large: free space, or set TMPDIR to a larger disk\n" in done.stdout
     assert [item.name for item in tmp_path.iterdir()] == ["texts.txt"]

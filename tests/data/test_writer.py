@@ -1,7 +1,5 @@
 import os
 import resource
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import ClassLabel, Features, Value, load_dataset
 
+from tests.tiny.calls import python
 from tilth.data import DatasetWriter
 from tilth.errors import InputError, TilthError
 
@@ -157,7 +156,7 @@ pathlib.Path.rename = killed
 with DatasetWriter({str(folder)!r}) as writer:
     writer.write(pa.table({{"text": ["new"]}}))
 """
-    subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
+    python(code, check=False)
     assert not folder.exists()
     with pytest.raises(ZeroDivisionError), DatasetWriter(folder):
         raise ZeroDivisionError

@@ -1,4 +1,3 @@
-import json
 import logging
 import random
 import threading
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.models.openai_server import OpenAIServer, written
+from tests.tiny import read_json
 from tilth.errors import InputError, TilthError
 from tilth.generation.attempts import Job, Outcome, job_key
 from tilth.generation.endpoint_sampler import CONCURRENCY, EndpointSampler, share_tokens, unquote
@@ -310,7 +310,7 @@ def test_counts_of_all_sessions_are_in_the_card(tmp_path: Path) -> None:
     assert f"took {asked} requests, {usage.prompt_tokens:,} prompt tokens" in card
     assert f"{usage.completion_tokens:,} completion tokens" in card
     assert endpoint.statement in card
-    assert json.loads((tmp_path / "run.json").read_text())["settings"]["decay"] == 0
+    assert read_json(tmp_path / "run.json")["settings"]["decay"] == 0
 
 
 @pytest.mark.parametrize("chat", [False, True])

@@ -3,6 +3,7 @@
 import gc
 import weakref
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -109,30 +110,23 @@ def test_out_of_memory_halves_the_rows_and_loses_nothing(
     assert engine.rows < 40
 
 
-def test_out_of_memory_at_the_smallest_size_says_so(
-    llama: LM, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "raised", "said"),
+    [
+        (
+            torch.OutOfMemoryError("tried"),
+            TilthError,
+            r"out of memory with 3 rows on cpu: use a sm",
+        ),
+        (RuntimeError("shape mismatch"), RuntimeError, "shape mismatch"),  # is not about memory
+    ],
+)
+def test_what_a_step_raises(
+    llama: LM, monkeypatch: pytest.MonkeyPatch, error: Exception, raised: type[Exception], said: str
 ) -> None:
-    engine = Engine(llama, Sampling(), rows=40)
-
-    def never(*_args: Any) -> torch.Tensor:
-        raise torch.OutOfMemoryError("tried to allocate")
-
-    monkeypatch.setattr(engines.KVCache, "step", never)
-    with pytest.raises(TilthError, match=r"out of memory with 3 rows on cpu: use a smaller"):
-        run_jobs(engine, pair_jobs(TEXTS))
-
-
-def test_other_runtime_errors_are_not_taken_for_memory(
-    llama: LM, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = Engine(llama, Sampling(), rows=40)
-
-    def broken(*_args: Any) -> torch.Tensor:
-        raise RuntimeError("shape mismatch")
-
-    monkeypatch.setattr(engines.KVCache, "step", broken)
-    with pytest.raises(RuntimeError, match="shape mismatch"):
-        run_jobs(engine, pair_jobs(TEXTS))
+    monkeypatch.setattr(engines.KVCache, "step", Mock(side_effect=error))
+    with pytest.raises(raised, match=said):
+        run_jobs(Engine(llama, Sampling(), rows=40), pair_jobs(TEXTS))
 
 
 def test_a_prompt_longer_than_the_positions_is_dropped_alone(llama: LM) -> None:

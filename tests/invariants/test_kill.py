@@ -10,7 +10,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -23,6 +22,7 @@ import pytest
 from tests.invariants.trainings import KINDS, content, training
 from tests.selftrain.labelled import classed
 from tests.tiny import (
+    read_json,
     salads,
     save_encoder,
     small_parts,
@@ -32,6 +32,7 @@ from tests.tiny import (
     write_lines,
 )
 from tests.tiny.bart import save_bart
+from tests.tiny.calls import python
 
 KILLS = int(os.environ.get("TILTH_KILLS", "3"))
 BEFORE = "before"  # what a job's folder holds at first, where it holds anything
@@ -206,7 +207,7 @@ def drive(kind: str, folder: Path, kills: int) -> dict[str, Any]:
         return fork(lambda: JOBS[kind](folder)(out))
 
     assert code(fork(prepare)) == 0
-    for name in json.loads((folder / "modules.json").read_text()):
+    for name in read_json(folder / "modules.json"):
         with contextlib.suppress(Exception):
             importlib.import_module(name)
     assert threading.active_count() == 1
@@ -259,10 +260,7 @@ def test_killed_at_random_moments_the_files_are_the_same(kind: str, tmp_path: Pa
     words = "import json, sys; from pathlib import Path\n"
     words += "from tests.invariants.test_kill import drive\n"
     words += "print(json.dumps(drive(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))))"
-    done = subprocess.run(
-        [sys.executable, "-c", words, kind, str(tmp_path), str(KILLS)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = python(words, kind, tmp_path, KILLS, check=False)
     assert done.returncode == 0, done.stderr
     counted = json.loads(done.stdout.splitlines()[-1])
     sys.stdout.write(f"{kind}: {counted}\n")

@@ -16,7 +16,7 @@ from transformers import (
     RobertaModel,
 )
 
-from tests.tiny import BERT_SHAPE, save_encoder, save_model, tiny_lm, word_tokenizer
+from tests.tiny import BERT_SHAPE, read_json, save_encoder, save_model, tiny_lm, word_tokenizer
 from tilth.errors import InputError
 from tilth.models import load_encoder
 from tilth.models.classifier import (
@@ -172,7 +172,7 @@ def test_what_is_no_finished_classifier_is_refused(base: str, tmp_path: Path) ->
     with pytest.raises(InputError, match=said):
         load_classifier(base)
     folder = Path(made(base).model.config.name_or_path)
-    config = json.loads((folder / "config.json").read_text())
+    config = read_json(folder / "config.json")
     save_encoder(tmp_path / "lying")
     config["architectures"] = ["BertForSequenceClassification"]
     (tmp_path / "lying/config.json").write_text(json.dumps(config))

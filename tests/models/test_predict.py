@@ -9,7 +9,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from tests.tiny import WORDS, save_encoder, tiny_tokenizer, word_tokenizer
+from tests.tiny import WORDS, read_json, save_encoder, tiny_tokenizer, word_tokenizer
 from tilth.errors import InputError, TilthError
 from tilth.models import predict
 from tilth.models.classifier import Classifier, new_classifier
@@ -70,7 +70,7 @@ def test_pairs_are_labelled_as_one_by_one(tmp_path: Path, with_types: bool) -> N
     )  # fmt: skip
     tokenizer.save_pretrained(tmp_path)
     if with_types:
-        config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+        config = read_json(tmp_path / "tokenizer_config.json")
         config["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
         (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     classifier = made(str(tmp_path))

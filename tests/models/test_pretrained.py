@@ -19,6 +19,7 @@ from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassificat
 import tilth
 from tests.tiny import (
     BERT_SHAPE,
+    read_json,
     save_encoder,
     save_model,
     tiny_lm,
@@ -84,7 +85,7 @@ def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def change(path: Path, **values: Any) -> None:
-    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+    path.write_text(json.dumps({**read_json(path), **values}))
 
 
 def answer(kind: str, folder: Path) -> str:
@@ -176,7 +177,7 @@ def test_an_activation_is_one_of_a_list(
 def test_a_module_is_one_of_a_list(tmp_path: Path, marker: Path, kind: str) -> None:
     tiny_static().save(str(tmp_path / "static"))
     shutil.copy(marker.parent / "other/evil.py", tmp_path / "static")
-    modules = json.loads((tmp_path / "static/modules.json").read_text())
+    modules = read_json(tmp_path / "static/modules.json")
     modules[0]["type"] = kind
     (tmp_path / "static/modules.json").write_text(json.dumps(modules))
     refused("encoder", tmp_path / "static", f"names the class '{kind}'")

@@ -75,16 +75,6 @@ def test_scores_are_the_sigmoid_of_the_logit_in_percent(folder: Path) -> None:
     assert (scorer.kind, scorer.name, found.dtype) == ("cross-encoder", str(folder), np.float32)
 
 
-def test_sentence_transformers_gives_the_same(folder: Path) -> None:
-    from sentence_transformers import CrossEncoder
-
-    expected = CrossEncoder(str(folder), device="cpu").predict(
-        list(zip(FIRST, SECOND, strict=True)), show_progress_bar=False
-    )
-    found = load_scorer(str(folder), precision="float32", device="cpu").scores(FIRST, SECOND)
-    np.testing.assert_allclose(found, 100 * expected, atol=1e-3)
-
-
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_order_and_neighbours_change_nothing(folder: Path, precision: str) -> None:
     scorer = load_scorer(str(folder), device="cpu", precision=precision)

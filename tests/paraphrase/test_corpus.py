@@ -1,4 +1,3 @@
-import json
 import random
 import shutil
 from collections import Counter, defaultdict
@@ -11,7 +10,7 @@ from datasets import Dataset, DatasetDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.tiny import WORDS
+from tests.tiny import WORDS, read_json
 from tests.tiny.calls import stopped
 from tilth.data import normalize as plain
 from tilth.errors import InputError, TilthError
@@ -52,7 +51,7 @@ def made(source: Any, out: Path, **options: Any) -> DatasetDict:
 
 
 def results(run: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run / "results.json").read_text())
+    found: dict[str, Any] = read_json(run / "results.json")
     return found
 
 
@@ -297,7 +296,7 @@ def test_what_is_damaged_of_a_finished_run_is_made_again(
     else:
         (tmp_path / "run" / "results.json").write_text("{" if damage == "results" else "{}")
     assert made(pairs, tmp_path / "run", size=540)["train"][:] == first
-    assert json.loads((tmp_path / "run" / "results.json").read_text())["kept"]
+    assert read_json(tmp_path / "run" / "results.json")["kept"]
 
 
 class LengthScorer:

@@ -1,11 +1,10 @@
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from datasets import Dataset
 
-from tests.tiny import salads, save_model, write_lines
+from tests.tiny import read_json, salads, save_model, write_lines
 from tests.tiny.rewriter import fake_scorer
 from tests.tiny.writers import writer
 from tilth.data import load_folder
@@ -93,7 +92,7 @@ def test_rows_say_what_was_measured_and_where_they_come_from(made: dict[str, Any
     assert len(set(pairs)) == len(pairs)
     dropped = load_folder(made["out"], config="dropped")
     assert dropped["drop_reason"][:].count("too long") == 1
-    results = json.loads((made["out"] / "results.json").read_text())
+    results = read_json(made["out"] / "results.json")
     assert results["rows"] == len(rows)
     assert results["good"] == sum(value <= 45 for value in rows["wording"])
     assert results["drops"]["too long"] == 1

@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +6,7 @@ import pytest
 import torch
 from datasets import Dataset, DatasetDict
 
-from tests.tiny import save_encoder
+from tests.tiny import read_json, save_encoder
 from tests.tiny.bart import bart_tokenizer, corpus, save_bart
 from tests.tiny.trained import read_curve, same_weights
 from tilth.errors import InputError, TilthError
@@ -58,7 +57,7 @@ def test_the_loss_falls_and_the_best_is_kept(base: str, pairs: DatasetDict, tmp_
     with torch.no_grad():
         loss = float(trained.model(**batch).loss)
     assert loss == pytest.approx(min(found["validation_loss"]), abs=0.02)
-    results = json.loads((tmp_path / "results.json").read_text())
+    results = read_json(tmp_path / "results.json")
     assert results["best"]["validation_loss"] == min(found["validation_loss"])
     assert not (tmp_path / "checkpoints").exists()
     assert not trained.model.training
@@ -119,7 +118,7 @@ def test_the_published_layout_is_left_alone(pairs: DatasetDict, tmp_path: Path) 
     rows = model.model.get_input_embeddings().num_embeddings
     settings = {**QUICK, "max_epochs": 1, "rows": None}  # as many as fit into memory
     trained = train_rewriter(pairs, str(folder), tmp_path / "run", **settings)
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["resolved"]["rows"] == 16
+    assert read_json(tmp_path / "run" / "run.json")["resolved"]["rows"] == 16
     assert trained.tokenizer.get_vocab() == before
     assert trained.model.get_input_embeddings().num_embeddings == rows
 

@@ -1,5 +1,4 @@
 import gzip
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.recipes.running import run
-from tests.tiny import salads, write_lines
+from tests.tiny import read_json, salads, write_lines
 from tests.tiny.calls import stopped
 from tilth.errors import InputError
 from tilth.models.scorer import Scorer
@@ -145,7 +144,7 @@ def test_figure_1_compares_greedy_and_sampled(data: Path, tmp_path: Path, fakes:
     assert page.count('role="img"') == 2
     assert "Greedy round trip" in page
     assert "round trip with sampling" in (folder / "results.md").read_text()
-    assert len(json.loads((folder / "results.json").read_text())["rows"]) == 2
+    assert len(read_json(folder / "results.json")["rows"]) == 2
 
 
 def test_figure_1_goes_on_where_it_stopped(data: Path, tmp_path: Path, fakes: Fakes) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.recipes.running import run
-from tests.tiny import graded_pairs, save_encoder, tiny_lm, write_rows, write_vectors
+from tests.tiny import graded_pairs, read_json, save_encoder, tiny_lm, write_rows, write_vectors
 from tilth.errors import InputError
 from tilth.evaluate.sts import evaluate_sts, summarise_sts
 from tilth.evaluate.sts_sets import read_sets
@@ -32,7 +32,7 @@ def write_set(path: Path, count: int, seed: int) -> None:
          "subset": ("one", "two")[n % 2]}
         for n, (a, b, label) in enumerate(zip(*rows.values(), strict=True))
     ]  # fmt: skip
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_rows(path, lines)
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def test_table_1_and_5_share_their_steps_and_say_what_they_are(
     assert dino_x2.cells["Avg."].value == 75.20
     assert {"x2", "x1x2", "train-x2-seed0", "train-x2-seed1"} <= set(said)
 
-    results = json.loads((folder / "results.json").read_text())
+    results = read_json(folder / "results.json")
     assert len(results["rows"]) == len(table.rows)
     assert "DINO x2 (published)" in (folder / "results.md").read_text()
     page = (folder / "report.html").read_text()
@@ -130,7 +130,7 @@ def test_table_2_varies_one_thing_at_a_time(data: Path, tiny: DinoScale, tmp_pat
     table, _ = run("dino-table2", data, tmp_path, seeds=2)
     steps = tmp_path / "starter" / "steps"
     asked = {
-        name: json.loads((steps / name / "run.json").read_text())["settings"]["decay"]
+        name: read_json(steps / name / "run.json")["settings"]["decay"]
         for name in ("x2", "x2-decay0", "x2-decay200")
     }
     assert asked == {"x2": 100.0, "x2-decay0": 0.0, "x2-decay200": 200.0}
@@ -168,8 +168,7 @@ def test_rows_that_overlap_are_left_out_where_asked(
     assert "sts12 60 (60)" in counted
     names = ("train-seed0", "train-seed0-drop-overlap")
     fingerprints = [
-        json.loads((tmp_path / "steps" / name / "run.json").read_text())["fingerprints"]
-        for name in names
+        read_json(tmp_path / "steps" / name / "run.json")["fingerprints"] for name in names
     ]
     assert fingerprints[0]["train"] != fingerprints[1]["train"]
     only = write_rows(data / "only.jsonl", rows)
@@ -202,7 +201,7 @@ def test_protocol_mean_is_checked_before_any_work(
     path = tmp_path / "data" / "sts" / "sts12.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     rows[0]["subset"] = "alone"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(path, rows)
     with pytest.raises(InputError, match="subset alone of sts12 has 1 pairs"):
         run("dino-table5", tmp_path / "data", tmp_path / "out")
     assert not (tmp_path / "out" / "starter" / "steps").exists()

@@ -1,4 +1,3 @@
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -6,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.recipes.running import run
-from tests.tiny import salads, tiny_static, write_lines
+from tests.tiny import read_json, salads, tiny_static, write_lines, write_rows
 from tilth.bank import build
 from tilth.data.normalize import normalize_text
 from tilth.errors import InputError
@@ -30,13 +29,13 @@ def data(tmp_path: Path) -> Path:
     labels = "abcdefgh"
     for split, texts in (("train", TEXTS[:40]), ("test", TEXTS[40:60])):
         rows = [{"text": text, "label": labels[n % 8]} for n, text in enumerate(texts)]
-        write_lines(folder / f"classify/moods/{split}.jsonl", list(map(json.dumps, rows)))
+        write_rows(folder / f"classify/moods/{split}.jsonl", rows)
     (folder / "classify/notes/README.txt").write_text("Not a set.\n")
     rows = [
         {"tokens": text.split(), "tags": ["B-ONE"] + ["O"] * (len(text.split()) - 1)}
         for text in TEXTS[60:80]
     ]
-    write_lines(folder / "ner/names/train.jsonl", list(map(json.dumps, rows)))
+    write_rows(folder / "ner/names/train.jsonl", rows)
     return folder
 
 
@@ -89,7 +88,7 @@ def test_neighbours_stand_beside_the_published_ones(
     ):
         assert words in notes
 
-    results = json.loads((folder / "results.json").read_text())
+    results = read_json(folder / "results.json")
     assert results["rows"][0]["query"] == "The dog sees a bird."
     assert "financial (published)" in (folder / "results.md").read_text()
     assert not (folder / "report.html").exists()

@@ -14,6 +14,7 @@ from tests.recipes.running import run as run_in
 from tests.recipes.running import write_bank_data
 from tests.tiny import (
     WORDS,
+    read_json,
     salads,
     save_encoder,
     tiny_static,
@@ -358,7 +359,7 @@ def test_tasks_of_ones_own_and_of_the_paper_are_measured(
     assert MEAN not in theirs
     assert "(NER: F1 of spans)" in table.notes[0]
     results = tmp_path / "out/starter/sentaugment-table8/run.json"
-    assert json.loads(results.read_text())["settings"]["tasks"] == ["mine", "CR", "conll2003"]
+    assert read_json(results)["settings"]["tasks"] == ["mine", "CR", "conll2003"]
 
 
 def test_means_are_over_the_same_tasks_for_us_and_the_paper() -> None:
@@ -414,10 +415,10 @@ def test_base_teacher_and_encoder_can_be_chosen(
     assert f"encoder {given['encoder']} for SASE" in notes
     steps = tmp_path / "out/starter/steps"
     assert (steps / "trec-teacher-tutor-0").is_dir()
-    assert json.loads((steps / "bank/bank.json").read_text())["encoder"] == given["encoder"]
-    student = json.loads((steps / "trec-from-label-average-0/run.json").read_text())
+    assert read_json(steps / "bank/bank.json")["encoder"] == given["encoder"]
+    student = read_json(steps / "trec-from-label-average-0/run.json")
     assert student["settings"]["base"] == given["base"]
-    asked = json.loads((steps.parent / "sentaugment-table8/run.json").read_text())["settings"]
+    asked = read_json(steps.parent / "sentaugment-table8/run.json")["settings"]
     assert {name: asked[name] for name in given} == given
     with pytest.raises(RunMismatch, match="choose another --out"):
         run("sentaugment-table8", data, tmp_path / "out", **{**given, "base": given["teacher"]})

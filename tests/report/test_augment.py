@@ -8,6 +8,7 @@ import pytest
 from tests.report.augmented_run import ROWS, write_run
 from tests.report.page import Page
 from tests.system.commands import tilth
+from tests.tiny import read_json
 from tilth.errors import InputError
 from tilth.report import write_report
 from tilth.report.augment import augment_lines, augment_page, write_augment_report
@@ -27,7 +28,7 @@ def page_of(folder: Path) -> Page:
 def write_student(run: Path, name: str, *, start: str | None = None) -> None:
     """Write what a training on a run leaves in its results.json."""
     if start is None:
-        start = json.loads((run / "run.json").read_text())["start"]
+        start = read_json(run / "run.json")["start"]
     systems = [{"name": which, "base": "tiny", "scores": HIT} for which in
                ("retrieved", "labelled rows alone", "teacher")]  # fmt: skip
     found = {

@@ -7,6 +7,7 @@ import pytest
 
 from tests.report.page import Page
 from tests.system.commands import error_of, tilth
+from tests.tiny import read_json
 from tilth.errors import InputError
 from tilth.report import write_report
 from tilth.report.classifier import MOST_CONFUSED, write_classifier_report
@@ -159,7 +160,7 @@ def test_report_command_writes_this_page(tmp_path: Path) -> None:
 
 def test_an_edited_run_is_refused_in_a_line(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", results())
-    asked = json.loads((folder / "run.json").read_text())
+    asked = read_json(folder / "run.json")
     edits: list[tuple[str, dict[str, Any]]] = [
         ("run.json", {**asked, "settings": {}}),
         ("results.json", {**results(), "tested": {"systems": None}}),

@@ -7,6 +7,7 @@ import pytest
 from datasets import Dataset
 
 from tests.report.page import EVIL, Page
+from tests.tiny import read_json
 from tilth.errors import InputError
 from tilth.paraphrase.corpus import make_corpus
 from tilth.paraphrase.settings import CorpusSettings
@@ -34,7 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_corpus_page_shows_maps_cells_and_examples(run: Path) -> None:
     html = write_corpus_report(run).read_text()
-    page, found = Page(html), json.loads((run / "results.json").read_text())
+    page, found = Page(html), read_json(run / "results.json")
     assert sum(svg.get("role") == "img" for svg in page.all("svg")) == 2
     assert html.count('class="frame"') == 2
     assert page.shows(f"{found['kept']:,}")

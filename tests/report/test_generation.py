@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.report.page import Page
+from tests.tiny import read_json
 from tests.tiny.rows import SENTENCES, pair_rows, single_rows, write_curated, write_run
 from tilth.errors import InputError, TilthError
 from tilth.report import quality_of_run, write_report
@@ -123,7 +124,7 @@ def test_time(run: Path) -> None:
     for part in (run / "parts").iterdir():
         os.utime(part, (began - 90, began - 90))  # copied from elsewhere
     assert "time" not in {name for name, *_ in generation_page(run)["figures"]}
-    asked = json.loads((run / "run.json").read_text())
+    asked = read_json(run / "run.json")
     (run / "run.json").write_text(json.dumps({**asked, "created": "yesterday"}))
     assert "time" not in {name for name, *_ in generation_page(run)["figures"]}
 
@@ -200,7 +201,7 @@ def test_what_is_no_run_is_refused(run: Path, tmp_path: Path) -> None:
     for read in (generation_page, quality_of_run):
         with pytest.raises(InputError, match="no tries to report"):
             read(empty)
-    asked = json.loads((run / "run.json").read_text())
+    asked = read_json(run / "run.json")
     (run / "run.json").write_text(json.dumps({**asked, "command": "train encoder"}))
     with pytest.raises(InputError, match="holds a run of `tilth train encoder`"):
         write_report(run)

@@ -198,18 +198,18 @@ def test_all_rows_dropped(tmp_path: Path) -> None:
     assert page.shows("There are none.")
 
 
-def test_one_row(tmp_path: Path) -> None:
-    page = page_of(write_run(tmp_path, ROWS[:1]))
-    assert page.shows("1 rewrite of 1 row")
-    assert page.shows("All, the nearest to the asked cell first")
-    assert "".join(page.text).count("Fast sank the old boat.") == 1
-    assert page.shows("Nothing was dropped.")
-
-
-def test_one_row_under_4_words_is_shown_though_not_counted(tmp_path: Path) -> None:
-    page = page_of(write_run(tmp_path, ROWS[4:5]))
-    assert page.shows("all texts are under 4 words")
-    assert page.shows("Please, not now.")
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        (0, ["1 rewrite of 1 row", "All, the nearest to the asked cell first",
+             "Nothing was dropped.", "Fast sank the old boat."]),
+        (4, ["all texts are under 4 words", "Please, not now."]),  # shown though not counted
+    ],
+)  # fmt: skip
+def test_one_row(tmp_path: Path, place: int, said: list[str]) -> None:
+    page = page_of(write_run(tmp_path, [ROWS[place]]))
+    assert all(page.shows(words) for words in said)
+    assert "".join(page.text).count(said[-1]) == 1
 
 
 def test_classes_have_their_names(tmp_path: Path) -> None:

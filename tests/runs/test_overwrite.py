@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,6 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.tiny import read_json
+from tests.tiny.calls import python
 from tilth.errors import InputError, TilthError
 from tilth.runs import Run, RunLocked, RunMismatch
 
@@ -45,7 +46,7 @@ def is_whole(path: Path, settings: dict[str, int]) -> bool:
     return (
         run.missing() == []
         and all(json.loads(run.read_part(part)["of"][0].as_py()) == settings for part in (0, 1))
-        and all(json.loads(file.read_text()) == settings for file in files)
+        and all(read_json(file) == settings for file in files)
     )
 
 
@@ -83,7 +84,7 @@ def test_it_removes_what_the_run_made_and_nothing_else(old: Path) -> None:
 
 
 def test_a_run_that_does_not_list_what_it_made_is_taken_to_have_made_the_same(old: Path) -> None:
-    asked = json.loads((old / "run.json").read_text())
+    asked = read_json(old / "run.json")
     del asked["outputs"]
     (old / "run.json").write_text(json.dumps(asked))
     assert is_whole(old, OLD)
@@ -151,7 +152,7 @@ def test_a_run_in_it_that_is_written_meanwhile_is_not_moved(old: Path) -> None:
 @pytest.mark.parametrize("name", ["../notes", "/etc", "..", ".", "", ".git", "a/b", 3, None])
 def test_names_that_lead_out_of_the_folder_are_never_removed(old: Path, name: Any) -> None:
     (old.parent / "notes").write_text("mine")
-    asked = json.loads((old / "run.json").read_text())
+    asked = read_json(old / "run.json")
     (old / "run.json").write_text(json.dumps({**asked, "outputs": [name]}))
     with pytest.raises(TilthError, match=r"run\.json: is not what tilth wrote \(outputs holds"):
         open_run(old, OLD)
@@ -222,10 +223,7 @@ def drive(folder: Path) -> None:
 
 def test_a_kill_between_any_two_steps_leaves_the_old_run_or_the_new(tmp_path: Path) -> None:
     code = "import sys; from pathlib import Path; from tests.runs.test_overwrite import drive\n"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{code}drive(Path(sys.argv[1]))", str(tmp_path)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = python(f"{code}drive(Path(sys.argv[1]))", tmp_path, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert len(found) > 20

@@ -7,7 +7,6 @@ import re
 import resource
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.runs.runs import open_run, table
+from tests.tiny.calls import python
 from tilth.errors import TilthError
 from tilth.files import TEMPORARY
 from tilth.runs import Progress, Run, RunLocked, RunMismatch, complete, versions
@@ -38,13 +38,6 @@ def test_writing_without_the_lock_is_refused(tmp_path: Path) -> None:
         run.write_part(0, table(0))
 
 
-def test_a_fact_is_chosen_once(tmp_path: Path) -> None:
-    with open_run(tmp_path) as run:
-        assert run.resolve("rows", lambda: 256) == 256
-    with open_run(tmp_path) as run:
-        assert run.resolve("rows", lambda: 8) == 256
-
-
 def test_a_second_writer_is_told_who_holds_the_folder(tmp_path: Path) -> None:
     run = open_run(tmp_path)
     with run:
@@ -54,9 +47,7 @@ def test_a_second_writer_is_told_who_holds_the_folder(tmp_path: Path) -> None:
             "try: open_run(Path(sys.argv[1]))\n"
             "except RunLocked as error: print(error)\n"
         )
-        said = subprocess.run(
-            [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
-        ).stdout
+        said = python(code, tmp_path).stdout
         assert f"process {os.getpid()} on " in said
         assert "is writing here: wait for it" in said
         with pytest.raises(RunLocked):
@@ -281,9 +272,7 @@ try:
 except TilthError as error:
     print(error)
 """
-    said = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
-    ).stdout
+    said = python(code, tmp_path).stdout
     assert "the file would be larger than allowed" in said
     run = open_run(tmp_path)
     assert run.done() == [0, 1]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.runs.runs import content, open_run, table
+from tests.tiny import read_json
 from tilth.errors import InputError, TilthError
 from tilth.runs import RunMismatch, read_results, read_run_json
 
@@ -46,7 +47,7 @@ def test_the_model_of_a_run_of_an_earlier_version_may_be_the_same(tmp_path: Path
         open_run(tmp_path, **other)
     assert said not in str(error.value)
     file = tmp_path / "run.json"
-    run = json.loads(file.read_text())
+    run = read_json(file)
     del run["whole_models"]
     file.write_text(json.dumps(run))
     with pytest.raises(RunMismatch, match=f"the model is not the same, or it is: .*{said}"):
@@ -57,7 +58,7 @@ def test_the_model_of_a_run_of_an_earlier_version_may_be_the_same(tmp_path: Path
 
 def test_other_versions_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     open_run(tmp_path)
-    asked = json.loads((tmp_path / "run.json").read_text())
+    asked = read_json(tmp_path / "run.json")
     asked["versions"]["torch"] = "0.0.1"
     (tmp_path / "run.json").write_text(json.dumps(asked))
     open_run(tmp_path)
@@ -77,7 +78,7 @@ def test_other_versions_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureF
 def test_an_edited_run_json_is_one_line(tmp_path: Path, change: dict[str, Any] | str) -> None:
     open_run(tmp_path)
     file = tmp_path / "run.json"
-    text = change if isinstance(change, str) else json.dumps(json.loads(file.read_text()) | change)
+    text = change if isinstance(change, str) else json.dumps(read_json(file) | change)
     file.write_text(text)
     with pytest.raises(TilthError, match=r"run\.json: .*: --overwrite starts anew") as error:
         open_run(tmp_path)

@@ -1,4 +1,3 @@
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +8,7 @@ import pytest
 from scipy.stats import ttest_1samp
 
 from tests.selftrain.labelled import ANIMALS, WATERS, as_rows, classed, tagged
-from tests.tiny import salads, tiny_bank
+from tests.tiny import read_json, salads, tiny_bank
 from tests.tiny.calls import stopped, watched
 from tilth.bank import Bank
 from tilth.classifiers.examples import LabeledExamples, labeled_examples
@@ -74,7 +73,7 @@ def task_of(
 
 def parts(out: Path) -> list[list[dict[str, Any]]]:
     """Return the rows of all parts, without the time that they took."""
-    asked = json.loads((out / "run.json").read_text())
+    asked = read_json(out / "run.json")
     run = Run(out, asked)
     found = [run.read_part(place).to_pylist() for place in range(run.parts)]
     return [[{k: v for k, v in row.items() if k != "seconds"} for row in part] for part in found]
@@ -154,7 +153,7 @@ def test_a_run_holds_every_training_and_what_was_labelled(
         for row in part:
             assert row["text"].lower().rstrip(".") not in barred
             assert sum(row["probabilities"]) == pytest.approx(1, abs=1e-5)
-    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    results = read_json(tmp_path / "out" / "results.json")
     assert results["scores"]["ours"]["mean"] == pytest.approx(found.scores["ours"].mean)
     assert len(results["trainings"]) == 8
     assert (results["validation set"], results["test set"]) == (12, 60)

@@ -14,7 +14,7 @@ import pytest
 from datasets import load_dataset
 
 from tests.system.commands import error_of, tilth
-from tests.tiny import WORDS, salads, write_lines, write_rows, write_vectors
+from tests.tiny import WORDS, read_json, salads, write_lines, write_rows, write_vectors
 from tilth.bank import Bank
 from tilth.bank.settings import BankSettings, IndexSettings
 from tilth.cli import bank_search
@@ -135,7 +135,7 @@ def test_format_column_split_seed_and_shards_reach_the_bank(static: str, tmp_pat
         *asked, "--column", "body", "--format", "compact", "--seed", 3, "--shard-megabytes", 1,
         "--overwrite",
     )  # fmt: skip
-    settings = json.loads((out / "run.json").read_text())["settings"]
+    settings = read_json(out / "run.json")["settings"]
     assert settings["seed"] == 3
     assert settings["shard_megabytes"] == 1
     assert Bank.open(out).manifest.format == "compact"

@@ -1,9 +1,6 @@
 """Arguments are checked before a command begins, and before anything heavy is imported."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import cycle
 from pathlib import Path
@@ -12,6 +9,7 @@ from typing import Any
 import pytest
 import typer.main
 
+from tests.tiny.calls import python
 from tilth.cli.app import Command
 from tilth.cli.main import app
 from tilth.limits import Number
@@ -107,10 +105,13 @@ for line in sys.stdin:
     print(json.dumps([code, said.getvalue(), heavy]), flush=True)
     if heavy:
         break
-"""
+""".replace("HEAVY", repr(HEAVY))
 
 
-def test_wrong_arguments_load_nothing_heavy(tmp_path: Path) -> None:
+def test_wrong_arguments_load_nothing_heavy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     file = tmp_path / "rows.jsonl"
     file.write_text('{"text": "a", "label": "b"}\n')
     (tmp_path / "bank").mkdir()
@@ -132,11 +133,7 @@ def test_wrong_arguments_load_nothing_heavy(tmp_path: Path) -> None:
     }  # fmt: skip
     asked = list(wrong())
     words = [[places.get(word, word) for word in line.split()] for line, _ in asked]
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD.replace("HEAVY", repr(HEAVY))],
-        input="\n".join(map(json.dumps, words)), capture_output=True, text=True, check=True,
-        cwd=tmp_path,
-    )  # fmt: skip
+    done = python(CHILD, given="\n".join(map(json.dumps, words)))
     found = []
     answers = done.stdout.splitlines()
     for (line, said), answer in zip(asked, answers, strict=False):
@@ -152,20 +149,14 @@ def test_a_real_command_is_as_quick() -> None:
     words = ["train", "encoder", "no.jsonl", "--out", "x"]
     code = "import sys; sys.argv[1:] = {words}; import tilth.__main__ as m\n"
     code += "try: m.main()\nfinally: print('torch' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code.replace("{words}", repr(words))],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = python(code.replace("{words}", repr(words)), check=False)
     assert (done.returncode, done.stdout) == (2, "False\n")
     assert done.stderr == "error: no.jsonl: no such file or folder: check the path\n"
 
 
 def test_recipes_are_shown_without_anything_heavy() -> None:
     words = [["recipe", "list"], *(["recipe", "show", name] for name in NAMES.names)]
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD.replace("HEAVY", repr(HEAVY))],
-        input="\n".join(map(json.dumps, words)), capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    done = python(CHILD, given="\n".join(map(json.dumps, words)))
     answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
     assert answers == [[0, "", []]] * len(words)
     assert done.stdout.count("unlike in the paper:") == 2 * len(NAMES.names)
@@ -193,16 +184,16 @@ def test_every_command_is_tested() -> None:
     ],
 )
 def test_threads_do_not_spin_for_long_unless_the_user_says_so(
-    own: dict[str, str], spins: str | None, milliseconds: str | None
+    own: dict[str, str],
+    spins: str | None,
+    milliseconds: str | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In a process of its own, as libraries read it when they are loaded: after `main` began."""
     words = "import os, sys; import tilth.cli.main as cli; before = 'torch' in sys.modules\n"
     words += "cli.app = lambda: None; cli.main()\n"
     words += "print([before, *map(os.environ.get, ('GOMP_SPINCOUNT', 'KMP_BLOCKTIME'))])"
-    names = ("GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_WAIT_POLICY")
-    plain = {name: value for name, value in os.environ.items() if name not in names}
-    done = subprocess.run(
-        [sys.executable, "-c", words], capture_output=True, text=True, check=True,
-        env={**plain, **own},
-    )  # fmt: skip
+    for name in ("GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    done = python(words, **own)
     assert done.stdout.strip() == repr([False, spins, milliseconds])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.commands import error_of, tilth
-from tests.tiny import graded_pairs, write_rows, write_vectors
+from tests.tiny import graded_pairs, read_json, write_rows, write_vectors
 from tilth.evaluate import sts
 from tilth.models import load_encoder
 
@@ -38,7 +38,7 @@ def test_train_measures_what_was_gained_and_evaluate_agrees(
     said = tilth("train", "encoder", pairs, "-o", out, "-b", base, "--sts", sets, *SETTINGS)
     for row in ("before training", "after training", "starter-static", "starter-encoder"):
         assert row in said.stdout
-    results = json.loads((out / "results.json").read_text())
+    results = read_json(out / "results.json")
     means = {name: found["mean"]["spearman"] for name, found in results["scores"].items()}
     best = max(means, key=means.__getitem__)
     assert best in ("starter-static", "starter-encoder")
@@ -61,7 +61,7 @@ def test_train_measures_what_was_gained_and_evaluate_agrees(
     assert scores["mean"]["sets"] == ["sts12", "stsb"]
     assert scores["sts12"]["low"] < scores["sts12"]["spearman"] < scores["sts12"]["high"]
     assert scores["sts12"]["overlap"] == {"rows": 0, "pairs": 0, "sentences": 0}
-    assert json.loads((kept / "results.json").read_text()) == scores
+    assert read_json(kept / "results.json") == scores
     assert (kept / "report.html").exists()
     before = json.loads(tilth("evaluate", "sts", base, "-d", sets, "--json").stdout)
     assert scores["mean"]["spearman"] > before["mean"]["spearman"]
@@ -80,7 +80,7 @@ def test_validation_on_generated_pairs_is_named_so(base: str, tmp_path: Path) ->
     )
     assert "validation (generated rows)" in said
     assert "Validation (generated rows) does not measure real data: give --sts" in said
-    assert json.loads((out / "results.json").read_text())["validated"] == {
+    assert read_json(out / "results.json")["validated"] == {
         "rows": 6, "generated": 6,
     }  # fmt: skip
     assert "validation (generated rows) Spearman" in (out / "report.html").read_text()

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.system.commands import COLUMNS, tilth
+from tests.tiny.calls import python
 from tilth.cli.screen import end
 from tilth.errors import InputError, TilthError
 
@@ -106,7 +107,7 @@ def test_ctrl_c_is_one_line_at_once() -> None:
         "builtins.__import__ = first\n"
         "m.main()"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = python(code, check=False)
     assert (done.returncode, done.stderr) == (130, "stopped: nothing was begun\n")
 
 
@@ -134,8 +135,7 @@ def test_ctrl_c_at_the_end_changes_nothing(
         f"mock.patch({place!r}, late).start()\n"
         "main()"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
-                          check=False)  # fmt: skip
+    done = python(script, check=False)
     lines = done.stderr.splitlines()
     assert (done.returncode, len(lines)) == (code, bool(said))
     assert done.stderr.startswith(said)

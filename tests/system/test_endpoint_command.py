@@ -1,6 +1,5 @@
 """`tilth generate` at an endpoint: the command is killed, the rows are those of a calm run."""
 
-import json
 import re
 import shlex
 import signal
@@ -15,6 +14,7 @@ import pytest
 
 from tests.models.openai_server import OpenAIServer, written
 from tests.system.commands import stopped, tilth
+from tests.tiny import read_json
 from tilth.generation.estimate import estimate_run
 from tilth.generation.generate import GenerateRequest
 from tilth.generation.settings import GenerateSettings
@@ -101,7 +101,7 @@ def test_killed_and_taken_up_again(server: OpenAIServer, inputs: Path, tmp_path:
         card = (out / "dataset" / "README.md").read_text()
         assert said in card
         assert "self-debiasing is off" in card
-        assert json.loads((out / "run.json").read_text())["settings"]["decay"] == 0
+        assert read_json(out / "run.json")["settings"]["decay"] == 0
     for file in tmp_path.rglob("*"):
         assert not file.is_file() or SECRET.encode() not in file.read_bytes()
 

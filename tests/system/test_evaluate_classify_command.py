@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.system.commands import error_of, tilth
-from tests.tiny import WORDS, salads, save_encoder, write_rows
+from tests.tiny import WORDS, read_json, salads, save_encoder, write_rows
 from tilth.models.classifier import load_classifier, new_classifier
 
 LABELS = ["calm", "merry", "grim"]
@@ -74,7 +74,7 @@ def test_a_classifier_is_measured_against_another(places: dict[str, Path], tmp_p
     assert against["scores"] == alone
     gap = scores["macro_f1"]["value"] - alone["macro_f1"]["value"]
     assert against["difference"]["macro_f1"]["value"] == pytest.approx(gap)
-    assert json.loads((out / "results.json").read_text()) == scores
+    assert read_json(out / "results.json") == scores
 
     shown = tilth(*asked, "--against", places["OTHER"], "--wrong", 2, "-o", out)
     assert f"{scores['accuracy']['value']:.1f}" in shown.stdout
@@ -106,7 +106,7 @@ def test_a_tagger_is_measured_against_another(places: dict[str, Path], tmp_path:
     assert scores["classes"]["PER"]["n"] == 40
     assert scores["tokens"] == 240
     assert set(scores["against"]["difference"]) == {"f1", "precision", "recall", "accuracy"}
-    assert json.loads((tmp_path / "run" / "results.json").read_text()) == scores
+    assert read_json(tmp_path / "run" / "results.json") == scores
     shown = tilth(*asked, "--wrong", 2)
     assert "missed" in shown.stdout
     assert "LOC" in shown.stdout

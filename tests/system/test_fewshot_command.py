@@ -7,7 +7,7 @@ import pytest
 
 from tests.selftrain.labelled import classed, tagged
 from tests.system.commands import error_of, tilth
-from tests.tiny import salads, save_encoder, tiny_bank, write_rows
+from tests.tiny import read_json, salads, save_encoder, tiny_bank, write_rows
 from tilth.selftrain import few_shot as fewshot
 from tilth.selftrain.settings import FINE_TUNED, OURS, PAPERS
 
@@ -62,9 +62,9 @@ def test_tags_and_given_rows(folder: Path, tmp_path: Path) -> None:
     assert found["scores"][FINE_TUNED]["low"] is None
     done = tilth(*asked(folder, tmp_path / "all", "--all-rows", "--epochs", 1))
     assert "one draw: no interval is known" in done.stderr
-    settings = json.loads((tmp_path / "all" / "run.json").read_text())["settings"]
+    settings = read_json(tmp_path / "all" / "run.json")["settings"]
     assert (settings["draws"], settings["per_class"]) == (1, None)
-    rows = json.loads((tmp_path / "all" / "results.json").read_text())["rows"]
+    rows = read_json(tmp_path / "all" / "results.json")["rows"]
     assert rows[FINE_TUNED] > 100
 
 

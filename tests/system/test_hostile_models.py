@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.commands import error_of
-from tests.tiny import salads, save_encoder, tiny_bank
+from tests.tiny import read_json, salads, save_encoder, tiny_bank, write_rows
 from tests.tiny.sts import jsonl, pairs_of
 
 COMMANDS = {
@@ -37,7 +37,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     found = {}
     for name, some in rows.items():
         found[name] = folder / f"{name}.jsonl"
-        found[name].write_text("".join(json.dumps(row) + "\n" for row in some))
+        write_rows(found[name], some)
     found["STS"] = folder / "sts"
     jsonl(found["STS"] / "sts12.jsonl", pairs_of(12))
     found["BANK"] = tiny_bank(folder, salads(30)).path
@@ -49,7 +49,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     )
     config = found["MODEL"] / "config.json"
     evil = {"auto_map": {"AutoConfig": "evil.EvilConfig"}, "model_type": "evil"}
-    text = json.dumps({**json.loads(config.read_text()), **evil})
+    text = json.dumps({**read_json(config), **evil})
     config.write_text(text.replace("auto_map", "auto\\u005fmap"))
     return found
 

@@ -7,7 +7,7 @@ import pytest
 from datasets import load_dataset
 
 from tests.system.commands import error_of, tilth
-from tests.tiny import save_encoder
+from tests.tiny import save_encoder, write_rows
 from tilth.data import load_folder
 from tilth.models.names import starter_path
 
@@ -29,7 +29,7 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [{"text": text, "label": number % 2} for number, text in enumerate(SENTENCES)]
     rows += [{"text": "", "label": 0}, {"text": "word " * 5000, "label": 1}]
     rows += [{"text": "🎉🎉 ¡Qué día! 今日は", "label": 1}]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(path, rows)
     return path
 
 
@@ -78,7 +78,7 @@ def test_from_sentences_to_a_rewriter(tmp_path: Path) -> None:
         if len(row["text_b"].split()) > 3
     ]
     more = tmp_path / "pairs.jsonl"
-    more.write_text("".join(json.dumps(row) + "\n" for row in pairs))
+    write_rows(more, pairs)
     made = tilth("paraphrase", "corpus", candidates, more, "-o", corpus)
     assert "hold fewer pairs" in made.stdout + made.stderr
     assert (corpus / "report.html").exists()

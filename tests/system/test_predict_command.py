@@ -67,21 +67,6 @@ def test_runs_of_trainings_predict(places: dict[str, Path], tmp_path: Path) -> N
         assert len(made) == 20
 
 
-def test_probabilities_and_columns_are_options(places: dict[str, Path], tmp_path: Path) -> None:
-    path = write_rows(tmp_path / "a.jsonl", [{"a": text, "b": "no"} for text in TEXTS])
-    words = ["predict", places["MANY"], path, *CPU]
-    assert "which column holds the texts" in error_of(*words, "-o", tmp_path / "no")
-    shown = tilth(*words, "--column", "a", "--probabilities", "-o", tmp_path / "run")
-    made = load_dataset(str(tmp_path / "run" / "dataset"), split="train")
-    given = load_classifier(str(places["MANY"]), device="cpu").probabilities(
-        TEXTS, precision="float32"
-    )
-    for row, right in zip(made, given, strict=True):
-        assert list(row["probabilities"]) == LABELS
-        np.testing.assert_allclose(list(row["probabilities"].values()), right, atol=1e-6)
-    assert "20 rows" in shown.stderr
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [

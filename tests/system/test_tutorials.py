@@ -1,6 +1,5 @@
 """Each tutorial is followed command by command, on small files and for few steps."""
 
-import json
 import re
 import shlex
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 from tests.selftrain.labelled import classed
 from tests.system.commands import tilth
 from tests.test_docs import BLOCK, ROOT
-from tests.tiny import graded_pairs, salads, write_lines
+from tests.tiny import graded_pairs, salads, write_lines, write_rows
 
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 FEW_STEPS = ["--epochs", 1, "--learning-rate", 1e-4]
@@ -29,7 +28,7 @@ SMALLER: dict[str, list[object]] = {
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder with the files that the tutorials name."""
     for name, rows in (("train", classed(24)), ("test", classed(12, seed=5))):
-        write_lines(tmp_path / f"{name}.jsonl", map(json.dumps, rows))
+        write_rows(tmp_path / f"{name}.jsonl", rows)
     (tmp_path / "corpus").mkdir()
     write_lines(tmp_path / "corpus" / "raw.txt", salads(300, seed=2))
     for name, count in (("sentences", 12), ("new", 9), ("messages", 9)):
@@ -37,12 +36,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     one, two, labels = graded_pairs(40).values()
     pairs = zip(one, two, labels, strict=True)
     scored = [{"text_a": a, "text_b": b, "score": 5 * label} for a, b, label in pairs]
-    write_lines(tmp_path / "pairs.jsonl", map(json.dumps, scored))
+    write_rows(tmp_path / "pairs.jsonl", scored)
     same = [{"anchor": a, "positive": b} for a, b in zip(one, two, strict=True)]
-    write_lines(tmp_path / "duplicates.jsonl", map(json.dumps, same))
+    write_rows(tmp_path / "duplicates.jsonl", same)
     tickets = [{"text": row["text"], "label": ("bug", "billing")[n % 2]}
                for n, row in enumerate(classed(12, seed=7))]  # fmt: skip
-    write_lines(tmp_path / "tickets.jsonl", map(json.dumps, tickets))
+    write_rows(tmp_path / "tickets.jsonl", tickets)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

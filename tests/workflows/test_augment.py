@@ -1,4 +1,3 @@
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,7 @@ import torch
 
 import tilth
 from tests.selftrain.labelled import classed, several, tagged
-from tests.tiny import salads, tiny_bank, tiny_static, write_lines
+from tests.tiny import read_json, salads, tiny_bank, tiny_static, write_lines, write_rows
 from tilth.bank import Bank
 from tilth.classifiers.load import TaskSources
 from tilth.data.sources import load_folder
@@ -150,7 +149,7 @@ def test_labelled_rows_keep_their_labels_and_lie_half_way_to_the_teacher(
 def test_of_each_class_the_surest_are_kept_and_all_is_counted(made: Made, tmp_path: Path) -> None:
     results = made(count=30, test=TEST, select="confidence")
     kept, dropped = rows_of(tmp_path / "run"), rows_of(tmp_path / "run", "dropped")
-    assert results == json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results == read_json(tmp_path / "run" / "results.json")
     assert results["left_out"]["test set, exact"] == 9
     assert not {row["text"] for row in kept + dropped} & set(TEXTS[:9])
     assert results["drops"] == {"class is full": len(dropped)}
@@ -176,12 +175,12 @@ def test_of_each_class_the_surest_are_kept_and_all_is_counted(made: Made, tmp_pa
 def test_a_base_is_trained_measured_and_reported(
     made: Made, base: str, tmp_path: Path, kind: str
 ) -> None:
-    test = write_lines(tmp_path / "test.jsonl", map(json.dumps, MAKE[kind](20, seed=5)))
+    test = write_rows(tmp_path / "test.jsonl", MAKE[kind](20, seed=5))
     results = made(
         kind=kind, model=base, seeds=2, training=FAST, seed=4, test=str(test), bootstrap=50
     )
     run = tmp_path / "run"
-    about = json.loads((run / "teacher" / "results.json").read_text())
+    about = read_json(run / "teacher" / "results.json")
     assert [one["seed"] for one in about["seeds"]] == [4, 5]
     measure = evaluate_tagger if kind == "tags" else evaluate_classifier
     teacher = load_classifier(str(run / "teacher"))

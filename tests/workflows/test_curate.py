@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 from typing import Any
 
@@ -6,6 +5,7 @@ import pyarrow as pa
 import pytest
 from datasets import Dataset, load_dataset
 
+from tests.tiny import write_rows
 from tilth.data import DatasetWriter, load_folder, read_rows
 from tilth.data.curate import CurateOptions
 from tilth.errors import InputError, TilthError
@@ -24,7 +24,7 @@ def rows(inputs: int = 20) -> list[dict[str, Any]]:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "pairs.jsonl"
-    path.write_text("\n".join(map(json.dumps, rows())))
+    write_rows(path, rows())
     return path
 
 
@@ -197,6 +197,6 @@ def test_a_hub_set_needs_a_place() -> None:
 def test_many_labels_are_summed_up_in_the_card(tmp_path: Path) -> None:
     path = tmp_path / "graded.jsonl"
     graded = [{"text_a": f"a{i}", "text_b": f"b{i}", "label": i / 7} for i in range(99)]
-    path.write_text("\n".join(map(json.dumps, graded)))
+    write_rows(path, graded)
     folder, _ = curate_folder(str(path), None, CurateOptions(sampled_pairs=0, validation=0))
     assert "99 different labels" in (folder / "README.md").read_text()

@@ -1,6 +1,5 @@
 """Evaluate classifiers and taggers by name and compare systems, on models of fixed answers."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tests.tiny import write_rows
+from tests.tiny import read_json, write_rows
 from tests.tiny.classifiers import Fake
 from tilth.errors import InputError
 from tilth.evaluate.classify import classify_scores, compare_classify_scores
@@ -281,7 +280,7 @@ def test_a_run_keeps_answers_and_reads_them_again(
     plain = run_test(measured, name, data, **asked)
     kept = run_test(measured, name, data, out=out, **asked)
     assert kept == plain
-    assert json.loads((out / "results.json").read_text()) == kept.scores
+    assert read_json(out / "results.json") == kept.scores
     rows = pq.read_table(out / "parts" / "part-00000.parquet").to_pylist()
     assert len(rows) == 30
     assert {"gold", "predicted", "probabilities"} < set(rows[0])

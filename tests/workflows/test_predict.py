@@ -11,7 +11,7 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, Value
 
 import tilth
-from tests.tiny import salads, write_rows
+from tests.tiny import read_json, salads, write_rows
 from tests.tiny.calls import stopped, watched
 from tests.tiny.classifiers import Fake
 from tilth.data import load_folder, read_rows
@@ -55,7 +55,7 @@ def test_every_row_and_column_is_kept_and_gets_the_likeliest_label(tmp_path: Pat
     assert made["text"][0] == f" {TEXTS[0]} "
     assert made["label"][:] == [LABELS[place] for place in given.argmax(1)]
     np.testing.assert_array_equal(made["confidence"][:], given.max(1))
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    results = read_json(tmp_path / "run" / "results.json")
     assert results["kind"] == "class"
     assert results["rows"] == 30
     assert {name: one["rows"] for name, one in results["labels"].items()} == {
@@ -86,7 +86,7 @@ def test_any_number_of_labels_are_a_list(tmp_path: Path) -> None:
     for row, probabilities in zip(made, given, strict=True):
         assert row["label"] == [LABELS[n] for n in np.flatnonzero(probabilities > 0.5)]
         assert row["confidence"] == np.maximum(probabilities, 1 - probabilities).min()
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    results = read_json(tmp_path / "run" / "results.json")
     assert results["labels"]["cold"]["rows"] == int((given[:, 2] > 0.5).sum())
 
 
@@ -325,7 +325,7 @@ def test_a_task_labels_by_the_nearest_description(
     assert list(made[0]["similarities"]) == [*described]
     np.testing.assert_allclose(list(made[5]["similarities"].values()), cosines[5], atol=1e-6)
     assert made[30]["label"] is made[30]["margin"] is None
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    results = read_json(tmp_path / "run" / "results.json")
     assert results["kind"] == "described"
     assert set(results["labels"]["birds"]) == {"rows", "similarity"}
     task.write_text(json.dumps(spec(**{**described, "rain": TEXTS[3]})))

@@ -10,7 +10,7 @@ from datasets import Dataset, Features, List, Value
 
 import tilth
 from tests.report.augmented_run import ROWS, write_run
-from tests.tiny import save_encoder, write_rows
+from tests.tiny import read_json, save_encoder, write_rows
 from tilth.classifiers.load import TaskSources
 from tilth.classifiers.settings import ClassifierTraining, Finetuning
 from tilth.errors import InputError, TilthError
@@ -92,7 +92,7 @@ def test_student_baseline_and_teacher_are_measured(made: Made, tmp_path: Path, k
     run = made.run(tmp_path / "run", kind)
     trained = train(made, run, kind=kind)
     assert trained.out == run / "classifier"
-    results = json.loads((run / "classifier" / "results.json").read_text())
+    results = read_json(run / "classifier" / "results.json")
     assert results == trained.results
     tested = results["tested"]
     simple = [WORDS, FREQUENT] if kind == "tags" else [ENCODER, TFIDF, MAJORITY]
@@ -135,7 +135,7 @@ def test_baseline_is_not_left_behind_in_steps(made: Made, tmp_path: Path) -> Non
     run = made.run(tmp_path / "run", rows=320)
     trained = train(made, run, with_labelled=False)
     assert trained.results["baseline"]["epochs"] == 20  # 2 epochs of 10 steps, in steps of 1
-    asked = json.loads((run / "classifier" / BASELINE / "run.json").read_text())["settings"]
+    asked = read_json(run / "classifier" / BASELINE / "run.json")["settings"]
     assert (asked["epochs"], asked["base"], asked["labels"]) == (
         20, made.base, ["animal", "none", "water"],
     )  # fmt: skip
@@ -190,10 +190,10 @@ def test_python_trains_on_the_rows_that_the_command_trains_on(
 ) -> None:
     run = made.run(tmp_path / "run", kind, test=None)
     out = train(made, run, kind=kind, baseline=False).out
-    before = json.loads((out / "run.json").read_text())
+    before = read_json(out / "run.json")
     function = tilth.train_tagger if kind == "tags" else tilth.train_classifier
     function(run, made.base, tmp_path / "python", quiet=True, **FAST)
-    asked = json.loads((tmp_path / "python/run.json").read_text())
+    asked = read_json(tmp_path / "python/run.json")
     for name in ("command", "settings", "fingerprints"):
         assert asked[name] == before[name]
     with pytest.raises(InputError, match="has its labelled rows"):
@@ -255,12 +255,12 @@ def test_share_of_no_labelled_rows_is_refused(made: Made, tmp_path: Path) -> Non
 
 def test_an_edited_run_is_one_line_after_the_training(made: Made, tmp_path: Path) -> None:
     run = made.run(tmp_path / "run")
-    asked = json.loads((run / "run.json").read_text())
+    asked = read_json(run / "run.json")
     asked["start"], asked["settings"]["seed"] = "\ud800", "x"
     (run / "run.json").write_text(json.dumps(asked))
     with pytest.raises(TilthError, match=r"run: run.json, .* holds what tilth did not write"):
         train(made, run, baseline=False, with_labelled=False)
-    results = json.loads((run / "classifier" / "results.json").read_text())
+    results = read_json(run / "classifier" / "results.json")
     assert results["start"] == "\ud800"
 
 
@@ -432,10 +432,18 @@ def test_wrong_test_labels_are_refused_before_training(made: Made, tmp_path: Pat
     assert not (run / "classifier").exists()
 
 
-def test_a_test_set_that_lies_elsewhere_now_is_asked_for(made: Made, tmp_path: Path) -> None:
-    run = made.run(tmp_path / "run", test="gone/test.jsonl")
-    with pytest.raises(InputError, match="say with --test where it lies"):
-        train(made, run)
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"test": "gone/test.jsonl"}, "say with --test where it lies"),
+        ({"rows": 0}, r"no sentence was kept|not finished"),
+    ],
+)
+def test_runs_that_cannot_be_trained_on(
+    made: Made, tmp_path: Path, asked: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        train(made, made.run(tmp_path / "run", **asked))
 
 
 def test_wrong_places_are_refused(made: Made, tmp_path: Path) -> None:
@@ -454,9 +462,3 @@ def test_wrong_places_are_refused(made: Made, tmp_path: Path) -> None:
     shutil.rmtree(run / "dataset")
     with pytest.raises(InputError, match="not finished"):
         open_augmented(str(run))
-
-
-def test_no_sentence_kept_is_refused(made: Made, tmp_path: Path) -> None:
-    run = made.run(tmp_path / "run", rows=0)
-    with pytest.raises(InputError, match=r"no sentence was kept|not finished"):
-        train(made, run)

@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +6,7 @@ import pytest
 from datasets import ClassLabel, Dataset
 
 from tests.selftrain.labelled import classed, several, tagged
-from tests.tiny import write_rows
+from tests.tiny import read_json, write_rows
 from tests.tiny.classifiers import are_same
 from tilth.classifiers.load import TaskSources, read_training_sets
 from tilth.errors import InputError
@@ -39,7 +38,7 @@ def test_a_classifier_from_a_file_and_its_run(base: str, tmp_path: Path) -> None
     said = [trained.labels[place] for place in found.argmax(axis=1)]
     assert np.mean([one == row["label"] for one, row in zip(said, rows, strict=True)]) > 0.6
     assert are_same(load_classifier(str(out)), trained)
-    run = json.loads((out / "run.json").read_text())
+    run = read_json(out / "run.json")
     assert run["resolved"]["sources"] == {"train": str(path)}
     assert run["settings"]["loss"] == "kl"
 
@@ -65,7 +64,7 @@ def test_several_classes_and_pairs(base: str) -> None:
 def test_a_tagger(base: str, tmp_path: Path) -> None:
     trained = train_tagger(tagged(300), base, tmp_path, **{**QUICK, "epochs": 4})
     assert trained.labels == ["O", "B-ANIMAL", "I-ANIMAL", "B-WATER", "I-WATER"]
-    assert json.loads((tmp_path / "results.json").read_text())["measure"] == "span F1"
+    assert read_json(tmp_path / "results.json")["measure"] == "span F1"
     tokens = ["the", "man", "sees", "red", "dog", "near", "boat"]
     (found,) = trained.tag_probabilities([tokens], precision="float32")
     assert [trained.labels[place] for place in found.argmax(axis=1)] == [
