@@ -1,17 +1,19 @@
 """Limits of settings: what is refused, and how the message reads."""
 
+import importlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 
-from tilth.classifiers.settings import Adaptation, Finetuning
-from tilth.encoders.settings import Training, TripletTraining
+import tilth
+from tilth import limits
 from tilth.errors import InputError
-from tilth.generation.settings import GenerateSettings, Sampling
 from tilth.limits import SEED, Choice, Number, check_fields, whole
-from tilth.paraphrase.settings import RewriterTraining
+
+ROOT = Path(tilth.__file__).parent
 
 
 @dataclass(frozen=True)
@@ -63,22 +65,35 @@ def test_a_refusal_names_value_and_limit() -> None:
         SEED.check("seed", -1)
 
 
-@pytest.mark.parametrize(
-    ("kind", "values"),
-    [
-        (Finetuning, {"epochs": 1e308}),
-        (Finetuning, {"batch": 2_147_483_648}),
-        (Adaptation, {"masked": math.nan}),
-        (Training, {"pooling": "sum"}),
-        (TripletTraining, {"dimension": 2_147_483_648}),
-        (TripletTraining, {"batch": 1}),
-        (TripletTraining, {"margin": math.inf}),
-        (RewriterTraining, {"batch": 2_147_483_648}),
-        (RewriterTraining, {"schedule": "cosine"}),
-        (Sampling, {"decay": math.nan}),
-        (GenerateSettings, {"seed": 2**80}),
-    ],
-)
-def test_settings_are_checked(kind: Any, values: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=f"^{next(iter(values))} "):
-        kind(**values)
+BESIDE: dict[str, Any] = {"QuerySource": {"task": "x"}, "SearchSettings": {"index": True}}
+
+
+def settings_with_limits() -> list[Any]:
+    """Return every settings class of tilth that checks its fields."""
+    found = set()
+    for file in ROOT.rglob("*.py"):
+        if "check_fields(self)" in file.read_text("utf-8"):
+            module = importlib.import_module(
+                ".".join(["tilth", *file.relative_to(ROOT).with_suffix("").parts])
+            )
+            found |= {one for one in vars(module).values() if "check_fields" in post_init(one)}
+    return sorted(found, key=lambda one: one.__name__)
+
+
+def post_init(kind: Any) -> tuple[str, ...]:
+    """Return the names that a dataclass uses when it is made."""
+    return kind.__post_init__.__code__.co_names if hasattr(kind, "__post_init__") else ()
+
+
+@pytest.mark.parametrize("kind", settings_with_limits())
+def test_every_setting_is_checked(kind: Any) -> None:
+    needed = {one.name: "x" for one in fields(kind) if one.default is one.default_factory}
+    needed |= BESIDE.get(kind.__name__, {})
+    for name, (limit, optional) in limits._limits_of(kind).items():
+        wrong: list[Any] = ["no such", True, 2**80, math.nan]
+        if isinstance(limit, Number):
+            wrong += [limit.low - 1, limit.high + 1 + limit.high * 1e-3]
+            wrong += [limit.low] * limit.above + [limit.high] * limit.below + [1.5] * limit.whole
+        for value in [*wrong, *([] if optional else [None])]:
+            with pytest.raises(InputError, match=f"^{name} .*: (give|use) "):
+                kind(**{**needed, name: value})

@@ -377,23 +377,6 @@ def test_what_cannot_apply_is_refused_or_left_out(
     assert curate_rows(dataset, smoothing=0).counts["sampled pairs"] == 0
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("smoothing", 1.1),
-        ("sampled_pairs", 1.5),
-        ("per_label", None),
-        ("validation", 1),
-        ("near_duplicates", 0),
-        ("min_label_fit", 2),
-        ("seed", 2**63),
-    ],
-)
-def test_bad_settings(name: str, value: Any) -> None:
-    with pytest.raises(InputError, match=f"{name} is "):
-        curate(pairs([("x", "p", 0.0)]), **{name: value})
-
-
 def test_texts_that_do_not_fit_their_label_are_dropped() -> None:
     fits = [0.2, 0.0, -0.01, None, -0.3]
     rows = Dataset.from_dict(

@@ -126,18 +126,9 @@ def test_equal_inputs_count_once_and_the_first_stays() -> None:
     assert [(item.number, item.text) for item in items] == [(0, "a"), (1, "b"), (2, "c")]
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"per_input": 0}, "per_input is 0: give a whole number from 1 to 1,000"),
-        ({"max_tries": 1}, "max_tries is 1: it cannot be below per_input, 2"),
-        ({"decay": "100"}, "decay is '100'"),
-        ({"top_p": 0}, "top_p is 0"),
-    ],
-)
-def test_settings_are_checked(settings: dict, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        GenerateSettings(**settings)
+def test_fewer_tries_than_texts_are_refused() -> None:
+    with pytest.raises(InputError, match="max_tries is 1: it cannot be below per_input, 2"):
+        GenerateSettings(max_tries=1)
 
 
 @pytest.mark.parametrize(

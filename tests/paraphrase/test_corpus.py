@@ -354,20 +354,6 @@ def test_wording_by_another_metric(pairs: Dataset, tmp_path: Path, scorer: Lengt
     assert all(scores["chrf"] != scores["bleu"] for scores in both)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"size": 0}, "size is 0: give a whole number from 1"),
-        ({"validation": -1}, "validation is -1: give a whole number from 0"),
-        ({"metric": "ter"}, "metric 'ter' is unknown: use bleu or chrf"),
-    ],
-)
-def test_wrong_settings(pairs: Dataset, tmp_path: Path, options: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        made(pairs, tmp_path / "run", **options)
-    assert not (tmp_path / "run").exists()
-
-
 def test_wrong_sources(pairs: Dataset, tmp_path: Path) -> None:
     out = tmp_path / "run"
     with pytest.raises(InputError, match=r"set 1: no column 'text_b' among text_a, rewrite"):

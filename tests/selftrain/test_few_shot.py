@@ -292,21 +292,6 @@ def test_two_ways_with_the_same_queries_search_once(
     assert [given[2] for given, _ in asked] == [72, 72]  # one for each draw
 
 
-@pytest.mark.parametrize(
-    ("settings", "names"),
-    [
-        (SMALL, ["draws", "per_class", "sentences", "validation", "seeds", "best"]),
-        (OURS, ["top", "labelled", "multiple", "teachers", "weight", "epochs"]),
-    ],
-)
-def test_counts_are_checked(settings: Any, names: list[str]) -> None:
-    for name in names:
-        with pytest.raises(InputError, match=f"^{name} is 0"):
-            replace(settings, **{name: 0})
-    with pytest.raises(InputError, match=r"^query "):
-        replace(OURS, query="label")
-
-
 def test_all_rows_are_one_draw(
     base: str, bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,17 +70,10 @@ def test_wrong_inputs_are_said_in_a_line(folder: Path, tmp_path: Path) -> None:
     strange = write_rows(tmp_path / "test.jsonl", [{"text": "a dog", "label": "planet"}])
     pairs = write_rows(tmp_path / "pairs.jsonl", [{"text_a": "a", "text_b": "b", "label": "x"}])
     for arguments, said in (
-        ([train, "--bank", tmp_path / "none"], "none"),
         ([train, "--bank", bank, "--test", train], "every text of the test set is in the training"),
         ([train, "--bank", bank, "--test", strange], "test.jsonl:1: label 'planet' is none"),
         ([pairs, "--bank", bank], "pairs.jsonl: rows are pairs"),
-        ([train, "--bank", bank, "--query", "best"], "query 'best' is unknown"),
         ([train, "--bank", bank, "--count", 3, "--per-class", 3], "say both how many rows"),
-        ([tmp_path / "none.jsonl", "--bank", bank], "none.jsonl"),
-        ([train, "--bank", bank, "--teacher", tmp_path / "nothing"], "nothing"),
-        ([train, "--bank", bank, "--epochs", 0], "epochs is 0"),
-        ([train, "--bank", bank, "--seeds", 0, "--count", 3], "seeds is 0"),
-        ([train, "--bank", bank, "--bootstrap", -1], "bootstrap"),
     ):
         assert said in error_of("augment", *arguments, "--out", out, "-q")
         assert not (out / "results.json").exists()

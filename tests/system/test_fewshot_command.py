@@ -73,11 +73,7 @@ def test_tags_and_given_rows(folder: Path, tmp_path: Path) -> None:
     [
         (["--text", "said"], "no column 'said'"),
         (["--test", "TRAIN"], "every text of the test set is in the training set"),
-        (["--seeds", 0], "--seeds is 0: give a whole number from 1"),
-        (["--best", 0], "--best is 0"),
-        (["--student-epochs", 0], "--student-epochs is 0"),
         (["--bank", "TRAIN"], "holds no bank.json"),
-        (["--base", "./no-such"], "no-such"),
         (["--out", "TRAIN"], "choose a"),
     ],
 )

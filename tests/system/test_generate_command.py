@@ -134,7 +134,6 @@ def test_unusual_texts_are_texts(model: Path, tmp_path: Path) -> None:
     ("line", "code", "message"),
     [
         ("stsx2 -o run -i texts.txt", 2, "no task 'stsx2'"),
-        ("sts-x2 -o run -i no.txt", 2, "no.txt"),
         ("sts-x2 -o run -i empty.txt", 2, "empty.txt"),
         ("sts-x2 -o run -i bad.txt", 2, "bad.txt:2"),
         ("sts-x2 -o run", 2, "give --inputs or --from-x1"),
@@ -142,11 +141,7 @@ def test_unusual_texts_are_texts(model: Path, tmp_path: Path) -> None:
         ("sts-x2 -o run -i texts.txt --count 3", 2, "no count"),
         ("intents -o run -i texts.txt", 2, "give a count"),
         ("intents -o run", 2, "say how many with --count"),
-        ("intents -o run --count 0", 2, "count is 0"),
-        ("sts-x2 -o run -i texts.txt --per-input 0", 2, "--per-input is 0"),
-        ("sts-x2 -o run -i texts.txt --per-input -3", 2, "per-input"),
         ("sts-x2 -o /proc/x -i texts.txt", 1, "/proc/x"),
-        ("sts-x2 -o texts.txt -i texts.txt", 2, "texts.txt"),
     ],
 )
 def test_wrong_arguments_are_one_line(

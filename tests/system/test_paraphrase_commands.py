@@ -101,14 +101,10 @@ def test_what_is_wrong_is_one_line(reviews: Path, tmp_path: Path) -> None:
     encoder = save_encoder(tmp_path / "bert")
     for arguments, message in (
         (["--column", "txt"], "no column 'txt'"),
-        (["--meaning", 60], "meaning is 60"),
-        (["--wording", 50], "wording is 50"),
-        (["--min-meaning", 101], "--min-meaning is 101"),
         (["--tries", 3], "--tries counts with --check only"),
         (["--model", starter_path("lm")], "no encoder-decoder"),
         (["--model", encoder], "no encoder-decoder"),
         (["--scorer", encoder], "scorer"),
-        (["--model", "./nothing"], "no model folder"),
     ):
         said = tilth("paraphrase", reviews, *arguments, "-o", out, code=2)
         assert message in said.stderr

@@ -71,8 +71,6 @@ def test_runs_of_trainings_predict(places: dict[str, Path], tmp_path: Path) -> N
     ("words", "said"),
     [
         (["MODEL", "TEXTS", "--column", "body"], "no column 'body': there are text"),
-        (["MODEL", "no.jsonl"], "no.jsonl: no such file"),
-        (["./no-model", "TEXTS"], "no model folder"),
         (["LABELLED", "TEXTS"], "no model folder"),
         (["ENCODER", "TEXTS", "--probabilities"], "gives vectors"),
         (["MODEL", "TEXTS", "--encoder", "ENCODER"], "encoder is for a task file"),

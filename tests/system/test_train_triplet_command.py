@@ -65,10 +65,7 @@ def test_its_run_is_an_encoder_of_a_bank_and_is_measured(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["no.jsonl", "-o", "OUT"], "no.jsonl"),
-        (["PAIRS", "-o", "OUT", "--margin", "0"], "margin is 0.0: give a number above 0"),
         (["PAIRS", "-o", "OUT", "--pivot", "fr"], "no source has a column 'fr'"),
-        (["PAIRS", "-o", "OUT", "-b", "./none"], "no model folder './none'"),
         (["PAIRS", "-o", "FOLDER"], "choose another --out"),
     ],
 )

@@ -382,8 +382,6 @@ def test_run_begun_anew_has_no_old_gain(made: Made, tmp_path: Path) -> None:
         ({"kind": "tags"}, "its rows have classes: use tilth train classifier"),
         ({"labelled": "more.jsonl"}, "a run has its labelled rows"),
         ({"bootstrap": -1}, "bootstrap is -1"),
-        ({"loss": "mse"}, "loss 'mse' is unknown"),
-        ({"training": {"epochs": 0}}, "epochs is 0"),
         ({"test": "nowhere.jsonl"}, "nowhere.jsonl"),
     ],
 )
