@@ -1,10 +1,14 @@
 """Runs recipes at the scale `starter`, into which tests put tiny models; writes their data."""
 
-import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tilth.recipes.catalog import run_recipe
+import pytest
+
+from tests.tiny import write_lines, write_rows
+from tilth.recipes import catalog
+from tilth.recipes.catalog import RECIPES, run_recipe
 from tilth.recipes.recipe import RecipeSettings
 
 
@@ -16,16 +20,24 @@ def run(name: str, data: Path, out: Path, **more: Any) -> tuple[Any, Path]:
     )  # fmt: skip
 
 
+def put_scale(patch: pytest.MonkeyPatch, scale: Any, *names: str) -> None:
+    """Let recipes have a scale in place of `starter`."""
+    for name in names:
+        patch.setitem(catalog.RECIPES, name, replace(RECIPES[name], scales={"starter": scale}))
+
+
+def measured(table: Any) -> list[Any]:
+    """Return the rows that are not published."""
+    return [row for row in table.rows if not row.published]
+
+
 def write_bank_data(folder: Path, makers: dict[str, Any], counts: Any, texts: list[str]) -> Path:
     """Write labelled sets with train, dev and test files, and raw text in bank/."""
     for name, make in makers.items():
-        (folder / name).mkdir(parents=True)
-        parts = zip(("train", "dev", "test"), counts, strict=True)
-        for seed, (part, count) in enumerate(parts, 10):
-            lines = [
-                row if isinstance(row, str) else json.dumps(row) for row in make(count, seed=seed)
-            ]
-            (folder / name / f"{part}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+        for seed, (part, count) in enumerate(
+            zip(("train", "dev", "test"), counts, strict=True), 10
+        ):
+            write_rows(folder / name / f"{part}.jsonl", make(count, seed=seed))
     (folder / "bank").mkdir()
-    (folder / "bank" / "raw.txt").write_text("".join(f"{text}\n" for text in texts))
+    write_lines(folder / "bank" / "raw.txt", texts)
     return folder

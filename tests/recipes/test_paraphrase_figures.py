@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tests.recipes.running import run
+from tests.recipes.running import put_scale, run
 from tests.tiny import read_json, salads, write_lines
 from tests.tiny.calls import stopped
 from tilth.errors import InputError
@@ -20,7 +20,6 @@ from tilth.paraphrase.rewriter import Rewrite
 from tilth.paraphrase.round_trip import Candidate
 from tilth.paraphrase.settings import RewriteSettings
 from tilth.paraphrase.tags import Cell, asked_cell
-from tilth.recipes import catalog
 from tilth.recipes import paraphrase as rewriting
 from tilth.recipes.catalog import RECIPES
 from tilth.recipes.paraphrase_figures import PAIRS, ParaphraseScale
@@ -102,9 +101,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     monkeypatch.setattr(trips, "load_scorer", found.scorer)
     monkeypatch.setattr(trips, "round_trip", found.round_trip)
     monkeypatch.setattr(rewriters, "load_paraphraser", found.paraphraser)
-    for name in (FIG1, FIG3):
-        recipe = replace(RECIPES[name], scales={"starter": SCALE})
-        monkeypatch.setitem(catalog.RECIPES, name, recipe)
+    put_scale(monkeypatch, SCALE, FIG1, FIG3)
     return found
 
 

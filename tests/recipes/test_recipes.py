@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.recipes.running import run
-from tests.tiny import graded_pairs, read_json, save_encoder, tiny_lm, write_rows, write_vectors
+from tests.recipes.running import measured, put_scale, run
+from tests.tiny import graded_pairs, read_json, save_model, tiny_lm, write_rows, write_vectors
 from tilth.errors import InputError
 from tilth.evaluate.sts import evaluate_sts, summarise_sts
 from tilth.evaluate.sts_sets import read_sets
 from tilth.models import load_encoder
-from tilth.recipes import catalog, dino, dino_tables
+from tilth.recipes import dino, dino_tables
 from tilth.recipes.catalog import RECIPES, run_recipe
 from tilth.recipes.dino_tables import DinoScale
 from tilth.recipes.recipe import RecipeSettings, Steps
@@ -38,7 +38,6 @@ def write_set(path: Path, count: int, seed: int) -> None:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
-    (folder / "sts").mkdir()
     for seed, name in enumerate(("sts12", "sts14", "stsb-test", "stsb-train"), 50):
         write_set(folder / "sts" / f"{name}.jsonl", 60, seed)
     write_rows(folder / "sts" / "quarter.jsonl", graded_pairs(60, seed=7))
@@ -47,21 +46,17 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def tiny(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> DinoScale:
+def tiny(
+    base: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> DinoScale:
     """Put tiny models in place of the starter ones."""
     folder = tmp_path_factory.mktemp("models")
-    lm = tiny_lm("llama")
-    lm.model.save_pretrained(folder / "lm")
-    lm.tokenizer.save_pretrained(folder / "lm")
-    save_encoder(folder / "base")
+    save_model(folder / "lm", tiny_lm("llama"))
     scale = DinoScale(
-        lm=str(folder / "lm"), base=str(folder / "base"), inputs=30, first_texts=20,
-        training=TRAINING, departures=("tiny models",),
+        lm=str(folder / "lm"), base=base, inputs=30, first_texts=20, training=TRAINING,
+        departures=("tiny models",),
     )  # fmt: skip
-    for name, recipe in RECIPES.items():
-        if not name.startswith("dino"):
-            continue
-        monkeypatch.setitem(catalog.RECIPES, name, replace(recipe, scales={"starter": scale}))
+    put_scale(monkeypatch, scale, *(name for name in RECIPES if name.startswith("dino")))
     return scale
 
 
@@ -80,7 +75,7 @@ def test_table_1_and_5_share_their_steps_and_say_what_they_are(
         "Avg. BERT", "BERT CLS", "Zhang et al. 2020 (NLI texts)", "Li et al. 2020 (NLI texts)",
         "Li et al. 2020 (STS texts)", "DINO x1x2", "DINO x2",
     ]  # fmt: skip
-    ours = {row.name: row for row in table.rows if not row.published}
+    ours = {row.name: row for row in measured(table)}
     assert set(ours["trained on x2"].cells) == {"STS12", "STS14", "STSb", "Avg. of measured"}
     assert ours["trained on x2"].cells["STS12"].deviation is not None
     assert ours[f"{tiny.base} encoder, [CLS]"].cells["STS12"].deviation is None
@@ -142,7 +137,7 @@ def test_table_2_varies_one_thing_at_a_time(data: Path, tiny: DinoScale, tmp_pat
     assert labels["x2-no-smoothing"][0] == {0.0, 0.5, 1.0}
     assert labels["x2-no-sampled"][0] == {0.1, 0.5, 0.9}
     assert labels["x2-no-sampled"][1] < labels["x2-curated"][1]
-    assert [row.name for row in table.rows if not row.published] == [
+    assert [row.name for row in measured(table)] == [
         "x2 (decay 100)", "decay 0", "decay 200", "no label smoothing", "no sampled pairs",
     ]  # fmt: skip
     verdicts = [note for note in table.notes if "seeds alone would bring about" in note]

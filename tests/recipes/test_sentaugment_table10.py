@@ -1,18 +1,16 @@
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.recipes.running import run
-from tests.tiny import graded_pairs, save_encoder, tiny_static, write_rows, write_vectors
+from tests.recipes.running import measured, put_scale, run
+from tests.tiny import graded_pairs, write_rows, write_vectors
 from tilth.errors import InputError
 from tilth.evaluate.sts import evaluate_sts
 from tilth.models import load_encoder
-from tilth.recipes import catalog, sentaugment_table10
-from tilth.recipes.catalog import RECIPES
+from tilth.recipes import sentaugment_table10
 from tilth.recipes.sentaugment import SentAugmentScale
 from tilth.workflows.evaluate_sts import open_encoder
 
@@ -45,41 +43,34 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for a, b, label in zip(*graded_pairs(240, seed=7).values(), strict=True)
         if label == 0.9
     ]
-    write_rows(
-        folder / "parallel" / "talk" / "train.jsonl",
-        {
-            "en": [text for pair in same for text in pair],
-            "de": [f"satz {n // 2}" for n in range(160)],
-        },
-    )
-    write_rows(
-        folder / "paraphrase" / "pictures" / "train.jsonl", {"captions": [["a man", "the man"]]}
-    )
+    german = [f"satz {n // 2}" for n in range(160)]
+    translated = {"en": [text for pair in same for text in pair], "de": german}
+    write_rows(folder / "parallel/talk/train.jsonl", translated)
+    captions = {"captions": [["a man", "the man"]]}
+    write_rows(folder / "paraphrase/pictures/train.jsonl", captions)
     write_vectors(folder / "words" / "glove-tiny.txt", dimension=6)
     return folder
 
 
 @pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def tiny(base: str, static: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """Put a tiny base, and a tiny encoder that is ready, in place of the starter's."""
-    base = str(save_encoder(tmp_path / "base"))
-    tiny_static().save(str(tmp_path / "static"))
     training = {"batch": 16, "learning_rate": 1e-3, "dimension": 8}
     scale = SentAugmentScale(base=base, training=training, departures=("a tiny base",))
-    monkeypatch.setitem(catalog.RECIPES, NAME, replace(RECIPES[NAME], scales={"starter": scale}))
+    put_scale(monkeypatch, scale, NAME)
     monkeypatch.setattr(sentaugment_table10, "ENGLISH_ONLY", (base,))
-    monkeypatch.setattr(sentaugment_table10, "READY", str(tmp_path / "static"))
+    monkeypatch.setattr(sentaugment_table10, "READY", static)
     return base
 
 
 def test_encoders_stand_beside_the_published_ones(
-    data: Path, tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Path, tiny: str, static: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, folder = run(NAME, data, tmp_path / "out", seeds=2)
-    ours = {row.name: row.cells for row in table.rows if not row.published}
+    ours = {row.name: row.cells for row in measured(table)}
     trained = f"{tiny} encoder, triplets"
     assert list(ours) == [
-        "avg. word vectors (glove-tiny)", "uSIF (glove-tiny)", f"{tmp_path}/static encoder",
+        "avg. word vectors (glove-tiny)", "uSIF (glove-tiny)", f"{static} encoder",
         f"{tiny} encoder, mean-pooled", trained,
     ]  # fmt: skip
     assert set(ours[trained]) == {"STS12", "STS14", "STSb", "Avg. of measured"}

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
+from tests.recipes.running import measured, put_scale, write_bank_data
 from tests.recipes.running import run as run_in
-from tests.recipes.running import write_bank_data
 from tests.selftrain.labelled import classed, tagged
-from tests.tiny import salads, save_encoder, tiny_static
+from tests.tiny import salads
 from tilth.classifiers.settings import Finetuning
-from tilth.recipes import catalog, sentaugment_steps
-from tilth.recipes.catalog import RECIPES, run_recipe
+from tilth.recipes import sentaugment_steps
+from tilth.recipes.catalog import run_recipe
 from tilth.recipes.recipe import RecipeSettings
 from tilth.recipes.sentaugment import SentAugmentScale
 from tilth.recipes.sentaugment_scores import MEAN
@@ -37,16 +37,13 @@ TRAINING = {
 
 
 @pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SentAugmentScale:
+def tiny(base: str, static: str, monkeypatch: pytest.MonkeyPatch) -> SentAugmentScale:
     """Put tiny models in place of the starters."""
-    tiny_static().save(str(tmp_path / "static"))
+    tasks = ("sst2", "trec", "insults", "ncbi-disease")
     scale = SentAugmentScale(
-        base=str(save_encoder(tmp_path / "base")), encoder=str(tmp_path / "static"),
-        tasks=("sst2", "trec", "insults", "ncbi-disease"),
-        training=TRAINING, departures=("tiny models",),
-    )  # fmt: skip
-    recipe = replace(RECIPES[NAME], scales={"starter": scale})
-    monkeypatch.setitem(catalog.RECIPES, NAME, recipe)
+        base=base, encoder=static, tasks=tasks, training=TRAINING, departures=("tiny models",)
+    )
+    put_scale(monkeypatch, scale, NAME)
     return scale
 
 
@@ -61,7 +58,7 @@ def test_all_ways_stand_beside_the_published_ones(data: Path, tmp_path: Path) ->
     table = run(data, tmp_path / "out", say=said.append)
     assert said == ["bank", "trec-few-shot", "ncbi-disease-few-shot"]
     assert table.columns[:3] == ["TREC", "ncbi-disease", MEAN]
-    ours = [row for row in table.rows if not row.published]
+    ours = measured(table)
     assert [row.name for row in ours] == [FINE_TUNED, PAPERS, OURS]
     for row in ours:
         assert set(row.cells) == {"TREC", "ncbi-disease", MEAN}

@@ -1,15 +1,14 @@
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.recipes.running import run
-from tests.tiny import read_json, salads, tiny_static, write_lines, write_rows
+from tests.recipes.running import measured, put_scale, run
+from tests.tiny import read_json, salads, write_lines, write_rows
 from tilth.bank import build
 from tilth.data.normalize import normalize_text
 from tilth.errors import InputError
-from tilth.recipes import catalog, sentaugment_table9
+from tilth.recipes import sentaugment_table9
 from tilth.recipes.catalog import RECIPES
 from tilth.recipes.sentaugment import SentAugmentScale
 from tilth.recipes.table import Listing, Neighbour, to_markdown
@@ -22,7 +21,7 @@ TEXTS = salads(160, seed=4)
 def data(tmp_path: Path) -> Path:
     """Write a data folder of the expected layout; its test sets lie in the bank as well."""
     folder = tmp_path / "data"
-    for name in ("bank", "classify/moods", "classify/notes", "ner/names"):
+    for name in ("bank", "classify/notes"):
         (folder / name).mkdir(parents=True)
     write_lines(folder / "bank" / "a.txt", TEXTS[:80])
     write_lines(folder / "bank" / "b.txt", TEXTS[80:])
@@ -40,12 +39,10 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def tiny(static: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Put a tiny encoder, and queries that it knows, in place of the starter's."""
-    tiny_static().save(str(tmp_path / "encoder"))
-    scale = SentAugmentScale(encoder=str(tmp_path / "encoder"), departures=("a tiny encoder",))
-    recipe = replace(RECIPES[NAME], scales={"starter": scale})
-    monkeypatch.setitem(catalog.RECIPES, NAME, recipe)
+    scale = SentAugmentScale(encoder=static, departures=("a tiny encoder",))
+    put_scale(monkeypatch, scale, NAME)
     queries = {"animals": "The dog sees a bird.", "own": TEXTS[0]}
     monkeypatch.setattr(sentaugment_table9, "SENTENCES", queries)
 
@@ -57,7 +54,7 @@ def test_neighbours_stand_beside_the_published_ones(
     said: list[str] = []
     table, folder = run(NAME, data, tmp_path / "out", say=said.append)
     assert said == ["bank", "search"]
-    ours = [row for row in table.rows if not row.published]
+    ours = measured(table)
     found: dict[str, list[Neighbour]] = {}
     for row in ours:
         found.setdefault(row.query, []).append(row)
@@ -103,7 +100,7 @@ def test_a_bank_is_needed_and_labelled_sets_are_not(data: Path, tmp_path: Path) 
     shutil.rmtree(data / "classify")
     shutil.rmtree(data / "ner")
     table, _ = run(NAME, data, tmp_path / "out")
-    assert len([row for row in table.rows if not row.published]) == 6
+    assert len(measured(table)) == 6
     assert "has neither classify/ nor ner/" in "\n".join(table.notes)
     shutil.rmtree(data / "bank")
     with pytest.raises(InputError, match="put raw text there"):

@@ -2,7 +2,6 @@
 
 import json
 import random
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.recipes.running import measured, put_scale, write_bank_data
 from tests.recipes.running import run as run_in
-from tests.recipes.running import write_bank_data
 from tests.tiny import (
     WORDS,
     read_json,
@@ -19,13 +18,14 @@ from tests.tiny import (
     save_encoder,
     tiny_static,
     write_lines,
+    write_rows,
     write_vectors,
 )
 from tests.tiny.calls import stopped, watched
 from tilth.bank import Bank
 from tilth.classifiers.examples import LabeledExamples
 from tilth.errors import InputError
-from tilth.recipes import catalog, sentaugment_scores
+from tilth.recipes import sentaugment_scores
 from tilth.recipes import sentaugment_steps as selftraining
 from tilth.recipes.catalog import RECIPES
 from tilth.recipes.recipe import RecipeSettings, Steps
@@ -48,24 +48,24 @@ from tilth.runs import RunMismatch
 TABLES = [f"sentaugment-table{number}" for number in (2, 4, 5, 7, 8)]
 
 
-def classed(count: int, seed: int) -> list[str]:
+def classed(count: int, seed: int) -> list[dict[str, Any]]:
     """Return rows of salads whose class is whether a dog or a cat is in them."""
     rng = random.Random(seed)
     rows = []
     for number in range(count):
         animal = ("dog", "cat")[number % 2]
         text = " ".join([*rng.choices([w for w in WORDS if w not in ("dog", "cat")], k=6), animal])
-        rows.append(json.dumps({"text": text, "label": animal}))
+        rows.append({"text": text, "label": animal})
     return rows
 
 
-def tagged(count: int, seed: int) -> list[str]:
+def tagged(count: int, seed: int) -> list[dict[str, Any]]:
     """Return rows of tokens of which the animals are tagged."""
     rows = []
     for text in salads(count, seed=seed):
         tokens = text.rstrip(".").lower().split()
         tags = ["B-ANIMAL" if token in ("dog", "cat", "bird") else "O" for token in tokens]
-        rows.append(json.dumps({"tokens": tokens, "tags": tags}))
+        rows.append({"tokens": tokens, "tags": tags})
     return rows
 
 
@@ -77,22 +77,17 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SentAugmentScale:
+def tiny(base: str, static: str, monkeypatch: pytest.MonkeyPatch) -> SentAugmentScale:
     """Put tiny models in place of the starters."""
-    tiny_static().save(str(tmp_path / "static"))
-    base = str(save_encoder(tmp_path / "base"))
     scale = SentAugmentScale(
-        base=base, teacher=base, encoder=str(tmp_path / "static"), sentences=30,
+        base=base, teacher=base, encoder=static, sentences=30,
         tasks=("trec", "insults", "ncbi-disease"), query="label-average",
         training={"epochs": 1.0, "batch": 8, "learning_rate": 1e-3}, departures=("tiny models",),
     )  # fmt: skip
     monkeypatch.setattr(selftraining, "TEACHING", {"epochs": 1.0, "learning_rate": 1e-3})
-    for name in TABLES:
-        own = scale
-        if name == "sentaugment-table4":
-            own = replace(scale, tasks=("sst2", "trec", "insults"))
-        recipe = replace(RECIPES[name], scales={"starter": own})
-        monkeypatch.setitem(catalog.RECIPES, name, recipe)
+    put_scale(monkeypatch, scale, *TABLES)
+    few = replace(scale, tasks=("sst2", "trec", "insults"))
+    put_scale(monkeypatch, few, "sentaugment-table4")
     return scale
 
 
@@ -121,7 +116,7 @@ def test_every_line_is_measured_on_every_task(
     tasks = ["TREC"] if name == "sentaugment-table4" else ["TREC", "ncbi-disease"]
     means = [MEAN] if len(tasks) > 1 else []
     assert table.columns[: len(tasks) + len(means)] == [*tasks, *means]
-    ours = [row for row in table.rows if not row.published]
+    ours = measured(table)
     assert len(ours) >= 2
     for row in ours:
         assert set(tasks) <= set(row.cells)
@@ -139,16 +134,14 @@ def test_table_6_has_a_bank_of_the_same_sentences_for_each_encoder(
 ) -> None:
     untrained(monkeypatch)
     name = "sentaugment-table6"
-    large = replace(tiny, tasks=("trec",), sentences=10)
-    recipe = replace(RECIPES[name], scales={"starter": large})
-    monkeypatch.setitem(catalog.RECIPES, name, recipe)
+    put_scale(monkeypatch, replace(tiny, tasks=("trec",), sentences=10), name)
     with pytest.raises(InputError, match="holds no word vectors"):
         run(name, data, tmp_path / "none")
     write_vectors(data / "words" / "glove-tiny.txt", dimension=6)
     texts = [f"{text.rstrip('.')} the the the." for text in salads(400, seed=3)]
     write_lines(data / "bank" / "raw.txt", texts)  # uSIF needs a frequent word
     table = run(name, data, tmp_path / "out")
-    assert [row.name for row in table.rows if not row.published] == [
+    assert [row.name for row in measured(table)] == [
         "average of word vectors", "uSIF of word vectors", "static encoder", "transformer encoder",
     ]  # fmt: skip
     steps = tmp_path / "out/starter/steps"
@@ -162,7 +155,7 @@ def test_a_table_goes_on_where_it_stopped(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calm = run("sentaugment-table8", data, tmp_path / "calm", seeds=2)
-    ours = [row for row in calm.rows if not row.published]
+    ours = measured(calm)
     assert all(len(cell.runs) == 2 for row in ours for cell in row.cells.values())
     with stopped(sentaugment_scores, "fine_tune", 3):
         run("sentaugment-table8", data, tmp_path / "stopped", seeds=2)
@@ -235,10 +228,10 @@ def test_scores_of_other_weights_are_not_taken_for_those_of_a_base(
         line = Line("alone", "alone", lambda _: task.train, tiny.training)
         return students(steps, task, line, weights_of(task, tiny.base))
 
+    tiny = replace(tiny, base=str(save_encoder(tmp_path / "base")))
     first = measure()
     assert measure().scores == first.scores
-    shutil.rmtree(tiny.base)
-    save_encoder(Path(tiny.base), seed=5)
+    save_encoder(tmp_path / "base", seed=5)
     with pytest.raises(RunMismatch, match="weights of"):
         measure()
 
@@ -294,9 +287,8 @@ def test_a_bank_with_too_few_sentences_is_named(
 ) -> None:
     untrained(monkeypatch)
     for name in ("sentaugment-table2", "sentaugment-table4", "sentaugment-table7"):
-        recipe = RECIPES[name]
-        large = replace(recipe.scales["starter"], tasks=("trec",), sentences=5_000)
-        monkeypatch.setitem(catalog.RECIPES, name, replace(recipe, scales={"starter": large}))
+        large = replace(tiny, tasks=("trec",), sentences=5_000)
+        put_scale(monkeypatch, large, name)
         monkeypatch.setattr("tilth.classifiers.mlm.adapt", lambda *_, **__: None)
         monkeypatch.setattr(sentaugment_scores, "students", lambda *_: outcome(0.5, 1))
         monkeypatch.setattr(TaskBoard, "gain", lambda *_: "")
@@ -315,9 +307,7 @@ def test_the_scale_says_what_is_asked_and_what_is_learned(
     monkeypatch.setattr("tilth.classifiers.mlm.adapt", lambda *_, **__: None)
     untrained(monkeypatch)
     papers = replace(tiny, candidates=77, select="confidence", tag_query="per-sentence")
-    for name in ("sentaugment-table2", "sentaugment-table8"):
-        recipe = replace(RECIPES[name], scales={"starter": papers})
-        monkeypatch.setitem(catalog.RECIPES, name, recipe)
+    put_scale(monkeypatch, papers, "sentaugment-table2", "sentaugment-table8")
 
     def drawn_only(_: Any, __: Any, line: Line, ___: Any) -> SeedScores:
         line.rows(0)
@@ -337,9 +327,8 @@ def test_the_scale_says_what_is_asked_and_what_is_learned(
 
 
 def add_task(data: Path, place: str, make: Any = None) -> None:
-    (data / place).mkdir(parents=True)
     for seed, (part, count) in enumerate((("train", 24), ("dev", 10), ("test", 16))):
-        write_lines(data / place / f"{part}.jsonl", (make or classed)(count, seed=20 + seed))
+        write_rows(data / place / f"{part}.jsonl", (make or classed)(count, seed=20 + seed))
 
 
 def test_tasks_of_ones_own_and_of_the_paper_are_measured(
@@ -391,7 +380,7 @@ def test_tasks_that_cannot_be_measured(
     for place in ("classify/imp", "classify/insults"):
         add_task(data, place)
     add_task(data, "classify/several", lambda count, seed: [
-        json.dumps({"text": f"a dog {seed} {number}", "labels": ["x", "y"][: number % 3]})
+        {"text": f"a dog {seed} {number}", "labels": ["x", "y"][: number % 3]}
         for number in range(count)
     ])  # fmt: skip
     with pytest.raises(InputError, match=said):
