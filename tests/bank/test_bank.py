@@ -287,7 +287,7 @@ def test_wrong_arguments(bank: Bank) -> None:
         (np.ones((1, 1, 16), np.float32), {}, r"the queries have shape \(1, 1, 16\)"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=message):
-            bank.search(queries, **{"k": 3, **options})  # type: ignore[arg-type]
+            bank.search(queries, **{"k": 3, **options})
 
 
 def test_one_sentence_and_equal_vectors(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def drops(folder: Path, *parts: Sequence[str], **options: object) -> list[dict[i
     """Return row -> reason of each part."""
     folder.mkdir(exist_ok=True, parents=True)
     paths = [write(folder / f"part-{at}.parquet", texts) for at, texts in enumerate(parts)]
-    found = find_duplicates(paths, folder=folder / "out", **options)  # type: ignore[arg-type]
+    found = find_duplicates(paths, folder=folder / "out", **options)
     answer = []
     for part, texts in enumerate(parts):
         marks = found.marks[found.starts[part] : found.starts[part + 1]]

@@ -26,8 +26,6 @@ def blocks(path: Path, size: int = 1 << 20, **options: str) -> list[Block]:
 def texts(path: Path, **options: str) -> list[tuple[int, str]]:
     found = []
     for block in blocks(path, 20, **options):
-        assert isinstance(block.data, list)
-        assert block.lines is not None
         assert block.first == block.lines[0]
         found += list(zip(block.lines, block.data, strict=True))
     return found

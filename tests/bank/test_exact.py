@@ -29,7 +29,7 @@ def is_many(form: str, queries: int) -> bool:
 def _made(form: str, equal: int) -> tuple[Quantizer, Codes, Floats]:
     some = vectors(ROWS + 70, DIMENSION, seed=3)
     some[5 : 5 + 2 * equal : 2] = some[5]
-    quantizer = fit_quantizer(form, some)  # type: ignore[arg-type]
+    quantizer = fit_quantizer(form, some)
     return quantizer, quantizer.encode(some[:ROWS]), some[ROWS:]
 
 
@@ -136,7 +136,7 @@ def near_some(form: str, places: np.ndarray, queries: int) -> tuple[Quantizer, C
     asked /= np.linalg.norm(asked, axis=1, keepdims=True)
     some[places] = some[places] + 3 * asked[0]
     some /= np.linalg.norm(some, axis=1, keepdims=True)
-    quantizer = fit_quantizer(form, some)  # type: ignore[arg-type]
+    quantizer = fit_quantizer(form, some)
     return quantizer, quantizer.encode(some[:ROWS]), asked
 
 
@@ -178,7 +178,7 @@ def test_normally_the_sample_is_right(
 ) -> None:
     passes = watch(monkeypatch)
     some = vectors(13_016, DIMENSION, seed=6)
-    quantizer = fit_quantizer(form, some)  # type: ignore[arg-type]
+    quantizer = fit_quantizer(form, some)
     codes, asked = quantizer.encode(some[:13_000]), some[13_000:]
     exact = similarities(quantizer, codes, asked, many=False)
     for best in (1, 10, 150):

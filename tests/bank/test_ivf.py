@@ -119,7 +119,7 @@ def test_a_source_of_which_no_sentence_was_kept_has_no_hits(tmp_path: Path, form
         write_lines(tmp_path / "no.txt", ["Why?"]),
     ]
     encoder = tiny_static()
-    bank = Bank.build(tmp_path / "bank", raw, encoder=encoder, format=form, workers=1, quiet=True)  # type: ignore[arg-type]
+    bank = Bank.build(tmp_path / "bank", raw, encoder=encoder, format=form, workers=1, quiet=True)
     make(bank, centroids=1)
     for index_too in (False, True):
         hits = bank.search(

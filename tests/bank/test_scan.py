@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba.core.dispatcher import Dispatcher
-from numba.core.extending import _Intrinsic  # type: ignore[attr-defined]
+from numba.core.extending import _Intrinsic
 
 from tilth.bank.quantization import LANES
 from tilth.bank.search import scan

@@ -29,7 +29,7 @@ def lines(*documents: str, first: int = 1) -> Block:
 
 def kept(*texts: str, **rules: object) -> list[bool]:
     options = {**OPEN, "markup": False, "language": None, **rules}
-    places, _, _ = filter_sentences(pa.array(texts, pa.large_string()), Rules(**options))  # type: ignore[arg-type]
+    places, _, _ = filter_sentences(pa.array(texts, pa.large_string()), Rules(**options))
     return [place in places for place in range(len(texts))]
 
 

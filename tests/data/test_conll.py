@@ -43,7 +43,6 @@ def refused(path: Path) -> str:
 def test_conll_2003_is_read_under_each_name(tmp_path: Path, name: str) -> None:
     examples = read_examples(put(tmp_path / name, CONLL))
     assert examples.tokens == SENTENCES
-    assert examples.labels is not None
     assert examples.labels.values == TAGS
     assert examples.labels.kind == "tags"
     assert examples.labels.classes == ["LOC", "PER"]
@@ -57,7 +56,6 @@ def test_tabs_may_stand_between_columns_and_spaces_inside_of_a_token(tmp_path: P
 def test_columns_between_are_there_by_number(tmp_path: Path) -> None:
     path = put(tmp_path / "a.conll", CONLL)
     chunks = read_examples(path, label="column3")
-    assert chunks.labels is not None
     assert chunks.labels.values[1] == ["B-NP", "B-VP", "O"]
     assert read_rows(path).column_names == ["tokens", "column2", "column3", "tags"]
 

@@ -32,7 +32,6 @@ def test_single_texts_with_classes() -> None:
     examples = read_examples(SINGLE)
     assert examples.kind == "single"
     assert examples.texts == [("Rain at noon.",), ("Two all.",), ("Fog.",)]
-    assert examples.labels is not None
     assert examples.labels.kind == "class"
     assert examples.labels.values == ["weather", "sport", "weather"]
     assert examples.labels.classes == ["sport", "weather"]
@@ -96,7 +95,6 @@ def test_tokens_with_tags() -> None:
     assert examples.kind == "tokens"
     assert examples.texts == [("Ann saw Rome",), ("It rained",), ("New York",)]
     assert examples.tokens == [row["tokens"] for row in TOKENS]
-    assert examples.labels is not None
     assert examples.labels.kind == "tags"
     assert examples.labels.values == [row["tags"] for row in TOKENS]
     assert examples.labels.classes == ["LOC", "PER"]
@@ -107,7 +105,6 @@ def test_some_rows() -> None:
     some = read_examples(TOKENS).select([2, 1])
     assert some.texts == [("New York",), ("It rained",)]
     assert some.tokens == [["New", "York"], ["It", "rained"]]
-    assert some.labels is not None
     assert some.labels.values == [TOKENS[2]["tags"], TOKENS[1]["tags"]]
     assert (some.labels.classes, some.labels.class_ids) == (["LOC"], [(0,), ()])
     single = read_examples(SINGLE)
@@ -118,17 +115,14 @@ def test_some_rows() -> None:
 def test_tags_of_other_schemes_and_as_numbers_with_names() -> None:
     rows = [{"words": ["a", "b", "c"], "ner_tags": ["S-PER", "B-ORG", "E-ORG"]}]
     labels = read_examples(rows).labels
-    assert labels is not None
     assert labels.classes == ["ORG", "PER"]
     names = ["O", "B-PER", "I-PER", "B-LOC"]
     features = Features(tokens=List(Value("string")), ner_tags=List(ClassLabel(names=names)))
     given = Dataset.from_dict({"tokens": [["a", "b"]], "ner_tags": [[3, 1]]}, features)
     labels = read_examples(given).labels
-    assert labels is not None
     assert labels.values == [["B-LOC", "B-PER"]]
     assert labels.classes == ["PER", "LOC"]  # as the set names them
     labels = read_examples(named([2, 0])).labels
-    assert labels is not None
     assert (labels.values, labels.classes) == (["a", "z"], ["z", "a"])
 
 
@@ -150,7 +144,6 @@ def test_tags_of_other_schemes_and_as_numbers_with_names() -> None:
 )
 def test_labels_of_every_kind(values: list[Any], kind: str, classes: list[Any]) -> None:
     labels = read_examples(Dataset.from_dict({"text": ["x", "y", "z"], "label": values})).labels
-    assert labels is not None
     assert (labels.kind, labels.classes) == (kind, classes)
     for value, members in zip(labels.values, labels.class_ids, strict=True):
         given = value if kind == "multi" else [value] if classes else []
@@ -165,7 +158,6 @@ def test_text_and_label_name_the_columns() -> None:
         ("body",),
         "topic",
     )
-    assert examples.labels is not None
     assert examples.labels.classes == ["y"]
     assert read_examples(rows, text=["body", "text"]).texts == [("b", "a")]
     assert read_examples([{"body": "b", "n": 1}], label="n").texts == [("b",)]

@@ -26,7 +26,7 @@ def put(path: Path, content: str | bytes) -> Path:
 
 def refused(path: Path, **options: str) -> str:
     with pytest.raises(InputError) as error:
-        read_texts(path, **options)  # type: ignore[arg-type]
+        read_texts(path, **options)
     message = str(error.value)
     assert "\n" not in message
     return message

@@ -274,17 +274,17 @@ def settings(folder: Path) -> dict[str, object]:
 
 def test_run_goes_on_after_the_server_was_gone_for_long(tmp_path: Path) -> None:
     with OpenAIServer() as server:
-        whole = generate("sts-x2", load(server), **settings(tmp_path / "a"))  # type: ignore[arg-type]
+        whole = generate("sts-x2", load(server), **settings(tmp_path / "a"))
         impatient = load_endpoint(server.name(), policy=RetryPolicy(failing=0.3, answer=1.0))
         server.trouble += [None] * 40
         server.trouble += [503] * 1000
         with pytest.raises(TilthError, match="the server fails"):
-            generate("sts-x2", impatient, **settings(tmp_path / "b"))  # type: ignore[arg-type]
+            generate("sts-x2", impatient, **settings(tmp_path / "b"))
         parts = sorted((tmp_path / "b" / "parts").iterdir())
         assert 0 < len(parts) < 6
         written_at = [part.stat().st_mtime_ns for part in parts]
         server.trouble.clear()
-        again = generate("sts-x2", load(server), **settings(tmp_path / "b"))  # type: ignore[arg-type]
+        again = generate("sts-x2", load(server), **settings(tmp_path / "b"))
         assert [part.stat().st_mtime_ns for part in parts] == written_at
     assert again.to_dict() == whole.to_dict()
 
@@ -301,10 +301,10 @@ def test_counts_of_all_sessions_are_in_the_card(tmp_path: Path) -> None:
     with OpenAIServer() as server:
         endpoint = load(server)
         before = len(server.requests)
-        generate("sts-x2", endpoint, **settings(tmp_path))  # type: ignore[arg-type]
+        generate("sts-x2", endpoint, **settings(tmp_path))
         asked = len(server.requests) - before
         (tmp_path / "parts" / "part-00001.parquet").unlink()
-        generate("sts-x2", load(server), **settings(tmp_path))  # type: ignore[arg-type]
+        generate("sts-x2", load(server), **settings(tmp_path))
     usage = endpoint.usage
     card = (tmp_path / "dataset" / "README.md").read_text()
     assert f"took {asked} requests, {usage.prompt_tokens:,} prompt tokens" in card

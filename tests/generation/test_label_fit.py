@@ -60,12 +60,12 @@ class Letters:
 
 
 def test_similarity_is_the_cosine_of_each_text_to_each_description() -> None:
-    found = similarity_to_descriptions(Letters(), ["aaa", "ab"], ["a", "bb", "abab"])  # type: ignore[arg-type]
+    found = similarity_to_descriptions(Letters(), ["aaa", "ab"], ["a", "bb", "abab"])
     half = 0.5**0.5
     assert np.allclose(found, [[1, 0, half], [half, half, 1]])
-    lines = similarity_to_descriptions(Letters(), ["aaa", "ab"], ["b\na", "b"])  # type: ignore[arg-type]
+    lines = similarity_to_descriptions(Letters(), ["aaa", "ab"], ["b\na", "b"])
     assert np.allclose(lines, [[1, 0], [half, half]])
-    assert similarity_to_descriptions(Letters(), [], ["a"]).shape == (0, 1)  # type: ignore[arg-type]
+    assert similarity_to_descriptions(Letters(), [], ["a"]).shape == (0, 1)
 
 
 def part(rows: list[tuple[str, str, str | None]]) -> pa.Table:

@@ -81,8 +81,6 @@ def test_load_lm_knows_endpoints(server: OpenAIServer) -> None:
     chat = load_lm(server.name(chat=True))
     server.model = "other"
     other = load_lm(server.name())
-    assert isinstance(endpoint, Endpoint)
-    assert isinstance(chat, Endpoint)
     assert (endpoint.is_chat, chat.is_chat) == (False, True)
     assert endpoint.fingerprint == again.fingerprint != other.fingerprint
 

@@ -152,7 +152,7 @@ def test_one_text_instead_of_a_list_is_refused(fake: Fake) -> None:
     with pytest.raises(InputError, match="give a list"):
         rewriter.rewrite(SENTENCE)
     with pytest.raises(InputError, match=r"texts\[1\] is None"):
-        rewriter.rewrite([SENTENCE, None])  # type: ignore[list-item]
+        rewriter.rewrite([SENTENCE, None])
 
 
 def test_a_model_without_the_tags_is_refused() -> None:

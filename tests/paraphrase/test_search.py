@@ -132,4 +132,4 @@ def test_the_model_is_left_as_it_was() -> None:
 )
 def test_settings_out_of_range_are_one_line(wrong: dict[str, float], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        BeamSearch(**wrong)  # type: ignore[arg-type]
+        BeamSearch(**wrong)

@@ -71,9 +71,9 @@ def test_asked_values_name_their_cell() -> None:
 @pytest.mark.parametrize("value", [69.9, 100.1, math.nan, math.inf, True, "95", None])
 def test_a_meaning_or_wording_that_cannot_be_asked_is_refused(value: object) -> None:
     with pytest.raises(InputError, match=r"meaning .*from 70 to 100"):
-        asked_cell(value, 5)  # type: ignore[arg-type]
+        asked_cell(value, 5)
     with pytest.raises(InputError, match=r"wording .*from 0 to 45"):
-        asked_cell(95, value)  # type: ignore[arg-type]
+        asked_cell(95, value)
 
 
 def test_distance_is_to_the_nearest_edge() -> None:

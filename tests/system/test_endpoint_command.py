@@ -141,7 +141,6 @@ def test_plan_counts_requests(server: OpenAIServer) -> None:
     )
     plan = estimate_run(request)
     assert plan.requests == asked_of(server)  # all sixteen inputs are tried
-    assert plan.endpoint_tokens is not None
     assert plan.endpoint_tokens > plan.tokens > 0
 
 

@@ -399,7 +399,6 @@ def test_sets_that_the_run_learnt_from_are_refused_before_training(
 ) -> None:
     run = made.run(tmp_path / "run")
     opened = open_augmented(str(run))
-    assert opened.validation is not None
     files = {}
     for name, rows in (("labelled", opened.labelled), ("validation", opened.validation)):
         pairs = [
