@@ -150,41 +150,32 @@ def test_the_temporary_file_stays_as_long_as_any_rows_of_it(
     assert not list((tmp_path / "temporary").rglob("*.arrow"))
 
 
-def test_temporary_rows_of_killed_processes_go(tmp_path: Path) -> None:
-    code = """
-import os, signal, sys
-from tilth.data import load_folder
-rows = load_folder(sys.argv[1])
-if sys.argv[2] == "killed":
-    os.kill(os.getpid(), signal.SIGKILL)
-print(len(os.listdir(os.environ["TMPDIR"])))
-"""
-    folder = write(tmp_path / "set", "a", "b")
-    (tmp_path / "temporary").mkdir()
-    for what, left in (("killed", ""), ("alive", "1\n")):
-        done = python(code, folder, what, check=False, TMPDIR=str(tmp_path / "temporary"))
-        assert done.stdout == left
-    assert not list((tmp_path / "temporary").iterdir())
+UPPER = "rows.map(lambda row: {'text': row['text'].upper()})"
+CHECK = "print(pickle.loads(pickle.dumps(made))['text'][:])"
 
 
-def test_mapped_rows_outlive_their_source_but_not_the_process(tmp_path: Path) -> None:
-    code = """
-import gc, pickle, sys
-from tilth.data import load_folder
-rows = load_folder(sys.argv[1])
-if sys.argv[2] == "del":
-    made = rows.map(lambda row: {"text": row["text"].upper()})
-    del rows
-    gc.collect()
-else:
-    made = rows.map(lambda row: {"text": row["text"].upper()})
-assert pickle.loads(pickle.dumps(made))["text"][:] == ["A", "B"]
-"""
-    folder = write(tmp_path / "set", "a", "b")
-    (tmp_path / "temporary").mkdir()
-    for what in ("del", "keep"):
-        python(code, folder, what, TMPDIR=str(tmp_path / "temporary"))
-        assert not list((tmp_path / "temporary").iterdir())
+@pytest.mark.parametrize(
+    ("rest", "said"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", ""),
+        ("print(len(os.listdir(os.environ['TMPDIR'])))", "1\n"),
+        (f"made = {UPPER}; del rows; gc.collect(); {CHECK}", "['A', 'B']\n"),
+        (f"made = {UPPER}; {CHECK}", "['A', 'B']\n"),
+    ],
+)
+def test_temporary_rows_go_with_the_process_and_not_before(
+    tmp_path: Path, rest: str, said: str
+) -> None:
+    code = "import gc, os, pickle, signal, sys; from tilth.data import load_folder\n"
+    code += f"rows = load_folder(sys.argv[1])\n{rest}"
+    folder, temporary = write(tmp_path / "set", "a", "b"), tmp_path / "temporary"
+    temporary.mkdir()
+    # What a killed process left goes with the next one.
+    for words in (code, "import sys; from tilth.data import load_folder; load_folder(sys.argv[1])"):
+        done = python(words, folder, check=False, TMPDIR=str(temporary))
+        assert done.stdout == (said if words == code else "")
+        assert not done.stderr
+    assert not list(temporary.iterdir())
 
 
 def test_a_full_disk_for_the_temporary_rows_is_one_line(tmp_path: Path) -> None:

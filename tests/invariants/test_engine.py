@@ -124,9 +124,10 @@ def test_out_of_memory_halves_the_rows_and_loses_nothing(
 def test_what_a_step_raises(
     llama: LM, monkeypatch: pytest.MonkeyPatch, error: Exception, raised: type[Exception], said: str
 ) -> None:
+    engine = Engine(llama, Sampling(), rows=40)
     monkeypatch.setattr(engines.KVCache, "step", Mock(side_effect=error))
     with pytest.raises(raised, match=said):
-        run_jobs(Engine(llama, Sampling(), rows=40), pair_jobs(TEXTS))
+        run_jobs(engine, pair_jobs(TEXTS))
 
 
 def test_a_prompt_longer_than_the_positions_is_dropped_alone(llama: LM) -> None:

@@ -16,7 +16,7 @@ from transformers import (
     RobertaModel,
 )
 
-from tests.tiny import BERT_SHAPE, read_json, save_encoder, save_model, tiny_lm, word_tokenizer
+from tests.tiny import BERT_SHAPE, read_json, save_encoder, save_model, word_tokenizer
 from tilth.errors import InputError
 from tilth.models import load_encoder
 from tilth.models.classifier import (
@@ -183,15 +183,6 @@ def test_what_is_no_finished_classifier_is_refused(base: str, tmp_path: Path) ->
     )
     with pytest.raises(InputError, match="gives a number, not a class"):
         load_classifier(str(save_model(tmp_path / "number", number)))
-
-
-@pytest.mark.parametrize("kind", ["gpt2", "bert"])
-def test_a_model_that_writes_is_no_base(tmp_path: Path, kind: str) -> None:
-    save_model(tmp_path, tiny_lm(kind))
-    with pytest.raises(InputError, match=r"is a generative language model .*give an encoder"):
-        made(str(tmp_path))
-    with pytest.raises(InputError, match="no classifying head"):
-        load_classifier(str(tmp_path))
 
 
 @pytest.mark.parametrize(

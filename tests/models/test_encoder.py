@@ -6,7 +6,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from tests.tiny import save_encoder, save_model, tiny_lm, tiny_static
+from tests.tiny import save_encoder, save_model, tiny_static
 from tilth.errors import InputError
 from tilth.models import load_encoder
 from tilth.models.encoder import fingerprint_encoder, is_sentence_encoder
@@ -64,13 +64,6 @@ def test_a_folder_saved_without_pooling_says_what_to_add(plain: Path, tmp_path: 
     np.testing.assert_allclose(
         given.encode(TEXTS), load_encoder(str(plain)).encode(TEXTS), atol=1e-6
     )
-
-
-@pytest.mark.parametrize("kind", ["gpt2", "bert"])
-def test_a_model_that_writes_is_no_encoder(tmp_path: Path, kind: str) -> None:
-    save_model(tmp_path, tiny_lm(kind))
-    with pytest.raises(InputError, match="is a generative language model"):
-        load_encoder(str(tmp_path))
 
 
 def test_the_starter_encoder_tells_sentences_apart() -> None:

@@ -38,8 +38,9 @@ def save(kind: str, folder: Path) -> Path:
     """Save the tiny model that a loader reads."""
     if kind in ("encoder", "base"):
         return save_encoder(folder)
-    if kind in ("seq2seq", "lm"):
-        return save_model(folder, writer() if kind == "seq2seq" else tiny_lm("gpt2"))
+    if kind in ("seq2seq", "lm", "decoder"):
+        made = {"seq2seq": writer, "lm": tiny_lm, "decoder": lambda: tiny_lm("bert")}[kind]()
+        return save_model(folder, made)
     config = BertConfig(vocab_size=len(word_tokenizer()), **BERT_SHAPE)
     config.num_labels = 1 if kind == "scorer" else 3
     made = BertForMaskedLM if kind == "masked" else BertForSequenceClassification
@@ -325,3 +326,28 @@ def test_word_vectors_with_other_words_are_refused(tmp_path: Path) -> None:
     (words,) = folder.rglob("words.json")
     words.write_text('["a", "man", "dog"]')
     refused("encoder", folder, "it names 3 words, the encoder has vectors of 2: save the encoder")
+
+
+@pytest.mark.parametrize(
+    ("kind", "other", "said"),
+    [
+        ("encoder", "lm", "is a generative language model"),
+        ("encoder", "decoder", "is a generative language model"),
+        ("base", "lm", "is a generative language model .*give an encoder"),
+        ("base", "decoder", "is a generative language model .*give an encoder"),
+        ("seq2seq", "lm", r"is no encoder-decoder \(gpt2\)"),
+        ("seq2seq", "encoder", "no encoder-decoder"),
+        ("scorer", "encoder", r"has no trained head \(\S+ is not in its weights"),
+        ("classifier", "lm", "no classifying head"),
+        ("classifier", "decoder", "no classifying head"),
+        (
+            "classifier",
+            "encoder",
+            r"no classifying head \(BertModel\): train one, tilth train class",
+        ),
+    ],
+)
+def test_models_of_another_kind_are_refused(
+    tmp_path: Path, kind: str, other: str, said: str
+) -> None:
+    refused(kind, save(other, tmp_path / "model"), said)

@@ -168,9 +168,7 @@ def test_raw_values_are_no_similarity(tmp_path: Path, config: dict[str, Any], na
         load_scorer(str(tmp_path))
 
 
-def test_a_new_head_and_several_outputs_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"has no trained head \(\S+ is not in its weights"):
-        load_scorer(str(save_encoder(tmp_path / "encoder")))
+def test_several_outputs_are_refused(tmp_path: Path) -> None:
     save_scorer(tmp_path / "three", labels=3)
     with pytest.raises(InputError, match=r"has 3 outputs: give one that has a single"):
         load_scorer(str(tmp_path / "three"))

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.tiny import save_model, tiny_lm
+from tests.tiny import save_model
 from tests.tiny.writers import POSITIONS, save_fsmt, writer
 from tilth.errors import InputError
 from tilth.models import load_seq2seq
@@ -31,13 +31,6 @@ def test_the_fingerprint_changes_with_a_weight_and_with_the_prefix() -> None:
     with torch.no_grad():
         two.model.model.decoder.layers[0].fc1.bias[0] += 1
     assert two.fingerprint != one.fingerprint
-
-
-def test_a_language_model_is_refused(tmp_path: Path) -> None:
-    save_model(tmp_path, tiny_lm("gpt2"))
-    with pytest.raises(InputError, match=r"is no encoder-decoder \(gpt2\)") as error:
-        load_seq2seq(str(tmp_path))
-    assert "\n" not in str(error.value)
 
 
 def test_a_tokenizer_without_padding_is_refused(folder: Path) -> None:

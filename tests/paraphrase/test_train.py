@@ -6,7 +6,7 @@ import pytest
 import torch
 from datasets import Dataset, DatasetDict
 
-from tests.tiny import read_json, save_encoder
+from tests.tiny import read_json
 from tests.tiny.bart import bart_tokenizer, corpus, save_bart
 from tests.tiny.trained import read_curve, same_weights
 from tilth.errors import InputError, TilthError
@@ -227,12 +227,6 @@ def test_the_starter_has_a_learning_rate_of_its_own() -> None:
     assert RewriterTraining().for_base("facebook/bart-base").learning_rate == 1e-5
     assert RewriterTraining().for_base("starter").learning_rate == 3e-4
     assert RewriterTraining(learning_rate=1e-4).for_base("starter").learning_rate == 1e-4
-
-
-def test_a_base_that_does_not_write(pairs: DatasetDict, tmp_path: Path) -> None:
-    folder = save_encoder(tmp_path / "bert")
-    with pytest.raises(InputError, match="no encoder-decoder"):
-        train_rewriter(pairs, str(folder), tmp_path / "run", **QUICK)
 
 
 def test_wrong_corpora(base: str, pairs: DatasetDict, tmp_path: Path) -> None:
