@@ -189,8 +189,9 @@ def test_check_names_every_damaged_file(bank: Path, tmp_path: Path) -> None:
 
 
 def test_hits_go_through_pipes_line_by_line(bank: Path) -> None:
-    lines = tilth("bank", "search", bank, TEXTS[7], "a\tbig dog", "-k", 3).stdout.splitlines()
-    rows = [line.split("\t") for line in lines]
+    done = tilth("bank", "search", bank, TEXTS[7], "a\tbig dog", "-k", 3)
+    assert done.stderr == ""
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
     assert rows[0] == ["query", "rank", "similarity", "id", "text", "source"]
     assert len(rows) == 7
     assert [row[1] for row in rows[1:]] == ["1", "2", "3"] * 2
