@@ -35,6 +35,7 @@ WHOLE = {
     "augment": "FILE --bank BANK --out OUT",
     "fewshot": "FILE --bank BANK --test FILE --out OUT",
     "train encoder": "FILE --out OUT",
+    "train simcse": "FILE --out OUT",
     "train triplet": "FILE --out OUT",
     "train classifier": "FILE --out OUT",
     "train tagger": "FILE --out OUT",
