@@ -141,7 +141,7 @@ def test_a_set_goes_there_and_back_with_its_labels(
     ]
     assert found[1]["meaning"] == 30.0  # far below --min-meaning: nothing is left out
     assert (found[1]["asked_meaning"], found[1]["asked_wording"], found[1]["inside"]) == (None,) * 3
-    recorded = json.loads((tmp_path / "run.json").read_text())
+    recorded = read_json(tmp_path / "run.json")
     assert recorded["settings"]["round_trip"]
     assert "backward" in recorded["fingerprints"]
     card = (tmp_path / "dataset/README.md").read_text()
