@@ -127,6 +127,7 @@ TRAININGS = whole(1, 100)
 EPOCHS = Number(0, 10_000, above=True)
 BATCH = whole(1, 65_536)
 LEARNING_RATE = Number(0, 1, above=True)
+KEEP = Choice(("best", "median"))  # of several trainings
 WEIGHT_DECAY = Number(0, 10)
 TRAINING_PRECISION = Choice(("auto", "float32", "bfloat16"))
 STEPS = whole(1, 1_000_000_000)  # between measurements or checkpoints

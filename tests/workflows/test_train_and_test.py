@@ -22,6 +22,8 @@ from tilth.report.systems import (
     MAJORITY,
     TEACHER,
     TFIDF,
+    TRAINED,
+    WITHOUT_FIRST,
     WORDS,
     gain_lines,
 )
@@ -459,3 +461,37 @@ def test_wrong_places_are_refused(made: Made, tmp_path: Path) -> None:
     shutil.rmtree(run / "dataset")
     with pytest.raises(InputError, match="not finished"):
         open_augmented(str(run))
+
+
+def test_a_set_of_another_task_is_trained_on_first(made: Made, tmp_path: Path) -> None:
+    other = [{**row, "label": f"{row['label']} too"} for row in ROWS["class"](60, seed=3)]
+    first = str(write_rows(tmp_path / "first.jsonl", other))
+    train = str(write_rows(tmp_path / "train.jsonl", ROWS["class"](60, seed=5)))
+    settings = ClassifierTraining(
+        made.base, Finetuning(**FAST), seeds=3, keep="median", quiet=True, device="cpu"
+    )
+    sources = TaskSources(train, test=made.test("class"))
+    out = tmp_path / "run"
+    results = train_and_test(sources, settings, out, first=first, bootstrap=50).results
+    runs = {
+        name: json.loads((out / name / "run.json").read_text())["settings"]
+        for name in ("first", "baseline", ".")
+    }
+    assert {label.endswith(" too") for label in runs["first"]["labels"]} == {True}
+    assert runs["first"]["epochs"] is None  # as many as the paper's, whatever is asked
+    assert runs["baseline"]["base"] == made.base
+    assert runs["."]["base"] == str(out / "first")
+    assert runs["."]["keep"] == "median"
+    names = [system["name"] for system in results["tested"]["systems"]]
+    assert names[:2] == [TRAINED, WITHOUT_FIRST]
+    scores = sorted(seed["score"] for seed in results["seeds"])
+    assert results["best"]["score"] == scores[1]
+    again = train_and_test(sources, settings, out, first=first, bootstrap=50).results
+    assert again == results
+
+
+def test_a_first_set_is_not_for_runs(made: Made, tmp_path: Path) -> None:
+    run = made.run(tmp_path / "run")
+    settings = ClassifierTraining(made.base, Finetuning(**FAST), quiet=True)
+    with pytest.raises(InputError, match="--first is for files"):
+        train_and_test(TaskSources(str(run)), settings, None, first=made.test("class"))

@@ -9,6 +9,7 @@ from typing import Annotated
 from tilth.limits import (
     BATCH,
     EPOCHS,
+    KEEP,
     LEARNING_RATE,
     LOSS,
     PART_SHARE,
@@ -105,6 +106,7 @@ class ClassifierTraining:
     loss: Annotated[str, LOSS] = "kl"
     labelled_share: Annotated[float | None, PART_SHARE] = None
     seeds: Annotated[int, TRAININGS] = 1
+    keep: Annotated[str, KEEP] = "best"
     device: str = "auto"
     overwrite: bool = False
     quiet: bool = False

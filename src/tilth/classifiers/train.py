@@ -35,6 +35,7 @@ from tilth.runs import RESULTS, Run, read_results, refuse_inside
 if TYPE_CHECKING:
     from tilth.classifiers.examples import LabeledExamples
 
+FIRST = "first"  # the nested run of a set that the base is trained on before
 COMMANDS = {
     "class": "train classifier", "multi": "train classifier", "tags": "train tagger",
     "number": "train scorer",
@@ -61,7 +62,8 @@ def train_on_sources(
     }  # fmt: skip
     names = {key: _name(one) for key, one in given.items() if isinstance(one, str | Path)}
     if out is not None:
-        refuse_inside(Path(out), *names.values(), named=[settings.base])
+        nested = str(Path(out) / FIRST)
+        refuse_inside(Path(out), *names.values(), named=list({settings.base} - {nested}))
     rows, validation = read_training_sets(
         sources, tags=tags, hard=settings.loss == "hard", labels=labels,
         seed=settings.finetuning.seed, labelled_share=settings.labelled_share or 0.0,
@@ -87,6 +89,8 @@ def train_on_examples(
 ) -> Classifier:
     """Train a classifier or tagger, once for each seed, and return the best in evaluation mode.
 
+    With `keep` median, that of median score is returned, the lower one of an even number.
+
     Args:
         validation: selects step and seed; None: the last weights are kept.
         settings: loss and labelled_share are already applied to `train`.
@@ -102,19 +106,21 @@ def train_on_examples(
     several = [replace(finetuning, seed=finetuning.seed + n) for n in range(settings.seeds)]
     first = _new(train, base, finetuning, device)
     if out is None:
-        best, highest = first, -math.inf
+        trained, curves = {}, {}
         for number, one in enumerate(several):
-            classifier = _new(train, base, one, device) if number else first
-            found = fine_tune(classifier, train, validation, one, quiet=quiet).selection_score
-            if found > highest:
-                best, highest = classifier, found
-        return best
+            trained[number] = _new(train, base, one, device) if number else first
+            curves[number] = fine_tune(trained[number], train, validation, one, quiet=quiet)
+            if settings.keep == "best":
+                best = chosen_seed(curves, "best")
+                trained = {best: trained[best]}
+        return trained[chosen_seed(curves, settings.keep)]
     run = Run.open(
         out,
         command=COMMANDS[train.kind],
         settings={
             "base": base, **(recorded or {}), "kind": train.kind, "labels": train.labels,
             "seeds": settings.seeds, **asdict(finetuning),
+            **({} if settings.keep == "best" else {"keep": settings.keep}),
         },
         fingerprints={
             "train": train.fingerprint(),
@@ -130,9 +136,9 @@ def train_on_examples(
         run.resolve("sources", lambda: dict(sources or {}))
         with disk_errors(run.path):
             if run.missing() or not model_is_whole(run):
-                _complete(run, train, validation, base, several, device, quiet=quiet)
+                _complete(run, train, validation, settings, several)
         shutil.rmtree(run.path / CHECKPOINTS, ignore_errors=True)
-        results = _results(run, several, train.kind)
+        results = _results(run, several, train.kind, settings.keep)
         if validation is not None:
             results["validation"] = {
                 "rows": len(validation),
@@ -161,23 +167,20 @@ def _complete(
     run: Run,
     train: LabeledExamples,
     validation: LabeledExamples | None,
-    base: str,
+    settings: ClassifierTraining,
     several: list[Finetuning],
-    device: str,
-    *,
-    quiet: bool,
 ) -> None:
-    """Train the missing seeds of a run, each curve after its weights; keep the best model.
+    """Train the missing seeds of a run, each curve after its weights; keep the chosen model.
 
-    Only weights that may still be the best are kept.
+    Only weights that may still be chosen are kept.
     """
-    folder = run.path / CHECKPOINTS
+    folder, keep = run.path / CHECKPOINTS, settings.keep
 
     def train_seed(number: int) -> TrainingCurve:
-        settings = several[number]
-        classifier = _new(train, base, settings, device)
-        checkpoints = folder / f"seed-{settings.seed}"
-        curve = fine_tune(classifier, train, validation, settings, checkpoints, quiet=quiet)
+        one = several[number]
+        classifier = _new(train, settings.base, one, settings.device)
+        checkpoints = folder / f"seed-{one.seed}"
+        curve = fine_tune(classifier, train, validation, one, checkpoints, quiet=settings.quiet)
         save_whole(folder / "unfinished", weights(number), classifier.save)
         return curve
 
@@ -187,35 +190,35 @@ def _complete(
     for number in run.missing():
         run.write_part(number, train_seed(number).table())
         shutil.rmtree(folder / f"seed-{several[number].seed}", ignore_errors=True)
-        best = _best(_curves(run))
-        for other in run.done():
-            if other != best:
+        for other in run.done() if keep == "best" else ():
+            if other != chosen_seed(_curves(run), keep):
                 shutil.rmtree(weights(other), ignore_errors=True)
-    best = _best(_curves(run))
-    if not is_whole(weights(best)):  # the model of a finished run was removed
-        train_seed(best)
+    chosen = chosen_seed(_curves(run), keep)
+    if not is_whole(weights(chosen)):  # the model of a finished run was removed
+        train_seed(chosen)
     shutil.rmtree(run.path / MODEL, ignore_errors=True)
-    weights(best).rename(run.path / MODEL)
+    weights(chosen).rename(run.path / MODEL)
 
 
 def _curves(run: Run) -> dict[int, TrainingCurve]:
     return {number: TrainingCurve(**run.read_part(number).to_pydict()) for number in run.done()}
 
 
-def _best(curves: Mapping[int, TrainingCurve]) -> int:
-    """Return the number of the seed with the best weights.
+def chosen_seed(curves: Mapping[int, TrainingCurve], keep: str) -> int:
+    """Return the number of the seed with the best weights, or with those of median score.
 
     Few validation rows select a seed too, though no step: the last weights of all seeds are equally
     good beforehand, so a choice by chance loses nothing; early weights are worse than late.
     """
-    return max(curves, key=lambda number: (curves[number].selection_score, -number))
+    rising = sorted(curves, key=lambda number: (curves[number].selection_score, -number))
+    return rising[-1 if keep == "best" else (len(rising) - 1) // 2]
 
 
-def _results(run: Run, several: list[Finetuning], kind: str) -> dict[str, Any]:
-    """Return what results.json holds: measure, the best seed, every seed."""
+def _results(run: Run, several: list[Finetuning], kind: str, keep: str) -> dict[str, Any]:
+    """Return what results.json holds: measure, the kept seed (`best`), every seed."""
     curves, found = _curves(run), []
     for number, curve in curves.items():
         step, score = curve.best
         plain = score if math.isfinite(score) else None
         found.append({"seed": several[number].seed, "step": step, "score": plain})
-    return {"measure": MEASURES[kind], "best": found[_best(curves)], "seeds": found}
+    return {"measure": MEASURES[kind], "best": found[chosen_seed(curves, keep)], "seeds": found}

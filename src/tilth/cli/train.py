@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tilth.workflows.train_and_test import TrainedClassifier
 
 _TRAINING = "Training"
+_SETS = ("test", "validation", "labelled", "first")
 app = App(no_args_is_help=True, help="Train encoders with generated or own data.")
 
 
@@ -202,7 +203,15 @@ def _command(described: str, *, tags: bool) -> Callable[..., None]:
         ],
         settings: Annotated[
             ClassifierOptions,
-            Fields(reads={"base": CLASSIFIER, "test": DATA, "validation": DATA, "labelled": DATA}),
+            Fields(
+                reads={
+                    "base": CLASSIFIER,
+                    "test": DATA,
+                    "validation": DATA,
+                    "labelled": DATA,
+                    "first": DATA,
+                }
+            ),
         ],
         out: Annotated[
             Path | None,
@@ -223,11 +232,11 @@ def _command(described: str, *, tags: bool) -> Callable[..., None]:
         )  # fmt: skip
         training = ClassifierTraining(
             settings.base, settings.training, settings.loss, settings.labelled_share,
-            settings.seeds, **common.job,
+            settings.seeds, settings.keep, **common.job,
         )  # fmt: skip
         trained = train_and_test(
             sources, training, out, tags=tags, with_labelled=settings.with_labelled,
-            baseline=settings.baseline, bootstrap=settings.bootstrap,
+            baseline=settings.baseline, bootstrap=settings.bootstrap, first=settings.first,
         )  # fmt: skip
         _show("tagger" if tags else "classifier", trained, as_json=common.json)
 
@@ -242,6 +251,8 @@ classifier = _command(
 
     [dim]tilth train classifier runs/more[/dim]
     [dim]tilth train classifier reviews.csv --test test.csv --out runs/classifier[/dim]
+
+    [dim]tilth train classifier rte.jsonl --first nli.jsonl --out runs/stilts[/dim]
     """,
     tags=False,
 )

@@ -9,7 +9,7 @@ from tilth.report.html import number
 
 # Names of systems in results.json and on pages.
 STUDENT, BOTH, ALONE = "retrieved", "labelled and retrieved", "labelled rows alone"
-TEACHER, TRAINED = "teacher", "trained"
+TEACHER, TRAINED, WITHOUT_FIRST = "teacher", "trained", "without the first set"
 ENCODER = "starter-encoder + logistic regression"
 TFIDF, MAJORITY = "TF-IDF + logistic regression", "majority"
 WORDS, FREQUENT = "words + logistic regression", "each word's commonest tag"
@@ -21,7 +21,7 @@ _FIGURES = {
 }
 _STARTER = "starter-encoder"
 _CHANCE = "may be chance, as the interval holds 0: prefer the simpler model"
-_ORDER = (TRAINED, STUDENT, BOTH, ALONE, TEACHER, *BASELINES)
+_ORDER = (TRAINED, STUDENT, BOTH, ALONE, WITHOUT_FIRST, TEACHER, *BASELINES)
 
 
 def figures_of(scores: Mapping[str, Any]) -> dict[str, str]:
@@ -149,7 +149,7 @@ def warnings_of(results: Mapping[str, Any]) -> list[str]:
         if own is not None and (one["scores"][key]["value"] or 0.0) > own
     ]  # fmt: skip
     lines = []
-    for group in (BASELINES, (TEACHER,), (ALONE,)):
+    for group in (BASELINES, (TEACHER,), (ALONE,), (WITHOUT_FIRST,)):
         some = [one for one in above if one["name"] in group]
         if some:
             best = max(some, key=lambda one: one["scores"][key]["value"])
@@ -182,6 +182,8 @@ def _remedy(name: str, results: Mapping[str, Any]) -> str:
             "take the labelled rows alone (baseline/model), or try tilth augment with --query "
             "per-sentence, a better --teacher, or a bank nearer to the task"
         )
+    if name == WITHOUT_FIRST:
+        return "leave --first out (baseline/model), or give a set nearer to the task"
     if base not in (_STARTER, "starter"):
         return f"train with --base {_STARTER}"
     return "train with more labelled rows, or a larger --base such as a hub id"

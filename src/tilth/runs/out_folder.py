@@ -20,6 +20,8 @@ LOCK = ".tilth-lock"
 ASIDE = ".tilth-old"  # holds the run that is being overwritten
 _REMOVED = ".tilth-going"
 _RUN = "run.json"
+# Nested runs: first texts of `generate`, and the first set of `train classifier`.
+_MADE_FIRST = ("x1", "first")
 
 
 def refuse_foreign(path: Path) -> None:
@@ -27,12 +29,12 @@ def refuse_foreign(path: Path) -> None:
     with disk_errors(path):
         if check_input(path / "run.json") or not path.exists():
             return
-        # Allowed: the lock, leftovers of a killed writer, and `x1`, the run of first texts that
-        # `generate` makes before the run that reads them.
+        # Allowed: the lock, leftovers of a killed writer, and runs made before the one that reads
+        # them.
         others = [
             item.name
             for item in path.iterdir()
-            if item.name not in (LOCK, "x1") and not is_temporary(item.name)
+            if item.name not in (LOCK, *_MADE_FIRST) and not is_temporary(item.name)
         ]
     if others:
         raise InputError(

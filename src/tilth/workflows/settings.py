@@ -12,6 +12,7 @@ from tilth.errors import InputError
 from tilth.limits import (
     CELLS,
     CLUSTERS,
+    KEEP,
     LOSS,
     OVERSAMPLE,
     PART_SHARE,
@@ -270,6 +271,14 @@ class ClassifierOptions:
     seeds: Annotated[
         int, TRAININGS, "Trainings, each with its seed, of which the best is kept."
     ] = 1
+    keep: Annotated[
+        str, KEEP, "Which of several trainings is kept: best or median of the validation score."
+    ] = "best"
+    first: Annotated[
+        str | None,
+        "A labelled set of another task to train on before, such as NLI; its labels may be others "
+        "(STILTs).",
+    ] = None
     bootstrap: Resamples = 2000
     training: Annotated[Finetuning, "Training"] = field(default_factory=Finetuning)
 

@@ -13,7 +13,7 @@ import numpy as np
 from tilth.classifiers.examples import LabeledExamples, labeled_examples
 from tilth.classifiers.load import TaskSources, check_disjoint, read_training_sets, repeat_count
 from tilth.classifiers.settings import ClassifierTraining, Finetuning
-from tilth.classifiers.train import train_on_sources
+from tilth.classifiers.train import FIRST, train_on_sources
 from tilth.data.examples import Source, open_rows, read_examples
 from tilth.data.normalize import normalize_text
 from tilth.data.split import written_by_model
@@ -31,6 +31,7 @@ from tilth.report.systems import (
     STUDENT,
     TEACHER,
     TRAINED,
+    WITHOUT_FIRST,
     generated_words,
     unsure_gains,
     warnings_of,
@@ -52,7 +53,7 @@ from tilth.workflows.train_classifier import SHARE, sources_of, with_validation
 if TYPE_CHECKING:
     from datasets import Dataset
 
-BASELINE = "baseline"  # the nested run of the labelled rows alone
+BASELINE = "baseline"  # the nested run of the labelled rows alone, or without the first set
 _MOST_EPOCHS = 50.0  # of the labelled rows alone; the paper's few-shot trainings
 _FLATTERS = (
     "Measured on the validation rows, which also chose the weights: figures and gain flatter. "
@@ -79,6 +80,7 @@ class _Job:
     with_labelled: bool
     baseline: bool
     bootstrap: int
+    first: str | None
 
     def compare(
         self, systems: Sequence[System], rows: LabeledExamples, data: Source, **columns: Any
@@ -110,6 +112,7 @@ def train_and_test(
     with_labelled: bool = True,
     baseline: bool = True,
     bootstrap: int = RESAMPLES,
+    first: str | None = None,
 ) -> TrainedClassifier:
     """Train in a run folder, measure on a test set, and write the report.
 
@@ -126,6 +129,12 @@ def train_and_test(
         baseline: measure the simple baselines of `tilth.workflows.baselines` too; for an augment
             run, also train on its labelled rows alone, unless its teacher has the same base.
         bootstrap: resamples of intervals and tests; 0: neither.
+        first: a labelled set of another task that the base is trained on before, for 3 epochs; with
+            `baseline`, the base is trained without it, too. Not for an augment run.
+
+    Reference:
+        The set trained on first: Phang, Févry and Bowman 2018, arXiv 1811.01088 (STILTs), as
+        Ogasa, Kajiwara and Arase, section 6, use it.
     """
     check_resamples(bootstrap, settings.finetuning.seed)
     source = str(sources.train)
@@ -142,9 +151,11 @@ def train_and_test(
         if not run:
             raise InputError("--out is missing: say in which folder the run is to be made")
         out = Path(source).expanduser() / "classifier"
-    read = (sources.test, sources.validation, sources.labelled)
+    if first is not None and run:
+        raise InputError("--first is for files: a run of tilth augment has its own base")
+    read = (sources.test, sources.validation, sources.labelled, first)
     refuse_inside(out, source, *(None if one is None else str(one) for one in read))
-    job = _Job(sources, settings, tags, with_labelled, baseline, bootstrap)
+    job = _Job(sources, settings, tags, with_labelled, baseline, bootstrap, first)
     if run:
         return _train_on_run(open_augmented(source), out, job)
     return _train_on_file(source, out, job)
@@ -172,11 +183,19 @@ def _train_on_file(source: str, out: Path, job: _Job) -> TrainedClassifier:
         refuse_other_labels(found_labels[0].kind, names, source, str(test), examples)
         known = (normalize_text(one) for given in learnt for one in given.sentences)
         notes += _shared_note(shared(examples, known), len(examples), "training rows")
+    plain = settings
+    if job.first is not None:
+        own = replace(settings, seeds=1, finetuning=replace(settings.finetuning, epochs=None))
+        train_on_sources(TaskSources(job.first), own, out / FIRST, tags=job.tags)
+        settings = replace(settings, base=str(out / FIRST))
     model = train_on_sources(sources, settings, out, tags=job.tags)
+    systems, tested = [System(TRAINED, model, settings.base)], None
+    if job.first is not None and job.baseline:
+        alone = train_on_sources(sources, plain, out / BASELINE, tags=job.tags)
+        systems.append(System(WITHOUT_FIRST, alone, plain.base))
     rows, held = read_training_sets(
         sources, tags=job.tags, hard=settings.loss == "hard", seed=settings.finetuning.seed
     )
-    systems, tested = [System(TRAINED, model, settings.base)], None
     if test is not None:
         tested = job.compare_on_test(systems, rows, test, **columns)
     elif held is not None:

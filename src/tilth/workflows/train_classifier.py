@@ -87,8 +87,8 @@ def train_classifier(
         Du et al. 2021, arXiv 2010.02194, sections 2.2 and 3. Batches of similar lengths are ours.
     """
     settings = ClassifierTraining(
-        base, settings_of(Finetuning, training), loss, labelled_share, seeds, device, overwrite,
-        quiet,
+        base, settings_of(Finetuning, training), loss, labelled_share, seeds, device=device,
+        overwrite=overwrite, quiet=quiet,
     )  # fmt: skip
     sources = TaskSources(train, validation, None, labelled, text, label)
     return _train(sources, settings, out, labels, tags=False)
@@ -130,8 +130,8 @@ def train_tagger(
         TilthError: training gave no numbers, or the folder cannot be written.
     """
     settings = ClassifierTraining(
-        base, settings_of(Finetuning, training), loss, labelled_share, seeds, device, overwrite,
-        quiet,
+        base, settings_of(Finetuning, training), loss, labelled_share, seeds, device=device,
+        overwrite=overwrite, quiet=quiet,
     )  # fmt: skip
     sources = TaskSources(train, validation, None, labelled, text, label)
     return _train(sources, settings, out, labels, tags=True)
