@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tilth.cli.app import App, Fields
 from tilth.cli.options import CLASSIFIER, DATA, ENCODER, PATH, Common, ResultFolder
 from tilth.cli.screen import print_json, print_table, say
-from tilth.limits import SHOWN
+from tilth.limits import SHOWN, ModelPrecision
 from tilth.workflows.settings import EvaluateSettings, StsSettings
 
 if TYPE_CHECKING:
     from tilth.workflows.evaluate_classifier import Evaluated
 
 SHOWN_CLASSES = 30
+_SUMMED = ("score", "rows")  # of a GLUE task, beside its metrics
 
 Measured = Literal["classify", "tag"]
 
@@ -153,6 +155,53 @@ def _p(value: float | None) -> str:
 app = App(no_args_is_help=True, help="Measure encoders, classifiers and taggers.")
 app.command("classify")(classify)
 app.command("tag")(tag)
+
+
+@app.command("glue")
+def glue(
+    models: Annotated[
+        list[str],
+        "TASK=MODEL...",
+        "Tasks (cola, sst2, mrpc, qqp, stsb, mnli, qnli, rte, wnli), each with a classifier's run, "
+        "folder or hub id; stsb with a scorer's.",
+    ],
+    data: Annotated[
+        str,
+        "--data -d",
+        "A folder with a folder for each task, files dev and test in it; or 'hub'.",
+    ],
+    out: ResultFolder = None,
+    precision: ModelPrecision = "auto",
+    *,
+    common: Annotated[Common, Fields(only=("device", "json"))],
+) -> None:
+    """Measure models on GLUE's tasks, by its metrics; write the files for its server.
+
+    [dim]tilth evaluate glue rte=runs/rte cola=runs/cola --data glue --out runs/glue[/dim]
+    """
+    from tilth.workflows.evaluate_glue import evaluate_glue, parse_models
+
+    found = evaluate_glue(
+        parse_models(models), data, out, device=common.device, precision=precision
+    )
+    if common.json:
+        print_json(asdict(found))
+        return
+    lines = [
+        [
+            f"{name} {split.removeprefix('validation').lstrip('_')}".strip(),
+            ", ".join(f"{key} {scores[key]:.1f}" for key in scores if key not in _SUMMED),
+            f"{scores['score']:.1f}",
+            f"{int(scores['rows']):,}",
+        ]
+        for name, splits in found.tasks.items()
+        for split, scores in splits.items()
+    ]
+    print_table("GLUE, development rows, x 100", ["task", "metrics", "score", "rows"], lines)
+    for note in found.notes:
+        say(note)
+    if out is not None:
+        say(f"submission: {out / 'submission'} ({len(found.missing)} files are missing)")
 
 
 @app.command("sts")

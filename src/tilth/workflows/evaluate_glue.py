@@ -1,0 +1,204 @@
+"""Evaluate classifiers and a scorer on GLUE tasks, and write submission files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilth.data.examples import LABEL, Examples, open_rows, read_examples
+from tilth.errors import InputError
+from tilth.evaluate.glue import FILES, HUB, TASKS, GlueTask, check_submission, glue_scores
+from tilth.evaluate.glue import write_submission as write_file
+from tilth.files import atomic_write
+from tilth.models.classifier import Classifier, load_classifier
+from tilth.models.scorer import load_scorer
+
+SUBMISSION = "submission"  # folder of the files for the server
+# Names of the files of a split, without their endings.
+_STEMS = {
+    "validation": ("dev", "validation"),
+    "validation_matched": ("dev_matched", "validation_matched", "dev"),
+    "validation_mismatched": ("dev_mismatched", "validation_mismatched"),
+    "test": ("test",), "test_matched": ("test_matched",), "test_mismatched": ("test_mismatched",),
+}  # fmt: skip
+_HIGHEST = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class GlueResult:
+    """Results of `tilth evaluate glue`.
+
+    Attributes:
+        tasks: task -> split -> metric x 100, score (their mean) and rows.
+        files: the submission files that were written.
+        missing: those that the server wants as well.
+        notes: why a file was not written.
+    """
+
+    tasks: dict[str, dict[str, dict[str, float]]]
+    files: list[str]
+    missing: list[str]
+    notes: list[str]
+
+
+def parse_models(given: list[str]) -> dict[str, str]:
+    """Return task -> model of arguments such as `rte=runs/rte`."""
+    models: dict[str, str] = {}
+    for one in given:
+        task, equals, model = one.partition("=")
+        name = task.lower().replace("-", "").replace("_", "")
+        if not equals or not model or name not in TASKS:
+            raise InputError(
+                f"{one!r} names no task and model: write TASK=MODEL, such as rte=runs/rte; tasks "
+                f"are {', '.join(TASKS)}"
+            )
+        if name in models:
+            raise InputError(f"task {name!r} is named twice: name one model for each")
+        models[name] = model
+    return models
+
+
+def evaluate_glue(
+    models: Mapping[str, str],
+    data: str,
+    out: Path | None = None,
+    *,
+    device: str = "auto",
+    precision: str = "auto",
+) -> GlueResult:
+    """Measure models on the development sets of their tasks; write the server's files.
+
+    Args:
+        models: task -> a classifier's run, folder or hub id; of `stsb` a scorer's.
+        data: a folder with a folder for each task (dev and test files), or `hub`.
+        out: a folder for `results.json` and `submission/`. None: nothing is written.
+    """
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    files: list[str] = []
+    notes: list[str] = []
+    if out is not None:
+        (out / SUBMISSION).mkdir(parents=True, exist_ok=True)
+    for name, model in models.items():
+        task = TASKS[name]
+        predict = _predictor(task, model, device, precision)
+        found[name] = {}
+        for split in task.splits:
+            examples, where = _read(name, task, data, split, need_label=True)
+            if examples is None:
+                continue
+            said = predict(examples)
+            gold = _gold(task, examples, where)
+            scores = glue_scores(task, gold, said)
+            found[name][split] = {**scores, "rows": len(examples)}
+        if not found[name]:
+            raise InputError(f"{data}: no development rows of {name}: put {name}/dev.jsonl there")
+        if out is None:
+            continue
+        for file in task.tests:
+            split = "test" if len(task.tests) == 1 else f"test_{_ending(file)}"
+            examples, _ = _read(name, task, data, split, need_label=False)
+            rows = 0 if examples is None else len(examples)
+            if examples is None or rows != task.tests[file]:
+                notes.append(
+                    f"{file}.tsv is not written: the server has {task.tests[file]:,} test rows, "
+                    f"{data} has {rows:,}"
+                )
+                continue
+            files.append(str(write_file(out / SUBMISSION, file, predict(examples))))
+    missing = list(FILES)
+    if out is not None:
+        missing = check_submission(out / SUBMISSION)
+        text = json.dumps({"models": dict(models), "tasks": found}, indent=2) + "\n"
+        atomic_write(out / "results.json", lambda file: file.write(text.encode()))
+    return GlueResult(found, files, missing, notes)
+
+
+def _ending(file: str) -> str:
+    return "matched" if file.endswith("-m") else "mismatched"
+
+
+def _read(
+    name: str, task: GlueTask, data: str, split: str, *, need_label: bool
+) -> tuple[Examples | None, str]:
+    """Return a task's rows and where they lie; None where there is no such split."""
+    if data == "hub":
+        source = f"{HUB}:{name}"
+        return _examples(source, split, need_label=need_label, text=task.texts), source
+    folder = Path(data).expanduser() / name
+    if not folder.is_dir():
+        raise InputError(f"{data}: no folder {name!r}: put the task's dev and test files there")
+    files = {item.name.split(".")[0]: item for item in sorted(folder.iterdir()) if item.is_file()}
+    path = next((files[stem] for stem in _STEMS[split] if stem in files), None)
+    if path is None:
+        return None, str(folder)
+    return _examples(str(path), "train", need_label=need_label), str(path)
+
+
+def _examples(
+    source: str, split: str, *, need_label: bool, text: tuple[str, ...] | None = None
+) -> Examples:
+    """Read labelled rows, or rows whose labels, which the hub gives as -1, are left out."""
+    if need_label:
+        return read_examples(source, text=text, split=split)
+    rows, _ = open_rows(source, split)
+    rows = rows.remove_columns([name for name in LABEL if name in rows.column_names])
+    return read_examples(rows, text=text, need_label=False)
+
+
+def _gold(task: GlueTask, examples: Examples, where: str) -> NDArray[Any]:
+    """Return the expected label indices, or scores, (rows,)."""
+    labels = examples.labels
+    assert labels is not None  # `read_examples` refuses such a set
+    if not task.labels:
+        try:
+            return np.array([float(value) for value in labels.values])
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{where}: {task.title} has scores from 0 to 5: {error}") from error
+    names = [str(name) for name in labels.classes]
+    known = {name: task.label_of(name) for name in names}
+    wrong = next((name for name, index in known.items() if index is None), None)
+    if wrong is not None:
+        raise InputError(
+            f"{where}: label {wrong!r} is none of {task.title}: {', '.join(task.labels)}"
+        )
+    return np.array([known[names[ids[0]]] for ids in labels.class_ids])
+
+
+def _predictor(task: GlueTask, model: str, device: str, precision: str) -> Any:
+    """Return a function of examples that gives label indices, or scores, (rows,)."""
+    if not task.labels:
+        scorer = load_scorer(model, device=device, precision=precision)
+
+        def score(examples: Examples) -> NDArray[Any]:
+            first, second = zip(*examples.texts, strict=True)
+            return scorer.scores(first, second) / 100 * _HIGHEST
+
+        return score
+    classifier = load_classifier(model, device=device)
+    order = _order(task, classifier)
+
+    def answer(examples: Examples) -> NDArray[Any]:
+        found = classifier.probabilities(examples.texts, precision=precision)
+        answers: NDArray[Any] = order[found.argmax(1)]
+        return answers
+
+    return answer
+
+
+def _order(task: GlueTask, classifier: Classifier) -> NDArray[np.int64]:
+    """Return the task's label index of each of a classifier's labels."""
+    found = [task.label_of(label) for label in classifier.labels]
+    if classifier.kind != "class" or sorted(one for one in found if one is not None) != list(
+        range(len(task.labels))
+    ):
+        raise InputError(
+            f"{classifier.name!r} gives {', '.join(classifier.labels[:8])}, {task.title} has "
+            f"{', '.join(task.names or task.labels)}: give a classifier of the task"
+        )
+    return np.array(found)
