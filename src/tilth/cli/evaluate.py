@@ -167,6 +167,7 @@ def glue(
     ],
     data: Annotated[
         str,
+        PATH,
         "--data -d",
         "A folder with a folder for each task, files dev and test in it; or 'hub'.",
     ],
