@@ -1,4 +1,4 @@
-"""Pairs of the last stage of the polarity check, of hand-written triples, and the mean of its weights.
+"""Pairs of hand-written triples for the last stage of the polarity check, and the mean of weights.
 
     python -m starter.training.polarity.triples --work /tmp/polarity-work
     python -m starter.training.polarity.triples --average FOLDER:0.4 FOLDER:0.3 --out FOLDER
