@@ -12,6 +12,7 @@ from tilth.limits import SCALE, Choice
 from tilth.recipes import (
     dino_tables,
     paraphrase_figures,
+    paraphrase_table3,
     sentaugment_table2,
     sentaugment_table3,
     sentaugment_table4,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _ALL = (
     *dino_tables.RECIPES,
     *paraphrase_figures.RECIPES,
+    paraphrase_table3.RECIPE,
     sentaugment_table2.RECIPE,
     sentaugment_table3.RECIPE,
     sentaugment_table4.RECIPE,

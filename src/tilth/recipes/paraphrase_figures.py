@@ -183,11 +183,11 @@ def _notes(steps: ParaphraseSteps, texts: Sequence[str], short: Mapping[str, int
     ]
 
 
-_SOURCE = "Ogasa, Kajiwara and Arase, controlled paraphrase (English: LREC-COLING 2024)"
+SOURCE = "Ogasa, Kajiwara and Arase, controlled paraphrase (English: LREC-COLING 2024)"
 _NEEDS = "bank/ with raw text: txt, jsonl, csv, tsv or parquet files, plain or gz"
-_WMT19 = ("facebook/wmt19-en-de", "facebook/wmt19-de-en")
-_MODELS = {
-    "translators": ("the WMT19 models of fairseq", _WMT19),
+WMT19 = ("facebook/wmt19-en-de", "facebook/wmt19-de-en")
+MODELS = {
+    "translators": ("the WMT19 models of fairseq", WMT19),
     "scorer": ("a DeBERTaV3-large cross-encoder, of 10 seeds the best on STS-B's dev part", ""),
 }
 _STARTER = ParaphraseScale(
@@ -197,7 +197,7 @@ _STARTER = ParaphraseScale(
     departures=("600 sentences of all of bank/ for 50,000 of Wikipedia",),
 )
 _PAPER = ParaphraseScale(
-    translators=_WMT19,
+    translators=WMT19,
     scorer="cross-encoder/stsb-roberta-large",
     sentences=50_000,
     departures=(
@@ -210,7 +210,7 @@ RECIPES = (
     Recipe(
         name="paraphrase-fig1",
         title="Meaning and wording of round trips, greedy and with sampling",
-        source=f"{_SOURCE}, Fig. 1 and section 3.2",
+        source=f"{SOURCE}, Fig. 1 and section 3.2",
         run=fig1,
         steps=(
             "draw sentences from all raw text in bank/",
@@ -220,7 +220,7 @@ RECIPES = (
         ),
         needs=_NEEDS,
         scales={"starter": _STARTER, "paper": _PAPER},
-        models=_MODELS,
+        models=MODELS,
         departures=(
             "the panels of ParaNMT and ParaCotta are missing: round trips alone are measured",
             "the paper chose the two (k, T) by a search over 16, which is not repeated",
@@ -229,7 +229,7 @@ RECIPES = (
     Recipe(
         name="paraphrase-fig3",
         title="Meaning and wording of rewrites, tag pair by tag pair: tags alone, steered, checked",
-        source=f"{_SOURCE}, Fig. 3 and section 4.3",
+        source=f"{SOURCE}, Fig. 3 and section 4.3",
         run=fig3,
         steps=(
             "draw sentences from all raw text in bank/",
@@ -249,7 +249,7 @@ RECIPES = (
             ),
             "paper": replace(_PAPER, rewriter="Ogamon/conpgs_model", beams=20),
         },
-        models=_MODELS | {"rewriter": ("BART-base, trained on 5 million pairs", "")},
+        models=MODELS | {"rewriter": ("BART-base, trained on 5 million pairs", "")},
         departures=(
             "meaning 70, and the lines steered and checked, are not in the paper",
             "the rewriter is not trained here: `tilth paraphrase candidates`, `corpus` and `train` "
