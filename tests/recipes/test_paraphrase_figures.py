@@ -77,6 +77,7 @@ class Fakes:
             scorer=self.scorer(scorer, device=device),
             polarity=None,
             rewrites=self.rewritten,
+            fingerprints=dict,
         )
 
     def rewritten(

@@ -63,6 +63,8 @@ class SimcseScale(ParaphraseScale):
 
 def run(steps: Steps[Any]) -> Result:
     """Train on the same sentences with each kind of positive, and compare."""
+    from datasets import Dataset
+
     from tilth.encoders.simcse import train_simcse
     from tilth.paraphrase.paraphrase_set import run_paraphrase
     from tilth.paraphrase.rewriter import load_paraphraser
@@ -75,7 +77,7 @@ def run(steps: Steps[Any]) -> Result:
     settings = steps.settings
     dev = _dev_file(steps.data)
     board = StsBoard(steps)
-    rows = [{"text": text} for text in sentences(steps)]
+    rows = Dataset.from_dict({"text": sentences(steps)})
     # Positives of a line, from nothing (dropout) to a run of rewrites.
     sets: dict[str, Any] = {"SimCSE": rows}
     notes = []

@@ -1,0 +1,105 @@
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.recipes.running import measured, put_scale, run
+from tests.tiny import read_json, salads, write_lines
+from tests.tiny.calls import stopped
+from tests.tiny.sts import jsonl
+from tilth.errors import InputError
+from tilth.paraphrase import rewriter as rewriters
+from tilth.paraphrase import round_trip as trips
+from tilth.paraphrase.rewriter import Rewrite
+from tilth.paraphrase.settings import RewriteSettings
+from tilth.recipes.paraphrase_table3 import SimcseScale
+from tilth.runs import Run
+
+NAME = "paraphrase-table3"
+LINES = ["SimCSE", "SimCSE, round trips", "SimCSE, rewrites 95/5", "SimCSE, rewrites 95/40"]
+
+
+def rewriter(name: str, said: list[RewriteSettings]) -> Any:
+    """Return a rewriter that turns the words of a text round."""
+
+    def rewrites(texts: Sequence[str], asked: RewriteSettings, **_: Any) -> list[list[Rewrite]]:
+        said.append(asked)
+        turned = [" ".join(reversed(text.split())) for text in texts]
+        return [
+            [Rewrite(new, text, 90.0, 20.0, 95.0, 20.0, inside=True, tries=1)]
+            for new, text in zip(turned, texts, strict=True)
+        ]
+
+    model = SimpleNamespace(name=name, precision="float32")
+    return SimpleNamespace(
+        seq2seq=model, scorer=SimpleNamespace(name="tiny"), polarity=None, rewrites=rewrites,
+        fingerprints=lambda: {"model": name},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch, base: str) -> list[RewriteSettings]:
+    """Put models that say nothing of their own; return what they are asked."""
+    found: list[RewriteSettings] = []
+    monkeypatch.setattr(rewriters, "load_paraphraser", lambda *_, **__: rewriter("there", found))
+    monkeypatch.setattr(trips, "load_round_trip", lambda *_, **__: rewriter("back", found))
+    scale = SimcseScale(
+        translators=("there", "back"), scorer="tiny", sentences=60, rewriter="tiny", beams=3,
+        base=base, pooling="mean", wordings=(5, 40),
+        training={"learning_rate": 1e-3, "batch": 16, "evaluate_every": 2},
+    )  # fmt: skip
+    put_scale(monkeypatch, scale, NAME)
+    return found
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    (folder / "bank").mkdir(parents=True)
+    (folder / "sts").mkdir()
+    write_lines(folder / "bank" / "a.txt", [f"{text}." for text in salads(120, seed=3)])
+    for seed, name in enumerate(("stsb-dev", "stsb-test", "sts12")):
+        texts = salads(60, seed=seed)
+        sides = zip(texts[:30], texts[30:], strict=True)
+        graded = [(*pair, (7 * n % 11) / 2) for n, pair in enumerate(sides)]
+        jsonl(folder / "sts" / f"{name}.jsonl", graded)
+    return folder
+
+
+def test_each_kind_of_positive_is_a_line(
+    said: list[RewriteSettings], data: Path, tmp_path: Path
+) -> None:
+    table, folder = run(NAME, data, tmp_path / "out", seeds=2)
+    names = [row.name for row in measured(table)]
+    assert names[1:] == LINES
+    assert "mean-pooled" in names[0]
+    cell = measured(table)[1].cells["STSb"]
+    assert len(cell.runs) == 2
+    assert {(one.round_trip, one.wording) for one in said} == {
+        (True, 20.0),
+        (False, 5),
+        (False, 40),
+    }
+    steps = folder.parent / "steps"
+    training = read_json(steps / "simcse-rewrites-95-5-seed1" / "run.json")["settings"]
+    assert (training["seed"], training["pooling"], training["batch"]) == (1, "mean", 16)
+    assert next(row.name for row in table.rows if row.published) == "SimCSE"
+    assert any("simcse, round trips".casefold() in note.casefold() for note in table.notes)
+
+
+def test_a_stopped_recipe_goes_on_with_the_same_figures(
+    said: list[RewriteSettings], data: Path, tmp_path: Path
+) -> None:
+    whole, _ = run(NAME, data, tmp_path / "whole")
+    with stopped(Run, "write_part", 6):
+        run(NAME, data, tmp_path / "cut")
+    again, _ = run(NAME, data, tmp_path / "cut")
+    assert again == whole
+
+
+def test_the_dev_part_is_needed(said: list[RewriteSettings], data: Path, tmp_path: Path) -> None:
+    (data / "sts" / "stsb-dev.jsonl").unlink()
+    with pytest.raises(InputError, match="no stsb-dev file"):
+        run(NAME, data, tmp_path / "out")
