@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from tests.recipes.running import measured, put_scale, run
-from tests.tiny import read_json, salads, write_lines
+from tests.tiny import read_json, salads, write_lines, write_rows
 from tests.tiny.calls import stopped
 from tests.tiny.sts import jsonl
+from tilth.data import load_folder
 from tilth.errors import InputError
 from tilth.paraphrase import rewriter as rewriters
 from tilth.paraphrase import round_trip as trips
@@ -18,7 +19,8 @@ from tilth.recipes.paraphrase_table3 import SimcseScale
 from tilth.runs import Run
 
 NAME = "paraphrase-table3"
-LINES = ["SimCSE", "SimCSE, round trips", "SimCSE, rewrites 95/5", "SimCSE, rewrites 95/40"]
+KINDS = ["", ", round trips", ", rewrites 95/5", ", rewrites 95/40"]
+LINES = [f"{line}{kind}" for line in ("SimCSE", "NLI") for kind in KINDS]
 
 
 def rewriter(name: str, said: list[RewriteSettings]) -> Any:
@@ -48,7 +50,8 @@ def said(monkeypatch: pytest.MonkeyPatch, base: str) -> list[RewriteSettings]:
     scale = SimcseScale(
         translators=("there", "back"), scorer="tiny", sentences=60, rewriter="tiny", beams=3,
         base=base, pooling="mean", wordings=(5, 40),
-        training={"learning_rate": 1e-3, "batch": 16, "evaluate_every": 2},
+        triples=20, training={"learning_rate": 1e-3, "batch": 16, "evaluate_every": 2},
+        supervised={"learning_rate": 1e-3, "batch": 8, "epochs": 1.0},
     )  # fmt: skip
     put_scale(monkeypatch, scale, NAME)
     return found
@@ -59,6 +62,15 @@ def data(tmp_path: Path) -> Path:
     folder = tmp_path / "data"
     (folder / "bank").mkdir(parents=True)
     (folder / "sts").mkdir()
+    first, second = salads(60, seed=7), salads(60, seed=8)
+    rows = [
+        {
+            "premise": first[n // 2], "hypothesis": second[n],
+            "label": ("entailment", "contradiction")[n % 2],
+        }
+        for n in range(60)
+    ]  # fmt: skip
+    write_rows(folder / "nli" / "made" / "train.jsonl", rows)
     write_lines(folder / "bank" / "a.txt", [f"{text}." for text in salads(120, seed=3)])
     for seed, name in enumerate(("stsb-dev", "stsb-test", "sts12")):
         texts = salads(60, seed=seed)
@@ -86,6 +98,9 @@ def test_each_kind_of_positive_is_a_line(
     training = read_json(steps / "simcse-rewrites-95-5-seed1" / "run.json")["settings"]
     assert (training["seed"], training["pooling"], training["batch"]) == (1, "mean", 16)
     assert next(row.name for row in table.rows if row.published) == "SimCSE"
+    added = load_folder(steps / "nli-round-trips-texts" / "dataset")
+    assert len(added) == 40  # 20 triples and their round trips
+    assert {"text_a", "text_b", "negative", "asked_wording"} <= set(added.column_names)
     assert any("simcse, round trips".casefold() in note.casefold() for note in table.notes)
 
 
@@ -102,4 +117,10 @@ def test_a_stopped_recipe_goes_on_with_the_same_figures(
 def test_the_dev_part_is_needed(said: list[RewriteSettings], data: Path, tmp_path: Path) -> None:
     (data / "sts" / "stsb-dev.jsonl").unlink()
     with pytest.raises(InputError, match="no stsb-dev file"):
+        run(NAME, data, tmp_path / "out")
+
+
+def test_nli_sets_are_needed(said: list[RewriteSettings], data: Path, tmp_path: Path) -> None:
+    (data / "nli" / "made" / "train.jsonl").unlink()
+    with pytest.raises(InputError, match="no NAME/train file"):
         run(NAME, data, tmp_path / "out")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,8 @@ from tilth.recipes.recipe import Recipe, Result, training_facts
 from tilth.recipes.table import AVERAGE, MEASURED, STS_COLUMNS, published
 
 if TYPE_CHECKING:
+    from datasets import Dataset
+
     from tilth.recipes.recipe import Steps
 
 _SETS = [*STS_COLUMNS.values(), AVERAGE]
@@ -30,8 +32,20 @@ PUBLISHED = [
     published(
         "SimCSE, rewrites 95/40", _SETS, [68.92, 78.06, 72.18, 79.96, 78.78, 77.87, 72.86, 75.52]
     ),
+    published("NLI", _SETS, [75.32, 84.81, 80.30, 85.58, 81.05, 84.39, 80.42, 81.70]),
+    published("NLI, round trips", _SETS, [76.27, 83.82, 80.59, 86.02, 81.76, 84.70, 80.47, 81.95]),
+    published(
+        "NLI, rewrites 95/5", _SETS, [76.75, 84.73, 80.45, 85.95, 81.78, 84.82, 80.56, 82.15]
+    ),
+    published(
+        "NLI, rewrites 95/20", _SETS, [76.37, 84.72, 80.46, 85.83, 81.87, 84.76, 80.48, 82.07]
+    ),
+    published(
+        "NLI, rewrites 95/40", _SETS, [76.23, 84.87, 80.60, 85.93, 81.63, 84.84, 80.65, 82.11]
+    ),
 ]
 MEANING = 95
+_TEXTS = ("text", "text_a", "text_b", "negative")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +54,9 @@ class SimcseScale(ParaphraseScale):
 
     Attributes:
         wordings: requested wordings, each a line of the table.
-        training: training settings that differ from the paper's.
+        triples: number of NLI triples.
+        training: settings without labels that differ from the paper's.
+        supervised: settings with NLI triples that do.
         base: encoder that is trained.
         pooling: of its tokens.
     """
@@ -48,7 +64,9 @@ class SimcseScale(ParaphraseScale):
     base: str
     pooling: str = "cls"
     wordings: tuple[int, ...]
+    triples: int
     training: Mapping[str, Any] = field(default_factory=dict)
+    supervised: Mapping[str, Any] = field(default_factory=dict)
 
     def facts(self) -> list[tuple[str, str]]:
         """Return names and values for `tilth recipe show` and the report."""
@@ -57,64 +75,104 @@ class SimcseScale(ParaphraseScale):
         return [
             *ParaphraseScale.facts(self),
             ("wordings", f"{wordings} at meaning {MEANING}"),
+            ("NLI triples", f"{self.triples:,}"),
             *training_facts(self.base, self.training),
         ]
 
 
 def run(steps: Steps[Any]) -> Result:
-    """Train on the same sentences with each kind of positive, and compare."""
+    """Train on the same rows with and without rewrites, without and with labels, and compare."""
     from datasets import Dataset
 
-    from tilth.encoders.simcse import train_simcse
+    from tilth.recipes.paraphrase import sentences
+    from tilth.recipes.sts_board import StsBoard
+
+    scale: SimcseScale = steps.scale
+    dev = _dev_file(steps.data)
+    board = StsBoard(steps)
+    texts, triples = Dataset.from_dict({"text": sentences(steps)}), _triples(steps)
+    notes: list[str] = []
+    sets = _positives(steps, "SimCSE", texts, notes)
+    sets |= _positives(steps, "NLI", triples, notes, originals=True)
+    board.measure_base(scale.pooling)
+    for name, rows in sets.items():
+        training = scale.supervised if name.startswith("NLI") else scale.training
+        board.measure_trained(name, _trained(steps, name, rows, dev, training))
+    return board.compared(
+        "Controlled paraphrase, Table 3", PUBLISHED, [*_SETS, MEASURED],
+        [
+            f"Spearman x 100 of cosines, all pairs of a set. {board.spread()}",
+            *board.missing_note(),
+            f"Rewritten: {'; '.join(notes)}. SimCSE: single texts; the positive is the text under "
+            "dropout, or its rewrite. NLI: triples, and their rewrites added.",
+            f"The checkpoint was chosen on {dev.name}.",
+        ],
+    )  # fmt: skip
+
+
+def _positives(
+    steps: Steps[Any], line: str, rows: Dataset, notes: list[str], *, originals: bool = False
+) -> dict[str, Dataset]:
+    """Return the rows of each line of the table: as they are, round trips, rewrites.
+
+    A note on each is added to `notes`; with `originals` the rows themselves stay beside.
+    """
     from tilth.paraphrase.paraphrase_set import run_paraphrase
     from tilth.paraphrase.rewriter import load_paraphraser
     from tilth.paraphrase.round_trip import load_round_trip
     from tilth.paraphrase.settings import RewriteSettings
-    from tilth.recipes.paraphrase import PART, sentences
-    from tilth.recipes.sts_board import StsBoard
+    from tilth.recipes.paraphrase import PART
 
-    scale: SimcseScale = steps.scale
-    settings = steps.settings
-    dev = _dev_file(steps.data)
-    board = StsBoard(steps)
-    rows = Dataset.from_dict({"text": sentences(steps)})
-    # Positives of a line, from nothing (dropout) to a run of rewrites.
-    sets: dict[str, Any] = {"SimCSE": rows}
-    notes = []
-    trips = load_round_trip(*scale.translators, scorer=scale.scorer, device=settings.device)
-    rewriter = load_paraphraser(scale.rewriter, scorer=scale.scorer, device=settings.device)
-    asked = {"SimCSE, round trips": (trips, RewriteSettings(part_size=PART, round_trip=True))} | {
-        f"SimCSE, rewrites {MEANING}/{wording}": (
-            rewriter,
-            RewriteSettings(MEANING, wording, beams=scale.beams, part_size=PART),
-        )
-        for wording in scale.wordings
+    scale, device = steps.scale, steps.settings.device
+    trips = load_round_trip(*scale.translators, scorer=scale.scorer, device=device)
+    rewriter = load_paraphraser(scale.rewriter, scorer=scale.scorer, device=device)
+    how = RewriteSettings(MEANING, beams=scale.beams, part_size=PART, originals=originals)
+    asked: dict[str, tuple[Any, RewriteSettings]] = {
+        f"{line}, round trips": (trips, replace(how, round_trip=True))
     }
-    for name, (model, how) in asked.items():
+    for wording in scale.wordings:
+        name = f"{line}, rewrites {MEANING}/{wording}"
+        asked[name] = (rewriter, replace(how, wording=wording))
+    sets = {line: rows}
+    for name, (model, settings) in asked.items():
         folder = steps.at(_step(name, "texts"))
-        found = run_paraphrase(rows, model, how, folder, quiet=settings.quiet)
-        sets[name] = found
-        notes.append(f"{name}: {len(found):,} of {len(rows):,} texts")
-    board.measure_base(scale.pooling)
-    for name, texts in sets.items():
-        runs = []
-        for seed in range(settings.seeds):
-            folder = steps.at(_step(name, f"seed{seed}"))
-            train_simcse(
-                texts, scale.base, folder, dev=dev, device=settings.device,
-                quiet=settings.quiet, seed=seed, pooling=scale.pooling, **scale.training,
-            )  # fmt: skip
-            runs.append(folder)
-        board.measure_trained(name, runs)
-    return board.compared(
-        "Controlled paraphrase, Table 3, without labels", PUBLISHED, [*_SETS, MEASURED],
-        [
-            f"Spearman x 100 of cosines, all pairs of a set. {board.spread()}",
-            *board.missing_note(),
-            f"Positives: {'; '.join(notes)}; of SimCSE the text itself under dropout.",
-            f"The checkpoint was chosen on {dev.name}.",
-        ],
-    )  # fmt: skip
+        columns = [column for column in _TEXTS if column in rows.column_names]
+        sets[name] = run_paraphrase(
+            rows, model, settings, folder, columns=columns, quiet=steps.settings.quiet
+        )
+        made = len(sets[name]) - (len(rows) if originals else 0)
+        notes.append(f"{name} {made:,} of {len(rows):,}")
+    return sets
+
+
+def _trained(
+    steps: Steps[Any], name: str, rows: Dataset, dev: Path, training: Mapping[str, Any]
+) -> list[Path]:
+    """Train the base on rows once for each seed; return the run folders."""
+    from tilth.encoders.simcse import train_simcse
+
+    runs = []
+    for seed in range(steps.settings.seeds):
+        folder = steps.at(_step(name, f"seed{seed}"))
+        train_simcse(
+            rows, steps.scale.base, folder, dev=dev, device=steps.settings.device,
+            quiet=steps.settings.quiet, seed=seed, pooling=steps.scale.pooling, **training,
+        )  # fmt: skip
+        runs.append(folder)
+    return runs
+
+
+def _triples(steps: Steps[Any]) -> Dataset:
+    """Return the scale's number of triples of the NLI sets, drawn by seed 0."""
+    from datasets import concatenate_datasets
+
+    from tilth.encoders.contrastive_sets import read_contrastive
+
+    files = sorted((steps.data / "nli").glob("*/train.*"))
+    if not files:
+        raise InputError(f"{steps.data}/nli: no NAME/train file: put NLI sets there")
+    found = concatenate_datasets([read_contrastive(file) for file in files])
+    return found.shuffle(seed=0).select(range(min(len(found), steps.scale.triples)))
 
 
 def _step(name: str, what: str) -> str:
@@ -136,11 +194,14 @@ RECIPE = Recipe(
     run=run,
     steps=(
         "draw sentences from all raw text in bank/",
-        "translate them to German and back, greedily; rewrite them at each tag pair",
-        "train the base on the sentences alone (dropout), on the round trips and on the rewrites, "
-        "once for each seed; keep the best checkpoint on stsb-dev; measure",
+        "make triples of the NLI sets: a text, what it entails, what contradicts it",
+        "translate both to German and back, greedily; rewrite them at each tag pair",
+        "train the base on the sentences alone (dropout), on the round trips and on the rewrites; "
+        "on the triples alone, with round trips added, with rewrites added; once for each seed",
+        "keep the best checkpoint on stsb-dev; measure",
     ),
-    needs="bank/ with raw text; sts/ with the STS sets and stsb-dev",
+    needs="bank/ with raw text; nli/NAME/train (premise, hypothesis, label, or triples); sts/ with "
+    "the STS sets and stsb-dev",
     scales={
         "starter": SimcseScale(
             translators=("starter", "starter"),
@@ -153,12 +214,15 @@ RECIPE = Recipe(
             # Chosen on STSb's dev part with the texts alone: [CLS] at 5e-4 40.0 and at 3e-5 34.3,
             # the mean of the tokens at 1e-4 59.6.
             pooling="mean",
+            triples=1_000,
             training={"learning_rate": 1e-4, "evaluate_every": 25},
+            supervised={"learning_rate": 1e-4, "batch": 64, "evaluate_every": 25},
             departures=(
                 "4,000 sentences of all of bank/ for a million of Wikipedia; 5 beams for 20",
                 "the mean of the tokens for [CLS], which a base this small does not train; rate "
                 "1e-4",
-                "wording 20 alone, the paper's best",
+                "wording 20 alone, the paper's best without labels",
+                "1,000 triples of the NLI sets for 280,000 of MNLI and SNLI, in batches of 64",
             ),
         ),
         "paper": SimcseScale(
@@ -169,6 +233,7 @@ RECIPE = Recipe(
             beams=20,
             base="google-bert/bert-base-uncased",
             wordings=(5, 20, 40),
+            triples=280_000,
             departures=(
                 "this scale has never been run: the settings are the paper's",
                 "sentences are drawn from all of bank/, which should hold Wikipedia alone",
@@ -182,7 +247,6 @@ RECIPE = Recipe(
     },
     departures=(
         "rewrites are steered and checked for meaning and polarity; the paper takes the best beam",
-        "the lines with NLI triples are missing",
     ),
     trains="encoder",
 )
