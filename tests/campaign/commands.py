@@ -39,6 +39,9 @@ LINES = {
     "bank check": "{w}/bank",
     "train encoder": "{w}/graded.jsonl --base {w}/encoder --batch 16 --device cpu",
     "train triplet": "{w}/parallel.jsonl --base {w}/encoder --batch 16 --dimension 8 --device cpu",
+    "train simcse": "{w}/sentences.txt --base {w}/encoder --batch 16 --device cpu",
+    "train scorer": "{w}/graded.jsonl --highest 1 --base {w}/encoder --seeds 1 --epochs 1 "
+    "--device cpu",
     "train classifier": "{w}/labelled.jsonl --base {w}/encoder --epochs 1 --test {w}/test.jsonl "
     "--bootstrap 10 --device cpu",
     "train tagger": "{w}/tagged.jsonl --base {w}/encoder --epochs 1 --device cpu",
@@ -46,6 +49,7 @@ LINES = {
     "evaluate classify": "{w}/runs/train-classifier --data {w}/test.jsonl --bootstrap 10 "
     "--device cpu",
     "evaluate tag": "{w}/runs/train-tagger --data {w}/tagged.jsonl --bootstrap 10 --device cpu",
+    "evaluate glue": "rte={w}/runs/train-classifier --data {w}/empty",
     "evaluate sts": "{w}/encoder --data {w}/graded.jsonl --bootstrap 10 --device cpu",
     "predict": "{w}/runs/train-classifier {w}/sentences.txt --device cpu",
     "recipe list": "",
@@ -65,8 +69,8 @@ BESIDE = {
     "--no-near": "--without {w}/test.jsonl",
 }
 # Without work behind them, or with more than a campaign has time for.
-NO_RUN = ("quickstart", "recipe list", "recipe show", "recipe run", "report", "bank info",
-          "bank add", "bank index", "bank check")  # fmt: skip
+NO_RUN = ("evaluate glue", "quickstart", "recipe list", "recipe show", "recipe run", "report",
+          "bank info", "bank add", "bank index", "bank check")  # fmt: skip
 # Copied for each case, as the command writes into its input.
 CHANGES_ITS_INPUT = ("bank add", "bank index", "report")
 

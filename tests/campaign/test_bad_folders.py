@@ -36,6 +36,8 @@ READERS = {
         "bank add R {w}/more.txt --workers 1",
     ],
     "train encoder": ["evaluate sts R -d {w}/graded.jsonl"],
+    "train simcse": ["evaluate sts R -d {w}/graded.jsonl"],
+    "train scorer": ["paraphrase corpus {w}/parallel.jsonl --scorer R --size 2 -o O"],
     "train triplet": ["bank build {w}/more.txt -e R --workers 1 -o O"],
     "train classifier": ["evaluate classify R -d {w}/test.jsonl"],
     "train tagger": ["evaluate tag R -d {w}/tagged.jsonl"],

@@ -192,7 +192,7 @@ def test_what_is_no_finished_classifier_is_refused(base: str, tmp_path: Path) ->
         ({"labels": [], "kind": "multi"}, "give at least 1"),
         ({"labels": ["a", "b", "a"]}, "label 'a' is given twice"),
         ({"labels": ["a", ""]}, "label '' is no text"),
-        ({"kind": "pairs"}, "kind 'pairs' is unknown: use class, multi or tags"),
+        ({"kind": "pairs"}, "kind 'pairs' is unknown: use class, multi, tags or number"),
         ({"dropout": 1.0}, "dropout is 1.0"),
         ({"max_length": 33}, "reads 4 to 32 tokens"),
         ({"max_length": 3}, "reads 4 to 32 tokens"),
