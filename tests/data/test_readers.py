@@ -52,6 +52,11 @@ def test_each_format_plain_and_gz(tmp_path: Path, name: str, ending: str) -> Non
     assert rows["origin"][:] == [f"{path}:{first}", f"{path}:{first + 1}"]
 
 
+def test_parquet_without_columns_is_read(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1, 2]}).select([]), tmp_path / "a.parquet")
+    assert not any(table.num_columns for table in parquet_tables(tmp_path / "a.parquet"))
+
+
 def test_parquet(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": ["One.", "Two."], "n": [1, 2]}), tmp_path / "a.parquet")
     rows = read_texts(tmp_path / "a.parquet")

@@ -221,7 +221,7 @@ def _rows_together(path: Path, metadata: pq.FileMetaData, wanted: Sequence[str])
                 f"{path}: row group {number} holds {sum(sizes):,} bytes, at most {_GROUP_BYTES:,} "
                 "are read: write smaller row groups"
             )
-        largest = max(largest, *sizes)
+        largest = max([largest, *sizes])  # a file may have no column
     return max(_FEWEST_ROWS, min(_ROWS, _DECODED_BYTES // largest))
 
 
