@@ -17,6 +17,7 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 from tests.tiny import WORDS, graded_pairs, paraphrases, write_rows
 from tests.tiny.trained import read_curve, same_weights
 from tilth.encoders.contrastive_sets import read_contrastive
+from tilth.encoders.settings import SimcseTraining
 from tilth.encoders.simcse import (
     CachedSimcseLoss,
     SimcseLoss,
@@ -221,6 +222,18 @@ def test_defaults_are_those_of_texts_or_of_triples(base: str, tmp_path: Path) ->
         assert settings["learning_rate"] == rate
         assert settings["pooling"] == "cls"
         assert settings["max_length"] == 32
+
+
+@pytest.mark.parametrize(
+    ("base", "pooling", "rate"),
+    [("starter-mlm", "mean", 1e-4), ("starter-static", None, 1e-3), ("x/bert", "cls", 3e-5)],
+)
+def test_a_starter_has_its_own_pooling_and_rate(
+    base: str, pooling: str | None, rate: float
+) -> None:
+    training = SimcseTraining().training(base, triples=False)
+    assert (training.pooling, training.learning_rate) == (pooling, rate)
+    assert SimcseTraining(pooling="max").training(base, triples=False).pooling == "max"
 
 
 def test_single_texts_are_their_own_positives(tmp_path: Path) -> None:
