@@ -274,6 +274,47 @@ def test_nli_gives_a_triple_for_each_entailed_hypothesis() -> None:
         ]  # fmt: skip
 
 
+REWRITTEN = Dataset.from_dict({
+    "sentence1": ["a 1", "new a 1", "new a 2"], "sentence2": ["b 1", "new b 1", "new b 2"],
+    "original_sentence1": ["a 1", "a 1", "a 2"], "original_sentence2": ["b 1", "b 1", "b 2"],
+    "rewrite": [0, 1, 1],
+})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("variant", "pairs"),
+    [
+        ("AB", ["a 1|b 1", "a 2|b 2"]),
+        ("A'B'", ["new a 1|new b 1", "new a 2|new b 2"]),
+        ("A'B", ["new a 1|b 1", "new a 2|b 2"]),
+        ("AB'", ["a 1|new b 1", "a 2|new b 2"]),
+        ("AB+A'B'", ["a 1|b 1", "a 2|b 2", "new a 1|new b 1", "new a 2|new b 2"]),
+    ],
+)
+def test_a_variant_takes_originals_or_rewrites_of_pairs(variant: str, pairs: list[str]) -> None:
+    rows = read_contrastive(REWRITTEN, variant).to_list()
+    assert [f"{row['text_a']}|{row['text_b']}" for row in rows] == pairs
+
+
+def test_a_variant_needs_rewrites_of_both_texts() -> None:
+    for name in ("original_sentence1", "original_sentence2"):
+        with pytest.raises(InputError, match="variant A'B needs a run of `tilth paraphrase`"):
+            read_contrastive(REWRITTEN.remove_columns(name), "A'B")
+
+
+def test_a_variant_is_what_is_trained_on(base: str, tmp_path: Path) -> None:
+    rows = triples(20)
+    for name in ("text_a", "text_b"):
+        rows = rows.add_column(f"original_{name}", [f"old {text}" for text in rows[name]])
+    found = {
+        variant: train_simcse(rows, base, tmp_path / str(number), variant=variant, **QUICK)
+        for number, variant in enumerate(("AB", "A'B'"))
+    }
+    alone = train_simcse(rows.select_columns(["text_a", "text_b"]), base, **QUICK)
+    assert same_weights(found["A'B'"], alone)
+    assert not same_weights(found["AB"], alone)
+
+
 def test_several_sources_join(tmp_path: Path) -> None:
     one = write_rows(tmp_path / "one.jsonl", pairs(5).to_list())
     other = write_rows(tmp_path / "other.jsonl", pairs(8).to_list())

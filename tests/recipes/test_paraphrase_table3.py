@@ -1,19 +1,15 @@
-from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
+from tests.recipes.contrastive import turning_rewriter, write_contrastive_data
 from tests.recipes.running import measured, put_scale, run
-from tests.tiny import read_json, salads, write_lines, write_rows
+from tests.tiny import read_json
 from tests.tiny.calls import stopped
-from tests.tiny.sts import jsonl
 from tilth.data import load_folder
 from tilth.errors import InputError
 from tilth.paraphrase import rewriter as rewriters
 from tilth.paraphrase import round_trip as trips
-from tilth.paraphrase.rewriter import Rewrite
 from tilth.paraphrase.settings import RewriteSettings
 from tilth.recipes.paraphrase_table3 import SimcseScale
 from tilth.runs import Run
@@ -23,30 +19,14 @@ KINDS = ["", ", round trips", ", rewrites 95/5", ", rewrites 95/40"]
 LINES = [f"{line}{kind}" for line in ("SimCSE", "NLI") for kind in KINDS]
 
 
-def rewriter(name: str, said: list[RewriteSettings]) -> Any:
-    """Return a rewriter that turns the words of a text round."""
-
-    def rewrites(texts: Sequence[str], asked: RewriteSettings, **_: Any) -> list[list[Rewrite]]:
-        said.append(asked)
-        turned = [" ".join(reversed(text.split())) for text in texts]
-        return [
-            [Rewrite(new, text, 90.0, 20.0, 95.0, 20.0, inside=True, tries=1)]
-            for new, text in zip(turned, texts, strict=True)
-        ]
-
-    model = SimpleNamespace(name=name, precision="float32")
-    return SimpleNamespace(
-        seq2seq=model, scorer=SimpleNamespace(name="tiny"), polarity=None, rewrites=rewrites,
-        fingerprints=lambda: {"model": name},
-    )  # fmt: skip
-
-
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch, base: str) -> list[RewriteSettings]:
     """Put models that say nothing of their own; return what they are asked."""
     found: list[RewriteSettings] = []
-    monkeypatch.setattr(rewriters, "load_paraphraser", lambda *_, **__: rewriter("there", found))
-    monkeypatch.setattr(trips, "load_round_trip", lambda *_, **__: rewriter("back", found))
+    monkeypatch.setattr(
+        rewriters, "load_paraphraser", lambda *_, **__: turning_rewriter("there", found)
+    )
+    monkeypatch.setattr(trips, "load_round_trip", lambda *_, **__: turning_rewriter("back", found))
     scale = SimcseScale(
         translators=("there", "back"), scorer="tiny", sentences=60, rewriter="tiny", beams=3,
         base=base, pooling="mean", wordings=(5, 40),
@@ -59,25 +39,7 @@ def said(monkeypatch: pytest.MonkeyPatch, base: str) -> list[RewriteSettings]:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    folder = tmp_path / "data"
-    (folder / "bank").mkdir(parents=True)
-    (folder / "sts").mkdir()
-    first, second = salads(60, seed=7), salads(60, seed=8)
-    rows = [
-        {
-            "premise": first[n // 2], "hypothesis": second[n],
-            "label": ("entailment", "contradiction")[n % 2],
-        }
-        for n in range(60)
-    ]  # fmt: skip
-    write_rows(folder / "nli" / "made" / "train.jsonl", rows)
-    write_lines(folder / "bank" / "a.txt", [f"{text}." for text in salads(120, seed=3)])
-    for seed, name in enumerate(("stsb-dev", "stsb-test", "sts12")):
-        texts = salads(60, seed=seed)
-        sides = zip(texts[:30], texts[30:], strict=True)
-        graded = [(*pair, (7 * n % 11) / 2) for n, pair in enumerate(sides)]
-        jsonl(folder / "sts" / f"{name}.jsonl", graded)
-    return folder
+    return write_contrastive_data(tmp_path / "data")
 
 
 def test_each_kind_of_positive_is_a_line(

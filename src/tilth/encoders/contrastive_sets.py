@@ -31,7 +31,7 @@ _FEWEST = 2  # rows of a batch
 
 
 def read_contrastive(
-    sources: str | Path | Dataset | Sequence[str | Path | Dataset],
+    sources: str | Path | Dataset | Sequence[str | Path | Dataset], variant: str | None = None
 ) -> Dataset:
     """Read rows for contrastive training; repeated rows and those without a text are left out.
 
@@ -41,13 +41,19 @@ def read_contrastive(
             whose rewrites are the positives of the originals; pairs of the same meaning, as
             `read_parallel` reads them; triples with a column `negative` or `hard_neg`; NLI with
             columns premise, hypothesis, label, whose triples are `nli_triples`.
+        variant: of runs of `tilth paraphrase` over both texts of pairs or triples, pairs of the
+            originals A and B and the rewrites A' and B': one of `VARIANTS`. None: the rows as they
+            are.
 
     Returns:
         Columns text_a, text_b and, of triples, negative.
     """
     from datasets import Dataset
 
-    tables = [(where, _read(table, where)) for where, table in open_sources(sources)]
+    tables = [
+        (where, _read(table, where) if variant is None else _variant(table, where, variant))
+        for where, table in open_sources(sources)
+    ]
     if not tables:
         raise InputError("no source is named: name a file, a folder or a data set of the hub")
     with_negatives = {NEGATIVE in table.column_names: where for where, table in tables}
@@ -83,6 +89,34 @@ def _read(table: pa.Table, where: str) -> pa.Table:
                 "row, or leave out the column"
             )
     return pairs
+
+
+def _variant(table: pa.Table, where: str, variant: str) -> pa.Table:
+    """Return the pairs of a variant, such as A'B: rewritten first texts, original second ones.
+
+    Reference:
+        Ogasa, Kajiwara and Arase, section 5.5.
+    """
+    named = [name for name in table.column_names if f"{_ORIGINAL}_{name}" in table.column_names]
+    pair = usual_columns(named)
+    if pair is None:
+        raise InputError(
+            f"{where}: no two columns of texts with their originals: variant {variant} needs a run "
+            "of `tilth paraphrase` over both texts of pairs"
+        )
+    made = table
+    if "rewrite" in table.column_names:  # 0: an original that stands beside its rewrites
+        made = table.filter(pc.greater(table["rewrite"], 0))
+    parts = []
+    for both in variant.split("+"):
+        rows = made if "'" in both else table
+        names = [
+            name if f"{side}'" in both else f"{_ORIGINAL}_{name}"
+            for side, name in zip("AB", pair, strict=True)
+        ]
+        texts = [rows[name].cast(pa.large_string()) for name in names]
+        parts.append(pa.table(texts, [TEXT_A, TEXT_B]))
+    return pa.concat_tables(parts)
 
 
 def nli_triples(table: pa.Table, where: str) -> pa.Table:

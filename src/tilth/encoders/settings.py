@@ -13,6 +13,7 @@ from tilth.limits import (
     SEED,
     STEPS,
     TOKENS,
+    Choice,
     Number,
     TrainingPrecision,
     Warmup,
@@ -29,6 +30,9 @@ DIMENSION = whole(1, 65_536)
 MIN_SCORE = Number(0, 1_000)
 MARGIN = Number(0, 2, above=True, below=True)
 TEMPERATURE = Number(0, 100, above=True)
+# Pairs of originals, A and B, and rewrites, A' and B', as in Table 4 of Ogasa et al.
+VARIANTS = ("A'B'", "A'B", "AB'", "AB+A'B'", "AB")
+VARIANT = Choice(VARIANTS)
 ENCODER_BASES = (
     "starter-encoder, starter-static (very fast, no transformer), starter-mlm (not trained for "
     "similarity), an encoder's folder, or a hub id."
@@ -143,6 +147,12 @@ class SimcseTraining:
     group_lengths: Annotated[
         bool, "Batches of similar lengths: negatives are then told apart less by their length."
     ] = False
+    variant: Annotated[
+        str | None,
+        VARIANT,
+        "Of a run of tilth paraphrase over pairs: the originals A and B or their rewrites A' and "
+        "B' to train on, without hard negatives; default: the rows as they are.",
+    ] = None
     warmup: Warmup = 0.0
     weight_decay: WeightDecay = 0.0
     evaluate_every: Annotated[

@@ -71,7 +71,7 @@ def train_simcse(
         the loss of a batch is the same.
     """
     settings = settings_of(SimcseTraining, training)
-    rows = read_contrastive(sources)
+    rows = read_contrastive(sources, settings.variant)
     held_out = rows.select([]) if dev is None else read_dev_pairs(dev)
     given = sources if isinstance(sources, list | tuple) else [sources]
     job = EncoderTraining(
@@ -81,7 +81,7 @@ def train_simcse(
         simcse_objective(settings),
         {
             "temperature": settings.temperature, "rows": settings.rows,
-            "group_lengths": settings.group_lengths,
+            "group_lengths": settings.group_lengths, "variant": settings.variant,
         },
         {"sources": [str(source) for source in given if isinstance(source, str | Path)]},
         partial(_projection, seed=settings.seed),

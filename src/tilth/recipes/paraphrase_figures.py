@@ -190,6 +190,7 @@ MODELS = {
     "translators": ("the WMT19 models of fairseq", WMT19),
     "scorer": ("a DeBERTaV3-large cross-encoder, of 10 seeds the best on STS-B's dev part", ""),
 }
+REWRITER = {"rewriter": ("BART-base, trained on 5 million pairs", "")}
 _STARTER = ParaphraseScale(
     translators=("starter", "starter"),
     scorer="starter",
@@ -249,7 +250,7 @@ RECIPES = (
             ),
             "paper": replace(_PAPER, rewriter="Ogamon/conpgs_model", beams=20),
         },
-        models=MODELS | {"rewriter": ("BART-base, trained on 5 million pairs", "")},
+        models=MODELS | REWRITER,
         departures=(
             "meaning 70, and the lines steered and checked, are not in the paper",
             "the rewriter is not trained here: `tilth paraphrase candidates`, `corpus` and `train` "

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilth.errors import InputError
-from tilth.recipes.paraphrase_figures import MODELS, SOURCE, WMT19, ParaphraseScale
+from tilth.recipes.paraphrase_figures import MODELS, REWRITER, SOURCE, WMT19, ParaphraseScale
+from tilth.recipes.paraphrase_simcse import (
+    BASE,
+    CHECKED,
+    MEANING,
+    NEEDS,
+    dev_file,
+    drawn_triples,
+    load_rewriter,
+    rewritten,
+    trained,
+)
 from tilth.recipes.recipe import Recipe, Result, training_facts
 from tilth.recipes.table import AVERAGE, MEASURED, STS_COLUMNS, published
 
@@ -18,34 +27,19 @@ if TYPE_CHECKING:
     from tilth.recipes.recipe import Steps
 
 _SETS = [*STS_COLUMNS.values(), AVERAGE]
-PUBLISHED = [
-    published("SimCSE", _SETS, [67.19, 81.13, 73.13, 80.51, 77.72, 76.08, 70.66, 75.20]),
-    published(
-        "SimCSE, round trips", _SETS, [59.16, 71.47, 65.66, 75.55, 72.81, 69.21, 65.84, 68.53]
-    ),
-    published(
-        "SimCSE, rewrites 95/5", _SETS, [69.42, 77.66, 72.07, 80.87, 79.54, 77.99, 72.54, 75.73]
-    ),
-    published(
-        "SimCSE, rewrites 95/20", _SETS, [69.53, 78.95, 72.83, 81.07, 79.19, 77.98, 72.64, 76.02]
-    ),
-    published(
-        "SimCSE, rewrites 95/40", _SETS, [68.92, 78.06, 72.18, 79.96, 78.78, 77.87, 72.86, 75.52]
-    ),
-    published("NLI", _SETS, [75.32, 84.81, 80.30, 85.58, 81.05, 84.39, 80.42, 81.70]),
-    published("NLI, round trips", _SETS, [76.27, 83.82, 80.59, 86.02, 81.76, 84.70, 80.47, 81.95]),
-    published(
-        "NLI, rewrites 95/5", _SETS, [76.75, 84.73, 80.45, 85.95, 81.78, 84.82, 80.56, 82.15]
-    ),
-    published(
-        "NLI, rewrites 95/20", _SETS, [76.37, 84.72, 80.46, 85.83, 81.87, 84.76, 80.48, 82.07]
-    ),
-    published(
-        "NLI, rewrites 95/40", _SETS, [76.23, 84.87, 80.60, 85.93, 81.63, 84.84, 80.65, 82.11]
-    ),
-]
-MEANING = 95
-_TEXTS = ("text", "text_a", "text_b", "negative")
+_PUBLISHED = {
+    "SimCSE": (67.19, 81.13, 73.13, 80.51, 77.72, 76.08, 70.66, 75.20),
+    "SimCSE, round trips": (59.16, 71.47, 65.66, 75.55, 72.81, 69.21, 65.84, 68.53),
+    "SimCSE, rewrites 95/5": (69.42, 77.66, 72.07, 80.87, 79.54, 77.99, 72.54, 75.73),
+    "SimCSE, rewrites 95/20": (69.53, 78.95, 72.83, 81.07, 79.19, 77.98, 72.64, 76.02),
+    "SimCSE, rewrites 95/40": (68.92, 78.06, 72.18, 79.96, 78.78, 77.87, 72.86, 75.52),
+    "NLI": (75.32, 84.81, 80.30, 85.58, 81.05, 84.39, 80.42, 81.70),
+    "NLI, round trips": (76.27, 83.82, 80.59, 86.02, 81.76, 84.70, 80.47, 81.95),
+    "NLI, rewrites 95/5": (76.75, 84.73, 80.45, 85.95, 81.78, 84.82, 80.56, 82.15),
+    "NLI, rewrites 95/20": (76.37, 84.72, 80.46, 85.83, 81.87, 84.76, 80.48, 82.07),
+    "NLI, rewrites 95/40": (76.23, 84.87, 80.60, 85.93, 81.63, 84.84, 80.65, 82.11),
+}
+_SIMCSE, _NLI = "SimCSE", "NLI"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,18 +82,25 @@ def run(steps: Steps[Any]) -> Result:
     from tilth.recipes.sts_board import StsBoard
 
     scale: SimcseScale = steps.scale
-    dev = _dev_file(steps.data)
+    dev = dev_file(steps.data)
     board = StsBoard(steps)
-    texts, triples = Dataset.from_dict({"text": sentences(steps)}), _triples(steps)
+    lines = {
+        _SIMCSE: Dataset.from_dict({"text": sentences(steps)}), _NLI: drawn_triples(steps)
+    }  # fmt: skip
     notes: list[str] = []
-    sets = _positives(steps, "SimCSE", texts, notes)
-    sets |= _positives(steps, "NLI", triples, notes, originals=True)
+    sets = {
+        name: made
+        for line, rows in lines.items()
+        for name, made in _positives(steps, line, rows, notes).items()
+    }
     board.measure_base(scale.pooling)
     for name, rows in sets.items():
-        training = scale.supervised if name.startswith("NLI") else scale.training
-        board.measure_trained(name, _trained(steps, name, rows, dev, training))
+        training = scale.supervised if name.startswith(_NLI) else scale.training
+        board.measure_trained(name, trained(steps, name, rows, dev, training))
     return board.compared(
-        "Controlled paraphrase, Table 3", PUBLISHED, [*_SETS, MEASURED],
+        "Controlled paraphrase, Table 3",
+        [published(name, _SETS, values) for name, values in _PUBLISHED.items()],
+        [*_SETS, MEASURED],
         [
             f"Spearman x 100 of cosines, all pairs of a set. {board.spread()}",
             *board.missing_note(),
@@ -107,25 +108,21 @@ def run(steps: Steps[Any]) -> Result:
             "dropout, or its rewrite. NLI: triples, and their rewrites added.",
             f"The checkpoint was chosen on {dev.name}.",
         ],
-    )  # fmt: skip
+    )
 
 
-def _positives(
-    steps: Steps[Any], line: str, rows: Dataset, notes: list[str], *, originals: bool = False
-) -> dict[str, Dataset]:
+def _positives(steps: Steps[Any], line: str, rows: Dataset, notes: list[str]) -> dict[str, Dataset]:
     """Return the rows of each line of the table: as they are, round trips, rewrites.
 
-    A note on each is added to `notes`; with `originals` the rows themselves stay beside.
+    A note on each is added to `notes`; the triples themselves stay beside their rewrites.
     """
-    from tilth.paraphrase.paraphrase_set import run_paraphrase
-    from tilth.paraphrase.rewriter import load_paraphraser
     from tilth.paraphrase.round_trip import load_round_trip
     from tilth.paraphrase.settings import RewriteSettings
     from tilth.recipes.paraphrase import PART
 
-    scale, device = steps.scale, steps.settings.device
-    trips = load_round_trip(*scale.translators, scorer=scale.scorer, device=device)
-    rewriter = load_paraphraser(scale.rewriter, scorer=scale.scorer, device=device)
+    scale, originals = steps.scale, line == _NLI
+    trips = load_round_trip(*scale.translators, scorer=scale.scorer, device=steps.settings.device)
+    rewriter = load_rewriter(steps)
     how = RewriteSettings(MEANING, beams=scale.beams, part_size=PART, originals=originals)
     asked: dict[str, tuple[Any, RewriteSettings]] = {
         f"{line}, round trips": (trips, replace(how, round_trip=True))
@@ -135,56 +132,10 @@ def _positives(
         asked[name] = (rewriter, replace(how, wording=wording))
     sets = {line: rows}
     for name, (model, settings) in asked.items():
-        folder = steps.at(_step(name, "texts"))
-        columns = [column for column in _TEXTS if column in rows.column_names]
-        sets[name] = run_paraphrase(
-            rows, model, settings, folder, columns=columns, quiet=steps.settings.quiet
-        )
+        sets[name] = rewritten(steps, name, rows, model, settings)
         made = len(sets[name]) - (len(rows) if originals else 0)
         notes.append(f"{name} {made:,} of {len(rows):,}")
     return sets
-
-
-def _trained(
-    steps: Steps[Any], name: str, rows: Dataset, dev: Path, training: Mapping[str, Any]
-) -> list[Path]:
-    """Train the base on rows once for each seed; return the run folders."""
-    from tilth.encoders.simcse import train_simcse
-
-    runs = []
-    for seed in range(steps.settings.seeds):
-        folder = steps.at(_step(name, f"seed{seed}"))
-        train_simcse(
-            rows, steps.scale.base, folder, dev=dev, device=steps.settings.device,
-            quiet=steps.settings.quiet, seed=seed, pooling=steps.scale.pooling, **training,
-        )  # fmt: skip
-        runs.append(folder)
-    return runs
-
-
-def _triples(steps: Steps[Any]) -> Dataset:
-    """Return the scale's number of triples of the NLI sets, drawn by seed 0."""
-    from datasets import concatenate_datasets
-
-    from tilth.encoders.contrastive_sets import read_contrastive
-
-    files = sorted((steps.data / "nli").glob("*/train.*"))
-    if not files:
-        raise InputError(f"{steps.data}/nli: no NAME/train file: put NLI sets there")
-    found = concatenate_datasets([read_contrastive(file) for file in files])
-    return found.shuffle(seed=0).select(range(min(len(found), steps.scale.triples)))
-
-
-def _step(name: str, what: str) -> str:
-    return f"{name.lower().replace(', ', '-').replace(' ', '-').replace('/', '-')}-{what}"
-
-
-def _dev_file(data: Path) -> Path:
-    """Return the development pairs of STS Benchmark, which choose the checkpoint."""
-    found = sorted((data / "sts").glob("stsb-dev.*"))
-    if not found:
-        raise InputError(f"{data}/sts: no stsb-dev file: put STS Benchmark's dev part there")
-    return found[0]
 
 
 RECIPE = Recipe(
@@ -200,8 +151,7 @@ RECIPE = Recipe(
         "on the triples alone, with round trips added, with rewrites added; once for each seed",
         "keep the best checkpoint on stsb-dev; measure",
     ),
-    needs="bank/ with raw text; nli/NAME/train (premise, hypothesis, label, or triples); sts/ with "
-    "the STS sets and stsb-dev",
+    needs=f"bank/ with raw text; {NEEDS}",
     scales={
         "starter": SimcseScale(
             translators=("starter", "starter"),
@@ -240,13 +190,7 @@ RECIPE = Recipe(
             ),
         ),
     },
-    models=MODELS
-    | {
-        "rewriter": ("BART-base, trained on 5 million pairs", ""),
-        "base": ("BERT-base", "google-bert/bert-base-uncased"),
-    },
-    departures=(
-        "rewrites are steered and checked for meaning and polarity; the paper takes the best beam",
-    ),
+    models=MODELS | REWRITER | BASE,
+    departures=(CHECKED,),
     trains="encoder",
 )

@@ -1,0 +1,95 @@
+"""Steps shared by Tables 3 and 4 of controlled paraphrase: NLI triples, rewrites, trainings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilth.errors import InputError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+    from tilth.paraphrase.rewriter import Rewriter
+    from tilth.paraphrase.round_trip import RoundTripRewriter
+    from tilth.paraphrase.settings import RewriteSettings
+    from tilth.recipes.recipe import Steps
+
+MEANING = 95  # asked of all rewrites, as published
+NEEDS = (
+    "nli/NAME/train (premise, hypothesis, label, or triples); sts/ with the STS sets and stsb-dev"
+)
+BASE = {"base": ("BERT-base", "google-bert/bert-base-uncased")}
+CHECKED = "rewrites are steered and checked for meaning and polarity; the paper takes the best beam"
+_TEXTS = ("text", "text_a", "text_b", "negative")
+
+
+def drawn_triples(steps: Steps[Any]) -> Dataset:
+    """Return the scale's number of triples of the NLI sets, drawn by seed 0."""
+    from datasets import concatenate_datasets
+
+    from tilth.encoders.contrastive_sets import read_contrastive
+
+    files = sorted((steps.data / "nli").glob("*/train.*"))
+    if not files:
+        raise InputError(f"{steps.data}/nli: no NAME/train file: put NLI sets there")
+    found = concatenate_datasets([read_contrastive(file) for file in files])
+    return found.shuffle(seed=0).select(range(min(len(found), steps.scale.triples)))
+
+
+def dev_file(data: Path) -> Path:
+    """Return the development pairs of STS Benchmark, which choose the checkpoint."""
+    found = sorted((data / "sts").glob("stsb-dev.*"))
+    if not found:
+        raise InputError(f"{data}/sts: no stsb-dev file: put STS Benchmark's dev part there")
+    return found[0]
+
+
+def load_rewriter(steps: Steps[Any]) -> Rewriter:
+    """Load the scale's rewriter, which checks polarity where that is installed."""
+    from tilth.paraphrase.rewriter import load_paraphraser
+
+    scale = steps.scale
+    return load_paraphraser(scale.rewriter, scorer=scale.scorer, device=steps.settings.device)
+
+
+def rewritten(
+    steps: Steps[Any],
+    name: str,
+    rows: Dataset,
+    model: Rewriter | RoundTripRewriter,
+    settings: RewriteSettings,
+) -> Dataset:
+    """Rewrite all texts of a line's rows, as a step."""
+    from tilth.paraphrase.paraphrase_set import run_paraphrase
+
+    columns = [column for column in _TEXTS if column in rows.column_names]
+    folder = steps.at(_step(name, "texts"))
+    return run_paraphrase(
+        rows, model, settings, folder, columns=columns, quiet=steps.settings.quiet
+    )
+
+
+def trained(
+    steps: Steps[Any], name: str, rows: Dataset, dev: Path, training: Mapping[str, Any]
+) -> list[Path]:
+    """Train the base on a line's rows once for each seed; return the run folders."""
+    from tilth.encoders.simcse import train_simcse
+
+    runs = []
+    for seed in range(steps.settings.seeds):
+        folder = steps.at(_step(name, f"seed{seed}"))
+        train_simcse(
+            rows, steps.scale.base, folder, dev=dev, device=steps.settings.device,
+            quiet=steps.settings.quiet, seed=seed, pooling=steps.scale.pooling, **training,
+        )  # fmt: skip
+        runs.append(folder)
+    return runs
+
+
+def _step(name: str, what: str) -> str:
+    """Return a step's name: the letters and digits of a line's name, 1 for a prime."""
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower().replace("'", "1"))
+    return f"{plain}-{what}"
