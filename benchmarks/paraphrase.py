@@ -26,8 +26,8 @@ from typing import Any
 import torch
 
 from tilth.models import Seq2Seq, load_seq2seq
-from tilth.paraphrase.round_trip import SETTINGS
 from tilth.paraphrase.search import BeamSearch, decode
+from tilth.paraphrase.settings import SAMPLING
 
 BATCH = 8
 TAGS = "<SIM95> <BLEU0_5> "
@@ -91,7 +91,7 @@ Way = Callable[[Models, str, list[str], BeamSearch, int], list[str]]
 
 def candidates(way: Way, models: Models, texts: list[str]) -> None:
     """Make 4 candidates a sentence, both directions."""
-    searches = [BeamSearch(5, top_k, temperature) for top_k, temperature in SETTINGS]
+    searches = [BeamSearch(5, top_k, temperature) for top_k, temperature in SAMPLING]
     pivots = [way(models, ">>de<< ", texts, search, n) for n, search in enumerate(searches)]
     for number, search in enumerate(searches):
         if way is ours:  # as `round_trip`: all pivots together

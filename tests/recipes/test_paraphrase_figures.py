@@ -1,25 +1,16 @@
-import gzip
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from tests.recipes.paraphrase_fakes import TEXTS, Fakes, put_fakes, write_bank
 from tests.recipes.running import put_scale, run
-from tests.tiny import read_json, salads, write_lines
+from tests.tiny import read_json, write_lines
 from tests.tiny.calls import stopped
 from tilth.errors import InputError
-from tilth.models.scorer import Scorer
 from tilth.paraphrase import make_candidates as trips
-from tilth.paraphrase import rewriter as rewriters
-from tilth.paraphrase.rewriter import Rewrite
-from tilth.paraphrase.round_trip import Candidate
-from tilth.paraphrase.settings import RewriteSettings
-from tilth.paraphrase.tags import Cell, asked_cell
+from tilth.paraphrase.tags import Cell
 from tilth.recipes import paraphrase as rewriting
 from tilth.recipes.catalog import RECIPES
 from tilth.recipes.paraphrase_figures import PAIRS, ParaphraseScale
@@ -27,95 +18,21 @@ from tilth.recipes.recipe import Steps
 from tilth.recipes.table import Table
 
 FIG1, FIG3 = "paraphrase-fig1", "paraphrase-fig3"
-# "a." looks like an initial, after which no sentence ends.
-TEXTS = [text for text in salads(320, seed=11) if not text.endswith(" a.")][:300]
 SCALE = ParaphraseScale(
     rewriter="tiny", translators=("there", "back"), scorer="tiny", sentences=70, beams=3,
     departures=("nothing is real",),
 )  # fmt: skip
 
 
-class Fakes:
-    """Stands in for the models; counts what they are asked."""
-
-    def __init__(self) -> None:
-        self.greedy: list[bool] = []
-        self.rewrites: list[tuple[Cell, int, int, int]] = []
-
-    def translators(self, forward: str, backward: str, **given: Any) -> tuple[Any, Any]:
-        assert given["device"] == "cpu"
-        there, back = (
-            SimpleNamespace(name=name, prefix="", precision="float32", fingerprint=name)
-            for name in (forward, backward)
-        )
-        return there, back
-
-    def scorer(self, name: str, **_: Any) -> Scorer:
-        return Scorer(
-            name, "cross-encoder", f"scorer {name}",
-            lambda first, _: np.full(len(first), 92.0, np.float32),
-        )  # fmt: skip
-
-    def round_trip(
-        self, texts: Sequence[str], forward: Any, backward: Any, *, greedy: bool, **_: Any
-    ) -> list[list[Candidate]]:
-        """Return the text itself, or its words the other way round, with a word more or without."""
-        assert (forward.name, backward.name) == ("there", "back")
-        self.greedy.append(greedy)
-        return [
-            [Candidate(text, "p", "s")] if greedy
-            else [Candidate(f"{back}{' '.join(reversed(text.split()))}", "p", "s")
-                  for back in ("", "Well ", "")]
-            for text in texts
-        ]  # fmt: skip
-
-    def paraphraser(self, name: str, *, scorer: str, polarity: bool, device: str) -> Any:
-        assert (name, scorer, polarity) == ("tiny", "tiny", False)
-        model = SimpleNamespace(name=name, precision="float32", fingerprint="model")
-        return SimpleNamespace(
-            seq2seq=model,
-            scorer=self.scorer(scorer, device=device),
-            polarity=None,
-            rewrites=self.rewritten,
-            fingerprints=dict,
-        )
-
-    def rewritten(
-        self, texts: Sequence[str], asked: RewriteSettings, *, seed: int
-    ) -> list[list[Rewrite]]:
-        """Return rewrites whose wording lies 12 points above the cell, inside it when checked."""
-        cell, check = asked_cell(asked.meaning, asked.wording), asked.tries > 1
-        assert asked.min_meaning == 0  # nothing is left out for its meaning
-        self.rewrites.append((cell, asked.n, asked.tries, asked.beams))
-        wording = cell.wording + (1.0 if check else 12.0)
-        return [
-            [Rewrite(" ".join(reversed(text.split())), text, cell.meaning + 1.0, wording,
-                     cell.meaning, cell.wording, check, asked.tries)]
-            for text in texts
-        ]  # fmt: skip
-
-
 @pytest.fixture
 def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
-    found = Fakes()
-    monkeypatch.setattr(trips, "load_translators", found.translators)
-    monkeypatch.setattr(trips, "load_scorer", found.scorer)
-    monkeypatch.setattr(trips, "round_trip", found.round_trip)
-    monkeypatch.setattr(rewriters, "load_paraphraser", found.paraphraser)
     put_scale(monkeypatch, SCALE, FIG1, FIG3)
-    return found
+    return put_fakes(monkeypatch)
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    folder = tmp_path / "data"
-    (folder / "bank").mkdir(parents=True)
-    write_lines(folder / "bank" / "a.txt", [*TEXTS[:100], "Too short.", ""])
-    with gzip.open(folder / "bank" / "b.txt.gz", "wt") as file:
-        file.writelines(
-            f"{one} {two}\n" for one, two in zip(TEXTS[100::2], TEXTS[101::2], strict=True)
-        )
-    return folder
+    return write_bank(tmp_path / "data")
 
 
 def cells(table: Table) -> dict[str, dict[str, float]]:

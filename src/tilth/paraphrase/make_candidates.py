@@ -17,7 +17,7 @@ from tilth.errors import InputError, TilthError
 from tilth.models import Seq2Seq, load_scorer
 from tilth.models.names import describe_scorer
 from tilth.paraphrase.candidates import MEANING, SCORES, TEXT_A, TEXT_B, WORDING
-from tilth.paraphrase.round_trip import SETTINGS, Candidate, load_translators, round_trip
+from tilth.paraphrase.round_trip import Candidate, load_translators, round_trip
 from tilth.paraphrase.search import is_too_long
 from tilth.paraphrase.settings import CandidateSettings
 from tilth.paraphrase.similarity import meaning, wording
@@ -83,7 +83,7 @@ def make_candidates(
             "forward": settings.forward, "backward": settings.backward,
             "forward_prefix": forward.prefix, "backward_prefix": backward.prefix,
             "scorer": settings.scorer, "greedy": settings.greedy, "beams": settings.beams,
-            "settings": [] if settings.greedy else [list(setting) for setting in SETTINGS],
+            "settings": [] if settings.greedy else [list(pair) for pair in settings.sampling],
             "precision": forward.precision, "seed": settings.seed, "part_size": size,
         },
         fingerprints={
@@ -101,7 +101,7 @@ def make_candidates(
         texts: list[str] = batch["text"]
         found = round_trip(
             texts, forward, backward, greedy=settings.greedy, beams=settings.beams,
-            seed=settings.seed * 1_000_003 + index,
+            settings=settings.sampling, seed=settings.seed * 1_000_003 + index,
         )  # fmt: skip
         origins = batch.get("origin") or [None] * len(texts)
         common = {"forward": forward.name, "backward": backward.name, "seed": settings.seed}

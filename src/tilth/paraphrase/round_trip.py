@@ -11,6 +11,7 @@ from tilth.errors import InputError
 from tilth.models import Seq2Seq, load_scorer, load_seq2seq
 from tilth.paraphrase.rewriter import EMPTY, TOO_LONG, Rewrite, sentences_of
 from tilth.paraphrase.search import BeamSearch, decode
+from tilth.paraphrase.settings import SAMPLING
 from tilth.paraphrase.similarity import meaning as meanings_of
 from tilth.paraphrase.similarity import wording as wordings_of
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from tilth.models.scorer import Scorer
     from tilth.paraphrase.settings import RewriteSettings
 
-# (top-k, temperature) of sampling, as published (section 4.1), each forward and each backward.
-SETTINGS = ((20, 3.0), (30, 2.0))
 GREEDY = "greedy"
 _STARTER_PREFIXES = (">>de<< ", ">>en<< ")
 
@@ -46,7 +45,7 @@ def round_trip(
     *,
     greedy: bool = False,
     beams: int = 5,
-    settings: Sequence[tuple[int, float]] = SETTINGS,
+    settings: Sequence[tuple[int, float]] = SAMPLING,
     seed: int = 0,
 ) -> list[list[Candidate]]:
     """Translate sentences and translate them back.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -12,6 +13,8 @@ from tilth.limits import PARTS, SEED, Choice, TrainingPrecision, check_fields, w
 BEAMS = 5  # of the published sample code; the paper's own figures are of 20
 TRIES = 3  # searches at most where rewrites are checked
 MIN_MEANING = 80.0
+# (top-k, temperature) of sampling, as published (section 4.1), each forward and each backward.
+SAMPLING = ((20, 3.0), (30, 2.0))
 HELD_OUT = 2_700  # 50 pairs a unit, as published
 SCHEDULE = Choice(("constant", "linear"))
 MAX_EPOCHS = whole(1, 10_000)
@@ -84,6 +87,9 @@ class RewriteSettings:
 class CandidateSettings:
     """Settings of making candidates by round trips.
 
+    Attributes:
+        sampling: (top-k, temperature) of the searches there and back.
+
     Reference:
         Ogasa, Kajiwara and Arase, sections 3.1, 3.2 and 4.1.
     """
@@ -101,6 +107,7 @@ class CandidateSettings:
     greedy: Annotated[
         bool, "One candidate a sentence, by greedy search, instead of four by sampling."
     ] = False
+    sampling: Sequence[tuple[int, float]] = SAMPLING
     beams: Annotated[int, limits.BEAMS, "Beam width."] = 5
     precision: Annotated[str, limits.PRECISION, "Of translators and scorer."] = "auto"
     seed: Annotated[int, SEED, "Same settings and seed, same rows."] = 0

@@ -11,7 +11,9 @@ from tilth.errors import InputError
 from tilth.limits import SCALE, Choice
 from tilth.recipes import (
     dino_tables,
+    paraphrase_corpus,
     paraphrase_figures,
+    paraphrase_sampling,
     paraphrase_table3,
     paraphrase_table4,
     sentaugment_table2,
@@ -29,7 +31,9 @@ if TYPE_CHECKING:
 
 _ALL = (
     *dino_tables.RECIPES,
+    paraphrase_corpus.RECIPE,
     *paraphrase_figures.RECIPES,
+    paraphrase_sampling.RECIPE,
     paraphrase_table3.RECIPE,
     paraphrase_table4.RECIPE,
     sentaugment_table2.RECIPE,

@@ -21,12 +21,14 @@ from tilth.data.sources import DatasetFolder, HubDataset, locate
 from tilth.errors import InputError
 from tilth.paraphrase.candidates import plane_counts
 from tilth.paraphrase.make_candidates import make_candidates
-from tilth.paraphrase.settings import CandidateSettings
+from tilth.paraphrase.settings import SAMPLING, CandidateSettings
 from tilth.paraphrase.similarity import long_enough
 from tilth.recipes.recipe import Steps
 from tilth.runs import Run
 
 if TYPE_CHECKING:
+    from datasets import Dataset
+
     from tilth.recipes.paraphrase_figures import ParaphraseScale
 
 ParaphraseSteps: TypeAlias = "Steps[ParaphraseScale]"
@@ -87,24 +89,34 @@ def sentences(steps: ParaphraseSteps) -> list[str]:
     return found
 
 
-def round_trips(steps: ParaphraseSteps, texts: Sequence[str], *, greedy: bool) -> MeasuredPairs:
-    """Translate English sentences to German and back and measure the pairs, as a step.
+def round_trips(
+    steps: ParaphraseSteps, texts: Sequence[str], sampling: Sequence[tuple[int, float]] = ()
+) -> Dataset:
+    """Translate English sentences to German and back, as a step; return the measured candidates.
 
-    With `greedy`, one candidate each by greedy decoding; else up to 4 by beam search with
-    sampling, at the paper's settings.
+    Args:
+        sampling: (top-k, temperature): beam search with each of these there and each back; none:
+            one candidate by greedy decoding.
     """
     from datasets import Dataset
 
     forward, backward = steps.scale.translators
-    rows = make_candidates(
+    kinds = {(): "greedy", SAMPLING: "sampling"}
+    single = "-".join(f"k{top_k}-t{temperature:g}" for top_k, temperature in sampling)
+    return make_candidates(
         Dataset.from_dict({"text": list(texts)}),
-        steps.at(f"round-trip-{'greedy' if greedy else 'sampling'}"),
+        steps.at(f"round-trip-{kinds.get(tuple(sampling), single)}"),
         CandidateSettings(
-            forward, backward, scorer=steps.scale.scorer, greedy=greedy, part_size=PART
+            forward, backward, scorer=steps.scale.scorer, greedy=not sampling, sampling=sampling,
+            part_size=PART,
         ),
         device=steps.settings.device,
         quiet=steps.settings.quiet,
-    )
+    )  # fmt: skip
+
+
+def measured_pairs(rows: Dataset) -> MeasuredPairs:
+    """Return the similarities of candidates."""
     table = rows.with_format("arrow")[:]
     first, second = (table[name].to_pylist() for name in ("text_a", "text_b"))
     enough = long_enough(first, second)

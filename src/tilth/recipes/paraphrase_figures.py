@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from tilth.recipes.recipe import Recipe, Result, Scale
 from tilth.recipes.table import Row, Table, TableCell
 
 if TYPE_CHECKING:
+    from tilth.paraphrase.rewriter import Rewriter
     from tilth.paraphrase.tags import Cell
     from tilth.recipes.paraphrase import MeasuredPairs, ParaphraseSteps
     from tilth.report.paraphrase import HeatMap
@@ -47,8 +48,8 @@ class ParaphraseScale(Scale):
 
 GREEDY, SAMPLED = "greedy round trip", "round trip with sampling"
 _CORNER = 95  # lower bound of meaning and wording for the top right cell
-_FIG1 = ("meaning", "wording", "high quality, %", "top right corner, %")
-_FIG3 = ("meaning", "wording", "inside the cell, %", "wording near, %", "same as source, %")
+QUALITIES = ("meaning", "wording", "high quality, %", "top right corner, %")
+OBTAINED = ("meaning", "wording", "inside the cell, %", "wording near, %", "same as source, %")
 PAIRS = tuple(product((95, 70), (5, 20, 40)))  # meaning, wording; the paper shows the first three
 TRIES = 5
 # Kind of search -> whether copying has a cost, whether rewrites outside the cell are tried again.
@@ -56,7 +57,7 @@ SEARCHES = {"tags alone": (False, False), "steered": (True, False), "checked": (
 
 
 @dataclass(slots=True)
-class _Figure:
+class Figure:
     """Rows of a figure's table, each with its heat map."""
 
     title: str
@@ -76,9 +77,9 @@ class _Figure:
         from tilth.report.paraphrase import HeatMap
 
         named = zip(self.columns, values, strict=False)
-        cells = {column: TableCell(float(value)) for column, value in named if value is not None}
+        cells = {column: TableCell(value) for column, value in named if value is not None}
         self.rows.append(Row(name, cells))
-        figures = ", ".join(f"{column} {found.value:.1f}" for column, found in cells.items())
+        figures = ", ".join(f"{column} {found}" for column, found in cells.items())
         shown = f"{name[0].upper()}{name[1:]}"
         self.maps.append(HeatMap(shown, plane, said.format(figures or "nothing to count"), cell))
 
@@ -89,14 +90,18 @@ class _Figure:
 
 def fig1(steps: ParaphraseSteps) -> Result:
     """Make greedy and sampled round trips of the same sentences and count them by similarity."""
+    from tilth.paraphrase.settings import SAMPLING
     from tilth.paraphrase.tags import MEANINGS, MOST_WORDING
-    from tilth.recipes.paraphrase import round_trips, sentences
+    from tilth.recipes.paraphrase import measured_pairs, round_trips, sentences
 
     texts = sentences(steps)
-    found = {name: round_trips(steps, texts, greedy=name == GREEDY) for name in (GREEDY, SAMPLED)}
-    figure = _Figure("Controlled paraphrase, Fig. 1", _FIG1)
+    found = {
+        name: measured_pairs(round_trips(steps, texts, sampling))
+        for name, sampling in {GREEDY: (), SAMPLED: SAMPLING}.items()
+    }
+    figure = Figure("Controlled paraphrase, Fig. 1", QUALITIES)
     for name, pairs in found.items():
-        figure.add(name, _qualities(pairs), pairs.plane, f"{len(pairs.meaning):,} pairs: {{}}.")
+        figure.add(name, qualities(pairs), pairs.plane, f"{len(pairs.meaning):,} pairs: {{}}.")
     counts = "; ".join(
         f"{name}: {len(pairs.meaning):,} pairs, {pairs.short:,} more with a text under 4 words"
         for name, pairs in found.items()
@@ -114,42 +119,62 @@ def fig1(steps: ParaphraseSteps) -> Result:
 
 def fig3(steps: ParaphraseSteps) -> Result:
     """Rewrite the same sentences at each tag pair with three kinds of search, and count."""
-    from tilth.paraphrase.paraphrase_set import run_paraphrase
     from tilth.paraphrase.rewriter import load_paraphraser
-    from tilth.paraphrase.settings import RewriteSettings
-    from tilth.paraphrase.tags import asked_cell
-    from tilth.recipes.paraphrase import PART, round_trips, sentences
-    from tilth.report.rewrites import rewrite_summary
+    from tilth.recipes.paraphrase import measured_pairs, round_trips, sentences
 
     texts = sentences(steps)
     rewriter = load_paraphraser(
         steps.scale.rewriter, scorer=steps.scale.scorer, polarity=False,
         device=steps.settings.device,
     )  # fmt: skip
-    figure = _Figure("Controlled paraphrase, Fig. 3", _FIG3)
-    short: dict[str, int] = {}
-    for (way, (steer, check)), (meaning, wording) in product(SEARCHES.items(), PAIRS):
-        asked = RewriteSettings(
-            meaning, wording, min_meaning=0, steer=steer, tries=TRIES if check else 1,
-            beams=steps.scale.beams, part_size=PART,
-        )  # fmt: skip
-        folder = steps.at(f"rewrite-{meaning}-{wording}-{way.replace(' ', '-')}")
-        rows = [{"text": text} for text in texts]
-        run_paraphrase(rows, rewriter, asked, folder, quiet=steps.settings.quiet)
-        summary = rewrite_summary(folder)
-        name = f"meaning {meaning}, wording {wording}, {way}"
-        figure.add(name, _obtained(summary), summary.plane, cell=asked_cell(meaning, wording))
-        short[name] = summary.short + sum(summary.dropped.values())
-    greedy = round_trips(steps, texts, greedy=True)
+    figure = Figure("Controlled paraphrase, Fig. 3", OBTAINED)
+    uncounted = [
+        count for way in SEARCHES for count in add_rewrites(figure, steps, texts, rewriter, way)
+    ]
+    greedy = measured_pairs(round_trips(steps, texts))
     means = []
     if len(greedy.meaning):
         means = [greedy.meaning.mean(), greedy.wording.mean(), None, None, 100 * greedy.same]
     figure.add(GREEDY, means, greedy.plane)
-    return figure.result(_notes(steps, texts, short))
+    return figure.result(_notes(steps, texts, uncounted))
 
 
-def _qualities(pairs: MeasuredPairs) -> list[float]:
-    """Return the figures of `_FIG1`, none without pairs."""
+def add_rewrites(
+    figure: Figure, steps: ParaphraseSteps, texts: Sequence[str], rewriter: Rewriter, way: str
+) -> list[int]:
+    """Rewrite sentences at each of `PAIRS` by one kind of search and add a row for each.
+
+    Args:
+        way: a kind of search; more words may follow it, for the names of rows and steps.
+
+    Returns:
+        The number of sentences of each row that are not counted: short ones, and without rewrite.
+    """
+    from tilth.paraphrase.paraphrase_set import run_paraphrase
+    from tilth.paraphrase.settings import RewriteSettings
+    from tilth.paraphrase.tags import asked_cell
+    from tilth.recipes.paraphrase import PART
+    from tilth.report.rewrites import rewrite_summary
+
+    steer, check = SEARCHES[way.partition(", ")[0]]
+    rows, uncounted = [{"text": text} for text in texts], []
+    for meaning, wording in PAIRS:
+        asked = RewriteSettings(
+            meaning, wording, min_meaning=0, steer=steer, tries=TRIES if check else 1,
+            beams=steps.scale.beams, part_size=PART,
+        )  # fmt: skip
+        end = way.replace(", ", " ").replace(" ", "-")
+        folder = steps.at(f"rewrite-{meaning}-{wording}-{end}")
+        run_paraphrase(rows, rewriter, asked, folder, quiet=steps.settings.quiet)
+        summary = rewrite_summary(folder)
+        name = f"meaning {meaning}, wording {wording}, {way}"
+        figure.add(name, _obtained(summary), summary.plane, cell=asked_cell(meaning, wording))
+        uncounted.append(summary.short + sum(summary.dropped.values()))
+    return uncounted
+
+
+def qualities(pairs: MeasuredPairs) -> list[float]:
+    """Return the figures of `QUALITIES`, none without pairs."""
     from tilth.paraphrase.tags import MEANINGS, MOST_WORDING
 
     if not len(pairs.meaning):
@@ -160,18 +185,21 @@ def _qualities(pairs: MeasuredPairs) -> list[float]:
 
 
 def _obtained(summary: RewriteSummary) -> list[float | None]:
-    """Return the figures of `_FIG3`."""
+    """Return the figures of `OBTAINED`."""
     shares = (summary.inside, summary.near, summary.same)
     in_percent = (None if share is None else 100 * share for share in shares)
     return [summary.meaning, summary.wording, *in_percent]
 
 
-def _notes(steps: ParaphraseSteps, texts: Sequence[str], short: Mapping[str, int]) -> list[str]:
-    counts = sorted(set(short.values()))
-    left = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+def span(counts: Sequence[int]) -> str:
+    """Return the lowest and the highest count, or the only one."""
+    return " to ".join(f"{count:,}" for count in sorted({min(counts), max(counts)}))
+
+
+def _notes(steps: ParaphraseSteps, texts: Sequence[str], uncounted: Sequence[int]) -> list[str]:
     return [
-        f"Of the same {len(texts):,} sentences of bank/; {left} of them are not counted, for "
-        "want of a rewrite or of 4 words in a text.",
+        f"Of the same {len(texts):,} sentences of bank/; {span(uncounted)} of them are not "
+        "counted, for want of a rewrite or of 4 words in a text.",
         f"Tags alone: the best of {steps.scale.beams} beams, be it the sentence itself, as in the "
         "paper (--no-steer). Steered: searched at five costs of copying, the nearest counts. "
         f"Checked: up to {TRIES} such searches (--check). The paper has the first only. Nothing "
@@ -184,20 +212,20 @@ def _notes(steps: ParaphraseSteps, texts: Sequence[str], short: Mapping[str, int
 
 
 SOURCE = "Ogasa, Kajiwara and Arase, controlled paraphrase (English: LREC-COLING 2024)"
-_NEEDS = "bank/ with raw text: txt, jsonl, csv, tsv or parquet files, plain or gz"
+BANK = "bank/ with raw text: txt, jsonl, csv, tsv or parquet files, plain or gz"
 WMT19 = ("facebook/wmt19-en-de", "facebook/wmt19-de-en")
 MODELS = {
     "translators": ("the WMT19 models of fairseq", WMT19),
     "scorer": ("a DeBERTaV3-large cross-encoder, of 10 seeds the best on STS-B's dev part", ""),
 }
 REWRITER = {"rewriter": ("BART-base, trained on 5 million pairs", "")}
-_STARTER = ParaphraseScale(
+STARTER = ParaphraseScale(
     translators=("starter", "starter"),
     scorer="starter",
     sentences=600,
     departures=("600 sentences of all of bank/ for 50,000 of Wikipedia",),
 )
-_PAPER = ParaphraseScale(
+PAPER = ParaphraseScale(
     translators=WMT19,
     scorer="cross-encoder/stsb-roberta-large",
     sentences=50_000,
@@ -219,12 +247,12 @@ RECIPES = (
             "the same by beam search with sampling at (k, T) = (20, 3.0) and (30, 2.0): four each",
             "measure meaning and wording, and count",
         ),
-        needs=_NEEDS,
-        scales={"starter": _STARTER, "paper": _PAPER},
+        needs=BANK,
+        scales={"starter": STARTER, "paper": PAPER},
         models=MODELS,
         departures=(
             "the panels of ParaNMT and ParaCotta are missing: round trips alone are measured",
-            "the paper chose the two (k, T) by a search over 16, which is not repeated",
+            "the two (k, T) are the paper's; paraphrase-sampling repeats its search over 16",
         ),
     ),
     Recipe(
@@ -240,21 +268,20 @@ RECIPES = (
             "translate them to German and back, greedily",
             "measure meaning and wording, and count",
         ),
-        needs=_NEEDS,
+        needs=BANK,
         scales={
             "starter": replace(
-                _STARTER,
+                STARTER,
                 rewriter="starter",
                 beams=5,
-                departures=(*_STARTER.departures, "5 beams for 20"),
+                departures=(*STARTER.departures, "5 beams for 20"),
             ),
-            "paper": replace(_PAPER, rewriter="Ogamon/conpgs_model", beams=20),
+            "paper": replace(PAPER, rewriter="Ogamon/conpgs_model", beams=20),
         },
         models=MODELS | REWRITER,
         departures=(
             "meaning 70, and the lines steered and checked, are not in the paper",
-            "the rewriter is not trained here: `tilth paraphrase candidates`, `corpus` and `train` "
-            "do that, no recipe joins them",
+            "the rewriter is not trained here: paraphrase-corpus does that",
         ),
     ),
 )

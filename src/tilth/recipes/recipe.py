@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 from tilth.errors import InputError
 from tilth.limits import TRAININGS, check_fields
-from tilth.models.names import CLASSIFIER, ENCODER, check_name
+from tilth.models.names import CLASSIFIER, ENCODER, SEQ2SEQ, check_name
 
 if TYPE_CHECKING:
     from tilth.recipes.table import Listing, Table
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tilth.report.paraphrase import HeatMap
 
 MODELS = ("base", "teacher", "encoder")  # that a user may choose
+_TRAINED = {"classifier": CLASSIFIER, "encoder": ENCODER, "rewriter": SEQ2SEQ}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class Recipe:
             it; "": its weights are not public.
         departures: differences from the paper at every scale.
         run: runs the unfinished steps; imports what it needs when it is called.
-        trains: kind of the base, `encoder` or `classifier`.
+        trains: kind of the base, one of `_TRAINED`.
     """
 
     name: str
@@ -124,7 +125,7 @@ class Recipe:
         """Return a scale with the models and tasks that a user chose."""
         size = self.scales[scale]
         roles = {
-            "base": ENCODER if self.trains == "encoder" else CLASSIFIER,
+            "base": _TRAINED[self.trains],
             "teacher": CLASSIFIER,
             "encoder": ENCODER,
         }

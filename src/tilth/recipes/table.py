@@ -25,7 +25,7 @@ class TableCell:
     """One figure.
 
     Attributes:
-        value: such as Spearman's correlation x 100.
+        value: such as Spearman's correlation x 100; an int is a count.
         deviation: standard deviation over seeds (n - 1); None: one seed, or a published figure.
         low: lower end of the 95% interval over test pairs, if known.
         runs: the figure of each seed, if there are several.
@@ -38,6 +38,8 @@ class TableCell:
     runs: tuple[float, ...] = ()
 
     def __str__(self) -> str:
+        if isinstance(self.value, int):
+            return f"{self.value:,}"
         spread = "" if self.deviation is None else f" ±{self.deviation:.1f}"
         return f"{self.value:.1f}{spread}"
 
