@@ -65,7 +65,8 @@ def probabilities(
         if len(row) not in (1, 2) or not all(isinstance(text, str) for text in row):
             raise InputError(f"text {index}: {row!r:.80} is neither a text nor a pair of texts")
     unique, inverse = _unique_rows(texts)
-    activation = torch.sigmoid if classifier.kind == "multi" else partial(torch.softmax, dim=-1)
+    one_by_one = classifier.kind in ("multi", "number")
+    activation = torch.sigmoid if one_by_one else partial(torch.softmax, dim=-1)
     with _running(classifier, precision) as model:
         found, cut = text_outputs(
             model, classifier.tokenizer, unique, classifier.max_length, activation,

@@ -17,7 +17,7 @@ from tilth.models.names import CLASSIFIER, ENCODER, SEQ2SEQ, check_name
 if TYPE_CHECKING:
     from tilth.recipes.table import Listing, Table
     from tilth.report.encoders import EncoderComparison
-    from tilth.report.paraphrase import HeatMap
+    from tilth.report.paraphrase import GainMap, HeatMap
 
 MODELS = ("base", "teacher", "encoder")  # that a user may choose
 _TRAINED = {"classifier": CLASSIFIER, "encoder": ENCODER, "rewriter": SEQ2SEQ}
@@ -192,9 +192,9 @@ class Result:
 
     Attributes:
         encoders: figures of the report; without these and maps there is no report.
-        maps: heat maps of meaning and wording, shown in a separate kind of report.
+        maps: of pairs or gains by meaning and wording, shown in a separate kind of report.
     """
 
     table: Table | Listing
     encoders: EncoderComparison | None = None
-    maps: Sequence[HeatMap] = ()
+    maps: Sequence[HeatMap | GainMap] = ()

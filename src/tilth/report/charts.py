@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tilth.report.html import number, percent
 
 BAR_HEIGHT, CURVE_HEIGHT, MAP_HEIGHT = 170, 110, 264  # pixels of the plots
+GAIN_HEIGHT = 46  # of a square of a gain map
 LINE = 17  # pixels of a line of text above or below a plot
 WIDEST_BAR = 13.0  # percent of the chart
 GROUP_GAP = 0.6  # of a bar's slot, between measured and published bars
@@ -279,6 +280,33 @@ def heat_map(
     )
     caption = _tag("figcaption", escape(title))
     return Markup(_tag("figure", caption, chart, _shades(most), class_="map"))
+
+
+def gain_map(
+    gains: NDArray[np.float64], rows: Sequence[str], columns: Sequence[str], *, title: str
+) -> Markup:
+    """Return a figure of gains, a square each: losses in another colour, opacity by size.
+
+    Args:
+        gains: in points. # (rows, columns)
+    """
+    most = float(np.abs(gains).max(initial=0.0)) or 1.0
+    width, parts, said = 100 / (len(columns) + 1), [], []
+    for row, name in enumerate(rows):
+        top = LINE + row * GAIN_HEIGHT
+        parts.append(_text(0, top + GAIN_HEIGHT / 2 + 4, "tick", name, "start"))
+        for column, value in enumerate(gains[row].tolist()):
+            x = (column + 1) * width
+            opacity = f"{0.6 * abs(value) / most:.3f}"
+            kind = "bar" if value > 0 else "bar drop"
+            parts.append(_rect(kind, x, top, width, GAIN_HEIGHT, fill_opacity=opacity))
+            parts.append(_text(x + width / 2, top + GAIN_HEIGHT / 2 + 4, "value", f"{value:+.1f}"))
+            said.append(f"{name}, {columns[column]}: {value:+.1f}")
+    foot = LINE + len(rows) * GAIN_HEIGHT
+    for column, name in enumerate(columns):
+        parts.append(_text((column + 1.5) * width, foot + 14, "tick", name))
+    chart = _chart(foot + LINE, *parts, title=title, text="; ".join(said))
+    return Markup(_tag("figure", _tag("figcaption", escape(title)), chart, class_="map"))
 
 
 def _shades(most: float) -> str:

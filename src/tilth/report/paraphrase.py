@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from markupsafe import Markup
@@ -15,7 +15,7 @@ from tilth.data import load_folder
 from tilth.errors import InputError
 from tilth.paraphrase.candidates import BINS
 from tilth.paraphrase.tags import CELLS, MEANINGS, MOST_MEANING, MOST_WORDING, WORDINGS, Cell
-from tilth.report.charts import count_rows, curve_charts, heat_map
+from tilth.report.charts import count_rows, curve_charts, gain_map, heat_map
 from tilth.report.html import count_of, number, percent, write_page
 from tilth.report.rewrites import DROPPED, RewriteExample, RewriteReport, read_rewrites
 from tilth.report.run_reader import read_run, settings_facts, time_figure
@@ -53,6 +53,40 @@ class HeatMap:
     plane: NDArray[np.int64]
     text: str
     cell: Cell | None = None
+    claim: ClassVar[str] = (
+        "The similarity of sentences and their rewrites in meaning and in wording, from 0 to 100."
+    )
+
+    def draw(self) -> Markup:
+        """Return it as a figure."""
+        outline = None
+        if cell := self.cell:
+            outline = (cell.meaning, cell.meaning_end, cell.wording, cell.wording_end)
+        return heat_map(self.plane, title=self.name, text=self.text, outline=outline)
+
+
+@dataclass(frozen=True, slots=True)
+class GainMap:
+    """A map of the gain of each tag pair.
+
+    Attributes:
+        gains: in points. # (meanings, wordings)
+    """
+
+    name: str
+    gains: Sequence[Sequence[float]]
+    meanings: Sequence[int]
+    wordings: Sequence[int]
+    claim: ClassVar[str] = (
+        "The gain of training with rewrites of each requested meaning and wording, in points."
+    )
+
+    def draw(self) -> Markup:
+        """Return it as a figure."""
+        return gain_map(
+            np.array(self.gains), [f"meaning {one}" for one in self.meanings],
+            [f"wording {one}" for one in self.wordings], title=self.name,
+        )  # fmt: skip
 
 
 def write_rewrite_report(folder: Path) -> Path:
@@ -79,12 +113,10 @@ def write_rewrite_report(folder: Path) -> Path:
         notices=report.notices,
         figures=list(_figures(report)),
         made=settings_facts(report.run),
-        maps=_draw(
-            [
-                HeatMap("Asked for", asked_plane(cell), f"All at {asked}."),
-                HeatMap("Obtained", summary.plane, obtained, cell),
-            ]
-        ),
+        maps=[
+            HeatMap("Asked for", asked_plane(cell), f"All at {asked}.").draw(),
+            HeatMap("Obtained", summary.plane, obtained, cell).draw(),
+        ],
         counted=counted,
         caption=f"Of {count_of(counted, 'pair')} of texts with 4 words or more",
         lines=[line for line in summary.lines() if not line[0].startswith(DROPPED)],
@@ -97,7 +129,7 @@ def write_rewrite_report(folder: Path) -> Path:
 
 def write_map_report(
     file: Path,
-    maps: Sequence[HeatMap],
+    maps: Sequence[HeatMap | GainMap],
     *,
     title: str,
     facts: Sequence[tuple[str, str]],
@@ -119,10 +151,9 @@ def write_map_report(
         "maps",
         title=title,
         kind="report of meaning and wording",
-        claim="The similarity of sentences and their rewrites in meaning and in wording, from 0 "
-        "to 100.",
+        claim=maps[0].claim,
         made=list(facts),
-        maps=_draw(maps),
+        maps=[one.draw() for one in maps],
         head=head,
         lines=lines,
         notes=notes,
@@ -138,16 +169,6 @@ def asked_plane(cell: Cell) -> NDArray[np.int64]:
         cell.wording // width : cell.wording_end // width,
     ] = 1
     return plane
-
-
-def _draw(maps: Sequence[HeatMap]) -> list[Markup]:
-    drawings = []
-    for one in maps:
-        outline = None
-        if cell := one.cell:
-            outline = (cell.meaning, cell.meaning_end, cell.wording, cell.wording_end)
-        drawings.append(heat_map(one.plane, title=one.name, text=one.text, outline=outline))
-    return drawings
 
 
 def _figures(report: RewriteReport) -> Iterator[tuple[str, str, str]]:

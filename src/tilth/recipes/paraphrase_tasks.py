@@ -1,0 +1,150 @@
+"""Labelled sets for training with rewrites: parts of a task, rewrites of rows, scores of models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilth.classifiers.examples import LabeledExamples, concatenate, labeled_examples
+from tilth.classifiers.finetune import fine_tune
+from tilth.classifiers.settings import Finetuning
+from tilth.data.examples import Examples, read_examples
+from tilth.errors import InputError
+from tilth.evaluate.glue import TASKS, accuracy, glue_scores
+from tilth.models.classifier import new_classifier
+
+if TYPE_CHECKING:
+    from tilth.paraphrase.rewriter import Rewriter
+    from tilth.paraphrase.round_trip import RoundTripRewriter
+    from tilth.paraphrase.settings import RewriteSettings
+
+# The metric of each GLUE task in the papers' tables; of other sets, accuracy or Pearson.
+_METRICS = {"cola": "Matthews", "mrpc": "F1", "qqp": "F1", "stsb": "Pearson"}
+_NUMBER = "similarity"  # the only label of graded rows
+
+
+@dataclass(frozen=True, slots=True)
+class TaskParts:
+    """A labelled set: rows to train on, rows that choose, rows to measure on.
+
+    Attributes:
+        held: never trained on; None: nothing is chosen.
+    """
+
+    name: str
+    train: LabeledExamples
+    held: LabeledExamples | None
+    test: LabeledExamples
+
+    @property
+    def metric(self) -> str:
+        """Name of the score."""
+        graded = self.train.kind == "number"
+        return _METRICS.get(self.name, "Pearson" if graded else "accuracy")
+
+    @property
+    def column(self) -> str:
+        """Column of the papers' tables."""
+        return TASKS[self.name].title if self.name in TASKS else self.name.upper()
+
+    def score(self, answers: NDArray[np.float32], rows: LabeledExamples) -> float:
+        """Return the metric x 100 of a model's answers to rows, (rows, labels)."""
+        targets = np.asarray(rows.targets)
+        if rows.kind == "number":
+            return glue_scores(TASKS["stsb"], targets[:, 0], answers[:, 0])["Pearson"]
+        gold, said = targets.argmax(axis=1), answers.argmax(axis=1)
+        if self.name not in TASKS:
+            return 100 * accuracy(gold, said)
+        codes = np.array([TASKS[self.name].label_of(label) for label in rows.labels], float)
+        if np.isnan(codes).any():
+            raise InputError(f"{self.name}: its labels are {', '.join(rows.labels)}, not GLUE's")
+        return glue_scores(TASKS[self.name], codes[gold], codes[said])[self.metric]
+
+
+def rows_of(source: Path, like: LabeledExamples | None = None) -> LabeledExamples:
+    """Read classes, or graded pairs with labels as shares of the highest one.
+
+    Args:
+        like: the rows whose labels, or whose scale, these have.
+    """
+    examples = read_examples(source)
+    found = examples.labels
+    assert found is not None  # labels are required by default
+    if like is not None and (found.kind == "number") != (like.kind == "number"):
+        raise InputError(f"{source}: {found.kind} labels, the training part has {like.kind} labels")
+    if found.kind in ("multi", "tags"):
+        raise InputError(f"{source}: a task has one label a row, or a number: give such a set")
+    if found.kind != "number":
+        return labeled_examples(examples, like.labels if like else None)
+    return _graded(examples, str(source))
+
+
+def _graded(examples: Examples, where: str) -> LabeledExamples:
+    assert examples.labels is not None
+    values = np.array(examples.labels.values, np.float32)  # (rows,)
+    if values.min() < 0 or values.max() == values.min():
+        raise InputError(f"{where}: graded labels go from 0 up and differ: give such labels")
+    shares = (values / values.max())[:, None]
+    return LabeledExamples("number", [_NUMBER], examples.texts, None, shares)
+
+
+def draw_rows(rows: LabeledExamples, size: int | None = None) -> LabeledExamples:
+    """Return at most so many rows in a random order that a smaller draw begins with, too."""
+    order = np.random.default_rng(0).permutation(len(rows))
+    return rows.select(order[:size])
+
+
+def rewritten(
+    rows: LabeledExamples,
+    model: Rewriter | RoundTripRewriter,
+    settings: RewriteSettings,
+    folder: Path,
+    *,
+    quiet: bool,
+) -> LabeledExamples:
+    """Rewrite all texts of rows as a step; labels are kept, rows without a rewrite are left out.
+
+    Reference:
+        Ogasa, Kajiwara and Arase, section 6.2.
+    """
+    from datasets import Dataset
+
+    from tilth.paraphrase.paraphrase_set import run_paraphrase
+
+    names = ("text_a", "text_b")[: len(rows.texts[0])]
+    sides = zip(*rows.texts, strict=True)
+    source = Dataset.from_dict({name: list(side) for name, side in zip(names, sides, strict=True)})
+    made = run_paraphrase(source, model, settings, folder, columns=names, quiet=quiet)
+    found = rows.select(np.array(made["source_row"][:], np.int64))
+    texts = zip(*(made[name][:] for name in names), strict=True)
+    return replace(found, texts=list(texts))
+
+
+def with_rewrites(rows: LabeledExamples, more: LabeledExamples | None) -> LabeledExamples:
+    """Return rows and their rewrites; without any, each row twice, so that steps are equal."""
+    return concatenate(rows, rows if more is None else more)
+
+
+def score_of_training(
+    task: TaskParts, rows: LabeledExamples, base: str, training: Mapping[str, Any], *, device: str
+) -> dict[str, float]:
+    """Train a base on rows; return its scores on a task's parts `held` (if any) and `test`.
+
+    The last weights are taken: nothing is chosen by the rows that are measured.
+    """
+    settings = Finetuning(**training).for_base(base)
+    model = new_classifier(
+        base, kind=rows.kind, labels=rows.labels, seed=settings.seed, dropout=settings.dropout,
+        max_length=settings.max_length, device=device,
+    )  # fmt: skip
+    fine_tune(model, rows, None, settings, quiet=True)
+    measured = {"held": task.held, "test": task.test}
+    return {
+        part: task.score(model.answers(one), one)
+        for part, one in measured.items() if one is not None
+    }  # fmt: skip
