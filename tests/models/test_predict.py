@@ -44,11 +44,11 @@ def one_by_one(classifier: Classifier, rows: list[tuple[str, ...]]) -> np.ndarra
         inputs = classifier.tokenizer(*row, truncation=True, return_tensors="pt")
         with torch.no_grad():
             logits = classifier.model(**inputs).logits[0]
-        found.append(logits.sigmoid() if classifier.kind == "multi" else logits.softmax(-1))
+        found.append(logits.softmax(-1) if classifier.kind == "class" else logits.sigmoid())
     return torch.stack(found).numpy()
 
 
-@pytest.mark.parametrize("kind", ["class", "multi"])
+@pytest.mark.parametrize("kind", ["class", "multi", "number"])
 @pytest.mark.parametrize("batch_tokens", [None, 1, 40])
 def test_texts_are_labelled_as_one_by_one(base: str, kind: str, batch_tokens: int | None) -> None:
     classifier, rows = made(base, kind), texts(50)

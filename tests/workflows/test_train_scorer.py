@@ -121,3 +121,21 @@ def test_wrong_sets_are_refused(
     with pytest.raises(InputError, match=message):
         train(pairs, tmp_path / "run", replace(options, **given))
     assert not (tmp_path / "run").exists()
+
+
+def test_a_set_of_another_task_is_trained_on_first(
+    pairs: str, tmp_path: Path, options: ScorerOptions
+) -> None:
+    names = ("entailment", "neutral", "contradiction")
+    nli = [{**row, "label": names[n % 3]} for n, row in enumerate(rows(60, seed=3))]
+    first = str(write_rows(tmp_path / "nli.jsonl", nli))
+    out = tmp_path / "run"
+    trained = train(pairs, out, replace(options, first=first))
+    assert trained.best["score"] > 80
+    found = {
+        name: json.loads((out / name / "run.json").read_text())["settings"]
+        for name in ("first", ".")
+    }
+    assert found["first"]["labels"] == sorted(names)
+    assert found["."]["base"] == str(out / "first")
+    assert train(pairs, out, replace(options, first=first)) == trained

@@ -72,6 +72,19 @@ def train_on_sources(
     return train_on_examples(rows, validation, settings, out, recorded=recorded, sources=names)
 
 
+def train_first(
+    first: str, settings: ClassifierTraining, out: Path, *, tags: bool = False
+) -> ClassifierTraining:
+    """Train the base on another set, in the run OUT/first; return settings with that as base.
+
+    Reference:
+        Phang, Févry and Bowman 2018, arXiv 1811.01088 (STILTs).
+    """
+    own = replace(settings, seeds=1, finetuning=replace(settings.finetuning, epochs=None))
+    train_on_sources(TaskSources(first), own, out / FIRST, tags=tags)
+    return replace(settings, base=str(out / FIRST))
+
+
 def _name(source: str | Path) -> str:
     """Return where a source lies, or its name, for run.json."""
     path = Path(source).expanduser()

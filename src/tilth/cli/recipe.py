@@ -55,7 +55,9 @@ def show(name: _Name) -> None:
 @app.command("run")
 def run(
     name: _Name,
-    data: Annotated[Path, FOLDER, "--data -d", "The data folder."],
+    data: Annotated[
+        Path, FOLDER, "--data --task -d", "The data folder; of tag-search, that of the task."
+    ],
     out: Annotated[
         Path, OTHER_FOLDER, "--out -o", "The folder of the recipes' runs; goes on in it."
     ],
@@ -70,6 +72,7 @@ def run(
 
     [dim]tilth recipe run dino-table1 --data data --out runs/dino --seeds 3[/dim]
     [dim]tilth recipe run sentaugment-table4 --data data --out runs/mine --tasks trec,mine[/dim]
+    [dim]tilth recipe run tag-search --task data/classify/trec --out runs/tags --seeds 3[/dim]
     """
     from tilth.recipes.catalog import run_recipe
     from tilth.recipes.table import to_json

@@ -138,7 +138,8 @@ def scorer(
     ],
     out: Out,
     settings: Annotated[
-        ScorerOptions, Fields(reads={"base": CLASSIFIER, "dev": DATA, "test": DATA})
+        ScorerOptions,
+        Fields(reads={"base": CLASSIFIER, "dev": DATA, "test": DATA, "first": DATA}),
     ],
     common: Common,
 ) -> None:

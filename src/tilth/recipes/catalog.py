@@ -23,6 +23,7 @@ from tilth.recipes import (
     sentaugment_table9,
     sentaugment_table10,
     sentaugment_tables5to8,
+    tag_search,
 )
 from tilth.recipes.recipe import Recipe, RecipeSettings, Result, Scale, Steps
 from tilth.recipes.table import to_json, to_markdown
@@ -44,6 +45,7 @@ _ALL = (
     *sentaugment_tables5to8.RECIPES,
     sentaugment_table9.RECIPE,
     sentaugment_table10.RECIPE,
+    tag_search.RECIPE,
 )
 RECIPES: dict[str, Recipe] = {one.name: one for one in _ALL}
 NAMES = Choice(tuple(RECIPES))

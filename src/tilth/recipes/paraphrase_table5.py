@@ -5,11 +5,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from tilth.errors import InputError
 from tilth.recipes.paraphrase_figures import MODELS, SOURCE, WMT19
@@ -130,6 +129,8 @@ def _gain_map(task: TaskParts, found: Mapping[str, Sequence[Mapping[str, float]]
 
 def _read_task(steps: Steps[StiltsScale], name: str) -> TaskParts:
     """Read a task: GLUE's is measured on its dev part, for the test labels are not public."""
+    import numpy as np
+
     from tilth.recipes.paraphrase_tasks import TaskParts, draw_rows, rows_of
     from tilth.recipes.sentaugment_steps import task_files
 
@@ -219,46 +220,40 @@ def _measured(
     steps: Steps[StiltsScale], parts: Sequence[TaskParts], name: str, rows: LabeledExamples | None
 ) -> list[dict[str, float]]:
     """Train a line once for each seed and return its scores: TASK, and TASK held."""
-    import pyarrow as pa
-
-    from tilth.recipes.paraphrase_tasks import score_of_training
-    from tilth.runs import Run
+    from tilth.recipes.paraphrase_tasks import recorded_scores, score_of_training
 
     scale, found = steps.scale, []
+    learnt = {} if rows is None else {"first": rows}
     for seed in range(steps.settings.seeds):
         step = f"{name.lower().replace(',', '').replace(' ', '-').replace('/', '-')}-{seed}"
-        run_folder = Run.open(
+        first = steps.folder / "steps" / f"{step}-first"
+        training = {**scale.training, "seed": seed}
+
+        def train(
+            task: TaskParts, first: Path = first, training: dict[str, Any] = training
+        ) -> dict[str, float]:
+            base = scale.base
+            if rows is not None:
+                base = _trained_first(steps, rows, first, training["seed"])
+            return score_of_training(task, task.train, base, training, steps.settings.device)
+
+        scores = recorded_scores(
             steps.at(step),
-            command="recipe train",
-            settings={
-                "base": scale.base, "first": dict(scale.first), **scale.training, "seed": seed
-            },
-            fingerprints={
-                "first": "none" if rows is None else rows.fingerprint(),
-                **{task.name: task.train.fingerprint() for task in parts},
-            },
-            parts=len(parts),
-        )  # fmt: skip
-        folder = steps.folder / "steps" / f"{step}-first"
-        with run_folder as run:
-            for number in run.missing():
-                base = scale.base if rows is None else _first(steps, rows, folder, seed)
-                training = {**scale.training, "seed": seed}
-                scores = score_of_training(
-                    parts[number], parts[number].train, base, training,
-                    device=steps.settings.device,
-                )  # fmt: skip
-                run.write_part(number, pa.table({key: [value] for key, value in scores.items()}))
-            shutil.rmtree(folder, ignore_errors=True)
-            scores = {}
-            for number, task in enumerate(parts):
-                one = run.read_part(number).to_pylist()[0]
-                scores |= {task.name: one["test"], f"{task.name} held": one["held"]}
-        found.append(scores)
+            {"base": scale.base, "first": dict(scale.first), **training},
+            {**learnt, **{task.name: task.train for task in parts}},
+            [partial(train, task) for task in parts],
+        )
+        shutil.rmtree(first, ignore_errors=True)
+        found.append({
+            key: value for task, one in zip(parts, scores, strict=True)
+            for key, value in ((task.name, one["test"]), (f"{task.name} held", one["held"]))
+        })  # fmt: skip
     return found
 
 
-def _first(steps: Steps[StiltsScale], rows: LabeledExamples, folder: Path, seed: int) -> str:
+def _trained_first(
+    steps: Steps[StiltsScale], rows: LabeledExamples, folder: Path, seed: int
+) -> str:
     """Train the base on NLI, unless it is there, and return its folder."""
     from tilth.classifiers.settings import ClassifierTraining, Finetuning
     from tilth.classifiers.train import train_on_examples
@@ -302,7 +297,8 @@ RECIPE = Recipe(
             departures=(
                 "500 NLI pairs for 393,000 of MNLI, 500 rows of each task",
                 "3 epochs on a task for 10, the mean of all seeds for the median of 5",
-                "2 beams for 20, at each of five costs of copying; trec for SST-2, QQP, MNLI and QNLI",
+                "2 beams for 20, at each of five costs of copying",
+                "trec for SST-2, QQP, MNLI and QNLI",
             ),
         ),
         "paper": StiltsScale(

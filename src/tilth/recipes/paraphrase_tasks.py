@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from tilth.classifiers.examples import LabeledExamples, concatenate, labeled_examples
@@ -17,6 +18,7 @@ from tilth.data.examples import Examples, read_examples
 from tilth.errors import InputError
 from tilth.evaluate.glue import TASKS, accuracy, glue_scores
 from tilth.models.classifier import new_classifier
+from tilth.runs import Run
 
 if TYPE_CHECKING:
     from tilth.paraphrase.rewriter import Rewriter
@@ -131,7 +133,7 @@ def with_rewrites(rows: LabeledExamples, more: LabeledExamples | None) -> Labele
 
 
 def score_of_training(
-    task: TaskParts, rows: LabeledExamples, base: str, training: Mapping[str, Any], *, device: str
+    task: TaskParts, rows: LabeledExamples, base: str, training: Mapping[str, Any], device: str
 ) -> dict[str, float]:
     """Train a base on rows; return its scores on a task's parts `held` (if any) and `test`.
 
@@ -148,3 +150,28 @@ def score_of_training(
         part: task.score(model.answers(one), one)
         for part, one in measured.items() if one is not None
     }  # fmt: skip
+
+
+def recorded_scores(
+    folder: Path,
+    settings: Mapping[str, Any],
+    rows: Mapping[str, LabeledExamples],
+    trainings: Sequence[Callable[[], dict[str, float]]],
+) -> list[dict[str, float]]:
+    """Run the missing trainings of a step and return the scores of all.
+
+    Args:
+        settings: decide the result, with the rows; others start another run.
+    """
+    run = Run.open(
+        folder,
+        command="recipe train",
+        settings=dict(settings),
+        fingerprints={name: some.fingerprint() for name, some in rows.items()},
+        parts=len(trainings),
+    )
+    with run:
+        for number in run.missing():
+            scores = trainings[number]()
+            run.write_part(number, pa.table({key: [value] for key, value in scores.items()}))
+        return [run.read_part(number).to_pylist()[0] for number in range(run.parts)]

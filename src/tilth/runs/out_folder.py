@@ -20,7 +20,7 @@ LOCK = ".tilth-lock"
 ASIDE = ".tilth-old"  # holds the run that is being overwritten
 _REMOVED = ".tilth-going"
 _RUN = "run.json"
-# Nested runs: first texts of `generate`, and the first set of `train classifier`.
+# Nested runs: first texts of `generate`, and the first set of a training.
 _MADE_FIRST = ("x1", "first")
 
 

@@ -211,6 +211,10 @@ class ScorerOptions:
         str | None, "Graded pairs that choose step and seed; default: a tenth of PAIRS."
     ] = None
     test: Annotated[str | None, "Graded pairs to measure on, beside the shipped scorer."] = None
+    first: Annotated[
+        str | None,
+        "A labelled set of pairs, such as NLI, that the base is trained on before, for 3 epochs.",
+    ] = None
     highest: Annotated[
         float, HIGHEST, "The label of pairs that mean the same; 0 is that of unrelated ones."
     ] = 5.0

@@ -13,7 +13,7 @@ import numpy as np
 from tilth.classifiers.examples import LabeledExamples, labeled_examples
 from tilth.classifiers.load import TaskSources, check_disjoint, read_training_sets, repeat_count
 from tilth.classifiers.settings import ClassifierTraining, Finetuning
-from tilth.classifiers.train import FIRST, train_on_sources
+from tilth.classifiers.train import train_first, train_on_sources
 from tilth.data.examples import Source, open_rows, read_examples
 from tilth.data.normalize import normalize_text
 from tilth.data.split import written_by_model
@@ -185,9 +185,7 @@ def _train_on_file(source: str, out: Path, job: _Job) -> TrainedClassifier:
         notes += _shared_note(shared(examples, known), len(examples), "training rows")
     plain = settings
     if job.first is not None:
-        own = replace(settings, seeds=1, finetuning=replace(settings.finetuning, epochs=None))
-        train_on_sources(TaskSources(job.first), own, out / FIRST, tags=job.tags)
-        settings = replace(settings, base=str(out / FIRST))
+        settings = train_first(job.first, settings, out, tags=job.tags)
     model = train_on_sources(sources, settings, out, tags=job.tags)
     systems, tested = [System(TRAINED, model, settings.base)], None
     if job.first is not None and job.baseline:

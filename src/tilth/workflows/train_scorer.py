@@ -11,7 +11,7 @@ import numpy as np
 
 from tilth.classifiers.examples import LabeledExamples
 from tilth.classifiers.settings import ClassifierTraining
-from tilth.classifiers.train import train_on_examples
+from tilth.classifiers.train import train_first, train_on_examples
 from tilth.encoders.graded_pairs import LABEL, TEXT_A, TEXT_B, read_dev_pairs, read_pairs
 from tilth.errors import InputError, TilthError
 from tilth.files import atomic_write
@@ -65,10 +65,12 @@ def train_scorer(
         out: the run folder; the same call resumes, and `load_scorer(out)` loads the result.
 
     Reference:
-        Ogasa, Kajiwara and Arase, section 4.2: DeBERTaV3-large on STS-B, the best of ten seeds.
+        Ogasa, Kajiwara and Arase, section 4.2: DeBERTaV3-large on STS-B, the best of ten seeds;
+        section 6 trains on NLI first, and then on STS-B.
     """
     training = options.training
-    refuse_inside(out, pairs, *filter(None, (options.dev, options.test)), named=[options.base])
+    read = filter(None, (options.dev, options.test, options.first))
+    refuse_inside(out, pairs, *read, named=[options.base])
     parts = read_pairs(pairs, seed=training.seed, highest=options.highest)
     held = parts.validation
     train = parts.train
@@ -82,6 +84,8 @@ def train_scorer(
         options.base, training, seeds=options.seeds, device=device, overwrite=overwrite,
         quiet=quiet,
     )  # fmt: skip
+    if options.first is not None:
+        settings = train_first(options.first, settings, out)
     given = {"train": pairs, "validation": options.dev}
     train_on_examples(
         _rows(train, options), _rows(held, options), settings, out,
