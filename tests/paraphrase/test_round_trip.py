@@ -99,6 +99,15 @@ def test_rows_say_what_was_measured_and_where_they_come_from(made: dict[str, Any
     assert "Round trips" in (made["out"] / "dataset" / "README.md").read_text()
 
 
+def test_sampling_gives_the_top_k_and_temperature(made: dict[str, Any], tmp_path: Path) -> None:
+    rows = made_candidates(**made, sampling=((7, 1.5),))
+    assert set(rows["setting"]) == {"7/1.5 7/1.5"}
+    with pytest.raises(RunMismatch):
+        made_candidates(**made)
+    with pytest.raises(InputError, match="no settings are given"):
+        made_candidates(**{**made, "out": tmp_path / "none"}, sampling=())
+
+
 def test_parts_that_are_lost_are_made_again_the_same(made: dict[str, Any]) -> None:
     before = made_candidates(**made, beams=3).to_list()
     (made["out"] / "parts" / "part-00001.parquet").unlink()

@@ -84,9 +84,9 @@ def run(steps: Steps[Any]) -> Result:
         Row(name, {_COUNT: TableCell(count)}, published=True) for name, count in _PUBLISHED.items()
     ]
     return figure.result([
-        f"The corpus is made of {len(rest):,} sentences of bank/: "
-        "four candidates each, pairs with a meaning above 70 and a wording of at most 45 kept, and "
-        "equally many of each cell drawn, or all of a cell that has fewer.",
+        f"The corpus is made of {len(rest):,} sentences of bank/, four candidates each: pairs of "
+        "high quality, with a meaning above 70 and a wording of at most 45, and equally many of "
+        "each cell, or all of a cell that has fewer.",
         learned,
         f"Rewritten: {len(held_out):,} other sentences, the best of {scale.beams} beams by tags "
         f"alone; {span(uncounted)} of them are not counted, for want of a rewrite or of 4 words.",
