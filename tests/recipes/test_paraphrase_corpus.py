@@ -20,7 +20,7 @@ NAME = "paraphrase-corpus"
 def fakes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fakes:
     scale = CorpusScale(
         rewriter="tiny", translators=("there", "back"), scorer="tiny", sentences=120, measured=20,
-        beams=3, base=str(save_bart(tmp_path / "base")),
+        beams=3, base=str(save_bart(tmp_path / "base")), sampling=((5, 1.0), (6, 1.5)),
         corpus={"size": 108, "validation": 27, "test": 0},
         training={"max_epochs": 2, "batch": 16, "rows": 16, "learning_rate": 3e-3},
     )  # fmt: skip
@@ -38,7 +38,8 @@ def test_counts_of_each_stage_and_rewrites_are_lines(
 ) -> None:
     said: list[str] = []
     table, folder = run(NAME, data, tmp_path / "out", say=said.append)
-    assert said[:4] == ["sentences", "round-trip-sampling", "corpus", "rewriter"]
+    assert said[:4] == ["sentences", "round-trip-k5-t1-k6-t1.5", "corpus", "rewriter"]
+    assert set(fakes.settings) == {((5, 1.0), (6, 1.5))}
     rows = {row.name: row for row in measured(table)}
     counts = {name: row.cells["count"].value for name, row in rows.items() if "count" in row.cells}
     steps = folder.parent / "steps"

@@ -71,8 +71,8 @@ RECIPE = Recipe(
     scales={
         "starter": replace(
             STARTER,
-            sentences=128,
-            departures=("128 sentences of all of bank/ for a number that is not published",),
+            sentences=64,
+            departures=("64 sentences of all of bank/ for a number that is not published",),
         ),
         "paper": replace(
             PAPER,
