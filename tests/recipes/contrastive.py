@@ -5,13 +5,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from tests.tiny import salads, write_lines, write_rows
 from tests.tiny.sts import jsonl
+from tilth.paraphrase import rewriter as rewriters
+from tilth.paraphrase import round_trip as trips
 from tilth.paraphrase.rewriter import Rewrite
 from tilth.paraphrase.settings import RewriteSettings
 
 
-def turning_rewriter(name: str, said: list[RewriteSettings], *, refused: str = "") -> Any:
+def turning_rewriter(name: str, said: list[RewriteSettings], *, refused: str) -> Any:
     """Return a rewriter that turns the words of a text round.
 
     Args:
@@ -36,6 +40,15 @@ def turning_rewriter(name: str, said: list[RewriteSettings], *, refused: str = "
         seq2seq=model, scorer=SimpleNamespace(name="tiny"), polarity=None, rewrites=rewrites,
         fingerprints=lambda: {"model": name},
     )  # fmt: skip
+
+
+def put_rewriters(patch: pytest.MonkeyPatch, *, refused: str = "") -> list[RewriteSettings]:
+    """Let recipes rewrite and translate by turning words round; return what they are asked."""
+    said: list[RewriteSettings] = []
+    there, back = (turning_rewriter(name, said, refused=refused) for name in ("there", "back"))
+    patch.setattr(rewriters, "load_paraphraser", lambda *_, **__: there)
+    patch.setattr(trips, "load_round_trip", lambda *_, **__: back)
+    return said
 
 
 def write_contrastive_data(folder: Path) -> Path:

@@ -2,14 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.recipes.contrastive import turning_rewriter, write_contrastive_data
+from tests.recipes.contrastive import put_rewriters, write_contrastive_data
 from tests.recipes.running import measured, put_scale, run
 from tests.tiny import read_json
 from tests.tiny.calls import stopped
 from tilth.data import load_folder
 from tilth.errors import InputError
-from tilth.paraphrase import rewriter as rewriters
-from tilth.paraphrase import round_trip as trips
 from tilth.paraphrase.settings import RewriteSettings
 from tilth.recipes.paraphrase_table3 import SimcseScale
 from tilth.runs import Run
@@ -21,12 +19,8 @@ LINES = [f"{line}{kind}" for line in ("SimCSE", "NLI") for kind in KINDS]
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch, base: str) -> list[RewriteSettings]:
-    """Put models that say nothing of their own; return what they are asked."""
-    found: list[RewriteSettings] = []
-    monkeypatch.setattr(
-        rewriters, "load_paraphraser", lambda *_, **__: turning_rewriter("there", found)
-    )
-    monkeypatch.setattr(trips, "load_round_trip", lambda *_, **__: turning_rewriter("back", found))
+    """Put a tiny scale and rewriters; return what these are asked."""
+    found = put_rewriters(monkeypatch)
     scale = SimcseScale(
         translators=("there", "back"), scorer="tiny", sentences=60, rewriter="tiny", beams=3,
         base=base, pooling="mean", wordings=(5, 40),

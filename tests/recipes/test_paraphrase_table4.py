@@ -3,14 +3,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.recipes.contrastive import turning_rewriter, write_contrastive_data
+from tests.recipes.contrastive import put_rewriters, write_contrastive_data
 from tests.recipes.running import measured, put_scale, run
 from tests.tiny import read_json
 from tests.tiny.calls import stopped
 from tilth.data import load_folder
 from tilth.encoders.settings import VARIANTS
 from tilth.errors import InputError
-from tilth.paraphrase import rewriter as rewriters
 from tilth.paraphrase.settings import RewriteSettings
 from tilth.recipes.catalog import RECIPES
 from tilth.recipes.paraphrase_table4 import PairScale
@@ -26,11 +25,9 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch, data: Path, base: str) -> list[RewriteSettings]:
-    """Put models that say nothing of their own; return what they are asked."""
-    found: list[RewriteSettings] = []
+    """Put a tiny scale and rewriters; return what these are asked."""
     refused = (data / "nli" / "made" / "train.jsonl").read_text().split('"')[3]
-    model = turning_rewriter("tiny", found, refused=refused)
-    monkeypatch.setattr(rewriters, "load_paraphraser", lambda *_, **__: model)
+    found = put_rewriters(monkeypatch, refused=refused)
     scale = PairScale(
         scorer="tiny", rewriter="tiny", beams=3, base=base, pooling="mean", wordings=(5, 40),
         triples=25, training={"learning_rate": 1e-3, "batch": 8, "evaluate_every": 2},

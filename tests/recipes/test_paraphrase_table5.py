@@ -4,15 +4,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.recipes.contrastive import put_rewriters
 from tests.recipes.running import measured, put_scale, run
-from tests.recipes.test_paraphrase_table3 import rewriter
 from tests.tiny import salads, write_rows
 from tests.tiny.calls import stopped
 from tests.tiny.sts import jsonl
 from tilth.classifiers.examples import LabeledExamples
 from tilth.errors import InputError
-from tilth.paraphrase import rewriter as rewriters
-from tilth.paraphrase import round_trip as trips
 from tilth.paraphrase.settings import RewriteSettings
 from tilth.recipes.paraphrase_table5 import BEST, PLAIN, STILTS, TRIPS, StiltsScale
 from tilth.recipes.paraphrase_tasks import TaskParts
@@ -23,10 +21,8 @@ NAME = "paraphrase-table5"
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch, base: str) -> list[RewriteSettings]:
-    """Put models that say nothing of their own; return what they are asked."""
-    found: list[RewriteSettings] = []
-    monkeypatch.setattr(rewriters, "load_paraphraser", lambda *_, **__: rewriter("there", found))
-    monkeypatch.setattr(trips, "load_round_trip", lambda *_, **__: rewriter("back", found))
+    """Put a tiny scale and rewriters; return what these are asked."""
+    found = put_rewriters(monkeypatch)
     training = {"epochs": 1.0, "batch": 8, "learning_rate": 1e-3}
     scale = StiltsScale(
         translators=("there", "back"), scorer="tiny", rewriter="tiny", beams=3, base=base,

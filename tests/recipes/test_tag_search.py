@@ -3,12 +3,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.recipes.contrastive import put_rewriters
 from tests.recipes.running import measured, put_scale, run
-from tests.recipes.test_paraphrase_table3 import rewriter
 from tests.tiny import salads, write_rows
 from tests.tiny.calls import stopped
 from tilth.errors import InputError
-from tilth.paraphrase import rewriter as rewriters
 from tilth.paraphrase.settings import RewriteSettings
 from tilth.recipes import tag_search
 from tilth.recipes.tag_search import SearchScale
@@ -21,8 +20,7 @@ NAME = "tag-search"
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch, base: str) -> list[RewriteSettings]:
     """Put a rewriter that turns words round; return what it is asked."""
-    found: list[RewriteSettings] = []
-    monkeypatch.setattr(rewriters, "load_paraphraser", lambda *_, **__: rewriter("there", found))
+    found = put_rewriters(monkeypatch)
     scale = SearchScale(
         scorer="tiny", rewriter="tiny", beams=3, base=base, rounds=(10, 20, 1000),
         training={"epochs": 1.0, "batch": 8, "learning_rate": 1e-3},
