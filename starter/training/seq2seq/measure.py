@@ -4,7 +4,8 @@
     python -m starter.training.seq2seq.measure rewrite   --data ../shared/data
 
 The first prints BLEU on Tatoeba's test pairs, the second what rewrites of sentences come out that
-no training used: of sts12, of sts14, and of the bank's held-out tenth.
+no training used: of sts12, of sts14, of reviews and of the bank's held-out tenth; by the tags alone
+and steered.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from starter.training.lm.sentences import DEFAULT_DATA, read_lines, read_rows, s
 from starter.training.seq2seq.data import held_out
 from starter.training.static.data import is_text
 
-from tilth.models import load_scorer, load_seq2seq
-from tilth.paraphrase.rewriter import Rewrite, Rewriter
+from tilth.models import load_seq2seq
+from tilth.paraphrase.rewriter import Rewrite, Rewriter, load_paraphraser
 from tilth.paraphrase.round_trip import round_trip
 from tilth.paraphrase.search import BeamSearch, decode
+from tilth.paraphrase.settings import MIN_MEANING
 from tilth.paraphrase.similarity import long_enough, meaning, without_symbols, wording
 from tilth.paraphrase.tags import asked_cell
 
@@ -76,11 +78,12 @@ def line(name: str, rewrites: Sequence[Rewrite]) -> str:
         without_symbols(one.source).lower() == without_symbols(one.text).lower() for one in made
     )
     return (
-        f"{name:<34} meaning {np.mean([one.meaning for one in rows]):5.1f}  wording "
+        f"{name:<28} meaning {np.mean([one.meaning for one in rows]):5.1f}  wording "
         f"{np.mean([one.wording for one in rows]):5.1f}  near "
         f"{100 * np.mean([cell.is_near(one.wording) for one in rows]):5.1f}%  inside "
         f"{100 * np.mean([one.inside for one in rows]):5.1f}%  same {100 * same / len(made):.1f}%  "
-        f"of {len(rows)}, none {len(rewrites) - len(made)}"
+        f"of {len(rows)}, none {len(rewrites) - len(made)}, "
+        f"flips {sum(one.flips for one in rewrites)}"
     )
 
 
@@ -88,28 +91,34 @@ def rewrite(arguments: argparse.Namespace) -> None:
     """Print what comes out for each asked pair, and the greedy round trip beside it."""
     kinds = unseen(arguments.data, arguments.count)
     texts = [text for found in kinds.values() for text in found]
-    scorer = load_scorer("starter")
-    rewriter = Rewriter(load_seq2seq(arguments.model), scorer)
-    for asked_meaning, asked_wording in ((95, 5), (95, 20), (95, 40), (70, 5), (70, 20), (70, 40)):
-        for tries in arguments.tries:
-            began = time.perf_counter()
-            found = rewriter.rewrite(
-                texts,
-                meaning=asked_meaning,
-                wording=asked_wording,
-                check=tries > 1,
-                tries=tries,
-            )
-            name = f"{asked_meaning}/{asked_wording}, tries {tries}"
-            print(
-                line(name, found), f"{len(texts) / (time.perf_counter() - began):.1f}/s", flush=True
-            )
-            if arguments.kinds:
-                places = iter(found)
-                for kind, some in kinds.items():
-                    print(line(f"    {kind}", [next(places) for _ in some]))
-            for one in found[:: max(1, len(found) // arguments.show)][: arguments.show]:
-                print(f"      {one.meaning:3.0f} {one.wording:3.0f} {one.source} => {one.text}")
+    steered = load_paraphraser(arguments.model, precision=arguments.precision)
+    scorer = steered.scorer
+    by_tags = Rewriter(steered.seq2seq, scorer)
+    for asked_wording in (5, 20, 40):
+        for asked_meaning in (95, 70):
+            for tries in (0, *arguments.tries):
+                began = time.perf_counter()
+                if tries:
+                    low = min(MIN_MEANING, asked_meaning)
+                    found = steered.rewrite(
+                        texts, meaning=asked_meaning, wording=asked_wording, min_meaning=low,
+                        tries=tries,
+                    )  # fmt: skip
+                else:  # the paper's decoding: the best output, whatever it is
+                    found = by_tags.rewrite(
+                        texts, meaning=asked_meaning, wording=asked_wording, min_meaning=0,
+                        steer=False,
+                    )  # fmt: skip
+                name = f"{asked_meaning}/{asked_wording}, "
+                name += f"steered, tries {tries}" if tries else "tags alone"
+                speed = len(texts) / (time.perf_counter() - began)
+                print(f"{line(name, found)} {speed:.1f}/s", flush=True)
+                if arguments.kinds:
+                    places = iter(found)
+                    for kind, some in kinds.items():
+                        print(line(f"    {kind}", [next(places) for _ in some]))
+                for one in found[:: max(1, len(found) // max(1, arguments.show))][: arguments.show]:
+                    print(f"      {one.meaning:3.0f} {one.wording:3.0f} {one.source} => {one.text}")
     there, back = (load_seq2seq(arguments.model, prefix=f">>{side}<< ") for side in ("de", "en"))
     trips = round_trip(texts, there, back, greedy=True)
     pairs = [(text, found[0].text) for text, found in zip(texts, trips, strict=True) if found]
@@ -128,7 +137,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DEFAULT_DATA)
     parser.add_argument("--model", default="starter")
     parser.add_argument("--count", type=int, default=None, help="pairs, or sentences of each kind")
-    parser.add_argument("--tries", type=int, nargs="+", default=[1, 5])
+    parser.add_argument("--tries", type=int, nargs="+", default=[1], help="of the steered search")
+    parser.add_argument("--precision", default="auto")
     parser.add_argument("--kinds", action="store_true", help="figures of each kind of text too")
     parser.add_argument("--show", type=int, default=4, help="examples of each asked pair")
     arguments = parser.parse_args()
