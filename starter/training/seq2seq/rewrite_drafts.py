@@ -5,12 +5,9 @@
     python -m ...seq2seq.rewrite_drafts neighbours   --work /tmp/s2s-work --vectors /tmp/static-work
     python -m ...seq2seq.rewrite_drafts translated   --data ../shared/data --work /tmp/s2s-work
     python -m ...seq2seq.rewrite_drafts round-trips  --work /tmp/s2s-work
-    python -m ...seq2seq.rewrite_drafts own          --work /tmp/s2s-work
 
-Each writes `drafts/MAKER.jsonl` (text_a, text_b). `translated` and `round-trips` need the trained
-translator, `own` a rewriter that was trained on the drafts of the others: what it writes when it
-samples is one more kind of draft, measured like all, of which it learns what its tags should mean.
-Nothing here is checked for meaning: `rewrite_data.py` scores all and keeps what is good.
+Each writes `drafts/MAKER.jsonl` (text_a, text_b); `translated` and `round-trips` need the trained
+translator. Nothing is checked for meaning here: `rewrite_data.py` scores all and keeps the good.
 """
 
 from __future__ import annotations
@@ -20,7 +17,6 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 
@@ -31,7 +27,6 @@ from starter.training.lm.rewrites import rewrite
 from starter.training.lm.sentences import DEFAULT_DATA, read_rows
 from starter.training.lm.wordings import Fluency
 from starter.training.seq2seq.data import DEFAULT_WORK, held_out
-from starter.training.seq2seq.model import MEANING, WORDING
 
 from tilth.models import load_seq2seq
 from tilth.paraphrase.search import BeamSearch, decode
@@ -41,7 +36,6 @@ CHANGED = 0.12  # share of their rewrites with a changed fact, for the lower mea
 NEAREST = 40_000  # pairs of neighbours
 TRANSLATED, TRIPPED = 60_000, 50_000  # sentences that the translator rewrites
 SETTINGS = ((20, 3.0), (30, 2.0), (10, 1.3))
-OWN, OWN_HEAT = 24_000, (1.3, 2.0, 1.5)  # sentences; temperatures
 AT_ONCE = 2048  # sentences
 MOST_WORDING = 45.0
 BLEU = sacrebleu.BLEU(lowercase=True, effective_order=True)
@@ -149,31 +143,12 @@ def round_trips(arguments: argparse.Namespace) -> Pairs:
                 yield from ((text, other) for other in found)
 
 
-def own(arguments: argparse.Namespace) -> Pairs:
-    """Yield what the rewriter itself writes, in three wordings and with sampling."""
-    rng = random.Random(3)
-    texts = [t.strip() for t in sources(arguments.work)[20_000:] if 5 <= len(t.split()) <= 28]
-    model = load_seq2seq(str(arguments.model))
-    for start in range(0, min(OWN, len(texts)), AT_ONCE):
-        some = texts[start : start + AT_ONCE]
-        for number, wording in enumerate((WORDING[0], WORDING[0], WORDING[2])):
-            tags = f"{rng.choice(MEANING[1:])} {wording} "
-            search = BeamSearch(
-                beams=4, top_k=20, temperature=OWN_HEAT[number], returned=2, shortest=0.7,
-                longest=1.5,
-            )  # fmt: skip
-            outputs = decode(replace(model, prefix=tags), some, search, seed=start + number)
-            for text, found in zip(some, outputs, strict=True):
-                yield from ((text, other) for other in found)
-
-
 MAKERS: dict[str, Callable[[argparse.Namespace], Pairs]] = {
     "rules": rules,
     "cotranslated": cotranslated,
     "neighbours": neighbours,
     "translated": translated,
     "round-trips": round_trips,
-    "own": own,
 }
 
 
