@@ -36,8 +36,8 @@ from transformers import (
 from tilth.paraphrase.search import CopyPenalty, word_begins
 
 SMOOTHING = 0.1
-# With `--copy-bonus`: what each wording tag adds to the logits of words that go on copying. At
-# these costs, a search of the rewriter of stage 3 with one copy penalty met the tags' wording.
+# With `--copy-bonus`: what each wording tag adds to the logits of words that go on copying. With
+# such a copy penalty, the rewriter of stage 3 came nearest to 5, 20 and 40; the others lie between.
 COPY_BONUS = dict(zip(WORDING, (4.8, 3.8, 3.1, 2.4, 1.9, 1.5, 1.2, 1.0), strict=True))
 
 
