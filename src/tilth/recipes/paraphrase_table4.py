@@ -102,7 +102,8 @@ def run(steps: Steps[Any]) -> Result:
             f"seven sets. {base}, not trained: {board.cell(base, board.names())}. {board.spread()}",
             f"{count:,} of {len(pairs):,} pairs, those with a rewrite of both texts at all "
             "wordings: premises (A) and hypotheses that they entail (B), and their rewrites A' "
-            "and B'. AB + A'B' are twice as many. The other texts of a batch are the negatives.",
+            "and B'. AB + A'B' are twice as many, in twice the steps. The other "
+            "texts of a batch are the negatives.",
             f"The checkpoint was chosen on {dev.name}.",
         ],
     )
