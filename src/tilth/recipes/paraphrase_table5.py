@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilth.errors import InputError
-from tilth.recipes.paraphrase_figures import MODELS, SOURCE, WMT19
+from tilth.recipes.paraphrase_figures import MODELS, REWRITER, SOURCE, WMT19
+from tilth.recipes.paraphrase_simcse import CHECKED
 from tilth.recipes.recipe import Recipe, Result, Scale, training_facts
 from tilth.recipes.table import Row, Table, TableCell, over_seeds, published
 
@@ -320,13 +321,9 @@ RECIPE = Recipe(
             ),
         ),
     },
-    models=MODELS
-    | {
-        "rewriter": ("BART-base, trained on 5 million pairs", ""),
-        "base": ("BERT-large", "google-bert/bert-large-uncased"),
-    },
+    models=MODELS | REWRITER | {"base": ("BERT-large", "google-bert/bert-large-uncased")},
     departures=(
-        "rewrites are steered and checked for meaning and polarity; the paper takes the best beam",
+        CHECKED,
         "measured on GLUE's dev parts, not by its server; the paper chose tags on what it measured",
     ),
 )

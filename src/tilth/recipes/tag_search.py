@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tilth.errors import InputError
-from tilth.recipes.paraphrase_figures import MODELS, SOURCE
+from tilth.recipes.paraphrase_figures import MODELS, REWRITER, SOURCE
 from tilth.recipes.paraphrase_table5 import MEANING_TAGS, WORDING_TAGS
 from tilth.recipes.recipe import Recipe, Result, Scale, training_facts
 from tilth.recipes.table import Row, Table, TableCell, over_seeds
@@ -240,8 +240,5 @@ RECIPE = Recipe(
             departures=("this scale has never been run",),
         ),
     },
-    models={
-        "scorer": MODELS["scorer"],
-        "rewriter": ("BART-base, trained on 5 million pairs", ""),
-    },
+    models={"scorer": MODELS["scorer"]} | REWRITER,
 )
