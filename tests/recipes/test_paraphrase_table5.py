@@ -13,7 +13,7 @@ from tilth.classifiers.examples import LabeledExamples
 from tilth.errors import InputError
 from tilth.paraphrase.settings import RewriteSettings
 from tilth.recipes.paraphrase_table5 import BEST, PLAIN, STILTS, TRIPS, StiltsScale
-from tilth.recipes.paraphrase_tasks import TaskParts
+from tilth.recipes.paraphrase_tasks import TaskParts, with_rewrites
 from tilth.runs import Run
 
 NAME = "paraphrase-table5"
@@ -109,6 +109,14 @@ def _parts(name: str, labels: list[str], targets: Any) -> TaskParts:
         kind, labels, [("a",)] * len(targets), None, np.array(targets, np.float32)
     )  # type: ignore[arg-type]
     return TaskParts(name, rows, None, rows)
+
+
+def test_rows_stand_in_for_missing_rewrites() -> None:
+    rows = _parts("trec", ["0", "1"], np.eye(2)[[0, 1, 1, 0]]).train
+    for more in (None, rows.select(np.array([2])), rows):
+        found = with_rewrites(rows, more)
+        assert len(found) == 8
+        assert found.select(np.arange(4)).fingerprint() == rows.fingerprint()
 
 
 def test_each_task_has_its_metric() -> None:

@@ -128,8 +128,14 @@ def rewritten(
 
 
 def with_rewrites(rows: LabeledExamples, more: LabeledExamples | None) -> LabeledExamples:
-    """Return rows and their rewrites; without any, each row twice, so that steps are equal."""
-    return concatenate(rows, rows if more is None else more)
+    """Return rows and their rewrites, twice as many: rows again in place of missing rewrites.
+
+    So trainings with and without rewrites take as many steps.
+    """
+    if more is None:
+        return concatenate(rows, rows)
+    again = rows.select(np.arange(len(rows) - len(more)))
+    return concatenate(concatenate(rows, more), again)
 
 
 def score_of_training(

@@ -86,8 +86,8 @@ def run(steps: Steps[SearchScale]) -> Result:
     notes = [
         *_verdict(alive, tried),
         f"{task.metric} x 100 on {len(task.test):,} dev rows of {task.name}; mean and deviation of "
-        f"{steps.settings.seeds} trainings. Gain over {_NONE} with as many rows, each twice, so "
-        "that steps are equal; low and high: 95%, Student's t over pairs of trainings. The best "
+        f"{steps.settings.seeds} trainings. Gain over {_NONE} with the rows twice, so that "
+        "steps are equal; low and high: 95%, Student's t over pairs of trainings. The best "
         "of several pairs is chosen on the rows it is measured on: confirm it on others.",
     ]
     return Result(Table(f"Tag pairs for {task.name}", columns, rows, notes))
