@@ -192,8 +192,8 @@ def _first_rows(
     lines = {STILTS: with_rewrites(nli, None)}
     lines |= {name: with_rewrites(nli, some) for name, some in made.items()}
     note = (
-        f"{len(nli):,} NLI pairs first; rewritten with both texts: {counts}. Pairs stand in twice for "
-        "missing rewrites, in STILTs all, so that all lines take the same steps."
+        f"{len(nli):,} NLI pairs first; rewritten with both texts: {counts}. Pairs stand in for "
+        "missing rewrites, in STILTs for all, so that all lines take the same steps."
     )
     return {PLAIN: None, **lines}, [
         f"Mean and deviation of {steps.settings.seeds} trainings, each of both stages; the last "
