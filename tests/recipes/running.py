@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from tests.tiny import write_lines, write_rows
+from tests.tiny.calls import stopped
 from tilth.recipes import catalog
 from tilth.recipes.catalog import RECIPES, run_recipe
 from tilth.recipes.recipe import RecipeSettings
+from tilth.runs import Run
 
 
 def run(name: str, data: Path, out: Path, **more: Any) -> tuple[Any, Path]:
@@ -18,6 +20,17 @@ def run(name: str, data: Path, out: Path, **more: Any) -> tuple[Any, Path]:
         name, scale="starter", data=data, out=out, say=more.pop("say", lambda _: None),
         settings=RecipeSettings(quiet=True, device="cpu", **more),
     )  # fmt: skip
+
+
+def stopped_and_resumed(
+    name: str, data: Path, folder: Path, parts: int, **more: Any
+) -> tuple[Any, Any]:
+    """Return a recipe's table, and that of another run that was stopped after so many parts."""
+    whole, _ = run(name, data, folder / "whole", **more)
+    with stopped(Run, "write_part", parts):
+        run(name, data, folder / "cut", **more)
+    again, _ = run(name, data, folder / "cut", **more)
+    return whole, again
 
 
 def put_scale(patch: pytest.MonkeyPatch, scale: Any, *names: str) -> None:

@@ -3,15 +3,13 @@ from pathlib import Path
 import pytest
 
 from tests.recipes.paraphrase_fakes import Fakes, put_fakes, write_bank
-from tests.recipes.running import measured, put_scale, run
+from tests.recipes.running import measured, put_scale, run, stopped_and_resumed
 from tests.tiny import read_json
 from tests.tiny.bart import save_bart
-from tests.tiny.calls import stopped
 from tilth.data import load_folder
 from tilth.errors import InputError
 from tilth.recipes.paraphrase_corpus import CorpusScale
 from tilth.recipes.paraphrase_figures import PAIRS
-from tilth.runs import Run
 
 NAME = "paraphrase-corpus"
 
@@ -68,10 +66,7 @@ def test_counts_of_each_stage_and_rewrites_are_lines(
 def test_a_stopped_recipe_goes_on_with_the_same_figures(
     data: Path, tmp_path: Path, fakes: Fakes
 ) -> None:
-    whole, _ = run(NAME, data, tmp_path / "whole")
-    with stopped(Run, "write_part", 6):
-        run(NAME, data, tmp_path / "cut")
-    again, _ = run(NAME, data, tmp_path / "cut")
+    whole, again = stopped_and_resumed(NAME, data, tmp_path, 6)
     assert again == whole
 
 

@@ -3,14 +3,12 @@ from pathlib import Path
 import pytest
 
 from tests.recipes.contrastive import put_rewriters, write_contrastive_data
-from tests.recipes.running import measured, put_scale, run
+from tests.recipes.running import measured, put_scale, run, stopped_and_resumed
 from tests.tiny import read_json
-from tests.tiny.calls import stopped
 from tilth.data import load_folder
 from tilth.errors import InputError
 from tilth.paraphrase.settings import RewriteSettings
 from tilth.recipes.paraphrase_table3 import SimcseScale
-from tilth.runs import Run
 
 NAME = "paraphrase-table3"
 KINDS = ["", ", round trips", ", rewrites 95/5", ", rewrites 95/40"]
@@ -63,10 +61,7 @@ def test_each_kind_of_positive_is_a_line(
 def test_a_stopped_recipe_goes_on_with_the_same_figures(
     said: list[RewriteSettings], data: Path, tmp_path: Path
 ) -> None:
-    whole, _ = run(NAME, data, tmp_path / "whole")
-    with stopped(Run, "write_part", 6):
-        run(NAME, data, tmp_path / "cut")
-    again, _ = run(NAME, data, tmp_path / "cut")
+    whole, again = stopped_and_resumed(NAME, data, tmp_path, 6)
     assert again == whole
 
 

@@ -4,16 +4,14 @@ from pathlib import Path
 import pytest
 
 from tests.recipes.contrastive import put_rewriters, write_contrastive_data
-from tests.recipes.running import measured, put_scale, run
+from tests.recipes.running import measured, put_scale, run, stopped_and_resumed
 from tests.tiny import read_json
-from tests.tiny.calls import stopped
 from tilth.data import load_folder
 from tilth.encoders.settings import VARIANTS
 from tilth.errors import InputError
 from tilth.paraphrase.settings import RewriteSettings
 from tilth.recipes.catalog import RECIPES
 from tilth.recipes.paraphrase_table4 import PairScale
-from tilth.runs import Run
 
 NAME = "paraphrase-table4"
 
@@ -65,10 +63,7 @@ def test_a_stopped_recipe_goes_on_with_the_same_figures(
     scale = RECIPES[NAME].scales["starter"]
     assert isinstance(scale, PairScale)
     put_scale(monkeypatch, replace(scale, wordings=(5,)), NAME)
-    whole, _ = run(NAME, data, tmp_path / "whole")
-    with stopped(Run, "write_part", 5):
-        run(NAME, data, tmp_path / "cut")
-    again, _ = run(NAME, data, tmp_path / "cut")
+    whole, again = stopped_and_resumed(NAME, data, tmp_path, 5)
     assert again == whole
 
 

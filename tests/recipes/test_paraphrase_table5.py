@@ -5,16 +5,14 @@ import numpy as np
 import pytest
 
 from tests.recipes.contrastive import put_rewriters
-from tests.recipes.running import measured, put_scale, run
+from tests.recipes.running import measured, put_scale, run, stopped_and_resumed
 from tests.tiny import salads, write_rows
-from tests.tiny.calls import stopped
 from tests.tiny.sts import jsonl
 from tilth.classifiers.examples import LabeledExamples
 from tilth.errors import InputError
 from tilth.paraphrase.settings import RewriteSettings
 from tilth.recipes.paraphrase_table5 import BEST, PLAIN, STILTS, TRIPS, StiltsScale
 from tilth.recipes.paraphrase_tasks import TaskParts, with_rewrites
-from tilth.runs import Run
 
 NAME = "paraphrase-table5"
 
@@ -80,10 +78,7 @@ def test_every_line_and_task_is_measured(
 def test_a_stopped_recipe_goes_on_with_the_same_figures(
     said: list[RewriteSettings], data: Path, tmp_path: Path
 ) -> None:
-    whole, _ = run(NAME, data, tmp_path / "whole")
-    with stopped(Run, "write_part", 17):
-        run(NAME, data, tmp_path / "cut")
-    again, _ = run(NAME, data, tmp_path / "cut")
+    whole, again = stopped_and_resumed(NAME, data, tmp_path, 17)
     assert again == whole
 
 

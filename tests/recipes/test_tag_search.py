@@ -4,14 +4,12 @@ from types import SimpleNamespace
 import pytest
 
 from tests.recipes.contrastive import put_rewriters
-from tests.recipes.running import measured, put_scale, run
+from tests.recipes.running import measured, put_scale, run, stopped_and_resumed
 from tests.tiny import salads, write_rows
-from tests.tiny.calls import stopped
 from tilth.errors import InputError
 from tilth.paraphrase.settings import RewriteSettings
 from tilth.recipes import tag_search
 from tilth.recipes.tag_search import SearchScale
-from tilth.runs import Run
 from tilth.selftrain.few_shot import gain_over_draws
 
 NAME = "tag-search"
@@ -52,10 +50,7 @@ def test_half_of_the_pairs_go_on(said: list[RewriteSettings], task: Path, tmp_pa
 def test_a_stopped_search_goes_on_with_the_same_figures(
     said: list[RewriteSettings], task: Path, tmp_path: Path
 ) -> None:
-    whole, _ = run(NAME, task, tmp_path / "whole")
-    with stopped(Run, "write_part", 13):
-        run(NAME, task, tmp_path / "cut")
-    again, _ = run(NAME, task, tmp_path / "cut")
+    whole, again = stopped_and_resumed(NAME, task, tmp_path, 13)
     assert again == whole
     assert any("give --seeds 3" in note for note in whole.notes)
 

@@ -1,4 +1,4 @@
-"""Steps shared by Tables 3 and 4 of controlled paraphrase: NLI triples, rewrites, trainings."""
+"""Steps shared by the tables of controlled paraphrase: NLI sets, rewrites, SimCSE trainings."""
 
 from __future__ import annotations
 
@@ -32,11 +32,16 @@ def drawn_triples(steps: Steps[Any]) -> Dataset:
 
     from tilth.encoders.contrastive_sets import read_contrastive
 
-    files = sorted((steps.data / "nli").glob("*/train.*"))
-    if not files:
-        raise InputError(f"{steps.data}/nli: no NAME/train file: put NLI sets there")
-    found = concatenate_datasets([read_contrastive(file) for file in files])
+    found = concatenate_datasets([read_contrastive(file) for file in nli_files(steps.data)])
     return found.shuffle(seed=0).select(range(min(len(found), steps.scale.triples)))
+
+
+def nli_files(data: Path) -> list[Path]:
+    """Return the training parts of the NLI sets."""
+    found = sorted((data / "nli").glob("*/train.*"))
+    if not found:
+        raise InputError(f"{data}/nli: no NAME/train file: put NLI sets there")
+    return found
 
 
 def dev_file(data: Path) -> Path:
@@ -47,12 +52,14 @@ def dev_file(data: Path) -> Path:
     return found[0]
 
 
-def load_rewriter(steps: Steps[Any]) -> Rewriter:
+def load_rewriter(steps: Steps[Any], precision: str = "auto") -> Rewriter:
     """Load the scale's rewriter, which checks polarity where that is installed."""
     from tilth.paraphrase.rewriter import load_paraphraser
 
     scale = steps.scale
-    return load_paraphraser(scale.rewriter, scorer=scale.scorer, device=steps.settings.device)
+    return load_paraphraser(
+        scale.rewriter, scorer=scale.scorer, device=steps.settings.device, precision=precision
+    )
 
 
 def rewritten(
@@ -66,7 +73,7 @@ def rewritten(
     from tilth.paraphrase.paraphrase_set import run_paraphrase
 
     columns = [column for column in _TEXTS if column in rows.column_names]
-    folder = steps.at(_step(name, "texts"))
+    folder = steps.at(step_name(name, "texts"))
     return run_paraphrase(
         rows, model, settings, folder, columns=columns, quiet=steps.settings.quiet
     )
@@ -80,7 +87,7 @@ def trained(
 
     runs = []
     for seed in range(steps.settings.seeds):
-        folder = steps.at(_step(name, f"seed{seed}"))
+        folder = steps.at(step_name(name, f"seed{seed}"))
         train_simcse(
             rows, steps.scale.base, folder, dev=dev, device=steps.settings.device,
             quiet=steps.settings.quiet, seed=seed, pooling=steps.scale.pooling, **training,
@@ -89,7 +96,7 @@ def trained(
     return runs
 
 
-def _step(name: str, what: str) -> str:
+def step_name(name: str, what: str) -> str:
     """Return a step's name: the letters and digits of a line's name, 1 for a prime."""
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower().replace("'", "1"))
     return f"{plain}-{what}"

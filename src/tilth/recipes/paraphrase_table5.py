@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilth.errors import InputError
 from tilth.recipes.paraphrase_figures import MODELS, REWRITER, SOURCE, WMT19
-from tilth.recipes.paraphrase_simcse import CHECKED
+from tilth.recipes.paraphrase_simcse import CHECKED, load_rewriter, nli_files, step_name
 from tilth.recipes.recipe import Recipe, Result, Scale, training_facts
 from tilth.recipes.table import Row, Table, TableCell, over_seeds, published
 
@@ -32,7 +32,7 @@ PUBLISHED = [
     published(BEST, _TASKS, [55.1, 94.7, 89.3, 71.7, 88.8, 86.5, 86.1, 92.7, 80.0]),
 ]
 MEANING_TAGS, WORDING_TAGS = (70, 80, 95), (5, 20, 40)
-_PAIRS = tuple(product(MEANING_TAGS, WORDING_TAGS))
+TAG_PAIRS = tuple(product(MEANING_TAGS, WORDING_TAGS))
 _MEAN = "mean"
 
 
@@ -85,9 +85,9 @@ def run(steps: Steps[StiltsScale]) -> Result:
     for task in parts:
         held = {
             pair: over_seeds([one[f"{task.name} held"] for one in found[_line(*pair)]]).value
-            for pair in _PAIRS
+            for pair in TAG_PAIRS
         }
-        pair = max(_PAIRS, key=lambda pair: held[pair])
+        pair = max(TAG_PAIRS, key=lambda pair: held[pair])
         chosen = [one[task.name] for one in found[_line(*pair)]]
         for seed, value in enumerate(chosen):
             found.setdefault(BEST, [{} for _ in chosen])[seed][task.name] = value
@@ -97,7 +97,7 @@ def run(steps: Steps[StiltsScale]) -> Result:
             f"test rows): best tags by held-out rows {pair[0]}/{pair[1]}, {gain.signed} over "
             "STILTs."
         )
-    order = [PLAIN, STILTS, TRIPS, BEST, *(_line(*pair) for pair in _PAIRS)]
+    order = [PLAIN, STILTS, TRIPS, BEST, *(_line(*pair) for pair in TAG_PAIRS)]
     columns = [task.column for task in parts]
     ours = [Row(name, _cells(parts, found[name])) for name in order]
     table = Table("Controlled paraphrase, Table 5", [*columns, _MEAN], [*ours, *PUBLISHED], notes)
@@ -168,26 +168,21 @@ def _first_rows(
     steps: Steps[StiltsScale],
 ) -> tuple[dict[str, LabeledExamples | None], list[str]]:
     """Return the rows that each line is trained on first, and a note on them."""
-    from tilth.paraphrase.rewriter import load_paraphraser
     from tilth.paraphrase.round_trip import load_round_trip
     from tilth.paraphrase.settings import RewriteSettings
     from tilth.recipes.paraphrase import PART
-    from tilth.recipes.paraphrase_tasks import rewritten, with_rewrites
+    from tilth.recipes.paraphrase_tasks import asked, rewritten, with_rewrites
 
-    scale, device, quiet = steps.scale, steps.settings.device, steps.settings.quiet
+    scale, quiet = steps.scale, steps.settings.quiet
     nli = _nli(steps)
-    trips = load_round_trip(*scale.translators, scorer=scale.scorer, device=device)
-    rewriter = load_paraphraser(
-        scale.rewriter, scorer=scale.scorer, device=device, precision=scale.precision
-    )
+    trips = load_round_trip(*scale.translators, scorer=scale.scorer, device=steps.settings.device)
+    rewriter = load_rewriter(steps, scale.precision)
     back = RewriteSettings(beams=scale.beams, part_size=PART, round_trip=True)
     made = {TRIPS: rewritten(nli, trips, back, steps.at("nli-round-trips"), quiet=quiet)}
-    for meaning, wording in _PAIRS:
-        settings = RewriteSettings(
-            meaning, wording, min_meaning=min(meaning, 80), beams=scale.beams, part_size=PART
-        )
-        folder = steps.at(f"nli-{meaning}-{wording}")
-        made[_line(meaning, wording)] = rewritten(nli, rewriter, settings, folder, quiet=quiet)
+    for pair in TAG_PAIRS:
+        folder = steps.at("nli-{}-{}".format(*pair))
+        settings = asked(pair, scale.beams)
+        made[_line(*pair)] = rewritten(nli, rewriter, settings, folder, quiet=quiet)
     counts = ", ".join(f"{name} {len(some):,}" for name, some in made.items())
     lines = {STILTS: with_rewrites(nli, None)}
     lines |= {name: with_rewrites(nli, some) for name, some in made.items()}
@@ -208,11 +203,9 @@ def _nli(steps: Steps[StiltsScale]) -> LabeledExamples:
     from tilth.classifiers.examples import concatenate
     from tilth.recipes.paraphrase_tasks import draw_rows, rows_of
 
-    files = sorted((steps.data / "nli").glob("*/train.*"))
-    if not files:
-        raise InputError(f"{steps.data}/nli: no NAME/train file: put NLI sets there")
-    found = rows_of(files[0])
-    for file in files[1:]:
+    first, *others = nli_files(steps.data)
+    found = rows_of(first)
+    for file in others:
         found = concatenate(found, rows_of(file, found))
     return draw_rows(found, steps.scale.pairs)
 
@@ -221,28 +214,18 @@ def _measured(
     steps: Steps[StiltsScale], parts: Sequence[TaskParts], name: str, rows: LabeledExamples | None
 ) -> list[dict[str, float]]:
     """Train a line once for each seed and return its scores: TASK, and TASK held."""
-    from tilth.recipes.paraphrase_tasks import recorded_scores, score_of_training
+    from tilth.recipes.paraphrase_tasks import recorded_scores
 
     scale, found = steps.scale, []
     learnt = {} if rows is None else {"first": rows}
     for seed in range(steps.settings.seeds):
-        step = f"{name.lower().replace(',', '').replace(' ', '-').replace('/', '-')}-{seed}"
+        step = step_name(name, str(seed))
         first = steps.folder / "steps" / f"{step}-first"
-        training = {**scale.training, "seed": seed}
-
-        def train(
-            task: TaskParts, first: Path = first, training: dict[str, Any] = training
-        ) -> dict[str, float]:
-            base = scale.base
-            if rows is not None:
-                base = _trained_first(steps, rows, first, training["seed"])
-            return score_of_training(task, task.train, base, training, steps.settings.device)
-
         scores = recorded_scores(
             steps.at(step),
-            {"base": scale.base, "first": dict(scale.first), **training},
+            {"base": scale.base, "first": dict(scale.first), **scale.training, "seed": seed},
             {**learnt, **{task.name: task.train for task in parts}},
-            [partial(train, task) for task in parts],
+            [partial(_trained_on, task, steps, rows, first, seed) for task in parts],
         )
         shutil.rmtree(first, ignore_errors=True)
         found.append({
@@ -252,19 +235,26 @@ def _measured(
     return found
 
 
-def _trained_first(
-    steps: Steps[StiltsScale], rows: LabeledExamples, folder: Path, seed: int
-) -> str:
-    """Train the base on NLI, unless it is there, and return its folder."""
+def _trained_on(
+    task: TaskParts,
+    steps: Steps[StiltsScale],
+    rows: LabeledExamples | None,
+    first: Path,
+    seed: int,
+) -> dict[str, float]:
+    """Train on NLI rows (None: not) in the folder `first`, then on a task; return its scores."""
     from tilth.classifiers.settings import ClassifierTraining, Finetuning
     from tilth.classifiers.train import train_on_examples
+    from tilth.recipes.paraphrase_tasks import score_of_training
 
-    settings = ClassifierTraining(
-        steps.scale.base, Finetuning(**steps.scale.first, seed=seed),
-        device=steps.settings.device, quiet=steps.settings.quiet,
-    )  # fmt: skip
-    train_on_examples(rows, None, settings, folder)
-    return str(folder)
+    scale, device = steps.scale, steps.settings.device
+    base = scale.base
+    if rows is not None:
+        finetuning = Finetuning(**scale.first, seed=seed)
+        settings = ClassifierTraining(base, finetuning, device=device, quiet=steps.settings.quiet)
+        train_on_examples(rows, None, settings, first)  # unless it is there
+        base = str(first)
+    return score_of_training(task, task.train, base, {**scale.training, "seed": seed}, device)
 
 
 RECIPE = Recipe(

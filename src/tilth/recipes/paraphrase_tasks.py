@@ -18,16 +18,17 @@ from tilth.data.examples import Examples, read_examples
 from tilth.errors import InputError
 from tilth.evaluate.glue import TASKS, accuracy, glue_scores
 from tilth.models.classifier import new_classifier
+from tilth.paraphrase.settings import MIN_MEANING, RewriteSettings
+from tilth.recipes.paraphrase import PART
 from tilth.runs import Run
+from tilth.workflows.train_scorer import OUTPUT
 
 if TYPE_CHECKING:
     from tilth.paraphrase.rewriter import Rewriter
     from tilth.paraphrase.round_trip import RoundTripRewriter
-    from tilth.paraphrase.settings import RewriteSettings
 
 # The metric of each GLUE task in the papers' tables; of other sets, accuracy or Pearson.
 _METRICS = {"cola": "Matthews", "mrpc": "F1", "qqp": "F1", "stsb": "Pearson"}
-_NUMBER = "similarity"  # the only label of graded rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def rows_of(source: Path, like: LabeledExamples | None = None) -> LabeledExample
     """Read classes, or graded pairs with labels as shares of the highest one.
 
     Args:
-        like: the rows whose labels, or whose scale, these have.
+        like: the rows whose labels these have.
     """
     examples = read_examples(source)
     found = examples.labels
@@ -92,13 +93,20 @@ def _graded(examples: Examples, where: str) -> LabeledExamples:
     if values.min() < 0 or values.max() == values.min():
         raise InputError(f"{where}: graded labels go from 0 up and differ: give such labels")
     shares = (values / values.max())[:, None]
-    return LabeledExamples("number", [_NUMBER], examples.texts, None, shares)
+    return LabeledExamples("number", [OUTPUT], examples.texts, None, shares)
 
 
 def draw_rows(rows: LabeledExamples, size: int | None = None) -> LabeledExamples:
     """Return at most so many rows in a random order that a smaller draw begins with, too."""
     order = np.random.default_rng(0).permutation(len(rows))
     return rows.select(order[:size])
+
+
+def asked(pair: tuple[int, int], beams: int) -> RewriteSettings:
+    """Return the settings of rewrites at a meaning, which the least one does not exceed."""
+    meaning, wording = pair
+    low = min(float(meaning), MIN_MEANING)
+    return RewriteSettings(meaning, wording, min_meaning=low, beams=beams, part_size=PART)
 
 
 def rewritten(

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tilth.errors import InputError
 from tilth.recipes.paraphrase_figures import MODELS, REWRITER, SOURCE
-from tilth.recipes.paraphrase_table5 import MEANING_TAGS, WORDING_TAGS
+from tilth.recipes.paraphrase_simcse import load_rewriter
+from tilth.recipes.paraphrase_table5 import TAG_PAIRS
 from tilth.recipes.recipe import Recipe, Result, Scale, training_facts
 from tilth.recipes.table import Row, Table, TableCell, over_seeds
 
@@ -61,20 +62,28 @@ class _Tried:
 
 def run(steps: Steps[SearchScale]) -> Result:
     """Train on rows with their rewrites, round by round with more rows and fewer tag pairs."""
+    import numpy as np
+
+    from tilth.classifiers.examples import concatenate
+    from tilth.recipes.paraphrase_tasks import asked, rewritten
     from tilth.selftrain.few_shot import gain_over_draws
 
-    task = _read_task(steps)
-    rewrites = _Rewrites(steps, task.train)
-    alive: list[Pair] = [(meaning, wording) for meaning in MEANING_TAGS for wording in WORDING_TAGS]
-    tried: dict[Pair, _Tried] = {}
+    task, model = _read_task(steps), load_rewriter(steps)
     sizes = sorted({min(rows, len(task.train)) for rows in steps.scale.rounds})
+    alive, tried = list(TAG_PAIRS), dict[Pair, _Tried]()
+    made: dict[Pair, LabeledExamples] = {}
     none: list[float] = []
-    for number, size in enumerate(sizes):
-        none = _scores(steps, task, number, size, None, None)
+    for number, (start, size) in enumerate(zip((0, *sizes), sizes, strict=False)):
+        none = _scores(steps, task, number, size)
+        new = task.train.select(np.arange(start, size))
         for pair in alive:
-            scores = _scores(
-                steps, task, number, size, pair, rewrites.of(pair, sizes[: number + 1])
-            )
+            name = "{}-{}".format(*pair)
+            more = rewritten(
+                new, model, asked(pair, steps.scale.beams), steps.at(f"rewrites-{name}-{start}"),
+                quiet=steps.settings.quiet,
+            )  # fmt: skip
+            made[pair] = concatenate(made[pair], more) if start else more
+            scores = _scores(steps, task, number, size, name, made[pair])
             tried[pair] = _Tried(size, scores, gain_over_draws(none, scores))
         alive.sort(key=lambda pair: -tried[pair].gain.mean)
         if number + 1 < len(sizes):
@@ -139,50 +148,13 @@ def _read_task(steps: Steps[SearchScale]) -> TaskParts:
     return TaskParts(steps.data.resolve().name, train, None, rows_of(files["dev"], train))
 
 
-class _Rewrites:
-    """Rewrites of training rows by tag pair; each round rewrites the rows that are new to it."""
-
-    def __init__(self, steps: Steps[SearchScale], rows: LabeledExamples) -> None:
-        from tilth.paraphrase.rewriter import load_paraphraser
-
-        self.steps, self.rows = steps, rows
-        scale, device = steps.scale, steps.settings.device
-        self.model = load_paraphraser(scale.rewriter, scorer=scale.scorer, device=device)
-
-    def of(self, pair: Pair, sizes: Sequence[int]) -> LabeledExamples:
-        """Return the rewrites of the first rows, `sizes[-1]` of them."""
-        import numpy as np
-
-        from tilth.classifiers.examples import concatenate
-        from tilth.paraphrase.settings import RewriteSettings
-        from tilth.recipes.paraphrase import PART
-        from tilth.recipes.paraphrase_tasks import rewritten
-
-        meaning, wording = pair
-        settings = RewriteSettings(
-            meaning, wording, min_meaning=min(meaning, 80), beams=self.steps.scale.beams,
-            part_size=PART,
-        )  # fmt: skip
-        found = []
-        for start, end in zip((0, *sizes), sizes, strict=False):
-            folder = self.steps.at(f"rewrites-{meaning}-{wording}-{start}")
-            some = self.rows.select(np.arange(start, end))
-            found.append(
-                rewritten(some, self.model, settings, folder, quiet=self.steps.settings.quiet)
-            )
-        made = found[0]
-        for more in found[1:]:
-            made = concatenate(made, more)
-        return made
-
-
 def _scores(
     steps: Steps[SearchScale],
     task: TaskParts,
     number: int,
     size: int,
-    pair: Pair | None,
-    rewrites: LabeledExamples | None,
+    name: str = "none",
+    rewrites: LabeledExamples | None = None,
 ) -> list[float]:
     """Train on so many rows and their rewrites, once for each seed; return the dev scores.
 
@@ -195,7 +167,6 @@ def _scores(
     rows = with_rewrites(task.train.select(np.arange(size)), rewrites)
     seeds = steps.settings.seeds
     trainings = [{**steps.scale.training, "seed": number * seeds + seed} for seed in range(seeds)]
-    name = "none" if pair is None else f"{pair[0]}-{pair[1]}"
     found = recorded_scores(
         steps.at(f"scores-{name}-{size}"),
         {"base": steps.scale.base, **steps.scale.training, "round": number, "seeds": seeds},
