@@ -33,6 +33,7 @@ from tilth.encoders.settings import SimcseTraining
 from tilth.encoders.simcse import simcse_objective
 from tilth.encoders.train import make_encoder_trainer
 from tilth.models import load_encoder
+from tilth.models.trainer import run_trainer
 from tilth.runs import Progress
 
 
@@ -73,7 +74,7 @@ def ours(base: str, rows: Dataset, settings: SimcseTraining, steps: int, folder:
     )  # fmt: skip
     trainer.args.save_strategy = "no"
     trainer.add_callback(clock)
-    trainer.train()
+    run_trainer(trainer, too_large="")
     return clock.pairs_per_second(training.batch)
 
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +17,9 @@ import numpy as np
 import pyarrow as pa
 import torch
 from numpy.typing import NDArray
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
 from torch.utils.data import Sampler
 from transformers import PrinterCallback, TrainerCallback, TrainerState
 from transformers.trainer_utils import SaveStrategy
@@ -32,6 +36,7 @@ log = logging.getLogger(__name__)
 MODEL, CHECKPOINTS, SUMS = "model", "checkpoints", "checksums.json"
 _PREFIX = "checkpoint-"
 _CHUNK = 1 << 22  # bytes
+_SHORT = 128  # tokens
 _BATCHES_SORTED = 64  # batches of shuffled rows that are sorted by length and cut anew
 
 
@@ -203,6 +208,21 @@ class CheckpointCallback(TrainerCallback):
         keep_only(folder, {step, state.best_global_step})
 
 
+class ShortAttention(TorchFunctionMode):
+    """Computes the attention of short texts by plain matrix products.
+
+    On processors, torch's fused attention takes 1.7 to 5.6 times as long for a forward and a
+    backward pass over up to 128 tokens in bfloat16 (up to 2.5 times in float32).
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call `func`, with another kernel for attention among few tokens."""
+        if func is scaled_dot_product_attention and args[0].shape[-2] <= _SHORT:
+            with sdpa_kernel(SDPBackend.MATH):
+                return func(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
 def run_trainer(trainer: Trainer, *, too_large: str) -> list[dict[str, Any]]:
     """Train from the last whole checkpoint, load the best weights, return the log history.
 
@@ -220,7 +240,8 @@ def run_trainer(trainer: Trainer, *, too_large: str) -> list[dict[str, Any]]:
         if state is not None and control["args"]["should_training_stop"]:
             trainer.state = state
         else:
-            trainer.train(resume_from_checkpoint=str(last) if last else None)
+            with ShortAttention() if trainer.args.use_cpu else nullcontext():
+                trainer.train(resume_from_checkpoint=str(last) if last else None)
     except torch.OutOfMemoryError as error:
         raise TilthError(too_large) from error
     # Without a measure the last weights are kept.
