@@ -1,16 +1,20 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.recipes.contrastive import put_rewriters, write_contrastive_data
 from tests.recipes.running import measured, put_scale, run, stopped_and_resumed
-from tests.tiny import read_json
+from tests.tiny import read_json, salads
+from tests.tiny.sts import jsonl
 from tilth.data import load_folder
 from tilth.errors import InputError
 from tilth.paraphrase.settings import RewriteSettings
 from tilth.recipes.paraphrase_table3 import SimcseScale
+from tilth.recipes.table import STS_COLUMNS
 
 NAME = "paraphrase-table3"
+CONTROL = "NLI, twice the steps"
 KINDS = ["", ", round trips", ", rewrites 95/5", ", rewrites 95/40"]
 LINES = [f"{line}{kind}" for line in ("SimCSE", "NLI") for kind in KINDS]
 
@@ -37,12 +41,25 @@ def data(tmp_path: Path) -> Path:
 def test_each_kind_of_positive_is_a_line(
     said: list[RewriteSettings], data: Path, tmp_path: Path
 ) -> None:
+    sides = zip(salads(9, seed=4), salads(9, seed=5), strict=True)
+    sick = [(*pair, 1 + n % 5) for n, pair in enumerate(sides)]
+    jsonl(data / "sts" / "sick-dev.jsonl", sick)
     table, folder = run(NAME, data, tmp_path / "out", seeds=2)
     names = [row.name for row in measured(table)]
-    assert names[1:] == LINES
+    assert [name for name in names[1:] if name != CONTROL] == LINES
+    assert (
+        read_json(folder.parent / "steps" / "nli-twice-the-steps-seed0" / "run.json")["settings"][
+            "epochs"
+        ]
+        == 2.0
+    )
     assert "mean-pooled" in names[0]
     cell = measured(table)[1].cells["STSb"]
     assert len(cell.runs) == 2
+    cells = measured(table)[1].cells
+    of_sets = [cells[name].value for name in (*STS_COLUMNS.values(), "SICK dev") if name in cells]
+    assert cells["Avg. with SICK dev"].value == pytest.approx(np.mean(of_sets))
+    assert cells["Avg. of measured"].value == pytest.approx(np.mean(of_sets[:-1]))
     assert {(one.round_trip, one.wording) for one in said} == {
         (True, 20.0),
         (False, 5),

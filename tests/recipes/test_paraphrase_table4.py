@@ -14,6 +14,7 @@ from tilth.recipes.catalog import RECIPES
 from tilth.recipes.paraphrase_table4 import PairScale
 
 NAME = "paraphrase-table4"
+CONTROL = "AB, twice the steps"
 
 
 @pytest.fixture
@@ -38,10 +39,10 @@ def test_each_variant_is_a_column_and_each_wording_a_line(
     said: list[RewriteSettings], data: Path, tmp_path: Path
 ) -> None:
     table, folder = run(NAME, data, tmp_path / "out")
-    assert tuple(table.columns) == VARIANTS
+    assert tuple(table.columns) == (*VARIANTS, CONTROL)
     low, high = measured(table)
     assert (low.name, high.name) == ("rewrites 95/5", "rewrites 95/40")
-    assert len({cell.value for cell in low.cells.values()}) == len(VARIANTS)
+    assert len({cell.value for cell in low.cells.values()}) == len(VARIANTS) + 1
     assert low.cells["AB"] == high.cells["AB"]  # without rewrites there is one training
     published = [row for row in table.rows if row.published]
     assert [row.cells["A'B'"].value for row in published] == [79.25, 79.11, 79.13]
@@ -49,6 +50,8 @@ def test_each_variant_is_a_column_and_each_wording_a_line(
     steps = folder.parent / "steps"
     names = {path.name for path in steps.iterdir()}
     assert {"pairs-ab-seed0", "pairs-a1b1-95-5-seed0", "pairs-ab-a1b1-95-40-seed0"} <= names
+    longer = read_json(steps / "ab-twice-the-steps-seed0" / "run.json")["settings"]
+    assert (longer["variant"], longer["epochs"]) == ("AB", 2.0)
     training = read_json(steps / "pairs-a1b-95-40-seed0" / "run.json")["settings"]
     assert (training["variant"], training["seed"], training["batch"]) == ("A'B", 0, 8)
     made = load_folder(steps / "pairs-rewrites-95-5-texts" / "dataset")

@@ -96,6 +96,16 @@ def trained(
     return runs
 
 
+def as_many_steps(
+    steps: Steps[Any], training: Mapping[str, Any], *, triples: bool
+) -> dict[str, Any]:
+    """Return the settings that take as many steps as a set with as many rewrites added."""
+    from tilth.encoders.settings import SimcseTraining
+
+    epochs = SimcseTraining(**training).training(steps.scale.base, triples=triples).epochs
+    return {**training, "epochs": 2 * epochs}
+
+
 def step_name(name: str, what: str) -> str:
     """Return a step's name: the letters and digits of a line's name, 1 for a prime."""
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower().replace("'", "1"))

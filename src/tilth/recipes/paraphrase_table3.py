@@ -12,6 +12,7 @@ from tilth.recipes.paraphrase_simcse import (
     CHECKED,
     MEANING,
     NEEDS,
+    as_many_steps,
     dev_file,
     drawn_triples,
     load_rewriter,
@@ -19,7 +20,14 @@ from tilth.recipes.paraphrase_simcse import (
     trained,
 )
 from tilth.recipes.recipe import Recipe, Result, training_facts
-from tilth.recipes.table import AVERAGE, MEASURED, STS_COLUMNS, published
+from tilth.recipes.table import (
+    AVERAGE,
+    MEASURED,
+    SICK_DEV,
+    STS_COLUMNS,
+    WITH_SICK_DEV,
+    published,
+)
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -40,6 +48,7 @@ _PUBLISHED = {
     "NLI, rewrites 95/40": (76.23, 84.87, 80.60, 85.93, 81.63, 84.84, 80.65, 82.11),
 }
 _SIMCSE, _NLI = "SimCSE", "NLI"
+_CONTROL = "NLI, twice the steps"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,12 +87,13 @@ def run(steps: Steps[Any]) -> Result:
     """Train on the same rows with and without rewrites, without and with labels, and compare."""
     from datasets import Dataset
 
+    from tilth.evaluate.sts_sets import asked_sets
     from tilth.recipes.paraphrase import sentences
-    from tilth.recipes.sts_board import StsBoard
+    from tilth.recipes.sts_board import StsBoard, with_sick_dev
 
     scale: SimcseScale = steps.scale
     dev = dev_file(steps.data)
-    board = StsBoard(steps)
+    board = StsBoard(steps, with_sick_dev(steps.data), averaged=asked_sets(steps.data))
     lines = {
         _SIMCSE: Dataset.from_dict({"text": sentences(steps)}), _NLI: drawn_triples(steps)
     }  # fmt: skip
@@ -97,15 +107,18 @@ def run(steps: Steps[Any]) -> Result:
     for name, rows in sets.items():
         training = scale.supervised if name.startswith(_NLI) else scale.training
         board.measure_trained(name, trained(steps, name, rows, dev, training))
+        if name == _NLI:
+            longer = as_many_steps(steps, training, triples=True)
+            board.measure_trained(_CONTROL, trained(steps, _CONTROL, rows, dev, longer))
     return board.compared(
         "Controlled paraphrase, Table 3",
         [published(name, _SETS, values) for name, values in _PUBLISHED.items()],
-        [*_SETS, MEASURED],
+        [*_SETS, MEASURED, SICK_DEV, WITH_SICK_DEV],
         [
             f"Spearman x 100 of cosines, all pairs of a set. {board.spread()}",
             *board.missing_note(),
             f"Rewritten: {'; '.join(notes)}. SimCSE: single texts; the positive is the text under "
-            "dropout, or its rewrite. NLI: triples, and their rewrites added.",
+            "dropout, or its rewrite. NLI: triples, and their rewrites added (twice the steps).",
             f"The checkpoint was chosen on {dev.name}.",
         ],
     )
@@ -148,7 +161,8 @@ RECIPE = Recipe(
         "make triples of the NLI sets: a text, what it entails, what contradicts it",
         "translate both to German and back, greedily; rewrite them at each tag pair",
         "train the base on the sentences alone (dropout), on the round trips and on the rewrites; "
-        "on the triples alone, with round trips added, with rewrites added; once for each seed",
+        "on the triples alone, also in twice the steps, with round trips added, with rewrites "
+        "added; once for each seed",
         "keep the best checkpoint on stsb-dev; measure",
     ),
     needs=f"bank/ with raw text; {NEEDS}",

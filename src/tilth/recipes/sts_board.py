@@ -10,14 +10,38 @@ from tilth.encoders.graded_pairs import TrainingPairs
 from tilth.errors import InputError
 from tilth.evaluate.overlap import find_overlap
 from tilth.evaluate.sts import SetCosines, check_sets, most_wrong_pairs, summarise_sts
+from tilth.evaluate.sts_files import find_sets
 from tilth.evaluate.sts_sets import StsSet, asked_sets, read_sets
 from tilth.recipes.recipe import Result, Steps
-from tilth.recipes.table import AVERAGE, MEASURED, STS_COLUMNS, Row, Table, TableCell, over_seeds
+from tilth.recipes.table import (
+    AVERAGE,
+    MEASURED,
+    SICK_DEV,
+    STS_COLUMNS,
+    WITH_SICK_DEV,
+    Row,
+    Table,
+    TableCell,
+    over_seeds,
+)
 from tilth.report.encoders import EncoderComparison, EncoderScore
 from tilth.workflows.evaluate_sts import WRONG_PAIRS, curve_of, measure, open_encoder
 
 if TYPE_CHECKING:
     from tilth.report.encoders import ValidationCurve
+
+_SICK_DEV = "sick-dev"
+_COLUMNS = {**STS_COLUMNS, _SICK_DEV: SICK_DEV}
+
+
+def with_sick_dev(data: Path) -> dict[str, str]:
+    """Return the usual sets, in place of a missing SICK its dev part -> the protocol `all`."""
+    return dict.fromkeys([*asked_sets(data), *_sick_dev(data)], "all")
+
+
+def _sick_dev(data: Path) -> list[str]:
+    found = find_sets(data)
+    return [_SICK_DEV] if _SICK_DEV in found and "sick" not in found else []
 
 
 class StsBoard:
@@ -37,12 +61,13 @@ class StsBoard:
         averaged: Sequence[str] | None = None,
     ) -> None:
         self.steps, self.metric = steps, metric
-        self._stored = read_sets(steps.data)  # each step measures all, whichever table runs it
+        # Each step measures all, whichever table runs it.
+        self._stored = read_sets(steps.data, [*asked_sets(steps.data), *_sick_dev(steps.data)])
         protocols = protocols or dict.fromkeys(asked_sets(steps.data), "all")
         self.protocols = protocols
         self.found: list[StsSet] = [sts for sts in self._stored if sts.name in protocols]
         if not self.found:
-            names = ", ".join(STS_COLUMNS[name] for name in protocols)
+            names = ", ".join(_COLUMNS[name] for name in protocols)
             raise InputError(f"{steps.data}: none of {names} is there: put sets in sts/")
         for sts in self.found:
             check_sets([sts], protocols[sts.name])
@@ -89,6 +114,10 @@ class StsBoard:
         names = [sts.name for sts in self.found]
         return [name for name in names if name in among] if among is not None else names
 
+    def columns(self, among: Sequence[str] | None = None) -> list[str]:
+        """Return the columns of `names`."""
+        return [_COLUMNS[name] for name in self.names(among)]
+
     def cell(self, name: str, sets: Sequence[str]) -> TableCell:
         """Return an encoder's mean over sets, with its standard deviation over seeds."""
         runs = self.scores[name]
@@ -106,17 +135,19 @@ class StsBoard:
         """Return our rows: each set, and the averages."""
         rows, averaged = [], self.names(self.averaged)
         for name in self.scores:
-            cells = {STS_COLUMNS[key]: self.cell(name, [key]) for key in self.names()}
+            cells = {_COLUMNS[key]: self.cell(name, [key]) for key in self.names()}
             if averaged:
                 cells[MEASURED] = self.cell(name, averaged)
             if len(averaged) == len(self.averaged):
                 cells[AVERAGE] = cells[MEASURED]
+            if _SICK_DEV in self.names():
+                cells[WITH_SICK_DEV] = self.cell(name, self.names())
             rows.append(Row(name, cells))
         return rows
 
     def with_average(self, row: Row) -> Row:
         """Add to a published row its average over the sets that were measured here."""
-        columns = [STS_COLUMNS[name] for name in self.names(self.averaged)]
+        columns = self.columns(self.averaged)
         values = [row.cells[column].value for column in columns if column in row.cells]
         if not values or len(values) < len(columns):
             return row
@@ -132,7 +163,7 @@ class StsBoard:
 
     def missing_note(self) -> list[str]:
         """Return a note on the sets that the data folder lacks."""
-        missing = [STS_COLUMNS[name] for name in self.protocols if name not in self.names()]
+        missing = [_COLUMNS[name] for name in self.protocols if name not in self.names()]
         if not missing:
             return []
         return [

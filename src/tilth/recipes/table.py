@@ -16,6 +16,7 @@ STS_COLUMNS = {
 }  # fmt: skip
 YEARS = ("sts12", "sts13", "sts14", "sts15", "sts16")
 AVERAGE, MEASURED = "Avg.", "Avg. of measured"
+SICK_DEV, WITH_SICK_DEV = "SICK dev", "Avg. with SICK dev"
 # Length of a sentence in a printed list; results.json has the full text.
 _SHOWN_CHARS = 200
 
