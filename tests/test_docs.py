@@ -97,6 +97,6 @@ def test_sentences_are_fit_for_a_prompt(text: Path, least: int) -> None:
 
 def test_example_task_loads() -> None:
     task = load_task(ROOT / "examples" / "task.yaml")
-    assert task.name == "help-desk"
+    assert task.name == "bank-messages"
     assert not task.is_pair
-    assert [label.counter_labels for label in task.labels] == [("complaint",), ("question",)]
+    assert [label.counter_labels for label in task.labels] == [("exchange-rate",), ("lost-card",)]

@@ -82,6 +82,19 @@ def test_a_task_may_be_a_dict_with_labels_that_are_words(llama: LM) -> None:
     assert set(kept["label"]) <= {"glad", "sad"}
 
 
+def test_the_starter_is_refused_for_a_task_that_it_does_not_know(tmp_path: Path) -> None:
+    starter = tilth.load_lm("starter", device="cpu")
+    out = tmp_path / "run"
+    spec = {"task_name": "tickets", "labels": {"billing": "a question about an invoice"}}
+    with pytest.raises(InputError, match="task 'tickets', label 'billing': model 'starter' knows"):
+        tilth.generate(spec, starter, count=2, out=out)
+    assert not out.exists()
+    assert len(tilth.generate(spec, starter, count=2, any_task=True))
+    assert len(tilth.generate("review-sentiment", starter, count=2))
+    pairs = tilth.generate("sts-x2", starter, from_x1=3)
+    assert set(pairs["label"]) == {1.0, 0.5, 0.0}
+
+
 def test_no_row_kept_is_an_error_that_counts_the_reasons(llama: LM) -> None:
     with pytest.raises(TilthError, match=r"0 rows kept of 6 attempts \(6 prompt-too-long\)"):
         tilth.generate("sts-x2", llama, inputs=["the sea " * 500])

@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from tilth.errors import InputError
-from tilth.generation.task import first_text_task, load_task, shipped_tasks
+from tilth.generation.task import first_text_task, load_task, refuse_untrained, shipped_tasks
+from tilth.models.names import known_instructions
 
 PAIR: dict[str, Any] = {
     "task_name": "mine",
@@ -252,3 +253,65 @@ def test_a_description_is_plain_words(wrong: object) -> None:
     labels = {"a": {"instruction": 'A "', "description": wrong}}
     with pytest.raises(InputError, match=r"task: label 'a': .*description"):
         load_task({"task_name": "t", "labels": labels})
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+INTENT = 'Task: Write what a user says to an assistant in order to {}.\nUser: "'
+
+
+def test_the_starter_knows_the_shipped_tasks_and_their_first_texts() -> None:
+    known = known_instructions("starter")
+    for name in (*shipped_tasks(), EXAMPLES / "task.yaml"):
+        task = load_task(name)
+        refuse_untrained(task, "starter", known)
+        if task.is_pair:
+            refuse_untrained(first_text_task(task), "starter", known)
+
+
+@pytest.mark.parametrize(
+    ("instruction", "is_known"),
+    [
+        (INTENT.format("ask about a late parcel"), True),
+        (INTENT.format("play music").replace("\n", " "), True),
+        ('Task: Write two sentences that mean the same thing.\nSentence 1: "A dog." Sentence 2: "',
+         True),
+        (INTENT.format('say "hello"'), False),
+        (INTENT.format("play music").replace("User", "Text"), False),
+        ('Task: Write a review with a mixed sentiment.\nReview: "', False),
+        ('Task: Write two sentences that mean the same thing.\nSentence A: "<X1>" B: "', False),
+    ],
+)  # fmt: skip
+def test_the_starters_tasks_are_told_by_their_instructions(
+    instruction: str, is_known: bool
+) -> None:
+    known = known_instructions("starter")
+    task = load_task({"task_name": "own", "labels": {"a": {"instruction": instruction}}})
+    if is_known:
+        refuse_untrained(task, "starter", known)
+        return
+    with pytest.raises(InputError) as refused:
+        refuse_untrained(task, "starter", known)
+    assert str(refused.value) == (
+        "task 'own', label 'a': model 'starter' knows only the instructions of intents, nli, "
+        "review-sentiment, sts-x1, sts-x2: give --model a hub id such as gpt2-xl, a folder or an "
+        "endpoint, start from labelled rows (tilth augment, tilth paraphrase), or force it with "
+        "--any-task"
+    )
+
+
+def test_a_model_lists_what_it_knows_beside_its_weights(tmp_path: Path) -> None:
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).write_text("{}")
+    assert known_instructions(str(tmp_path)) == ()
+    assert known_instructions("openai:http://localhost:1/v1#starter") == ()
+    assert known_instructions("gpt2-xl") == ()
+    (tmp_path / "instructions.json").write_text('["Say *: \\""]')
+    assert known_instructions(str(tmp_path)) == ('Say *: "',)
+    refuse_untrained(
+        load_task({"task_name": "own", "labels": {"a": {"instruction": 'Say yes: "'}}}),
+        "mine", ('Say *: "',),
+    )  # fmt: skip
+    for wrong in ("{}", "[1]", "["):
+        (tmp_path / "instructions.json").write_text(wrong)
+        with pytest.raises(InputError, match=r"instructions\.json: no JSON list of instructions"):
+            known_instructions(str(tmp_path))

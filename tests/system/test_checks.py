@@ -134,7 +134,9 @@ def test_wrong_arguments_load_nothing_heavy(
         "RUN": str(tmp_path / "run"), "DIR": str(tmp_path / "empty"), "OUT": str(tmp_path / "out"),
         "LONG": str(tmp_path / ("x" * 300)), "LOOP": str(tmp_path / "loop"),
     }  # fmt: skip
-    asked = list(wrong())
+    own = tmp_path / "own.yaml"  # a task that the starter was not trained on
+    own.write_text("task_name: own\nlabels: {a: a question about an invoice}\n")
+    asked = [*wrong(), (f"generate {own} --count 2 --out OUT", "force it with --any-task")]
     words = [[places.get(word, word) for word in line.split()] for line, _ in asked]
     done = python(CHILD, given="\n".join(map(json.dumps, words)))
     found = []

@@ -12,7 +12,8 @@ from tilth.cli.options import DATA, LM, Common, Out
 from tilth.cli.screen import print_json, print_table, say
 from tilth.errors import InputError
 from tilth.generation.settings import GenerateSettings
-from tilth.generation.task import load_task, shipped_tasks
+from tilth.generation.task import load_task, refuse_untrained, shipped_tasks
+from tilth.models.names import known_instructions
 
 if TYPE_CHECKING:
     from tilth.generation.generate import GenerateRequest
@@ -54,6 +55,9 @@ class _Model:
         "starter, a model folder, a hub id, or an endpoint: "
         "openai:http://host:port/v1#model (openai-chat:... for chat).",
     ] = "starter"
+    any_task: Annotated[bool, "Let the starter write for a task that it was not trained on."] = (
+        False
+    )
     precision: limits.ModelPrecision = "auto"
     rows: Annotated[
         int | None,
@@ -87,6 +91,9 @@ def generate(
     if asked.inputs is None and asked.column is not None:
         raise InputError("--column goes with --inputs: leave it out, or name --inputs")
 
+    if not by.any_task:
+        refuse_untrained(spec, by.model, known_instructions(by.model))
+
     from tilth.data import read_texts
     from tilth.generation.generate import GenerateRequest, run_generate
     from tilth.models import load_lm
@@ -97,7 +104,7 @@ def generate(
         texts = list(read_texts(asked.inputs, column=asked.column, split=asked.split)["text"])
     request = GenerateRequest(
         spec, load_lm(by.model, device=common.device, precision=by.precision), settings,
-        inputs=texts, count=asked.count, from_x1=asked.from_x1,
+        inputs=texts, count=asked.count, from_x1=asked.from_x1, any_task=by.any_task,
     )  # fmt: skip
     if plan:
         _print_plan(request, by.rows, as_json=common.json)

@@ -30,7 +30,7 @@ from tilth.generation.attempts import (
 )
 from tilth.generation.label_fit import choose_encoder, with_fit
 from tilth.generation.settings import GenerateSettings
-from tilth.generation.task import Task, first_text_task, load_task
+from tilth.generation.task import Task, first_text_task, load_task, refuse_untrained
 from tilth.limits import BATCH, TEXTS
 from tilth.models import LM
 from tilth.models.endpoint import Endpoint
@@ -52,7 +52,10 @@ _USAGE_KEY = b"tilth.usage"
 
 @dataclass(frozen=True, slots=True)
 class GenerateRequest:
-    """A checked generate request: task, model, items and settings."""
+    """A checked generate request: task, model, items and settings.
+
+    `any_task` lets a model write for instructions that it was not trained on.
+    """
 
     task: Task
     lm: LM | Endpoint
@@ -60,11 +63,14 @@ class GenerateRequest:
     inputs: Sequence[str] | None = None
     count: int | None = None
     from_x1: int | None = None
+    any_task: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.lm, LM) and self.settings.decay:
             # An endpoint gives no distributions: the settings record what is done.
             object.__setattr__(self, "settings", replace(self.settings, decay=0.0))
+        if isinstance(self.lm, LM) and not self.any_task:
+            refuse_untrained(self.task, self.lm.name, self.lm.instructions)
         if isinstance(self.lm, LM) and self.settings.multiline:
             raise InputError("multiline counts at endpoints only: a local model writes one line")
         name = self.task.name
@@ -102,7 +108,13 @@ class GenerateRequest:
         """Return the request that generates the first texts (from-x1)."""
         size = self.settings.part_size * _FIRST_TEXTS_A_PART
         settings = replace(self.settings, per_input=1, top_k=_FIRST_TEXT_TOP_K, part_size=size)
-        return GenerateRequest(first_text_task(self.task), self.lm, settings, count=self.from_x1)
+        return replace(
+            self,
+            task=first_text_task(self.task),
+            settings=settings,
+            count=self.from_x1,
+            from_x1=None,
+        )
 
     def with_inputs(self, texts: Sequence[str]) -> GenerateRequest:
         """Return the request with these first texts as inputs."""
@@ -126,6 +138,7 @@ def generate(
     max_new_tokens: int = 40,
     multiline: bool = False,
     seed: int = 0,
+    any_task: bool = False,
     out: str | Path | None = None,
     overwrite: bool = False,
     part_size: int = 256,
@@ -149,6 +162,7 @@ def generate(
         top_k: 0 keeps all tokens.
         top_p: 1 keeps all tokens.
         max_new_tokens: a text not closed by then is dropped.
+        any_task: let a model write for a task that it was not trained on, such as the starter.
         out: the run folder, from which work resumes; default: a temporary folder.
         overwrite: start the run folder anew.
         part_size: inputs decoded and written as one part.
@@ -180,6 +194,7 @@ def generate(
         inputs=None if inputs is None else _texts(inputs),
         count=count,
         from_x1=from_x1,
+        any_task=any_task,
     )
     if out is not None:
         return run_generate(request, Path(out), overwrite=overwrite, rows=rows, quiet=quiet)

@@ -158,6 +158,38 @@ def first_text_task(task: Task) -> Task:
     return Task(f"{task.name}.x1", labels)
 
 
+def refuse_untrained(task: Task, model: str, known: Sequence[str]) -> None:
+    """Refuse a task with an instruction that a model was not trained on.
+
+    Args:
+        known: the instructions the model knows, from `known_instructions`; empty: any. `<X1>` and
+            `*` in them stand for any words without a quotation mark.
+    """
+    if not known:
+        return
+    # Instructions up to their input are known too: those of `first_text_task`.
+    each = {text for one in known for text in (one, one.partition(INPUT)[0])}
+    wild = "|".join(map(re.escape, (INPUT, "*")))
+    forms = [
+        '[^"\n]+'.join(map(re.escape, re.split(wild, " ".join(text.split())))) for text in each
+    ]
+    pattern = re.compile("|".join(forms))
+
+    def unknown(task: Task) -> list[str]:
+        said = {label.name: " ".join(label.instruction.split()) for label in task.labels}
+        return [name for name, text in said.items() if not pattern.fullmatch(text)]
+
+    if not (labels := unknown(task)):
+        return
+    tasks = ", ".join(name for name in shipped_tasks() if not unknown(load_task(name)))
+    raise InputError(
+        f"task {task.name!r}, label {labels[0]!r}: model {model!r} knows only the instructions of "
+        f"{tasks or 'other tasks'}: give --model a hub id such as gpt2-xl, a folder or an "
+        "endpoint, start from labelled rows (tilth augment, tilth paraphrase), or force it with "
+        "--any-task"
+    )
+
+
 def _read(path: Path) -> Any:
     try:
         text = path.read_text(encoding="utf-8-sig")

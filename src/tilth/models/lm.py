@@ -37,13 +37,15 @@ log = logging.getLogger(__name__)
 class LM:
     """A loaded causal language model, in evaluation mode on its device.
 
-    `fingerprint` changes when a weight or the vocabulary changes.
+    `fingerprint` changes when a weight or the vocabulary changes; `instructions` are from
+    `names.known_instructions`.
     """
 
     name: str
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     fingerprint: str
+    instructions: tuple[str, ...] = ()
 
     @property
     def device(self) -> torch.device:
@@ -79,7 +81,8 @@ def load_lm(name: str, *, device: str = "auto", precision: str = "auto") -> LM |
     model, tokenizer, _ = load_pretrained(
         name, names.LM, AutoModelForCausalLM, device=place, dtype=dtype
     )
-    return LM(name, model, tokenizer, fingerprint_model(model, tokenizer))
+    known = names.known_instructions(name)
+    return LM(name, model, tokenizer, fingerprint_model(model, tokenizer), known)
 
 
 @dataclass(frozen=True, slots=True)

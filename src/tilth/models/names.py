@@ -5,6 +5,7 @@ Nothing here imports torch.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -49,6 +50,7 @@ MASKED_LM = Role("a masked language model", _CLASSIFIER, "tilth train")
 
 ENDPOINTS = ("openai:", "openai-chat:")
 COSINE = "cosine:"
+_INSTRUCTIONS = "instructions.json"
 # Prefixes of a file of word vectors; those of FITTED need sentences too.
 WORDS = ("words", "words-idf", "words-sif", "usif")
 FITTED = ("words-idf", "usif")
@@ -73,6 +75,27 @@ def check_name(name: str, role: Role) -> None:
         raise InputError(
             f"{name}: the run holds no trained model: name the run of a finished training"
         )
+
+
+def known_instructions(name: str) -> tuple[str, ...]:
+    """Return the only instructions that a language model writes for; empty: it takes any.
+
+    A model trained on a few tasks alone, such as the starter, lists them beside its weights, in
+    `instructions.json`: a list of texts in which `*` stands for any words.
+    """
+    if name.startswith(ENDPOINTS):
+        return ()
+    source = find_source(name, starters=LM.starters)
+    file = Path(source.name) / _INSTRUCTIONS
+    if source.on_hub or not file.is_file():
+        return ()
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+        raise InputError(f"{file}: no JSON list of instructions: get the model again, or remove it")
+    return tuple(found)
 
 
 def is_cosine(scorer: str) -> bool:
