@@ -20,6 +20,7 @@ from tilth.report.systems import (
     ENCODER,
     FREQUENT,
     MAJORITY,
+    SETFIT,
     TEACHER,
     TFIDF,
     TRAINED,
@@ -97,7 +98,7 @@ def test_student_baseline_and_teacher_are_measured(made: Made, tmp_path: Path, k
     results = read_json(run / "classifier" / "results.json")
     assert results == trained.results
     tested = results["tested"]
-    simple = [WORDS, FREQUENT] if kind == "tags" else [ENCODER, TFIDF, MAJORITY]
+    simple = [WORDS, FREQUENT] if kind == "tags" else [SETFIT, ENCODER, TFIDF, MAJORITY]
     assert [one["name"] for one in tested["systems"]] == [
         "labelled and retrieved", ALONE, TEACHER, *simple,
     ]  # fmt: skip
@@ -281,8 +282,8 @@ def test_file_trains_and_is_measured(made: Made, tmp_path: Path, test: bool) -> 
     assert (out / "model" / "config.json").is_file()
     page = (out / "report.html").read_text()
     assert "Classifier trained on" in page
-    assert [line[0] for line in gain_lines(trained.results)[1][:4]] == [
-        "trained", ENCODER, TFIDF, MAJORITY,
+    assert [line[0] for line in gain_lines(trained.results)[1][:5]] == [
+        "trained", SETFIT, ENCODER, TFIDF, MAJORITY,
     ]  # fmt: skip
     assert trained.results["validation"] == {"rows": 6, "generated": 0}
     tested = trained.results["tested"]

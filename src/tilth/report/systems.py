@@ -11,9 +11,10 @@ from tilth.report.html import number
 STUDENT, BOTH, ALONE = "retrieved", "labelled and retrieved", "labelled rows alone"
 TEACHER, TRAINED, WITHOUT_FIRST = "teacher", "trained", "without the first set"
 ENCODER = "starter-encoder + logistic regression"
+SETFIT = "SetFit"
 TFIDF, MAJORITY = "TF-IDF + logistic regression", "majority"
 WORDS, FREQUENT = "words + logistic regression", "each word's commonest tag"
-BASELINES = (ENCODER, TFIDF, MAJORITY, WORDS, FREQUENT)
+BASELINES = (SETFIT, ENCODER, TFIDF, MAJORITY, WORDS, FREQUENT)
 _FIGURES = {
     "tags": {"f1": "span F1", "precision": "precision", "recall": "recall"},
     "multi": {"macro_f1": "macro F1", "micro_f1": "micro F1", "accuracy": "all labels right"},

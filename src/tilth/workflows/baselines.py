@@ -1,4 +1,4 @@
-"""Simple baselines: class frequencies, and logistic regression on words or embeddings."""
+"""Simple baselines: class frequencies, logistic regression on words or embeddings, SetFit."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from tilth.classifiers.examples import LabeledExamples
 from tilth.classifiers.logistic import logistic
+from tilth.encoders.setfit import train_setfit
 from tilth.errors import InputError
 from tilth.models.classifier import ClassifierRows, Kind
 from tilth.models.encoder import load_encoder
-from tilth.report.systems import ENCODER, FREQUENT, MAJORITY, TFIDF, WORDS
+from tilth.report.systems import ENCODER, FREQUENT, MAJORITY, SETFIT, TFIDF, WORDS
 from tilth.runs import Progress
 from tilth.workflows.evaluate_classifier import System
 
@@ -24,8 +25,10 @@ _MAX_ROWS = 20_000  # that a baseline is fitted on
 # Inverse regularisation, of embeddings for up to 20 labels and for more: chosen on held-out rows of
 # train, see benchmarks/augment_defaults.py.
 _C_WORDS, _C_FEW, _C_MANY, _FEW = 10.0, 3.0, 30.0, 20
+_C_SETFIT = 1.0  # on embeddings that are not normalised, as published
 
 Features = Callable[[Sequence[Any]], Any]
+Answer = Callable[[Sequence[Any]], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class Baseline:
     name: str
     kind: Kind
     labels: list[str]
-    answer: Callable[[Sequence[Any]], Any]
+    answer: Answer
 
     def answers(self, rows: ClassifierRows, *, progress: Progress, **_: Any) -> Any:
         """Return each row's probabilities; only the option `progress` is used."""
@@ -52,34 +55,52 @@ def baselines(rows: LabeledExamples, *, device: str = "auto") -> list[System]:
     """Fit the baselines of a task on at most 20,000 labelled rows.
 
     For texts: logistic regression on the embeddings of `starter-encoder` (if it is installed) and
-    on TF-IDF of words and word pairs, and the share of each label. For tokens: logistic regression
-    on the words around a token, and each word's most frequent tag. Soft labels count as hard ones.
+    on TF-IDF of words and word pairs, and the share of each label; for single texts also SetFit.
+    For tokens: logistic regression on the words around a token, and each word's most frequent tag.
+    Soft labels count as hard ones.
     """
+    if rows.kind == "tags":
+        names = [WORDS, FREQUENT]
+    else:
+        names = [ENCODER, TFIDF, MAJORITY]
+        if len(rows.texts[0]) == 1:
+            names.insert(0, SETFIT)
+        if _starter(device) is None:
+            names = [TFIDF, MAJORITY]
+    return [System(name, fit_baseline(name, rows, device=device)) for name in names]
+
+
+def fit_baseline(name: str, rows: LabeledExamples, *, device: str = "auto") -> Baseline:
+    """Fit one of the baselines by its name on at most 20,000 rows."""
     if len(rows) > _MAX_ROWS:
         rows = rows.select(np.sort(np.random.default_rng(0).permutation(len(rows))[:_MAX_ROWS]))
     rows = rows.hard()
-    found: dict[str, Callable[[Sequence[Any]], Any]]
-    if isinstance(rows.targets, list):
-        found = {WORDS: _tagger(rows), FREQUENT: _frequent(rows)}
-    else:
-        share = np.asarray(rows.targets).mean(axis=0, dtype=np.float64)
-        found = {
-            TFIDF: _fitted(rows, _tfidf(rows.texts), _C_WORDS),
-            MAJORITY: lambda texts: np.tile(share.astype(np.float32), (len(texts), 1)),
-        }
-        embedded = _embeddings(device)
-        if embedded is not None:
-            strength = _C_FEW if len(rows.labels) <= _FEW else _C_MANY
-            found = {ENCODER: _fitted(rows, embedded, strength)} | found
-    return [
-        System(name, Baseline(name, rows.kind, rows.labels, answer))
-        for name, answer in found.items()
-    ]
+    return Baseline(name, rows.kind, rows.labels, _FITS[name](rows, device))
 
 
-def _fitted(
-    rows: LabeledExamples, features: Features, strength: float
-) -> Callable[[Sequence[Any]], Any]:
+def _fit_majority(rows: LabeledExamples, _: str) -> Answer:
+    share = np.asarray(rows.targets).mean(axis=0, dtype=np.float64).astype(np.float32)
+    return lambda texts: np.tile(share, (len(texts), 1))
+
+
+def _fit_tfidf(rows: LabeledExamples, _: str) -> Answer:
+    return _fitted(rows, _tfidf(rows.texts), _C_WORDS)
+
+
+def _fit_encoder(rows: LabeledExamples, device: str) -> Answer:
+    strength = _C_FEW if len(rows.labels) <= _FEW else _C_MANY
+    return _fitted(rows, _embeddings(_starter(device)), strength)
+
+
+def _fit_setfit(rows: LabeledExamples, device: str) -> Answer:
+    """Return logistic regression on embeddings of an encoder that is trained on pairs of rows."""
+    encoder = train_setfit(
+        [text for (text,) in rows.texts], np.asarray(rows.targets), STARTER, device=device
+    )
+    return _fitted(rows, _embeddings(encoder, unit=False), _C_SETFIT)
+
+
+def _fitted(rows: LabeledExamples, features: Features, strength: float) -> Answer:
     """Return logistic regression on features of texts."""
     fitted = logistic(features(rows.texts), np.asarray(rows.targets), rows.kind, strength)
     return lambda texts: _answers(features(texts), fitted, rows.kind)
@@ -107,16 +128,20 @@ def _tfidf(texts: Sequence[tuple[str, ...]]) -> Features:
     return lambda rows: vectors.transform(joined(rows))
 
 
-def _embeddings(device: str) -> Features | None:
-    """Return a function from texts to embeddings; for pairs also their difference and product."""
+def _starter(device: str) -> Any:
+    """Load the starter encoder; None: it is not installed."""
     try:
-        encoder = load_encoder(STARTER, device=device)
-    except InputError:  # the shipped models are not installed
+        return load_encoder(STARTER, device=device)
+    except InputError:
         return None
+
+
+def _embeddings(encoder: Any, *, unit: bool = True) -> Features:
+    """Return a function from texts to embeddings; for pairs also their difference and product."""
 
     def encode(texts: Sequence[str]) -> NDArray[np.float32]:
         found: NDArray[np.float32] = encoder.encode(
-            list(texts), normalize_embeddings=True, show_progress_bar=False
+            list(texts), normalize_embeddings=unit, show_progress_bar=False
         )
         return found
 
@@ -130,7 +155,7 @@ def _embeddings(device: str) -> Features | None:
     return features
 
 
-def _tagger(rows: LabeledExamples) -> Callable[[Sequence[Any]], Any]:
+def _tagger(rows: LabeledExamples, _: str) -> Answer:
     """Return logistic regression on each token, its neighbours, endings and shape."""
     from sklearn.feature_extraction.text import CountVectorizer
 
@@ -167,7 +192,7 @@ def _around(tokens: Sequence[str], place: int) -> list[str]:
     return found
 
 
-def _frequent(rows: LabeledExamples) -> Callable[[Sequence[Any]], Any]:
+def _frequent(rows: LabeledExamples, _: str) -> Answer:
     """Return each word's most frequent tag; for unknown words the most frequent of all."""
     counts: dict[str, Counter[int]] = defaultdict(Counter)
     for tokens, target in zip(rows.tokens or [], rows.targets, strict=True):
@@ -179,3 +204,9 @@ def _frequent(rows: LabeledExamples) -> Callable[[Sequence[Any]], Any]:
     return lambda sentences: [
         one[[commonest.get(token, commonest[""]) for token in tokens]] for tokens in sentences
     ]
+
+
+_FITS: dict[str, Callable[[LabeledExamples, str], Answer]] = {
+    SETFIT: _fit_setfit, ENCODER: _fit_encoder, TFIDF: _fit_tfidf, MAJORITY: _fit_majority,
+    WORDS: _tagger, FREQUENT: _frequent,
+}  # fmt: skip
