@@ -26,7 +26,7 @@ RIGHT_NUMBERS = {
 # What another argument's error says that is found before a model is loaded.
 EARLIER = {"recipe run": ["empty"]}
 # Any text is right for these.
-FREE_TEXTS = {"texts", "--forward-prefix", "--backward-prefix", "--split"}
+FREE_TEXTS = {"texts", "--forward-prefix", "--backward-prefix", "--split", "--system"}
 
 EACH = [
     pytest.param(command, option, id=f"{command.slug}-{option.name}")

@@ -76,6 +76,21 @@ def test_every_setting_is_sent() -> None:
     assert 0 <= seed < 2**31
 
 
+def test_a_system_prompt_comes_before_the_request_for_the_text_alone() -> None:
+    with OpenAIServer() as server:
+        endpoint = load(server, chat=True)
+        outcomes_of(endpoint, jobs_for([PROMPT], tries=1), Sampling(system="Write as a poet."))
+        (body,) = server.requests
+    system, user = body["messages"]
+    assert system["content"].startswith("Write as a poet. You complete a text.")
+    assert user == {"role": "user", "content": PROMPT}
+
+
+def test_completions_take_no_system_prompt() -> None:
+    with OpenAIServer() as server, pytest.raises(InputError, match="leave out --system"):
+        generate("sts-x2", load(server), ["a dog"], system="Write as a poet.")
+
+
 def test_tries_of_a_prompt_share_a_request() -> None:
     jobs = jobs_for([PROMPT, PROMPT + "b", PROMPT])
     with OpenAIServer() as server:

@@ -115,6 +115,7 @@ class EndpointSampler:
         """Request a group's texts; request singly those the server leaves out or repeats."""
         sampling, endpoint = self._sampling, self._endpoint
         system = _CHAT_SYSTEM.format("" if sampling.multiline else ", on one line")
+        system = f"{sampling.system} {system}".strip()
         outcomes: list[Outcome] = []
         while len(outcomes) < len(group):
             # After the first reply, the server is known to return single texts only.

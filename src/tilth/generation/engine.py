@@ -22,6 +22,7 @@ from tilth.generation.attempts import Job, NextJob, Outcome, split_output
 from tilth.generation.debias import debiased_distribution, sample_indices
 from tilth.generation.kv_cache import CachedPrompt, KVCache, PromptCache, accepts, bytes_per_token
 from tilth.generation.settings import Sampling
+from tilth.models.chat import end_of_turn_ids, has_chat_template
 from tilth.models.device import free_memory
 from tilth.models.lm import LM
 
@@ -37,6 +38,7 @@ class Engine:
     """Runs jobs on a local causal language model with attention.
 
     Args:
+        sampling: with `chat`, prompts are those of the model's chat template, if it has one.
         heads: instructions up to their input, shared by many prompts.
         rows: sequences decoded in parallel; fewer take less memory and change the texts only by
             rounding.
@@ -46,8 +48,9 @@ class Engine:
         self, lm: LM, sampling: Sampling, *, heads: Sequence[str] = (), rows: int = 256
     ) -> None:
         self.lm, self.sampling, self.rows = lm, sampling, rows
-        self._prompts = PromptCache(lm, heads)
-        self._vocabulary = Vocabulary(lm)
+        chat = sampling.chat and has_chat_template(lm.tokenizer)
+        self._prompts = PromptCache(lm, heads, whole=chat)
+        self._vocabulary = Vocabulary(lm, chat=chat)
         self._positions = max_positions(lm)
         self.row_tokens = 0  # run so far, prompts not counted: what benchmarks ask for
         check_model(lm)
@@ -285,28 +288,37 @@ class Vocabulary:
     """The tokens that end a text or are never drawn.
 
     Attributes:
-        ends: (vocab,), True for tokens that hold a quotation mark or a newline.
-        banned: ids never drawn: end of sequence and other special tokens (the original forbids
-            the end of sequence; the text ends at its quotation mark), and ids without a token.
+        ends: (vocab,), True for tokens that end a text: those with a quotation mark or a newline;
+            in a chat, the ends of a turn, too.
+        banned: ids never drawn: special tokens and ids without a token. The original forbids the
+            end of sequence, since the text ends at its quotation mark; in a chat, an end of the
+            turn or sequence closes the text.
     """
 
-    def __init__(self, lm: LM) -> None:
+    def __init__(self, lm: LM, *, chat: bool = False) -> None:
         self._tokenizer = lm.tokenizer
         size = int(lm.model.config.get_text_config().vocab_size)
         known = min(len(lm.tokenizer), size)
         texts = lm.tokenizer.batch_decode([[number] for number in range(known)])
         self.ends: NDArray[np.bool_] = np.zeros(size, bool)
         self.ends[:known] = ['"' in text or "\n" in text for text in texts]
-        banned = {*lm.tokenizer.all_special_ids, *range(known, size)}
-        for config in (lm.model.config, lm.model.generation_config):
+        closing = set[int]()
+        for config in (lm.model.config, lm.model.generation_config, lm.tokenizer):
             ids = getattr(config, "eos_token_id", None)  # one, several or none
-            banned.update([ids] if isinstance(ids, int) else ids or [])
-        banned_ids = sorted(number for number in banned if 0 <= number < size)
+            closing.update([ids] if isinstance(ids, int) else ids or [])
+        banned = {*lm.tokenizer.all_special_ids, *range(known, size), *closing}
+        self._closing = closing | end_of_turn_ids(lm.tokenizer) if chat else set[int]()
+        banned_ids = sorted(one for one in banned - self._closing if 0 <= one < size)
+        self.ends[[one for one in self._closing if 0 <= one < size]] = True
         self.banned = torch.tensor(banned_ids, device=lm.device, dtype=torch.long)
 
     def decode(self, tokens: list[int]) -> str:
-        """Decode tokens to text, white space kept."""
-        return str(self._tokenizer.decode(tokens, clean_up_tokenization_spaces=False))
+        """Decode tokens to text, white space kept; an end of the turn is a quotation mark."""
+        closed = tokens[-1] in self._closing
+        text = self._tokenizer.decode(
+            tokens[: len(tokens) - closed], clean_up_tokenization_spaces=False
+        )
+        return f'{text}"' if closed else str(text)
 
 
 def uniforms(key: bytes, count: int) -> NDArray[np.float32]:

@@ -95,11 +95,11 @@ def _try(
     request: GenerateRequest, items: Sequence[Item], rows: int | None
 ) -> tuple[pa.Table, float]:
     """Return the attempts for some items and the seconds they took."""
-    sampler = make_sampler(request, items, None, rows)
+    sampler, task = make_sampler(request, items, None, rows), request.prompted()
 
     def make(chosen: Sequence[Item]) -> pa.Table:
         progress = Progress(len(chosen), quiet=True)
-        return make_part(request.task, request.lm.name, request.settings, chosen, sampler, progress)
+        return make_part(task, request.lm.name, request.settings, chosen, sampler, progress)
 
     if isinstance(request.lm, LM):  # a model's first steps take longer than all that follow
         make(items[:2])

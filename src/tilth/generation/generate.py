@@ -33,6 +33,7 @@ from tilth.generation.settings import GenerateSettings
 from tilth.generation.task import Task, first_text_task, load_task, refuse_untrained
 from tilth.limits import BATCH, TEXTS
 from tilth.models import LM
+from tilth.models.chat import chat_prompt, has_chat_template
 from tilth.models.endpoint import Endpoint
 from tilth.runs import Progress, Run, complete, part_sizes, refuse_foreign, refuse_other_command
 
@@ -66,9 +67,18 @@ class GenerateRequest:
     any_task: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.lm, LM) and self.settings.decay:
-            # An endpoint gives no distributions: the settings record what is done.
-            object.__setattr__(self, "settings", replace(self.settings, decay=0.0))
+        # The settings record what is done.
+        if isinstance(self.lm, LM):
+            is_chat = self.settings.chat and has_chat_template(self.lm.tokenizer)
+            done = replace(self.settings, chat=is_chat)
+        else:  # an endpoint gives no distributions, and applies its own template
+            is_chat = self.lm.is_chat
+            done = replace(self.settings, chat=False, decay=0.0)
+        object.__setattr__(self, "settings", done)
+        if self.settings.system and not is_chat:
+            raise InputError(
+                f"model {self.lm.name!r} is prompted without a chat template: leave out --system"
+            )
         if isinstance(self.lm, LM) and not self.any_task:
             refuse_untrained(self.task, self.lm.name, self.lm.instructions)
         if isinstance(self.lm, LM) and self.settings.multiline:
@@ -97,6 +107,19 @@ class GenerateRequest:
                     f"task {name!r} writes single texts without an input: leave per-input away, "
                     "count is the number of texts for each label"
                 )
+
+    def prompted(self) -> Task:
+        """Return the task with the instructions as the model reads them: by its chat template."""
+        if not isinstance(self.lm, LM) or not self.settings.chat:
+            return self.task
+        tokenizer, system = self.lm.tokenizer, self.settings.system
+        return Task(
+            self.task.name,
+            tuple(
+                replace(label, instruction=chat_prompt(tokenizer, label.instruction, system))
+                for label in self.task.labels
+            ),
+        )
 
     def items(self) -> list[Item]:
         """Return the items to write texts for."""
@@ -137,6 +160,8 @@ def generate(
     top_p: float = 0.9,
     max_new_tokens: int = 40,
     multiline: bool = False,
+    chat: bool = True,
+    system: str = "",
     seed: int = 0,
     any_task: bool = False,
     out: str | Path | None = None,
@@ -162,6 +187,9 @@ def generate(
         top_k: 0 keeps all tokens.
         top_p: 1 keeps all tokens.
         max_new_tokens: a text not closed by then is dropped.
+        chat: prompt a local model by its tokenizer's chat template, if there is one; False for a
+            base model whose tokenizer has one nevertheless.
+        system: system prompt of a chat model.
         any_task: let a model write for a task that it was not trained on, such as the starter.
         out: the run folder, from which work resumes; default: a temporary folder.
         overwrite: start the run folder anew.
@@ -184,8 +212,8 @@ def generate(
     if rows is not None:
         BATCH.check("rows", rows)
     settings = GenerateSettings(
-        decay, floor, temperature, top_k, top_p, max_new_tokens, multiline, per_input, max_tries,
-        seed, part_size,
+        decay, floor, temperature, top_k, top_p, max_new_tokens, multiline, chat, system,
+        per_input, max_tries, seed, part_size,
     )  # fmt: skip
     request = GenerateRequest(
         task if isinstance(task, Task) else load_task(task),
@@ -264,6 +292,10 @@ def _complete_run(
     size = settings.part_size
     precision = {"precision": lm.precision} if isinstance(lm, LM) else {}
     joined = _STOP.join(f"{item.source_id}{_STOP}{item.labels[0].name}" for item in items)
+    prints = {"inputs": text_id(joined), "model": lm.fingerprint}
+    prompted = request.prompted()
+    if settings.chat:
+        prints["chat prompts"] = text_id(_STOP.join(each.instruction for each in prompted.labels))
     run = Run.open(
         out,
         command="generate",
@@ -271,7 +303,7 @@ def _complete_run(
             **settings.to_dict(), "task": task.to_dict(), "rows": rows, "model": lm.name,
             **precision,
         },
-        fingerprints={"inputs": text_id(joined), "model": lm.fingerprint},
+        fingerprints=prints,
         parts=-(-len(items) // size),
         outputs=("dataset",),
         overwrite=overwrite,
@@ -284,7 +316,7 @@ def _complete_run(
             if sampler is None:  # a finished run is not worth loading an engine for
                 sampler = make_sampler(request, items, run, rows)
             chosen = items[index * size : (index + 1) * size]
-            make = partial(make_part, task, lm.name, settings, chosen, sampler, progress)
+            make = partial(make_part, prompted, lm.name, settings, chosen, sampler, progress)
             table = make() if isinstance(lm, LM) else with_usage(lm, make)
             if not is_measured:
                 return table
@@ -312,13 +344,15 @@ def make_sampler(
         return EndpointSampler(lm, settings, concurrency=rows or CONCURRENCY)
     from tilth.generation.engine import Engine, choose_rows
 
+    task = request.prompted()
+
     def choose() -> int:
-        longest = _longest_prompt(request.task, lm, settings, items)
+        longest = _longest_prompt(task, lm, settings, items)
         return choose_rows(lm, prompt_tokens=longest, max_new_tokens=settings.max_new_tokens)
 
     if rows is None:
         rows = int(run.resolve("rows", choose)) if run is not None else choose()
-    heads = [label.head for label in request.task.labels]
+    heads = [label.head for label in task.labels]
     return Engine(lm, settings, heads=heads, rows=rows)
 
 
@@ -329,10 +363,9 @@ def _longest_prompt(task: Task, lm: LM, settings: GenerateSettings, items: Seque
     room = max_positions(lm) - settings.max_new_tokens
     longest = sorted(items, key=lambda item: len(item.text or ""))[-64:]
     prompts = [
-        prompt
+        label.prompt(item.text)  # those of counter labels are the label's own of another
         for item in longest
-        for label in item.labels
-        for prompt in task.prompts(label, item.text)
+        for label in task.labels
     ]
     lengths = map(len, lm.tokenizer(prompts, verbose=False)["input_ids"])
     return max((length for length in lengths if length <= room), default=room)

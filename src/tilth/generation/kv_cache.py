@@ -186,11 +186,13 @@ class CachedPrompt:
 class PromptCache:
     """Tokenises prompts, runs each once and copies the keys and values of shared prefixes.
 
-    `heads` are texts that many prompts begin with: instructions up to their input.
+    Args:
+        heads: texts that many prompts begin with: instructions up to their input.
+        whole: whether prompts hold all special tokens, as those of a chat template do.
     """
 
-    def __init__(self, lm: LM, heads: Sequence[str] = ()) -> None:
-        self._lm = lm
+    def __init__(self, lm: LM, heads: Sequence[str] = (), *, whole: bool = False) -> None:
+        self._lm, self._whole = lm, whole
         self._heads = sorted(set(heads), key=len, reverse=True)
         self._prefixes: dict[tuple[int, ...], KVCache] = {}
         self._tokens: dict[str, list[int]] = {}
@@ -201,7 +203,8 @@ class PromptCache:
         """Tokenise texts in one call; `length` needs it."""
         new = sorted({text for text in texts if text not in self._tokens})
         if new:
-            rows = self._lm.tokenizer(new, add_special_tokens=True, verbose=False)["input_ids"]
+            options = {"add_special_tokens": not self._whole, "verbose": False}
+            rows = self._lm.tokenizer(new, **options)["input_ids"]
             self._tokens.update(zip(new, rows, strict=True))
 
     def length(self, text: str) -> int:

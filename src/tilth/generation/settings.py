@@ -30,6 +30,8 @@ class Sampling:
     top_p: Annotated[float, TOP_P, "Then the likeliest with this probability."] = 0.9
     max_new_tokens: Annotated[int, NEW_TOKENS, "A text not closed by then is dropped."] = 40
     multiline: Annotated[bool, "At an endpoint: keep texts of several lines."] = False
+    chat: Annotated[bool, "--no-chat", "Prompt a local model by its chat template, if any."] = True
+    system: Annotated[str, "System prompt of a chat model."] = ""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -54,6 +56,7 @@ class GenerateSettings(Sampling):
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as run.json records them."""
         found = asdict(self)
-        if not self.multiline:  # resumes runs begun before this setting existed
-            del found["multiline"]
+        for name in ("multiline", "chat", "system"):
+            if not found[name]:  # resumes runs begun before these settings existed
+                del found[name]
         return found

@@ -81,9 +81,7 @@ class Task:
     def prompts(self, label: Label, text: str | None) -> tuple[str, ...]:
         """Return the label's own prompt, then its counter labels'."""
         known = {other.name: other for other in self.labels}
-        return tuple(
-            each.prompt(text) for each in (label, *(known[name] for name in label.counter_labels))
-        )
+        return tuple(known[name].prompt(text) for name in (label.name, *label.counter_labels))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the spec in the original form."""
