@@ -20,6 +20,7 @@ from tilth.cli import (
     evaluate,
     fewshot,
     generate,
+    grow,
     paraphrase,
     predict,
     quickstart,
@@ -96,6 +97,7 @@ app.add_typer(paraphrase.app, name="paraphrase")
 app.add_typer(bank.app, name="bank")
 app.command("augment")(augment.augment)
 app.command("fewshot")(fewshot.fewshot)
+app.command("grow")(grow.grow)
 app.add_typer(train.app, name="train")
 app.add_typer(evaluate.app, name="evaluate")
 app.command("predict")(predict.predict)

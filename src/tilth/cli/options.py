@@ -77,6 +77,12 @@ def _model(kind: str) -> Callable[[str], None]:
     return check
 
 
+def _task(name: str) -> None:
+    from tilth.generation.task import load_task
+
+    load_task(name)
+
+
 def _predictor(name: str) -> None:
     from tilth.generation.task import is_task, load_task
 
@@ -87,6 +93,7 @@ def _predictor(name: str) -> None:
 
 
 DATA, PATH, FOLDER = Reads(_data), Reads(_path), Reads(_folder)
+TASK = Reads(_task, True)
 BANK, RUN, PREDICTOR = Reads(_bank, True), Reads(_run, True), Reads(_predictor, True)
 LM, SEQ2SEQ, SCORER = (Reads(_model(kind), True) for kind in ("lm", "seq2seq", "scorer"))
 CLASSIFIER, ENCODER = (Reads(_model(kind), True) for kind in ("classifier", "encoder"))

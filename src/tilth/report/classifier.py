@@ -57,11 +57,11 @@ def write_classifier_report(folder: Path) -> Path:
         charts=_charts(systems),
         systems=f"{named}.",
         class_head=["class", "rows", *(system["name"] for system in trained)],
-        classes=_class_lines([system["scores"]["classes"] for system in trained]),
-        confusion=_confusion(own),
-        calibration=_calibration(own),
+        classes=class_lines([system["scores"]["classes"] for system in trained]),
+        confusion=confusion_counts(own),
+        calibration=calibration_lines(own),
         own=systems[0]["name"] if systems else "",
-        texts=list(_texts(tested, own)) if tested else [],
+        texts=list(error_texts(tested, own)) if tested else [],
         all_curves=drawing,
         curves=curves,
         validation=validation_words(results),
@@ -132,7 +132,7 @@ def _charts(systems: Sequence[Mapping[str, Any]]) -> list[tuple[str, Markup]]:
     return charts
 
 
-def _class_lines(by_system: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+def class_lines(by_system: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """Return each class, its number of rows, and its F1 by each system."""
     lines = []
     for name in dict.fromkeys(name for found in by_system for name in found):
@@ -142,7 +142,7 @@ def _class_lines(by_system: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     return lines
 
 
-def _confusion(scores: Mapping[str, Any]) -> list[tuple[str, list[int]]]:
+def confusion_counts(scores: Mapping[str, Any]) -> list[tuple[str, list[int]]]:
     """Return the predicted counts of each gold class."""
     counts = scores.get("confusion")
     if counts is None or len(counts) > MOST_CONFUSED:
@@ -150,7 +150,7 @@ def _confusion(scores: Mapping[str, Any]) -> list[tuple[str, list[int]]]:
     return list(zip(scores["classes"], counts, strict=True))
 
 
-def _calibration(scores: Mapping[str, Any]) -> dict[str, Any] | None:
+def calibration_lines(scores: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the calibration error, and mean probability and accuracy of each bin."""
     found = scores.get("calibration")
     if found is None:
@@ -163,7 +163,7 @@ def _calibration(scores: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"error": found["error"], "lines": lines}
 
 
-def _texts(
+def error_texts(
     tested: Mapping[str, Any], scores: Mapping[str, Any]
 ) -> Iterator[tuple[str, dict[str, str], list[list[str]]]]:
     """Yield title, columns and rows of each table of examples."""

@@ -73,7 +73,7 @@ def write_report(run_folder: str | Path, *, encoder: str | PairEncoder | None = 
 
     Args:
         run_folder: of `tilth generate` or `tilth paraphrase`, finished or not; or of a finished
-            `augment`, `train classifier` or `train tagger`.
+            `augment`, `train classifier`, `train tagger` or `grow`.
         encoder: measures the similarity of inputs and outputs; None means word overlap.
 
     Raises:
@@ -82,6 +82,7 @@ def write_report(run_folder: str | Path, *, encoder: str | PairEncoder | None = 
     """
     from tilth.report.augment import write_augment_report
     from tilth.report.classifier import write_classifier_report
+    from tilth.report.grow import write_grow_report
     from tilth.report.paraphrase import write_rewrite_report
 
     folder = Path(run_folder)
@@ -90,6 +91,7 @@ def write_report(run_folder: str | Path, *, encoder: str | PairEncoder | None = 
         "augment": write_augment_report,
         "train classifier": write_classifier_report,
         "train tagger": write_classifier_report,
+        "grow": write_grow_report,
     }
     if (command := command_of(folder)) in others:
         return others[command](folder)

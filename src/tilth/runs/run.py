@@ -261,6 +261,11 @@ class Run:
         """Return the number of parts of the finished run."""
         return int(self._asked["parts"])
 
+    @property
+    def resolved(self) -> dict[str, Json]:
+        """Return the facts that `resolve` has chosen so far."""
+        return dict(self._asked["resolved"])
+
     def resolve(self, name: str, make: Callable[[], Json]) -> Json:
         """Return a fact that is chosen once, at the first start, and kept for every resume."""
         resolved = self._asked["resolved"]

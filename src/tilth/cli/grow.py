@@ -1,0 +1,92 @@
+"""tilth grow: find out what labelled rows, raw text and descriptions are worth; keep the best."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+from tilth.cli.app import Fields
+from tilth.cli.options import CLASSIFIER, DATA, LM, PATH, TASK, Common, Out
+from tilth.cli.screen import print_json, print_table, say
+from tilth.limits import Resamples
+from tilth.workflows.grow.settings import GrowSources, Growth, check_growth
+
+if TYPE_CHECKING:
+    from tilth.workflows.grow.plan import Plan
+
+
+def grow(
+    out: Out,
+    sources: Annotated[
+        GrowSources,
+        Fields(
+            "What there is",
+            reads={
+                "train": DATA,
+                "raw": PATH,
+                "labels": TASK,
+                "validation": DATA,
+                "test": DATA,
+            },
+        ),
+    ],
+    settings: Annotated[Growth, Fields("The search", reads={"base": CLASSIFIER, "model": LM})],
+    plan: Annotated[bool, "Say what is tried and how long it takes; try nothing."] = False,
+    bootstrap: Resamples = 2000,
+    *,
+    common: Common,
+) -> None:
+    """Try what labelled rows, raw text, descriptions and a language model are worth; keep the best.
+
+    [dim]tilth grow --train few.jsonl --raw corpus/ --test test.jsonl --out runs/grown[/dim]
+
+    [dim]tilth grow --labels tickets.yaml --raw corpus/ --budget 20m --out runs/grown[/dim]
+    """
+    check_growth(sources, settings)
+    from tilth.workflows.grow import grow as work
+
+    if plan:
+        _print_plan(work.plan(sources, settings, device=common.device), as_json=common.json)
+        return
+    results = work.grow(sources, out, settings, bootstrap=bootstrap, **common.job)
+    if common.json:
+        print_json(results)
+        return
+    head = ("way", "trainings", "accuracy", "95%", "gain", "95%", "seconds")
+    if lines := work.arm_lines(results):
+        print_table("Accuracy x 100 on held-out rows", head, lines)
+    if results.get("tested"):
+        print_table(
+            f"Test, {results['tested']['n']:,} rows, measured once",
+            ("", "accuracy", "95%"), work.test_lines(results), texts=1,
+        )  # fmt: skip
+    for line in work.summary_lines(results):
+        say(line)
+    say(f"model: {out / 'model'}")
+    say(f"report: {out / 'report.html'}")
+    say(f"next: tilth predict {out} FILE --out LABELS")
+
+
+def _print_plan(plan: Plan, *, as_json: bool) -> None:
+    from tilth.workflows.grow.plan import duration_words
+
+    if as_json:
+        print_json({**asdict(plan), "seconds": plan.seconds})
+        return
+    print_table(
+        "Ways to try", ("way", "one training"),
+        [(name, duration_words(seconds)) for name, seconds in plan.arms],
+    )  # fmt: skip
+    print_table(
+        "Rounds, as far as the budget goes", ("", "ways", "trainings", "about"),
+        [(name, str(arms), str(count), duration_words(seconds))
+         for name, arms, count, seconds in plan.rungs],
+    )  # fmt: skip
+    for name, seconds in plan.sources.items():
+        say(f"{name} texts are made first: about {duration_words(seconds)}")
+    for name in plan.dropped:
+        say(f"{name} texts would take more than a third of the budget: left out")
+    say(f"base: {plan.base} ({plan.why})")
+    say(
+        f"shortest search: {duration_words(plan.least)}; everything: {duration_words(plan.seconds)}"
+    )

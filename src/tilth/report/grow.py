@@ -1,0 +1,157 @@
+"""Write the page of `tilth grow`: what each way was worth, the curve, errors, what to label."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from tilth.data.sources import folder_configs, load_folder
+from tilth.report.charts import ChartBar, bar_chart, scale_over
+from tilth.report.classifier import calibration_lines, class_lines, confusion_counts, error_texts
+from tilth.report.html import duration, number, percent, write_page
+from tilth.report.run_reader import read_run, settings_facts
+from tilth.report.systems import figure, figures_of, interval
+from tilth.runs import read_results
+
+_READ = 4  # training rows of each origin
+
+
+def write_grow_report(folder: Path) -> Path:
+    """Write RUN/report.html of a run of `tilth grow`, also of one that goes on; return its path."""
+    run = read_run(folder, "grow")
+    results = read_results(folder, {"arm": str, "arms": list}) or {}
+    tested = results.get("tested")
+    own = results.get("measured") or {}
+    head, lines = _tested_lines(tested)
+    arms = [one for one in results.get("arms", []) if not one["curve"]]
+    return write_page(
+        folder / "report.html",
+        "grow",
+        title=f"Grown from {_given(run['settings'])}",
+        kind="report of a search",
+        claim=_claim(results),
+        notices=[] if results.get("ended") else ["The search goes on: this is the best so far."],
+        figures=list(_figures(results)),
+        made=settings_facts(run),
+        notes=results.get("notes", []),
+        arms=[_arm_line(one) for one in arms],
+        gains=_chart([one for one in arms if one["gain"]], "gain"),
+        names=_named([one for one in arms if one["gain"]]),
+        origins=[[name, f"{count:,}"] for name, count in (results.get("origins") or {}).items()],
+        times=results.get("times", 1),
+        curve=_curve(results),
+        tested=lines,
+        test_head=head,
+        test_rows="" if tested is None else f"{tested['n']:,} test rows, measured once; x 100",
+        classes=class_lines([own["classes"]]) if own else [],
+        confusion=confusion_counts(own),
+        calibration=calibration_lines(own),
+        own=results.get("arm", ""),
+        to_label=[
+            [one["text"], one["predicted"], number(one["confidence"], 2)]
+            for one in results.get("to_label", [])
+        ],
+        texts=list(error_texts(tested, tested["systems"][0]["scores"])) if tested else [],
+        learnt=_learnt(folder),
+    )
+
+
+def _given(settings: Mapping[str, Any]) -> str:
+    names = [settings.get("train"), *(settings.get("raw") or []), settings.get("labels")]
+    return ", ".join(str(name) for name in names if name)
+
+
+def _claim(results: Mapping[str, Any]) -> str:
+    ended = f"The search ended: {results['ended']}. " if results.get("ended") else ""
+    return f"{ended}Kept: {results.get('arm')}, base {results.get('base')}."
+
+
+def _figures(results: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield name, value and note of each headline figure."""
+    arms = {one["name"]: one for one in results.get("arms", [])}
+    best, tested = arms.get(results.get("arm", "")), results.get("tested")
+    if best:
+        yield "accuracy", figure(best["score"]), f"95%: {interval(best['score'])}"
+        if best["gain"]:
+            yield (
+                f"gain over {results['reference']}", figure(best["gain"], "+"),
+                f"95%: {interval(best['gain'], '+')}",
+            )  # fmt: skip
+    if tested:
+        scores = tested["systems"][0]["scores"]
+        yield "test accuracy", figure(scores["accuracy"]), f"95%: {interval(scores['accuracy'])}"
+    yield "time", duration(results["spent"]), f"of {duration(results['budget'])}"
+    if (near := results.get("domain")) and "own" in near:
+        yield "similarity to raw text", number(near["raw"], 2), f"to one another: {near['own']:.2f}"
+
+
+def _arm_line(one: Mapping[str, Any]) -> list[Any]:
+    gain = one["gain"]
+    return [
+        one["name"], f"{one['trainings']:,}", (figure(one["score"]), interval(one["score"])),
+        "" if gain is None else (figure(gain, "+"), interval(gain, "+")),
+        duration(one["seconds"]),
+    ]  # fmt: skip
+
+
+def _named(arms: Sequence[Mapping[str, Any]]) -> str:
+    return "; ".join(f"{place} {one['name']}" for place, one in enumerate(arms, start=1))
+
+
+def _chart(arms: Sequence[Mapping[str, Any]], key: str) -> Markup | None:
+    """Return a bar for each arm, with its interval."""
+    if not arms:
+        return None
+    bars = [
+        ChartBar(
+            str(place), f"{one['name']}: {figure(one[key], '+')}, {interval(one[key], '+')}",
+            one[key]["value"], one[key]["low"], one[key]["high"],
+        )
+        for place, one in enumerate(arms, start=1)
+    ]  # fmt: skip
+    scale = scale_over((v for one in bars for v in (one.value, one.low, one.high)), zero=True)
+    return bar_chart(bars, scale, title=key, text="; ".join(one.text for one in bars))
+
+
+def _curve(results: Mapping[str, Any]) -> list[list[Any]]:
+    """Return the share of the labelled rows, and the accuracy and its gap to all of them."""
+    arms = results.get("arms", [])
+    return [
+        [percent(one["share"]), (figure(one["score"]), interval(one["score"])),
+         "" if one["gain"] is None else (figure(one["gain"], "+"), interval(one["gain"], "+"))]
+        for one in arms if one["curve"] or one["name"] == results.get("reference")
+    ] if any(one["curve"] for one in arms) else []  # fmt: skip
+
+
+def _tested_lines(tested: Mapping[str, Any] | None) -> tuple[list[str], list[list[Any]]]:
+    """Return head and lines of the systems' figures on the test set."""
+    if tested is None:
+        return [], []
+    figures = figures_of(tested["systems"][0]["scores"])
+    lines: list[list[Any]] = [
+        [one["name"], *((figure(one["scores"][key]), interval(one["scores"][key]))
+                        for key in figures)]
+        for one in tested["systems"]
+    ]  # fmt: skip
+    lines += [
+        [f"gain over {name}", *((figure(gain[key], "+"), interval(gain[key], "+"))
+                                for key in figures)]
+        for name, gain in tested["differences"].items()
+    ]  # fmt: skip
+    return ["x 100", *figures.values()], lines
+
+
+def _learnt(folder: Path) -> list[tuple[str, list[list[str]]]]:
+    """Return a few training rows of each origin: text, label, probability."""
+    if not folder_configs(folder / "dataset"):
+        return []
+    rows = load_folder(folder / "dataset")
+    names, found = rows.features["label"].names, dict[str, list[list[str]]]()
+    for row in rows:
+        some = found.setdefault(row["origin"], [])
+        if len(some) < _READ:
+            some.append([row["text"], names[row["label"]], number(max(row["probabilities"]), 2)])
+    return list(found.items())

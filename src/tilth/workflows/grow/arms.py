@@ -1,0 +1,336 @@
+"""The ways that `tilth grow` tries, and how each trains a model on a fold."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilth.classifiers.collate import encode
+from tilth.classifiers.examples import LabeledExamples, concatenate, repeat
+from tilth.classifiers.finetune import fine_tune
+from tilth.classifiers.load import repeat_count
+from tilth.classifiers.logistic import begin_head
+from tilth.classifiers.settings import Finetuning
+from tilth.encoders.setfit import MOST_PAIRS, train_setfit
+from tilth.models.classifier import Classifier, new_classifier
+from tilth.report.systems import ENCODER, MAJORITY, SETFIT, TFIDF
+from tilth.selftrain.dataset import blend_labels
+from tilth.workflows import baselines
+from tilth.workflows.baselines import fit_baseline
+from tilth.workflows.grow.sources import (
+    DESCRIBED,
+    GENERATED,
+    LABELLED,
+    PARAPHRASED,
+    RETRIEVED,
+    Extra,
+    Sources,
+)
+from tilth.workflows.train_classifier import SHARE
+
+if TYPE_CHECKING:
+    from tilth.workflows.grow.settings import Growth
+    from tilth.workflows.grow.task import Fold, GrowTask
+
+PLAIN = "fine-tuned on the labelled rows"
+SIMILARITY = "similarity to the descriptions"
+CURVE = "fine-tuned on {:.0%} of them"
+SHARES = (0.25, 0.5)  # of the labelled rows, for the learning curve
+# Settings of retrieval: name -> (rows for each labelled one, query).
+_RETRIEVALS = {
+    RETRIEVED: (10.0, "label-average"),
+    "retrieved, by each row": (10.0, "per-sentence"),
+    "retrieved, fewer": (3.0, "label-average"),
+}
+_ROUNDS = 2
+_MULTIPLE = 10.0  # of the other sources
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """A way to train.
+
+    Attributes:
+        sources: of rows beside the labelled ones.
+        rounds: of self-training: in the second, the student labels the sentences again.
+        share: of the labelled rows that are trained on, for the learning curve.
+    """
+
+    name: str
+    sources: tuple[str, ...] = ()
+    retrieval: str = RETRIEVED
+    rounds: int = 1
+    share: float = 1.0
+
+    @property
+    def is_curve(self) -> bool:
+        """Whether it is a point of the learning curve, and no candidate."""
+        return self.share < 1
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether it uses no rows but the labelled ones, and may be chosen."""
+        return not self.sources and not self.is_curve
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether its model is a transformers classifier."""
+        return self.name not in (MAJORITY, TFIDF, SIMILARITY) and not self.is_curve
+
+
+def arms_of(task: GrowTask, settings: Growth, *, raw: bool) -> list[Arm]:
+    """Return all ways to train from what there is, simple ones first, mixtures last."""
+    found = []
+    if task.task is not None:
+        found.append(Arm(SIMILARITY))
+    if len(task.rows):
+        found += [Arm(MAJORITY), Arm(TFIDF), Arm(ENCODER), Arm(SETFIT), Arm(PLAIN)]
+        found += [Arm(CURVE.format(share), share=share) for share in SHARES]
+    sources = []
+    if raw and len(task.rows):
+        found += [Arm(name, (RETRIEVED,), name) for name in _RETRIEVALS]
+        found.append(Arm(f"{RETRIEVED}, {_ROUNDS} rounds", (RETRIEVED,), rounds=_ROUNDS))
+        sources.append(RETRIEVED)
+    if raw and task.task is not None:
+        found += [
+            Arm(DESCRIBED, (DESCRIBED,)),
+            Arm(f"{DESCRIBED}, {_ROUNDS} rounds", (DESCRIBED,), rounds=_ROUNDS),
+        ]
+        sources.append(DESCRIBED)
+    for source, is_there in (
+        (PARAPHRASED, settings.paraphrase and len(task.rows)), (GENERATED, settings.model)
+    ):  # fmt: skip
+        if is_there:
+            found.append(Arm(source, (source,)))
+            sources.append(source)
+    for size in range(2, len(sources) + 1):
+        found += [Arm(" + ".join(some), some) for some in combinations(sources, size)]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """A model that an arm trained.
+
+    Attributes:
+        classifier: None for a model that is no transformers one.
+        answer: texts -> probabilities. # (texts, labels)
+        rows: what it learnt from, each once; without any, None.
+        times: how often labelled rows were repeated among the others.
+    """
+
+    classifier: Classifier | None
+    answer: Callable[[Sequence[tuple[str, ...]]], Any]
+    rows: Extra | None
+    times: int = 1
+
+
+class Trainer:
+    """Trains arms on folds, and keeps the teachers of a few folds in memory.
+
+    Attributes:
+        temperature: divides the teacher's logits, so that its probabilities are calibrated.
+    """
+
+    def __init__(
+        self, task: GrowTask, sources: Sources, base: str, settings: Growth, device: str
+    ) -> None:
+        self.task, self.sources, self.base = task, sources, base
+        self.settings, self.device, self.temperature = settings, device, 1.0
+        self._teachers: dict[int, Classifier] = {}
+
+    def train(self, arm: Arm, fold: Fold) -> Grown:
+        """Train an arm on a fold."""
+        rows = self.task.rows.select(fold.train)
+        if arm.name in (MAJORITY, TFIDF):
+            return Grown(None, fit_baseline(arm.name, rows, device=self.device).answer, None)
+        if arm.name == SIMILARITY:
+            return Grown(
+                None, lambda texts: self.sources.by_description([t for (t,) in texts], fold), None
+            )
+        if arm.name in (ENCODER, SETFIT):
+            return _grown(self._headed(rows, fold, paired=arm.name == SETFIT), _labelled(rows))
+        if arm.sources:
+            return self._student(arm, fold, rows)
+        if arm.is_curve:
+            rows = rows.select(self._some(rows, arm.share))
+            return _grown(self._tuned(rows, fold), _labelled(rows))
+        return _grown(self.teacher(fold), _labelled(rows))
+
+    def teacher(self, fold: Fold) -> Classifier:
+        """Return the model fine-tuned on a fold's labelled rows alone."""
+        if fold.number not in self._teachers:
+            rows = self.task.rows.select(fold.train)
+            self._teachers[fold.number] = self._tuned(rows, fold)
+        return self._teachers[fold.number]
+
+    def forget(self) -> None:
+        """Free the teachers' memory."""
+        self._teachers.clear()
+
+    def _some(self, rows: LabeledExamples, share: float) -> NDArray[np.int64]:
+        """Return a share of rows, of each label two at least where there are two."""
+        labels = np.asarray(rows.targets).argmax(axis=1)
+        order = np.random.default_rng((self.settings.seed, 1)).permutation(len(rows))
+        chosen = []
+        for label in np.unique(labels):
+            own = order[labels[order] == label]
+            chosen.append(own[: max(2, round(share * len(own)))])
+        return np.sort(np.concatenate(chosen))
+
+    def _finetuning(self, fold: Fold) -> Finetuning:
+        return Finetuning(seed=self.settings.seed + fold.number + 1).for_base(self.base)
+
+    def _tuned(self, rows: LabeledExamples, fold: Fold) -> Classifier:
+        settings = self._finetuning(fold)
+        model = new_classifier(
+            self.base, kind="class", labels=rows.labels, seed=settings.seed,
+            dropout=settings.dropout, device=self.device,
+        )  # fmt: skip
+        fine_tune(model, rows, None, settings, quiet=True)
+        model.model.train(mode=False)
+        return model
+
+    def _headed(self, rows: LabeledExamples, fold: Fold, *, paired: bool) -> Classifier:
+        """Return the starter encoder, or one trained on pairs, under logistic regression."""
+        how: dict[str, Any] = {"kind": "class", "labels": rows.labels, "device": self.device}
+        if not paired:
+            model = new_classifier(baselines.STARTER, **how)
+        else:
+            encoder = train_setfit(
+                [text for (text,) in rows.texts], np.asarray(rows.targets), baselines.STARTER,
+                seed=self._finetuning(fold).seed, device=self.device,
+            )  # fmt: skip
+            with tempfile.TemporaryDirectory(prefix="tilth-") as folder:
+                encoder.save(folder, create_model_card=False)
+                model = replace(new_classifier(folder, **how), name=baselines.STARTER)
+        begin_head(model, encode(model, rows, bfloat16=False))
+        return model
+
+    def _student(self, arm: Arm, fold: Fold, rows: LabeledExamples) -> Grown:
+        """Train on a fold's labelled rows and on those of an arm's sources."""
+        extra = self.extra(arm, fold)
+        model, trained, times = self._fit(rows, extra, fold)
+        for _ in range(arm.rounds - 1):
+            source = arm.sources[0]
+            if source == RETRIEVED:
+                multiple, query = _RETRIEVALS[arm.retrieval]
+                table = self.sources.candidates(fold, multiple, query)
+            else:
+                table = self.sources.described_candidates(fold, _MULTIPLE)
+            given = model.probabilities([(text,) for text in table["text"].to_pylist()])
+            again = self.sources.select(table, given, fold, _MULTIPLE, "random")
+            extra = Extra(again.rows, [source] * len(again.rows))
+            model, trained, times = self._fit(rows, extra, fold)
+        return replace(_grown(model, trained), times=times)
+
+    def extra(self, arm: Arm, fold: Fold) -> Extra:
+        """Return the rows of an arm's sources, each text once."""
+        found: Extra | None = None
+        for source in arm.sources:
+            if source == RETRIEVED:
+                multiple, query = _RETRIEVALS[arm.retrieval]
+                table = self.sources.candidates(fold, multiple, query)
+                texts = [(text,) for text in table["text"].to_pylist()]
+                given = tempered(self.teacher(fold).probabilities(texts), self.temperature)
+                more = self.sources.select(table, given, fold, multiple, "random")
+            elif source == DESCRIBED:
+                more = self.sources.described(fold, _MULTIPLE)
+            elif source == PARAPHRASED:
+                more = self.sources.paraphrased(fold)
+            else:
+                more = self.sources.generated(fold)
+            found = more if found is None else found.and_then(more)
+        assert found is not None
+        return found
+
+    def _fit(
+        self, rows: LabeledExamples, extra: Extra, fold: Fold
+    ) -> tuple[Classifier, Extra, int]:
+        """Fine-tune the base on both kinds of rows; labelled ones make up a quarter at least."""
+        if not len(rows):
+            return self._tuned(extra.rows, fold), extra, 0
+        times = repeat_count(SHARE, len(extra.rows), len(rows))
+        own = rows
+        if RETRIEVED in extra.origin or DESCRIBED in extra.origin:
+            own = blend_labels(rows, self.teacher(fold))
+        both = concatenate(extra.rows, repeat(own, times))
+        trained = Extra(own, [LABELLED] * len(own)).and_then(extra)
+        return self._tuned(both, fold), trained, times
+
+
+def _labelled(rows: LabeledExamples) -> Extra:
+    return Extra(rows, [LABELLED] * len(rows))
+
+
+def _grown(model: Classifier, rows: Extra) -> Grown:
+    return Grown(model, model.probabilities, rows)
+
+
+def tempered(probabilities: NDArray[np.float32], temperature: float) -> NDArray[np.float32]:
+    """Divide the logits of probabilities, (rows, labels), by a temperature."""
+    from scipy.special import softmax
+
+    logits = np.log(np.maximum(probabilities, 1e-9)) / temperature
+    return np.asarray(softmax(logits, axis=1), np.float32)
+
+
+def temperature_of(gold: NDArray[np.int64], probabilities: NDArray[np.float32]) -> float:
+    """Return the temperature, 0.2 to 5, that gives the right labels the highest likelihood.
+
+    Reference:
+        Guo et al. 2017, "On Calibration of Modern Neural Networks", arXiv 1706.04599.
+    """
+    from scipy.optimize import minimize_scalar
+
+    def loss(log_temperature: float) -> float:
+        found = tempered(probabilities, float(np.exp(log_temperature)))
+        return -float(np.log(np.maximum(found[np.arange(len(gold)), gold], 1e-9)).mean())
+
+    found = minimize_scalar(loss, bounds=(np.log(0.2), np.log(5.0)), method="bounded")
+    return float(np.exp(found.x))
+
+
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """Rows a second of each kind of work on this machine.
+
+    Attributes:
+        train: texts in training steps of the base.
+        label: texts that the base labels.
+        encode: pairs in training steps of the starter encoder.
+    """
+
+    train: float
+    label: float
+    encode: float
+
+    def seconds(self, arm: Arm, task: GrowTask, sources: Sources) -> float:
+        """Return the estimated seconds of one training and measurement of an arm."""
+        rows = round(len(task.rows) * arm.share)
+        if arm.name in (MAJORITY, TFIDF, SIMILARITY, ENCODER):
+            return 1.0 + rows / self.label
+        if arm.name == SETFIT:
+            return 2.0 + min(MOST_PAIRS, 40 * rows) / self.encode
+        if not arm.sources:
+            return 1.0 + _trained(rows) / self.train
+        extra = 0
+        for source in arm.sources:
+            own = {PARAPHRASED: rows, GENERATED: sources.settings.count * len(task.labels)}
+            multiple = _RETRIEVALS[arm.retrieval][0] if source == RETRIEVED else _MULTIPLE
+            extra += own.get(source, sources.count(multiple))
+        times = repeat_count(SHARE, extra, rows) if rows else 0
+        return 2.0 + arm.rounds * (_trained(extra + times * rows) / self.train
+                                   + 2 * extra / self.label)  # fmt: skip
+
+
+def _trained(rows: int) -> float:
+    """Return the texts of all training steps on so many rows."""
+    settings = Finetuning()
+    return settings.steps(rows)[0] * settings.batch if rows else 0.0

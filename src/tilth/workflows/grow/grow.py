@@ -1,0 +1,542 @@
+"""Grows a small model in a run folder: plans, searches, keeps the best, measures it once."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from tilth.bank.manifest import MANIFEST, read_manifest
+from tilth.classifiers.examples import LabeledExamples
+from tilth.data import Card, DatasetWriter
+from tilth.data.hashing import hash_of
+from tilth.errors import InputError
+from tilth.evaluate.classify import classify_scores
+from tilth.metrics.significance import RESAMPLES, Interval, check_resamples
+from tilth.models.classifier import Classifier, load_classifier, new_classifier
+from tilth.models.trainer import MODEL, is_whole, save_whole
+from tilth.report.grow import write_grow_report
+from tilth.runs import RESULTS, Run, read_results, refuse_inside
+from tilth.selftrain.pseudo_label import as_lists
+from tilth.selftrain.retrieve import random_sentences
+from tilth.selftrain.select import margin_of
+from tilth.workflows.baselines import baselines
+from tilth.workflows.evaluate_classifier import System, compare_systems
+from tilth.workflows.grow.arms import PLAIN, Arm, Grown, Speeds, Trainer, arms_of
+from tilth.workflows.grow.plan import Plan, duration_words, make_plan, too_short
+from tilth.workflows.grow.search import FINISHED, OVER, SURE, Search, rung_bounds
+from tilth.workflows.grow.settings import GrowSources, Growth, check_growth
+from tilth.workflows.grow.sources import GENERATED, PARAPHRASED, PARAPHRASES, TEXTS, Sources
+from tilth.workflows.grow.task import (
+    BANK,
+    Fold,
+    GrowTask,
+    domain_similarity,
+    folds_of,
+    open_raw,
+    read_grow_task,
+)
+from tilth.workflows.settings import EvaluateSettings
+
+if TYPE_CHECKING:
+    from tilth.bank import Bank
+
+log = logging.getLogger(__name__)
+
+COMMAND, DATASET, KEPT, TO_LABEL = "grow", "dataset", "kept.json", "to_label.jsonl"
+_SHOWN = 50  # sentences to label next
+_UNSURE = 4  # times as many of the least certain are chosen among
+_LOOKED_AT = 2_000  # raw sentences
+_WHY = {
+    FINISHED: "every round is done",
+    OVER: "the budget is used up",
+    SURE: "no other way is likely to gain more than the margin",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The model that a run holds: its arm, its rows by origin, seconds of all such trainings."""
+
+    arm: str = ""
+    origins: Mapping[str, int] | None = None
+    times: int = 1
+    seconds: float = 0.0
+
+
+def grow(
+    sources: GrowSources,
+    out: str | Path,
+    settings: Growth | None = None,
+    *,
+    bootstrap: int = RESAMPLES,
+    device: str = "auto",
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Try what labelled rows, raw text, descriptions and a language model are worth; keep the best.
+
+    Ways to train are compared by cross-validation, or on validation rows, under a time budget; the
+    test set is measured once, at the end. The same call resumes. After each round the folder holds
+    the best model so far.
+
+    Args:
+        out: the run folder: `model` (a transformers classifier), `dataset` (its training rows with
+            their origins), `to_label.jsonl`, `results.json` and `report.html`.
+        bootstrap: resamples of the test set's intervals.
+        device: `auto`, `cpu` or `cuda`.
+
+    Returns:
+        The content of results.json.
+
+    Raises:
+        InputError: the inputs or a setting are wrong, the budget is too short for one way, or `out`
+            holds another run.
+
+    Reference:
+        Successive halving: Jamieson and Talwalkar 2016, arXiv 1502.07943.
+    """
+    settings = settings or Growth()
+    out = Path(out)
+    check_resamples(bootstrap, settings.seed)
+    task, arms, folds = _read(sources, settings, out, device)
+    run = Run.open(
+        out,
+        command=COMMAND,
+        settings={**asdict(sources), **asdict(settings)},
+        fingerprints=_fingerprints(task, sources),
+        parts=len(arms) * len(folds),
+        outputs=(MODEL, DATASET, KEPT, TO_LABEL, RESULTS, BANK, PARAPHRASES, TEXTS),
+        overwrite=overwrite,
+    )  # fmt: skip
+    with run:
+        growing = _Growing(run, task, arms, folds, sources, settings, device)
+        growing.prepare()
+        return growing.complete(bootstrap, quiet=quiet)
+
+
+def plan(sources: GrowSources, settings: Growth | None = None, *, device: str = "auto") -> Plan:
+    """Return what `grow` will try, with seconds at the speed that this machine has now."""
+    settings = settings or Growth()
+    with tempfile.TemporaryDirectory(prefix="tilth-") as folder:
+        task, arms, folds = _read(sources, settings, Path(folder), device)
+        makes = Sources(task, None, settings, Path(folder), device)
+        return make_plan(task, makes, arms, rung_bounds(len(folds), settings.folds), settings)
+
+
+def _read(
+    sources: GrowSources, settings: Growth, out: Path, device: str
+) -> tuple[GrowTask, list[Arm], list[Fold]]:
+    check_growth(sources, settings)
+    named = (sources.train, sources.labels, sources.validation, sources.test, *sources.raw)
+    refuse_inside(out, *(one for one in named if one is not None))
+    task = read_grow_task(sources)
+    if settings.base is not None:  # one that cannot be trained is refused before anything is done
+        new_classifier(settings.base, kind="class", labels=task.labels, device=device)
+    arms = arms_of(task, settings, raw=bool(sources.raw))
+    return task, arms, folds_of(task, settings.folds, settings.repeats, settings.seed)
+
+
+def _fingerprints(task: GrowTask, sources: GrowSources) -> dict[str, str]:
+    found = {
+        name: "none" if rows is None else rows.fingerprint()
+        for name, rows in (("train", task.rows), ("validation", task.validation),
+                           ("test", task.test))
+    }  # fmt: skip
+    found["labels"] = "none" if task.task is None else hash_of(task.task.to_dict())
+    if len(sources.raw) == 1 and (Path(sources.raw[0]) / MANIFEST).is_file():
+        found["bank"] = read_manifest(Path(sources.raw[0])).fingerprint
+    return found
+
+
+class _Growing:
+    """A run of `grow`: what it has, its search, and the model that it keeps."""
+
+    def __init__(
+        self,
+        run: Run,
+        task: GrowTask,
+        arms: list[Arm],
+        folds: list[Fold],
+        given: GrowSources,
+        settings: Growth,
+        device: str,
+    ) -> None:
+        self.run, self.task, self.arms, self.folds = run, task, arms, folds
+        self.given, self.settings, self.device = given, settings, device
+        everything = np.arange(len(task.rows))
+        none = task.rows.select(np.zeros(0, np.int64))
+        self.whole = Fold(-1, everything, np.zeros(0, np.int64), none)
+
+    @cached_property
+    def bank(self) -> Bank | None:
+        """The bank of raw sentences."""
+        return open_raw(self.given.raw, self.run.path, device=self.device)
+
+    @cached_property
+    def sources(self) -> Sources:
+        """What makes rows."""
+        return Sources(self.task, self.bank, self.settings, self.run.path, self.device)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan of the first start."""
+        bounds = rung_bounds(len(self.folds), self.settings.folds)
+
+        def make() -> dict[str, Any]:
+            began = time.monotonic()
+            made = make_plan(self.task, self.sources, self.arms, bounds, self.settings)
+            if (short := too_short(made, self.settings)) is not None:
+                raise InputError(short)
+            return {**asdict(made), "took": time.monotonic() - began}
+
+        found = dict(self.run.resolve("plan", make))
+        found.pop("took")
+        return Plan(**{**found, "speeds": Speeds(**found["speeds"])})
+
+    @cached_property
+    def trainer(self) -> Trainer:
+        """What trains."""
+        return Trainer(self.task, self.sources, self.plan.base, self.settings, self.device)
+
+    def prepare(self) -> None:
+        """Build the bank, plan, and make the texts that all folds share; record the seconds."""
+        self._timed(BANK, lambda: self.bank)
+        if self.plan.dropped:
+            log.warning(
+                "left out, as it takes more than a third of the budget: %s",
+                ", ".join(self.plan.dropped),
+            )
+        if PARAPHRASED in self.plan.sources:
+            self._timed(PARAPHRASED, lambda: self.sources.paraphrases)
+        if GENERATED in self.plan.sources:
+            self._timed(GENERATED, lambda: self.sources.texts)
+        if self.bank is not None:
+            bank = self.bank
+            near = self.run.resolve("domain", lambda: domain_similarity(bank, self.task))
+            if near is not None and near["far"]:
+                log.warning("%s", _far(near))
+
+    def _timed(self, name: str, make: Any) -> None:
+        began = time.monotonic()
+        make()
+        self.run.resolve(f"seconds of {name}", lambda: time.monotonic() - began)
+
+    @cached_property
+    def search(self) -> Search:
+        """The search of this run."""
+        return Search(
+            self.run, self.arms, self.folds, self.trainer, self.plan.speeds, self.settings,
+            self.keep, dropped=self.plan.dropped,
+        )  # fmt: skip
+
+    def spent(self) -> float:
+        """Return the seconds of everything that is no trial."""
+        found = self.run.resolved
+        made = sum(value for name, value in found.items() if name.startswith("seconds of "))
+        return float(made + found["plan"]["took"] + self.kept.seconds)
+
+    @property
+    def kept(self) -> _Kept:
+        """What the run says of its model."""
+        file = self.run.path / KEPT
+        return _Kept(**json.loads(file.read_text())) if file.is_file() else _Kept()
+
+    def keep(self, arm: Arm) -> None:
+        """Train an arm on all rows and keep its model and rows, unless they are there."""
+        model = self.run.path / MODEL
+        if self.kept.arm != arm.name or not is_whole(model):
+            began = time.monotonic()
+            grown = self.trainer.train(arm, self.whole)
+            self.trainer.forget()
+            before = self.kept.seconds
+            self._save(arm, grown, before + time.monotonic() - began)
+        self.search.spent_before = self.spent()
+        self._write(self._results(""))
+
+    def _save(self, arm: Arm, grown: Grown, seconds: float) -> None:
+        assert grown.classifier is not None
+        assert grown.rows is not None
+        (self.run.path / KEPT).unlink(missing_ok=True)  # a killed process trains it again
+        save_whole(self.run.path / "unfinished", self.run.path / MODEL, grown.classifier.save)
+        origin = Counter(grown.rows.origin)
+        write_rows(self.run, grown, arm, self.given)
+        kept = _Kept(arm.name, dict(origin), grown.times, seconds)
+        self.run.write_file(KEPT, json.dumps(asdict(kept), ensure_ascii=False) + "\n")
+
+    def complete(self, bootstrap: int, *, quiet: bool) -> dict[str, Any]:
+        """Search, keep the best, and measure it; or read what a finished run has found."""
+        found = read_results(self.run.path)
+        if found is not None and found.get("ended") and self.kept.arm == found["arm"]:
+            write_grow_report(self.run.path)
+            return found
+        self.search.quiet, self.search.spent_before = quiet, self.spent()
+        if self.folds:
+            ended = _WHY[self.search.go()]
+            best = self.search.best()
+            assert best is not None  # the budget is long enough for one
+        else:
+            best = self._unmeasured()
+            ended = "nothing can be measured without labelled rows"
+        self.keep(best)
+        results = self._results(ended)
+        model = load_classifier(str(self.run.path), device=self.device)
+        if self.task.test is not None:
+            results["tested"] = self._test(model, best, bootstrap, quiet=quiet)
+        if self.bank is not None:
+            rows = to_label(self.bank, model, self.task, self.sources, self.whole)
+            lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+            self.run.write_file(TO_LABEL, "".join(f"{line}\n" for line in lines))
+            results["to_label"] = rows
+        results["spent"] = self.search.spent
+        self._write(results)
+        return results
+
+    def _unmeasured(self) -> Arm:
+        """Return the arm that takes all sources at once."""
+        return max(self.search.usable, key=lambda arm: (len(arm.sources), -arm.rounds))
+
+    def _write(self, results: Mapping[str, Any]) -> None:
+        self.run.write_file(RESULTS, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+        write_grow_report(self.run.path)
+
+    def _test(self, model: Classifier, best: Arm, bootstrap: int, *, quiet: bool) -> dict[str, Any]:
+        """Measure the model on the test set beside fine-tuning alone and the baselines."""
+        assert self.given.test is not None
+        systems = [System(best.name, model, self.plan.base)]
+        if len(self.task.rows):
+            if best.name != PLAIN:
+                alone = self.trainer.train(self.search.reference, self.whole)
+                systems.append(System(PLAIN, alone.classifier, self.plan.base))
+            systems += [one for one in baselines(self.task.rows, device=self.device)
+                        if one.name != best.name]  # fmt: skip
+        how = EvaluateSettings(
+            bootstrap=bootstrap, seed=self.settings.seed, text=self.given.text,
+            label=self.given.label,
+        )  # fmt: skip
+        return compare_systems(systems, self.given.test, how, quiet=quiet)
+
+    def _results(self, ended: str) -> dict[str, Any]:
+        """Return the content of results.json; `ended` is empty while the search goes on."""
+        search, kept = self.search, self.kept
+        named = {arm.name: arm for arm in self.arms}
+        best, measured = named[kept.arm], [arm for arm in self.arms if search.done(arm)]
+        found: dict[str, Any] = {
+            "ended": ended, "arm": best.name, "base": self.plan.base, "why_base": self.plan.why,
+            "labels": self.task.labels, "rows": len(self.task.rows), "origins": kept.origins,
+            "times": kept.times, "spent": search.spent, "budget": self.settings.seconds,
+            "temperature": self.run.resolved.get("temperature"),
+            "domain": self.run.resolved.get("domain"), "dropped": list(self.plan.dropped),
+            "reference": search.reference.name, "arms": [self._line(arm) for arm in measured],
+            "notes": [],
+        }  # fmt: skip
+        if near := found["domain"]:
+            found["notes"] += [_far(near)] if near["far"] else []
+        if not measured:
+            found["notes"].append(
+                "Nothing was measured: there are no labelled rows. Label the sentences of "
+                f"{TO_LABEL} and give them with --train or --validation."
+            )
+            return found
+        gold, given = search.answers(best)
+        found["measured"] = classify_scores(gold, given, self.task.labels, bootstrap=0)
+        found["notes"] += [*_simpler(search, best), *_more_labels(search)]
+        return found
+
+    def _line(self, arm: Arm) -> dict[str, Any]:
+        search = self.search
+        gain = search.gain(arm, search.reference)
+        return {
+            "name": arm.name, "sources": list(arm.sources), "curve": arm.is_curve,
+            "share": arm.share, "simple": arm.is_simple, "trainings": len(search.done(arm)),
+            "seconds": search.cost(arm), "score": _ends(search.score(arm)),
+            "gain": None if gain is None or arm == search.reference else _ends(gain),
+        }  # fmt: skip
+
+
+def _ends(found: Interval) -> dict[str, float | None]:
+    return {"value": found.value, "low": found.low, "high": found.high}
+
+
+def _shown(found: Interval) -> str:
+    ends = "" if found.low is None else f" ({found.low:+.1f} to {found.high:+.1f})"
+    return f"{found.value:+.1f}{ends}"
+
+
+def _simpler(search: Search, best: Arm) -> list[str]:
+    """Return a note where a simpler arm would have done, or was better."""
+    if best.is_simple and best.is_saved:
+        others = [arm for arm in search.arms if arm.is_simple and not arm.is_saved]
+    else:
+        others = [arm for arm in search.arms if arm.is_simple]
+    gains = {arm: search.gain(best, arm) for arm in others}
+    known = {arm: one for arm, one in gains.items() if one is not None}
+    if not known:
+        return []
+    arm = min(known, key=lambda arm: known[arm].value)
+    gain = known[arm]
+    if gain.value <= 0:
+        return [
+            f"A simpler way is as good or better: {arm.name}. The gain over it: {_shown(gain)}."
+        ]
+    if gain.low is None or gain.low <= 0:
+        return [
+            f"A simpler way would have done: {arm.name}. The gain over it may be chance: "
+            f"{_shown(gain)}."
+        ]
+    return [f"The gain over the best simple way, {arm.name}, is no chance: {_shown(gain)}."]
+
+
+def _more_labels(search: Search) -> list[str]:
+    """Return what the learning curve says of more labelled rows."""
+    curve = [arm for arm in search.arms if arm.is_curve and search.done(arm)]
+    if not curve:
+        return []
+    half = curve[-1]
+    gain = search.gain(search.reference, half)
+    if gain is None:
+        return []
+    said = f"All labelled rows gain {_shown(gain)} over {half.share:.0%} of them: "
+    if gain.low is not None and gain.low > 0:
+        return [said + "more labels are likely to help."]
+    return [said + "whether more labels would help is not sure."]
+
+
+def _far(near: Mapping[str, Any]) -> str:
+    return (
+        "The raw text is far from the task, of another language or domain: the labelled texts have "
+        f"a median similarity of {near['raw']:.2f} to their nearest raw sentence, and of "
+        f"{near['own']:.2f} to one another. Give raw text like them."
+    )
+
+
+def to_label(
+    bank: Bank, model: Classifier, task: GrowTask, sources: Sources, fold: Fold
+) -> list[dict[str, Any]]:
+    """Return the raw sentences whose labels would tell the model most.
+
+    Of raw sentences near the task and some random ones, the least certain are taken that are most
+    unlike one another.
+
+    Returns:
+        text, predicted (the likeliest label) and confidence of each.
+    """
+    known = {"labelled rows": [text for (text,) in task.rows.texts]} if len(task.rows) else {}
+    if task.examples is not None:
+        near = sources.candidates(fold, 10.0, "label-average")
+    else:
+        near = sources.described_candidates(fold, 10.0)
+    texts = near["text"].to_pylist()[:_LOOKED_AT]
+    some = random_sentences(bank, _LOOKED_AT // 2, {**task.held_out, **known})["text"].to_pylist()
+    texts = list(dict.fromkeys([*texts, *some]))
+    given = model.probabilities([(text,) for text in texts])  # (texts, labels)
+    order = np.argsort(margin_of(given, kind="class"), kind="stable")[: _UNSURE * _SHOWN]
+    chosen = _unlike(bank.encode([texts[place] for place in order]), _SHOWN)
+    return [
+        {"text": texts[place], "predicted": model.labels[int(given[place].argmax())],
+         "confidence": round(float(given[place].max()), 3)}
+        for place in order[chosen].tolist()
+    ]  # fmt: skip
+
+
+def _unlike(vectors: Any, count: int) -> list[int]:
+    """Return rows, the first of them and then always the one farthest from those chosen."""
+    chosen = [0] if len(vectors) else []
+    nearest = vectors @ vectors[0] if len(vectors) else vectors
+    while len(chosen) < min(count, len(vectors)):
+        nearest[chosen] = np.inf
+        chosen.append(int(nearest.argmin()))
+        nearest = np.maximum(nearest, vectors @ vectors[chosen[-1]])
+    return sorted(chosen)
+
+
+def write_rows(run: Run, grown: Grown, arm: Arm, given: GrowSources) -> None:
+    """Write the rows that a model learnt from, with the origin of each, and a card."""
+    from datasets import ClassLabel, Features, List, Value
+
+    assert grown.rows is not None
+    rows: LabeledExamples = grown.rows.rows
+    targets = np.asarray(rows.targets)
+    shutil.rmtree(run.path / DATASET, ignore_errors=True)
+    features = Features({
+        "text": Value("string"), "label": ClassLabel(names=rows.labels),
+        "probabilities": List(Value("float32")), "origin": Value("string"),
+    })  # fmt: skip
+    counts = Counter(rows.labels[place] for place in targets.argmax(axis=1).tolist())
+    shares = Counter(grown.rows.origin)
+    table = "\n".join(f"- {name}: {count:,}" for name, count in shares.items())
+    with DatasetWriter(run.path / DATASET, {"default": features}) as writer:
+        writer.write(pa.table({
+            "text": [text for (text,) in rows.texts],
+            "label": pa.array(targets.argmax(axis=1)), "probabilities": as_lists(targets),
+            "origin": grown.rows.origin,
+        }))  # fmt: skip
+        writer.write_card(
+            Card(
+                title=f"Training rows of {run.path.name}",
+                summary=(
+                    f"{len(rows):,} rows that a classifier was trained on ({arm.name}), found by "
+                    "`tilth grow`. Only rows of the origin `labelled` were labelled by people. "
+                    "Raw sentences carry the licences of their sources: "
+                    + (", ".join(f"`{one}`" for one in given.raw) or "none were given") + "."
+                ),
+                command=run.command,
+                settings=run.settings,
+                counts={"train": dict(counts)},
+                seed=int(run.settings["seed"]),
+                task_categories=["text-classification"],
+                texts="labelled rows, and what the origins below say",
+                extra=[("Origins", f"{table}\n\nLabelled rows were repeated {grown.times} times "
+                                   "in training.")],
+            )
+        )  # fmt: skip
+
+
+def summary_lines(results: Mapping[str, Any]) -> list[str]:
+    """Return what a run found, to print."""
+    spent, budget = duration_words(results["spent"]), duration_words(results["budget"])
+    rows = ", ".join(f"{count:,} {name}" for name, count in (results["origins"] or {}).items())
+    return [
+        f"kept: {results['arm']}, base {results['base']} ({results['why_base']})",
+        f"its rows: {rows}",
+        f"search: {results['ended']}; {spent} of {budget}",
+        *results["notes"],
+    ]
+
+
+def arm_lines(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return each arm's name, trainings, accuracy, interval, gain, interval and seconds."""
+    return [
+        (one["name"], str(one["trainings"]), *_cells(one["score"], ""), *_cells(one["gain"], "+"),
+         f"{one['seconds']:.0f}")
+        for one in results["arms"]
+    ]  # fmt: skip
+
+
+def test_lines(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return each system's test accuracy with its interval, and the gains over the others."""
+    tested = results["tested"]
+    lines = [(one["name"], *_cells(one["scores"]["accuracy"], "")) for one in tested["systems"]]
+    return lines + [
+        (f"gain over {name}", *_cells(gain["accuracy"], "+"))
+        for name, gain in tested["differences"].items()
+    ]
+
+
+def _cells(found: Mapping[str, Any] | None, sign: str) -> Sequence[str]:
+    if found is None:
+        return "", ""
+    low, high = found["low"], found["high"]
+    ends = "" if low is None or high is None else f"{low:{sign}.1f} to {high:{sign}.1f}"
+    return f"{found['value']:{sign}.1f}", ends

@@ -1,0 +1,175 @@
+"""Measures how fast this machine trains, and says what a search will try and how long it takes."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilth.classifiers.examples import LabeledExamples
+from tilth.classifiers.finetune import fine_tune
+from tilth.classifiers.settings import Finetuning
+from tilth.models.classifier import new_classifier
+from tilth.report.systems import SETFIT
+from tilth.workflows import baselines
+from tilth.workflows.grow.arms import PLAIN, Arm, Speeds
+from tilth.workflows.grow.sources import GENERATED, PARAPHRASED, Sources
+
+if TYPE_CHECKING:
+    from tilth.workflows.grow.settings import Growth
+    from tilth.workflows.grow.task import GrowTask
+
+QUICK = "starter-small"
+_ROWS, _BATCH = 48, 16  # of the measured trainings
+_TEXT = "the quick search for a word in some raw text of the usual length is over now"
+_REWRITES = 3
+_DEAREST = 1 / 3  # of the budget, that a source's texts may take to make
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a search tries first, with seconds at the measured speed.
+
+    Attributes:
+        base: the model that is fine-tuned, and `why`.
+        sources: seconds that each source's texts take to make.
+        dropped: sources that would take too much of the budget.
+        rungs: name, arms, trainings and seconds of each rung, if the budget allows it.
+        least: seconds of the shortest search that leaves a model.
+    """
+
+    base: str
+    why: str
+    speeds: Speeds
+    sources: Mapping[str, float]
+    dropped: Sequence[str]
+    arms: Sequence[tuple[str, float]]
+    rungs: Sequence[tuple[str, int, int, float]]
+    least: float
+
+    @property
+    def seconds(self) -> float:
+        """The seconds of everything, the last trainings included."""
+        return sum(self.sources.values()) + sum(rung[-1] for rung in self.rungs) + self.least
+
+
+def make_plan(
+    task: GrowTask, sources: Sources, arms: Sequence[Arm], rungs: Sequence[int], settings: Growth
+) -> Plan:
+    """Measure the speed of each base that may be taken, and plan a search with one of them.
+
+    Args:
+        rungs: number of folds after each rung.
+    """
+    encoder = measure_speed(baselines.STARTER, task, sources.device)
+    known = {baselines.STARTER: encoder}
+    made = _source_seconds(task, sources, arms)
+    dropped = [name for name, one in made.items() if one > _DEAREST * settings.seconds]
+    usable = [arm for arm in arms if not set(arm.sources) & set(dropped)]
+    kept = {name: one for name, one in made.items() if name not in dropped}
+
+    def plan(base: str, why: str) -> Plan:
+        if base not in known:
+            known[base] = measure_speed(base, task, sources.device)
+        train, label = known[base]
+        speeds = Speeds(train, label, encoder[0] / 2)
+
+        def cost(arm: Arm) -> float:
+            return speeds.seconds(arm, task, sources)
+
+        saved = [arm for arm in usable if arm.is_saved and arm.name != SETFIT]
+        first = next((arm for arm in saved if arm.name == PLAIN or arm.sources), saved[0])
+        least = sum(kept.values()) + cost(first) * (1 + bool(rungs))
+        return Plan(
+            base, why, speeds, kept, dropped, [(arm.name, cost(arm)) for arm in usable],
+            _rungs(usable, rungs, cost), least,
+        )  # fmt: skip
+
+    if settings.base is not None:
+        return plan(settings.base, "as asked")
+    slow = plan(baselines.STARTER, "the budget is long enough for it")
+    first_half = sum(rung[-1] for rung in slow.rungs[:2]) + slow.least
+    if first_half <= settings.seconds:
+        return slow
+    return plan(
+        QUICK,
+        f"the budget is too short for {baselines.STARTER}, which takes about "
+        f"{duration_words(first_half)}",
+    )
+
+
+def _rungs(
+    arms: Sequence[Arm], rungs: Sequence[int], cost: Callable[[Arm], float]
+) -> list[tuple[str, int, int, float]]:
+    """Return what each rung tries; which arms stay is not known, so all count as the mean."""
+    always = [arm for arm in arms if arm.is_simple and arm.name != SETFIT]
+    curve = [arm for arm in arms if arm.is_curve]
+    others = [arm for arm in arms if len(arm.sources) == 1 or arm.name == SETFIT]
+    mixed = [arm for arm in arms if len(arm.sources) > 1]
+    mean = float(np.mean([cost(arm) for arm in others])) if others else 0.0
+    found, start, count = [], 0, len(others)
+    for number, bound in enumerate(rungs):
+        folds = bound - start
+        same = [*always, *(curve if number < 2 else [])]
+        mixtures = min(2, len(mixed)) if number == 1 else 0
+        seconds = folds * (sum(map(cost, same)) + count * mean)
+        seconds += bound * mixtures * (cost(mixed[-1]) if mixed else 0.0)
+        trained = folds * (len(same) + count) + bound * mixtures
+        found.append((f"rung {number + 1}", len(same) + count + mixtures, trained, seconds))
+        start, count = bound, -(-count // 2)
+    return found
+
+
+def measure_speed(base: str, task: GrowTask, device: str) -> tuple[float, float]:
+    """Return the texts a second of training and of labelling with a base."""
+    texts = [text for (text,) in task.rows.texts[:_ROWS]]
+    rng = np.random.default_rng(0)
+    words = _TEXT.split()
+    texts += [" ".join(rng.permutation(words)) for _ in range(_ROWS - len(texts))]
+    targets = np.eye(len(task.labels), dtype=np.float32)[np.arange(_ROWS) % len(task.labels)]
+    rows = LabeledExamples("class", task.labels, [(text,) for text in texts], None, targets)
+    settings = Finetuning(epochs=1, batch=_BATCH).for_base(base)
+    model = new_classifier(base, kind="class", labels=task.labels, device=device)
+    few = rows.select(np.arange(_BATCH))
+    fine_tune(model, few, None, settings, quiet=True)  # the first step prepares
+    began = time.monotonic()
+    fine_tune(model, rows, None, settings, quiet=True)
+    trained = time.monotonic() - began
+    model.model.train(mode=False)
+    began = time.monotonic()
+    model.probabilities(rows.texts)
+    return _ROWS / trained, _ROWS / (time.monotonic() - began)
+
+
+def _source_seconds(task: GrowTask, sources: Sources, arms: Sequence[Arm]) -> dict[str, float]:
+    """Return the seconds that the texts of each source take to make."""
+    asked = {source for arm in arms for source in arm.sources}
+    found = {}
+    if PARAPHRASED in asked:
+        rate = sources.measure_paraphrasing([text for (text,) in task.rows.texts[:_REWRITES]])
+        found[PARAPHRASED] = len(task.rows) / rate
+    if GENERATED in asked:
+        found[GENERATED] = sources.measure_generation()
+    return found
+
+
+def too_short(plan: Plan, settings: Growth) -> str | None:
+    """Return why a budget is too short for one arm, and what is enough; None: it is not."""
+    if plan.least <= settings.seconds:
+        return None
+    minutes = math.ceil(1.2 * plan.least / 60)
+    return (
+        f"budget {settings.budget} is too short: one way alone, with {plan.base}, takes about "
+        f"{duration_words(plan.least)} here: give --budget {minutes}m"
+    )
+
+
+def duration_words(seconds: float) -> str:
+    """Return a time in its largest unit."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

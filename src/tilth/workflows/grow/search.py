@@ -1,0 +1,256 @@
+"""Searches for the best way to train by successive halving, in the parts of a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tilth.metrics.significance import Interval, mean_interval
+from tilth.report.systems import SETFIT
+from tilth.runs import Progress, Run
+from tilth.selftrain.pseudo_label import PROBABILITIES, as_lists, from_lists
+from tilth.workflows.grow.arms import PLAIN, SIMILARITY, Arm, Speeds, Trainer, temperature_of
+
+if TYPE_CHECKING:
+    from tilth.workflows.grow.settings import Growth
+    from tilth.workflows.grow.task import Fold
+
+ROW, SECONDS = "row", "seconds"
+ENDED = "ended"  # the fact why a search ended
+FINISHED, OVER, SURE = "finished", "budget", "margin"
+_FIRST = 2  # folds of the first rung, where there are several rungs
+_CURVE_RUNGS = 2  # in which the learning curve is measured
+
+
+@dataclass
+class Search:
+    """Trains arms on folds, drops the worse half after each rung, and records every trial.
+
+    A part holds the answers of one arm to one fold's measured rows; the run's `resolved` facts hold
+    what was decided after each rung, so that a resumed search takes the same turns.
+
+    Attributes:
+        keep: called with the best arm after each rung.
+        spent_before: seconds of what is no trial.
+        dropped: sources that take too long to make.
+    """
+
+    run: Run
+    arms: Sequence[Arm]
+    folds: Sequence[Fold]
+    trainer: Trainer
+    speeds: Speeds
+    settings: Growth
+    keep: Callable[[Arm], None]
+    spent_before: float = 0.0
+    dropped: Sequence[str] = ()
+    quiet: bool = False
+    _seconds: dict[int, float] = field(default_factory=dict)
+    _answers: dict[int, NDArray[np.float32]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for index in self.run.done():
+            self._read(index)
+
+    @property
+    def usable(self) -> list[Arm]:
+        """Return the arms whose sources are there."""
+        return [arm for arm in self.arms if not set(arm.sources) & set(self.dropped)]
+
+    def _index(self, arm: Arm, fold: Fold) -> int:
+        return list(self.arms).index(arm) * len(self.folds) + fold.number
+
+    def _read(self, index: int) -> None:
+        part = self.run.read_part(index)
+        given = from_lists(part[PROBABILITIES])
+        assert not isinstance(given, list)
+        self._answers[index] = given
+        self._seconds[index] = float(part[SECONDS][0].as_py())
+
+    @property
+    def spent(self) -> float:
+        """Return the seconds of all trials and of what came before them."""
+        return self.spent_before + sum(self._seconds.values())
+
+    def done(self, arm: Arm) -> list[Fold]:
+        """Return the folds that an arm was measured on."""
+        return [fold for fold in self.folds if self._index(arm, fold) in self._answers]
+
+    def cost(self, arm: Arm) -> float:
+        """Return the mean seconds of an arm's trials; before the first an estimate."""
+        found = [self._seconds[self._index(arm, fold)] for fold in self.done(arm)]
+        if found:
+            return float(np.mean(found))
+        return self.speeds.seconds(arm, self.trainer.task, self.trainer.sources)
+
+    def answers(self, arm: Arm) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Return the right labels of all rows that an arm was measured on, and its answers."""
+        gold = [np.asarray(fold.rows.targets).argmax(axis=1) for fold in self.done(arm)]
+        given = [self._answers[self._index(arm, fold)] for fold in self.done(arm)]
+        return np.concatenate(gold), np.concatenate(given)
+
+    def _right(self, arm: Arm, folds: Sequence[Fold]) -> dict[int, list[float]]:
+        """Return whether an arm's answers to each measured row are right, x 100."""
+        found: dict[int, list[float]] = {}
+        for fold in folds:
+            gold = np.asarray(fold.rows.targets).argmax(axis=1)
+            said = self._answers[self._index(arm, fold)].argmax(axis=1)
+            for row, right in zip(fold.held.tolist(), (gold == said).tolist(), strict=True):
+                found.setdefault(row, []).append(100.0 * right)
+        return found
+
+    def score(self, arm: Arm, folds: Sequence[Fold] | None = None) -> Interval:
+        """Return an arm's accuracy x 100 with its interval over the measured rows."""
+        right = self._right(arm, self.done(arm) if folds is None else folds)
+        return mean_interval([float(np.mean(one)) for one in right.values()])
+
+    def gain(self, arm: Arm, over: Arm) -> Interval | None:
+        """Return an arm's paired gain over another one on the folds of both; None: there are none.
+
+        A row that was measured several times counts once, with the mean.
+        """
+        shared = [fold for fold in self.done(arm) if fold in self.done(over)]
+        if not shared:
+            return None
+        one, two = self._right(arm, shared), self._right(over, shared)
+        return mean_interval([float(np.mean(one[row]) - np.mean(two[row])) for row in one])
+
+    @property
+    def reference(self) -> Arm:
+        """Return the arm that all gains are over: fine-tuning, else similarity, else the first."""
+        named = {arm.name: arm for arm in self.arms}
+        return named.get(PLAIN) or named.get(SIMILARITY) or self.arms[0]
+
+    def best(self, *, saved: bool = True) -> Arm | None:
+        """Return the arm with the largest gain among those measured on most folds.
+
+        Args:
+            saved: among those whose model is a transformers classifier.
+        """
+        some = [arm for arm in self.arms if not arm.is_curve and (arm.is_saved or not saved)]
+        most = max((len(self.done(arm)) for arm in some), default=0)
+        if not most:
+            return None
+        bounds = [
+            bound for bound in rung_bounds(len(self.folds), self.settings.folds) if bound <= most
+        ] or [1]
+        some = [arm for arm in some if len(self.done(arm)) >= bounds[-1]]
+        gains = {arm: self.gain(arm, self.reference) for arm in some}
+        known = {arm: one.value for arm, one in gains.items() if one is not None}
+        if not known:
+            return some[0]
+        return max(known, key=lambda arm: known[arm])  # the first, and so simplest, of equals
+
+    def go(self) -> str:
+        """Run or resume all rungs; return why the search ended."""
+        alive = [arm for arm in self.usable if len(arm.sources) < 2]
+        start = 0
+        for number, bound in enumerate(rung_bounds(len(self.folds), self.settings.folds)):
+            if self._rung(alive, self.folds[start:bound], number):
+                return self._end(OVER)
+            if self._is_settled(alive):
+                return self._end(SURE)
+            rung = f"rung {number}"
+            kept = self.run.resolve(rung, partial(self._survivors, alive, number))
+            alive = [arm for arm in self.usable if arm.name in kept]
+            # Mixtures are first tried now: on the earlier folds too, so that all have the same.
+            new = [arm for arm in alive if len(self.done(arm)) < bound]
+            if self._rung(new, self.folds[:bound], number):
+                return self._end(OVER)
+            start = bound
+        return self._end(FINISHED)
+
+    def _end(self, why: str) -> str:
+        return str(self.run.resolve(ENDED, lambda: why))
+
+    def _rung(self, alive: Sequence[Arm], folds: Sequence[Fold], number: int) -> bool:
+        """Run the missing trials of arms on folds; tell whether the budget ended them."""
+        order = [(arm, fold) for fold in folds for arm in alive if not arm.sources]
+        order += [(arm, fold) for fold in folds for arm in alive if arm.sources]
+        missing = [pair for pair in order if self._index(*pair) not in self._answers]
+        what, is_over = f"trainings of rung {number + 1}", False
+        with Progress(len(missing), quiet=self.quiet, what=what) as progress:
+            for arm, fold in missing:
+                is_over = ENDED in self.run.resolved or self._is_over(arm)
+                if is_over:
+                    break
+                if arm.sources and len(self.trainer.task.rows):
+                    self.trainer.temperature = self._temperature()
+                self._try(arm, fold)
+                progress.advance(1)
+        self.trainer.forget()
+        if missing and (best := self.best()) is not None:
+            self.keep(best)
+        return is_over
+
+    def _is_over(self, arm: Arm) -> bool:
+        """Tell whether the budget is too short for another trial and the last trainings."""
+        return self.spent + self.cost(arm) + self.reserve() > self.settings.seconds
+
+    def reserve(self) -> float:
+        """Return the seconds that the last trainings will take."""
+        best = self.best() or next(arm for arm in self.usable if arm.is_saved)
+        return self.cost(best) + (self.cost(self.reference) if best.sources else 0.0)
+
+    def _temperature(self) -> float:
+        """Return the temperature of teachers, by the first fine-tuned ones' measured answers."""
+        return float(
+            self.run.resolve("temperature", lambda: temperature_of(*self.answers(self.reference)))
+        )
+
+    def _try(self, arm: Arm, fold: Fold) -> None:
+        began = time.monotonic()
+        given = np.asarray(self.trainer.train(arm, fold).answer(fold.rows.texts), np.float32)
+        seconds = time.monotonic() - began
+        index = self._index(arm, fold)
+        self.run.write_part(index, pa.table({
+            ROW: pa.array(fold.held), PROBABILITIES: as_lists(given),
+            SECONDS: pa.array(np.full(len(given), seconds)),
+        }))  # fmt: skip
+        self._read(index)
+
+    def _is_settled(self, alive: Sequence[Arm]) -> bool:
+        """Tell whether no other arm is likely to be better than the best by the margin."""
+        best = self.best(saved=False)
+        others = [arm for arm in alive if arm is not best and not arm.is_curve]
+        if best is None or not any(arm.sources for arm in self.arms):
+            return False
+        gains = [self.gain(arm, best) for arm in others]
+        return all(
+            one is not None and one.high is not None and one.high <= self.settings.margin
+            for one in gains
+        )
+
+    def _survivors(self, alive: Sequence[Arm], number: int) -> list[str]:
+        """Return the arms of the next rung: simple ones, the better half, mixtures of the best."""
+        dear = [arm for arm in alive if arm.sources or arm.name == SETFIT]
+        gains = {arm: self.gain(arm, self.reference) for arm in dear}
+        known = {arm: -100.0 if one is None else one.value for arm, one in gains.items()}
+        order = sorted(known, key=lambda arm: -known[arm])
+        kept = [arm.name for arm in alive if arm.is_simple and arm not in known]
+        if number + 1 < _CURVE_RUNGS:
+            kept += [arm.name for arm in alive if arm.is_curve]
+        kept += [arm.name for arm in order[: -(-len(order) // 2)]]
+        if number == 0:
+            kinds = list(dict.fromkeys(arm.sources[0] for arm in order if arm.sources))
+            for size in {2, len(kinds)}:
+                kept += [
+                    arm.name for arm in self.usable
+                    if len(arm.sources) == size > 1 and set(arm.sources) == set(kinds[:size])
+                ]  # fmt: skip
+        return kept
+
+
+def rung_bounds(folds: int, first_pass: int) -> list[int]:
+    """Return the number of folds after each rung: a few, each row once, all."""
+    if not folds:
+        return []
+    few = _FIRST if folds > _FIRST + 1 else 1
+    return sorted({few, min(first_pass, folds), folds})

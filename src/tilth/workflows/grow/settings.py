@@ -1,0 +1,98 @@
+"""Settings and inputs of `tilth grow`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+from tilth.errors import InputError
+from tilth.limits import SEED, TEXTS, Number, check_fields, whole
+
+_TIME = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)")
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_LONGEST = 30 * 24 * 3600.0
+FOLDS, REPEATS = whole(2, 20), whole(1, 20)
+MARGIN = Number(0, 100)
+
+
+@dataclass(frozen=True, slots=True)
+class GrowSources:
+    """What there is of a task: labelled rows or described labels, at least one of them.
+
+    Attributes:
+        raw: a bank, or files and folders of raw text, of which one is built.
+        validation: labelled rows that choose, in place of cross-validation.
+        test: labelled rows that nothing is chosen by.
+    """
+
+    train: Annotated[str | None, "Labelled texts: a file, a folder or a hub data set."] = None
+    raw: Annotated[
+        tuple[str, ...],
+        "Raw text: a bank (tilth bank build), or files or folders of which one is built.",
+    ] = ()
+    labels: Annotated[str | None, "A task file (yaml or json) that describes the labels."] = None
+    validation: Annotated[
+        str | None, "Labelled rows to choose by; default: cross-validation of TRAIN."
+    ] = None
+    test: Annotated[str | None, "Labelled rows to measure the result on, once, at the end."] = None
+    text: Annotated[str | None, "The column that holds the texts."] = None
+    label: Annotated[str | None, "The column of labels; default: a usual name."] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """How ways to train are searched."""
+
+    budget: Annotated[str, "Time to take, such as 90s, 60m or 2h."] = "60m"
+    base: Annotated[
+        str | None,
+        "--base -b",
+        "Model to fine-tune: a starter, a folder or a hub id; default: starter-encoder, or "
+        "starter-small where the budget is too short for it.",
+    ] = None
+    model: Annotated[
+        str | None,
+        "--model -m",
+        "Language model that writes texts of the described labels: starter, a folder, a hub id or "
+        "an endpoint; default: none are written.",
+    ] = None
+    count: Annotated[int, TEXTS, "Texts of each label that the language model writes."] = 100
+    paraphrase: Annotated[
+        bool, "--no-paraphrase", "Whether to try paraphrases of the labelled rows."
+    ] = True
+    margin: Annotated[
+        float, MARGIN, "Stop when no way is likely to gain more points of accuracy than this."
+    ] = 0.5
+    folds: Annotated[int, FOLDS, "Parts of a cross-validation."] = 5
+    repeats: Annotated[int, REPEATS, "Cross-validations, or trainings on validation rows."] = 2
+    seed: Annotated[int, SEED, "Same inputs, settings and seed, same scores of every way."] = 0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not 0 < self.seconds <= _LONGEST:
+            raise InputError(f"budget is {self.budget!r}: give a time above 0, at most 720h")
+
+    @property
+    def seconds(self) -> float:
+        """The budget in seconds."""
+        found = _TIME.fullmatch(self.budget.strip())
+        if found is None:
+            raise InputError(f"budget is {self.budget!r:.40}: give a time such as 90s, 60m or 2h")
+        return float(found[1]) * _UNITS[found[2]]
+
+
+def check_growth(sources: GrowSources, settings: Growth) -> None:
+    """Refuse inputs that no way can learn from, before anything is loaded."""
+    if sources.train is None and sources.labels is None:
+        raise InputError(
+            "there are neither labelled rows nor described labels: give --train, or --labels with "
+            "--raw or --model"
+        )
+    if sources.train is None and not sources.raw and settings.model is None:
+        raise InputError(
+            "labels are described, and there is no text: give --train, --raw, or --model with a "
+            "language model that writes some"
+        )
+    if settings.model is not None and sources.labels is None:
+        raise InputError("--model writes texts of described labels: describe them with --labels")

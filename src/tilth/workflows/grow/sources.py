@@ -1,0 +1,255 @@
+"""Makes training rows beside the labelled ones: retrieved, described, paraphrased, generated."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tilth.classifiers.examples import LabeledExamples
+from tilth.classifiers.logistic import logistic
+from tilth.data.hashing import random_keys, text_hashes
+from tilth.errors import InputError
+from tilth.generation.label_fit import FIT, fit_encoder, similarity_to_descriptions
+from tilth.selftrain.retrieve import retrieve
+from tilth.selftrain.select import PseudoLabels, select
+from tilth.selftrain.settings import Augmentation
+from tilth.workflows.grow.task import Fold, GrowTask
+
+if TYPE_CHECKING:
+    from tilth.bank import Bank
+    from tilth.generation.generate import GenerateRequest
+    from tilth.paraphrase.rewriter import Rewriter
+    from tilth.workflows.grow.settings import Growth
+
+LABELLED = "labelled"
+RETRIEVED, DESCRIBED, PARAPHRASED, GENERATED = "retrieved", "described", "paraphrased", "generated"
+PARAPHRASES, TEXTS = "paraphrases", "generated"  # nested runs
+_CANDIDATES_PER_ROW = 2
+_BEAMS = 2  # of paraphrases
+_MOST, _FEWEST = 3_000, 200  # rows of a source
+_UNLABELLED = 1_000  # rows of a source where there are no labelled rows
+_SURE = 4  # candidates by description for each row: the most certain quarter is kept
+# Without labelled rows nothing calibrates similarities; a cosine this much larger makes a label e
+# times as likely.
+_COSINE = 0.05
+_STRENGTH = 10.0  # of the regression from similarities to labels
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """Rows beside the labelled ones.
+
+    Attributes:
+        origin: name of the source of each row. # (rows,)
+    """
+
+    rows: LabeledExamples
+    origin: list[str]
+
+    def and_then(self, more: Extra) -> Extra:
+        """Return the rows of both; of a text that both have, the first."""
+        known = set(self.rows.texts)
+        new = [row for row, text in enumerate(more.rows.texts) if text not in known]
+        rows = more.rows.select(np.array(new, np.int64))
+        targets = np.concatenate([np.asarray(self.rows.targets), np.asarray(rows.targets)])
+        both = replace(self.rows, texts=self.rows.texts + rows.texts, targets=targets)
+        return Extra(both, self.origin + [more.origin[row] for row in new])
+
+
+class Sources:
+    """Makes the rows of each source for a fold, never from the fold's measured rows.
+
+    Args:
+        out: the run folder; paraphrases and generated texts are runs in it, made once.
+    """
+
+    def __init__(
+        self, task: GrowTask, bank: Bank | None, settings: Growth, out: Path, device: str
+    ) -> None:
+        self.task, self.bank, self.settings = task, bank, settings
+        self.out, self.device = out, device
+
+    def count(self, multiple: float) -> int:
+        """Return the number of rows of a source, a multiple of the labelled ones."""
+        if not len(self.task.rows):
+            return _UNLABELLED
+        return int(min(_MOST, max(_FEWEST, round(multiple * len(self.task.rows)))))
+
+    def _left_out(self, fold: Fold) -> dict[str, list[str]]:
+        held = {"measured rows": [text for (text,) in fold.rows.texts]} if len(fold.held) else {}
+        return {**self.task.held_out, **held}
+
+    def candidates(self, fold: Fold, multiple: float, query: str) -> pa.Table:
+        """Return the raw sentences that are nearest to a fold's labelled rows."""
+        assert self.bank is not None
+        assert self.task.examples is not None
+        examples = self.task.examples.select(fold.train.tolist())
+        return retrieve(
+            self.bank, examples, _CANDIDATES_PER_ROW * self.count(multiple),
+            Augmentation(query=query, seed=self.settings.seed), exclude=self._left_out(fold),
+        ).table  # fmt: skip
+
+    def described_candidates(self, fold: Fold, multiple: float) -> pa.Table:
+        """Return the raw sentences that are nearest to the descriptions of the labels."""
+        assert self.bank is not None
+        lines = [line for text in self.task.descriptions for line in text.split("\n")]
+        k = min(len(self.bank), -(-_SURE * self.count(multiple) // len(lines)))
+        known = {"labelled rows": [text for (text,) in self.task.rows.texts]}
+        without = {**self._left_out(fold), **(known if len(self.task.rows) else {})}
+        hits = self.bank.search(lines, k, without=without, own=False)
+        ids = np.unique(hits.ids[hits.ids >= 0])
+        if not len(ids):
+            raise InputError(f"{self.bank.path}: no sentence was found: give more raw text")
+        return self.bank.rows(ids).select(["text"])
+
+    def select(
+        self, table: pa.Table, given: NDArray[np.float32], fold: Fold, multiple: float, by: str
+    ) -> Extra:
+        """Select some of pseudo-labelled sentences, in the labelled rows' ratio of classes."""
+        keys = random_keys(
+            self.settings.seed, "grow", text_hashes(table["text"].combine_chunks())
+        )  # (sentences,)
+        like = self.task.rows.select(fold.train)
+        even = np.full(len(self.task.labels), 1 / len(self.task.labels))
+        kept = select(
+            PseudoLabels(given, keys), like, self.count(multiple),
+            ratio=None if len(like) else even, by=by, seed=self.settings.seed,
+        ).kept  # fmt: skip
+        texts: list[tuple[str, ...]] = [
+            (text,) for text in table["text"].take(pa.array(kept)).to_pylist()
+        ]
+        rows = replace(like, texts=texts, targets=given[kept])
+        return Extra(rows, [RETRIEVED] * len(rows))
+
+    def described(self, fold: Fold, multiple: float) -> Extra:
+        """Return raw sentences labelled by their similarity to the descriptions."""
+        table = self.described_candidates(fold, multiple)
+        given = self.by_description(table["text"].to_pylist(), fold)
+        found = self.select(table, given, fold, multiple, "margin")
+        return Extra(found.rows, [DESCRIBED] * len(found.rows))
+
+    def by_description(self, texts: Sequence[str], fold: Fold) -> NDArray[np.float32]:
+        """Return the calibrated probabilities of texts by their similarity to descriptions.
+
+        A fold's labelled rows calibrate them by logistic regression from similarities to labels;
+        without any, each label's mean similarity is taken off. # (texts, labels)
+        """
+        from scipy.special import softmax
+
+        encoder, descriptions = fit_encoder(), self.task.descriptions
+        cosines = similarity_to_descriptions(encoder, texts, descriptions)  # (texts, labels)
+        if len(fold.train):
+            like = self.task.rows.select(fold.train)
+            own = similarity_to_descriptions(
+                encoder, [text for (text,) in like.texts], descriptions
+            )  # (rows, labels)
+            weights, biases = logistic(own, np.asarray(like.targets), "class", _STRENGTH)
+            logits = cosines @ weights.T + biases
+        else:
+            logits = (cosines - cosines.mean(axis=0)) / _COSINE
+        found: NDArray[np.float32] = softmax(logits, axis=1).astype(np.float32)
+        return found
+
+    def paraphrased(self, fold: Fold) -> Extra:
+        """Return paraphrases of a fold's labelled rows, with their labels."""
+        made = self.paraphrases
+        inside = np.isin(made.places, fold.train)
+        rows = self.task.rows.select(made.places[inside])
+        texts: list[tuple[str, ...]] = [
+            (text,) for text, one in zip(made.texts, inside.tolist(), strict=True) if one
+        ]
+        return Extra(replace(rows, texts=texts), [PARAPHRASED] * len(texts))
+
+    @cached_property
+    def _rewriter(self) -> Rewriter:
+        from tilth.paraphrase.rewriter import load_paraphraser
+
+        return load_paraphraser(device=self.device)
+
+    def measure_paraphrasing(self, texts: Sequence[str]) -> float:
+        """Return the texts a second that are paraphrased."""
+        began = time.monotonic()
+        self._rewriter.rewrite(texts, beams=_BEAMS)
+        return len(texts) / (time.monotonic() - began)
+
+    @cached_property
+    def paraphrases(self) -> Paraphrases:
+        """Paraphrases of all labelled rows, made at first use."""
+        from datasets import Dataset
+
+        from tilth.paraphrase.paraphrase_set import run_paraphrase
+        from tilth.paraphrase.settings import RewriteSettings
+
+        texts = [text for (text,) in self.task.rows.texts]
+        made = run_paraphrase(
+            Dataset.from_dict({"text": texts}), self._rewriter,
+            RewriteSettings(beams=_BEAMS, seed=self.settings.seed), self.out / PARAPHRASES,
+            columns=["text"], quiet=True,
+        )  # fmt: skip
+        return Paraphrases(list(made["text"]), np.array(made["source_row"][:], np.int64))
+
+    def generated(self, _: Fold) -> Extra:
+        """Return texts that the language model wrote of the descriptions, if they fit them."""
+        return Extra(self.texts, [GENERATED] * len(self.texts))
+
+    @cached_property
+    def _request(self) -> GenerateRequest:
+        from tilth.generation.generate import GenerateRequest
+        from tilth.generation.settings import GenerateSettings
+        from tilth.models import load_lm
+
+        assert self.task.task is not None
+        return GenerateRequest(
+            self.task.task, load_lm(str(self.settings.model), device=self.device),
+            GenerateSettings(per_input=1, seed=self.settings.seed), count=self.settings.count,
+        )  # fmt: skip
+
+    def measure_generation(self) -> float:
+        """Return the seconds that the language model will take."""
+        from tilth.generation.estimate import estimate_run
+
+        return estimate_run(self._request).seconds
+
+    @cached_property
+    def texts(self) -> LabeledExamples:
+        """All generated texts that fit their label, written at first use."""
+        from tilth.generation.generate import run_generate
+
+        made = run_generate(self._request, self.out / TEXTS, quiet=True).with_format("arrow")[:]
+        fits = made[FIT].to_pylist() if FIT in made.column_names else [None] * len(made)
+        held = {text for texts in self.task.held_out.values() for text in texts}
+        held |= {text for (text,) in self.task.rows.texts}
+        found: dict[str, str] = {}
+        for text, label, fit in zip(
+            made["text"].to_pylist(), made["label"].to_pylist(), fits, strict=True
+        ):
+            if (fit is None or fit > 0) and text not in held:
+                found.setdefault(text, str(label))
+        if not found:
+            raise InputError(
+                f"{self.out / TEXTS}: no generated text fits its label: describe the labels "
+                "otherwise, or name a larger --model"
+            )
+        one = np.eye(len(self.task.labels), dtype=np.float32)
+        targets = one[[self.task.labels.index(label) for label in found.values()]]
+        return replace(self.task.rows, texts=[(text,) for text in found], targets=targets)
+
+
+@dataclass(frozen=True, slots=True)
+class Paraphrases:
+    """Paraphrases and the labelled rows that they are of.
+
+    Attributes:
+        places: index of each text's labelled row. # (texts,)
+    """
+
+    texts: list[str]
+    places: NDArray[np.int64]

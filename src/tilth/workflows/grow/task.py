@@ -1,0 +1,267 @@
+"""Reads and checks what `tilth grow` is given, and divides the labelled rows into folds."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tilth.bank.manifest import MANIFEST
+from tilth.bank.settings import BankSettings
+from tilth.classifiers.examples import LabeledExamples, labeled_examples
+from tilth.classifiers.load import TaskSources, check_disjoint
+from tilth.data.hashing import random_keys, text_hashes
+from tilth.errors import InputError
+from tilth.generation.label_fit import describe_labels
+from tilth.generation.task import Task, load_task
+from tilth.workflows.open_bank import build_named, open_named
+
+if TYPE_CHECKING:
+    from tilth.bank import Bank
+    from tilth.data.examples import Examples
+    from tilth.workflows.grow.settings import GrowSources
+
+log = logging.getLogger(__name__)
+
+BANK = "bank"
+_ENCODER = "starter-static"
+_SAMPLE = 500  # labelled rows that are compared with raw text
+# Median cosine of the task's texts to their nearest raw sentence, less that to their nearest other
+# text of the task: below this the raw text is of another language or domain.
+_FAR = -0.15
+
+
+@dataclass(frozen=True, slots=True)
+class GrowTask:
+    """What is known of a task.
+
+    Attributes:
+        labels: in the order of the targets.
+        examples: labelled rows, each text once; None: there are none.
+        rows: the same rows.
+        validation: rows that choose; None: cross-validation does.
+        task: descriptions; None: there are none.
+    """
+
+    labels: list[str]
+    examples: Examples | None
+    rows: LabeledExamples
+    validation: LabeledExamples | None
+    test: LabeledExamples | None
+    task: Task | None
+
+    @property
+    def descriptions(self) -> list[str]:
+        """Return the descriptions of each label, one per line, in the order of the labels."""
+        assert self.task is not None
+        found = describe_labels(self.task)
+        return [found[label] for label in self.labels]
+
+    @property
+    def held_out(self) -> dict[str, list[str]]:
+        """Texts that nothing is trained on or retrieved, by name of their set."""
+        sets = {"validation set": self.validation, "test set": self.test}
+        return {
+            name: [text for (text,) in rows.texts]
+            for name, rows in sets.items()
+            if rows is not None
+        }
+
+
+def read_grow_task(sources: GrowSources) -> GrowTask:
+    """Read the sets and the descriptions of a task; refuse labels that do not agree."""
+    task = None if sources.labels is None else load_task(sources.labels)
+    if task is not None and (task.is_pair or len(task.labels) < 2):
+        raise InputError(
+            f"{sources.labels}: describe two labels of single texts or more, without an input"
+        )
+    described = [] if task is None else [label.name for label in task.labels]
+    named = TaskSources(
+        sources.train or "", sources.validation, sources.test, text=sources.text,
+        label=sources.label,
+    )  # fmt: skip
+    examples, labels = None, described
+    if sources.train is not None:
+        examples = _distinct(_single(named, sources.train, "train"), sources.train)
+        assert examples.labels is not None
+        labels = [str(name) for name in examples.labels.classes]
+        _check_described(labels, described, sources)
+        _check_counts(examples, labels, sources.train)
+    rows = _none(labels) if examples is None else labeled_examples(examples, labels)
+    others: dict[str, LabeledExamples | None] = {"validation": None, "test": None}
+    known = [("training", sources.train, rows)] if examples is not None else []
+    for name in others:
+        place = getattr(sources, name)
+        if place is not None:
+            found = labeled_examples(_single(named, place, name), labels)
+            for other, where, texts in known:
+                check_disjoint(name, place, found.texts, other, str(where), texts.texts)
+            known.append((name, place, found))
+            others[name] = found
+    if examples is not None:
+        examples, rows = _without(examples, rows, [one for _, _, one in known[1:]])
+    return GrowTask(labels, examples, rows, others["validation"], others["test"], task)
+
+
+def _single(sources: TaskSources, place: str, split: str) -> Examples:
+    found = sources.read(place, split)
+    assert found.labels is not None
+    if found.kind != "single" or found.labels.kind != "class":
+        has = "pairs" if found.kind == "pair" else f"labels of kind {found.labels.kind}"
+        raise InputError(
+            f"{place}: holds {has}: grow takes single texts with one class each; for others use "
+            "tilth augment and tilth train"
+        )
+    return found
+
+
+def _distinct(examples: Examples, place: str) -> Examples:
+    """Return each text once; texts with several labels are left out."""
+    assert examples.labels is not None
+    seen: dict[tuple[str, ...], set[str]] = {}
+    first: dict[tuple[str, ...], int] = {}
+    for row, text in enumerate(examples.texts):
+        seen.setdefault(text, set()).add(str(examples.labels.values[row]))
+        first.setdefault(text, row)
+    kept = [row for text, row in first.items() if len(seen[text]) == 1]
+    if len(kept) < len(first):
+        log.warning(
+            "%s: %d texts have several labels: they are left out", place, len(first) - len(kept)
+        )
+    return examples.select(kept)
+
+
+def _check_described(labels: list[str], described: list[str], sources: GrowSources) -> None:
+    if not described:
+        return
+    for name in labels:
+        if name not in described:
+            raise InputError(
+                f"{sources.labels}: label {name!r} of {sources.train} is not described (there are "
+                f"{', '.join(described)}): describe it, or leave its rows out"
+            )
+    for name in described:
+        if name not in labels:
+            raise InputError(
+                f"{sources.train}: no row has the described label {name!r} (there are "
+                f"{', '.join(labels)}): give some, or leave its description out"
+            )
+
+
+def _check_counts(examples: Examples, labels: Sequence[str], place: str) -> None:
+    assert examples.labels is not None
+    if len(labels) < 2:
+        raise InputError(
+            f"{place}: every row has the label {labels[0] if labels else None!r}: there is nothing "
+            "to learn; give rows of two labels at least"
+        )
+    counts = np.bincount([ids[0] for ids in examples.labels.class_ids], minlength=len(labels))
+    if counts.min() < 2:
+        name = labels[int(counts.argmin())]
+        raise InputError(
+            f"{place}: label {name!r} has one row: give two or more of each, to learn from one and "
+            "measure on the other"
+        )
+
+
+def _none(labels: list[str]) -> LabeledExamples:
+    return LabeledExamples("class", labels, [], None, np.zeros((0, len(labels)), np.float32))
+
+
+def _without(
+    examples: Examples, rows: LabeledExamples, others: Sequence[LabeledExamples]
+) -> tuple[Examples, LabeledExamples]:
+    """Leave out the labelled rows whose texts stand in another set."""
+    held = {text for one in others for text in one.texts}
+    kept = [row for row, text in enumerate(rows.texts) if text not in held]
+    if len(kept) == len(rows):
+        return examples, rows
+    return examples.select(kept), rows.select(np.array(kept, np.int64))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fold:
+    """Rows to train on and rows to measure on.
+
+    Attributes:
+        number: -1 is the training of the result, on all rows.
+        train: indices of labelled rows. # (training rows,)
+        held: indices of the measured rows, in the labelled or the validation rows. # (rows,)
+        rows: the measured rows.
+    """
+
+    number: int
+    train: NDArray[np.int64]
+    held: NDArray[np.int64]
+    rows: LabeledExamples
+
+
+def folds_of(task: GrowTask, folds: int, repeats: int, seed: int) -> list[Fold]:
+    """Return stratified folds, repeat after repeat; or all rows and the validation rows each time.
+
+    Without labelled or validation rows there are none.
+    """
+    everything = np.arange(len(task.rows))
+    if task.validation is not None:
+        held = np.arange(len(task.validation))
+        return [Fold(one, everything, held, task.validation) for one in range(repeats)]
+    if not len(task.rows):
+        return []
+    found: list[Fold] = []
+    for repeat in range(repeats):
+        part = _parts(task.rows, folds, seed, repeat)
+        for number in range(folds):
+            held = np.flatnonzero(part == number)
+            found.append(
+                Fold(len(found), np.flatnonzero(part != number), held, task.rows.select(held))
+            )
+    return [fold for fold in found if len(fold.held)]
+
+
+def _parts(rows: LabeledExamples, folds: int, seed: int, repeat: int) -> NDArray[np.int64]:
+    """Return the part of each row, (rows,): by content, each label in all parts alike."""
+    texts = pa.array([text for (text,) in rows.texts], pa.large_string())
+    keys = random_keys(seed, f"grow/{repeat}", text_hashes(texts))
+    labels = np.asarray(rows.targets).argmax(axis=1)
+    order = np.lexsort((keys, labels))
+    part = np.empty(len(rows), np.int64)
+    part[order] = np.arange(len(rows)) % folds
+    return part
+
+
+def open_raw(raw: Sequence[str], out: Path, *, device: str) -> Bank | None:
+    """Open the bank that is given, or build one of raw text in the run folder."""
+    if not raw:
+        return None
+    if len(raw) == 1 and (Path(raw[0]) / MANIFEST).is_file():
+        return open_named(Path(raw[0]), device=device)
+    return build_named(out / BANK, raw, _ENCODER, BankSettings(quiet=True), device=device)
+
+
+def domain_similarity(bank: Bank, task: GrowTask) -> dict[str, float | bool] | None:
+    """Return how near raw text is to the task: median cosines, and whether it is `far`.
+
+    `raw` is of each labelled text (of each description, without any) to its nearest raw sentence,
+    `own` to its nearest other labelled text (absent without any).
+    """
+    if not len(task.rows):
+        lines = [line for text in task.descriptions for line in text.split("\n")]
+        return {"raw": _nearest(bank, lines, task.held_out), "far": False}
+    texts = [text for (text,) in task.rows.texts[:_SAMPLE]]
+    vectors = bank.encode(texts)  # (texts, width)
+    cosines = vectors @ vectors.T
+    np.fill_diagonal(cosines, -1)
+    own = float(np.median(cosines.max(axis=1)))
+    raw = _nearest(bank, texts, task.held_out)
+    return {"raw": raw, "own": own, "far": raw - own < _FAR}
+
+
+def _nearest(bank: Bank, texts: Sequence[str], without: Mapping[str, Sequence[str]]) -> float:
+    hits = bank.search(list(texts), 1, without=without, own=False)
+    return float(np.nanmedian(hits.similarity))
