@@ -23,6 +23,8 @@ LINES = {
     "fewshot": "{w}/labelled.jsonl --bank {w}/bank --test {w}/test.jsonl --base {w}/encoder "
     "--draws 1 --per-class 2 --seeds 1 --best 1 --epochs 1 --student-epochs 1 --labelled 2 "
     "--device cpu",
+    "grow": "--train {w}/labelled.jsonl --raw {w}/bank --base {w}/encoder --no-paraphrase "
+    "--test {w}/test.jsonl --bootstrap 10 --device cpu",
     "paraphrase candidates": "{w}/sentences.txt --forward {w}/rewriter --backward {w}/backward "
     "--scorer {w}/scorer --beams 2 --device cpu",
     "paraphrase corpus": "{w}/scored.jsonl {w}/parallel.jsonl --size 30 --validation 8 --test 8 "
@@ -69,8 +71,8 @@ BESIDE = {
     "--no-near": "--without {w}/test.jsonl",
 }
 # Without work behind them, or with more than a campaign has time for.
-NO_RUN = ("evaluate glue", "quickstart", "recipe list", "recipe show", "recipe run", "report",
-          "bank info", "bank add", "bank index", "bank check")  # fmt: skip
+NO_RUN = ("evaluate glue", "grow", "quickstart", "recipe list", "recipe show", "recipe run",
+          "report", "bank info", "bank add", "bank index", "bank check")  # fmt: skip
 # Copied for each case, as the command writes into its input.
 CHANGES_ITS_INPUT = ("bank add", "bank index", "report")
 

@@ -33,6 +33,7 @@ WHOLE = {
     "bank check": "BANK",
     "bank index": "BANK",
     "augment": "FILE --bank BANK --out OUT",
+    "grow": "--train FILE --raw FILE --out OUT",
     "fewshot": "FILE --bank BANK --test FILE --out OUT",
     "train encoder": "FILE --out OUT",
     "train simcse": "FILE --out OUT",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tilth.cli.app import Fields
 from tilth.cli.options import CLASSIFIER, DATA, LM, PATH, TASK, Common, Out
@@ -52,19 +53,26 @@ def grow(
     if common.json:
         print_json(results)
         return
-    head = ("way", "trainings", "accuracy", "95%", "gain", "95%", "seconds")
-    if lines := work.arm_lines(results):
-        print_table("Accuracy x 100 on held-out rows", head, lines)
-    if results.get("tested"):
-        print_table(
-            f"Test, {results['tested']['n']:,} rows, measured once",
-            ("", "accuracy", "95%"), work.test_lines(results), texts=1,
-        )  # fmt: skip
-    for line in work.summary_lines(results):
-        say(line)
+    print_grown(results)
     say(f"model: {out / 'model'}")
     say(f"report: {out / 'report.html'}")
     say(f"next: tilth predict {out} FILE --out LABELS")
+
+
+def print_grown(results: Mapping[str, Any]) -> None:
+    """Print the results.json of a run: each way, the test set, and what was found."""
+    from tilth.workflows.grow.grow import arm_lines, summary_lines, test_lines
+
+    head = ("way", "trainings", "accuracy", "95%", "gain", "95%", "seconds")
+    if lines := arm_lines(results):
+        print_table("Accuracy x 100 on held-out rows", head, lines)
+    if results.get("tested"):
+        print_table(
+            f"Test, {results['tested']['n']:,} rows, measured once", ("", "accuracy", "95%"),
+            test_lines(results),
+        )  # fmt: skip
+    for line in summary_lines(results):
+        say(line)
 
 
 def _print_plan(plan: Plan, *, as_json: bool) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from tilth.cli.generate import print_quality
+from tilth.cli.grow import print_grown
 from tilth.cli.options import ENCODER, RUN, Json
 from tilth.cli.paraphrase import print_rewrites
 from tilth.cli.screen import print_json, print_table, say
@@ -13,7 +14,9 @@ from tilth.cli.train import print_trained
 
 
 def report(
-    run: Annotated[Path, RUN, "A generate, paraphrase, augment, train classifier or tagger run."],
+    run: Annotated[
+        Path, RUN, "A generate, paraphrase, augment, grow, train classifier or tagger run."
+    ],
     encoder: Annotated[
         str | None,
         ENCODER,
@@ -28,6 +31,7 @@ def report(
     from tilth.errors import InputError
     from tilth.report import command_of, write_report
     from tilth.report.run_reader import refuse_edited
+    from tilth.runs import read_results
 
     command = command_of(run)
     if command != "generate" and encoder is not None:
@@ -41,6 +45,9 @@ def report(
             print_rewrites(run, as_json=json)
         elif command == "augment":
             _print_augmented(run, as_json=json)
+        elif command == "grow":
+            results = read_results(run) or {}
+            print_json(results) if json else print_grown(results)
         else:
             _print_training(run, as_json=json)
     if not json:

@@ -79,6 +79,11 @@ class Arm:
         return not self.sources and not self.is_curve
 
     @property
+    def is_tuned(self) -> bool:
+        """Whether the chosen base is fine-tuned."""
+        return bool(self.sources) or self.is_curve or self.name == PLAIN
+
+    @property
     def is_saved(self) -> bool:
         """Whether its model is a transformers classifier."""
         return self.name not in (MAJORITY, TFIDF, SIMILARITY) and not self.is_curve

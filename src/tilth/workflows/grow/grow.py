@@ -31,7 +31,7 @@ from tilth.runs import RESULTS, Run, read_results, refuse_inside
 from tilth.selftrain.pseudo_label import as_lists
 from tilth.selftrain.retrieve import random_sentences
 from tilth.selftrain.select import margin_of
-from tilth.workflows.baselines import baselines
+from tilth.workflows import baselines
 from tilth.workflows.evaluate_classifier import System, compare_systems
 from tilth.workflows.grow.arms import PLAIN, Arm, Grown, Speeds, Trainer, arms_of
 from tilth.workflows.grow.plan import Plan, duration_words, make_plan, too_short
@@ -114,7 +114,7 @@ def grow(
     run = Run.open(
         out,
         command=COMMAND,
-        settings={**asdict(sources), **asdict(settings)},
+        settings={**asdict(sources), **asdict(settings), "budget": None},  # it may grow
         fingerprints=_fingerprints(task, sources),
         parts=len(arms) * len(folds),
         outputs=(MODEL, DATASET, KEPT, TO_LABEL, RESULTS, BANK, PARAPHRASES, TEXTS),
@@ -278,7 +278,8 @@ class _Growing:
     def complete(self, bootstrap: int, *, quiet: bool) -> dict[str, Any]:
         """Search, keep the best, and measure it; or read what a finished run has found."""
         found = read_results(self.run.path)
-        if found is not None and found.get("ended") and self.kept.arm == found["arm"]:
+        is_whole_run = found is not None and found["budget"] == self.settings.seconds
+        if found is not None and is_whole_run and found.get("ended"):
             write_grow_report(self.run.path)
             return found
         self.search.quiet, self.search.spent_before = quiet, self.spent()
@@ -314,12 +315,13 @@ class _Growing:
     def _test(self, model: Classifier, best: Arm, bootstrap: int, *, quiet: bool) -> dict[str, Any]:
         """Measure the model on the test set beside fine-tuning alone and the baselines."""
         assert self.given.test is not None
-        systems = [System(best.name, model, self.plan.base)]
+        base = self.plan.base if best.is_tuned else baselines.STARTER
+        systems = [System(best.name, model, base)]
         if len(self.task.rows):
             if best.name != PLAIN:
                 alone = self.trainer.train(self.search.reference, self.whole)
                 systems.append(System(PLAIN, alone.classifier, self.plan.base))
-            systems += [one for one in baselines(self.task.rows, device=self.device)
+            systems += [one for one in baselines.baselines(self.task.rows, device=self.device)
                         if one.name != best.name]  # fmt: skip
         how = EvaluateSettings(
             bootstrap=bootstrap, seed=self.settings.seed, text=self.given.text,
@@ -333,7 +335,9 @@ class _Growing:
         named = {arm.name: arm for arm in self.arms}
         best, measured = named[kept.arm], [arm for arm in self.arms if search.done(arm)]
         found: dict[str, Any] = {
-            "ended": ended, "arm": best.name, "base": self.plan.base, "why_base": self.plan.why,
+            "ended": ended, "arm": best.name,
+            "base": self.plan.base if best.is_tuned else baselines.STARTER,
+            "why_base": self.plan.why if best.is_tuned else "its vectors are read",
             "labels": self.task.labels, "rows": len(self.task.rows), "origins": kept.origins,
             "times": kept.times, "spent": search.spent, "budget": self.settings.seconds,
             "temperature": self.run.resolved.get("temperature"),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tilth.workflows.grow.task import Fold
 
 ROW, SECONDS = "row", "seconds"
-ENDED = "ended"  # the fact why a search ended
+ENDED = "ended at {}"  # the fact why a search ended within a budget
 FINISHED, OVER, SURE = "finished", "budget", "margin"
 _FIRST = 2  # folds of the first rung, where there are several rungs
 _CURVE_RUNGS = 2  # in which the learning curve is measured
@@ -167,31 +167,45 @@ class Search:
             start = bound
         return self._end(FINISHED)
 
+    @property
+    def _ended(self) -> str:
+        return ENDED.format(self.settings.budget)
+
     def _end(self, why: str) -> str:
-        return str(self.run.resolve(ENDED, lambda: why))
+        return str(self.run.resolve(self._ended, lambda: why))
 
     def _rung(self, alive: Sequence[Arm], folds: Sequence[Fold], number: int) -> bool:
-        """Run the missing trials of arms on folds; tell whether the budget ended them."""
-        order = [(arm, fold) for fold in folds for arm in alive if not arm.sources]
-        order += [(arm, fold) for fold in folds for arm in alive if arm.sources]
+        """Run the missing trials of arms on folds; tell whether the budget allows none of them.
+
+        Cheap ones come first, and those that use a fine-tuned teacher after it. A trial that the
+        budget is too short for is left out, and its arm with it.
+        """
+        order = [
+            (arm, fold) for later in (False, True) for fold in folds
+            for arm in sorted(alive, key=self.cost) if self._is_dear(arm) == later
+        ]  # fmt: skip
         missing = [pair for pair in order if self._index(*pair) not in self._answers]
-        what, is_over = f"trainings of rung {number + 1}", False
+        what, tried = f"trainings of rung {number + 1}", 0
         with Progress(len(missing), quiet=self.quiet, what=what) as progress:
             for arm, fold in missing:
-                is_over = ENDED in self.run.resolved or self._is_over(arm)
-                if is_over:
-                    break
-                if arm.sources and len(self.trainer.task.rows):
-                    self.trainer.temperature = self._temperature()
-                self._try(arm, fold)
+                if self._ended not in self.run.resolved and not self._is_over(arm):
+                    if arm.sources and len(self.trainer.task.rows):
+                        self.trainer.temperature = self._temperature()
+                    self._try(arm, fold)
+                    tried += 1
                 progress.advance(1)
         self.trainer.forget()
         if missing and (best := self.best()) is not None:
             self.keep(best)
-        return is_over
+        return bool(missing) and not tried
+
+    def _is_dear(self, arm: Arm) -> bool:
+        return bool(arm.sources) or arm.name == SETFIT
 
     def _is_over(self, arm: Arm) -> bool:
         """Tell whether the budget is too short for another trial and the last trainings."""
+        if arm.sources and not self.done(self.reference) and len(self.trainer.task.rows):
+            return True  # it needs a teacher, and its temperature
         return self.spent + self.cost(arm) + self.reserve() > self.settings.seconds
 
     def reserve(self) -> float:
@@ -222,15 +236,15 @@ class Search:
         others = [arm for arm in alive if arm is not best and not arm.is_curve]
         if best is None or not any(arm.sources for arm in self.arms):
             return False
-        gains = [self.gain(arm, best) for arm in others]
-        return all(
-            one is not None and one.high is not None and one.high <= self.settings.margin
-            for one in gains
-        )
+        known = [one for arm in others if (one := self.gain(arm, best)) is not None]
+        highest = [float("inf") if one.high is None else one.high for one in known]
+        return bool(highest) and max(highest) <= self.settings.margin
 
     def _survivors(self, alive: Sequence[Arm], number: int) -> list[str]:
         """Return the arms of the next rung: simple ones, the better half, mixtures of the best."""
-        dear = [arm for arm in alive if arm.sources or arm.name == SETFIT]
+        bound = rung_bounds(len(self.folds), self.settings.folds)[number]
+        alive = [arm for arm in alive if len(self.done(arm)) >= bound]
+        dear = [arm for arm in alive if self._is_dear(arm)]
         gains = {arm: self.gain(arm, self.reference) for arm in dear}
         known = {arm: -100.0 if one is None else one.value for arm, one in gains.items()}
         order = sorted(known, key=lambda arm: -known[arm])

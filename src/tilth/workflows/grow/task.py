@@ -92,7 +92,6 @@ def read_grow_task(sources: GrowSources) -> GrowTask:
         assert examples.labels is not None
         labels = [str(name) for name in examples.labels.classes]
         _check_described(labels, described, sources)
-        _check_counts(examples, labels, sources.train)
     rows = _none(labels) if examples is None else labeled_examples(examples, labels)
     others: dict[str, LabeledExamples | None] = {"validation": None, "test": None}
     known = [("training", sources.train, rows)] if examples is not None else []
@@ -106,6 +105,7 @@ def read_grow_task(sources: GrowSources) -> GrowTask:
             others[name] = found
     if examples is not None:
         examples, rows = _without(examples, rows, [one for _, _, one in known[1:]])
+        _check_counts(rows, str(sources.train))
     return GrowTask(labels, examples, rows, others["validation"], others["test"], task)
 
 
@@ -154,19 +154,18 @@ def _check_described(labels: list[str], described: list[str], sources: GrowSourc
             )
 
 
-def _check_counts(examples: Examples, labels: Sequence[str], place: str) -> None:
-    assert examples.labels is not None
-    if len(labels) < 2:
+def _check_counts(rows: LabeledExamples, place: str) -> None:
+    if len(rows.labels) < 2:
         raise InputError(
-            f"{place}: every row has the label {labels[0] if labels else None!r}: there is nothing "
-            "to learn; give rows of two labels at least"
+            f"{place}: every row has the label {rows.labels[0]!r}: there is nothing to learn; give "
+            "rows of two labels at least"
         )
-    counts = np.bincount([ids[0] for ids in examples.labels.class_ids], minlength=len(labels))
+    counts = np.asarray(rows.targets).sum(axis=0)  # (labels,)
     if counts.min() < 2:
-        name = labels[int(counts.argmin())]
+        name = rows.labels[int(counts.argmin())]
         raise InputError(
-            f"{place}: label {name!r} has one row: give two or more of each, to learn from one and "
-            "measure on the other"
+            f"{place}: label {name!r} has {counts.min():.0f} row(s) that stand in no other set: "
+            "give two or more of each, to learn from one and measure on the other"
         )
 
 

@@ -1,0 +1,105 @@
+"""Measures what `tilth grow` finds on real tasks: the worth of each way, and the kept model's test.
+
+    python benchmarks/grow.py --data DIR --out DIR [--tasks trec,sst2] [--rows 100] [--budget 30m]
+
+DIR holds classify/sst2, trec and insults, and bank/ with raw text. Each task has --rows labelled
+rows drawn from train, 10,000 lines of each file of raw text, and descriptions of its labels; ways
+are chosen by cross-validation, and the test set is read once, at the end. The command goes on where
+it stopped. Printed is a Markdown table of the ways, and one of the test set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilth.workflows.grow.grow import arm_lines, grow, summary_lines, test_lines
+from tilth.workflows.grow.settings import GrowSources, Growth
+
+BANK_LINES = 10_000  # of each file of raw text
+LABELS = {
+    "sst2": {
+        "1": "a favourable opinion of a film, praise",
+        "0": "an unfavourable opinion of a film, a complaint",
+    },
+    "trec": {
+        "2": "a question about what an abbreviation stands for",
+        "0": "a question that asks for a definition, a description, a manner or a reason",
+        "1": "a question about a thing, an animal, a product, a book, a colour or a term",
+        "3": "a question about who a person, a group or an organisation is",
+        "4": "a question about where a city, a country, a mountain or another place is",
+        "5": "a question about a number, a date, a distance, a price or an amount",
+    },
+    "insults": {
+        "1": "an insult, abuse of the person who is addressed",
+        "0": "a comment without an insult, a civil opinion",
+    },
+}
+
+
+def lines(file: Path) -> list[str]:
+    """Return the lines of a gz file."""
+    with gzip.open(file, "rt", encoding="utf-8") as text:
+        return text.read().splitlines()
+
+
+def inputs(data: Path, out: Path, task: str, rows: int, seed: int) -> GrowSources:
+    """Write drawn rows, raw text and descriptions of a task."""
+    folder, raw = data / "classify" / task, out / "raw"
+    raw.mkdir(parents=True, exist_ok=True)
+    train = out / f"{task}-{rows}-{seed}.jsonl"
+    all_rows = lines(folder / "train.jsonl.gz")
+    places = np.random.default_rng((2, seed)).permutation(len(all_rows))[:rows]
+    train.write_text("\n".join(all_rows[at] for at in sorted(places)) + "\n", encoding="utf-8")
+    for file in sorted((data / "bank").glob("*.txt.gz")):
+        target = raw / file.name.removesuffix(".gz")
+        if not target.is_file():
+            some = lines(file)
+            drawn = np.sort(np.random.default_rng(0).permutation(len(some))[:BANK_LINES])
+            target.write_text("\n".join(some[at] for at in drawn) + "\n", encoding="utf-8")
+    labels = out / f"{task}.json"
+    spec = {"task_name": task, "labels": LABELS[task]}
+    labels.write_text(json.dumps(spec), encoding="utf-8")
+    return GrowSources(str(train), (str(raw),), str(labels), test=str(folder / "test.jsonl.gz"))
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    """Print a Markdown table."""
+    for line in (head, ("---",) * len(head), *rows):
+        print("| " + " | ".join(line) + " |")
+
+
+def main() -> int:
+    """Run each task and print what was found."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--tasks", default="trec,sst2,insults")
+    parser.add_argument("--rows", type=int, default=100)
+    parser.add_argument("--budget", default="30m")
+    parser.add_argument("--base")
+    parser.add_argument("--model")
+    parser.add_argument("--seed", type=int, default=0)
+    asked: Any = parser.parse_args()
+    for task in asked.tasks.split(","):
+        sources = inputs(asked.data, asked.out, task, asked.rows, asked.seed)
+        settings = Growth(asked.budget, asked.base, asked.model, seed=asked.seed)
+        run = asked.out / f"{task}-{asked.rows}-{asked.seed}"
+        results = grow(sources, run, settings)
+        print(f"\n{task}, {asked.rows} rows, budget {asked.budget}\n")
+        head = ("way", "trainings", "accuracy", "95%", "gain", "95%", "seconds")
+        table(head, arm_lines(results))
+        print()
+        table(("test", "accuracy", "95%"), test_lines(results))
+        print("\n".join(["", *summary_lines(results)]), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""`tilth grow` as a user meets it: the plan, what is printed, and that the result labels texts."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.selftrain.labelled import classed
+from tests.system.commands import error_of, tilth
+from tests.tiny import salads, write_lines, write_rows
+from tilth.workflows import baselines
+
+
+@pytest.fixture
+def asked(tmp_path: Path, base: str, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Return the words of a small run."""
+    monkeypatch.setattr(baselines, "STARTER", base)
+    monkeypatch.setattr("tilth.workflows.grow.sources._FEWEST", 20)
+    monkeypatch.setattr("tilth.encoders.setfit.MOST_PAIRS", 16)
+    monkeypatch.setattr("tilth.encoders.setfit._ROUNDS", 1)
+    train = write_rows(tmp_path / "train.jsonl", classed(12))
+    test = write_rows(tmp_path / "test.jsonl", classed(9, seed=5))
+    raw = write_lines(tmp_path / "raw.txt", salads(80))
+    return [
+        "grow", "--train", train, "--raw", raw, "--test", test, "--base", base, "--folds", 2,
+        "--repeats", 1, "--no-paraphrase", "--bootstrap", 20, "--device", "cpu", "--quiet",
+        "--out", tmp_path / "out",
+    ]  # fmt: skip
+
+
+def test_a_plan_tries_nothing(asked: list[object], tmp_path: Path) -> None:
+    done = tilth(*asked, "--plan")
+    for words in ("retrieved", "SetFit", "rung 1", "one training"):
+        assert words in done.stdout
+    assert "shortest search" in done.stderr
+    assert not (tmp_path / "out").exists()
+    plan = json.loads(tilth(*asked, "--plan", "--json").stdout)
+    assert plan["seconds"] > plan["least"] > 0
+    assert "too short" in error_of(*asked, "--budget", "1s")
+
+
+def test_the_result_labels_texts(asked: list[object], tmp_path: Path) -> None:
+    done = tilth(*asked)
+    for words in ("fine-tuned on the labelled rows", "Test, 9 rows, measured once"):
+        assert words in done.stdout
+    assert "kept: " in done.stderr
+    again = tilth(*asked)
+    assert again.stdout == done.stdout
+    found = json.loads(tilth(*asked, "--json").stdout)
+    assert found["ended"]
+    labelled = tilth(
+        "predict", tmp_path / "out", tmp_path / "raw.txt", "--device", "cpu", "--json", "--out",
+        tmp_path / "labels",
+    )  # fmt: skip
+    assert set(json.loads(labelled.stdout)["labels"]) <= {"animal", "water", "none"}
+    assert "report:" in tilth("report", tmp_path / "out").stderr

@@ -1,0 +1,460 @@
+"""`tilth grow`: its search with fakes, its inputs, and whole runs on tiny models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.selftrain.labelled import as_rows, classed
+from tests.tiny import read_json, salads, write_lines, write_rows
+from tilth.data.sources import load_folder
+from tilth.errors import InputError
+from tilth.models import load_encoder
+from tilth.models.classifier import load_classifier
+from tilth.report.systems import ENCODER, MAJORITY, SETFIT, TFIDF
+from tilth.runs import Run, RunMismatch
+from tilth.workflows import baselines
+from tilth.workflows.grow import grow as growing
+from tilth.workflows.grow.arms import (
+    PLAIN,
+    SIMILARITY,
+    Arm,
+    Speeds,
+    Trainer,
+    arms_of,
+    temperature_of,
+    tempered,
+)
+from tilth.workflows.grow.search import FINISHED, OVER, SURE, Search, rung_bounds
+from tilth.workflows.grow.settings import GrowSources, Growth
+from tilth.workflows.grow.sources import LABELLED, RETRIEVED, Sources
+from tilth.workflows.grow.task import Fold, GrowTask, folds_of, read_grow_task
+
+LABELS = """
+task_name: pond
+labels:
+  animal: a dog, a cat or a bird
+  water: the sea, a river or a boat
+  none: a market, a train or the sun
+"""
+
+
+def task_of(count: int = 60) -> GrowTask:
+    rows = as_rows(classed(count))
+    return GrowTask(rows.labels, None, rows, None, None, None)
+
+
+def test_folds_divide_the_rows_of_each_label_alike() -> None:
+    task = task_of(45)
+    folds = folds_of(task, 5, 2, seed=0)
+    assert [fold.number for fold in folds] == list(range(10))
+    for repeat in (folds[:5], folds[5:]):
+        assert sorted(np.concatenate([fold.held for fold in repeat])) == list(range(45))
+        for fold in repeat:
+            assert not set(fold.train) & set(fold.held)
+            assert np.asarray(fold.rows.targets).sum(axis=0).tolist() == [3, 3, 3]
+    assert folds[0].held.tolist() != folds[5].held.tolist()
+    again = folds_of(task, 5, 2, seed=0)
+    assert [fold.held.tolist() for fold in again] == [fold.held.tolist() for fold in folds]
+    assert folds_of(task, 5, 1, seed=1)[0].held.tolist() != folds[0].held.tolist()
+
+
+def test_validation_rows_take_the_place_of_folds() -> None:
+    held = as_rows(classed(9, seed=3))
+    folds = folds_of(replace(task_of(), validation=held), 5, 3, seed=0)
+    assert [len(fold.train) for fold in folds] == [60] * 3
+    assert all(fold.rows is held for fold in folds)
+
+
+@pytest.mark.parametrize(
+    ("folds", "first", "bounds"),
+    [(10, 5, [2, 5, 10]), (5, 5, [2, 5]), (2, 5, [1, 2]), (1, 5, [1]), (0, 5, [])],
+)
+def test_rungs(folds: int, first: int, bounds: list[int]) -> None:
+    assert rung_bounds(folds, first) == bounds
+
+
+@dataclass
+class FakeTrainer:
+    """Answers rightly with a chance that its arm has."""
+
+    task: GrowTask
+    chances: dict[str, float]
+    sources: Any = field(default_factory=lambda: SimpleNamespace(settings=Growth()))
+    temperature: float = 1.0
+    trained: list[tuple[str, int]] = field(default_factory=list)
+    stop: int | None = None
+
+    def train(self, arm: Arm, fold: Fold) -> Any:
+        if self.stop is not None and len(self.trained) == self.stop:
+            raise KeyboardInterrupt
+        self.trained.append((arm.name, fold.number))
+        luck = np.random.default_rng((*arm.name.encode(), fold.number)).random(len(fold.rows))
+        gold = np.asarray(fold.rows.targets)
+        right = luck < self.chances.get(arm.name, 0.5)
+        given = np.where(right[:, None], gold, np.roll(gold, 1, axis=1))
+        return SimpleNamespace(answer=lambda _: 0.8 * given + 0.1)
+
+    def forget(self) -> None:
+        pass
+
+
+ARMS = [
+    Arm(MAJORITY), Arm(SETFIT), Arm(PLAIN), Arm("half", share=0.5), Arm("a", ("A",)),
+    Arm("b", ("B",)), Arm("c", ("C",)), Arm("d", ("D",)), Arm("a + b", ("A", "B")),
+    Arm("a + c", ("A", "C")), Arm("all", ("A", "B", "C", "D")),
+]  # fmt: skip
+
+
+def search_in(
+    folder: Path, chances: dict[str, float], *, stop: int | None = None, **settings: Any
+) -> tuple[Search, Run, list[str]]:
+    task = task_of(200)
+    settings = {"budget": "10h", "margin": 0.0, **settings}
+    how = Growth(**settings)
+    folds = folds_of(task, 5, 2, seed=0)
+    run = Run.open(
+        folder, command="grow", settings={}, fingerprints={}, parts=len(ARMS) * len(folds)
+    )
+    kept: list[str] = []
+    speeds: Any = SimpleNamespace(seconds=lambda *_: 10.0)
+    trainer: Any = FakeTrainer(task, chances, stop=stop)
+    search = Search(
+        run, ARMS, folds, trainer, speeds, how, lambda arm: kept.append(arm.name), quiet=True
+    )
+    return search, run, kept
+
+
+CHANCES = {
+    MAJORITY: 0.3, PLAIN: 0.6, "half": 0.5, "a": 0.8, "b": 0.7, "c": 0.4, "d": 0.3, "a + b": 0.85,
+}  # fmt: skip
+
+
+def test_worse_half_is_dropped_and_the_best_are_mixed(tmp_path: Path) -> None:
+    search, run, kept = search_in(tmp_path / "run", CHANCES)
+    with run:
+        assert search.go() == FINISHED
+    counts = {arm.name: len(search.done(arm)) for arm in ARMS}
+    assert counts == {
+        MAJORITY: 10, SETFIT: 5, PLAIN: 10, "half": 5, "a": 10, "b": 10, "c": 2, "d": 2,
+        "a + b": 10, "a + c": 0, "all": 5,
+    }  # fmt: skip
+    best = search.best()
+    assert best is not None
+    assert best.name == kept[-1] == "a + b"
+    gain = search.gain(best, search.reference)
+    assert gain is not None
+    assert gain.low is not None
+    assert gain.low > 0
+    assert gain.value == pytest.approx(
+        search.score(best).value - search.score(search.reference).value
+    )
+    assert search.gain(ARMS[9], best) is None  # never tried
+
+
+def test_a_search_ends_when_nothing_can_gain_the_margin(tmp_path: Path) -> None:
+    search, run, kept = search_in(tmp_path / "run", {PLAIN: 1.0}, margin=5.0)
+    with run:
+        assert search.go() == SURE
+    assert {len(search.done(arm)) for arm in ARMS} == {0, 2}
+    assert kept == [PLAIN]
+
+
+def test_a_search_ends_with_the_budget_and_goes_on_with_a_larger_one(tmp_path: Path) -> None:
+    search, run, kept = search_in(tmp_path / "run", CHANCES, budget="15s")
+    with run:  # a fake training takes no time once it is measured
+        search.spent_before = 0.0
+        assert search.go() == OVER
+    assert kept == []
+    search, run, _ = search_in(tmp_path / "run", CHANCES, budget="15s")
+    with run:
+        assert search.go() == OVER
+    search, run, kept = search_in(tmp_path / "run", CHANCES)
+    with run:
+        assert search.go() == FINISHED
+    assert kept[-1] == "a + b"
+
+
+@pytest.mark.parametrize("stop", [1, 9, 30])
+def test_an_interrupted_search_ends_as_an_uninterrupted_one(tmp_path: Path, stop: int) -> None:
+    search, run, _ = search_in(tmp_path / "run", CHANCES, stop=stop)
+    with run, pytest.raises(KeyboardInterrupt):
+        search.go()
+    again, run, _ = search_in(tmp_path / "run", CHANCES)
+    with run:
+        assert again.go() == FINISHED
+    whole, run, _ = search_in(tmp_path / "whole", CHANCES)
+    with run:
+        whole.go()
+    for arm in ARMS:
+        assert [fold.number for fold in again.done(arm)] == [
+            fold.number for fold in whole.done(arm)
+        ]
+        if whole.done(arm):
+            assert again.score(arm) == whole.score(arm)
+    trained: Any = again.trainer
+    assert len(trained.trained) == len(whole._answers) - stop  # nothing is trained twice
+
+
+def test_a_rows_mean_counts_once(tmp_path: Path) -> None:
+    search, run, _ = search_in(tmp_path / "run", CHANCES)
+    with run:
+        search.go()
+    right = search._right(ARMS[2], search.done(ARMS[2]))
+    assert len(right) == 200
+    assert {len(values) for values in right.values()} == {2}
+
+
+def test_temperature_calibrates() -> None:
+    rng = np.random.default_rng(0)
+    true = rng.dirichlet(np.ones(3), 4_000).astype(np.float32)
+    gold = np.array([rng.choice(3, p=row / row.sum()) for row in true.astype(np.float64)])
+    sharp = tempered(true, 0.5)
+    assert temperature_of(gold, sharp) == pytest.approx(2.0, rel=0.1)
+    assert temperature_of(gold, true) == pytest.approx(1.0, rel=0.1)
+    assert tempered(sharp, 2.0) == pytest.approx(true, abs=1e-4)
+
+
+def test_arms_follow_from_what_there_is(tmp_path: Path) -> None:
+    (tmp_path / "labels.yaml").write_text(LABELS)
+    rows = write_rows(tmp_path / "rows.jsonl", classed(30))
+
+    def names(raw: bool = False, model: str | None = None, **sources: Any) -> list[str]:
+        settings = Growth(model=model, paraphrase=False)
+        return [arm.name for arm in arms_of(read_grow_task(GrowSources(**sources)), settings,
+                                            raw=raw)]  # fmt: skip
+
+    simple = [MAJORITY, TFIDF, ENCODER, SETFIT, PLAIN]
+    alone = names(train=str(rows))
+    assert [name for name in alone if "of them" not in name] == simple
+    some = names(raw=True, train=str(rows))
+    assert set(some) - set(alone) == {
+        RETRIEVED, "retrieved, by each row", "retrieved, fewer", "retrieved, 2 rounds",
+    }  # fmt: skip
+    described = names(raw=True, model="starter", labels=str(tmp_path / "labels.yaml"))
+    assert described == [
+        SIMILARITY, "described", "described, 2 rounds", "generated", "described + generated"
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def place(tmp_path: Path, base: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with labelled rows, raw text and descriptions, and tiny models in use."""
+    monkeypatch.setattr(baselines, "STARTER", base)
+    encoder = load_encoder(base, device="cpu")
+    monkeypatch.setattr("tilth.workflows.grow.sources.fit_encoder", lambda: encoder)
+    monkeypatch.setattr("tilth.workflows.grow.sources._FEWEST", 20)
+    monkeypatch.setattr("tilth.workflows.grow.sources._UNLABELLED", 40)
+    monkeypatch.setattr("tilth.encoders.setfit.MOST_PAIRS", 32)
+    monkeypatch.setattr("tilth.encoders.setfit._ROUNDS", 1)
+    write_rows(tmp_path / "train.jsonl", classed(24))
+    write_rows(tmp_path / "test.jsonl", classed(12, seed=9))
+    write_lines(tmp_path / "raw.txt", salads(200))
+    (tmp_path / "labels.yaml").write_text(LABELS)
+    return tmp_path
+
+
+def run_grow(place: Path, base: str, out: str = "out", **options: Any) -> dict[str, Any]:
+    names = GrowSources.__dataclass_fields__
+    given: dict[str, Any] = {
+        "train": str(place / "train.jsonl"), "raw": (str(place / "raw.txt"),),
+        "test": str(place / "test.jsonl"),
+    }  # fmt: skip
+    given |= {name: options.pop(name) for name in list(options) if name in names}
+    settings = Growth(**{
+        "base": base, "folds": 2, "repeats": 1, "paraphrase": False, "margin": 0.0, **options,
+    })  # fmt: skip
+    return growing.grow(
+        GrowSources(**given), place / out, settings, bootstrap=20, device="cpu", quiet=True
+    )
+
+
+def test_a_run_leaves_a_model_its_rows_and_a_page(place: Path, base: str) -> None:
+    found = run_grow(place, base)
+    out = place / "out"
+    arms = {one["name"]: one for one in found["arms"]}
+    assert {MAJORITY, TFIDF, ENCODER, SETFIT, PLAIN, RETRIEVED} <= arms.keys()
+    assert found["reference"] == PLAIN
+    assert arms[PLAIN]["gain"] is None
+    assert found == read_json(out / "results.json")
+    model = load_classifier(str(out), device="cpu")
+    assert model.labels == found["labels"] == ["animal", "none", "water"]
+    assert [path.name for path in (out / "model").glob("*.safetensors")]
+    rows = load_folder(out / "dataset")
+    origins = rows["origin"][:]
+    assert {name: origins.count(name) for name in set(origins)} == found["origins"]
+    assert origins.count(LABELLED) == 24
+    asked = [json.loads(line) for line in (out / "to_label.jsonl").read_text().splitlines()]
+    assert asked == found["to_label"]
+    assert len({row["text"] for row in asked}) == len(asked) == 50
+    systems = [one["name"] for one in found["tested"]["systems"]]
+    assert systems[0] == found["arm"]
+    assert len(set(systems)) == len(systems)
+    assert {PLAIN, TFIDF, MAJORITY} <= set(systems)
+    page = (out / "report.html").read_text()
+    for words in ("Would more labels help?", "What to label next", found["arm"], "Calibration"):
+        assert words in page
+    assert any("simpler way" in note or "best simple way" in note for note in found["notes"])
+    assert run_grow(place, base) == found  # a finished run is read
+
+
+def test_no_measured_row_is_trained_on_or_retrieved(place: Path, base: str) -> None:
+    rows = [row["text"] for row in classed(24)]
+    write_lines(place / "raw.txt", [*salads(60), *(f"{text.capitalize()}." for text in rows)])
+    sources = GrowSources(
+        str(place / "train.jsonl"), (str(place / "raw.txt"),), str(place / "labels.yaml")
+    )
+    task, settings = read_grow_task(sources), Growth()
+    bank = growing.open_raw(sources.raw, place / "bank", device="cpu")
+    makes = Sources(task, bank, settings, place, "cpu")
+    trainer = Trainer(task, makes, base, settings, "cpu")
+    for fold in folds_of(task, 2, 1, seed=0):
+        held = {text.lower() for (text,) in fold.rows.texts}
+        for sources_of_arm in ((RETRIEVED,), ("described",)):
+            extra = trainer.extra(Arm("x", sources_of_arm), fold)
+            found = {text.lower().rstrip(".") for (text,) in extra.rows.texts}
+            assert found
+            assert not found & held
+
+
+def test_an_interrupted_run_leaves_the_best_so_far_and_ends_alike(
+    place: Path, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, tried = Search._try, []
+
+    def interrupted(self: Search, arm: Arm, fold: Fold) -> None:
+        if len(tried) == 14:
+            raise KeyboardInterrupt
+        tried.append(arm.name)
+        real(self, arm, fold)
+
+    monkeypatch.setattr(Search, "_try", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_grow(place, base)
+    assert load_classifier(str(place / "out"), device="cpu").labels == ["animal", "none", "water"]
+    assert "the best so far" in (place / "out" / "report.html").read_text()
+    monkeypatch.setattr(Search, "_try", real)
+    found, whole = run_grow(place, base), run_grow(place, base, "whole")
+
+    def scores(results: dict[str, Any]) -> list[Any]:
+        return [(one["name"], one["trainings"], one["score"]) for one in results["arms"]]
+
+    assert scores(found) == scores(whole)
+    assert found["arm"] == whole["arm"]
+    assert found["tested"]["systems"] == whole["tested"]["systems"]
+
+
+def test_descriptions_alone_grow_a_model(place: Path, base: str) -> None:
+    found = run_grow(place, base, train=None, labels=str(place / "labels.yaml"))
+    assert (found["rows"], found["arms"], found["origins"]) == (0, [], {"described": 40})
+    assert "Nothing was measured" in found["notes"][-1]
+    measured = run_grow(
+        place, base, "measured", train=None, labels=str(place / "labels.yaml"),
+        validation=str(write_rows(place / "dev.jsonl", classed(15, seed=4))),
+    )  # fmt: skip
+    assert {SIMILARITY, "described"} <= {one["name"] for one in measured["arms"]}
+    assert measured["reference"] == SIMILARITY
+
+
+def test_settings_that_change_scores_are_refused_and_the_budget_may_grow(
+    place: Path, base: str
+) -> None:
+    run_grow(place, base, raw=())
+    with pytest.raises(RunMismatch, match="seed"):
+        run_grow(place, base, raw=(), seed=1)
+    assert run_grow(place, base, raw=(), budget="61m")["budget"] == 61 * 60
+
+
+Change = Callable[[Path], dict[str, Any]]
+BAD: list[tuple[Change, str]] = [
+    (lambda _: {"budget": "1s"}, "is too short: one way alone"),
+    (lambda _: {"budget": "soon"}, "give a time such as"),
+    (lambda _: {"budget": "0s"}, "give a time above 0"),
+    (lambda _: {"train": None}, "neither labelled rows nor described labels"),
+    (lambda at: {"train": None, "raw": (), "labels": str(at / "labels.yaml")}, "there is no text"),
+    (lambda _: {"model": "starter"}, "describe them with --labels"),
+    (lambda at: {"labels": lacking(at, "none")}, "label 'none' of .* is not described"),
+    (lambda at: {"labels": more(at)}, "no row has the described label 'fire'"),
+    (lambda at: {"train": rows_of(at, [{"text": "a", "label": "x"}] * 3)}, "nothing to learn"),
+    (lambda at: {"train": rows_of(at, [*classed(6), {"text": "q", "label": "rare"}])},
+     "label 'rare' has 1 row"),
+    (lambda at: {"train": rows_of(at, [{"text_a": "a", "text_b": "b", "label": "x"}])},
+     "single texts with one class each"),
+    (lambda at: {"test": str(at / "train.jsonl")}, "every text of the test set"),
+    (lambda at: {"raw": (str(at / "no-such"),)}, "no such file"),
+]  # fmt: skip
+
+
+def rows_of(at: Path, rows: Sequence[dict[str, Any]]) -> str:
+    return str(write_rows(at / "other.jsonl", rows))
+
+
+def lacking(at: Path, name: str) -> str:
+    lines = [line for line in LABELS.splitlines() if f"  {name}:" not in line]
+    (at / "less.yaml").write_text("\n".join(lines))
+    return str(at / "less.yaml")
+
+
+def more(at: Path) -> str:
+    (at / "more.yaml").write_text(LABELS + "  fire: smoke\n")
+    return str(at / "more.yaml")
+
+
+@pytest.mark.parametrize(("change", "said"), BAD)
+def test_wrong_inputs_are_refused(
+    place: Path, base: str, change: Change, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilth.workflows.grow.plan.measure_speed", lambda *_: (5.0, 50.0))
+    with pytest.raises(InputError, match=said):
+        run_grow(place, base, **change(place))
+
+
+def test_the_plan_takes_the_quick_base_for_a_short_budget(
+    place: Path, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def speed(name: str, *_: Any) -> tuple[float, float]:
+        asked.append(name)
+        return (1_000.0, 5_000.0) if name == base else (9_000.0, 9_000.0)
+
+    monkeypatch.setattr("tilth.workflows.grow.plan.measure_speed", speed)
+    sources = GrowSources(str(place / "train.jsonl"), (str(place / "raw.txt"),))
+    long, short = (
+        growing.plan(sources, Growth(budget=budget, paraphrase=False), device="cpu")
+        for budget in ("10h", "60s")
+    )
+    assert (long.base, short.base) == (base, "starter-small")
+    assert base in short.why
+    assert asked == [base, base, "starter-small"]
+    assert long.seconds > short.seconds > short.least
+    assert [name for name, *_ in long.rungs] == ["rung 1", "rung 2", "rung 3"]
+
+
+def test_dear_sources_are_left_out(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilth.workflows.grow.plan.measure_speed", lambda *_: (1e3, 1e4))
+    monkeypatch.setattr(Sources, "measure_paraphrasing", lambda *_: 0.1)  # 240 s for 24 rows
+    sources = GrowSources(str(place / "train.jsonl"))
+    for budget, dropped in (("20m", []), ("10m", ["paraphrased"])):
+        found = growing.plan(sources, Growth(budget=budget), device="cpu")
+        assert (list(found.dropped), list(found.sources)) == (
+            dropped, [] if dropped else ["paraphrased"],
+        )  # fmt: skip
+
+
+def test_more_rows_take_longer() -> None:
+    speeds = Speeds(10.0, 100.0, 5.0)
+    makes: Any = SimpleNamespace(settings=Growth(), count=lambda multiple: int(multiple * 60))
+    few, many = task_of(60), task_of(600)
+    for name in (PLAIN, SETFIT, TFIDF):
+        assert speeds.seconds(Arm(name), many, makes) >= speeds.seconds(Arm(name), few, makes)
+    assert speeds.seconds(Arm("x", (RETRIEVED,), rounds=2), few, makes) > speeds.seconds(
+        Arm("x", (RETRIEVED,)), few, makes
+    )
