@@ -16,6 +16,7 @@ def asked(tmp_path: Path, base: str, monkeypatch: pytest.MonkeyPatch) -> list[ob
     """Return the words of a small run."""
     monkeypatch.setattr(baselines, "STARTER", base)
     monkeypatch.setattr("tilth.workflows.grow.sources._FEWEST", 20)
+    monkeypatch.setattr("tilth.classifiers.settings._STEPS", 4)
     monkeypatch.setattr("tilth.encoders.setfit.MOST_PAIRS", 16)
     monkeypatch.setattr("tilth.encoders.setfit._ROUNDS", 1)
     train = write_rows(tmp_path / "train.jsonl", classed(12))

@@ -14,6 +14,7 @@ import pytest
 
 from tests.selftrain.labelled import as_rows, classed
 from tests.tiny import read_json, salads, write_lines, write_rows
+from tests.tiny.rows import SENTENCES
 from tilth.data.sources import load_folder
 from tilth.errors import InputError
 from tilth.models import load_encoder
@@ -35,7 +36,13 @@ from tilth.workflows.grow.arms import (
 from tilth.workflows.grow.search import FINISHED, OVER, SURE, Search, rung_bounds
 from tilth.workflows.grow.settings import GrowSources, Growth
 from tilth.workflows.grow.sources import LABELLED, RETRIEVED, Sources
-from tilth.workflows.grow.task import Fold, GrowTask, folds_of, read_grow_task
+from tilth.workflows.grow.task import (
+    Fold,
+    GrowTask,
+    domain_similarity,
+    folds_of,
+    read_grow_task,
+)
 
 LABELS = """
 task_name: pond
@@ -212,6 +219,51 @@ def test_a_rows_mean_counts_once(tmp_path: Path) -> None:
     assert {len(values) for values in right.values()} == {2}
 
 
+LAWS = """The tenant shall indemnify the landlord against all claims under section nine.
+Any creditor may file a petition pursuant to article four of this statute.
+Damages shall not exceed the aggregate amount of fees paid hereunder.
+The court dismissed the appeal for want of jurisdiction.
+This agreement is governed by the law of the state of Delaware.
+A trustee is liable for breach of fiduciary duty.
+The licensor grants a non-exclusive and revocable licence to the licensee.
+Notwithstanding the foregoing, either party may terminate upon written notice.
+The plaintiff alleges infringement of the patent in suit.
+No waiver of any provision shall be effective unless signed."""
+GERMAN = """Der Hund schläft in der Sonne und die Katze sitzt auf dem Tisch.
+Wir haben gestern mit dem Zug eine lange Reise nach Wien gemacht.
+Das Wetter ist heute nicht so schön wie am letzten Sonntag.
+Ich weiß nicht, ob der Laden noch geöffnet ist.
+Die Kinder spielen mit einem Ball vor dem alten Haus.
+Er hat seinen Schlüssel bei der Arbeit vergessen und kann nicht hinein.
+Auf dem Markt gibt es frisches Obst und auch Käse aus den Bergen.
+Sie liest jeden Abend ein Buch, bevor sie das Licht ausmacht.
+Nach der Schule gehen wir in den Wald und sammeln Pilze.
+Mein Bruder wohnt seit drei Jahren in einer kleinen Stadt am Meer."""
+
+
+@pytest.mark.parametrize(
+    ("raw", "far", "foreign"),
+    [
+        (SENTENCES[1::2], False, 0.0),
+        (LAWS.splitlines(), True, 0.0),
+        ([*GERMAN.splitlines(), LAWS.splitlines()[0]], True, 0.8),
+    ],
+)
+def test_raw_text_of_another_language_or_domain_is_told(
+    tmp_path: Path, raw: list[str], far: bool, foreign: float
+) -> None:
+    rows = [{"text": text, "label": str(n % 2)} for n, text in enumerate(SENTENCES[::2])]
+    task = read_grow_task(GrowSources(str(write_rows(tmp_path / "rows.jsonl", rows))))
+    file = write_lines(tmp_path / "raw.txt", raw)
+    bank = growing.open_raw((str(file),), tmp_path, device="cpu")
+    found = domain_similarity(bank, task)
+    assert found["far"] == far, found
+    assert foreign <= found["foreign"] <= foreign + 0.2
+    said = " ".join(growing._raw_warnings(found))
+    assert (f"{found['raw']:.2f}" in said) == far
+    assert ("of another language than" in said) == bool(foreign)
+
+
 def test_temperature_calibrates() -> None:
     rng = np.random.default_rng(0)
     true = rng.dirichlet(np.ones(3), 4_000).astype(np.float32)
@@ -252,6 +304,7 @@ def place(tmp_path: Path, base: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("tilth.workflows.grow.sources.fit_encoder", lambda: encoder)
     monkeypatch.setattr("tilth.workflows.grow.sources._FEWEST", 20)
     monkeypatch.setattr("tilth.workflows.grow.sources._UNLABELLED", 40)
+    monkeypatch.setattr("tilth.classifiers.settings._STEPS", 4)
     monkeypatch.setattr("tilth.encoders.setfit.MOST_PAIRS", 32)
     monkeypatch.setattr("tilth.encoders.setfit._ROUNDS", 1)
     write_rows(tmp_path / "train.jsonl", classed(24))

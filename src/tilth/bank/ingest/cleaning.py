@@ -54,6 +54,7 @@ _MARKUP = "|".join(
         r"[!<>+*-]=|[a-z]\(\)|\\[a-z]+\{|\b[a-z]+_[a-z_]+\b.*[=(;]|[A-Za-z_]\w*\s*=\s*\S+;\s*$",
     )
 )
+LANGUAGE = "another language"  # the reason why such a sentence is dropped
 # The languages of `stop_words.txt`, in its order. Its words are normalized: lower case, split at
 # apostrophes. Those of other languages leave out single letters (initials, variables) and what
 # English texts hold as words or names of their own ("man", "van", "las").
@@ -153,7 +154,7 @@ def filter_sentences(
     normalized = normalize_texts(texts)
     if rules.language is not None:
         foreign = kinds[:, _FOREIGN] / np.maximum(kinds[:, _LETTER], 1)
-        stay = drop("another language", other_language(normalized, foreign, rules.language))
+        stay = drop(LANGUAGE, other_language(normalized, foreign, rules.language))
         normalized = normalized.filter(pa.array(stay))
     return kept, normalized, drops
 

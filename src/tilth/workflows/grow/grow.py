@@ -58,6 +58,7 @@ COMMAND, DATASET, KEPT, TO_LABEL = "grow", "dataset", "kept.json", "to_label.jso
 _SHOWN = 50  # sentences to label next
 _UNSURE = 4  # times as many of the least certain are chosen among
 _LOOKED_AT = 2_000  # raw sentences
+_FOREIGN = 0.5  # of raw sentences, from which on their language is warned of
 _WHY = {
     FINISHED: "every round is done",
     OVER: "the budget is used up",
@@ -225,8 +226,8 @@ class _Growing:
         if self.bank is not None:
             bank = self.bank
             near = self.run.resolve("domain", lambda: domain_similarity(bank, self.task))
-            if near is not None and near["far"]:
-                log.warning("%s", _far(near))
+            for line in _raw_warnings(near):
+                log.warning("%s", line)
 
     def _timed(self, name: str, make: Any) -> None:
         began = time.monotonic()
@@ -343,10 +344,8 @@ class _Growing:
             "temperature": self.run.resolved.get("temperature"),
             "domain": self.run.resolved.get("domain"), "dropped": list(self.plan.dropped),
             "reference": search.reference.name, "arms": [self._line(arm) for arm in measured],
-            "notes": [],
+            "notes": _raw_warnings(self.run.resolved.get("domain")),
         }  # fmt: skip
-        if near := found["domain"]:
-            found["notes"] += [_far(near)] if near["far"] else []
         if not measured:
             found["notes"].append(
                 "Nothing was measured: there are no labelled rows. Label the sentences of "
@@ -417,12 +416,22 @@ def _more_labels(search: Search) -> list[str]:
     return [said + "whether more labels would help is not sure."]
 
 
-def _far(near: Mapping[str, Any]) -> str:
-    return (
-        "The raw text is far from the task, of another language or domain: the labelled texts have "
-        f"a median similarity of {near['raw']:.2f} to their nearest raw sentence, and of "
-        f"{near['own']:.2f} to one another. Give raw text like them."
-    )
+def _raw_warnings(near: Mapping[str, Any] | None) -> list[str]:
+    """Return what is wrong with raw text, with the figures that show it."""
+    found = []
+    if near is not None and near["foreign"] > _FOREIGN:
+        found.append(
+            f"{near['foreign']:.0%} of the raw sentences are of another language than the bank's, "
+            "and were left out: give raw text of that language, or a bank that was built with "
+            "--language"
+        )
+    if near is not None and near["far"]:
+        found.append(
+            "The raw text is far from the task, of another language or domain: the labelled texts "
+            f"have a median similarity of {near['raw']:.2f} to their nearest raw sentence, and of "
+            f"{near['own']:.2f} to one another. Give raw text like them."
+        )
+    return found
 
 
 def to_label(
