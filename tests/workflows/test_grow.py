@@ -35,7 +35,7 @@ from tilth.workflows.grow.arms import (
 )
 from tilth.workflows.grow.search import FINISHED, OVER, SURE, Search, rung_bounds
 from tilth.workflows.grow.settings import GrowSources, Growth
-from tilth.workflows.grow.sources import LABELLED, RETRIEVED, Sources
+from tilth.workflows.grow.sources import LABELLED, RETRIEVED, Paraphrases, Sources
 from tilth.workflows.grow.task import (
     Fold,
     GrowTask,
@@ -377,6 +377,53 @@ def test_no_measured_row_is_trained_on_or_retrieved(place: Path, base: str) -> N
             assert not found & held
 
 
+def test_generated_and_paraphrased_rows_are_mixed_with_their_origins(
+    place: Path, base: str
+) -> None:
+    sources = GrowSources(str(place / "train.jsonl"), labels=str(place / "labels.yaml"))
+    task, settings = read_grow_task(sources), Growth()
+    makes = Sources(task, None, settings, place, "cpu")
+    one = np.eye(3, dtype=np.float32)
+    written = ["A dog in the sun.", "A river.", task.rows.texts[0][0]]
+    makes.texts = replace(  # type: ignore[misc]
+        task.rows, texts=[(text,) for text in written], targets=one[[0, 2, 1]]
+    )
+    makes.paraphrases = Paraphrases(  # type: ignore[misc]
+        [f"{text} again" for (text,) in task.rows.texts], np.arange(len(task.rows))
+    )
+    trainer = Trainer(task, makes, base, settings, "cpu")
+    fold = folds_of(task, 3, 1, seed=0)[1]
+    extra = trainer.extra(Arm("x", ("paraphrased", "generated")), fold)
+    assert extra.origin == ["paraphrased"] * len(fold.train) + ["generated"] * 3
+    assert len(extra.rows) == len(extra.origin)
+    for place_of, (text,) in zip(fold.train.tolist(), extra.rows.texts, strict=False):
+        assert text == f"{task.rows.texts[place_of][0]} again"
+    grown = trainer.train(Arm("x", ("paraphrased", "generated")), fold)
+    assert grown.rows is not None
+    assert grown.rows.origin[: len(fold.train)] == ["labelled"] * len(fold.train)
+    own = written[2] in {task.rows.texts[row][0] for row in fold.train.tolist()}
+    assert grown.rows.origin.count("generated") == 3 - own  # a text has one origin
+
+
+def test_generated_texts_that_do_not_fit_or_are_labelled_are_left_out(
+    place: Path, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from datasets import Dataset
+
+    sources = GrowSources(str(place / "train.jsonl"), labels=str(place / "labels.yaml"))
+    task = read_grow_task(sources)
+    known = task.rows.texts[0][0]
+    made = Dataset.from_dict({
+        "text": ["fits", "does not", "fits", known], "label": ["water", "none", "none", "animal"],
+        "label_fit": [0.2, -0.1, 0.3, 0.4],
+    })  # fmt: skip
+    monkeypatch.setattr("tilth.generation.generate.run_generate", lambda *_, **__: made)
+    makes = Sources(task, None, Growth(model="m"), place, "cpu")
+    makes._request = None  # type: ignore[misc, assignment]
+    assert makes.texts.texts == [("fits",)]
+    assert makes.texts.targets.tolist() == [[0.0, 0.0, 1.0]]  # type: ignore[union-attr]
+
+
 def test_an_interrupted_run_leaves_the_best_so_far_and_ends_alike(
     place: Path, base: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -433,6 +480,8 @@ BAD: list[tuple[Change, str]] = [
     (lambda _: {"train": None}, "neither labelled rows nor described labels"),
     (lambda at: {"train": None, "raw": (), "labels": str(at / "labels.yaml")}, "there is no text"),
     (lambda _: {"model": "starter"}, "describe them with --labels"),
+    (lambda at: {"model": "starter", "labels": str(at / "labels.yaml")},
+     "knows only the instructions"),
     (lambda at: {"labels": lacking(at, "none")}, "label 'none' of .* is not described"),
     (lambda at: {"labels": more(at)}, "no row has the described label 'fire'"),
     (lambda at: {"train": rows_of(at, [{"text": "a", "label": "x"}] * 3)}, "nothing to learn"),

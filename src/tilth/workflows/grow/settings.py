@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tilth.errors import InputError
+from tilth.generation.task import load_task, refuse_untrained
 from tilth.limits import SEED, TEXTS, Number, check_fields, whole
+from tilth.models.names import known_instructions
 
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -58,6 +60,9 @@ class Growth:
         "an endpoint; default: none are written.",
     ] = None
     count: Annotated[int, TEXTS, "Texts of each label that the language model writes."] = 100
+    any_task: Annotated[bool, "Let the starter write for a task that it was not trained on."] = (
+        False
+    )
     paraphrase: Annotated[
         bool, "--no-paraphrase", "Whether to try paraphrases of the labelled rows."
     ] = True
@@ -96,3 +101,7 @@ def check_growth(sources: GrowSources, settings: Growth) -> None:
         )
     if settings.model is not None and sources.labels is None:
         raise InputError("--model writes texts of described labels: describe them with --labels")
+    if settings.model is not None and sources.labels is not None and not settings.any_task:
+        refuse_untrained(
+            load_task(sources.labels), settings.model, known_instructions(settings.model)
+        )

@@ -210,6 +210,7 @@ class Sources:
         return GenerateRequest(
             self.task.task, load_lm(str(self.settings.model), device=self.device),
             GenerateSettings(per_input=1, seed=self.settings.seed), count=self.settings.count,
+            any_task=self.settings.any_task,
         )  # fmt: skip
 
     def measure_generation(self) -> float:
