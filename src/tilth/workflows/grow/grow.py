@@ -286,8 +286,7 @@ class _Growing:
         self.search.quiet, self.search.spent_before = quiet, self.spent()
         if self.folds:
             ended = _WHY[self.search.go()]
-            best = self.search.best()
-            assert best is not None  # the budget is long enough for one
+            best = self.search.best() or self.search.first
         else:
             best = self._unmeasured()
             ended = "nothing can be measured without labelled rows"
@@ -352,8 +351,9 @@ class _Growing:
                 f"{TO_LABEL} and give them with --train or --validation."
             )
             return found
-        gold, given = search.answers(best)
-        found["measured"] = classify_scores(gold, given, self.task.labels, bootstrap=0)
+        if search.done(best):
+            gold, given = search.answers(best)
+            found["measured"] = classify_scores(gold, given, self.task.labels, bootstrap=0)
         found["notes"] += [*_simpler(search, best), *_more_labels(search)]
         return found
 

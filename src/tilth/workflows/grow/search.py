@@ -208,9 +208,15 @@ class Search:
             return True  # it needs a teacher, and its temperature
         return self.spent + self.cost(arm) + self.reserve() > self.settings.seconds
 
+    @property
+    def first(self) -> Arm:
+        """Return the arm that is kept where the budget allows to measure none."""
+        saved = [arm for arm in self.usable if arm.is_saved]
+        return min(saved, key=self.cost)
+
     def reserve(self) -> float:
         """Return the seconds that the last trainings will take."""
-        best = self.best() or next(arm for arm in self.usable if arm.is_saved)
+        best = self.best() or self.first
         return self.cost(best) + (self.cost(self.reference) if best.sources else 0.0)
 
     def _temperature(self) -> float:
