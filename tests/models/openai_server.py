@@ -22,6 +22,19 @@ def written(prompt: str, seed: int, index: int) -> str:
     return " ".join(WORDS[byte % len(WORDS)] for byte in digest[: 4 + digest[0] % 5]) + "."
 
 
+def likelihoods(text: str) -> list[float]:
+    """Return the log-probability of each character but the first, given those before it."""
+    digests = (hashlib.sha256(text[: n + 1].encode()).digest() for n in range(1, len(text)))
+    return [-digest[0] / 64 for digest in digests]
+
+
+def rendered(messages: list[dict[str, Any]]) -> str:
+    """Return a chat as the server's model reads it, the last answer open."""
+    texts = [f"{message['role']}: {message['content']}" for message in messages]
+    opened = messages[-1]["role"] == "assistant"
+    return "|".join([*texts, *([] if opened else ["assistant: "])])
+
+
 _WITHOUT_END = {
     "drip": (b"HTTP/1.1 200 OK\r\n\r\n{", b" ", 0.05),
     "endless": (b"HTTP/1.1 200 OK\r\n\r\n{", b" " * (1 << 20), 0.0),
@@ -37,6 +50,9 @@ class OpenAIServer:
     A trouble is a status, (status, headers), (status, headers, body), `cut` (the connection ends),
     `garbage` (no JSON), `half` (a cut body), `gzip`, `drip`, `endless`, `refusing` or `continue`
     (without end), a number of seconds as float (slow), or None (well).
+
+    `scorings` holds the ways in which it gives the log-probabilities of a prompt: `echo`,
+    `prompt_logprobs`. Another way is ignored, or answered with status `unscored`.
     """
 
     model: str = "small"
@@ -49,6 +65,8 @@ class OpenAIServer:
     usage: bool = True
     answer: Any = written
     longest: int = 10**6
+    scorings: tuple[str, ...] = ()
+    unscored: int = 200
     trouble: deque[Any] = field(default_factory=deque)
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -186,6 +204,11 @@ class _Handler(BaseHTTPRequestHandler):
         for name in owner.refused:
             if name in body:
                 return 400, _error(f"Unrecognized request argument supplied: {name}")
+        asked = {"echo", "prompt_logprobs"} & set(body)
+        if asked:
+            if not asked & set(owner.scorings) and owner.unscored != 200:
+                return owner.unscored, _error("no log-probabilities of prompts")
+            return 200, self._scored(style, body, next(iter(asked)))
         prompt = body.get("prompt") or body["messages"][-1]["content"]
         if len(prompt) > owner.longest:
             return 400, _error("too many tokens", "context_length_exceeded")
@@ -194,6 +217,24 @@ class _Handler(BaseHTTPRequestHandler):
             for index in range(body.get("n", 1) if owner.honours_n else 1)
         ]
         return 200, self._completion(style, prompt, texts)
+
+    def _scored(self, style: str | None, body: dict[str, Any], scoring: str) -> dict[str, Any]:
+        """Answer with the log-probabilities of the prompt and of one character written."""
+        owner = self.owner
+        text = rendered(body["messages"]) if style == "chat" else body["prompt"]
+        each = [None, *likelihoods(text)]
+        choice: dict[str, Any] = {"index": 0, "finish_reason": "length"}
+        choice |= {"message": {"content": "!"}} if style == "chat" else {"text": f"{text}!"}
+        found: dict[str, Any] = {"choices": [choice]}
+        if scoring not in owner.scorings:
+            choice["logprobs"] = None if style == "chat" else {"token_logprobs": [-0.5]}
+        elif scoring == "echo":
+            choice["logprobs"] = {"token_logprobs": [*each, -0.5]}
+        else:
+            entries = [one and {"17": {"logprob": one}, "4": {"logprob": 0.0}} for one in each]
+            (found if style == "chat" else choice)["prompt_logprobs"] = entries
+        usage = {"prompt_tokens": len(text), "completion_tokens": 1}
+        return {**found, **({"usage": usage} if owner.usage else {})}
 
     def _completion(self, style: str | None, prompt: str, texts: list[str]) -> dict[str, Any]:
         choices = []

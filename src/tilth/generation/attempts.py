@@ -71,6 +71,8 @@ class Outcome:
         reason: None when kept, else one of `DROP_REASONS`.
         floor_share: share of the decoded tokens whose factor was at the floor, 0 to 1; None at
             an endpoint, which shows no distributions.
+        margin: how much likelier the text is under its label than under a counter label, in
+            nats; None where candidates are not compared.
     """
 
     job: Job
@@ -78,6 +80,7 @@ class Outcome:
     reason: str | None
     tokens: int
     floor_share: float | None
+    margin: float | None = None
 
 
 NextJob = Callable[[Outcome], Job | None]
@@ -194,7 +197,7 @@ class Attempts:
         cell.started += 1
         cell.running += 1
         prompts = self._task.prompts(cell.label, cell.item.text)
-        if not self._settings.decay:
+        if not self._settings.decay and self._settings.candidates == 1:
             prompts = prompts[:1]  # at decay 0 every factor is 1: counter prompts change nothing
         source_id, label = cell.item.source_id, cell.label.name
         key = job_key(self._settings.seed, source_id, label, attempt)
@@ -227,6 +230,7 @@ def make_part(
             "floor_share": outcome.floor_share,
             "drop_reason": outcome.reason,
             "item": item.number,
+            "margin": outcome.margin,
         }
         for item, outcome in attempts.outcomes()
     ]
@@ -239,4 +243,6 @@ def make_part(
         ("drop_reason", pa.string()),
         ("item", pa.int64()),
     ]
+    if settings.candidates > 1:
+        schema.append(("margin", pa.float32()))
     return pa.Table.from_pylist(rows, schema=pa.schema(schema))

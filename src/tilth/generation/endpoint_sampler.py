@@ -6,13 +6,16 @@ requests depend on the jobs and their outcomes, never on the order of the replie
 
 from __future__ import annotations
 
+import math
 import queue
 import re
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import islice
+from typing import TypeVar
 
 from tilth.errors import InputError, TilthError
 from tilth.generation.attempts import DROP_REASONS, Job, NextJob, Outcome, split_output
@@ -42,6 +45,8 @@ _PREAMBLE = re.compile(
 _CURLY = {"\u201c": "\u201d", "\u201e": "\u201c", "\u00ab": "\u00bb"}
 
 _Group = tuple[Job, ...]
+_Query = TypeVar("_Query")
+_Answer = TypeVar("_Answer")
 
 
 class EndpointSampler:
@@ -62,38 +67,81 @@ class EndpointSampler:
         Raises `TilthError` when the endpoint fails for good; no further requests are started.
         """
         groups, again = _groups(jobs), deque[_Group]()
-        stopped, running = threading.Event(), 0
-        done: queue.SimpleQueue[list[Outcome] | BaseException] = queue.SimpleQueue()
 
-        def work(group: _Group) -> None:
+        def take() -> _Group | None:
+            # A further attempt is requested alone: grouping would depend on timing.
+            return again.popleft() if again else next(groups, None)
+
+        with closing(self._in_parallel(take, self._answer)) as answers:
+            for _, outcomes in answers:
+                for outcome in outcomes:
+                    self._check_first(outcome)
+                    job = next_job(outcome)
+                    if job is not None:
+                        again.append((job,))
+
+    def log_likelihoods(self, texts: Sequence[tuple[str, str]]) -> list[float]:
+        """Return the log-probability of each (prompt, text); NaN where it is too long."""
+        # What a prompt has without its text, which the server counts, too.
+        wanted = dict.fromkeys([*((prompt, "") for prompt, _ in texts), *texts])
+        queries = iter(wanted)
+        found: dict[tuple[str, str], float] = {}
+        with closing(self._in_parallel(lambda: next(queries, None), self._score)) as scores:
+            found.update(scores)
+        return [found[prompt, text] - found[prompt, ""] for prompt, text in texts]
+
+    def _score(self, query: tuple[str, str], stopped: threading.Event) -> float:
+        """Return the log-probability of a prompt and a text together."""
+        (prompt, text), endpoint = query, self._endpoint
+        end = "" if endpoint.is_chat or not text else '"'
+        request = Request(
+            prompt,
+            system=self._system() if endpoint.is_chat else "",
+            answer=text + end,
+            max_tokens=1,
+            scoring=endpoint.find_scoring(),
+        )
+        try:
+            likelihood = endpoint.ask(request, stopped).prompt_likelihood
+        except PromptTooLongError:
+            return math.nan
+        return math.nan if likelihood is None else likelihood
+
+    def _in_parallel(
+        self, take: Callable[[], _Query | None], work: Callable[[_Query, threading.Event], _Answer]
+    ) -> Generator[tuple[_Query, _Answer]]:
+        """Do work in threads, as many as are allowed; yield each query and its answer."""
+        stopped, running = threading.Event(), 0
+        done: queue.SimpleQueue[tuple[_Query, _Answer] | BaseException] = queue.SimpleQueue()
+
+        def answer(query: _Query) -> None:
             try:
-                done.put(self._answer(group, stopped))
+                done.put((query, work(query, stopped)))
             except BaseException as error:  # raised in the waiting thread
                 done.put(error)
 
         try:
             while True:
                 while running < self._concurrency:
-                    # A further attempt is requested alone: grouping would depend on timing.
-                    group = again.popleft() if again else next(groups, None)
-                    if group is None:
+                    query = take()
+                    if query is None:
                         break
                     running += 1
                     # A daemon: Ctrl-C does not wait for answers.
-                    threading.Thread(target=work, args=(group,), daemon=True).start()
+                    threading.Thread(target=answer, args=(query,), daemon=True).start()
                 if not running:
                     return
-                outcomes = done.get()
+                found = done.get()
                 running -= 1
-                if isinstance(outcomes, BaseException):
-                    raise outcomes
-                for outcome in outcomes:
-                    self._check_first(outcome)
-                    job = next_job(outcome)
-                    if job is not None:
-                        again.append((job,))
+                if isinstance(found, BaseException):
+                    raise found
+                yield found
         finally:
             stopped.set()
+
+    def _system(self) -> str:
+        form = _CHAT_SYSTEM.format("" if self._sampling.multiline else ", on one line")
+        return f"{self._sampling.system} {form}".strip()
 
     def _check_first(self, outcome: Outcome) -> None:
         """Raise if all first attempts failed for the same reason: later ones would, too."""
@@ -114,15 +162,13 @@ class EndpointSampler:
     def _answer(self, group: _Group, stopped: threading.Event) -> list[Outcome]:
         """Request a group's texts; request singly those the server leaves out or repeats."""
         sampling, endpoint = self._sampling, self._endpoint
-        system = _CHAT_SYSTEM.format("" if sampling.multiline else ", on one line")
-        system = f"{sampling.system} {system}".strip()
         outcomes: list[Outcome] = []
         while len(outcomes) < len(group):
             # After the first reply, the server is known to return single texts only.
             left = group[len(outcomes) :][: 1 if outcomes else None]
             request = Request(
                 left[0].prompts[0],
-                system=system if endpoint.is_chat else "",
+                system=self._system() if endpoint.is_chat else "",
                 n=len(left),
                 seed=int.from_bytes(left[0].key[:4], "big") >> 1,  # 31 bits: every server takes it
                 max_tokens=sampling.max_new_tokens + _CHAT_EXTRA_TOKENS * endpoint.is_chat,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, takewhile
 
 import numpy as np
 import torch
@@ -32,6 +32,8 @@ _MOST_ROWS = {"cpu": 384, "cuda": 2048}
 # Within its window, local attention (Mistral, GPT-Neo, Llama 4) is plain causal attention.
 _LIMITS = ("max_position_embeddings", "sliding_window", "window_size", "attention_chunk_size")
 _CHECKED_TOKENS = 64
+# Of one pass that scores texts: tokens, and values of logits.
+_SCORED_TOKENS, _SCORED_LOGITS = 4096, 1 << 27
 
 
 class Engine:
@@ -76,6 +78,47 @@ class Engine:
             del batch  # here nothing refers to its memory any more, the error's traceback neither
             self._halve(queue)
 
+    @torch.inference_mode()
+    def log_likelihoods(self, texts: Sequence[tuple[str, str]]) -> list[float]:
+        """Return the log-probability of each (prompt, text), closed by a quotation mark."""
+        prompts = list(dict.fromkeys(prompt for prompt, _ in texts))
+        wholes = [f'{prompt}{text}"' for prompt, text in texts]
+        encoded = self._prompts.encode([*prompts, *wholes])
+        alone = dict(zip(prompts, encoded, strict=False))
+        rows = [ids[: self._positions] for ids in encoded[len(prompts) :]]
+        starts = [
+            _shared_length(alone[prompt], row) for (prompt, _), row in zip(texts, rows, strict=True)
+        ]
+        order = sorted(range(len(rows)), key=lambda place: (len(rows[place]), starts[place]))
+        found = np.zeros(len(rows))
+        while order:
+            width = len(rows[order[-1]])
+            size = max(1, min(_SCORED_TOKENS, _SCORED_LOGITS // self._vocabulary.size) // width)
+            chosen, order = order[-size:], order[:-size]
+            found[chosen] = self._score([rows[n] for n in chosen], [starts[n] for n in chosen])
+        return [float(one) for one in found]
+
+    def _score(self, rows: list[list[int]], starts: list[int]) -> NDArray[np.float64]:
+        """Return the sum of the log-probabilities of each row's tokens from its start on."""
+        model, width, first = self.lm.model, max(map(len, rows)), min(starts) - 1
+        ids = torch.zeros(len(rows), width, dtype=torch.long)
+        mask, scored = torch.zeros_like(ids), torch.zeros_like(ids)
+        for row, (tokens, start) in enumerate(zip(rows, starts, strict=True)):
+            ids[row, : len(tokens)] = torch.tensor(tokens)
+            mask[row, : len(tokens)] = scored[row, start : len(tokens)] = 1
+        ids, mask, scored = (each.to(self.lm.device) for each in (ids, mask, scored))
+        used = torch.arange(first, width - 1, device=self.lm.device)
+        has = accepts(model, "logits_to_keep")
+        logits = model(
+            input_ids=ids, attention_mask=mask, **({"logits_to_keep": used} if has else {})
+        ).logits  # (rows, used or width, vocab)
+        logits = (logits if has else logits[:, used]).float().log_softmax(-1)
+        each = logits.gather(-1, ids[:, used + 1, None])[..., 0]  # (rows, used)
+        sums: NDArray[np.float64] = (
+            each.where(scored[:, used + 1] > 0, 0.0).sum(-1).double().cpu().numpy()
+        )
+        return sums
+
     def _queue(self, jobs: Iterable[Job], next_job: NextJob) -> deque[Job]:
         """Order jobs by length, longest first, an input's jobs together; refuse too long ones."""
         todo = list(jobs)
@@ -107,6 +150,13 @@ class Engine:
                 "--precision bfloat16, or shorter inputs"
             )
         self.rows = max(self.rows // 2, most)
+
+
+def _shared_length(prompt: Sequence[int], whole: Sequence[int]) -> int:
+    """Return how many tokens a text shares with its prompt: at least 1, and not all of its own."""
+    pairs = zip(prompt, whole, strict=False)
+    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    return max(1, min(shared, len(whole) - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +338,7 @@ class Vocabulary:
     """The tokens that end a text or are never drawn.
 
     Attributes:
+        size: of the vocabulary.
         ends: (vocab,), True for tokens that end a text: those with a quotation mark or a newline;
             in a chat, the ends of a turn, too.
         banned: ids never drawn: special tokens and ids without a token. The original forbids the
@@ -297,7 +348,7 @@ class Vocabulary:
 
     def __init__(self, lm: LM, *, chat: bool = False) -> None:
         self._tokenizer = lm.tokenizer
-        size = int(lm.model.config.get_text_config().vocab_size)
+        self.size = size = int(lm.model.config.get_text_config().vocab_size)
         known = min(len(lm.tokenizer), size)
         texts = lm.tokenizer.batch_decode([[number] for number in range(known)])
         self.ends: NDArray[np.bool_] = np.zeros(size, bool)

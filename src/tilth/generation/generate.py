@@ -28,6 +28,7 @@ from tilth.generation.attempts import (
     items_from_nothing,
     make_part,
 )
+from tilth.generation.contrast import ContrastiveSampler
 from tilth.generation.label_fit import choose_encoder, with_fit
 from tilth.generation.settings import GenerateSettings
 from tilth.generation.task import Task, first_text_task, load_task, refuse_untrained
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 _FIRST_TEXT_TOP_K = 0
 # A first text takes one row where an input of a pair task takes a dozen.
 _FIRST_TEXTS_A_PART = 8
+_ASKED_TOGETHER = 64  # jobs whose candidates an endpoint is asked for together
 _FIRST = "x1"  # folder of the run that writes the first texts of pairs from nothing
 _STOP = "\x1f"
 _USAGE_KEY = b"tilth.usage"
@@ -153,6 +155,7 @@ def generate(
     from_x1: int | None = None,
     per_input: int = 2,
     max_tries: int = 5,
+    candidates: int = 1,
     decay: float = 100.0,
     floor: float = 0.01,
     temperature: float = 1.0,
@@ -182,6 +185,8 @@ def generate(
             `text`. Equal texts count once.
         count: for single-text tasks: texts wanted for each label.
         from_x1: for pair tasks without inputs: generate this many first texts.
+        candidates: draw so many texts for each, and keep the one that its label's prompt makes
+            likeliest against those of its counter labels.
         decay: lambda of self-debiasing; 0 turns it off.
         floor: smallest factor of self-debiasing (epsilon).
         top_k: 0 keeps all tokens.
@@ -213,7 +218,7 @@ def generate(
         BATCH.check("rows", rows)
     settings = GenerateSettings(
         decay, floor, temperature, top_k, top_p, max_new_tokens, multiline, chat, system,
-        per_input, max_tries, seed, part_size,
+        per_input, max_tries, candidates, seed, part_size,
     )  # fmt: skip
     request = GenerateRequest(
         task if isinstance(task, Task) else load_task(task),
@@ -341,7 +346,11 @@ def make_sampler(
     if not isinstance(lm, LM):
         from tilth.generation.endpoint_sampler import CONCURRENCY, EndpointSampler
 
-        return EndpointSampler(lm, settings, concurrency=rows or CONCURRENCY)
+        remote = EndpointSampler(lm, settings, concurrency=rows or CONCURRENCY)
+        if settings.candidates == 1:
+            return remote
+        lm.find_scoring()  # before a text is asked for
+        return ContrastiveSampler(remote, settings.candidates, decay=0.0, window=_ASKED_TOGETHER)
     from tilth.generation.engine import Engine, choose_rows
 
     task = request.prompted()
@@ -353,7 +362,10 @@ def make_sampler(
     if rows is None:
         rows = int(run.resolve("rows", choose)) if run is not None else choose()
     heads = [label.head for label in task.labels]
-    return Engine(lm, settings, heads=heads, rows=rows)
+    engine = Engine(lm, settings, heads=heads, rows=rows)
+    if settings.candidates == 1:
+        return engine
+    return ContrastiveSampler(engine, settings.candidates, decay=settings.decay, window=rows)
 
 
 def _longest_prompt(task: Task, lm: LM, settings: GenerateSettings, items: Sequence[Item]) -> int:

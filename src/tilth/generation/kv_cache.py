@@ -202,10 +202,12 @@ class PromptCache:
     def tokenise(self, texts: Iterable[str]) -> None:
         """Tokenise texts in one call; `length` needs it."""
         new = sorted({text for text in texts if text not in self._tokens})
-        if new:
-            options = {"add_special_tokens": not self._whole, "verbose": False}
-            rows = self._lm.tokenizer(new, **options)["input_ids"]
-            self._tokens.update(zip(new, rows, strict=True))
+        self._tokens.update(zip(new, self.encode(new), strict=True))
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        """Return the token ids of prompts, or of prompts followed by texts."""
+        options = {"add_special_tokens": not self._whole, "verbose": False}
+        return list(self._lm.tokenizer(texts, **options)["input_ids"]) if texts else []
 
     def length(self, text: str) -> int:
         """Return the number of tokens of a tokenised prompt."""

@@ -15,6 +15,7 @@ TOP_P = Number(1e-9, 1)
 NEW_TOKENS = whole(1, 32_767)
 PER_INPUT = whole(1, 1000)
 MAX_TRIES = whole(1, 32_767)
+CANDIDATES = whole(1, 64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,9 @@ class GenerateSettings(Sampling):
 
     per_input: Annotated[int, PER_INPUT, "Texts for each (input, label)."] = 2
     max_tries: Annotated[int, MAX_TRIES, "Attempts made to get them."] = 5
+    candidates: Annotated[
+        int, CANDIDATES, "Texts drawn for each; the one that fits its label best is kept."
+    ] = 1
     seed: Annotated[int, SEED, "Same settings and seed, same rows."] = 0
     part_size: Annotated[int, PARTS, "Inputs written as one part."] = 256
 
@@ -59,4 +63,6 @@ class GenerateSettings(Sampling):
         for name in ("multiline", "chat", "system"):
             if not found[name]:  # resumes runs begun before these settings existed
                 del found[name]
+        if self.candidates == 1:
+            del found["candidates"]
         return found

@@ -15,12 +15,13 @@ import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from tilth.errors import InputError, TilthError
 from tilth.models.endpoint_protocol import (
+    SCORINGS,
     NoSuchPathError,
     Reply,
     Request,
@@ -43,6 +44,7 @@ _NO_KEY = "none"  # the client's without OPENAI_API_KEY: self-hosted servers nee
 _FORM = "openai:http://host:port/v1#model, or openai-chat: for chat"
 _SCHEMES = ("openai", "openai-chat")
 _PROBE = Request('Task: Write a sentence.\nSentence: "', seed=1, max_tokens=16, top_p=0.9, top_k=5)
+_SCORED = Request('A cat sleeps. "', answer='A dog."', max_tokens=1)
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +105,7 @@ class Endpoint:
     _client: openai.OpenAI = field(init=False, repr=False)
     _said: set[str] = field(default_factory=set, repr=False)
     _answered: float = field(default=-1.0, repr=False)  # time of the last good reply
+    _scoring: str | None = field(default=None, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __post_init__(self) -> None:
@@ -163,6 +166,31 @@ class Endpoint:
                 self.usage.prompt_tokens += reply.prompt_tokens
                 self.usage.completion_tokens += reply.completion_tokens
             return reply
+
+    def find_scoring(self) -> str:
+        """Return how this server gives the log-probabilities of a prompt, one of `SCORINGS`.
+
+        Raises `InputError` if it does not.
+        """
+        if self._scoring is None:
+            self._scoring = self._try_scorings()
+        return self._scoring
+
+    def _try_scorings(self) -> str:
+        patient, why = self.policy, "the reply has none"
+        for scoring in SCORINGS[self.is_chat :]:  # chat repeats no prompt
+            self.policy = replace(patient, failing=patient.first)  # some fail at what they lack
+            try:
+                if self.ask(replace(_SCORED, scoring=scoring)).prompt_likelihood is not None:
+                    return scoring
+            except TilthError as error:
+                why = str(error)
+            finally:
+                self.policy = patient
+        raise InputError(
+            f"endpoint {self.base_url} gives no log-probabilities of prompts ({why}): leave out "
+            "--candidates, or use completions (openai:) of a server that does, such as vLLM"
+        )
 
     def warn_once(self, message: str) -> None:
         """Log each distinct warning once."""

@@ -22,6 +22,10 @@ _MOST_TOKENS = 2**31  # of one answer
 _RETRIED = frozenset({408, 409, 429})
 
 
+# Completions that repeat the prompt (OpenAI's protocol), and vLLM's own field, also for chat.
+SCORINGS = ("echo", "prompt_logprobs")
+
+
 class PromptTooLongError(TilthError):
     """The prompt does not fit into the model's positions."""
 
@@ -47,6 +51,9 @@ class Request:
     top_p: float = 1.0  # 1 keeps all tokens
     top_k: int = 0  # 0 keeps all tokens
     stop: tuple[str, ...] = ()
+    # Ways to ask for the log-probabilities of the prompt (for chat, with `answer` as its end).
+    scoring: str = ""  # one of `SCORINGS`
+    answer: str = ""
 
     def fields(self, *, is_chat: bool, left_out: Collection[str]) -> dict[str, Any]:
         """Return the fields to send: none of `left_out`, none without effect."""
@@ -63,9 +70,19 @@ class Request:
             system = [{"role": "system", "content": self.system}] if self.system else []
             fields["messages"] = [*system, {"role": "user", "content": self.prompt}]
         else:
-            fields["prompt"] = self.prompt
+            fields["prompt"] = self.prompt + self.answer
+        extra: dict[str, Any] = {}
+        if is_chat and self.answer:
+            fields["messages"].append({"role": "assistant", "content": self.answer})
+            extra |= {"continue_final_message": True, "add_generation_prompt": False}
+        if self.scoring == "echo":
+            fields |= {"echo": True, "logprobs": 1}
+        elif self.scoring:
+            extra["prompt_logprobs"] = 0  # those of the prompt's own tokens
         if self.top_k and "top_k" not in left_out:
-            fields["extra_body"] = {"top_k": self.top_k}
+            extra["top_k"] = self.top_k
+        if extra:
+            fields["extra_body"] = extra
         return {
             name: value
             for name, value in fields.items()
@@ -83,11 +100,15 @@ class ReplyChoice:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to one request; token counts are 0 where the server does not say."""
+    """The answer to one request; token counts are 0 where the server does not say.
+
+    `prompt_likelihood` is the log-probability of the whole prompt, None where the reply lacks it.
+    """
 
     choices: tuple[ReplyChoice, ...]
     prompt_tokens: int
     completion_tokens: int
+    prompt_likelihood: float | None = None
 
 
 def read_reply(body: str) -> Reply:
@@ -100,6 +121,7 @@ def read_reply(body: str) -> Reply:
             tuple(_choice(choice) for choice in choices),
             _count(usage.get("prompt_tokens")),
             _count(usage.get("completion_tokens")),
+            _prompt_likelihood(answer, usage),
         )
     except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError):
         raise StrangeReplyError(f"no completion but {shorten(body)!r}") from None
@@ -116,6 +138,21 @@ def _choice(choice: dict[str, Any]) -> ReplyChoice:
     # JSON can carry half a surrogate pair, which no file can.
     whole = (text or "").encode("utf-8", "replace").decode()
     return ReplyChoice(whole, str(choice.get("finish_reason")))
+
+
+def _prompt_likelihood(answer: dict[str, Any], usage: dict[str, Any]) -> float | None:
+    """Return the sum of the log-probabilities of the prompt's tokens but the first."""
+    choice = answer["choices"][0]
+    entries = choice.get("prompt_logprobs") or answer.get("prompt_logprobs")
+    if entries:  # token id -> its values; the prompt's own token comes first
+        values = [next(iter(entry.values()))["logprob"] for entry in entries if entry]
+    else:
+        values = (choice.get("logprobs") or {}).get("token_logprobs") or []
+        written = usage.get("completion_tokens")
+        values = values[: len(values) - (1 if written is None else _count(written))]
+        if len(values) < _count(usage.get("prompt_tokens")) - 1:
+            return None  # of the text written alone
+    return sum(float(value) for value in values if value is not None) if values else None
 
 
 def _count(value: Any) -> int:
