@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--model", default="starter")
     parser.add_argument("--inputs", type=int, default=300)
-    parser.add_argument("--candidates", type=int, nargs="+", default=[4, 8])
+    parser.add_argument("--candidates", type=int, nargs="*", default=[4, 8])
     parser.add_argument("--decay", type=float, nargs="+", default=[0.0, 100.0])
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()

@@ -112,11 +112,10 @@ class Engine:
         logits = model(
             input_ids=ids, attention_mask=mask, **({"logits_to_keep": used} if has else {})
         ).logits  # (rows, used or width, vocab)
-        logits = (logits if has else logits[:, used]).float().log_softmax(-1)
-        each = logits.gather(-1, ids[:, used + 1, None])[..., 0]  # (rows, used)
-        sums: NDArray[np.float64] = (
-            each.where(scored[:, used + 1] > 0, 0.0).sum(-1).double().cpu().numpy()
-        )
+        logits = (logits if has else logits[:, used]).float()  # (rows, used, vocab)
+        drawn = logits.gather(-1, ids[:, used + 1, None])[..., 0]  # (rows, used)
+        each = (drawn - logits.logsumexp(-1)).where(scored[:, used + 1] > 0, 0.0)
+        sums: NDArray[np.float64] = each.sum(-1).double().cpu().numpy()
         return sums
 
     def _queue(self, jobs: Iterable[Job], next_job: NextJob) -> deque[Job]:
