@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tilth.workflows.grow.grow import arm_lines, grow, summary_lines, test_lines
+from tilth.workflows.grow.grow import arm_lines, grow_to_run, summary_lines, test_lines
 from tilth.workflows.grow.settings import GrowSources, Growth
 
 BANK_LINES = 10_000  # of each file of raw text
@@ -91,7 +91,7 @@ def main() -> int:
         sources = inputs(asked.data, asked.out, task, asked.rows, asked.seed)
         settings = Growth(asked.budget, asked.base, asked.model, seed=asked.seed)
         run = asked.out / f"{task}-{asked.rows}-{asked.seed}"
-        results = grow(sources, run, settings)
+        results = grow_to_run(sources, run, settings)
         print(f"\n{task}, {asked.rows} rows, budget {asked.budget}\n")
         head = ("way", "trainings", "accuracy", "95%", "gain", "95%", "seconds")
         table(head, arm_lines(results))

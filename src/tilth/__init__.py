@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from tilth.paraphrase.rewriter import load_paraphraser
     from tilth.paraphrase.train import train_rewriter
     from tilth.workflows.augment import augment
+    from tilth.workflows.grow.grow import grow
     from tilth.workflows.predict import predict
     from tilth.workflows.train_classifier import train_classifier, train_tagger
 
 __all__ = [
     "Bank", "augment", "curate", "evaluate_classifier", "evaluate_sts", "evaluate_tagger",
-    "generate", "load_classifier", "load_encoder", "load_lm", "load_paraphraser", "load_task",
-    "paraphrase_set", "predict", "task_queries", "train_classifier", "train_encoder",
+    "generate", "grow", "load_classifier", "load_encoder", "load_lm", "load_paraphraser",
+    "load_task", "paraphrase_set", "predict", "task_queries", "train_classifier", "train_encoder",
     "train_rewriter", "train_simcse", "train_tagger", "train_triplet",
 ]  # fmt: skip
 
@@ -39,6 +40,7 @@ _HOMES = {
     "evaluate_sts": "tilth.evaluate.sts",
     "evaluate_tagger": "tilth.evaluate.tag",
     "generate": "tilth.generation.generate",
+    "grow": "tilth.workflows.grow.grow",
     "load_classifier": "tilth.models.classifier",
     "load_encoder": "tilth.models",
     "load_lm": "tilth.models",

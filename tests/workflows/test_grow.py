@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilth
 from tests.selftrain.labelled import as_rows, classed
 from tests.tiny import read_json, salads, write_lines, write_rows
 from tests.tiny.rows import SENTENCES
@@ -324,7 +325,7 @@ def run_grow(place: Path, base: str, out: str = "out", **options: Any) -> dict[s
     settings = Growth(**{
         "base": base, "folds": 2, "repeats": 1, "paraphrase": False, "margin": 0.0, **options,
     })  # fmt: skip
-    return growing.grow(
+    return growing.grow_to_run(
         GrowSources(**given), place / out, settings, bootstrap=20, device="cpu", quiet=True
     )
 
@@ -356,6 +357,17 @@ def test_a_run_leaves_a_model_its_rows_and_a_page(place: Path, base: str) -> Non
         assert words in page
     assert any("simpler way" in note or "best simple way" in note for note in found["notes"])
     assert run_grow(place, base) == found  # a finished run is read
+
+
+def test_the_function_returns_the_classifier(place: Path, base: str) -> None:
+    found = tilth.grow(
+        place / "out", train=str(place / "train.jsonl"), base=base, paraphrase=False, folds=2,
+        repeats=1, device="cpu", quiet=True,
+    )  # fmt: skip
+    assert found.labels == ["animal", "none", "water"]
+    assert found.probabilities(["A dog."]).shape == (1, 3)
+    with pytest.raises(InputError, match="no setting 'bases'"):
+        tilth.grow(place / "out", train=str(place / "train.jsonl"), bases="x")
 
 
 def test_no_measured_row_is_trained_on_or_retrieved(place: Path, base: str) -> None:

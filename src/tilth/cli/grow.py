@@ -49,7 +49,7 @@ def grow(
     if plan:
         _print_plan(work.plan(sources, settings, device=common.device), as_json=common.json)
         return
-    results = work.grow(sources, out, settings, bootstrap=bootstrap, **common.job)
+    results = work.grow_to_run(sources, out, settings, bootstrap=bootstrap, **common.job)
     if common.json:
         print_json(results)
         return

@@ -122,7 +122,8 @@ def _curve(results: Mapping[str, Any]) -> list[list[Any]]:
     return [
         [percent(one["share"]), (figure(one["score"]), interval(one["score"])),
          "" if one["gain"] is None else (figure(one["gain"], "+"), interval(one["gain"], "+"))]
-        for one in arms if one["curve"] or one["name"] == results.get("reference")
+        for one in sorted(arms, key=lambda one: float(one["share"]))
+        if one["curve"] or one["name"] == results.get("reference")
     ] if any(one["curve"] for one in arms) else []  # fmt: skip
 
 

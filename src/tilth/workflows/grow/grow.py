@@ -25,7 +25,7 @@ from tilth.errors import InputError
 from tilth.evaluate.classify import classify_scores
 from tilth.metrics.significance import RESAMPLES, Interval, check_resamples
 from tilth.models.classifier import Classifier, load_classifier, new_classifier
-from tilth.models.trainer import MODEL, is_whole, save_whole
+from tilth.models.trainer import MODEL, is_whole, save_whole, settings_of
 from tilth.report.grow import write_grow_report
 from tilth.runs import RESULTS, Run, read_results, refuse_inside
 from tilth.selftrain.pseudo_label import as_lists
@@ -77,15 +77,20 @@ class _Kept:
 
 
 def grow(
-    sources: GrowSources,
     out: str | Path,
-    settings: Growth | None = None,
     *,
-    bootstrap: int = RESAMPLES,
+    train: str | None = None,
+    raw: str | Sequence[str] = (),
+    labels: str | None = None,
+    validation: str | None = None,
+    test: str | None = None,
+    text: str | None = None,
+    label: str | None = None,
     device: str = "auto",
     overwrite: bool = False,
     quiet: bool = False,
-) -> dict[str, Any]:
+    **settings: Any,
+) -> Classifier:
     """Try what labelled rows, raw text, descriptions and a language model are worth; keep the best.
 
     Ways to train are compared by cross-validation, or on validation rows, under a time budget; the
@@ -95,11 +100,20 @@ def grow(
     Args:
         out: the run folder: `model` (a transformers classifier), `dataset` (its training rows with
             their origins), `to_label.jsonl`, `results.json` and `report.html`.
-        bootstrap: resamples of the test set's intervals.
+        train: labelled texts: a file, a folder or a hub data set.
+        raw: a bank, or files and folders of raw text.
+        labels: a task file that describes the labels.
+        validation: labelled rows to choose by; None: cross-validation.
+        test: labelled rows to measure on.
+        text: the column of texts; None: a usual name.
+        label: the column of labels; None: a usual name.
         device: `auto`, `cpu` or `cuda`.
+        overwrite: start the run folder anew.
+        quiet: no progress bar.
+        settings: fields of `Growth`: budget, base, model, count, margin, folds, repeats, seed, ...
 
     Returns:
-        The content of results.json.
+        The kept classifier: `.model` and `.tokenizer` are plain transformers.
 
     Raises:
         InputError: the inputs or a setting are wrong, the budget is too short for one way, or `out`
@@ -107,6 +121,28 @@ def grow(
 
     Reference:
         Successive halving: Jamieson and Talwalkar 2016, arXiv 1502.07943.
+    """
+    several = (raw,) if isinstance(raw, str) else tuple(raw)
+    sources = GrowSources(train, several, labels, validation, test, text, label)
+    how = settings_of(Growth, settings)
+    grow_to_run(sources, out, how, device=device, overwrite=overwrite, quiet=quiet)
+    return load_classifier(str(out), device=device)
+
+
+def grow_to_run(
+    sources: GrowSources,
+    out: str | Path,
+    settings: Growth | None = None,
+    *,
+    bootstrap: int = RESAMPLES,
+    device: str = "auto",
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Grow a model as `grow` does; return its results.json.
+
+    Args:
+        bootstrap: resamples of the test set's intervals.
     """
     settings = settings or Growth()
     out = Path(out)

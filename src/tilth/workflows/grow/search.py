@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -106,10 +106,13 @@ class Search:
                 found.setdefault(row, []).append(100.0 * right)
         return found
 
-    def score(self, arm: Arm, folds: Sequence[Fold] | None = None) -> Interval:
+    def score(self, arm: Arm) -> Interval:
         """Return an arm's accuracy x 100 with its interval over the measured rows."""
-        right = self._right(arm, self.done(arm) if folds is None else folds)
-        return mean_interval([float(np.mean(one)) for one in right.values()])
+        right = self._right(arm, self.done(arm))
+        found = mean_interval([float(np.mean(one)) for one in right.values()])
+        if found.low is None or found.high is None:
+            return found
+        return replace(found, low=max(found.low, 0.0), high=min(found.high, 100.0))
 
     def gain(self, arm: Arm, over: Arm) -> Interval | None:
         """Return an arm's paired gain over another one on the folds of both; None: there are none.
@@ -128,13 +131,9 @@ class Search:
         named = {arm.name: arm for arm in self.arms}
         return named.get(PLAIN) or named.get(SIMILARITY) or self.arms[0]
 
-    def best(self, *, saved: bool = True) -> Arm | None:
-        """Return the arm with the largest gain among those measured on most folds.
-
-        Args:
-            saved: among those whose model is a transformers classifier.
-        """
-        some = [arm for arm in self.arms if not arm.is_curve and (arm.is_saved or not saved)]
+    def best(self) -> Arm | None:
+        """Return the saved arm with the largest gain among those measured on most folds."""
+        some = [arm for arm in self.arms if arm.is_saved]
         most = max((len(self.done(arm)) for arm in some), default=0)
         if not most:
             return None
@@ -238,8 +237,8 @@ class Search:
 
     def _is_settled(self, alive: Sequence[Arm]) -> bool:
         """Tell whether no other arm is likely to be better than the best by the margin."""
-        best = self.best(saved=False)
-        others = [arm for arm in alive if arm is not best and not arm.is_curve]
+        best = self.best()
+        others = [arm for arm in alive if arm is not best and arm.is_saved]
         if best is None or not any(arm.sources for arm in self.arms):
             return False
         known = [one for arm in others if (one := self.gain(arm, best)) is not None]
