@@ -389,6 +389,27 @@ def test_no_measured_row_is_trained_on_or_retrieved(place: Path, base: str) -> N
             assert not found & held
 
 
+def test_a_text_is_compared_with_descriptions_once(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def cosines(_: Any, texts: Sequence[str], descriptions: Sequence[str]) -> np.ndarray:
+        asked.extend(texts)
+        return np.array([[len(text), 1.0, 0.0] for text in texts], np.float32).reshape(-1, 3) / 99
+
+    monkeypatch.setattr("tilth.workflows.grow.sources.similarity_to_descriptions", cosines)
+    sources = GrowSources(str(place / "train.jsonl"), labels=str(place / "labels.yaml"))
+    task = read_grow_task(sources)
+    makes = Sources(task, None, Growth(), place, "cpu")
+    one, two = folds_of(task, 2, 1, seed=0)
+    first = makes.by_description(["a", "b", "a"], one)
+    assert first[0].tolist() == first[2].tolist()
+    assert first.sum(axis=1) == pytest.approx(1.0)
+    makes.by_description(["b", "c"], two)
+    assert len(asked) == len(set(asked)) == 3 + 24
+
+
 def test_generated_and_paraphrased_rows_are_mixed_with_their_origins(
     place: Path, base: str
 ) -> None:
@@ -564,11 +585,14 @@ def test_dear_sources_are_left_out(place: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_more_rows_take_longer() -> None:
-    speeds = Speeds(10.0, 100.0, 5.0)
-    makes: Any = SimpleNamespace(settings=Growth(), count=lambda multiple: int(multiple * 60))
+    speeds = Speeds(10.0, 100.0, 5.0, 50.0)
+    makes: Any = SimpleNamespace(
+        settings=Growth(), count=lambda multiple: int(multiple * 60), most_compared=2_400
+    )
     few, many = task_of(60), task_of(600)
     for name in (PLAIN, SETFIT, TFIDF):
         assert speeds.seconds(Arm(name), many, makes) >= speeds.seconds(Arm(name), few, makes)
     assert speeds.seconds(Arm("x", (RETRIEVED,), rounds=2), few, makes) > speeds.seconds(
         Arm("x", (RETRIEVED,)), few, makes
     )
+    assert speeds.seconds(Arm("x", ("described",)), few, makes) > 2_400 / 50

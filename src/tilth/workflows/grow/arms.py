@@ -27,6 +27,7 @@ from tilth.workflows.grow.sources import (
     DESCRIBED,
     GENERATED,
     LABELLED,
+    MULTIPLE,
     PARAPHRASED,
     RETRIEVED,
     Extra,
@@ -49,7 +50,6 @@ _RETRIEVALS = {
     "retrieved, fewer": (3.0, "label-average"),
 }
 _ROUNDS = 2
-_MULTIPLE = 10.0  # of the other sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,9 +228,9 @@ class Trainer:
                 multiple, query = _RETRIEVALS[arm.retrieval]
                 table = self.sources.candidates(fold, multiple, query)
             else:
-                table = self.sources.described_candidates(fold, _MULTIPLE)
+                table = self.sources.described_candidates(fold, MULTIPLE)
             given = model.probabilities([(text,) for text in table["text"].to_pylist()])
-            again = self.sources.select(table, given, fold, _MULTIPLE, "random")
+            again = self.sources.select(table, given, fold, MULTIPLE, "random")
             extra = Extra(again.rows, [source] * len(again.rows))
             model, trained, times = self._fit(rows, extra, fold)
         return replace(_grown(model, trained), times=times)
@@ -246,7 +246,7 @@ class Trainer:
                 given = tempered(self.teacher(fold).probabilities(texts), self.temperature)
                 more = self.sources.select(table, given, fold, multiple, "random")
             elif source == DESCRIBED:
-                more = self.sources.described(fold, _MULTIPLE)
+                more = self.sources.described(fold, MULTIPLE)
             elif source == PARAPHRASED:
                 more = self.sources.paraphrased(fold)
             else:
@@ -310,11 +310,13 @@ class Speeds:
         train: texts in training steps of the base.
         label: texts that the base labels.
         encode: pairs in training steps of the starter encoder.
+        compare: texts whose similarity to descriptions the starter encoder measures.
     """
 
     train: float
     label: float
     encode: float
+    compare: float
 
     def seconds(self, arm: Arm, task: GrowTask, sources: Sources) -> float:
         """Return the estimated seconds of one training and measurement of an arm."""
@@ -328,11 +330,12 @@ class Speeds:
         extra = 0
         for source in arm.sources:
             own = {PARAPHRASED: rows, GENERATED: sources.settings.count * len(task.labels)}
-            multiple = _RETRIEVALS[arm.retrieval][0] if source == RETRIEVED else _MULTIPLE
+            multiple = _RETRIEVALS[arm.retrieval][0] if source == RETRIEVED else MULTIPLE
             extra += own.get(source, sources.count(multiple))
         times = repeat_count(SHARE, extra, rows) if rows else 0
-        return 2.0 + arm.rounds * (_trained(extra + times * rows) / self.train
-                                   + 2 * extra / self.label)  # fmt: skip
+        compared = sources.most_compared if DESCRIBED in arm.sources else 0
+        a_round = _trained(extra + times * rows) / self.train + 2 * extra / self.label
+        return 2.0 + compared / self.compare + arm.rounds * a_round
 
 
 def _trained(rows: int) -> float:

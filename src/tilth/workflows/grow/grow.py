@@ -37,7 +37,14 @@ from tilth.workflows.grow.arms import PLAIN, Arm, Grown, Speeds, Trainer, arms_o
 from tilth.workflows.grow.plan import Plan, duration_words, make_plan, too_short
 from tilth.workflows.grow.search import FINISHED, OVER, SURE, Search, rung_bounds
 from tilth.workflows.grow.settings import GrowSources, Growth, check_growth
-from tilth.workflows.grow.sources import GENERATED, PARAPHRASED, PARAPHRASES, TEXTS, Sources
+from tilth.workflows.grow.sources import (
+    GENERATED,
+    MULTIPLE,
+    PARAPHRASED,
+    PARAPHRASES,
+    TEXTS,
+    Sources,
+)
 from tilth.workflows.grow.task import (
     BANK,
     Fold,
@@ -483,9 +490,9 @@ def to_label(
     """
     known = {"labelled rows": [text for (text,) in task.rows.texts]} if len(task.rows) else {}
     if task.examples is not None:
-        near = sources.candidates(fold, 10.0, "label-average")
+        near = sources.candidates(fold, MULTIPLE, "label-average")
     else:
-        near = sources.described_candidates(fold, 10.0)
+        near = sources.described_candidates(fold, MULTIPLE)
     texts = near["text"].to_pylist()[:_LOOKED_AT]
     some = random_sentences(bank, _LOOKED_AT // 2, {**task.held_out, **known})["text"].to_pylist()
     texts = list(dict.fromkeys([*texts, *some]))

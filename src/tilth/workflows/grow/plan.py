@@ -76,7 +76,7 @@ def make_plan(
         if base not in known:
             known[base] = measure_speed(base, task, sources.device)
         train, label = known[base]
-        speeds = Speeds(train, label, encoder[0] / 2)
+        speeds = Speeds(train, label, encoder[0] / 2, encoder[1])
 
         def cost(arm: Arm) -> float:
             return speeds.seconds(arm, task, sources)

@@ -35,6 +35,7 @@ PARAPHRASES, TEXTS = "paraphrases", "generated"  # nested runs
 _CANDIDATES_PER_ROW = 2
 _BEAMS = 2  # of paraphrases
 _MOST, _FEWEST = 3_000, 200  # rows of a source
+MULTIPLE = 10.0  # rows of a source for each labelled row, where it has no settings
 _UNLABELLED = 1_000  # rows of a source where there are no labelled rows
 _SURE = 4  # candidates by description for each row: the most certain quarter is kept
 # Without labelled rows nothing calibrates similarities; a cosine this much larger makes a label e
@@ -76,6 +77,12 @@ class Sources:
     ) -> None:
         self.task, self.bank, self.settings = task, bank, settings
         self.out, self.device = out, device
+        self._cosines: dict[str, NDArray[np.float32]] = {}  # of a text to each label's description
+
+    @property
+    def most_compared(self) -> int:
+        """Return the number of sentences that are compared with descriptions, at most."""
+        return _SURE * self.count(MULTIPLE)
 
     def count(self, multiple: float) -> int:
         """Return the number of rows of a source, a multiple of the labelled ones."""
@@ -144,19 +151,23 @@ class Sources:
         """
         from scipy.special import softmax
 
-        encoder, descriptions = fit_encoder(), self.task.descriptions
-        cosines = similarity_to_descriptions(encoder, texts, descriptions)  # (texts, labels)
+        cosines = self._similarities(texts)  # (texts, labels)
         if len(fold.train):
             like = self.task.rows.select(fold.train)
-            own = similarity_to_descriptions(
-                encoder, [text for (text,) in like.texts], descriptions
-            )  # (rows, labels)
+            own = self._similarities([text for (text,) in like.texts])  # (rows, labels)
             weights, biases = logistic(own, np.asarray(like.targets), "class", _STRENGTH)
             logits = cosines @ weights.T + biases
         else:
             logits = (cosines - cosines.mean(axis=0)) / _COSINE
         found: NDArray[np.float32] = softmax(logits, axis=1).astype(np.float32)
         return found
+
+    def _similarities(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the cosine of each text to each label's descriptions, encoding it once."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._cosines]
+        found = similarity_to_descriptions(fit_encoder(), new, self.task.descriptions)
+        self._cosines.update(zip(new, found, strict=True))
+        return np.stack([self._cosines[text] for text in texts])  # (texts, labels)
 
     def paraphrased(self, fold: Fold) -> Extra:
         """Return paraphrases of a fold's labelled rows, with their labels."""
