@@ -17,7 +17,7 @@ from tests.selftrain.labelled import as_rows, classed
 from tests.tiny import read_json, salads, write_lines, write_rows
 from tests.tiny.rows import SENTENCES
 from tilth.data.sources import load_folder
-from tilth.errors import InputError
+from tilth.errors import InputError, TilthError
 from tilth.models import load_encoder
 from tilth.models.classifier import load_classifier
 from tilth.report.systems import ENCODER, MAJORITY, SETFIT, TFIDF
@@ -387,6 +387,21 @@ def test_no_measured_row_is_trained_on_or_retrieved(place: Path, base: str) -> N
             found = {text.lower().rstrip(".") for (text,) in extra.rows.texts}
             assert found
             assert not found & held
+
+
+def test_rows_that_cannot_be_paraphrased_are_grown_without(
+    place: Path, base: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise TilthError("nothing could be rewritten")
+
+    monkeypatch.setattr("tilth.paraphrase.paraphrase_set.run_paraphrase", fail)
+    monkeypatch.setattr(Sources, "_rewriter", None)
+    monkeypatch.setattr(Sources, "measure_paraphrasing", lambda *_: 100.0)
+    found = run_grow(place, base, raw=(), paraphrase=True)
+    assert found["dropped"] == ["paraphrased"]
+    assert "paraphrased" not in {one["name"] for one in found["arms"]}
+    assert "no paraphrases are tried: nothing could be rewritten" in caplog.text
 
 
 def test_a_text_is_compared_with_descriptions_once(

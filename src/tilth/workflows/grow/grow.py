@@ -21,7 +21,7 @@ from tilth.bank.manifest import MANIFEST, read_manifest
 from tilth.classifiers.examples import LabeledExamples
 from tilth.data import Card, DatasetWriter
 from tilth.data.hashing import hash_of
-from tilth.errors import InputError
+from tilth.errors import InputError, TilthError
 from tilth.evaluate.classify import classify_scores
 from tilth.metrics.significance import RESAMPLES, Interval, check_resamples
 from tilth.models.classifier import Classifier, load_classifier, new_classifier
@@ -221,6 +221,7 @@ class _Growing:
         self.given, self.settings, self.device = given, settings, device
         everything = np.arange(len(task.rows))
         none = task.rows.select(np.zeros(0, np.int64))
+        self.dropped: Sequence[str] = ()  # sources that could not be made
         self.whole = Fold(-1, everything, np.zeros(0, np.int64), none)
 
     @cached_property
@@ -263,7 +264,11 @@ class _Growing:
                 ", ".join(self.plan.dropped),
             )
         if PARAPHRASED in self.plan.sources:
-            self._timed(PARAPHRASED, lambda: self.sources.paraphrases)
+            try:
+                self._timed(PARAPHRASED, lambda: self.sources.paraphrases)
+            except TilthError as error:  # the rewriter cannot read them, as of another language
+                log.warning("no paraphrases are tried: %s", error)
+                self.dropped = (*self.plan.dropped, PARAPHRASED)
         if GENERATED in self.plan.sources:
             self._timed(GENERATED, lambda: self.sources.texts)
         if self.bank is not None:
@@ -282,7 +287,7 @@ class _Growing:
         """The search of this run."""
         return Search(
             self.run, self.arms, self.folds, self.trainer, self.plan.speeds, self.settings,
-            self.keep, dropped=self.plan.dropped,
+            self.keep, dropped=self.dropped or self.plan.dropped,
         )  # fmt: skip
 
     def spent(self) -> float:
@@ -384,7 +389,7 @@ class _Growing:
             "labels": self.task.labels, "rows": len(self.task.rows), "origins": kept.origins,
             "times": kept.times, "spent": search.spent, "budget": self.settings.seconds,
             "temperature": self.run.resolved.get("temperature"),
-            "domain": self.run.resolved.get("domain"), "dropped": list(self.plan.dropped),
+            "domain": self.run.resolved.get("domain"), "dropped": list(search.dropped),
             "reference": search.reference.name, "arms": [self._line(arm) for arm in measured],
             "notes": _raw_warnings(self.run.resolved.get("domain")),
         }  # fmt: skip
