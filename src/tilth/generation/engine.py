@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, takewhile
+from itertools import chain, groupby, takewhile
 
 import numpy as np
 import torch
@@ -89,34 +89,42 @@ class Engine:
         starts = [
             _shared_length(alone[prompt], row) for (prompt, _), row in zip(texts, rows, strict=True)
         ]
-        order = sorted(range(len(rows)), key=lambda place: (len(rows[place]), starts[place]))
         found = np.zeros(len(rows))
-        while order:
-            width = len(rows[order[-1]])
-            size = max(1, min(_SCORED_TOKENS, _SCORED_LOGITS // self._vocabulary.size) // width)
-            chosen, order = order[-size:], order[:-size]
-            found[chosen] = self._score([rows[n] for n in chosen], [starts[n] for n in chosen])
+        # Prompts of one length are run once each, and shared by their texts.
+        order = sorted(range(len(rows)), key=lambda place: (starts[place], rows[place]))
+        for start, same in groupby(order, starts.__getitem__):
+            places = list(same)
+            while places:
+                width = max(len(rows[place]) for place in places)
+                most = _SCORED_LOGITS // ((width - start + 1) * self._vocabulary.size)
+                size = max(1, min(_SCORED_TOKENS // width, most))
+                found[places[:size]] = self._score([rows[n] for n in places[:size]], start)
+                del places[:size]
         return [float(one) for one in found]
 
-    def _score(self, rows: list[list[int]], starts: list[int]) -> NDArray[np.float64]:
-        """Return the sum of the log-probabilities of each row's tokens from its start on."""
-        model, width, first = self.lm.model, max(map(len, rows)), min(starts) - 1
-        ids = torch.zeros(len(rows), width, dtype=torch.long)
-        mask, scored = torch.zeros_like(ids), torch.zeros_like(ids)
-        for row, (tokens, start) in enumerate(zip(rows, starts, strict=True)):
-            ids[row, : len(tokens)] = torch.tensor(tokens)
-            mask[row, : len(tokens)] = scored[row, start : len(tokens)] = 1
-        ids, mask, scored = (each.to(self.lm.device) for each in (ids, mask, scored))
-        used = torch.arange(first, width - 1, device=self.lm.device)
-        has = accepts(model, "logits_to_keep")
-        logits = model(
-            input_ids=ids, attention_mask=mask, **({"logits_to_keep": used} if has else {})
-        ).logits  # (rows, used or width, vocab)
-        logits = (logits if has else logits[:, used]).float()  # (rows, used, vocab)
-        drawn = logits.gather(-1, ids[:, used + 1, None])[..., 0]  # (rows, used)
-        each = (drawn - logits.logsumexp(-1)).where(scored[:, used + 1] > 0, 0.0)
-        sums: NDArray[np.float64] = each.sum(-1).double().cpu().numpy()
-        return sums
+    def _score(self, rows: list[list[int]], start: int) -> NDArray[np.float64]:
+        """Return the sum of the log-probabilities of each row's tokens from `start` on."""
+        model, device, width = self.lm.model, self.lm.device, max(map(len, rows))
+        known = start - 1  # the prompt's last token is run with the text, which it predicts
+        heads = list(dict.fromkeys(tuple(row[:known]) for row in rows))
+        cache = KVCache(model, len(rows), width)
+        if known:
+            prompts = KVCache(model, len(heads), known)
+            prompts.extend(torch.tensor(heads, device=device), 0)
+            own = {head: row for row, head in enumerate(heads)}
+            sources = torch.tensor([own[tuple(row[:known])] for row in rows], device=device)
+            cache.copy_rows(torch.arange(len(rows), device=device), prompts, sources, known)
+        ids = torch.zeros(len(rows), width - known, dtype=torch.long)
+        for row, tokens in enumerate(rows):
+            ids[row, : len(tokens) - known] = torch.tensor(tokens[known:])
+        ids = ids.to(device)
+        lengths = torch.tensor([len(tokens) - start for tokens in rows], device=device)
+        scored = torch.arange(width - start, device=device) < lengths[:, None]  # (rows, tokens)
+        logits = cache.extend(ids[:, :-1], known, keep=0).float()  # (rows, tokens, vocab)
+        drawn = logits.gather(-1, ids[:, 1:, None])[..., 0]  # (rows, tokens)
+        sums = (drawn - logits.logsumexp(-1)).where(scored, 0.0).sum(-1)  # (rows,)
+        found: NDArray[np.float64] = sums.double().cpu().numpy()
+        return found
 
     def _queue(self, jobs: Iterable[Job], next_job: NextJob) -> deque[Job]:
         """Order jobs by length, longest first, an input's jobs together; refuse too long ones."""

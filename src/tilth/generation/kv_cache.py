@@ -96,10 +96,11 @@ class KVCache:
         columns = torch.tensor([len(known) - 1 for known in tokens], device=device)
         return self.step(ends, columns, last + 1)
 
-    def extend(self, ids: Tensor, start: int) -> None:
-        """Run tokens (n, length) of the first n rows from column `start` on, without logits.
+    def extend(self, ids: Tensor, start: int, *, keep: int = 1) -> Tensor:
+        """Run tokens (n, length) of the first n rows from column `start` on; return logits.
 
-        Rows that end earlier may hold anything after their end.
+        Rows that end earlier may hold anything after their end. The logits, (n, tokens, vocab), are
+        those after the last `keep` tokens, where the model can leave out others; 0: all.
         """
         self.positions, self.start, self.end = None, start, start + ids.shape[1]
         columns = torch.arange(self.end, device=ids.device)
@@ -107,7 +108,7 @@ class KVCache:
         hidden = columns[None, :] > own[:, None]  # (length, end)
         mask = self._mask(hidden[None, None])  # (1, 1, length, end)
         positions = own[None, :].expand(ids.shape[0], -1)  # (n, length)
-        self._forward(ids, positions, mask.expand(ids.shape[0], -1, -1, -1))
+        return self._forward(ids, positions, mask.expand(ids.shape[0], -1, -1, -1), keep)
 
     def step(self, ids: Tensor, positions: Tensor, end: int) -> Tensor:
         """Run one token per row; return the next-token logits, (n, vocab).
@@ -143,14 +144,14 @@ class KVCache:
         mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
         return mask.masked_fill_(hidden, torch.finfo(dtype).min)
 
-    def _forward(self, ids: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
+    def _forward(self, ids: Tensor, positions: Tensor, mask: Tensor, keep: int = 1) -> Tensor:
         logits: Tensor = self._model(
             input_ids=ids,
             position_ids=positions,
             attention_mask=mask,
             past_key_values=self._cache,
             use_cache=True,
-            **({"logits_to_keep": 1} if accepts(self._model, "logits_to_keep") else {}),
+            **({"logits_to_keep": keep} if accepts(self._model, "logits_to_keep") else {}),
         ).logits
         return logits
 
