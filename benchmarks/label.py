@@ -9,7 +9,7 @@ The pipeline runs as its users run it, in float32, with the batch size that is f
 with the same model, in turn, several rounds; the ratio of each round's seconds is taken and their
 median printed. On a machine that does other work, --cpu-time compares the processor's seconds.
 --predict measures `tilth.predict` as well: the model loaded and fingerprinted, the rows read and
-labelled in parts, the set written. A head that was never trained is as fast as any: it is drawn
+labelled in parts, the set written; --export the model as `tilth export` writes it, 8-bit. A head that was never trained is as fast as any: it is drawn
 where the model has none, and so that classes differ; the labels are compared.
 """
 
@@ -32,6 +32,7 @@ from transformers import pipeline
 from tilth.errors import InputError
 from tilth.models.classifier import Classifier, load_classifier, new_classifier
 from tilth.models.device import choose_precision
+from tilth.models.onnx import save_onnx
 from tilth.workflows.predict import predict
 
 SIZES = (1, 8, 16, 32, 64, 128)
@@ -111,6 +112,7 @@ def main() -> None:
     parser.add_argument("--precision", default="auto", help="of tilth")
     parser.add_argument("--pipeline-precision", default="float32")
     parser.add_argument("--predict", action="store_true", help="the whole command, too")
+    parser.add_argument("--export", action="store_true", help="8-bit ONNX, too")
     parser.add_argument("--cpu-time", action="store_true", help="of the process, not of the clock")
     args = parser.parse_args()
     if args.threads:
@@ -140,6 +142,10 @@ def main() -> None:
             classifier.save(Path(folder) / "model")
             how = {"precision": args.precision, "device": args.device, "quiet": True}
             works["predict"] = lambda: predict(f"{folder}/model", texts, **how)
+        if args.export:
+            save_onnx(loaded(args.model, "cpu"), Path(folder) / "int8", is_int8=True)
+            exported = load_classifier(f"{folder}/int8")
+            works["int8"] = lambda: exported.probabilities(texts)
         ratios: dict[str, list[float]] = {name: [] for name in works}
         for _ in range(args.rounds):
             plain = seconds_of(label_theirs, clock)

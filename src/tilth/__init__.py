@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from tilth.paraphrase.rewriter import load_paraphraser
     from tilth.paraphrase.train import train_rewriter
     from tilth.workflows.augment import augment
+    from tilth.workflows.export import export
     from tilth.workflows.grow.grow import grow
     from tilth.workflows.predict import predict
     from tilth.workflows.train_classifier import train_classifier, train_tagger
 
 __all__ = [
-    "Bank", "augment", "curate", "evaluate_classifier", "evaluate_sts", "evaluate_tagger",
+    "Bank", "augment", "curate", "evaluate_classifier", "evaluate_sts", "evaluate_tagger", "export",
     "generate", "grow", "load_classifier", "load_encoder", "load_lm", "load_paraphraser",
     "load_task", "paraphrase_set", "predict", "task_queries", "train_classifier", "train_encoder",
     "train_rewriter", "train_simcse", "train_tagger", "train_triplet",
@@ -39,6 +40,7 @@ _HOMES = {
     "evaluate_classifier": "tilth.evaluate.classify",
     "evaluate_sts": "tilth.evaluate.sts",
     "evaluate_tagger": "tilth.evaluate.tag",
+    "export": "tilth.workflows.export",
     "generate": "tilth.generation.generate",
     "grow": "tilth.workflows.grow.grow",
     "load_classifier": "tilth.models.classifier",

@@ -123,6 +123,7 @@ CORES = whole(1, 1024)  # processes or threads
 
 # Training
 POOLING = Choice(("mean", "cls", "max"))
+EXPORT_PRECISION = Choice(("int8", "float32"))
 TRAININGS = whole(1, 100)
 EPOCHS = Number(0, 10_000, above=True)
 BATCH = whole(1, 65_536)

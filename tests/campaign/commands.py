@@ -54,6 +54,7 @@ LINES = {
     "evaluate glue": "rte={w}/runs/train-classifier --data {w}/empty",
     "evaluate sts": "{w}/encoder --data {w}/graded.jsonl --bootstrap 10 --device cpu",
     "predict": "{w}/runs/train-classifier {w}/sentences.txt --device cpu",
+    "export": "{w}/runs/train-classifier --texts {w}/sentences.txt --tolerance 1",
     "recipe list": "",
     "recipe show": "dino-table1",
     "recipe run": "dino-table1 --data {w}/empty",

@@ -47,6 +47,7 @@ WHOLE = {
     "evaluate tag": "starter --data FILE",
     "evaluate glue": "rte=starter --data DIR",
     "predict": "starter FILE --out OUT",
+    "export": "starter --out OUT",
     "recipe show": "dino-table1",
     "recipe run": "dino-table1 --data DIR --out OUT",
 }

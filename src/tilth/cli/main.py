@@ -18,6 +18,7 @@ from tilth.cli import (
     bank,
     curate,
     evaluate,
+    export,
     fewshot,
     generate,
     grow,
@@ -101,6 +102,7 @@ app.command("grow")(grow.grow)
 app.add_typer(train.app, name="train")
 app.add_typer(evaluate.app, name="evaluate")
 app.command("predict")(predict.predict)
+app.command("export")(export.export)
 app.add_typer(recipe.app, name="recipe")
 
 

@@ -17,6 +17,7 @@ from tilth.errors import InputError
 from tilth.models import names
 from tilth.models.device import choose_device
 from tilth.models.encoder import pooling_of
+from tilth.models.onnx import OnnxModel
 from tilth.models.pretrained import (
     ModelFiles,
     architectures_of,
@@ -125,8 +126,8 @@ def load_classifier(name: str, *, device: str = "auto", numbers: bool = False) -
     """Load a finished classifier or tagger by name, in float32.
 
     Args:
-        name: a training run, a folder or a hub id.
-        device: `auto`, `cpu`, `cuda` or `cuda:N`.
+        name: a training run, a folder, also of `tilth export`, or a hub id.
+        device: `auto`, `cpu`, `cuda` or `cuda:N`; an exported model runs on the processor.
         numbers: load a model that gives a number; else it is refused.
 
     Raises:
@@ -141,8 +142,15 @@ def load_classifier(name: str, *, device: str = "auto", numbers: bool = False) -
         raise InputError(
             f"model {name!r} has no classifying head ({architectures_of(config)}): {remedy}"
         )
-    auto_class = _auto_class(is_tagger=is_tagger)
-    model, drawn = files.model(auto_class, tokenizer, config=config, new_head=True)
+    exported = Path(files.source.name) / names.ONNX
+    drawn: list[str] = []
+    model: Any
+    if exported.is_file():
+        model = OnnxModel(exported, config)
+        place = choose_device("cpu")
+    else:
+        auto_class = _auto_class(is_tagger=is_tagger)
+        model, drawn = files.model(auto_class, tokenizer, config=config, new_head=True)
     if drawn:
         raise InputError(
             f"model {name!r} has no trained head ({drawn[0]} is not in its weights): {remedy}"

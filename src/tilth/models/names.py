@@ -51,6 +51,7 @@ MASKED_LM = Role("a masked language model", _CLASSIFIER, "tilth train")
 ENDPOINTS = ("openai:", "openai-chat:")
 COSINE = "cosine:"
 _INSTRUCTIONS = "instructions.json"
+ONNX = "model.onnx"  # a model that `tilth export` wrote
 # Prefixes of a file of word vectors; those of FITTED need sentences too.
 WORDS = ("words", "words-idf", "words-sif", "usif")
 FITTED = ("words-idf", "usif")
@@ -148,7 +149,8 @@ def find_source(
     if folder.is_dir():
         if not (folder / marker).is_file():
             raise InputError(f"model folder {name!r} has no {marker}: name a saved model folder")
-        if marker == "config.json" and not any(folder.glob("*.safetensors")):
+        is_exported = (folder / ONNX).is_file()
+        if marker == "config.json" and not (is_exported or any(folder.glob("*.safetensors"))):
             raise InputError(
                 f"model folder {name!r} has no *.safetensors: save the model with "
                 "save_pretrained (pickled weights are not read)"

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from tilth.errors import InputError, TilthError
 from tilth.models.device import choose_precision
+from tilth.models.onnx import OnnxModel
 from tilth.models.token_batches import (
     TEXTS_AT_ONCE,
     Encoded,
@@ -180,7 +181,7 @@ def _running(classifier: Classifier, precision: str) -> Iterator[Any]:
     dtype = choose_precision(precision, classifier.device)
     was_training = model.training
     with torch.inference_mode():
-        if dtype is torch.float32:
+        if dtype is torch.float32 or isinstance(model, OnnxModel):
             ours = model
         else:
             ours = copy.deepcopy(model).to(dtype)

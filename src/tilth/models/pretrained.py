@@ -16,7 +16,7 @@ import torch
 
 from tilth import files
 from tilth.errors import InputError, TilthError
-from tilth.models.names import ModelSource, Role, find_source
+from tilth.models.names import ONNX, ModelSource, Role, find_source
 
 _OTHER_FILES = "its files do not belong together, or are damaged: get or save the model again"
 _MAX_TOKENS = 512  # for a model without a stated limit
@@ -99,6 +99,11 @@ class ModelFiles:
                 drawn from torch's random numbers.
         """
         given = {} if config is None else {"config": config}
+        if (Path(self.source.name) / ONNX).is_file():
+            raise InputError(
+                f"model {self.name!r} is exported, for predictions alone: give the model it was "
+                "made of"
+            )
         with self.reading():
             model, found = auto_class.from_pretrained(
                 self.source.name, dtype=dtype, use_safetensors=True, output_loading_info=True,

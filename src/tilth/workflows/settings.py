@@ -12,6 +12,7 @@ from tilth.errors import InputError
 from tilth.limits import (
     CELLS,
     CLUSTERS,
+    EXPORT_PRECISION,
     KEEP,
     LOSS,
     OVERSAMPLE,
@@ -21,6 +22,7 @@ from tilth.limits import (
     QUERY,
     ROWS,
     SEED,
+    SHARE,
     SHOWN,
     SIMILARITY,
     TRAININGS,
@@ -307,6 +309,26 @@ class Prediction:
         str | None, "Of a task file: gives the similarities; default: starter-encoder."
     ] = None
     precision: ModelPrecision = "auto"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportSettings:
+    """Settings of `tilth export`."""
+
+    precision: Annotated[
+        str,
+        EXPORT_PRECISION,
+        "int8 (a quarter of the size, answers nearly the same) or float32, of the weights.",
+    ] = "int8"
+    tolerance: Annotated[float, SHARE, "Largest share of answers that may differ."] = 0.05
+    column: Annotated[
+        str | Sequence[str] | None,
+        "--column --text",
+        "The column of texts, the two of pairs with a comma, or that of tokens.",
+    ] = None
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -1,0 +1,174 @@
+"""Export a trained classifier or tagger to ONNX, and compare its answers with the model's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tilth.data import fingerprint
+from tilth.data.examples import Source, open_rows
+from tilth.errors import InputError, TilthError
+from tilth.files import atomic_write, disk_errors
+from tilth.models.classifier import fingerprint_classifier, load_classifier
+from tilth.models.encoder import is_sentence_encoder
+from tilth.models.names import ONNX
+from tilth.models.onnx import OnnxModel, require_onnx, save_onnx
+from tilth.models.trainer import MODEL, model_is_whole, save_whole, settings_of
+from tilth.runs import RESULTS, Run, refuse_inside
+from tilth.workflows.predict import predict
+from tilth.workflows.quickstart import quickstart_sentences
+from tilth.workflows.settings import ExportSettings
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+    from tilth.models.classifier import Classifier
+
+_README = """# {title}
+
+ONNX, {precision} weights, made with tilth from `{model}`. On {rows:,} texts it gave {same:.1%} the
+same {answers} as the model itself in float32; no probability of an answer differed by more than
+{difference:.3f}. At most {longest} tokens are read. `tilth predict` and `tilth evaluate` take this
+folder; without tilth:
+
+```python
+import numpy as np, onnxruntime
+from tokenizers import Tokenizer
+
+encoded = Tokenizer.from_file("tokenizer.json").encode("A text.")
+given = {{
+    "input_ids": encoded.ids,
+    "attention_mask": encoded.attention_mask,
+    "token_type_ids": encoded.type_ids,
+}}
+session = onnxruntime.InferenceSession("model.onnx")
+inputs = {{one.name: np.array([given[one.name]], np.int64) for one in session.get_inputs()}}
+logits = session.run(["logits"], inputs)[0]  # {shape}; config.json names the labels
+```
+"""
+
+
+def export(
+    model: str,
+    out: str | Path,
+    *,
+    texts: Source | None = None,
+    overwrite: bool = False,
+    **asked: Any,
+) -> dict[str, Any]:
+    """Export a classifier or a tagger to ONNX; compare its answers with the model's in float32.
+
+    Args:
+        model: the run of a training, a folder or a hub id.
+        out: the run folder; the exported model is in its folder `model`.
+        texts: to compare the answers on; None: the quickstart's sentences, which are not of the
+            model's domain.
+        asked: fields of `ExportSettings`: precision, tolerance, column.
+
+    Returns:
+        `rows` with text, the share of them with the `same` answer (of a tagger, the same tags for
+        all tokens), the largest `difference` of an answer's probability, and the size in `bytes`.
+
+    Raises:
+        InputError: the model is none of these, the packages of the extra `export` are not
+            installed, or the texts are wrong.
+        TilthError: more answers differ than the tolerance allows, or torch does not translate the
+            architecture.
+    """
+    settings = settings_of(ExportSettings, asked)
+    require_onnx()
+    out = Path(out)
+    if isinstance(texts, str | Path):
+        refuse_inside(out, str(texts), named=[model])
+    if is_sentence_encoder(model):
+        raise InputError(
+            f"model {model!r} is a sentence encoder, which sentence-transformers exports "
+            '(backend="onnx"): give a classifier or a tagger'
+        )
+    given = load_classifier(model, device="cpu")
+    if isinstance(given.model, OnnxModel):
+        raise InputError(f"model {model!r} is exported already: give the model it was made of")
+    data = [{"text": text} for text in quickstart_sentences()] if texts is None else texts
+    rows, where = open_rows(data, "train")
+    if not len(rows):
+        raise InputError(f"{where}the set has no rows: give texts")
+    run = Run.open(
+        out,
+        command="export",
+        settings={"model": model, "precision": settings.precision, "column": settings.column},
+        fingerprints={
+            "model": fingerprint_classifier(given), "texts": fingerprint(rows, rows.column_names)
+        },
+        parts=1,
+        outputs=(MODEL, RESULTS),
+        overwrite=overwrite,
+    )  # fmt: skip
+    with run, disk_errors(run.path):
+        if run.missing() or not model_is_whole(run):
+            save = partial(save_onnx, given, is_int8=settings.precision == "int8")
+            save_whole(run.path / "unfinished", run.path / MODEL, save)
+            labelled = [
+                predict(
+                    name, data, device="cpu", quiet=True, precision="float32",
+                    column=settings.column,
+                )
+                for name in (model, str(run.path / MODEL))
+            ]  # fmt: skip
+            run.write_part(0, _side_by_side(*labelled))
+        results = _results(run)
+        run.write_file(RESULTS, json.dumps(results, indent=1) + "\n")
+        _write_card(run, given, results)
+    changed = 1 - results["same"]
+    if round(changed, 9) > settings.tolerance:
+        raise TilthError(
+            f"{run.path}: {changed:.1%} of {results['rows']:,} answers are not the model's, and "
+            f"--tolerance is {settings.tolerance:.1%}: export with --precision float32, or give "
+            "texts of the model's own domain, or a higher tolerance"
+        )
+    return results
+
+
+def _side_by_side(whole: Dataset, exported: Dataset) -> pa.Table:
+    """Return each row's answers by the model and the exported one, and their probabilities.
+
+    A row's answer is its label, its labels, or the tags of its tokens.
+    """
+    answer = "tags" if "tags" in whole.column_names else "label"
+    tables = [found.with_format("arrow")[:] for found in (whole, exported)]
+    names = ("model", "exported", "model_confidence", "exported_confidence")
+    columns = [table[key] for key in (answer, "confidence") for table in tables]
+    return pa.table(dict(zip(names, columns, strict=True)))
+
+
+def _results(run: Run) -> dict[str, Any]:
+    """Return the figures of a finished run."""
+    table = run.read_part(0).drop_null()  # without the rows that hold no text
+    pairs = zip(table["model"].to_pylist(), table["exported"].to_pylist(), strict=True)
+    same = [one == other for one, other in pairs]
+    differences = pc.abs(pc.subtract(table["model_confidence"], table["exported_confidence"]))
+    return {
+        "rows": len(same),
+        "same": sum(same) / len(same),
+        "difference": pc.max(differences).as_py(),
+        "bytes": (run.path / MODEL / ONNX).stat().st_size,
+    }
+
+
+def _write_card(run: Run, given: Classifier, results: Mapping[str, Any]) -> None:
+    of_tokens = given.kind == "tags"
+    card = _README.format(
+        title="Tagger" if of_tokens else "Classifier",
+        precision=run.settings["precision"],
+        model=run.settings["model"],
+        answers="tags for all tokens of a text" if of_tokens else "answers",
+        shape="(1, tokens, tags)" if of_tokens else "(1, labels)",
+        longest=given.max_length,
+        **results,
+    )
+    atomic_write(run.path / MODEL / "README.md", lambda file: file.write(card.encode()))
