@@ -9,8 +9,9 @@ The pipeline runs as its users run it, in float32, with the batch size that is f
 with the same model, in turn, several rounds; the ratio of each round's seconds is taken and their
 median printed. On a machine that does other work, --cpu-time compares the processor's seconds.
 --predict measures `tilth.predict` as well: the model loaded and fingerprinted, the rows read and
-labelled in parts, the set written; --export the model as `tilth export` writes it, 8-bit. A head that was never trained is as fast as any: it is drawn
-where the model has none, and so that classes differ; the labels are compared.
+labelled in parts, the set written; --export the model as `tilth export` writes it, 8-bit. A head
+that was never trained is as fast as any: it is drawn where the model has none, and so that classes
+differ; the labels are compared.
 """
 
 from __future__ import annotations
