@@ -23,7 +23,8 @@ LINES = {
     "fewshot": "{w}/labelled.jsonl --bank {w}/bank --test {w}/test.jsonl --base {w}/encoder "
     "--draws 1 --per-class 2 --seeds 1 --best 1 --epochs 1 --student-epochs 1 --labelled 2 "
     "--device cpu",
-    "grow": "--train {w}/labelled.jsonl --raw {w}/bank --base {w}/encoder --no-paraphrase "
+    # The plan loads and checks all inputs, too; a search takes too long here.
+    "grow": "--train {w}/labelled.jsonl --raw {w}/bank --base {w}/encoder --no-paraphrase --plan "
     "--test {w}/test.jsonl --bootstrap 10 --device cpu",
     "paraphrase candidates": "{w}/sentences.txt --forward {w}/rewriter --backward {w}/backward "
     "--scorer {w}/scorer --beams 2 --device cpu",
