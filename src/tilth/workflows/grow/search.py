@@ -176,36 +176,40 @@ class Search:
     def _rung(self, alive: Sequence[Arm], folds: Sequence[Fold], number: int) -> bool:
         """Run the missing trials of arms on folds; tell whether the budget allows none of them.
 
-        Cheap ones come first, and those that use a fine-tuned teacher after it. A trial that the
-        budget is too short for is left out, and its arm with it.
+        Simple arms come first, SetFit last of them, then the others by cost. An arm that the budget
+        is too short for is left out.
         """
-        order = [
-            (arm, fold) for later in (False, True) for fold in folds
-            for arm in sorted(alive, key=self.cost) if self._is_dear(arm) == later
-        ]  # fmt: skip
-        missing = [pair for pair in order if self._index(*pair) not in self._answers]
-        what, tried = f"trainings of rung {number + 1}", 0
-        with Progress(len(missing), quiet=self.quiet, what=what) as progress:
-            for arm, fold in missing:
-                if self._ended not in self.run.resolved and not self._is_over(arm):
+        order = sorted(
+            alive, key=lambda arm: (self._is_dear(arm), bool(arm.sources), self.cost(arm))
+        )
+        missing = {
+            arm: [fold for fold in folds if self._index(arm, fold) not in self._answers]
+            for arm in order
+        }
+        total, tried = sum(map(len, missing.values())), 0
+        what = f"trainings of rung {number + 1}"
+        with Progress(total, quiet=self.quiet, what=what) as progress:
+            for arm, some in missing.items():
+                left_out = self._ended in self.run.resolved or self._is_over(arm, len(some))
+                for fold in [] if left_out else some:
                     if arm.sources and len(self.trainer.task.rows):
                         self.trainer.temperature = self._temperature()
                     self._try(arm, fold)
                     tried += 1
-                progress.advance(1)
+                    progress.advance(1)
         self.trainer.forget()
-        if missing and (best := self.best()) is not None:
+        if total and (best := self.best()) is not None:
             self.keep(best)
-        return bool(missing) and not tried
+        return bool(total) and not tried
 
     def _is_dear(self, arm: Arm) -> bool:
         return bool(arm.sources) or arm.name == SETFIT
 
-    def _is_over(self, arm: Arm) -> bool:
-        """Tell whether the budget is too short for another trial and the last trainings."""
+    def _is_over(self, arm: Arm, trials: int) -> bool:
+        """Tell whether the budget is too short for so many trials and the last trainings."""
         if arm.sources and not self.done(self.reference) and len(self.trainer.task.rows):
             return True  # it needs a teacher, and its temperature
-        return self.spent + self.cost(arm) + self.reserve() > self.settings.seconds
+        return self.spent + trials * self.cost(arm) + self.reserve() > self.settings.seconds
 
     @property
     def first(self) -> Arm:
