@@ -265,6 +265,18 @@ def test_raw_text_of_another_language_or_domain_is_told(
     assert ("of another language than" in said) == bool(foreign)
 
 
+def test_better_systems_on_the_test_set_are_named() -> None:
+    def lead(value: float, low: float, high: float) -> dict[str, Any]:
+        return {"accuracy": {"value": value, "low": low, "high": high}}
+
+    tested = {"differences": {
+        "worse": lead(4, 1, 7), "alike": lead(-1, -4, 2), SETFIT: lead(-25.2, -29.2, -20.8),
+    }}  # fmt: skip
+    assert growing._better_on_test(tested) == [
+        "On the test set SetFit is better than what was kept, by 25.2 (20.8 to 29.2)."
+    ]
+
+
 def test_temperature_calibrates() -> None:
     rng = np.random.default_rng(0)
     true = rng.dirichlet(np.ones(3), 4_000).astype(np.float32)

@@ -343,6 +343,7 @@ class _Growing:
         model = load_classifier(str(self.run.path), device=self.device)
         if self.task.test is not None:
             results["tested"] = self._test(model, best, bootstrap, quiet=quiet)
+            results["notes"] += _better_on_test(results["tested"])
         if self.bank is not None:
             rows = to_label(self.bank, model, self.task, self.sources, self.whole)
             lines = [json.dumps(row, ensure_ascii=False) for row in rows]
@@ -403,6 +404,14 @@ class _Growing:
             gold, given = search.answers(best)
             found["measured"] = classify_scores(gold, given, self.task.labels, bootstrap=0)
         found["notes"] += [*_simpler(search, best), *_more_labels(search)]
+        untried = [
+            arm.name for arm in search.usable if len(arm.sources) < 2 and arm not in measured
+        ]
+        if ended and untried:
+            found["notes"].append(
+                f"Not tried, as the budget is too short: {', '.join(untried)}. A larger --budget "
+                "goes on from here."
+            )
         return found
 
     def _line(self, arm: Arm) -> dict[str, Any]:
@@ -447,6 +456,16 @@ def _simpler(search: Search, best: Arm) -> list[str]:
             f"{_shown(gain)}."
         ]
     return [f"The gain over the best simple way, {arm.name}, is no chance: {_shown(gain)}."]
+
+
+def _better_on_test(tested: Mapping[str, Any]) -> list[str]:
+    """Return a note on each system that is surely better than the kept one on the test set."""
+    leads = {name: one["accuracy"] for name, one in tested["differences"].items()}
+    return [
+        f"On the test set {name} is better than what was kept, by {-one['value']:.1f} "
+        f"({-one['high']:.1f} to {-one['low']:.1f})."
+        for name, one in leads.items() if one["high"] is not None and one["high"] < 0
+    ]  # fmt: skip
 
 
 def _more_labels(search: Search) -> list[str]:
