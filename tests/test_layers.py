@@ -38,7 +38,9 @@ BELOW["workflows"] = _ALL
 BELOW["recipes"] = _ALL | {"workflows"}
 BELOW["cli"] = _ALL | {"workflows", "recipes"}
 OPEN = {"errors", "files", "limits"}
-HEAVY = ("torch", "transformers", "datasets", "pandas", "sklearn", "matplotlib")
+HEAVY = (
+    "torch", "transformers", "datasets", "pandas", "sklearn", "matplotlib", "pyarrow", "numpy"
+)  # fmt: skip
 
 
 def imports(path: Path) -> set[str]:

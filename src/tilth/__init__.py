@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tilth.bank import Bank, task_queries
-    from tilth.data import curate
+    from tilth.data.curate import curate
     from tilth.encoders.bi_encoder import train_encoder
     from tilth.encoders.simcse import train_simcse
     from tilth.encoders.triplet import train_triplet
@@ -36,7 +36,7 @@ __all__ = [
 _HOMES = {
     "Bank": "tilth.bank",
     "augment": "tilth.workflows.augment",
-    "curate": "tilth.data",
+    "curate": "tilth.data.curate",
     "evaluate_classifier": "tilth.evaluate.classify",
     "evaluate_sts": "tilth.evaluate.sts",
     "evaluate_tagger": "tilth.evaluate.tag",

@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 
 from tilth.bank.ingest.cleaning import (
     _NFC_MAY_CHANGE,
-    LANGUAGES,
-    Rules,
     clean_text,
     filter_sentences,
 )
 from tilth.bank.ingest.documents import Block
 from tilth.bank.ingest.parts import SCHEMA, sentences_of_documents
+from tilth.bank.settings import LANGUAGES, Rules
 from tilth.data.near_duplicates import NEAR, near_keys
 from tilth.data.normalize import exact_keys, normalize_texts
 from tilth.errors import InputError

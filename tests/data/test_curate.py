@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilth.data import curate_rows as curate_with
-from tilth.data.curate import Curated, CurateOptions, curate
+from tilth.data.curate import Curated, curate
+from tilth.data.settings import CurateOptions
 from tilth.errors import InputError
 
 Row = tuple[str, str, Any]

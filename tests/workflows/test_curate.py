@@ -7,7 +7,7 @@ from datasets import Dataset, load_dataset
 
 from tests.tiny import write_rows
 from tilth.data import DatasetWriter, load_folder, read_rows
-from tilth.data.curate import CurateOptions
+from tilth.data.settings import CurateOptions
 from tilth.errors import InputError, TilthError
 from tilth.workflows.curate import curate_folder
 

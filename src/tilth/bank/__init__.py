@@ -4,15 +4,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tilth.bank.bank import Bank, Hits
-    from tilth.bank.ingest.cleaning import Rules
     from tilth.bank.queries import Queries, task_queries
+    from tilth.bank.settings import Rules
 
 __all__ = ["Bank", "Hits", "Queries", "Rules", "task_queries"]
 _HOMES = {
     "Bank": "bank",
     "Hits": "bank",
     "Queries": "queries",
-    "Rules": "ingest.cleaning",
+    "Rules": "settings",
     "task_queries": "queries",
 }
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
     from tilth.bank.encoder import TextEncoder
-    from tilth.bank.ingest.cleaning import Rules
+    from tilth.bank.settings import Rules
 
 # Candidates rescored per hit.
 DEFAULT_OVERSAMPLE = {"int8": 1.2, "compact": 4.0}
@@ -124,8 +124,7 @@ class Bank(Store):
             TilthError: the disk is full, or a file is damaged.
         """
         from tilth.bank.build import build_bank
-        from tilth.bank.ingest.cleaning import Rules
-        from tilth.bank.settings import BankSettings
+        from tilth.bank.settings import BankSettings, Rules
 
         settings = BankSettings(
             format, rules or Rules(), near, column, split, seed, shard_megabytes, workers, quiet
@@ -162,8 +161,7 @@ class Bank(Store):
             TilthError: the disk is full, or a file is damaged.
         """
         from tilth.bank.build import add_to_bank
-        from tilth.bank.ingest.cleaning import Rules
-        from tilth.bank.settings import BankSettings
+        from tilth.bank.settings import BankSettings, Rules
 
         settings = BankSettings(
             self.manifest.format, Rules(**self.manifest.rules),

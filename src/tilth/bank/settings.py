@@ -1,4 +1,4 @@
-"""Settings of building a bank and its index: fields, defaults, allowed values and help."""
+"""Settings of a bank, its sentences and its index: fields, defaults, allowed values and help."""
 
 from __future__ import annotations
 
@@ -6,19 +6,69 @@ import os
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from tilth.bank.ingest.cleaning import Rules
+from tilth.errors import InputError
 from tilth.limits import (
     CELLS,
+    CHARS,
     CORES,
     DIMENSIONS,
     FORMAT,
     PER_CENTROID,
     SEED,
     SHARD_MEGABYTES,
+    SHARE,
+    WORDS,
     SourceSplit,
     TextColumn,
     check_fields,
 )
+
+# The languages of `ingest/stop_words.txt`, in its order. Its words are normalized: lower case,
+# split at apostrophes. Those of other languages leave out single letters (initials, variables) and
+# what English texts hold as words or names of their own ("man", "van", "las").
+LANGUAGES = (
+    "en", "de", "fr", "es", "it", "pt", "nl", "sv", "da", "nb", "pl", "cs", "tr", "id", "ro", "hu",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rules that a sentence must meet to be kept."""
+
+    min_chars: Annotated[int, CHARS, "Characters of a sentence at least."] = 10
+    max_chars: Annotated[
+        int, CHARS, "Characters of a sentence at most; longer ones are lists or unsegmented text."
+    ] = 500
+    min_words: Annotated[int, WORDS, "Words of a sentence at least."] = 3
+    min_letters: Annotated[float, SHARE, "Share of letters at least, without spaces."] = 0.5
+    max_symbols: Annotated[
+        float, SHARE, "Share at most of what is no letter, digit or usual punctuation."
+    ] = 0.2
+    markup: Annotated[bool, "--keep-markup", "Drop sentences with HTML, wiki markup or code."] = (
+        True
+    )
+    language: Annotated[
+        str | None, "Language of the sentences that are kept (en, de, fr ...), or none: all."
+    ] = "en"
+
+    def __post_init__(self) -> None:
+        if self.language == "none":  # as on the command line
+            object.__setattr__(self, "language", None)
+        if self.language is not None:
+            check_known(self.language)
+        check_fields(self)
+        if self.min_chars > self.max_chars:
+            raise InputError(
+                f"min_chars is {self.min_chars}: it cannot be above max_chars, {self.max_chars}"
+            )
+
+
+def check_known(language: str) -> None:
+    """Raise InputError unless the language is known."""
+    if language not in LANGUAGES:
+        raise InputError(
+            f"language {language!r} is not known: use one of {', '.join(LANGUAGES)}, or none"
+        )
 
 
 @dataclass(frozen=True, slots=True)

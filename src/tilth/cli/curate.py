@@ -8,7 +8,7 @@ from typing import Annotated
 from tilth.cli.app import Fields
 from tilth.cli.options import DATA, OTHER_FOLDER, Common
 from tilth.cli.screen import print_json, print_table, say
-from tilth.data.curate import LABEL_FIT, CurateOptions
+from tilth.data.settings import CurateOptions
 
 
 def curate(
@@ -24,6 +24,7 @@ def curate(
 
     [dim]tilth curate runs/pairs[/dim]
     """
+    from tilth.data.curate import LABEL_FIT
     from tilth.workflows.curate import curate_folder
 
     folder, counts = curate_folder(source, out, chosen, overwrite=common.overwrite)

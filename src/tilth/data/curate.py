@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -15,19 +15,10 @@ from tilth.data.examples import LABEL_COLUMN, LabelledTable, read_labelled_table
 from tilth.data.hashing import group_ids, random_keys, rank_in_group
 from tilth.data.near_duplicates import near_duplicates as find_near_duplicates
 from tilth.data.negative_pairs import draw_pairs, sampled_table
+from tilth.data.settings import CurateOptions
 from tilth.data.split import group_rows, source_hashes, validation_rows
 from tilth.data.writer import DROP_REASON
 from tilth.errors import InputError
-from tilth.limits import (
-    MOST_SAMPLED_PAIRS,
-    NEAR_DUPLICATES,
-    PART_SHARE,
-    PER_LABEL,
-    SEED,
-    SHARE,
-    SIMILARITY,
-    check_fields,
-)
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -50,45 +41,6 @@ SAMPLED_PAIRS = 2
 
 # Codes of the first and second texts of pairs.
 Pairs: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CurateOptions:
-    """Set what `curate` drops, adds and splits off."""
-
-    # e in y * (1 - e) + e * mean of the distinct labels.
-    smoothing: Annotated[
-        float | None,
-        SHARE,
-        "Label smoothing of numeric labels; default: the paper's 0.2 for pairs, so 0 / 1 -> "
-        "0.1 / 0.9.",
-    ] = None
-    sampled_pairs: Annotated[
-        int | None,
-        MOST_SAMPLED_PAIRS,
-        "Pairs of a first text and the second text of another input, with label 0, for each first "
-        "text; default: the paper's 2, where labels are numbers from 0.",
-    ] = None
-    per_label: Annotated[
-        int, PER_LABEL, "Second texts kept for each (first text, label), the first ones."
-    ] = 2
-    validation: Annotated[
-        float, PART_SHARE, "Share of the validation split; labels too rare stay in train."
-    ] = 0.1
-    near_duplicates: Annotated[
-        float | None,
-        NEAR_DUPLICATES,
-        "Also drop rows this similar to an earlier one of their label (0 to 1, Jaccard similarity "
-        "of words and word pairs).",
-    ] = None
-    min_label_fit: Annotated[
-        float, SIMILARITY, "Drop generated texts that fit their label less (-1: keep all)."
-    ] = 0.0
-    seed: Annotated[int, SEED, "Same rows and seed, same result."] = 0
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True)

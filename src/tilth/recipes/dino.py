@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from tilth.data.curate import CurateOptions
 from tilth.data.hashing import random_keys, text_hashes
+from tilth.data.settings import CurateOptions
 from tilth.encoders.bi_encoder import train_encoder
 from tilth.encoders.graded_pairs import read_pairs
 from tilth.evaluate.sts_sets import read_sets

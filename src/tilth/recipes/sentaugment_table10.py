@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tilth.data.formats import ending_of
 from tilth.errors import InputError
 from tilth.recipes import sentaugment as paper
 from tilth.recipes.recipe import Result
@@ -76,6 +75,8 @@ def run(steps: SentAugmentSteps) -> Result:
 
 def _pair_files(data: Path) -> list[Path]:
     """Return the training files of all sets in parallel/ and paraphrase/."""
+    from tilth.data.formats import ending_of
+
     files = [
         file
         for kind in ("parallel", "paraphrase")

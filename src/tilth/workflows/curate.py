@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 
 from tilth.data import Card, Curated, DatasetWriter, curate_rows, read_rows
-from tilth.data.curate import REASONS, CurateOptions
+from tilth.data.curate import REASONS
 from tilth.data.negative_pairs import SAMPLED
+from tilth.data.settings import CurateOptions
 from tilth.data.sources import DatasetFolder, HubDataset, locate
 from tilth.errors import InputError
 from tilth.runs import refuse_inside

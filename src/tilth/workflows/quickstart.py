@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
-from tilth.data.curate import CurateOptions
+from tilth.data.settings import CurateOptions
 from tilth.generation.generate import GenerateRequest, run_generate
 from tilth.generation.settings import GenerateSettings
 from tilth.generation.task import load_task

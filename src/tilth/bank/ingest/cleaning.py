@@ -12,21 +12,18 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
-from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tilth.bank.settings import LANGUAGES, Rules
 from tilth.data.near_duplicates import hash_words
 from tilth.data.normalize import normalize_texts
-from tilth.errors import InputError
-from tilth.limits import CHARS, SHARE, WORDS, check_fields
 
 _ENTITY = re.compile("&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 _SPACES = "\\t\\x0b\\x0c\\r\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000"
@@ -55,49 +52,11 @@ _MARKUP = "|".join(
     )
 )
 LANGUAGE = "another language"  # the reason why such a sentence is dropped
-# The languages of `stop_words.txt`, in its order. Its words are normalized: lower case, split at
-# apostrophes. Those of other languages leave out single letters (initials, variables) and what
-# English texts hold as words or names of their own ("man", "van", "las").
-LANGUAGES = (
-    "en", "de", "fr", "es", "it", "pt", "nl", "sv", "da", "nb", "pl", "cs", "tr", "id", "ro", "hu",
-)  # fmt: skip
 _STOP_WORDS_FILE = Path(__file__).with_name("stop_words.txt")
 # Bits of a hash that tell all the stop words apart; another list may need others.
 _SHIFT, _MASK = np.uint64(14), np.uint64((1 << 17) - 1)
 # A counter is a byte.
 _WORDS_SEEN = 250
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """The rules that a sentence must meet to be kept."""
-
-    min_chars: Annotated[int, CHARS, "Characters of a sentence at least."] = 10
-    max_chars: Annotated[
-        int, CHARS, "Characters of a sentence at most; longer ones are lists or unsegmented text."
-    ] = 500
-    min_words: Annotated[int, WORDS, "Words of a sentence at least."] = 3
-    min_letters: Annotated[float, SHARE, "Share of letters at least, without spaces."] = 0.5
-    max_symbols: Annotated[
-        float, SHARE, "Share at most of what is no letter, digit or usual punctuation."
-    ] = 0.2
-    markup: Annotated[bool, "--keep-markup", "Drop sentences with HTML, wiki markup or code."] = (
-        True
-    )
-    language: Annotated[
-        str | None, "Language of the sentences that are kept (en, de, fr ...), or none: all."
-    ] = "en"
-
-    def __post_init__(self) -> None:
-        if self.language == "none":  # as on the command line
-            object.__setattr__(self, "language", None)
-        if self.language is not None:
-            check_known(self.language)
-        check_fields(self)
-        if self.min_chars > self.max_chars:
-            raise InputError(
-                f"min_chars is {self.min_chars}: it cannot be above max_chars, {self.max_chars}"
-            )
 
 
 def clean_text(text: str) -> str:
@@ -253,14 +212,6 @@ def other_language(
     other = counts.max(1, initial=0)
     found: NDArray[np.bool_] = (foreign_letters > 0.5) | (other > own)
     return found  # (sentences,)
-
-
-def check_known(language: str) -> None:
-    """Raise InputError unless the language is known."""
-    if language not in LANGUAGES:
-        raise InputError(
-            f"language {language!r} is not known: use one of {', '.join(LANGUAGES)}, or none"
-        )
 
 
 def _counts(words: NDArray[np.uint64], starts: NDArray[np.int64]) -> NDArray[np.uint8]:

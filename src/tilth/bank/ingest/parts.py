@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tilth.bank.ingest.cleaning import Rules, clean_text, filter_sentences
+from tilth.bank.ingest.cleaning import clean_text, filter_sentences
 from tilth.bank.ingest.documents import BLOCK_BYTES, Block, RawSource, read_blocks
 from tilth.bank.ingest.workers import in_processes
 from tilth.bank.manifest import SHARDS, Manifest
-from tilth.bank.settings import BankSettings
+from tilth.bank.settings import BankSettings, Rules
 from tilth.bank.store import SOURCE, TEXT, TEXT_FILE, read_table
 from tilth.data.hashing import text_hashes
 from tilth.data.near_duplicates import NEAR, near_keys
