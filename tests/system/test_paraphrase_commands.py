@@ -21,6 +21,10 @@ SENTENCES = [
     "The soup was cold, and nobody came to take it back.",
     "I have never seen so many birds in one place.",
 ]
+WORDS = (
+    "today", "again", "somewhere", "once more", "of course", "by chance", "at last", "right now",
+    "for once", "it seems",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +78,7 @@ def test_from_sentences_to_a_rewriter(tmp_path: Path) -> None:
     pairs = [
         {**row, "text_a": f"{row['text_a'][:-1]} {word}.", "meaning": 71 + number, "wording": 9.0}
         for row in load_folder(candidates).select_columns(["text_a", "text_b"]).to_list()
-        for number, word in enumerate(("today", "again", "somewhere", "once more", "of course"))
+        for number, word in enumerate(WORDS)
         if len(row["text_b"].split()) > 3
     ]
     more = tmp_path / "pairs.jsonl"
