@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from tilth.workflows.grow.grow import arm_lines, grow_to_run, summary_lines, test_lines
+from tilth.workflows.grow.grow import grow_to_run
+from tilth.workflows.grow.notes import arm_lines, summary_lines, test_lines
 from tilth.workflows.grow.settings import GrowSources, Growth
 
 BANK_LINES = 10_000  # of each file of raw text

@@ -24,6 +24,7 @@ from tilth.report.systems import ENCODER, MAJORITY, SETFIT, TFIDF
 from tilth.runs import Run, RunMismatch
 from tilth.workflows import baselines
 from tilth.workflows.grow import grow as growing
+from tilth.workflows.grow import notes
 from tilth.workflows.grow.arms import (
     PLAIN,
     SIMILARITY,
@@ -260,7 +261,7 @@ def test_raw_text_of_another_language_or_domain_is_told(
     found = domain_similarity(bank, task)
     assert found["far"] == far, found
     assert foreign <= found["foreign"] <= foreign + 0.2
-    said = " ".join(growing._raw_warnings(found))
+    said = " ".join(notes.raw_warnings(found))
     assert (f"{found['raw']:.2f}" in said) == far
     assert ("of another language than" in said) == bool(foreign)
 
@@ -272,7 +273,7 @@ def test_better_systems_on_the_test_set_are_named() -> None:
     tested = {"differences": {
         "worse": lead(4, 1, 7), "alike": lead(-1, -4, 2), SETFIT: lead(-25.2, -29.2, -20.8),
     }}  # fmt: skip
-    assert growing._better_on_test(tested) == [
+    assert notes.better_on_test(tested) == [
         "On the test set SetFit is better than what was kept, by 25.2 (20.8 to 29.2)."
     ]
 

@@ -61,7 +61,7 @@ def grow(
 
 def print_grown(results: Mapping[str, Any]) -> None:
     """Print the results.json of a run: each way, the test set, and what was found."""
-    from tilth.workflows.grow.grow import arm_lines, summary_lines, test_lines
+    from tilth.workflows.grow.notes import arm_lines, summary_lines, test_lines
 
     head = ("way", "trainings", "accuracy", "95%", "gain", "95%", "seconds")
     if lines := arm_lines(results):
@@ -76,7 +76,7 @@ def print_grown(results: Mapping[str, Any]) -> None:
 
 
 def _print_plan(plan: Plan, *, as_json: bool) -> None:
-    from tilth.workflows.grow.plan import duration_words
+    from tilth.generation.estimate import duration_words
 
     if as_json:
         print_json({**asdict(plan), "seconds": plan.seconds})

@@ -57,7 +57,7 @@ class Estimate:
               for name, share in self.kept.items()),
             ("attempts", f"{self.tries:,}"),
             ("tokens decoded", f"{self.tokens:,}"),
-            ("time, at this load", _duration(self.seconds)),
+            ("time, at this load", duration_words(self.seconds)),
             ("disk", f"{self.disk_bytes / 2**20:,.1f} MiB"),
         ]  # fmt: skip
         if self.requests is not None:
@@ -151,7 +151,8 @@ def _extrapolate(
     )
 
 
-def _duration(seconds: float) -> str:
+def duration_words(seconds: float) -> str:
+    """Return an estimated time in its largest unit."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:

@@ -36,12 +36,9 @@ _COLUMNS = {**STS_COLUMNS, _SICK_DEV: SICK_DEV}
 
 def with_sick_dev(data: Path) -> dict[str, str]:
     """Return the usual sets, in place of a missing SICK its dev part -> the protocol `all`."""
-    return dict.fromkeys([*asked_sets(data), *_sick_dev(data)], "all")
-
-
-def _sick_dev(data: Path) -> list[str]:
     found = find_sets(data)
-    return [_SICK_DEV] if _SICK_DEV in found and "sick" not in found else []
+    more = [_SICK_DEV] if _SICK_DEV in found and "sick" not in found else []
+    return dict.fromkeys([*asked_sets(data), *more], "all")
 
 
 class StsBoard:
@@ -62,7 +59,7 @@ class StsBoard:
     ) -> None:
         self.steps, self.metric = steps, metric
         # Each step measures all, whichever table runs it.
-        self._stored = read_sets(steps.data, [*asked_sets(steps.data), *_sick_dev(steps.data)])
+        self._stored = read_sets(steps.data, list(with_sick_dev(steps.data)))
         protocols = protocols or dict.fromkeys(asked_sets(steps.data), "all")
         self.protocols = protocols
         self.found: list[StsSet] = [sts for sts in self._stored if sts.name in protocols]

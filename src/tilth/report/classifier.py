@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tilth.report.systems import (
     BASELINES,
     comparison,
     figure,
+    figure_cell,
     figures_of,
     gain_figures,
     interval,
@@ -39,7 +40,6 @@ def write_classifier_report(folder: Path) -> Path:
     own = tested["systems"][0]["scores"] if tested else {}
     head, lines, marks = comparison(results)
     drawing, curves = _curves(folder, results)
-    named = "; ".join(f"{place} {one['name']}" for place, one in enumerate(systems, start=1))
     what = "Tagger" if run["command"] == "train tagger" else "Classifier"
     return write_page(
         folder / "report.html",
@@ -55,7 +55,7 @@ def write_classifier_report(folder: Path) -> Path:
         marks=marks,
         notes=[*results.get("warnings", []), *results.get("notes", [])],
         charts=_charts(systems),
-        systems=f"{named}.",
+        systems=f"{numbered(one['name'] for one in systems)}.",
         class_head=["class", "rows", *(system["name"] for system in trained)],
         classes=class_lines([system["scores"]["classes"] for system in trained]),
         confusion=confusion_counts(own),
@@ -118,18 +118,27 @@ def _charts(systems: Sequence[Mapping[str, Any]]) -> list[tuple[str, Markup]]:
     """Return a chart of each figure, a bar per system."""
     if len(systems) < 2:
         return []
-    charts = []
-    for key, name in figures_of(systems[0]["scores"]).items():
-        bars = []
-        for place, system in enumerate(systems, start=1):
-            found = system["scores"][key]
-            ends = interval(found)
-            text = f"{system['name']}: {figure(found)}" + (f", {ends}" if ends else "")
-            bars.append(ChartBar(str(place), text, found["value"], found["low"], found["high"]))
-        scale = scale_over((v for one in bars for v in (one.value, one.low, one.high)), zero=True)
-        text = "; ".join(one.text for one in bars)
-        charts.append((name, bar_chart(bars, scale, title=name, text=text)))
-    return charts
+    return [
+        (name, figure_chart(name, [(one["name"], one["scores"][key]) for one in systems]))
+        for key, name in figures_of(systems[0]["scores"]).items()
+    ]
+
+
+def figure_chart(
+    title: str, named: Sequence[tuple[str, Mapping[str, Any]]], sign: str = ""
+) -> Markup:
+    """Return a bar for each named figure, with its interval, numbered as `numbered` says."""
+    bars = []
+    for place, (name, found) in enumerate(named, start=1):
+        text = f"{name}: {', '.join(filter(None, figure_cell(found, sign)))}"
+        bars.append(ChartBar(str(place), text, found["value"], found["low"], found["high"]))
+    scale = scale_over((v for one in bars for v in (one.value, one.low, one.high)), zero=True)
+    return bar_chart(bars, scale, title=title, text="; ".join(one.text for one in bars))
+
+
+def numbered(names: Iterable[str]) -> str:
+    """Return names with the numbers that they have under a chart."""
+    return "; ".join(f"{place} {name}" for place, name in enumerate(names, start=1))
 
 
 def class_lines(by_system: Sequence[Mapping[str, Any]]) -> list[list[str]]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
 from tilth.data.sources import folder_configs, load_folder
-from tilth.report.charts import ChartBar, bar_chart, scale_over
-from tilth.report.classifier import calibration_lines, class_lines, confusion_counts, error_texts
+from tilth.report.classifier import (
+    calibration_lines,
+    class_lines,
+    confusion_counts,
+    error_texts,
+    figure_chart,
+    numbered,
+)
 from tilth.report.html import duration, number, percent, write_page
 from tilth.report.run_reader import read_run, settings_facts
-from tilth.report.systems import figure, figures_of, interval
+from tilth.report.systems import figure, figure_cell, figures_of, interval, system_line
 from tilth.runs import read_results
 
 _READ = 4  # training rows of each origin
@@ -27,6 +31,7 @@ def write_grow_report(folder: Path) -> Path:
     own = results.get("measured") or {}
     head, lines = _tested_lines(tested)
     arms = [one for one in results.get("arms", []) if not one["curve"]]
+    gains = [(one["name"], one["gain"]) for one in arms if one["gain"]]
     return write_page(
         folder / "report.html",
         "grow",
@@ -38,8 +43,8 @@ def write_grow_report(folder: Path) -> Path:
         made=settings_facts(run),
         notes=results.get("notes", []),
         arms=[_arm_line(one) for one in arms],
-        gains=_chart([one for one in arms if one["gain"]], "gain"),
-        names=_named([one for one in arms if one["gain"]]),
+        gains=figure_chart("gain", gains, "+") if gains else None,
+        names=numbered(name for name, _ in gains),
         origins=[[name, f"{count:,}"] for name, count in (results.get("origins") or {}).items()],
         times=results.get("times", 1),
         curve=_curve(results),
@@ -89,39 +94,17 @@ def _figures(results: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def _arm_line(one: Mapping[str, Any]) -> list[Any]:
-    gain = one["gain"]
     return [
-        one["name"], f"{one['trainings']:,}", (figure(one["score"]), interval(one["score"])),
-        "" if gain is None else (figure(gain, "+"), interval(gain, "+")),
-        duration(one["seconds"]),
+        one["name"], f"{one['trainings']:,}", figure_cell(one["score"]),
+        figure_cell(one["gain"], "+"), duration(one["seconds"]),
     ]  # fmt: skip
-
-
-def _named(arms: Sequence[Mapping[str, Any]]) -> str:
-    return "; ".join(f"{place} {one['name']}" for place, one in enumerate(arms, start=1))
-
-
-def _chart(arms: Sequence[Mapping[str, Any]], key: str) -> Markup | None:
-    """Return a bar for each arm, with its interval."""
-    if not arms:
-        return None
-    bars = [
-        ChartBar(
-            str(place), f"{one['name']}: {figure(one[key], '+')}, {interval(one[key], '+')}",
-            one[key]["value"], one[key]["low"], one[key]["high"],
-        )
-        for place, one in enumerate(arms, start=1)
-    ]  # fmt: skip
-    scale = scale_over((v for one in bars for v in (one.value, one.low, one.high)), zero=True)
-    return bar_chart(bars, scale, title=key, text="; ".join(one.text for one in bars))
 
 
 def _curve(results: Mapping[str, Any]) -> list[list[Any]]:
     """Return the share of the labelled rows, and the accuracy and its gap to all of them."""
     arms = results.get("arms", [])
     return [
-        [percent(one["share"]), (figure(one["score"]), interval(one["score"])),
-         "" if one["gain"] is None else (figure(one["gain"], "+"), interval(one["gain"], "+"))]
+        [percent(one["share"]), figure_cell(one["score"]), figure_cell(one["gain"], "+")]
         for one in sorted(arms, key=lambda one: float(one["share"]))
         if one["curve"] or one["name"] == results.get("reference")
     ] if any(one["curve"] for one in arms) else []  # fmt: skip
@@ -132,16 +115,11 @@ def _tested_lines(tested: Mapping[str, Any] | None) -> tuple[list[str], list[lis
     if tested is None:
         return [], []
     figures = figures_of(tested["systems"][0]["scores"])
-    lines: list[list[Any]] = [
-        [one["name"], *((figure(one["scores"][key]), interval(one["scores"][key]))
-                        for key in figures)]
-        for one in tested["systems"]
-    ]  # fmt: skip
+    lines = [system_line(one["name"], one["scores"], figures) for one in tested["systems"]]
     lines += [
-        [f"gain over {name}", *((figure(gain[key], "+"), interval(gain[key], "+"))
-                                for key in figures)]
+        system_line(f"gain over {name}", gain, figures, "+")
         for name, gain in tested["differences"].items()
-    ]  # fmt: skip
+    ]
     return ["x 100", *figures.values()], lines
 
 

@@ -87,13 +87,16 @@ def comparison(results: Mapping[str, Any]) -> tuple[list[str], list[list[Any]], 
     if not systems:
         return [], [], {}
     figures, gains = figures_of(systems[0]["scores"]), gains_of(results)
-    lines = [_line(system["name"], system["scores"], figures) for system in systems]
-    lines += [_line(name, gain, figures, sign="+") for name, gain in gains.items()]
+    lines = [system_line(system["name"], system["scores"], figures) for system in systems]
+    lines += [system_line(name, gain, figures, sign="+") for name, gain in gains.items()]
     return ["x 100", *figures.values()], lines, dict.fromkeys(gains, "gain")
 
 
-def _line(name: str, found: Mapping[str, Any], keys: Iterable[str], sign: str = "") -> list[Any]:
-    return [name, *((figure(found[key], sign), interval(found[key], sign)) for key in keys)]
+def system_line(
+    name: str, found: Mapping[str, Any], keys: Iterable[str], sign: str = ""
+) -> list[Any]:
+    """Return the line of a system or gain for `figures_table`."""
+    return [name, *(figure_cell(found[key], sign) for key in keys)]
 
 
 def generated_words(counts: Mapping[str, Any] | None) -> str:
@@ -122,6 +125,11 @@ def tested_on(results: Mapping[str, Any]) -> str:
     bases = [f"base {systems[0]['base']}"] if systems[0].get("base") else []
     bases += [f"teacher {one['base']}" for one in systems if one["name"] == TEACHER]
     return "; ".join([words, ", ".join(bases)]) if bases else words
+
+
+def figure_cell(found: Mapping[str, Any] | None, sign: str = "") -> tuple[str, str]:
+    """Return a figure and its interval, both empty where nothing was measured."""
+    return ("", "") if found is None else (figure(found, sign), interval(found, sign))
 
 
 def interval(found: Mapping[str, Any], sign: str = "") -> str:

@@ -36,6 +36,12 @@ from tilth.limits import (
     check_fields,
 )
 
+_InputColumn = Annotated[
+    str | Sequence[str] | None,
+    "--column --text",
+    "The column of texts, the two of pairs with a comma, or that of tokens.",
+]
+
 
 @dataclass(frozen=True, slots=True)
 class AugmentOptions:
@@ -296,11 +302,7 @@ class ClassifierOptions:
 class Prediction:
     """Settings of `tilth predict`."""
 
-    column: Annotated[
-        str | Sequence[str] | None,
-        "--column --text",
-        "The column of texts, the two of pairs with a comma, or that of tokens.",
-    ] = None
+    column: _InputColumn = None
     split: SourceSplit = "train"
     probabilities: Annotated[
         bool, "Write the probability of every label, too, of a task file the similarity."
@@ -324,11 +326,7 @@ class ExportSettings:
         "int8 (a quarter of the size, answers nearly the same) or float32, of the weights.",
     ] = "int8"
     tolerance: Annotated[float, SHARE, "Largest share of answers that may differ."] = 0.05
-    column: Annotated[
-        str | Sequence[str] | None,
-        "--column --text",
-        "The column of texts, the two of pairs with a comma, or that of tokens.",
-    ] = None
+    column: _InputColumn = None
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -9,6 +9,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from tilth.classifiers.collate import encode
@@ -160,13 +161,15 @@ class Trainer:
                 None, lambda texts: self.sources.by_description([t for (t,) in texts], fold), None
             )
         if arm.name in (ENCODER, SETFIT):
-            return _grown(self._headed(rows, fold, paired=arm.name == SETFIT), _labelled(rows))
+            return _grown(
+                self._headed(rows, fold, paired=arm.name == SETFIT), Extra.of(rows, LABELLED)
+            )
         if arm.sources:
             return self._student(arm, fold, rows)
         if arm.is_curve:
             rows = rows.select(self._some(rows, arm.share))
-            return _grown(self._tuned(rows, fold), _labelled(rows))
-        return _grown(self.teacher(fold), _labelled(rows))
+            return _grown(self._tuned(rows, fold), Extra.of(rows, LABELLED))
+        return _grown(self.teacher(fold), Extra.of(rows, LABELLED))
 
     def teacher(self, fold: Fold) -> Classifier:
         """Return the model fine-tuned on a fold's labelled rows alone."""
@@ -223,16 +226,13 @@ class Trainer:
         extra = self.extra(arm, fold)
         model, trained, times = self._fit(rows, extra, fold)
         for _ in range(arm.rounds - 1):
-            source = arm.sources[0]
+            (source,) = arm.sources
             if source == RETRIEVED:
-                multiple, query = _RETRIEVALS[arm.retrieval]
-                table = self.sources.candidates(fold, multiple, query)
+                table, multiple = self._retrieved(arm, fold)
             else:
-                table = self.sources.described_candidates(fold, MULTIPLE)
-            given = model.probabilities([(text,) for text in table["text"].to_pylist()])
-            again = self.sources.select(table, given, fold, MULTIPLE, "random")
-            extra = Extra(again.rows, [source] * len(again.rows))
-            model, trained, times = self._fit(rows, extra, fold)
+                table, multiple = self.sources.described_candidates(fold, MULTIPLE), MULTIPLE
+            again = self.sources.select(table, _labels(model, table), fold, multiple, "random")
+            model, trained, times = self._fit(rows, Extra.of(again, source), fold)
         return replace(_grown(model, trained), times=times)
 
     def extra(self, arm: Arm, fold: Fold) -> Extra:
@@ -240,11 +240,10 @@ class Trainer:
         found: Extra | None = None
         for source in arm.sources:
             if source == RETRIEVED:
-                multiple, query = _RETRIEVALS[arm.retrieval]
-                table = self.sources.candidates(fold, multiple, query)
-                texts = [(text,) for text in table["text"].to_pylist()]
-                given = tempered(self.teacher(fold).probabilities(texts), self.temperature)
-                more = self.sources.select(table, given, fold, multiple, "random")
+                table, multiple = self._retrieved(arm, fold)
+                given = tempered(_labels(self.teacher(fold), table), self.temperature)
+                kept = self.sources.select(table, given, fold, multiple, "random")
+                more = Extra.of(kept, RETRIEVED)
             elif source == DESCRIBED:
                 more = self.sources.described(fold, MULTIPLE)
             elif source == PARAPHRASED:
@@ -254,6 +253,11 @@ class Trainer:
             found = more if found is None else found.and_then(more)
         assert found is not None
         return found
+
+    def _retrieved(self, arm: Arm, fold: Fold) -> tuple[pa.Table, float]:
+        """Return the sentences that an arm retrieves, and how many are kept per labelled row."""
+        multiple, query = _RETRIEVALS[arm.retrieval]
+        return self.sources.candidates(fold, multiple, query), multiple
 
     def _fit(
         self, rows: LabeledExamples, extra: Extra, fold: Fold
@@ -266,16 +270,17 @@ class Trainer:
         if RETRIEVED in extra.origin or DESCRIBED in extra.origin:
             own = blend_labels(rows, self.teacher(fold))
         both = concatenate(extra.rows, repeat(own, times))
-        trained = Extra(own, [LABELLED] * len(own)).and_then(extra)
+        trained = Extra.of(own, LABELLED).and_then(extra)
         return self._tuned(both, fold), trained, times
-
-
-def _labelled(rows: LabeledExamples) -> Extra:
-    return Extra(rows, [LABELLED] * len(rows))
 
 
 def _grown(model: Classifier, rows: Extra) -> Grown:
     return Grown(model, model.probabilities, rows)
+
+
+def _labels(model: Classifier, table: pa.Table) -> NDArray[np.float32]:
+    """Return a model's probabilities of sentences, (sentences, labels)."""
+    return model.probabilities([(text,) for text in table["text"].to_pylist()])
 
 
 def tempered(probabilities: NDArray[np.float32], temperature: float) -> NDArray[np.float32]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 import tempfile
 import time
 from collections import Counter
@@ -15,11 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from tilth.bank.manifest import MANIFEST, read_manifest
-from tilth.classifiers.examples import LabeledExamples
-from tilth.data import Card, DatasetWriter
 from tilth.data.hashing import hash_of
 from tilth.errors import InputError, TilthError
 from tilth.evaluate.classify import classify_scores
@@ -28,18 +24,16 @@ from tilth.models.classifier import Classifier, load_classifier, new_classifier
 from tilth.models.trainer import MODEL, is_whole, save_whole, settings_of
 from tilth.report.grow import write_grow_report
 from tilth.runs import RESULTS, Run, read_results, refuse_inside
-from tilth.selftrain.pseudo_label import as_lists
-from tilth.selftrain.retrieve import random_sentences
-from tilth.selftrain.select import margin_of
 from tilth.workflows import baselines
 from tilth.workflows.evaluate_classifier import System, compare_systems
 from tilth.workflows.grow.arms import PLAIN, Arm, Grown, Speeds, Trainer, arms_of
-from tilth.workflows.grow.plan import Plan, duration_words, make_plan, too_short
+from tilth.workflows.grow.notes import better_on_test, more_labels, raw_warnings, simpler_ways
+from tilth.workflows.grow.outputs import DATASET, to_label, write_rows
+from tilth.workflows.grow.plan import Plan, make_plan, too_short
 from tilth.workflows.grow.search import FINISHED, OVER, SURE, Search, rung_bounds
 from tilth.workflows.grow.settings import GrowSources, Growth, check_growth
 from tilth.workflows.grow.sources import (
     GENERATED,
-    MULTIPLE,
     PARAPHRASED,
     PARAPHRASES,
     TEXTS,
@@ -61,11 +55,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-COMMAND, DATASET, KEPT, TO_LABEL = "grow", "dataset", "kept.json", "to_label.jsonl"
-_SHOWN = 50  # sentences to label next
-_UNSURE = 4  # times as many of the least certain are chosen among
-_LOOKED_AT = 2_000  # raw sentences
-_FOREIGN = 0.5  # of raw sentences, from which on their language is warned of
+COMMAND, KEPT, TO_LABEL = "grow", "kept.json", "to_label.jsonl"
 _WHY = {
     FINISHED: "every round is done",
     OVER: "the budget is used up",
@@ -274,7 +264,7 @@ class _Growing:
         if self.bank is not None:
             bank = self.bank
             near = self.run.resolve("domain", lambda: domain_similarity(bank, self.task))
-            for line in _raw_warnings(near):
+            for line in raw_warnings(near):
                 log.warning("%s", line)
 
     def _timed(self, name: str, make: Any) -> None:
@@ -343,7 +333,7 @@ class _Growing:
         model = load_classifier(str(self.run.path), device=self.device)
         if self.task.test is not None:
             results["tested"] = self._test(model, best, bootstrap, quiet=quiet)
-            results["notes"] += _better_on_test(results["tested"])
+            results["notes"] += better_on_test(results["tested"])
         if self.bank is not None:
             rows = to_label(self.bank, model, self.task, self.sources, self.whole)
             lines = [json.dumps(row, ensure_ascii=False) for row in rows]
@@ -392,7 +382,7 @@ class _Growing:
             "temperature": self.run.resolved.get("temperature"),
             "domain": self.run.resolved.get("domain"), "dropped": list(search.dropped),
             "reference": search.reference.name, "arms": [self._line(arm) for arm in measured],
-            "notes": _raw_warnings(self.run.resolved.get("domain")),
+            "notes": raw_warnings(self.run.resolved.get("domain")),
         }  # fmt: skip
         if not measured:
             found["notes"].append(
@@ -403,7 +393,7 @@ class _Growing:
         if search.done(best):
             gold, given = search.answers(best)
             found["measured"] = classify_scores(gold, given, self.task.labels, bootstrap=0)
-        found["notes"] += [*_simpler(search, best), *_more_labels(search)]
+        found["notes"] += [*simpler_ways(search, best), *more_labels(search)]
         untried = [
             arm.name for arm in search.usable if len(arm.sources) < 2 and arm not in measured
         ]
@@ -427,196 +417,3 @@ class _Growing:
 
 def _ends(found: Interval) -> dict[str, float | None]:
     return {"value": found.value, "low": found.low, "high": found.high}
-
-
-def _shown(found: Interval) -> str:
-    ends = "" if found.low is None else f" ({found.low:+.1f} to {found.high:+.1f})"
-    return f"{found.value:+.1f}{ends}"
-
-
-def _simpler(search: Search, best: Arm) -> list[str]:
-    """Return a note where a simpler arm would have done, or was better."""
-    if best.is_simple and best.is_saved:
-        others = [arm for arm in search.arms if arm.is_simple and not arm.is_saved]
-    else:
-        others = [arm for arm in search.arms if arm.is_simple]
-    gains = {arm: search.gain(best, arm) for arm in others}
-    known = {arm: one for arm, one in gains.items() if one is not None}
-    if not known:
-        return []
-    arm = min(known, key=lambda arm: known[arm].value)
-    gain = known[arm]
-    if gain.value <= 0:
-        return [
-            f"A simpler way is as good or better: {arm.name}. The gain over it: {_shown(gain)}."
-        ]
-    if gain.low is None or gain.low <= 0:
-        return [
-            f"A simpler way would have done: {arm.name}. The gain over it may be chance: "
-            f"{_shown(gain)}."
-        ]
-    return [f"The gain over the best simple way, {arm.name}, is no chance: {_shown(gain)}."]
-
-
-def _better_on_test(tested: Mapping[str, Any]) -> list[str]:
-    """Return a note on each system that is surely better than the kept one on the test set."""
-    leads = {name: one["accuracy"] for name, one in tested["differences"].items()}
-    return [
-        f"On the test set {name} is better than what was kept, by {-one['value']:.1f} "
-        f"({-one['high']:.1f} to {-one['low']:.1f})."
-        for name, one in leads.items() if one["high"] is not None and one["high"] < 0
-    ]  # fmt: skip
-
-
-def _more_labels(search: Search) -> list[str]:
-    """Return what the learning curve says of more labelled rows."""
-    curve = [arm for arm in search.arms if arm.is_curve and search.done(arm)]
-    if not curve:
-        return []
-    half = curve[-1]
-    gain = search.gain(search.reference, half)
-    if gain is None:
-        return []
-    said = f"All labelled rows gain {_shown(gain)} over {half.share:.0%} of them: "
-    if gain.low is not None and gain.low > 0:
-        return [said + "more labels are likely to help."]
-    return [said + "whether more labels would help is not sure."]
-
-
-def _raw_warnings(near: Mapping[str, Any] | None) -> list[str]:
-    """Return what is wrong with raw text, with the figures that show it."""
-    found = []
-    if near is not None and near["foreign"] > _FOREIGN:
-        found.append(
-            f"{near['foreign']:.0%} of the raw sentences are of another language than the bank's, "
-            "and were left out: give raw text of that language, or a bank that was built with "
-            "--language"
-        )
-    if near is not None and near["far"]:
-        found.append(
-            "The raw text is far from the task, of another language or domain: the labelled texts "
-            f"have a median similarity of {near['raw']:.2f} to their nearest raw sentence, and of "
-            f"{near['own']:.2f} to one another. Give raw text like them."
-        )
-    return found
-
-
-def to_label(
-    bank: Bank, model: Classifier, task: GrowTask, sources: Sources, fold: Fold
-) -> list[dict[str, Any]]:
-    """Return the raw sentences whose labels would tell the model most.
-
-    Of raw sentences near the task and some random ones, the least certain are taken that are most
-    unlike one another.
-
-    Returns:
-        text, predicted (the likeliest label) and confidence of each.
-    """
-    known = {"labelled rows": [text for (text,) in task.rows.texts]} if len(task.rows) else {}
-    if task.examples is not None:
-        near = sources.candidates(fold, MULTIPLE, "label-average")
-    else:
-        near = sources.described_candidates(fold, MULTIPLE)
-    texts = near["text"].to_pylist()[:_LOOKED_AT]
-    some = random_sentences(bank, _LOOKED_AT // 2, {**task.held_out, **known})["text"].to_pylist()
-    texts = list(dict.fromkeys([*texts, *some]))
-    given = model.probabilities([(text,) for text in texts])  # (texts, labels)
-    order = np.argsort(margin_of(given, kind="class"), kind="stable")[: _UNSURE * _SHOWN]
-    chosen = _unlike(bank.encode([texts[place] for place in order]), _SHOWN)
-    return [
-        {"text": texts[place], "predicted": model.labels[int(given[place].argmax())],
-         "confidence": round(float(given[place].max()), 3)}
-        for place in order[chosen].tolist()
-    ]  # fmt: skip
-
-
-def _unlike(vectors: Any, count: int) -> list[int]:
-    """Return rows, the first of them and then always the one farthest from those chosen."""
-    chosen = [0] if len(vectors) else []
-    nearest = vectors @ vectors[0] if len(vectors) else vectors
-    while len(chosen) < min(count, len(vectors)):
-        nearest[chosen] = np.inf
-        chosen.append(int(nearest.argmin()))
-        nearest = np.maximum(nearest, vectors @ vectors[chosen[-1]])
-    return sorted(chosen)
-
-
-def write_rows(run: Run, grown: Grown, arm: Arm, given: GrowSources) -> None:
-    """Write the rows that a model learnt from, with the origin of each, and a card."""
-    from datasets import ClassLabel, Features, List, Value
-
-    assert grown.rows is not None
-    rows: LabeledExamples = grown.rows.rows
-    targets = np.asarray(rows.targets)
-    shutil.rmtree(run.path / DATASET, ignore_errors=True)
-    features = Features({
-        "text": Value("string"), "label": ClassLabel(names=rows.labels),
-        "probabilities": List(Value("float32")), "origin": Value("string"),
-    })  # fmt: skip
-    counts = Counter(rows.labels[place] for place in targets.argmax(axis=1).tolist())
-    shares = Counter(grown.rows.origin)
-    table = "\n".join(f"- {name}: {count:,}" for name, count in shares.items())
-    with DatasetWriter(run.path / DATASET, {"default": features}) as writer:
-        writer.write(pa.table({
-            "text": [text for (text,) in rows.texts],
-            "label": pa.array(targets.argmax(axis=1)), "probabilities": as_lists(targets),
-            "origin": grown.rows.origin,
-        }))  # fmt: skip
-        writer.write_card(
-            Card(
-                title=f"Training rows of {run.path.name}",
-                summary=(
-                    f"{len(rows):,} rows that a classifier was trained on ({arm.name}), found by "
-                    "`tilth grow`. Only rows of the origin `labelled` were labelled by people. "
-                    "Raw sentences carry the licences of their sources: "
-                    + (", ".join(f"`{one}`" for one in given.raw) or "none were given") + "."
-                ),
-                command=run.command,
-                settings=run.settings,
-                counts={"train": dict(counts)},
-                seed=int(run.settings["seed"]),
-                task_categories=["text-classification"],
-                texts="labelled rows, and what the origins below say",
-                extra=[("Origins", f"{table}\n\nLabelled rows were repeated {grown.times} times "
-                                   "in training.")],
-            )
-        )  # fmt: skip
-
-
-def summary_lines(results: Mapping[str, Any]) -> list[str]:
-    """Return what a run found, to print."""
-    spent, budget = duration_words(results["spent"]), duration_words(results["budget"])
-    rows = ", ".join(f"{count:,} {name}" for name, count in (results["origins"] or {}).items())
-    return [
-        f"kept: {results['arm']}, base {results['base']} ({results['why_base']})",
-        f"its rows: {rows}",
-        f"search: {results['ended']}; {spent} of {budget}",
-        *results["notes"],
-    ]
-
-
-def arm_lines(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return each arm's name, trainings, accuracy, interval, gain, interval and seconds."""
-    return [
-        (one["name"], str(one["trainings"]), *_cells(one["score"], ""), *_cells(one["gain"], "+"),
-         f"{one['seconds']:.0f}")
-        for one in results["arms"]
-    ]  # fmt: skip
-
-
-def test_lines(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return each system's test accuracy with its interval, and the gains over the others."""
-    tested = results["tested"]
-    lines = [(one["name"], *_cells(one["scores"]["accuracy"], "")) for one in tested["systems"]]
-    return lines + [
-        (f"gain over {name}", *_cells(gain["accuracy"], "+"))
-        for name, gain in tested["differences"].items()
-    ]
-
-
-def _cells(found: Mapping[str, Any] | None, sign: str) -> Sequence[str]:
-    if found is None:
-        return "", ""
-    low, high = found["low"], found["high"]
-    ends = "" if low is None or high is None else f"{low:{sign}.1f} to {high:{sign}.1f}"
-    return f"{found['value']:{sign}.1f}", ends

@@ -13,6 +13,7 @@ import numpy as np
 from tilth.classifiers.examples import LabeledExamples
 from tilth.classifiers.finetune import fine_tune
 from tilth.classifiers.settings import Finetuning
+from tilth.generation.estimate import duration_words
 from tilth.models.classifier import new_classifier
 from tilth.report.systems import SETFIT
 from tilth.workflows import baselines
@@ -171,10 +172,3 @@ def too_short(plan: Plan, settings: Growth) -> str | None:
         f"budget {settings.budget} is too short: one way alone, with {plan.base}, takes about "
         f"{duration_words(plan.least)} here: give --budget {minutes}m"
     )
-
-
-def duration_words(seconds: float) -> str:
-    """Return a time in its largest unit."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -55,6 +55,11 @@ class Extra:
     rows: LabeledExamples
     origin: list[str]
 
+    @classmethod
+    def of(cls, rows: LabeledExamples, origin: str) -> Extra:
+        """Return rows of one source."""
+        return cls(rows, [origin] * len(rows))
+
     def and_then(self, more: Extra) -> Extra:
         """Return the rows of both; of a text that both have, the first."""
         known = set(self.rows.texts)
@@ -77,6 +82,7 @@ class Sources:
     ) -> None:
         self.task, self.bank, self.settings = task, bank, settings
         self.out, self.device = out, device
+        self._found: dict[tuple[int, float, str], pa.Table] = {}  # candidates
         self._cosines: dict[str, NDArray[np.float32]] = {}  # of a text to each label's description
 
     @property
@@ -95,14 +101,17 @@ class Sources:
         return {**self.task.held_out, **held}
 
     def candidates(self, fold: Fold, multiple: float, query: str) -> pa.Table:
-        """Return the raw sentences that are nearest to a fold's labelled rows."""
+        """Return the raw sentences that are nearest to a fold's labelled rows; search once."""
         assert self.bank is not None
         assert self.task.examples is not None
-        examples = self.task.examples.select(fold.train.tolist())
-        return retrieve(
-            self.bank, examples, _CANDIDATES_PER_ROW * self.count(multiple),
-            Augmentation(query=query, seed=self.settings.seed), exclude=self._left_out(fold),
-        ).table  # fmt: skip
+        key = (fold.number, multiple, query)
+        if key not in self._found:
+            self._found[key] = retrieve(
+                self.bank, self.task.examples.select(fold.train.tolist()),
+                _CANDIDATES_PER_ROW * self.count(multiple),
+                Augmentation(query=query, seed=self.settings.seed), exclude=self._left_out(fold),
+            ).table  # fmt: skip
+        return self._found[key]
 
     def described_candidates(self, fold: Fold, multiple: float) -> pa.Table:
         """Return the raw sentences that are nearest to the descriptions of the labels."""
@@ -119,7 +128,7 @@ class Sources:
 
     def select(
         self, table: pa.Table, given: NDArray[np.float32], fold: Fold, multiple: float, by: str
-    ) -> Extra:
+    ) -> LabeledExamples:
         """Select some of pseudo-labelled sentences, in the labelled rows' ratio of classes."""
         keys = random_keys(
             self.settings.seed, "grow", text_hashes(table["text"].combine_chunks())
@@ -133,15 +142,13 @@ class Sources:
         texts: list[tuple[str, ...]] = [
             (text,) for text in table["text"].take(pa.array(kept)).to_pylist()
         ]
-        rows = replace(like, texts=texts, targets=given[kept])
-        return Extra(rows, [RETRIEVED] * len(rows))
+        return replace(like, texts=texts, targets=given[kept])
 
     def described(self, fold: Fold, multiple: float) -> Extra:
         """Return raw sentences labelled by their similarity to the descriptions."""
         table = self.described_candidates(fold, multiple)
         given = self.by_description(table["text"].to_pylist(), fold)
-        found = self.select(table, given, fold, multiple, "margin")
-        return Extra(found.rows, [DESCRIBED] * len(found.rows))
+        return Extra.of(self.select(table, given, fold, multiple, "margin"), DESCRIBED)
 
     def by_description(self, texts: Sequence[str], fold: Fold) -> NDArray[np.float32]:
         """Return the calibrated probabilities of texts by their similarity to descriptions.
@@ -177,7 +184,7 @@ class Sources:
         texts: list[tuple[str, ...]] = [
             (text,) for text, one in zip(made.texts, inside.tolist(), strict=True) if one
         ]
-        return Extra(replace(rows, texts=texts), [PARAPHRASED] * len(texts))
+        return Extra.of(replace(rows, texts=texts), PARAPHRASED)
 
     @cached_property
     def _rewriter(self) -> Rewriter:
@@ -209,7 +216,7 @@ class Sources:
 
     def generated(self, _: Fold) -> Extra:
         """Return texts that the language model wrote of the descriptions, if they fit them."""
-        return Extra(self.texts, [GENERATED] * len(self.texts))
+        return Extra.of(self.texts, GENERATED)
 
     @cached_property
     def _request(self) -> GenerateRequest:

@@ -1,0 +1,115 @@
+"""Says what a search found: notes on its result, and lines to print."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilth.generation.estimate import duration_words
+from tilth.metrics.significance import Interval
+from tilth.report.systems import figure_cell
+from tilth.workflows.grow.arms import Arm
+from tilth.workflows.grow.search import Search
+
+_FOREIGN = 0.5  # of raw sentences, from which on their language is warned of
+
+
+def _shown(found: Interval) -> str:
+    ends = "" if found.low is None else f" ({found.low:+.1f} to {found.high:+.1f})"
+    return f"{found.value:+.1f}{ends}"
+
+
+def simpler_ways(search: Search, best: Arm) -> list[str]:
+    """Return a note where a simpler arm would have done, or was better."""
+    if best.is_simple and best.is_saved:
+        others = [arm for arm in search.arms if arm.is_simple and not arm.is_saved]
+    else:
+        others = [arm for arm in search.arms if arm.is_simple]
+    gains = {arm: search.gain(best, arm) for arm in others}
+    known = {arm: one for arm, one in gains.items() if one is not None}
+    if not known:
+        return []
+    arm = min(known, key=lambda arm: known[arm].value)
+    gain = known[arm]
+    if gain.value <= 0:
+        return [
+            f"A simpler way is as good or better: {arm.name}. The gain over it: {_shown(gain)}."
+        ]
+    if gain.low is None or gain.low <= 0:
+        return [
+            f"A simpler way would have done: {arm.name}. The gain over it may be chance: "
+            f"{_shown(gain)}."
+        ]
+    return [f"The gain over the best simple way, {arm.name}, is no chance: {_shown(gain)}."]
+
+
+def better_on_test(tested: Mapping[str, Any]) -> list[str]:
+    """Return a note on each system that is surely better than the kept one on the test set."""
+    leads = {name: one["accuracy"] for name, one in tested["differences"].items()}
+    return [
+        f"On the test set {name} is better than what was kept, by {-one['value']:.1f} "
+        f"({-one['high']:.1f} to {-one['low']:.1f})."
+        for name, one in leads.items() if one["high"] is not None and one["high"] < 0
+    ]  # fmt: skip
+
+
+def more_labels(search: Search) -> list[str]:
+    """Return what the learning curve says of more labelled rows."""
+    curve = [arm for arm in search.arms if arm.is_curve and search.done(arm)]
+    if not curve:
+        return []
+    half = curve[-1]
+    gain = search.gain(search.reference, half)
+    if gain is None:
+        return []
+    said = f"All labelled rows gain {_shown(gain)} over {half.share:.0%} of them: "
+    if gain.low is not None and gain.low > 0:
+        return [said + "more labels are likely to help."]
+    return [said + "whether more labels would help is not sure."]
+
+
+def raw_warnings(near: Mapping[str, Any] | None) -> list[str]:
+    """Return what is wrong with raw text, with the figures that show it."""
+    found = []
+    if near is not None and near["foreign"] > _FOREIGN:
+        found.append(
+            f"{near['foreign']:.0%} of the raw sentences are of another language than the bank's, "
+            "and were left out: give raw text of that language, or a bank that was built with "
+            "--language"
+        )
+    if near is not None and near["far"]:
+        found.append(
+            "The raw text is far from the task, of another language or domain: the labelled texts "
+            f"have a median similarity of {near['raw']:.2f} to their nearest raw sentence, and of "
+            f"{near['own']:.2f} to one another. Give raw text like them."
+        )
+    return found
+
+
+def summary_lines(results: Mapping[str, Any]) -> list[str]:
+    """Return what a run found, to print."""
+    spent, budget = duration_words(results["spent"]), duration_words(results["budget"])
+    rows = ", ".join(f"{count:,} {name}" for name, count in (results["origins"] or {}).items())
+    return [
+        f"kept: {results['arm']}, base {results['base']} ({results['why_base']})",
+        f"its rows: {rows}",
+        f"search: {results['ended']}; {spent} of {budget}",
+        *results["notes"],
+    ]
+
+
+def arm_lines(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return each arm's name, trainings, accuracy, interval, gain, interval and seconds."""
+    return [
+        (one["name"], str(one["trainings"]), *figure_cell(one["score"]),
+         *figure_cell(one["gain"], "+"), f"{one['seconds']:.0f}")
+        for one in results["arms"]
+    ]  # fmt: skip
+
+
+def test_lines(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return each system's test accuracy with its interval, and the gains over the others."""
+    tested = results["tested"]
+    lines = [(one["name"], one["scores"], "") for one in tested["systems"]]
+    lines += [(f"gain over {name}", gain, "+") for name, gain in tested["differences"].items()]
+    return [(name, *figure_cell(found["accuracy"], sign)) for name, found, sign in lines]
