@@ -32,8 +32,9 @@ from numpy.typing import NDArray
 from bank_build import build
 from tilth.bank.bank import DEFAULT_OVERSAMPLE
 from tilth.bank.manifest import Shard
-from tilth.bank.quantization import FORMATS, Quantizer, fit_quantizer
+from tilth.bank.quantization import Quantizer, fit_quantizer
 from tilth.bank.search.exact import find_candidates, rescore
+from tilth.bank.settings import FORMATS
 from tilth.bank.store import MappedShard
 
 Floats = NDArray[np.float32]

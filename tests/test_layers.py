@@ -39,7 +39,8 @@ BELOW["recipes"] = _ALL | {"workflows"}
 BELOW["cli"] = _ALL | {"workflows", "recipes"}
 OPEN = {"errors", "files", "limits"}
 HEAVY = (
-    "torch", "transformers", "datasets", "pandas", "sklearn", "matplotlib", "pyarrow", "numpy"
+    "torch", "transformers", "datasets", "pandas", "sklearn", "matplotlib", "pyarrow", "numpy",
+    "yaml", "rich.console", "tilth.cli.bank", "tilth.cli.train",
 )  # fmt: skip
 
 

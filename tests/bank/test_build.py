@@ -28,7 +28,7 @@ from tilth.bank.ingest import documents, shards
 from tilth.bank.ingest import parts as parts_module
 from tilth.bank.ingest.workers import end_processes, in_processes
 from tilth.bank.manifest import MANIFEST, SHARDS, read_manifest, write_manifest
-from tilth.bank.quantization import FORMATS
+from tilth.bank.settings import FORMATS
 from tilth.encoders.word_vectors import word_vectors
 from tilth.errors import InputError, TilthError
 from tilth.runs import RunLocked, RunMismatch

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from tests.bank.memory import cut, expected, similarities
 from tests.bank.test_quantization import vectors
-from tilth.bank.quantization import FORMATS, Codes, Floats, Quantizer, fit_quantizer
+from tilth.bank.quantization import Codes, Floats, Quantizer, fit_quantizer
 from tilth.bank.search import exact as search
 from tilth.bank.search.exact import Products, rescore
 from tilth.bank.search.exact import find_candidates as find
 from tilth.bank.search.scan import TILE
+from tilth.bank.settings import FORMATS
 
 ROWS, DIMENSION = 3 * TILE + 77, 40
 SIZES = [1, 1, TILE, 300, ROWS - TILE - 302]

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
-from tilth.bank.quantization import FORMATS, LANES, Codes, Floats, Quantizer, fit_quantizer
+from tilth.bank.quantization import Codes, Floats, Quantizer, fit_quantizer
+from tilth.bank.settings import FORMATS, LANES
 from tilth.errors import InputError, TilthError
 
 DIMENSIONS = (25, 300, 768)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from numba.core.dispatcher import Dispatcher
 from numba.core.extending import _Intrinsic
 
-from tilth.bank.quantization import LANES
 from tilth.bank.search import scan
 from tilth.bank.search.scan import TILE, gather
+from tilth.bank.settings import LANES
 
 
 def test_cached_functions_use_compiled_code_of_their_own_file_alone() -> None:

@@ -159,7 +159,7 @@ def commands() -> list[Command]:
 def _walk(command: Any, path: Sequence[str], found: list[Command]) -> None:
     if hasattr(command, "commands"):
         for name, inner in command.commands.items():
-            _walk(inner, [*path, name], found)
+            _walk(getattr(inner, "command", inner), [*path, name], found)
         return
     hints = typing.get_type_hints(command.callback)
     options = []

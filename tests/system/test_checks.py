@@ -55,7 +55,8 @@ HUGE = (str(2**80), "nan", "inf", "1e308")  # whole numbers refuse the last thre
 
 
 def leaves(group: Any, path: str = "") -> Iterator[tuple[str, Command]]:
-    for name, one in group.commands.items():
+    for name, listed in group.commands.items():
+        one = getattr(listed, "command", listed)
         where = f"{path} {name}".strip()
         if isinstance(one, Command):
             yield where, one
@@ -93,6 +94,12 @@ def wrong() -> Iterator[tuple[str, str]]:
                 yield f"{name} {words} {option} nonesuch", "nonesuch"
             if parameter.name in ("model", "base", "scorer", "forward", "encoder", "teacher"):
                 yield f"{name} {words} {option} ./no-such", "no-such"
+
+
+def test_the_list_of_commands_shows_the_beginning_of_their_help() -> None:
+    for name, listed in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+        summary = " ".join(listed.command.help.split("\n\n")[0].split())
+        assert (name, listed.help) == (name, summary)
 
 
 CHILD = """

@@ -15,11 +15,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tilth.bank.manifest import Manifest, read_manifest
-from tilth.bank.quantization import Floats, Format
+from tilth.bank.quantization import Floats
 from tilth.bank.queries import MANY_TEXTS, AnyQueries, query_texts, query_vectors
 from tilth.bank.search.decontaminate import Exclusion, remove_excluded
 from tilth.bank.search.exact import find_candidates, rescore
 from tilth.bank.search.ivf import INDEX, INDEX_JSON, Index, damaged_index
+from tilth.bank.settings import BankSettings, Format, IndexSettings, Rules
 from tilth.bank.store import TEXT, Ids, Store, check_files, load_quantizer
 from tilth.errors import InputError, TilthError
 from tilth.limits import CORES, OVERSAMPLE, SIMILARITY
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
     from tilth.bank.encoder import TextEncoder
-    from tilth.bank.settings import Rules
 
 # Candidates rescored per hit.
 DEFAULT_OVERSAMPLE = {"int8": 1.2, "compact": 4.0}
@@ -124,7 +124,6 @@ class Bank(Store):
             TilthError: the disk is full, or a file is damaged.
         """
         from tilth.bank.build import build_bank
-        from tilth.bank.settings import BankSettings, Rules
 
         settings = BankSettings(
             format, rules or Rules(), near, column, split, seed, shard_megabytes, workers, quiet
@@ -161,7 +160,6 @@ class Bank(Store):
             TilthError: the disk is full, or a file is damaged.
         """
         from tilth.bank.build import add_to_bank
-        from tilth.bank.settings import BankSettings, Rules
 
         settings = BankSettings(
             self.manifest.format, Rules(**self.manifest.rules),
@@ -321,7 +319,6 @@ class Bank(Store):
             and 262,144 for 1,000 million sentences.
         """
         from tilth.bank.search.ivf_build import build_index
-        from tilth.bank.settings import IndexSettings
 
         settings = IndexSettings(centroids, codes, pca, nprobe, per_centroid, seed)
 

@@ -33,9 +33,9 @@ from tilth.bank.manifest import (
     read_manifest,
     write_manifest,
 )
-from tilth.bank.quantization import Format, fit_quantizer
+from tilth.bank.quantization import fit_quantizer
 from tilth.bank.search.ivf import INDEX
-from tilth.bank.settings import BankSettings
+from tilth.bank.settings import BankSettings, Format
 from tilth.bank.store import Store, some
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, atomic_write, disk_errors

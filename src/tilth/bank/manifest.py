@@ -22,8 +22,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from tilth.bank.quantization import LANES, Format
-from tilth.bank.settings import Rules
+from tilth.bank.settings import LANES, Format, Rules
 from tilth.errors import InputError, TilthError
 from tilth.files import atomic_write, check_input
 from tilth.runs import read_run_json

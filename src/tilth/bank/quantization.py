@@ -10,22 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
+from tilth.bank.settings import LANES, Format
 from tilth.errors import TilthError
 from tilth.limits import FORMAT, SEED
 
 Floats = NDArray[np.float32]
-Format = Literal["int8", "compact"]
-# Bytes of codes that a scan step reads; row widths are multiples of it.
-LANES = 32
-FORMATS: tuple[Format, ...] = get_args(Format)
-
 # 4-bit and 2-bit levels of a normal variable with the least squared error (Max 1960, table II).
 _STEP_4, _STEP_2 = 0.3352, 0.9957
 _KEPT_4, _KEPT_2 = 1 - 0.01154, 1 - 0.1188

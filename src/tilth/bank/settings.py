@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 
 from tilth.errors import InputError
 from tilth.limits import (
@@ -22,6 +22,11 @@ from tilth.limits import (
     TextColumn,
     check_fields,
 )
+
+Format = Literal["int8", "compact"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+# Bytes of codes that a scan step reads; row widths are multiples of it.
+LANES = 32
 
 # The languages of `ingest/stop_words.txt`, in its order. Its words are normalized: lower case,
 # split at apostrophes. Those of other languages leave out single letters (initials, variables) and

@@ -29,7 +29,8 @@ from tilth.bank.manifest import (
     from_json,
     read_manifest,
 )
-from tilth.bank.quantization import LANES, Codes, Quantizer
+from tilth.bank.quantization import Codes, Quantizer
+from tilth.bank.settings import LANES
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, disk_errors, sync_folder
 

@@ -82,6 +82,9 @@ class Command(typer.core.TyperCommand):
 class App(typer.Typer):
     """A group of checked commands."""
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(add_completion=False, **options)
+
     def command(  # type: ignore[override]
         self, name: str | None = None
     ) -> Callable[[CommandFunctionType], CommandFunctionType]:

@@ -8,10 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from tilth.cli.app import Fields
 from tilth.cli.options import DATA, RUN_FOLDER, Bank, BankEncoder, Common
 from tilth.cli.screen import print_json, print_table, say
@@ -75,6 +71,10 @@ def search(
 
 def _show(searched: SearchResults) -> None:
     """Print a table per query, each hit on one line of the terminal."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     console = Console()
     width = max(_LEAST_WIDTH, console.width - sum(_WIDTHS) - _LINES)
     for query in range(min(len(searched.hits), _SHOWN_QUERIES)):

@@ -6,36 +6,73 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from functools import cached_property
+from importlib import import_module
 from io import TextIOWrapper
 from itertools import pairwise, takewhile
 from typing import Annotated, Any
 
 import typer
 import typer.core
+import typer.main
 
-from tilth.cli import (
-    augment,
-    bank,
-    curate,
-    evaluate,
-    export,
-    fewshot,
-    generate,
-    grow,
-    paraphrase,
-    predict,
-    quickstart,
-    recipe,
-    report,
-    train,
-)
 from tilth.cli.app import App
 from tilth.cli.screen import end, escaped, ignore_interruptions
 from tilth.errors import InputError
 
+# Each command and the first paragraph of its help. A module of this folder holds the command, as a
+# function of its name, or as an `app` of several; it is imported when the command is called.
+COMMANDS = {
+    "quickstart": "Write labelled sentence pairs for some hundred sentences with the shipped "
+    "model.",
+    "generate": "Write a labelled data set with a language model, from a task's instructions.",
+    "curate": "Clean a generated set as the DINO paper does: duplicates, smoothing, sampled pairs, "
+    "split.",
+    "report": "Write RUN/report.html anew and print its figures: of a generate run, each label's "
+    "quality.",
+    "augment": "Add sentences of a bank to a labelled set: retrieve them, let a teacher label "
+    "them, select.",
+    "fewshot": "Measure few-shot learning on your own set: fine-tuned, and self-trained in two "
+    "ways.",
+    "grow": "Try what labelled rows, raw text, descriptions and a language model are worth; keep "
+    "the best.",
+    "predict": "Label, tag or encode new texts with a trained model; all their columns are kept.",
+    "export": "Export a classifier or a tagger to ONNX, 8-bit, and compare its answers with the "
+    "model's.",
+    "paraphrase": "Rewrite texts at a chosen similarity of meaning and wording, or train such a "
+    "rewriter.",
+    "bank": "Keep raw sentences by the million, and search them.",
+    "train": "Train encoders with generated or own data.",
+    "evaluate": "Measure encoders, classifiers and taggers.",
+    "recipe": "Make a paper's table again, beside its figures.",
+}
+
+
+class Listed(typer.core.TyperCommand):
+    """A command in the list of commands, before its module is imported."""
+
+    @cached_property
+    def command(self) -> Any:
+        """Import the command, or the group of commands."""
+        name = str(self.name)
+        module = import_module(f"tilth.cli.{name}")
+        made = getattr(module, "app", None)
+        if made is None:
+            made = App()
+            made.command(name)(getattr(module, name))
+        return typer.main.get_command(made)
+
 
 class _Commands(typer.core.TyperGroup):
-    """Ends every command alike: one line per error, no traceback."""
+    """Imports a command when it is called; ends all alike: one line per error, no traceback."""
+
+    def __init__(self, **options: Any) -> None:
+        listed = {name: Listed(name, help=summary) for name, summary in COMMANDS.items()}
+        super().__init__(**{**options, "commands": listed})
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, listed, rest = super().resolve_command(ctx, args)
+        return name, listed.command if isinstance(listed, Listed) else listed, rest
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **options: Any) -> Any:
         words = sys.argv[1:] if args is None else list(args)
@@ -84,26 +121,11 @@ def _has_halves(word: str) -> bool:
 app = App(
     cls=_Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     help="Make the training data a small language model is missing.",
     epilog="Start with: tilth quickstart",
 )
-app.command("quickstart")(quickstart.quickstart)
-app.command("generate")(generate.generate)
-app.command("curate")(curate.curate)
-app.command("report")(report.report)
-app.add_typer(paraphrase.app, name="paraphrase")
-app.add_typer(bank.app, name="bank")
-app.command("augment")(augment.augment)
-app.command("fewshot")(fewshot.fewshot)
-app.command("grow")(grow.grow)
-app.add_typer(train.app, name="train")
-app.add_typer(evaluate.app, name="evaluate")
-app.command("predict")(predict.predict)
-app.command("export")(export.export)
-app.add_typer(recipe.app, name="recipe")
 
 
 def _version(asked: bool) -> None:

@@ -5,12 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from tilth.cli.generate import print_quality
-from tilth.cli.grow import print_grown
 from tilth.cli.options import ENCODER, RUN, Json
-from tilth.cli.paraphrase import print_rewrites
 from tilth.cli.screen import print_json, print_table, say
-from tilth.cli.train import print_trained
 
 
 def report(
@@ -39,13 +35,19 @@ def report(
     with refuse_edited(run):
         page = write_report(run, encoder=encoder)
         if command == "generate":
+            from tilth.cli.generate import print_quality
+
             print_quality(run, as_json=json)
             return
         if command == "paraphrase":
+            from tilth.cli.paraphrase import print_rewrites
+
             print_rewrites(run, as_json=json)
         elif command == "augment":
             _print_augmented(run, as_json=json)
         elif command == "grow":
+            from tilth.cli.grow import print_grown
+
             results = read_results(run) or {}
             print_json(results) if json else print_grown(results)
         else:
@@ -55,6 +57,7 @@ def report(
 
 
 def _print_augmented(run: Path, *, as_json: bool) -> None:
+    from tilth.cli.train import print_trained
     from tilth.report.augment import augment_lines
     from tilth.report.retrieved import read_augmentation
 
@@ -70,6 +73,7 @@ def _print_augmented(run: Path, *, as_json: bool) -> None:
 
 
 def _print_training(run: Path, *, as_json: bool) -> None:
+    from tilth.cli.train import print_trained
     from tilth.report.classifier import training_results
 
     results = training_results(run)

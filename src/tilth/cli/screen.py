@@ -14,9 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from tilth.errors import InputError, TilthError
 from tilth.files import disk_errors
@@ -40,8 +37,7 @@ def escaped(text: str) -> str:
 
 def say(line: str) -> None:
     """Print a message to standard error."""
-    # Created per call, to follow redirections of stderr.
-    Console(stderr=True).print(escaped(line), markup=False, highlight=False, soft_wrap=True)
+    print(escaped(line), file=sys.stderr)
 
 
 def print_json(value: Any) -> None:
@@ -55,6 +51,10 @@ def print_table(
     title: str, head: Sequence[str], rows: Sequence[Sequence[str]], *, texts: int = 1
 ) -> None:
     """Print a table; the first `texts` columns are texts, the others numbers."""
+    from rich.console import Console  # not above: a wrong argument needs no table
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(title=Text(title), title_justify="left", title_style="bold")
     for place, name in enumerate(head):
         table.add_column(name, justify="left" if place < texts else "right", overflow="fold")

@@ -1,5 +1,8 @@
 """Manage the run folder of a long job: settings, parts, resuming, progress."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from tilth.runs.out_folder import (
     ASIDE,
     check_place,
@@ -8,7 +11,6 @@ from tilth.runs.out_folder import (
     refuse_other_command,
 )
 from tilth.runs.progress import Progress
-from tilth.runs.run import Run, RunLocked, complete, lock_folder, part_sizes
 from tilth.runs.run_json import (
     COMPARED,
     RESULTS,
@@ -17,6 +19,9 @@ from tilth.runs.run_json import (
     read_run_json,
     versions,
 )
+
+if TYPE_CHECKING:
+    from tilth.runs.run import Run, RunLocked, complete, lock_folder, part_sizes
 
 __all__ = [
     "ASIDE",
@@ -37,3 +42,10 @@ __all__ = [
     "refuse_other_command",
     "versions",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name of `run` on first use: folders are checked without pyarrow."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("tilth.runs.run"), name)

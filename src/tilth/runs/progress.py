@@ -6,30 +6,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    ProgressColumn,
-    Task,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.progress import Progress as Bar
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
 
 _SECONDS_BETWEEN_LINES = 30.0
-
-
-class _Rate(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        kept, dropped = task.fields["kept"], task.fields["dropped"]
-        seconds = task.elapsed or 1e-9
-        if not kept + dropped:  # work that makes no rows, such as training steps
-            return Text(f"{task.speed or 0.0:.1f} {task.description.split()[0]}/s")
-        return Text(f"{(kept + dropped) / seconds:.1f} rows/s · {kept} kept · {dropped} dropped")
 
 
 class Progress:
@@ -49,7 +31,6 @@ class Progress:
         self._before = done
         self._begun = self._said = time.monotonic()
         self._bar: Bar | None = None
-        self._task = TaskID(0)
 
     def advance(self, done: int = 0, kept: int = 0, dropped: int = 0) -> None:
         """Count finished items, kept and dropped rows."""
@@ -77,31 +58,34 @@ class Progress:
 
     def line(self) -> str:
         """Return the state as one line."""
-        seconds = max(time.monotonic() - self._begun, 1e-9)
-        here = self.done - self._before
+        seconds, here = time.monotonic() - self._begun, self.done - self._before
         left = f", {(self.total - self.done) * seconds / here:.0f} s left" if here else ""
+        return f"{self.done}/{self.total} {self._what}, {self._rate()}{left}"
+
+    def _rate(self) -> str:
+        seconds = max(time.monotonic() - self._begun, 1e-9)
         rows = self.kept + self.dropped
-        rate = f"{here / seconds:.1f} {self._what.split()[0]}/s"
-        if rows:
-            rate = f"{rows / seconds:.1f} rows/s, {self.kept} kept, {self.dropped} dropped"
-        return f"{self.done}/{self.total} {self._what}, {rate}{left}"
+        if not rows:  # work that makes no rows, such as training steps
+            return f"{(self.done - self._before) / seconds:.1f} {self._what.split()[0]}/s"
+        return f"{rows / seconds:.1f} rows/s, {self.kept} kept, {self.dropped} dropped"
 
     def __enter__(self) -> Progress:
         """Start the display."""
-        console = Console(stderr=True)
-        if not self._quiet and console.is_terminal:
-            self._bar = Bar(
-                TextColumn(self._what),
-                BarColumn(),
-                MofNCompleteColumn(),
-                _Rate(),
-                TimeRemainingColumn(compact=True),
-                console=console,
-            )
-            self._bar.start()
-            self._task = self._bar.add_task(
-                self._what, total=self.total, completed=self.done, kept=0, dropped=0
-            )
+        if self._quiet or not sys.stderr.isatty():
+            return self
+        from rich import progress as rich  # not above: most commands show no bar
+        from rich.console import Console
+
+        self._bar = rich.Progress(
+            rich.TextColumn(self._what),
+            rich.BarColumn(),
+            rich.MofNCompleteColumn(),
+            rich.TextColumn("{task.fields[rate]}", markup=False),
+            rich.TimeRemainingColumn(compact=True),
+            console=Console(stderr=True),
+        )
+        self._bar.start()
+        self._bar.add_task(self._what, total=self.total, completed=self.done, rate=self._rate())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -113,7 +97,7 @@ class Progress:
 
     def _show(self) -> None:
         if self._bar is not None:
-            self._bar.update(self._task, completed=self.done, kept=self.kept, dropped=self.dropped)
+            self._bar.update(self._bar.task_ids[0], completed=self.done, rate=self._rate())
         elif not self._quiet and time.monotonic() - self._said > _SECONDS_BETWEEN_LINES:
             self._said = time.monotonic()
             sys.stderr.write(self.line() + "\n")

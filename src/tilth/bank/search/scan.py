@@ -19,7 +19,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from tilth.bank.quantization import LANES
+from tilth.bank.settings import LANES
 
 _FAST: dict[str, Any] = {
     "nogil": True, "boundscheck": False, "error_model": "numpy", "cache": True,
