@@ -20,7 +20,7 @@ from tilth.data.sources import load_folder
 from tilth.errors import InputError, TilthError
 from tilth.models import load_encoder
 from tilth.models.classifier import load_classifier
-from tilth.report.systems import ENCODER, MAJORITY, SETFIT, TFIDF
+from tilth.report.systems import CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
 from tilth.runs import Run, RunMismatch
 from tilth.workflows import baselines
 from tilth.workflows.grow import grow as growing
@@ -98,6 +98,7 @@ class FakeTrainer:
     chances: dict[str, float]
     sources: Any = field(default_factory=lambda: SimpleNamespace(settings=Growth()))
     temperature: float = 1.0
+    alone: str = PLAIN
     trained: list[tuple[str, int]] = field(default_factory=list)
     stop: int | None = None
 
@@ -173,7 +174,7 @@ def test_a_search_ends_when_nothing_can_gain_the_margin(tmp_path: Path) -> None:
     with run:
         assert search.go() == SURE
     assert {len(search.done(arm)) for arm in ARMS} == {0, 2}
-    assert kept == [PLAIN]
+    assert kept[-1] == PLAIN
 
 
 def test_a_search_ends_with_the_budget_and_goes_on_with_a_larger_one(tmp_path: Path) -> None:
@@ -297,9 +298,9 @@ def test_arms_follow_from_what_there_is(tmp_path: Path) -> None:
         return [arm.name for arm in arms_of(read_grow_task(GrowSources(**sources)), settings,
                                             raw=raw)]  # fmt: skip
 
-    simple = [MAJORITY, TFIDF, ENCODER, SETFIT, PLAIN]
+    simple = [MAJORITY, TFIDF, ENCODER, CONTRAST, SETFIT, PLAIN]
     alone = names(train=str(rows))
-    assert [name for name in alone if "of them" not in name] == simple
+    assert [name for name in alone if "of the labelled" not in name] == simple
     some = names(raw=True, train=str(rows))
     assert set(some) - set(alone) == {
         RETRIEVED, "retrieved, by each row", "retrieved, fewer", "retrieved, 2 rounds",
@@ -321,6 +322,7 @@ def place(tmp_path: Path, base: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("tilth.classifiers.settings._STEPS", 4)
     monkeypatch.setattr("tilth.encoders.setfit.MOST_PAIRS", 32)
     monkeypatch.setattr("tilth.encoders.setfit._ROUNDS", 1)
+    monkeypatch.setattr("tilth.encoders.label_contrast.STEPS", 2)
     write_rows(tmp_path / "train.jsonl", classed(24))
     write_rows(tmp_path / "test.jsonl", classed(12, seed=9))
     write_lines(tmp_path / "raw.txt", salads(200))
@@ -370,6 +372,34 @@ def test_a_run_leaves_a_model_its_rows_and_a_page(place: Path, base: str) -> Non
         assert words in page
     assert any("simpler way" in note or "best simple way" in note for note in found["notes"])
     assert run_grow(place, base) == found  # a finished run is read
+
+
+def test_without_a_base_students_are_regressions_on_the_contrastive_encoder(
+    place: Path, base: str
+) -> None:
+    found = run_grow(place, base=None, labels=str(place / "labels.yaml"))  # type: ignore[arg-type]
+    arms = {one["name"]: one for one in found["arms"]}
+    assert found["reference"] == CONTRAST
+    assert {CONTRAST, SETFIT, RETRIEVED, "described", PLAIN} <= arms.keys()
+    assert any(one["curve"] for one in found["arms"])
+    systems = {one["name"]: one for one in found["tested"]["systems"]}
+    assert systems[CONTRAST]["base"] == base
+    if found["arm"] != PLAIN:
+        assert found["base"] == base
+
+
+def test_a_student_is_the_teacher_with_another_regression(place: Path, base: str) -> None:
+    task = read_grow_task(GrowSources(str(place / "train.jsonl")))
+    settings = Growth()
+    trainer = Trainer(task, Sources(task, None, settings, place, "cpu"), "other", settings, "cpu")
+    (fold, _) = folds_of(task, 2, 1, seed=0)
+    teacher = trainer.teacher(fold)
+    before = {name: one.clone() for name, one in teacher.model.state_dict().items()}
+    student = trainer._taught(task.rows, fold)
+    for name, one in student.model.state_dict().items():
+        assert bool((one == before[name]).all()) == (not name.startswith("classifier."))
+    after = teacher.model.state_dict()
+    assert all(bool((after[name] == one).all()) for name, one in before.items())
 
 
 def test_the_function_returns_the_classifier(place: Path, base: str) -> None:
@@ -485,13 +515,14 @@ def test_generated_texts_that_do_not_fit_or_are_labelled_are_left_out(
     assert makes.texts.targets.tolist() == [[0.0, 0.0, 1.0]]  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("after", [5, 14])  # in the first round, and in the second
 def test_an_interrupted_run_leaves_the_best_so_far_and_ends_alike(
-    place: Path, base: str, monkeypatch: pytest.MonkeyPatch
+    place: Path, base: str, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
     real, tried = Search._try, []
 
     def interrupted(self: Search, arm: Arm, fold: Fold) -> None:
-        if len(tried) == 14:
+        if len(tried) == after:
             raise KeyboardInterrupt
         tried.append(arm.name)
         real(self, arm, fold)

@@ -12,6 +12,7 @@ STUDENT, BOTH, ALONE = "retrieved", "labelled and retrieved", "labelled rows alo
 TEACHER, TRAINED, WITHOUT_FIRST = "teacher", "trained", "without the first set"
 ENCODER = "starter-encoder + logistic regression"
 SETFIT = "SetFit"
+CONTRAST = "contrastive starter-encoder"
 TFIDF, MAJORITY = "TF-IDF + logistic regression", "majority"
 WORDS, FREQUENT = "words + logistic regression", "each word's commonest tag"
 BASELINES = (SETFIT, ENCODER, TFIDF, MAJORITY, WORDS, FREQUENT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,9 +19,11 @@ from tilth.classifiers.finetune import fine_tune
 from tilth.classifiers.load import repeat_count
 from tilth.classifiers.logistic import begin_head
 from tilth.classifiers.settings import Finetuning
+from tilth.encoders import label_contrast
+from tilth.encoders.label_contrast import train_label_contrast
 from tilth.encoders.setfit import MOST_PAIRS, train_setfit
 from tilth.models.classifier import Classifier, new_classifier
-from tilth.report.systems import ENCODER, MAJORITY, SETFIT, TFIDF
+from tilth.report.systems import CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
 from tilth.selftrain.dataset import blend_labels
 from tilth.workflows import baselines
 from tilth.workflows.baselines import fit_baseline
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
 
 PLAIN = "fine-tuned on the labelled rows"
 SIMILARITY = "similarity to the descriptions"
-CURVE = "fine-tuned on {:.0%} of them"
+CURVE = "{:.0%} of the labelled rows"
 SHARES = (0.25, 0.5)  # of the labelled rows, for the learning curve
 # Settings of retrieval: name -> (rows for each labelled one, query).
 _RETRIEVALS = {
@@ -80,14 +83,14 @@ class Arm:
         return not self.sources and not self.is_curve
 
     @property
-    def is_tuned(self) -> bool:
-        """Whether the chosen base is fine-tuned."""
-        return bool(self.sources) or self.is_curve or self.name == PLAIN
-
-    @property
     def is_saved(self) -> bool:
         """Whether its model is a transformers classifier."""
         return self.name not in (MAJORITY, TFIDF, SIMILARITY) and not self.is_curve
+
+
+def alone(settings: Growth) -> str:
+    """Return the arm that trains like students, on labelled rows alone."""
+    return CONTRAST if settings.base is None else PLAIN
 
 
 def arms_of(task: GrowTask, settings: Growth, *, raw: bool) -> list[Arm]:
@@ -96,7 +99,7 @@ def arms_of(task: GrowTask, settings: Growth, *, raw: bool) -> list[Arm]:
     if task.task is not None:
         found.append(Arm(SIMILARITY))
     if len(task.rows):
-        found += [Arm(MAJORITY), Arm(TFIDF), Arm(ENCODER), Arm(SETFIT), Arm(PLAIN)]
+        found += [Arm(name) for name in (MAJORITY, TFIDF, ENCODER, CONTRAST, SETFIT, PLAIN)]
         found += [Arm(CURVE.format(share), share=share) for share in SHARES]
     sources = []
     if raw and len(task.rows):
@@ -140,7 +143,11 @@ class Grown:
 class Trainer:
     """Trains arms on folds, and keeps the teachers of a few folds in memory.
 
+    The teacher is the contrastive encoder under logistic regression. So is the student, with
+    another regression; where a base is asked for, the student is that base, fine-tuned.
+
     Attributes:
+        base: what is fine-tuned.
         temperature: divides the teacher's logits, so that its probabilities are calibrated.
     """
 
@@ -151,6 +158,17 @@ class Trainer:
         self.settings, self.device, self.temperature = settings, device, 1.0
         self._teachers: dict[int, Classifier] = {}
 
+    @property
+    def alone(self) -> str:
+        """The name of the arm that trains like students, on labelled rows alone."""
+        return alone(self.settings)
+
+    def base_of(self, arm: Arm) -> str:
+        """Return what an arm's model began as."""
+        is_student = bool(arm.sources) or arm.is_curve
+        name = self.alone if is_student else arm.name
+        return self.base if name == PLAIN else baselines.STARTER
+
     def train(self, arm: Arm, fold: Fold) -> Grown:
         """Train an arm on a fold."""
         rows = self.task.rows.select(fold.train)
@@ -160,22 +178,20 @@ class Trainer:
             return Grown(
                 None, lambda texts: self.sources.by_description([t for (t,) in texts], fold), None
             )
-        if arm.name in (ENCODER, SETFIT):
-            return _grown(
-                self._headed(rows, fold, paired=arm.name == SETFIT), Extra.of(rows, LABELLED)
-            )
         if arm.sources:
             return self._student(arm, fold, rows)
-        if arm.is_curve:
-            rows = rows.select(self._some(rows, arm.share))
-            return _grown(self._tuned(rows, fold), Extra.of(rows, LABELLED))
-        return _grown(self.teacher(fold), Extra.of(rows, LABELLED))
+        if arm.name == CONTRAST:
+            return _grown(self.teacher(fold), Extra.of(rows, LABELLED))
+        name = self.alone if arm.is_curve else arm.name
+        rows = rows.select(self._some(rows, arm.share))
+        model = self._tuned(rows, fold) if name == PLAIN else self._headed(name, rows, fold)
+        return _grown(model, Extra.of(rows, LABELLED))
 
     def teacher(self, fold: Fold) -> Classifier:
-        """Return the model fine-tuned on a fold's labelled rows alone."""
+        """Return the contrastive encoder of a fold's labelled rows; without any, the encoder."""
         if fold.number not in self._teachers:
             rows = self.task.rows.select(fold.train)
-            self._teachers[fold.number] = self._tuned(rows, fold)
+            self._teachers[fold.number] = self._headed(CONTRAST, rows, fold)
         return self._teachers[fold.number]
 
     def forget(self) -> None:
@@ -185,6 +201,8 @@ class Trainer:
     def _some(self, rows: LabeledExamples, share: float) -> NDArray[np.int64]:
         """Return a share of rows, of each label two at least where there are two."""
         labels = np.asarray(rows.targets).argmax(axis=1)
+        if share == 1:
+            return np.arange(len(rows))
         order = np.random.default_rng((self.settings.seed, 1)).permutation(len(rows))
         chosen = []
         for label in np.unique(labels):
@@ -205,19 +223,29 @@ class Trainer:
         model.model.train(mode=False)
         return model
 
-    def _headed(self, rows: LabeledExamples, fold: Fold, *, paired: bool) -> Classifier:
-        """Return the starter encoder, or one trained on pairs, under logistic regression."""
+    def _headed(self, name: str, rows: LabeledExamples, fold: Fold) -> Classifier:
+        """Return the starter encoder, trained as an arm trains it, under logistic regression."""
         how: dict[str, Any] = {"kind": "class", "labels": rows.labels, "device": self.device}
-        if not paired:
+        if name == ENCODER or not len(rows):
             model = new_classifier(baselines.STARTER, **how)
         else:
-            encoder = train_setfit(
+            train: Any = train_setfit if name == SETFIT else train_label_contrast
+            encoder = train(
                 [text for (text,) in rows.texts], np.asarray(rows.targets), baselines.STARTER,
                 seed=self._finetuning(fold).seed, device=self.device,
             )  # fmt: skip
             with tempfile.TemporaryDirectory(prefix="tilth-") as folder:
                 encoder.save(folder, create_model_card=False)
                 model = replace(new_classifier(folder, **how), name=baselines.STARTER)
+        if len(rows):
+            begin_head(model, encode(model, rows, bfloat16=False))
+        return model
+
+    def _taught(self, rows: LabeledExamples, fold: Fold) -> Classifier:
+        """Train a student on rows."""
+        if self.settings.base is not None:
+            return self._tuned(rows, fold)
+        model = copy.deepcopy(self.teacher(fold))
         begin_head(model, encode(model, rows, bfloat16=False))
         return model
 
@@ -262,16 +290,16 @@ class Trainer:
     def _fit(
         self, rows: LabeledExamples, extra: Extra, fold: Fold
     ) -> tuple[Classifier, Extra, int]:
-        """Fine-tune the base on both kinds of rows; labelled ones make up a quarter at least."""
+        """Train a student on both kinds of rows; labelled ones make up a quarter at least."""
         if not len(rows):
-            return self._tuned(extra.rows, fold), extra, 0
+            return self._taught(extra.rows, fold), extra, 0
         times = repeat_count(SHARE, len(extra.rows), len(rows))
         own = rows
         if RETRIEVED in extra.origin or DESCRIBED in extra.origin:
             own = blend_labels(rows, self.teacher(fold))
         both = concatenate(extra.rows, repeat(own, times))
         trained = Extra.of(own, LABELLED).and_then(extra)
-        return self._tuned(both, fold), trained, times
+        return self._taught(both, fold), trained, times
 
 
 def _grown(model: Classifier, rows: Extra) -> Grown:
@@ -326,10 +354,14 @@ class Speeds:
     def seconds(self, arm: Arm, task: GrowTask, sources: Sources) -> float:
         """Return the estimated seconds of one training and measurement of an arm."""
         rows = round(len(task.rows) * arm.share)
+        contrast = 2.0 + label_contrast.STEPS * label_contrast.BATCH / (2 * self.encode)
+        headed = sources.settings.base is None
         if arm.name in (MAJORITY, TFIDF, SIMILARITY, ENCODER):
-            return 1.0 + rows / self.label
+            return 1.0 + rows / self.compare
         if arm.name == SETFIT:
             return 2.0 + min(MOST_PAIRS, 40 * rows) / self.encode
+        if arm.name == CONTRAST or (headed and arm.is_curve):
+            return contrast + rows / self.compare
         if not arm.sources:
             return 1.0 + _trained(rows) / self.train
         extra = 0
@@ -339,7 +371,9 @@ class Speeds:
             extra += own.get(source, sources.count(multiple))
         times = repeat_count(SHARE, extra, rows) if rows else 0
         compared = sources.most_compared if DESCRIBED in arm.sources else 0
-        a_round = _trained(extra + times * rows) / self.train + 2 * extra / self.label
+        both = extra + times * rows
+        a_round = 2 * extra / self.compare  # the teacher labels twice as many sentences
+        a_round += both / self.compare if headed else _trained(both) / self.train
         return 2.0 + compared / self.compare + arm.rounds * a_round
 
 

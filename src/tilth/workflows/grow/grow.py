@@ -26,7 +26,7 @@ from tilth.report.grow import write_grow_report
 from tilth.runs import RESULTS, Run, read_results, refuse_inside
 from tilth.workflows import baselines
 from tilth.workflows.evaluate_classifier import System, compare_systems
-from tilth.workflows.grow.arms import PLAIN, Arm, Grown, Speeds, Trainer, arms_of
+from tilth.workflows.grow.arms import Arm, Grown, Speeds, Trainer, arms_of
 from tilth.workflows.grow.notes import better_on_test, more_labels, raw_warnings, simpler_ways
 from tilth.workflows.grow.outputs import DATASET, to_label, write_rows
 from tilth.workflows.grow.plan import Plan, make_plan, too_short
@@ -354,12 +354,11 @@ class _Growing:
     def _test(self, model: Classifier, best: Arm, bootstrap: int, *, quiet: bool) -> dict[str, Any]:
         """Measure the model on the test set beside fine-tuning alone and the baselines."""
         assert self.given.test is not None
-        base = self.plan.base if best.is_tuned else baselines.STARTER
-        systems = [System(best.name, model, base)]
+        systems = [System(best.name, model, self.trainer.base_of(best))]
         if len(self.task.rows):
-            if best.name != PLAIN:
-                alone = self.trainer.train(self.search.reference, self.whole)
-                systems.append(System(PLAIN, alone.classifier, self.plan.base))
+            if best != (reference := self.search.reference):
+                alone = self.trainer.train(reference, self.whole).classifier
+                systems.append(System(reference.name, alone, self.trainer.base_of(reference)))
             systems += [one for one in baselines.baselines(self.task.rows, device=self.device)
                         if one.name != best.name]  # fmt: skip
         how = EvaluateSettings(
@@ -375,8 +374,7 @@ class _Growing:
         best, measured = named[kept.arm], [arm for arm in self.arms if search.done(arm)]
         found: dict[str, Any] = {
             "ended": ended, "arm": best.name,
-            "base": self.plan.base if best.is_tuned else baselines.STARTER,
-            "why_base": self.plan.why if best.is_tuned else "its vectors are read",
+            "base": self.trainer.base_of(best),
             "labels": self.task.labels, "rows": len(self.task.rows), "origins": kept.origins,
             "times": kept.times, "spent": search.spent, "budget": self.settings.seconds,
             "temperature": self.run.resolved.get("temperature"),

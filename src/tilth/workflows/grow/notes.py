@@ -91,7 +91,7 @@ def summary_lines(results: Mapping[str, Any]) -> list[str]:
     spent, budget = duration_words(results["spent"]), duration_words(results["budget"])
     rows = ", ".join(f"{count:,} {name}" for name, count in (results["origins"] or {}).items())
     return [
-        f"kept: {results['arm']}, base {results['base']} ({results['why_base']})",
+        f"kept: {results['arm']}, base {results['base']}",
         f"its rows: {rows}",
         f"search: {results['ended']}; {spent} of {budget}",
         *results["notes"],

@@ -17,7 +17,7 @@ from tilth.generation.estimate import duration_words
 from tilth.models.classifier import new_classifier
 from tilth.report.systems import SETFIT
 from tilth.workflows import baselines
-from tilth.workflows.grow.arms import PLAIN, Arm, Speeds
+from tilth.workflows.grow.arms import Arm, Speeds, alone
 from tilth.workflows.grow.sources import GENERATED, PARAPHRASED, Sources
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def make_plan(
             return speeds.seconds(arm, task, sources)
 
         saved = [arm for arm in usable if arm.is_saved and arm.name != SETFIT]
-        first = next((arm for arm in saved if arm.name == PLAIN or arm.sources), saved[0])
+        first = next((arm for arm in saved if arm.name == alone(settings) or arm.sources), saved[0])
         least = sum(kept.values()) + cost(first) * (1 + bool(rungs))
         return Plan(
             base, why, speeds, kept, dropped, [(arm.name, cost(arm)) for arm in usable],

@@ -13,10 +13,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tilth.metrics.significance import Interval, mean_interval
-from tilth.report.systems import SETFIT
+from tilth.models.trainer import MODEL, is_whole
+from tilth.report.systems import CONTRAST, SETFIT
 from tilth.runs import Progress, Run
 from tilth.selftrain.pseudo_label import PROBABILITIES, as_lists, from_lists
-from tilth.workflows.grow.arms import PLAIN, SIMILARITY, Arm, Speeds, Trainer, temperature_of
+from tilth.workflows.grow.arms import SIMILARITY, Arm, Speeds, Trainer, temperature_of
 
 if TYPE_CHECKING:
     from tilth.workflows.grow.settings import Growth
@@ -127,9 +128,17 @@ class Search:
 
     @property
     def reference(self) -> Arm:
-        """Return the arm that all gains are over: fine-tuning, else similarity, else the first."""
+        """Return the arm that all gains are over: what students are, with labelled rows alone.
+
+        Without labelled rows it is the similarity to descriptions, else the first arm.
+        """
         named = {arm.name: arm for arm in self.arms}
-        return named.get(PLAIN) or named.get(SIMILARITY) or self.arms[0]
+        return named.get(self.trainer.alone) or named.get(SIMILARITY) or self.arms[0]
+
+    @property
+    def teacher(self) -> Arm:
+        """Return the arm that labels sentences."""
+        return next((arm for arm in self.arms if arm.name == CONTRAST), self.reference)
 
     def best(self) -> Arm | None:
         """Return the saved arm with the largest gain among those measured on most folds."""
@@ -197,6 +206,8 @@ class Search:
                     self._try(arm, fold)
                     tried += 1
                     progress.advance(1)
+                if arm.is_saved and self.done(arm) and not is_whole(self.run.path / MODEL):
+                    self.keep(arm)  # so that Ctrl-C in the first round leaves a model
         self.trainer.forget()
         if total and (best := self.best()) is not None:
             self.keep(best)
@@ -207,7 +218,7 @@ class Search:
 
     def _is_over(self, arm: Arm, trials: int) -> bool:
         """Tell whether the budget is too short for so many trials and the last trainings."""
-        if arm.sources and not self.done(self.reference) and len(self.trainer.task.rows):
+        if arm.sources and not self.done(self.teacher) and len(self.trainer.task.rows):
             return True  # it needs a teacher, and its temperature
         return self.spent + trials * self.cost(arm) + self.reserve() > self.settings.seconds
 
@@ -223,9 +234,9 @@ class Search:
         return self.cost(best) + (self.cost(self.reference) if best.sources else 0.0)
 
     def _temperature(self) -> float:
-        """Return the temperature of teachers, by the first fine-tuned ones' measured answers."""
+        """Return the temperature of teachers, by the measured answers of the first."""
         return float(
-            self.run.resolve("temperature", lambda: temperature_of(*self.answers(self.reference)))
+            self.run.resolve("temperature", lambda: temperature_of(*self.answers(self.teacher)))
         )
 
     def _try(self, arm: Arm, fold: Fold) -> None:
