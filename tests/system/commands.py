@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import torch
 from typer.testing import CliRunner
 
+from tests.tiny.calls import python
 from tilth.cli.main import app, main
 
 COLUMNS = {"COLUMNS": "200"}  # as wide as a table of any command
@@ -40,6 +41,14 @@ def error_of(*arguments: object, code: int = 2) -> str:
     (line,) = [line for line in lines if line.startswith("error: ")]
     assert line == lines[-1]
     return line
+
+
+def imported_by(*arguments: object) -> set[str]:
+    """Run a command in a process of its own; return the modules that it has imported."""
+    code = "import atexit, sys\n"
+    code += "atexit.register(lambda: sys.stderr.write(f'\\n{chr(10).join(sys.modules)}'))\n"
+    code += "from tilth.__main__ import main; main()"
+    return set(python(code, *arguments).stderr.split())
 
 
 @contextmanager

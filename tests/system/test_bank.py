@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from datasets import load_dataset
 
-from tests.system.commands import error_of, tilth
+from tests.system.commands import error_of, imported_by, tilth
 from tests.tiny import WORDS, read_json, salads, write_lines, write_rows, write_vectors
 from tilth.bank import Bank
 from tilth.bank.settings import BankSettings, IndexSettings
@@ -45,6 +45,13 @@ def bank(static: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def train(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_rows(tmp_path_factory.mktemp("task") / "train.jsonl", TRAIN)
+
+
+def test_a_search_with_a_static_encoder_imports_no_torch(bank: Path) -> None:
+    imported = imported_by("bank", "search", bank, TEXTS[5])
+    assert not imported & {
+        "torch", "transformers", "sentence_transformers", "sklearn", "datasets", "pandas"
+    }  # fmt: skip
 
 
 def hits(*arguments: object) -> list[dict[str, Any]]:

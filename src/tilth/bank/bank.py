@@ -185,7 +185,7 @@ class Bank(Store):
         """Return the unit vectors of texts, (texts, dimension)."""
         quiet = self.text_encoder.static is not None or len(texts) <= MANY_TEXTS
         with Progress(len(texts), quiet=quiet, what="sentences") as progress:
-            return self.text_encoder.encode(pa.array(texts, pa.large_string()), progress)
+            return self.text_encoder.encode(texts, progress)
 
     def search(
         self,

@@ -154,13 +154,13 @@ class Store:
         order = np.argsort(ids, kind="stable")
         cuts = np.searchsorted(ids[order], np.append(self._firsts, len(self)))
         tables = [
-            shard.table.take(pa.array(ids[order[start:stop]] - shard.first))
+            shard.table.take(_indices(ids[order[start:stop]] - shard.first))
             for shard, start, stop in zip(self.shards, cuts, cuts[1:], strict=False)
             if start < stop
         ]
         table = pa.concat_tables(tables).select([TEXT, SOURCE, DOCUMENT])
         table = table.set_column(1, SOURCE, pc.cast(table[SOURCE], pa.string()))
-        return table.take(pa.array(np.argsort(order)))
+        return table.take(_indices(np.argsort(order)))
 
     def sources(self) -> dict[str, int]:
         """Count the sentences of each source; reads a number for every sentence."""
@@ -186,6 +186,11 @@ class Store:
                     f"{self.path}: no source {pattern!r}: there are {some(names, _SHOWN_SOURCES)}"
                 )
         return partial(_of_sources, tuple(sources))
+
+
+def _indices(rows: Ids) -> pa.Array:
+    """Return numbers of rows as Arrow takes them; `pa.array` imports pandas."""
+    return pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)])
 
 
 def _of_sources(patterns: Sequence[str], shard: MappedShard) -> NDArray[np.bool_] | None:

@@ -44,7 +44,6 @@ def search(
     [dim]tilth bank search runs/bank --task train.jsonl --without test.jsonl -k 10000 -o runs/hits
     [/dim]
     """
-    from tilth.report.run_reader import refuse_edited
     from tilth.workflows.open_bank import open_named
     from tilth.workflows.search_bank import search as find
     from tilth.workflows.search_bank import search_to_run as find_all
@@ -53,6 +52,8 @@ def search(
     if settings.k is None:
         settings = replace(settings, k=min(_SHOWN_HITS, len(opened)))
     if out is not None:
+        from tilth.report.run_reader import refuse_edited
+
         found = find_all(
             opened, queries, settings, out, threads=threads, overwrite=common.overwrite, say=say
         )

@@ -20,7 +20,7 @@ from starter.training.lm.sentences import DEFAULT_DATA, read_lines
 from starter.training.static.data import DEFAULT_WORK
 
 from tilth import evaluate_sts, load_encoder
-from tilth.bank.encoder import fast_static
+from tilth.models.static import fast_static
 from tilth_starter import path
 
 TESTS, DEV = ("sts12", "sts14", "sts16", "stsb"), ("stsb-dev", "sick-dev")

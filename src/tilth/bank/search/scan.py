@@ -20,11 +20,8 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from tilth.bank.settings import LANES
+from tilth.models.kernels import FAST
 
-_FAST: dict[str, Any] = {
-    "nogil": True, "boundscheck": False, "error_model": "numpy", "cache": True,
-    "fastmath": {"reassoc", "contract"},  # sums in any order; infinities keep their meaning
-}  # fmt: skip
 # Rows whose sums stay in the nearest cache until they are compared.
 TILE = 512
 # Values compared with their floors together, before single ones.
@@ -115,7 +112,7 @@ two_sums_of_twos = _two_sums(2)
 # (bytes * codes in a byte,)."""
 
 
-@numba.njit(**_FAST)
+@numba.njit(**FAST)
 def _keep_best(values, ids, best):  # type: ignore[no-untyped-def]
     """Move the best values of a full buffer to its front, in order; return the least."""
     # Of equal values the first stay: they have the lowest ids, as rows come in order.
@@ -133,7 +130,7 @@ def _keep_best(values, ids, best):  # type: ignore[no-untyped-def]
     return floor
 
 
-@numba.njit(**_FAST)
+@numba.njit(**FAST)
 def _make_room(most, best, floors, values, ids, counts):  # type: ignore[no-untyped-def]
     """Make room for `most` more values of every query and raise the floors."""
     for query in range(counts.shape[0]):
@@ -145,7 +142,7 @@ def _make_room(most, best, floors, values, ids, counts):  # type: ignore[no-unty
                 floors[query] = floor
 
 
-@numba.njit(**_FAST)
+@numba.njit(**FAST)
 def _values_of(codes, scales, queries, dims_4bit, middles, values):  # type: ignore[no-untyped-def]
     """Compute the values of a tile's rows, two queries at a time."""
     for row in range(codes.shape[0]):
@@ -167,7 +164,7 @@ def _values_of(codes, scales, queries, dims_4bit, middles, values):  # type: ign
                 values[query, row] = value + (np.float32(fourth) - middles[query, 1]) * scale[1]
 
 
-@numba.njit(**_FAST)
+@numba.njit(**FAST)
 def scan(  # type: ignore[no-untyped-def]
     codes, scales, queries, dims_4bit, first, piece, step, best, floors, values, ids, counts
 ):
@@ -215,7 +212,7 @@ def scan(  # type: ignore[no-untyped-def]
             counts[query] = count
 
 
-@numba.njit(**_FAST)
+@numba.njit(**FAST)
 def gather(products, others, scales, first, best, floors, values, ids, counts):  # type: ignore[no-untyped-def]
     """Gather the best values of rows from their products with many queries.
 
@@ -262,7 +259,7 @@ def gather(products, others, scales, first, best, floors, values, ids, counts): 
                 counts[query] += 1
 
 
-@numba.njit(**_FAST)
+@numba.njit(**FAST)
 def rescore_int8(codes, residual, scales, rows, owners, queries, similarities):  # type: ignore[no-untyped-def]
     """Compute similarities of pairs of a row and a query from all bits.
 

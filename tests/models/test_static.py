@@ -1,6 +1,9 @@
+import json
 import pickle
 import random
+import shutil
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,12 +17,11 @@ from sentence_transformers.sentence_transformer.modules import Dense, StaticEmbe
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from tests.tiny import WORDS, word_tokenizer
-from tilth.bank import encoder as static
-from tilth.bank.encoder import StaticEncoder, fast_static
 from tilth.errors import InputError
-from tilth.models import load_encoder
+from tilth.models import load_encoder, static
 from tilth.models.encoder import fingerprint_encoder
 from tilth.models.names import starter_path
+from tilth.models.static import StaticEncoder, fast_static, read_static
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 SPLITTERS = {
@@ -113,7 +115,6 @@ def test_long_texts_and_many_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [" ".join(rng.choices(WORDS, k=rng.choice([0, 3, 20]))) for _ in range(500)]
     texts[7] = " ".join(rng.choices(WORDS, k=10_000))
     monkeypatch.setattr(static, "_BYTES_AT_ONCE", 900)
-    monkeypatch.setattr(static, "_ROWS_AT_ONCE", 7)
     agree(static_encoder(tokenizer()), texts)
 
 
@@ -205,6 +206,62 @@ def test_none_for_tokenizers_that_look_across_spaces(part: dict[str, Any]) -> No
     made = tokenizer()
     made.enable_truncation(3, direction="left")
     assert fast_static(static_encoder(made)) is None
+
+
+@pytest.mark.parametrize("kind", ["plain", "normalised", "narrowed", "half", "truncating"])
+def test_files_are_read_as_the_loaded_model_encodes(kind: str, tmp_path: Path) -> None:
+    made = tokenizer()
+    if kind == "truncating":
+        made.enable_truncation(3)
+    encoder = static_encoder(made)
+    if kind == "normalised":
+        encoder.append(Normalize())
+    if kind == "half":
+        encoder[0].embedding.half()
+    if kind == "narrowed":
+        encoder.truncate_dim = 5
+    encoder.save(str(tmp_path / "run" / "model"))
+    (tmp_path / "run" / "run.json").write_text("{}")
+    expected = load_encoder(str(tmp_path / "run" / "model"))
+    for place in ("run", "run/model"):
+        found = read_static(str(tmp_path / place))
+        assert found is not None
+        assert found.fingerprint == fingerprint_encoder(expected)
+        agree(expected, AWKWARD, found)
+        np.testing.assert_array_equal(found.encode(AWKWARD), found.encode(pa.array(AWKWARD)))
+
+
+def test_the_shipped_files_are_read_as_the_loaded_model_encodes() -> None:
+    found, expected = read_static("starter-static"), load_encoder("starter-static")
+    assert found is not None
+    assert found.fingerprint == fingerprint_encoder(expected)
+    agree(expected, [*AWKWARD, "The film was wonderful."], found)
+
+
+def test_no_files_of_other_models_and_none_that_are_damaged(tmp_path: Path) -> None:
+    assert read_static("starter-encoder") is None
+    assert read_static("nobody/nothing") is None
+    static_encoder(tokenizer()).save(str(tmp_path / "good"))
+    assert read_static(str(tmp_path / "good")) is not None
+    modules = json.loads((tmp_path / "good" / "modules.json").read_text())
+    dense = [*modules, {**modules[0], "type": "sentence_transformers.models.Dense"}]
+    others = {
+        "modules.json": ["[]", "{", json.dumps(dense), json.dumps(modules).replace("sent", "own")],
+        "config_sentence_transformers.json": [
+            json.dumps({"prompts": {"query": "a "}, "default_prompt_name": "query"})
+        ],
+        "tokenizer.json": ["", tokenizer("bert", "words").to_str().replace("Whitespace", "Other")],
+        "model.safetensors": [""],
+    }
+    wide = tokenizer()
+    wide.add_tokens(["moonlight"])  # without a vector
+    others["tokenizer.json"].append(wide.to_str())
+    for file, contents in others.items():
+        for number, content in enumerate(contents):
+            place = tmp_path / f"{number}-{file}"
+            shutil.copytree(tmp_path / "good", place)
+            (place / file).write_text(content)
+            assert read_static(str(place)) is None, (file, content)
 
 
 def test_the_shipped_model_is_small_and_knows_a_paraphrase() -> None:
