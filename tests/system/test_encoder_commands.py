@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.commands import error_of, tilth
-from tests.tiny import graded_pairs, read_json, write_rows, write_vectors
+from tests.system.commands import error_of, imported_by, tilth
+from tests.tiny import graded_pairs, read_json, write_lines, write_rows, write_vectors
 from tilth.evaluate import sts
 from tilth.models import load_encoder
 
@@ -29,6 +29,19 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows["score"] = [5 * label for label in rows.pop("label")]
         write_rows(folder / f"{name}.jsonl", rows)
     return folder
+
+
+def test_measuring_a_static_encoder_imports_no_torch(static: str, sets: Path) -> None:
+    imported = imported_by("evaluate", "sts", static, "--data", sets, "--bootstrap", 0)
+    assert "tilth.evaluate.sts" in imported
+    assert not imported & {"torch", "transformers", "sentence_transformers", "sklearn", "datasets"}
+
+
+def test_vectors_of_a_static_encoder_import_no_torch(static: str, tmp_path: Path) -> None:
+    imported = imported_by("predict", static, write_lines(tmp_path / "a.txt", ["A dog."]),
+                           "--out", tmp_path / "run")  # fmt: skip
+    assert (tmp_path / "run" / "dataset").is_dir()
+    assert not imported & {"torch", "transformers", "sentence_transformers", "sklearn"}
 
 
 def test_train_measures_what_was_gained_and_evaluate_agrees(

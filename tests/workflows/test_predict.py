@@ -20,7 +20,6 @@ from tilth.errors import InputError
 from tilth.models.encoder import load_encoder
 from tilth.runs import RunMismatch
 from tilth.workflows import predict as predicting
-from tilth.workflows import predictors
 from tilth.workflows.predict import predict, predict_to_run
 from tilth.workflows.settings import Prediction
 
@@ -39,9 +38,13 @@ def models(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Fake]]:
     """Let models be found by name, and parts be small; return the models."""
     for fake in MODELS.values():
         fake.asked.clear()
-    monkeypatch.setattr(predictors, "load_classifier", lambda name, device: MODELS[name])
-    monkeypatch.setattr(predictors, "fingerprint_classifier", lambda model: f"{model.seed}")
-    monkeypatch.setattr(predictors, "is_sentence_encoder", lambda name: name not in MODELS)
+    monkeypatch.setattr(
+        "tilth.models.classifier.load_classifier", lambda name, device: MODELS[name]
+    )
+    monkeypatch.setattr(
+        "tilth.models.classifier.fingerprint_classifier", lambda model: f"{model.seed}"
+    )
+    monkeypatch.setattr("tilth.models.encoder.is_sentence_encoder", lambda name: name not in MODELS)
     monkeypatch.setattr(predicting, "PART", 8)
     return MODELS
 

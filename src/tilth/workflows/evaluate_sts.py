@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from tilth.encoders.graded_pairs import TEXT_A, TEXT_B, read_pairs
-from tilth.encoders.train import read_curve
 from tilth.errors import InputError
 from tilth.evaluate.overlap import find_overlap
 from tilth.evaluate.sts import (
@@ -26,7 +25,7 @@ from tilth.evaluate.sts import (
     summarise_sts,
 )
 from tilth.evaluate.sts_sets import StsSet, asked_sets, read_sets
-from tilth.models.encoder import fingerprint_encoder, load_encoder
+from tilth.models.static import StaticEncoder, read_static
 from tilth.report.encoders import (
     EncoderComparison,
     EncoderScore,
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
 
+AnyEncoder: TypeAlias = "SentenceTransformer | StaticEncoder"
 Scores = dict[str, dict[str, Any]]
 
 WRONG_PAIRS = 20
@@ -48,8 +48,8 @@ WRONG_PAIRS = 20
 
 def open_encoder(
     name: str, sets: Sequence[StsSet] = (), *, pooling: str | None = None, device: str = "auto"
-) -> SentenceTransformer:
-    """Load an encoder by any name of the command line.
+) -> AnyEncoder:
+    """Load an encoder by any name of the command line; a static one without torch.
 
     Args:
         name: an encoder, or word vectors: `words:FILE` (plain average), `words-idf:FILE`,
@@ -57,6 +57,10 @@ def open_encoder(
         sets: idf and uSIF are fitted on their sentences, as in the original, without scores.
     """
     if not is_words(name):
+        if pooling is None and (static := read_static(name)) is not None:
+            return static
+        from tilth.models.encoder import load_encoder
+
         return load_encoder(name, pooling=pooling, device=device)
     if pooling is not None:
         raise InputError(f"encoder {name!r} averages word vectors: leave pooling out")
@@ -64,8 +68,16 @@ def open_encoder(
     return open_words(name, list(texts))
 
 
+def _fingerprint(encoder: AnyEncoder) -> str:
+    if isinstance(encoder, StaticEncoder):
+        return encoder.fingerprint
+    from tilth.models.encoder import fingerprint_encoder
+
+    return fingerprint_encoder(encoder)
+
+
 def measure(
-    encoder: SentenceTransformer,
+    encoder: AnyEncoder,
     found: Sequence[StsSet],
     out: Path,
     *,
@@ -80,7 +92,7 @@ def measure(
     """
     overlaps = {} if training is None else find_overlap(training, found)
     fingerprints = {
-        "encoder": fingerprint_encoder(encoder),
+        "encoder": _fingerprint(encoder),
         **{sts.name: _hash_in_order(sts) for sts in found},
     }
     settings = {"sets": [sts.name for sts in found]}
@@ -173,7 +185,7 @@ def evaluate_sts_to_run(
             command="evaluate sts",
             settings={"encoder": name, **asdict(settings), "sets": names},
             fingerprints={
-                "encoder": fingerprint_encoder(encoder),
+                "encoder": _fingerprint(encoder),
                 **{sts.name: sts.identity for sts in found},
             },
             parts=0,
@@ -237,6 +249,8 @@ def remarks(scores: Scores) -> list[str]:
 
 def curve_of(run: Path, name: str) -> ValidationCurve:
     """Return the learning curve of a finished training."""
+    from tilth.encoders.train import read_curve  # not above: torch
+
     found = read_curve(run)
     (key,) = set(found) - {"best", "step", "loss"}
     metric = "Spearman" if key == "spearman" else key.replace("_", " ")

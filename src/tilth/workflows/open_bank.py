@@ -8,11 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tilth.bank import Bank
-from tilth.bank.ingest.documents import find_sources, read_blocks
-from tilth.bank.ingest.parts import sentences_of_documents
 from tilth.bank.manifest import ENCODER, read_manifest
-from tilth.bank.search.ivf import INDEX, INDEX_JSON, read_info
 from tilth.bank.settings import BankSettings
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, disk_errors
@@ -22,6 +18,7 @@ from tilth.runs import refuse_inside
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
+    from tilth.bank import Bank
     from tilth.bank.encoder import TextEncoder
 
 _WEIGHTS: dict[str, Literal["idf", "sif"]] = {"words-idf": "idf", "words-sif": "sif"}
@@ -70,7 +67,8 @@ def build_named(
     beginnings of the sources and saved in the bank.
     """
     refuse_inside(path, *sources)
-    from tilth.bank.build import build_bank  # torch: `tilth bank info` does without
+    from tilth.bank import Bank  # not above: word vectors are opened without banks, too
+    from tilth.bank.build import build_bank
     from tilth.bank.encoder import TextEncoder
 
     encoder: str | TextEncoder = name
@@ -93,12 +91,16 @@ def add_named(
 
 def open_named(path: Path, *, encoder: str | None = None, device: str = "auto") -> Bank:
     """Open a bank as `Bank.open` does, with an encoder by any name of the command line."""
+    from tilth.bank import Bank
+
     return Bank.open(path, encoder=_encoder(path, encoder), device=device)
 
 
 def describe_bank(path: Path) -> dict[str, Any]:
     """Return counts, sizes and settings of a bank without loading its encoder."""
-    bank = Bank.open(path)
+    from tilth.bank.store import Store
+
+    bank = Store.open(path)
     manifest = bank.manifest
     size = sum(manifest.file_bytes.values())
     known = manifest.sentences <= _MAX_COUNTED
@@ -125,6 +127,8 @@ def describe_bank(path: Path) -> dict[str, Any]:
 
 
 def _describe_index(path: Path) -> dict[str, Any] | None:
+    from tilth.bank.search.ivf import INDEX, INDEX_JSON, read_info
+
     if not (path / INDEX / INDEX_JSON).is_file():
         return None
     info = read_info(path)
@@ -165,6 +169,9 @@ def _encoder(path: Path, name: str | None) -> str | TextEncoder | None:
 
 def _beginnings(sources: Sequence[str], settings: BankSettings) -> list[str]:
     """Return the distinct sentences at the beginnings of some of the sources."""
+    from tilth.bank.ingest.documents import find_sources, read_blocks
+    from tilth.bank.ingest.parts import sentences_of_documents
+
     found = find_sources(sources, column=settings.column, split=settings.split)
     step = -(-len(found) // _FITTED_SOURCES)
     texts: dict[str, None] = {}

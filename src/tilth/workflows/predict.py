@@ -21,7 +21,6 @@ from tilth.data.labels import is_list, is_text
 from tilth.data.sources import folder_configs
 from tilth.errors import InputError
 from tilth.generation.label_fit import UNRELATED
-from tilth.models.trainer import settings_of
 from tilth.runs import RESULTS, Progress, Run, complete, part_sizes, read_results, refuse_inside
 from tilth.selftrain.retrieve import PART
 from tilth.workflows.predictors import Predictor, load_predictor, one_warning_on_cuts
@@ -71,6 +70,8 @@ def predict(
         InputError: an argument, the model or the rows are wrong, or `out` holds another run.
         TilthError: the model returns NaN, or the folder cannot be written.
     """
+    from tilth.models.trainer import settings_of  # not above: torch
+
     settings = settings_of(Prediction, asked)
     with ExitStack() as held:
         if out is None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,13 +27,14 @@ from tilth.generation.label_fit import (
 )
 from tilth.generation.task import is_task, load_task
 from tilth.metrics.scores import iob2, spans
-from tilth.models import predict as labelling
-from tilth.models.classifier import Classifier, fingerprint_classifier, load_classifier
-from tilth.models.encoder import is_sentence_encoder
+from tilth.models.static import read_static
 from tilth.runs import Progress
 from tilth.selftrain.select import confidence_of
 from tilth.selftrain.tokenize import WordTokenizer
 from tilth.workflows.settings import Prediction
+
+if TYPE_CHECKING:
+    from tilth.models.classifier import Classifier
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +71,7 @@ def load_predictor(model: str, asked: Prediction, device: str) -> Predictor:
         return _described(model, TextEncoder.load(asked.encoder or ENCODER, device=device), asked)
     if asked.encoder is not None:
         raise InputError(f"encoder is for a task file, and {model!r} is a model: leave it out")
-    if is_sentence_encoder(model):
-        encoder = TextEncoder.load(model, device=device)
+    if (encoder := _encoder(model, device)) is not None:
         if asked.probabilities:
             raise InputError(
                 f"{model!r} gives vectors, which have no probabilities: leave them out"
@@ -85,6 +85,8 @@ def load_predictor(model: str, asked: Prediction, device: str) -> Predictor:
             )
 
         return Predictor("vectors", model, encoder.fingerprint, ("embedding",), encode)
+    from tilth.models.classifier import fingerprint_classifier, load_classifier
+
     classifier = load_classifier(model, device=device)
     if asked.probabilities and len(set(classifier.labels)) < len(classifier.labels):
         raise InputError(f"{model!r} has two labels of one name: give each its own in config.json")
@@ -97,6 +99,15 @@ def load_predictor(model: str, asked: Prediction, device: str) -> Predictor:
         return made(classifier, inputs, how, probabilities=asked.probabilities)
 
     return Predictor(classifier.kind, model, fingerprint_classifier(classifier), adds, label)
+
+
+def _encoder(model: str, device: str) -> TextEncoder | None:
+    """Load a sentence encoder, a static one without torch; None for another model."""
+    if (static := read_static(model)) is not None:
+        return TextEncoder(static, model)
+    from tilth.models.encoder import is_sentence_encoder
+
+    return TextEncoder.load(model, device=device) if is_sentence_encoder(model) else None
 
 
 def _described(name: str, encoder: TextEncoder, asked: Prediction) -> Predictor:
@@ -211,10 +222,12 @@ def _by_name(probabilities: NDArray[np.float32], labels: Sequence[str]) -> pa.St
 def one_warning_on_cuts() -> Iterator[None]:
     """Log one warning on truncated texts at the end, instead of one per part."""
     counts: Counter[tuple[Any, ...]] = Counter()
-    labels = logging.getLogger(labelling.__name__)
+    labels = logging.getLogger("tilth.models.predict")
 
     def count(record: logging.LogRecord) -> bool:
-        if record.msg != labelling.CUT or not isinstance(record.args, tuple):
+        from tilth.models.predict import CUT  # not above: torch
+
+        if record.msg != CUT or not isinstance(record.args, tuple):
             return True
         counts[record.args[2:]] += int(str(record.args[0]))
         return False
