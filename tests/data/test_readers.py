@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from tilth.data import DatasetWriter, load_folder, read_rows, read_texts
 from tilth.data.examples import open_rows, read_examples
-from tilth.data.formats import parquet_tables, split_of
+from tilth.data.formats import split_of
+from tilth.data.parquet import parquet_tables
 from tilth.errors import InputError, TilthError
 
 
@@ -317,7 +318,7 @@ def test_a_small_file_that_expands_is_read_in_pieces(
         ("TABLE_BYTES", 1_000_000),
         ("FEWEST_ROWS", 8),
     ):
-        monkeypatch.setattr(f"tilth.data.formats._{name}", most)
+        monkeypatch.setattr(f"tilth.data.parquet._{name}", most)
     tables = list(parquet_tables(path))
     assert pa.concat_tables(tables).to_pydict() == {"text": texts, "n": list(range(1_001))}
     assert max(table.nbytes for table in tables) < 7_000_000
@@ -328,7 +329,7 @@ def test_row_groups_that_are_too_large_are_refused(
 ) -> None:
     path = tmp_path / "large.parquet"
     pq.write_table(pa.table({"text": ["x" * 5_000], "n": [1]}), path)
-    monkeypatch.setattr("tilth.data.formats._GROUP_BYTES", 4_000)
+    monkeypatch.setattr("tilth.data.parquet._GROUP_BYTES", 4_000)
     with pytest.raises(InputError, match=r"row group 0 holds .* bytes, at most 4,000 are read"):
         read_texts(path)
     assert next(parquet_tables(path, ["n"])).to_pydict() == {"n": [1]}

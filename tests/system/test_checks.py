@@ -15,7 +15,9 @@ from tilth.cli.main import app
 from tilth.limits import Number
 from tilth.recipes.catalog import NAMES
 
-HEAVY = ("torch", "transformers", "datasets", "sklearn", "scipy", "numba")
+HEAVY = (
+    "torch", "transformers", "datasets", "sklearn", "scipy", "numba", "pandas", "pyarrow", "numpy",
+)  # fmt: skip
 # Of each command, words that it takes but for what is wrong. FILE, BANK and DIR are there.
 WHOLE = {
     "quickstart": "",

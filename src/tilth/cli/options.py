@@ -63,9 +63,9 @@ def _bank(name: str) -> None:
 
 
 def _run(name: str) -> None:
-    from tilth.report.run_reader import command_of
+    from tilth.runs import read_run_json
 
-    command_of(Path(name))
+    read_run_json(Path(name))
 
 
 def _model(kind: str) -> Callable[[str], None]:

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tilth.data.formats import NUMBER
 from tilth.data.hashing import text_hashes
 from tilth.data.labels import (
-    NUMBER,
     Labels,
     Where,
     check_labels,

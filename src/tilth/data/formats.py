@@ -1,6 +1,7 @@
 """Rows of one file in each format tilth reads, with their line or row numbers.
 
-Tagged sentences stand in columns, as in CoNLL-2003. Text files are UTF-8, plain or gz.
+Tagged sentences stand in columns, as in CoNLL-2003. Text files are UTF-8, plain or gz. Neither
+numpy nor pyarrow is imported before a file is read: the names of sources are checked first.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import math
+import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,16 +20,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from tilth.data.labels import TAG
 from tilth.errors import InputError
 from tilth.files import check_input
-from tilth.metrics.scores import iob2
 
 TOKENS, TAGS = "tokens", "tags"
+# IOB1, IOB2, BIOES and BILOU write no other tags.
+TAG = re.compile(r"O|[BIESLU]-\S.*")
+NUMBER = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)"
 # Endings of CoNLL-2003's files and sets like it. Other files with these names hold anything.
 CONLL_SPLITS = {
     ".train": "train", ".dev": "dev", ".valid": "dev", ".testa": "dev", ".test": "test",
@@ -40,13 +40,6 @@ _LOOKED_AT, _FEWEST, _SHARE = 200, 3, 0.9
 MAX_CHARS = 100_000
 # A JSON object or a csv line holds several fields beside the text.
 _MAX_RECORD_BYTES = 16_000_000
-_ROWS = 10_000
-_TABLE_BYTES = 256 << 20
-_GROUP_BYTES = 4 << 30  # pages of a row group are decompressed together
-# A file of some kB may hold a long text a million times: as many rows are decoded together as
-# may take so much, if each held all bytes of its column. Fewer rows than these are slow to read.
-_DECODED_BYTES = 2 << 30
-_FEWEST_ROWS = 256
 
 FileRow: TypeAlias = dict[str, Any]
 _BOM = b"\xef\xbb\xbf"
@@ -68,8 +61,16 @@ def rows_of_file(path: Path, columns: Sequence[str] | None = None) -> Iterator[t
     if ending in _MAY_BE_CONLL and is_conll(path):
         return rows_of_conll(path)
     if ending == ".parquet":
-        return _parquet(path, columns)
+        from tilth.data.parquet import rows_of_parquet
+
+        return rows_of_parquet(path, columns)
     return _READERS[ending](path)
+
+
+def as_number(label: str) -> float | None:
+    """Return a label that is written as a finite number, such as "0.5", as one; else None."""
+    number = float(label) if re.fullmatch(NUMBER, label) else math.inf
+    return number if math.isfinite(number) else None
 
 
 def ending_of(path: Path) -> str | None:
@@ -160,71 +161,6 @@ def _delimited(path: Path, *, delimiter: str) -> Iterator[tuple[int, FileRow]]:
         ) from error
 
 
-def _parquet(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, FileRow]]:
-    number = 0
-    try:
-        for table in parquet_tables(path, columns):
-            for row in table.to_pylist():
-                number += 1
-                yield number, row
-    except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(
-            f"{path}: row {number + 1}: no readable Parquet ({reason}): make the file again"
-        ) from error
-
-
-def parquet_tables(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """Yield a Parquet file's rows in order; columns that are missing are not an error.
-
-    Raises:
-        InputError: a row group is larger than 4 GB.
-        pyarrow.ArrowException: the file is damaged, or texts are no UTF-8.
-        OSError: it cannot be read.
-    """
-    check_input(path)
-    with pq.ParquetFile(path) as file:
-        names = file.schema_arrow.names
-        wanted = [name for name in names if columns is None or name in columns] or names
-        rows = _rows_together(path, file.metadata, wanted)
-        waiting: list[pa.RecordBatch] = []
-        held = size = 0
-        for batch in file.iter_batches(rows, columns=wanted):
-            waiting.append(batch)
-            held, size = held + batch.num_rows, size + batch.nbytes
-            if held >= _ROWS or size >= _TABLE_BYTES:
-                yield _together(waiting)
-                waiting, held, size = [], 0, 0
-        if waiting:
-            yield _together(waiting)
-
-
-def _together(batches: list[pa.RecordBatch]) -> pa.Table:
-    table = pa.Table.from_batches(batches).combine_chunks()
-    table.validate(full=True)
-    return table
-
-
-def _rows_together(path: Path, metadata: pq.FileMetaData, wanted: Sequence[str]) -> int:
-    """Return how many rows may be decoded together."""
-    largest = 1
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        chunks = [group.column(place) for place in range(metadata.num_columns)]
-        sizes = [
-            chunk.total_uncompressed_size
-            for chunk in chunks
-            if chunk.path_in_schema.split(".")[0] in wanted
-        ]
-        if sum(sizes) > _GROUP_BYTES:
-            raise InputError(
-                f"{path}: row group {number} holds {sum(sizes):,} bytes, at most {_GROUP_BYTES:,} "
-                "are read: write smaller row groups"
-            )
-        largest = max([largest, *sizes])  # a file may have no column
-    return max(_FEWEST_ROWS, min(_ROWS, _DECODED_BYTES // largest))
-
-
 def rows_of_conll(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line of its first token, row) of each sentence of a file, plain or gz.
 
@@ -308,6 +244,8 @@ def _check_columns(path: Path, number: int, fields: Sequence[str], width: int) -
 
 
 def _tagged_row(sentence: Sequence[Sequence[str]]) -> dict[str, Any]:
+    from tilth.metrics.scores import iob2
+
     tokens, *others = map(list, zip(*sentence, strict=True))
     names = [*(f"column{place}" for place in range(2, len(others) + 1)), TAGS]
     tags = {
@@ -394,6 +332,8 @@ def _chunk_end(held: bytearray, chunk_bytes: int, more: bool) -> int:
 def _check_lengths(path: Path, number: int, lines: bytes, max_bytes: int) -> None:
     if len(lines) <= max_bytes:
         return
+    import numpy as np
+
     ends = np.flatnonzero(np.frombuffer(lines, np.uint8) == ord("\n"))
     lengths = np.diff(ends, prepend=-1, append=len(lines)) - 1
     for line in np.flatnonzero(lengths > max_bytes).tolist():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -11,15 +10,13 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tilth.data.formats import TAG, as_number
 from tilth.errors import InputError
 
 Where: TypeAlias = Callable[[int], str]
 Class: TypeAlias = "str | int"
 
-NUMBER = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)"
 _UNNAMED = re.compile(r"LABEL_(\d+)")  # what transformers calls labels without names
-# IOB1, IOB2, BIOES and BILOU write no other tags.
-TAG = re.compile(r"O|[BIESLU]-\S.*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,12 +203,6 @@ def class_names(feature: Any) -> list[str] | None:
     inner = getattr(feature, "feature", feature[0] if isinstance(feature, list) else feature)
     names = getattr(inner, "names", None)
     return None if names is None else list(names)
-
-
-def as_number(label: str) -> float | None:
-    """Return a label that is written as a finite number, such as "0.5", as one; else None."""
-    number = float(label) if re.fullmatch(NUMBER, label) else math.inf
-    return number if math.isfinite(number) else None
 
 
 def _numbers(values: list[Any]) -> list[float] | None:

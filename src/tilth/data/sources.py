@@ -10,12 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import yaml
 
-from tilth.data.formats import CONLL_SPLITS, ENDINGS, ending_of, is_conll, parquet_tables
-from tilth.data.temp_arrow import open_arrow, temporary_arrow
+from tilth.data.formats import CONLL_SPLITS, ENDINGS, ending_of, is_conll
 from tilth.errors import InputError, TilthError
 from tilth.files import check_input, hub_answers, in_local_folder, suggestion
 
@@ -175,6 +172,12 @@ def load_folder(folder: str | Path, split: str = "train", config: str = "default
 
 def _map_parquet(files: Sequence[Path]) -> Dataset:
     """Copy Parquet files in batches into a temporary Arrow file and map it."""
+    import pyarrow as pa  # not above: the names of sources are checked without
+    import pyarrow.parquet as pq
+
+    from tilth.data.parquet import parquet_tables
+    from tilth.data.temp_arrow import open_arrow, temporary_arrow
+
     file = files[0]
     with temporary_arrow() as path:
         try:

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilth.data.examples import Examples, Source, read_examples
-from tilth.data.labels import TAG, match_label_names
+from tilth.data.formats import TAG
+from tilth.data.labels import match_label_names
 from tilth.data.readers import row_location
 from tilth.errors import InputError
 

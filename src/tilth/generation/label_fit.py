@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tilth.data.labels import as_number
+from tilth.data.formats import as_number
 from tilth.errors import InputError
 from tilth.generation.task import Task
 

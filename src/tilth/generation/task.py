@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from tilth.data.formats import as_number
 from tilth.errors import InputError
 
 INPUT = "<X1>"
@@ -75,8 +76,6 @@ class Task:
     @property
     def is_numeric(self) -> bool:
         """Whether every label is a number, as for similarity scores."""
-        from tilth.data.labels import as_number  # not above: pyarrow
-
         return all(as_number(label.name) is not None for label in self.labels)
 
     def prompts(self, label: Label, text: str | None) -> tuple[str, ...]:
@@ -270,8 +269,6 @@ def _check(spec: Any, where: str) -> Task:
     known = [_name(f"{where}: label", label) for label in labels]
     if len(set(known)) < len(known):
         raise InputError(f"{where}: two labels have the same name")
-    from tilth.data.labels import as_number  # not above: pyarrow
-
     numbers = [as_number(label) for label in known]
     if None not in numbers and len(set(numbers)) < len(numbers):
         raise InputError(f"{where}: two of the labels {', '.join(known)} are the same number")

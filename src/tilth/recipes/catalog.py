@@ -74,11 +74,11 @@ def run_recipe(
             report.html. Recipes with the same `out` share their steps.
         say: called with the name of each step as it begins.
     """
-    from tilth.runs import Run, RunMismatch, refuse_foreign
-
     recipe, settings = find_recipe(name), settings or RecipeSettings()
     SCALE.check("scale", scale)
     size = recipe.sized(scale, settings)
+    from tilth.runs import Run, RunMismatch, refuse_foreign  # not above: pyarrow
+
     steps = Steps(out / scale, data, size, settings, say)
     folder = steps.folder / (f"{name}-drop-overlap" if settings.drop_overlap else name)
     refuse_foreign(folder)
