@@ -43,6 +43,7 @@ from tilth.workflows.grow.task import (
     GrowTask,
     domain_similarity,
     folds_of,
+    open_raw,
     read_grow_task,
 )
 
@@ -258,7 +259,7 @@ def test_raw_text_of_another_language_or_domain_is_told(
     rows = [{"text": text, "label": str(n % 2)} for n, text in enumerate(SENTENCES[::2])]
     task = read_grow_task(GrowSources(str(write_rows(tmp_path / "rows.jsonl", rows))))
     file = write_lines(tmp_path / "raw.txt", raw)
-    bank = growing.open_raw((str(file),), tmp_path, device="cpu")
+    bank = open_raw((str(file),), tmp_path, device="cpu")
     found = domain_similarity(bank, task)
     assert found["far"] == far, found
     assert foreign <= found["foreign"] <= foreign + 0.2
@@ -420,7 +421,7 @@ def test_no_measured_row_is_trained_on_or_retrieved(place: Path, base: str) -> N
         str(place / "train.jsonl"), (str(place / "raw.txt"),), str(place / "labels.yaml")
     )
     task, settings = read_grow_task(sources), Growth()
-    bank = growing.open_raw(sources.raw, place / "bank", device="cpu")
+    bank = open_raw(sources.raw, place / "bank", device="cpu")
     makes = Sources(task, bank, settings, place, "cpu")
     trainer = Trainer(task, makes, base, settings, "cpu")
     for fold in folds_of(task, 2, 1, seed=0):

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tilth.cli.app import Fields
-from tilth.cli.options import CLASSIFIER, DATA, LM, PATH, TASK, Common, Out
+from tilth.cli.options import DATA, LM, PATH, TASK, Common, Out
 from tilth.cli.screen import print_json, print_table, say
 from tilth.limits import Resamples
 from tilth.workflows.grow.settings import GrowSources, Growth, check_growth
@@ -31,7 +31,7 @@ def grow(
             },
         ),
     ],
-    settings: Annotated[Growth, Fields("The search", reads={"base": CLASSIFIER, "model": LM})],
+    settings: Annotated[Growth, Fields("The search", reads={"model": LM})],
     plan: Annotated[bool, "Say what is tried and how long it takes; try nothing."] = False,
     bootstrap: Resamples = 2000,
     *,
@@ -42,6 +42,8 @@ def grow(
     [dim]tilth grow --train few.jsonl --raw corpus/ --test test.jsonl --out runs/grown[/dim]
 
     [dim]tilth grow --labels tickets.yaml --raw corpus/ --budget 20m --out runs/grown[/dim]
+
+    [dim]tilth grow --task similarity --raw corpus/ --train pairs.jsonl --out runs/encoder[/dim]
     """
     check_growth(sources, settings)
     from tilth.workflows.grow import grow as work
@@ -61,14 +63,16 @@ def grow(
 
 def print_grown(results: Mapping[str, Any]) -> None:
     """Print the results.json of a run: each way, the test set, and what was found."""
+    from tilth.report.systems import METRICS
     from tilth.workflows.grow.notes import arm_lines, summary_lines, test_lines
 
-    head = ("way", "trainings", "accuracy", "95%", "gain", "95%", "seconds")
+    metric = METRICS[results["task"]]
+    head = ("way", "trainings", metric, "95%", "gain", "95%", "seconds")
     if lines := arm_lines(results):
-        print_table("Accuracy x 100 on held-out rows", head, lines)
+        print_table(f"{metric.capitalize()} x 100 on held-out rows", head, lines)
     if results.get("tested"):
         print_table(
-            f"Test, {results['tested']['n']:,} rows, measured once", ("", "accuracy", "95%"),
+            f"Test, {results['tested']['n']:,} rows, measured once", ("", metric, "95%"),
             test_lines(results),
         )  # fmt: skip
     for line in summary_lines(results):

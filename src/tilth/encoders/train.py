@@ -144,7 +144,7 @@ class EncoderTraining:
             complete_training(
                 run,
                 lambda folder: fit_encoder(encoder, pairs, self, folder, quiet=quiet),
-                lambda folder: _save(encoder, folder),
+                lambda folder: save_encoder(encoder, folder),
             )
         return load_encoder(str(run.path / MODEL), device=device)
 
@@ -167,7 +167,8 @@ def _fingerprint(rows: Dataset) -> str:
     return fingerprint(rows, columns if LABEL in rows.column_names else rows.column_names)
 
 
-def _save(encoder: SentenceTransformer, folder: Path) -> None:
+def save_encoder(encoder: SentenceTransformer, folder: Path) -> None:
+    """Save an encoder as a folder that sentence-transformers loads."""
     reset_padding(encoder.tokenizer)
     with silence_transformers():
         encoder.save(str(folder), create_model_card=False)

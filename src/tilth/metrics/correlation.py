@@ -63,6 +63,20 @@ def bootstrap_spearman(
     return np.array(found)  # (resamples,)
 
 
+def spearman_of_counts(a: Numbers, b: Numbers, counts: NDArray[np.intp]) -> Numbers:
+    """Return the rank correlations of resamples, (resamples,); nan where one side is constant.
+
+    The same counts for several lists give paired resamples.
+
+    Args:
+        a: finite numbers, (items,).
+        b: likewise, (items,).
+        counts: how often each item was drawn. # (resamples, items)
+    """
+    groups = _groups(a), _groups(b)
+    return np.array([_spearman_of_counts(*groups, one) for one in counts])
+
+
 def _groups(values: Numbers) -> Groups:
     """Return the index of each value among the distinct values in order, (items,)."""
     groups: Groups = np.unique(values, return_inverse=True)[1]

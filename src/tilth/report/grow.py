@@ -17,7 +17,7 @@ from tilth.report.classifier import (
 )
 from tilth.report.html import duration, number, percent, write_page
 from tilth.report.run_reader import read_run, settings_facts
-from tilth.report.systems import figure, figure_cell, figures_of, interval, system_line
+from tilth.report.systems import METRICS, figure, figure_cell, figures_of, interval, system_line
 from tilth.runs import read_results
 
 _READ = 4  # training rows of each origin
@@ -59,7 +59,9 @@ def write_grow_report(folder: Path) -> Path:
             [one["text"], one["predicted"], number(one["confidence"], 2)]
             for one in results.get("to_label", [])
         ],
-        texts=list(error_texts(tested, tested["systems"][0]["scores"])) if tested else [],
+        texts=list(error_texts(tested, tested["systems"][0]["scores"])) if own and tested else [],
+        metric=_metric(results).capitalize(),
+        reference=results.get("reference", ""),
         learnt=_learnt(folder),
     )
 
@@ -74,20 +76,25 @@ def _claim(results: Mapping[str, Any]) -> str:
     return f"{ended}Kept: {results.get('arm')}, base {results.get('base')}."
 
 
+def _metric(results: Mapping[str, Any]) -> str:
+    return METRICS[results.get("task", "classification")]
+
+
 def _figures(results: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yield name, value and note of each headline figure."""
+    metric = _metric(results)
     arms = {one["name"]: one for one in results.get("arms", [])}
     best, tested = arms.get(results.get("arm", "")), results.get("tested")
     if best:
-        yield "accuracy", figure(best["score"]), f"95%: {interval(best['score'])}"
+        yield metric, figure(best["score"]), f"95%: {interval(best['score'])}"
         if best["gain"]:
             yield (
                 f"gain over {results['reference']}", figure(best["gain"], "+"),
                 f"95%: {interval(best['gain'], '+')}",
             )  # fmt: skip
     if tested:
-        scores = tested["systems"][0]["scores"]
-        yield "test accuracy", figure(scores["accuracy"]), f"95%: {interval(scores['accuracy'])}"
+        score = next(iter(tested["systems"][0]["scores"].values()))
+        yield f"test {metric}", figure(score), f"95%: {interval(score)}"
     yield "time", duration(results["spent"]), f"of {duration(results['budget'])}"
     if (near := results.get("domain")) and "own" in near:
         yield "similarity to raw text", number(near["raw"], 2), f"to one another: {near['own']:.2f}"
@@ -123,14 +130,16 @@ def _tested_lines(tested: Mapping[str, Any] | None) -> tuple[list[str], list[lis
     return ["x 100", *figures.values()], lines
 
 
-def _learnt(folder: Path) -> list[tuple[str, list[list[str]]]]:
-    """Return a few training rows of each origin: text, label, probability."""
+def _learnt(folder: Path) -> list[tuple[str, list[list[Any]]]]:
+    """Return a few training rows of each origin: text, label, probability; of pairs the label."""
     if not folder_configs(folder / "dataset"):
         return []
-    rows = load_folder(folder / "dataset")
-    names, found = rows.features["label"].names, dict[str, list[list[str]]]()
+    rows, found = load_folder(folder / "dataset"), dict[str, list[list[Any]]]()
     for row in rows:
         some = found.setdefault(row["origin"], [])
-        if len(some) < _READ:
-            some.append([row["text"], names[row["label"]], number(max(row["probabilities"]), 2)])
+        if len(some) < _READ and "text" in row:
+            label = rows.features["label"].names[row["label"]]
+            some.append([row["text"], label, number(max(row["probabilities"]), 2)])
+        elif len(some) < _READ:
+            some.append([(row["text_a"], row["text_b"]), "", number(row["label"], 2)])
     return list(found.items())

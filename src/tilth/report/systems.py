@@ -20,7 +20,9 @@ _FIGURES = {
     "tags": {"f1": "span F1", "precision": "precision", "recall": "recall"},
     "multi": {"macro_f1": "macro F1", "micro_f1": "micro F1", "accuracy": "all labels right"},
     "class": {"accuracy": "accuracy", "macro_f1": "macro F1"},
+    "pairs": {"spearman": "Spearman", "pearson": "Pearson"},
 }
+METRICS = {"classification": "accuracy", "similarity": "Spearman"}  # of tasks of `tilth grow`
 _STARTER = "starter-encoder"
 _CHANCE = "may be chance, as the interval holds 0: prefer the simpler model"
 _ORDER = (TRAINED, STUDENT, BOTH, ALONE, WITHOUT_FIRST, TEACHER, *BASELINES)
@@ -28,6 +30,8 @@ _ORDER = (TRAINED, STUDENT, BOTH, ALONE, WITHOUT_FIRST, TEACHER, *BASELINES)
 
 def figures_of(scores: Mapping[str, Any]) -> dict[str, str]:
     """Return key -> name of each figure, the main one first."""
+    if "spearman" in scores:
+        return _FIGURES["pairs"]
     kind = "tags" if "f1" in scores else "multi" if "micro_f1" in scores else "class"
     return _FIGURES[kind]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilth.generation.estimate import duration_words
 from tilth.metrics.significance import Interval
-from tilth.report.systems import figure_cell
+from tilth.report.systems import figure_cell, figures_of
 from tilth.workflows.grow.arms import Arm
 from tilth.workflows.grow.search import Search
 
@@ -45,7 +45,7 @@ def simpler_ways(search: Search, best: Arm) -> list[str]:
 
 def better_on_test(tested: Mapping[str, Any]) -> list[str]:
     """Return a note on each system that is surely better than the kept one on the test set."""
-    leads = {name: one["accuracy"] for name, one in tested["differences"].items()}
+    leads = {name: next(iter(one.values())) for name, one in tested["differences"].items()}
     return [
         f"On the test set {name} is better than what was kept, by {-one['value']:.1f} "
         f"({-one['high']:.1f} to {-one['low']:.1f})."
@@ -112,4 +112,5 @@ def test_lines(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
     tested = results["tested"]
     lines = [(one["name"], one["scores"], "") for one in tested["systems"]]
     lines += [(f"gain over {name}", gain, "+") for name, gain in tested["differences"].items()]
-    return [(name, *figure_cell(found["accuracy"], sign)) for name, found, sign in lines]
+    key = next(iter(figures_of(lines[0][1])))
+    return [(name, *figure_cell(found[key], sign)) for name, found, sign in lines]

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 QUICK = "starter-small"
 _ROWS, _BATCH, _EPOCHS = 48, 16, 3  # of the measured trainings
-_TEXT = "the quick search for a word in some raw text of the usual length is over now"
+TEXT = "the quick search for a word in some raw text of the usual length is over now"
 _REWRITES = 3
-_DEAREST = 1 / 3  # of the budget, that a source's texts may take to make
+DEAREST = 1 / 3  # of the budget, that a source's texts may take to make
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Plan:
 
     base: str
     why: str
-    speeds: Speeds
+    speeds: Any  # `Speeds`, or `EncoderSpeeds`
     sources: Mapping[str, float]
     dropped: Sequence[str]
     arms: Sequence[tuple[str, float]]
@@ -69,7 +69,7 @@ def make_plan(
     encoder = measure_speed(baselines.STARTER, task, sources.device)
     known = {baselines.STARTER: encoder}
     made = _source_seconds(task, sources, arms)
-    dropped = [name for name, one in made.items() if one > _DEAREST * settings.seconds]
+    dropped = [name for name, one in made.items() if one > DEAREST * settings.seconds]
     usable = [arm for arm in arms if not set(arm.sources) & set(dropped)]
     kept = {name: one for name, one in made.items() if name not in dropped}
 
@@ -87,7 +87,7 @@ def make_plan(
         least = sum(kept.values()) + cost(first) * (1 + bool(rungs))
         return Plan(
             base, why, speeds, kept, dropped, [(arm.name, cost(arm)) for arm in usable],
-            _rungs(usable, rungs, cost), least,
+            rungs_of(usable, rungs, cost), least,
         )  # fmt: skip
 
     if settings.base is not None:
@@ -103,7 +103,7 @@ def make_plan(
     )
 
 
-def _rungs(
+def rungs_of(
     arms: Sequence[Arm], rungs: Sequence[int], cost: Callable[[Arm], float]
 ) -> list[tuple[str, int, int, float]]:
     """Return what each rung tries; which arms stay is not known, so all count as the mean."""
@@ -129,7 +129,7 @@ def measure_speed(base: str, task: GrowTask, device: str) -> tuple[float, float]
     """Return the texts a second of training and of labelling with a base."""
     texts = [text for (text,) in task.rows.texts[:_ROWS]]
     rng = np.random.default_rng(0)
-    words = _TEXT.split()
+    words = TEXT.split()
     texts += [" ".join(rng.permutation(words)) for _ in range(_ROWS - len(texts))]
     targets = np.eye(len(task.labels), dtype=np.float32)[np.arange(_ROWS) % len(task.labels)]
     rows = LabeledExamples("class", task.labels, [(text,) for text in texts], None, targets)

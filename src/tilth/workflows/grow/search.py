@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ from tilth.models.trainer import MODEL, is_whole
 from tilth.report.systems import CONTRAST, SETFIT
 from tilth.runs import Progress, Run
 from tilth.selftrain.pseudo_label import PROBABILITIES, as_lists, from_lists
-from tilth.workflows.grow.arms import SIMILARITY, Arm, Speeds, Trainer, temperature_of
+from tilth.workflows.grow.arms import SIMILARITY, Arm, temperature_of
 
 if TYPE_CHECKING:
     from tilth.workflows.grow.settings import Growth
@@ -28,6 +28,31 @@ ENDED = "ended at {}"  # the fact why a search ended within a budget
 FINISHED, OVER, SURE = "finished", "budget", "margin"
 _FIRST = 2  # folds of the first rung, where there are several rungs
 _CURVE_RUNGS = 2  # in which the learning curve is measured
+
+
+class Trains(Protocol):
+    """Trains arms on folds, as `Trainer` does."""
+
+    task: Any
+    sources: Any
+    temperature: float
+
+    @property
+    def alone(self) -> str:
+        """Return the name of the arm that all gains are over."""
+
+    def train(self, arm: Arm, fold: Fold) -> Any:
+        """Return what was trained: its `answer` gives one row of numbers for each text."""
+
+    def forget(self) -> None:
+        """Free memory."""
+
+
+class Costs(Protocol):
+    """Estimates the seconds of an arm's training, as `Speeds` does."""
+
+    def seconds(self, arm: Arm, task: Any, sources: Any) -> float:
+        """Return the seconds of one training and measurement."""
 
 
 @dataclass
@@ -46,8 +71,8 @@ class Search:
     run: Run
     arms: Sequence[Arm]
     folds: Sequence[Fold]
-    trainer: Trainer
-    speeds: Speeds
+    trainer: Trains
+    speeds: Costs
     settings: Growth
     keep: Callable[[Arm], None]
     spent_before: float = 0.0
@@ -151,10 +176,18 @@ class Search:
         ] or [1]
         some = [arm for arm in some if len(self.done(arm)) >= bounds[-1]]
         gains = {arm: self.gain(arm, self.reference) for arm in some}
-        known = {arm: one.value for arm, one in gains.items() if one is not None}
+        known = {
+            arm: one.value
+            for arm, one in gains.items()
+            if one is not None and self._may_be_kept(one)
+        }
         if not known:
             return some[0]
         return max(known, key=lambda arm: known[arm])  # the first, and so simplest, of equals
+
+    def _may_be_kept(self, gain: Interval) -> bool:  # noqa: ARG002
+        """Tell whether an arm with such a gain over the reference may be kept."""
+        return True
 
     def go(self) -> str:
         """Run or resume all rungs; return why the search ended."""
@@ -201,7 +234,7 @@ class Search:
             for arm, some in missing.items():
                 left_out = self._ended in self.run.resolved or self._is_over(arm, len(some))
                 for fold in [] if left_out else some:
-                    if arm.sources and len(self.trainer.task.rows):
+                    if self._has_teacher(arm):
                         self.trainer.temperature = self._temperature()
                     self._try(arm, fold)
                     tried += 1
@@ -216,10 +249,14 @@ class Search:
     def _is_dear(self, arm: Arm) -> bool:
         return bool(arm.sources) or arm.name == SETFIT
 
+    def _has_teacher(self, arm: Arm) -> bool:
+        """Tell whether an arm needs a teacher's models, and their temperature."""
+        return bool(arm.sources) and len(self.trainer.task.rows) > 0
+
     def _is_over(self, arm: Arm, trials: int) -> bool:
         """Tell whether the budget is too short for so many trials and the last trainings."""
-        if arm.sources and not self.done(self.teacher) and len(self.trainer.task.rows):
-            return True  # it needs a teacher, and its temperature
+        if self._has_teacher(arm) and not self.done(self.teacher):
+            return True
         return self.spent + trials * self.cost(arm) + self.reserve() > self.settings.seconds
 
     @property

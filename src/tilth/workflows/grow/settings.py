@@ -8,14 +8,17 @@ from typing import Annotated
 
 from tilth.errors import InputError
 from tilth.generation.task import load_task, refuse_untrained
-from tilth.limits import SEED, TEXTS, Number, check_fields, whole
-from tilth.models.names import known_instructions
+from tilth.limits import SEED, TEXTS, Choice, Number, check_fields, whole
+from tilth.models.names import CLASSIFIER, ENCODER, check_name, known_instructions
 
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _LONGEST = 30 * 24 * 3600.0
 FOLDS, REPEATS = whole(2, 20), whole(1, 20)
 MARGIN = Number(0, 100)
+PAIR_TASK = "sts-x2"  # of generated pairs
+CLASSIFICATION, SIMILARITY = "classification", "similarity"
+GROWN = Choice((CLASSIFICATION, SIMILARITY))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,12 @@ class GrowSources:
 class Growth:
     """How ways to train are searched."""
 
+    task: Annotated[
+        str,
+        GROWN,
+        "classification: single texts with one class each; similarity: an encoder, judged on "
+        "graded pairs.",
+    ] = CLASSIFICATION
     budget: Annotated[str, "Time to take, such as 90s, 60m or 2h."] = "60m"
     base: Annotated[
         str | None,
@@ -89,6 +98,12 @@ class Growth:
 
 def check_growth(sources: GrowSources, settings: Growth) -> None:
     """Refuse inputs that no way can learn from, before anything is loaded."""
+    is_similarity = settings.task == SIMILARITY
+    if settings.base is not None:
+        check_name(settings.base, ENCODER if is_similarity else CLASSIFIER)
+    if is_similarity:
+        _check_similarity(sources, settings)
+        return
     if sources.train is None and sources.labels is None:
         raise InputError(
             "there are neither labelled rows nor described labels: give --train, or --labels with "
@@ -105,3 +120,26 @@ def check_growth(sources: GrowSources, settings: Growth) -> None:
         refuse_untrained(
             load_task(sources.labels), settings.model, known_instructions(settings.model)
         )
+
+
+def _check_similarity(sources: GrowSources, settings: Growth) -> None:
+    if sources.train is None and sources.validation is None:
+        raise InputError(
+            "nothing can tell one encoder from another: give graded pairs (text_a, text_b, label) "
+            "with --validation, or with --train"
+        )
+    if sources.train is None and not sources.raw:
+        raise InputError("there is nothing to train on: give --raw, or graded pairs with --train")
+    for name in ("labels", "text", "label"):
+        if getattr(sources, name) is not None:
+            raise InputError(
+                f"--{name} belongs to the task {CLASSIFICATION}: the task {SIMILARITY} reads "
+                "text_a, text_b and label (sentence1, sentence2, score)"
+            )
+    if settings.model is not None:
+        if not sources.raw:
+            raise InputError("--model writes about raw sentences: give some with --raw")
+        if not settings.any_task:
+            refuse_untrained(
+                load_task(PAIR_TASK), settings.model, known_instructions(settings.model)
+            )

@@ -1,0 +1,302 @@
+"""Grows an encoder in a run folder: plans, searches, keeps the best, measures it once."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+from tilth.data import Card, DatasetWriter
+from tilth.encoders.bi_encoder import cosine_objective
+from tilth.encoders.settings import Training
+from tilth.encoders.train import EncoderTraining, save_encoder
+from tilth.models.encoder import fingerprint_encoder, load_encoder
+from tilth.models.trainer import MODEL
+from tilth.runs import Run, refuse_inside
+from tilth.workflows.grow.arms import Arm
+from tilth.workflows.grow.encoder_trainer import (
+    LABELLED_EPOCHS,
+    EncoderSpeeds,
+    EncoderTrainer,
+    PairSources,
+    Remembered,
+    cosines_of,
+    fit,
+    training_rows,
+)
+from tilth.workflows.grow.growing import (
+    COMMAND,
+    OUTPUTS,
+    Given,
+    Growing,
+    Kept,
+    fingerprints,
+)
+from tilth.workflows.grow.notes import better_on_test
+from tilth.workflows.grow.outputs import DATASET
+from tilth.workflows.grow.plan import DEAREST, TEXT, Plan, rungs_of
+from tilth.workflows.grow.search import rung_bounds
+from tilth.workflows.grow.settings import GrowSources, Growth, check_growth
+from tilth.workflows.grow.similarity import (
+    GENERATED,
+    PAIRS,
+    REWRITTEN,
+    STARTER,
+    SimilaritySearch,
+    SimilarityTask,
+    compare_cosines,
+    encoder_arms,
+    pair_folds,
+    read_similarity,
+)
+from tilth.workflows.grow.sources import PARAPHRASES, TEXTS
+from tilth.workflows.grow.task import BANK, Fold, open_raw
+
+log = logging.getLogger(__name__)
+
+_FEWEST, _MOST = 200, 10_000  # raw sentences of a training
+_SHARE = 0.7  # of the budget, that the trainings are planned for
+_MEASURED = 32  # pairs
+
+
+def grow_encoder_to_run(
+    sources: GrowSources, out: Path, settings: Growth, bootstrap: int, job: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Grow an encoder; return its results.json.
+
+    Args:
+        bootstrap: resamples of the test set's intervals.
+        job: device, overwrite and quiet.
+    """
+    task, given = read_encoder_growth(sources, settings, out, job["device"])
+    run = Run.open(
+        out,
+        command=COMMAND,
+        settings={**asdict(sources), **asdict(settings), "budget": None},  # it may grow
+        fingerprints={
+            **fingerprints(sources, {"train": task.rows, "validation": task.validation,
+                                     "test": task.test}),
+            "base": fingerprint_encoder(load_encoder(settings.base or STARTER, device="cpu")),
+        },
+        parts=len(given.arms) * len(given.folds),
+        outputs=(*OUTPUTS, PARAPHRASES, TEXTS),
+        overwrite=job["overwrite"],
+    )  # fmt: skip
+    with run:
+        growing = GrowingEncoder(run, task, given)
+        growing.prepare()
+        return growing.complete(bootstrap, quiet=job["quiet"])
+
+
+def read_encoder_growth(
+    sources: GrowSources, settings: Growth, out: Path, device: str
+) -> tuple[SimilarityTask, Given]:
+    """Read and check everything before a run is begun; an encoder without weights is refused."""
+    check_growth(sources, settings)
+    named = (sources.train, sources.validation, sources.test, *sources.raw)
+    refuse_inside(out, *(one for one in named if one is not None), named=[settings.base])
+    task = read_similarity(sources)
+    base = settings.base or STARTER
+    encoder = EncoderTraining("grow", base, Training(), cosine_objective()).load_base(device)
+    is_static = isinstance(encoder[0], StaticEmbedding)
+    if is_static and sources.raw:
+        log.warning(
+            "base %s is a static encoder: SimCSE needs dropout, denoising a decoder, so neither is "
+            "tried", base,
+        )  # fmt: skip
+    arms = encoder_arms(task, settings, raw=bool(sources.raw), static=is_static)
+    folds = pair_folds(task, settings.folds, settings.repeats, settings.seed)
+    return task, Given(sources, settings, arms, folds, device)
+
+
+class GrowingEncoder(Growing):
+    """A run that grows an encoder."""
+
+    def __init__(self, run: Run, task: SimilarityTask, given: Given) -> None:
+        super().__init__(run, given)
+        self.task, self.base = task, given.settings.base or STARTER
+        none = task.rows.select(np.zeros(0, np.int64))
+        self.whole = Fold(-1, np.arange(len(task.rows)), np.zeros(0, np.int64), none)
+
+    @cached_property
+    def sources(self) -> PairSources:
+        """What makes rows."""
+        return PairSources(self.task, self.bank, self.settings, self.run.path, self.device)
+
+    def prepare(self) -> None:
+        """Build the bank, plan, and make the texts that all folds share; record the seconds."""
+        self._timed(BANK, lambda: self.bank)
+        self._warn_dropped()
+        for source in self.plan.sources:
+            self._timed(source, lambda source=source: self.sources.rows(source, self.trainer.count))  # type: ignore[misc]
+
+    def _make_plan(self) -> Plan:
+        return make_encoder_plan(self.task, self.sources, self.arms, self.folds)
+
+    def _speeds(self, found: Mapping[str, Any]) -> EncoderSpeeds:
+        return EncoderSpeeds(**found)
+
+    @cached_property
+    def trainer(self) -> EncoderTrainer:
+        """What trains."""
+        speeds: Any = self.plan.speeds
+        return EncoderTrainer(self.task, self.sources, self.base, speeds.count)
+
+    @cached_property
+    def search(self) -> SimilaritySearch:  # type: ignore[override]
+        """The search of this run."""
+        return SimilaritySearch(
+            self.run, self.arms, self.folds, self.trainer, self.plan.speeds, self.settings,
+            self.keep, dropped=self.plan.dropped,
+        )  # fmt: skip
+
+    def _train(self, arm: Arm) -> tuple[Callable[[Path], None], Kept]:
+        made = self.trainer.train(arm, self.whole)
+        assert not isinstance(made, Remembered)
+        origins = Counter(made.rows["origin"][:])
+
+        def save(folder: Path) -> None:
+            save_encoder(made.encoder, folder)
+            shutil.rmtree(self.run.path / DATASET, ignore_errors=True)
+            if origins:
+                self._write_rows(made.rows, arm, origins)
+
+        return save, Kept(arm.name, dict(origins))
+
+    def _write_rows(self, rows: Any, arm: Arm, origins: Mapping[str, int]) -> None:
+        """Write the pairs that an encoder learnt from, with the origin of each, and a card."""
+        table = "\n".join(f"- {name}: {count:,}" for name, count in origins.items())
+        with DatasetWriter(self.run.path / DATASET, {"default": rows.features}) as writer:
+            writer.write(rows.with_format("arrow")[:])
+            writer.write_card(
+                Card(
+                    title=f"Training pairs of {self.run.path.name}",
+                    summary=(
+                        f"{len(rows):,} pairs that an encoder was trained on ({arm.name}), found "
+                        f"by `tilth grow`. Only pairs of the origin `{PAIRS}` were graded by "
+                        "people; pairs without a label have one meaning. Raw sentences carry the "
+                        "licences of their sources: "
+                        + (", ".join(f"`{one}`" for one in self.given.raw) or "none were given")
+                        + "."
+                    ),
+                    command=self.run.command,
+                    settings=self.run.settings,
+                    counts={"train": {"pairs": len(rows)}},
+                    seed=int(self.run.settings["seed"]),
+                    task_categories=["sentence-similarity"],
+                    texts="what the origins below say",
+                    extra=[("Origins", table)],
+                )
+            )
+
+    def _finish(self, results: dict[str, Any], bootstrap: int, *, quiet: bool) -> None:  # noqa: ARG002
+        if self.task.test is None:
+            return
+        pairs = self.task.test.texts
+        model = load_encoder(str(self.run.path / MODEL), device=self.device)
+        cosines = {results["arm"]: cosines_of(model, pairs)}
+        for arm in self.arms:
+            if not arm.sources and arm.name != results["arm"]:
+                made = self.trainer.train(arm, self.whole)
+                cosines[arm.name] = made.answer(pairs)[:, 0]
+        results["tested"] = compare_cosines(self.task.test, cosines, bootstrap, self.settings.seed)
+        results["notes"] += better_on_test(results["tested"])
+
+    def _about(self, best: Arm) -> dict[str, Any]:
+        return {
+            "base": self.base,
+            "rows": len(self.task.rows), "pearson": self.search.pearson(best),
+            "sentences": self.trainer.count,
+        }  # fmt: skip
+
+    def _notes(self, best: Arm) -> list[str]:
+        if best.sources or best != self.search.reference:
+            return super()._notes(best)
+        tried = [arm for arm in self.arms if arm != best and self.search.done(arm)]
+        gains = {arm: self.search.gain(arm, best) for arm in tried}
+        known = {arm: gain for arm, gain in gains.items() if gain is not None}
+        if not known:
+            return []
+        most = max(known, key=lambda arm: known[arm].value)
+        gain = known[most]
+        return [
+            f"Nothing surely lifts {self.base}: it is kept as it is. The largest gain, of "
+            f"{most.name}, is {gain.value:+.1f} ({gain.low:+.1f} to {gain.high:+.1f})."
+        ]
+
+
+def plan_encoder(sources: GrowSources, settings: Growth, out: Path, device: str) -> Plan:
+    """Return what `grow_encoder_to_run` will try; `out` is a folder for a while."""
+    task, given = read_encoder_growth(sources, settings, out, device)
+    makes = PairSources(task, open_raw(sources.raw, out, device=device), settings, out, device)
+    return make_encoder_plan(task, makes, given.arms, given.folds)
+
+
+def make_encoder_plan(
+    task: SimilarityTask, sources: PairSources, arms: Sequence[Arm], folds: Sequence[Fold]
+) -> Plan:
+    """Measure the speed of the base, and divide the budget: how much raw text a training takes."""
+    settings = sources.settings
+    base = settings.base or STARTER
+    train, encode = _measure(base, task, sources.device)
+    asked = {source for arm in arms for source in arm.sources}
+    made = {}
+    if REWRITTEN in asked:
+        made[REWRITTEN] = sources.measure_rewriting(_MOST)
+    if GENERATED in asked:
+        made[GENERATED] = sources.measure_generation(_MOST)
+    dropped = [name for name, one in made.items() if one > DEAREST * settings.seconds]
+    usable = [arm for arm in arms if not set(arm.sources) & set(dropped)]
+    kept = {name: one for name, one in made.items() if name not in dropped}
+    bounds = rung_bounds(len(folds), settings.folds)
+    shared = 1 if task.validation is not None else bounds[0]
+
+    def speeds(count: int) -> EncoderSpeeds:
+        return EncoderSpeeds(train, encode, count, shared)
+
+    def planned(count: int) -> tuple[list[tuple[str, int, int, float]], float]:
+        how = speeds(count)
+        trained = [how.training(arm, task) for arm in usable if arm.sources]
+        rungs = rungs_of(usable, bounds, lambda arm: how.seconds(arm, task, sources))
+        least = sum(kept.values()) + 2 * min(trained, default=0.0) + how.measuring(task)
+        return rungs, least
+
+    count = _MOST
+    while count > _FEWEST:
+        rungs, least = planned(count)
+        if least + sum(rung[-1] for rung in rungs) <= _SHARE * settings.seconds:
+            break
+        count = max(_FEWEST, round(count / 1.5))
+    rungs, least = planned(count)
+    how = speeds(count)
+    return Plan(
+        base, f"{count:,} raw sentences a training" if sources.task and asked - {PAIRS} else "",
+        how, kept, dropped, [(arm.name, how.seconds(arm, task, sources)) for arm in usable],
+        rungs, least,
+    )  # fmt: skip
+
+
+def _measure(base: str, task: SimilarityTask, device: str) -> tuple[float, float]:
+    """Return the pairs a second of training and the texts a second of encoding."""
+    encoder = load_encoder(base, device=device)
+    rng, words = np.random.default_rng(0), TEXT.split()
+    texts = [text for pair in task.rows.texts[:_MEASURED] for text in pair]
+    texts += [" ".join(rng.permutation(words)) for _ in range(2 * _MEASURED - len(texts))]
+    one, two = texts[:_MEASURED], texts[_MEASURED : 2 * _MEASURED]
+    rows = training_rows(one, two, np.linspace(0, 1, _MEASURED).tolist())
+    fit(encoder, PAIRS, rows.select(range(8)), base, 0)  # the first steps prepare
+    began = time.monotonic()
+    fit(encoder, PAIRS, rows, base, 0)
+    trained = time.monotonic() - began
+    began = time.monotonic()
+    cosines_of(encoder.eval(), [*zip(one, two, strict=True)])
+    return len(rows) * LABELLED_EPOCHS / trained, 2 * len(one) / (time.monotonic() - began)

@@ -1,0 +1,239 @@
+"""A run of `tilth grow`: prepares, searches, keeps the best, and writes what it found."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilth.bank.manifest import MANIFEST, read_manifest
+from tilth.errors import InputError
+from tilth.metrics.significance import Interval
+from tilth.models.trainer import MODEL, is_whole, save_whole
+from tilth.report.grow import write_grow_report
+from tilth.runs import RESULTS, Run, read_results
+from tilth.workflows.grow.arms import Arm
+from tilth.workflows.grow.notes import simpler_ways
+from tilth.workflows.grow.outputs import DATASET
+from tilth.workflows.grow.plan import Plan, too_short
+from tilth.workflows.grow.search import FINISHED, OVER, SURE, Search
+from tilth.workflows.grow.task import BANK, open_raw
+
+if TYPE_CHECKING:
+    from tilth.bank import Bank
+    from tilth.classifiers.examples import LabeledExamples
+    from tilth.workflows.grow.settings import GrowSources, Growth
+    from tilth.workflows.grow.task import Fold
+
+log = logging.getLogger(__name__)
+
+COMMAND, KEPT = "grow", "kept.json"
+OUTPUTS = (MODEL, DATASET, KEPT, RESULTS, BANK)
+_WHY = {
+    FINISHED: "every round is done",
+    OVER: "the budget is used up",
+    SURE: "no other way is likely to gain more than the margin",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The model that a run holds: its arm, its rows by origin, seconds of all such trainings."""
+
+    arm: str = ""
+    origins: Mapping[str, int] | None = None
+    times: int = 1
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a run is started with: its sources, its settings, and what follows from them."""
+
+    sources: GrowSources
+    settings: Growth
+    arms: Sequence[Arm]
+    folds: Sequence[Fold]
+    device: str
+
+
+class Growing(ABC):
+    """A run of `grow`; a subclass knows the task, and trains and saves its models.
+
+    Attributes:
+        search: of the run's arms and folds.
+    """
+
+    def __init__(self, run: Run, given: Given) -> None:
+        self.run, self.given, self.settings = run, given.sources, given.settings
+        self.arms, self.folds, self.device = given.arms, given.folds, given.device
+        self.dropped: Sequence[str] = ()  # sources that could not be made
+
+    search: Search
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Make what all folds share."""
+
+    @abstractmethod
+    def _make_plan(self) -> Plan:
+        """Measure the speed of this machine, and plan."""
+
+    @abstractmethod
+    def _speeds(self, found: Mapping[str, Any]) -> Any:
+        """Return a plan's speeds, read back."""
+
+    @abstractmethod
+    def _train(self, arm: Arm) -> tuple[Callable[[Path], None], Kept]:
+        """Train an arm on all rows; return what saves model and rows, and what is said of it."""
+
+    @abstractmethod
+    def _finish(self, results: dict[str, Any], bootstrap: int, *, quiet: bool) -> None:
+        """Measure the kept model on the test set, and add that to the results."""
+
+    @abstractmethod
+    def _about(self, best: Arm) -> dict[str, Any]:
+        """Return what results.json says of the task and of its best arm."""
+
+    def _notes(self, best: Arm) -> list[str]:
+        """Return what was found, in sentences."""
+        return simpler_ways(self.search, best)
+
+    @cached_property
+    def bank(self) -> Bank | None:
+        """The bank of raw sentences."""
+        return open_raw(self.given.raw, self.run.path, device=self.device)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan of the first start."""
+
+        def make() -> dict[str, Any]:
+            began = time.monotonic()
+            made = self._make_plan()
+            if (short := too_short(made, self.settings)) is not None:
+                raise InputError(short)
+            return {**asdict(made), "took": time.monotonic() - began}
+
+        found = dict(self.run.resolve("plan", make))
+        found.pop("took")
+        return Plan(**{**found, "speeds": self._speeds(found["speeds"])})
+
+    def _warn_dropped(self) -> None:
+        if self.plan.dropped:
+            log.warning(
+                "left out, as it takes more than a third of the budget: %s",
+                ", ".join(self.plan.dropped),
+            )
+
+    def _timed(self, name: str, make: Callable[[], object]) -> None:
+        began = time.monotonic()
+        make()
+        self.run.resolve(f"seconds of {name}", lambda: time.monotonic() - began)
+
+    def spent(self) -> float:
+        """Return the seconds of everything that is no trial."""
+        found = self.run.resolved
+        made = sum(value for name, value in found.items() if name.startswith("seconds of "))
+        return float(made + found["plan"]["took"] + self.kept.seconds)
+
+    @property
+    def kept(self) -> Kept:
+        """What the run says of its model."""
+        file = self.run.path / KEPT
+        return Kept(**json.loads(file.read_text())) if file.is_file() else Kept()
+
+    def keep(self, arm: Arm) -> None:
+        """Train an arm on all rows and keep its model and rows, unless they are there."""
+        model = self.run.path / MODEL
+        if self.kept.arm != arm.name or not is_whole(model):
+            began, before = time.monotonic(), self.kept.seconds
+            save, kept = self._train(arm)
+            (self.run.path / KEPT).unlink(missing_ok=True)  # a killed process trains it again
+            save_whole(self.run.path / "unfinished", model, save)
+            about = {**asdict(kept), "seconds": before + time.monotonic() - began}
+            self.run.write_file(KEPT, json.dumps(about, ensure_ascii=False) + "\n")
+        self.search.spent_before = self.spent()
+        self._write(self._results(""))
+
+    def complete(self, bootstrap: int, *, quiet: bool) -> dict[str, Any]:
+        """Search, keep the best, and measure it; or read what a finished run has found."""
+        found = read_results(self.run.path)
+        is_whole_run = found is not None and found["budget"] == self.settings.seconds
+        if found is not None and is_whole_run and found.get("ended"):
+            write_grow_report(self.run.path)
+            return found
+        self.search.quiet, self.search.spent_before = quiet, self.spent()
+        if self.folds:
+            ended = _WHY[self.search.go()]
+            best = self.search.best() or self.search.first
+        else:
+            best = self._unmeasured()
+            ended = "nothing can be measured without labelled rows"
+        self.keep(best)
+        results = self._results(ended)
+        self._finish(results, bootstrap, quiet=quiet)
+        results["spent"] = self.search.spent
+        self._write(results)
+        return results
+
+    def _unmeasured(self) -> Arm:
+        """Return the arm that takes all sources at once."""
+        return max(self.search.usable, key=lambda arm: (len(arm.sources), -arm.rounds))
+
+    def _write(self, results: Mapping[str, Any]) -> None:
+        self.run.write_file(RESULTS, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+        write_grow_report(self.run.path)
+
+    def _results(self, ended: str) -> dict[str, Any]:
+        """Return the content of results.json; `ended` is empty while the search goes on."""
+        search, kept = self.search, self.kept
+        best = next(arm for arm in self.arms if arm.name == kept.arm)
+        measured = [arm for arm in self.arms if search.done(arm)]
+        found: dict[str, Any] = {
+            "ended": ended, "task": self.settings.task, "arm": best.name, "origins": kept.origins,
+            "times": kept.times, "spent": search.spent, "budget": self.settings.seconds,
+            "dropped": list(search.dropped), "reference": search.reference.name,
+            "arms": [self._line(arm) for arm in measured], **self._about(best),
+            "notes": self._notes(best),
+        }  # fmt: skip
+        untried = [
+            arm.name for arm in search.usable if len(arm.sources) < 2 and arm not in measured
+        ]
+        if measured and ended and untried:
+            found["notes"].append(
+                f"Not tried, as the budget is too short: {', '.join(untried)}. A larger --budget "
+                "goes on from here."
+            )
+        return found
+
+    def _line(self, arm: Arm) -> dict[str, Any]:
+        search = self.search
+        gain = search.gain(arm, search.reference)
+        return {
+            "name": arm.name, "sources": list(arm.sources), "curve": arm.is_curve,
+            "share": arm.share, "simple": arm.is_simple, "trainings": len(search.done(arm)),
+            "seconds": search.cost(arm), "score": ends(search.score(arm)),
+            "gain": None if gain is None or arm == search.reference else ends(gain),
+        }  # fmt: skip
+
+
+def fingerprints(
+    sources: GrowSources, sets: Mapping[str, LabeledExamples | None]
+) -> dict[str, str]:
+    """Return the hash of each set, and of a bank that is given."""
+    found = {name: "none" if rows is None else rows.fingerprint() for name, rows in sets.items()}
+    if len(sources.raw) == 1 and (Path(sources.raw[0]) / MANIFEST).is_file():
+        found["bank"] = read_manifest(Path(sources.raw[0])).fingerprint
+    return found
+
+
+def ends(found: Interval) -> dict[str, float | None]:
+    """Return an estimate and its interval, as results.json holds them."""
+    return {"value": found.value, "low": found.low, "high": found.high}
