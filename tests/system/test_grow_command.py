@@ -7,7 +7,7 @@ import pytest
 
 from tests.selftrain.labelled import classed
 from tests.system.commands import error_of, tilth
-from tests.tiny import salads, write_lines, write_rows
+from tests.tiny import graded_pairs, salads, write_lines, write_rows
 from tilth.workflows import baselines
 
 
@@ -55,3 +55,28 @@ def test_the_result_labels_texts(asked: list[object], tmp_path: Path) -> None:
     )  # fmt: skip
     assert set(json.loads(labelled.stdout)["labels"]) <= {"animal", "water", "none"}
     assert "report:" in tilth("report", tmp_path / "out").stderr
+
+
+def test_an_encoder_is_grown_on_graded_pairs(tmp_path: Path, base: str) -> None:
+    train = write_rows(tmp_path / "train.jsonl", graded_pairs(36))
+    test = write_rows(tmp_path / "test.jsonl", graded_pairs(21, seed=5))
+    words = [
+        "grow", "--task", "similarity", "--train", train, "--test", test, "--base", base, "--folds",
+        2, "--repeats", 1, "--bootstrap", 20, "--device", "cpu", "--quiet", "--out",
+        tmp_path / "out",
+    ]  # fmt: skip
+    assert "labelled pairs" in tilth(*words, "--plan").stdout
+    done = tilth(*words)
+    for said in ("Spearman x 100 on held-out rows", "Test, 21 rows, measured once"):
+        assert said in done.stdout
+    assert "kept: " in done.stderr
+    assert tilth(*words).stdout == done.stdout
+    tilth(
+        "predict", tmp_path / "out", write_lines(tmp_path / "texts.txt", salads(5)), "--device",
+        "cpu", "--out", tmp_path / "vectors",
+    )  # fmt: skip
+    assert (tmp_path / "vectors").is_dir()
+    assert "report:" in tilth("report", tmp_path / "out").stderr
+    assert "unknown: use classification or similarity" in error_of(
+        "grow", "--task", "ranking", "--out", tmp_path / "x"
+    )

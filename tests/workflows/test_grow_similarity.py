@@ -162,7 +162,7 @@ def test_a_gain_that_may_be_chance_leaves_the_encoder_as_it_is(tmp_path: Path) -
     search, run, kept = search_in(tmp_path, noise, margin=100.0)
     with run:
         assert search.go() == SURE
-    assert set(kept) == {"base"}
+    assert kept[-1] == "base"
     gains = [search.gain(arm, ARMS[0]) for arm in ARMS[1:4]]
     assert any(gain is not None and gain.value != 0 for gain in gains)
 
@@ -468,3 +468,13 @@ def test_a_static_base_is_trained_on_pairs_alone(
     assert {NEAR, PAIRS} <= names
     assert not {SIMCSE, DENOISED} & names
     assert "SimCSE needs dropout" in caplog.text
+
+
+def test_a_source_that_has_no_pairs_is_left_out(
+    place: Path, base: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tilth.workflows.grow.encoder_trainer._POSITIVE", (0.999, 1.0))
+    found = run_grow(place, base)
+    assert found["dropped"] == [NEAR]
+    assert NEAR not in {one["name"] for one in found["arms"]}
+    assert "near duplicates are not tried: 0 of 40 raw sentences" in caplog.text

@@ -58,7 +58,7 @@ def grow(
     print_grown(results)
     say(f"model: {out / 'model'}")
     say(f"report: {out / 'report.html'}")
-    say(f"next: tilth predict {out} FILE --out LABELS")
+    say(f"next: tilth predict {out} FILE --out OUT")
 
 
 def print_grown(results: Mapping[str, Any]) -> None:

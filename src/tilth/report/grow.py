@@ -93,7 +93,8 @@ def _figures(results: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
                 f"95%: {interval(best['gain'], '+')}",
             )  # fmt: skip
     if tested:
-        score = next(iter(tested["systems"][0]["scores"].values()))
+        scores = tested["systems"][0]["scores"]
+        score = scores[next(iter(figures_of(scores)))]
         yield f"test {metric}", figure(score), f"95%: {interval(score)}"
     yield "time", duration(results["spent"]), f"of {duration(results['budget'])}"
     if (near := results.get("domain")) and "own" in near:

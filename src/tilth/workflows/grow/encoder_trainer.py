@@ -56,13 +56,12 @@ if TYPE_CHECKING:
 _LONGEST = 300  # characters of a raw sentence
 _DELETED = 0.6  # of the words that a decoder restores, as TSDAE
 _NEIGHBOURS = 8
-# Cosines, by the bank's encoder, of a positive and of a hard negative: nearer ones say the same.
-_POSITIVE, _NEGATIVE = (0.75, 0.97), (0.3, 0.6)
+_POSITIVE = (0.75, 0.97)  # cosines of near duplicates, by the bank's encoder; nearer ones are same
 _DISTILLED = (1, 3, 8)  # ranks of the neighbours that are graded
 LABELLED_EPOCHS = 4.0
 REWRITES, _INPUTS = 1_000, 500  # most raw sentences that are rewritten, and written about
 _PAIRS_EACH = 8  # of a generated set: three labels, two texts each, and sampled ones
-_COMMON = 10_000_000  # steps between checkpoints: none
+_NEVER = 10_000_000  # steps between checkpoints: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,6 @@ class PairSources:
     """Makes the rows of each source but the labelled pairs.
 
     Args:
-        count: raw sentences that a training takes.
         out: the run folder; rewrites and generated pairs are runs in it, made once.
     """
 
@@ -305,7 +303,7 @@ def training_rows(
 def fit(encoder: SentenceTransformer, source: str, rows: Dataset, base: str, seed: int) -> None:
     """Train an encoder in place on the rows of a source."""
     objective, how = _objective(source)
-    settings = Training(evaluate_every=_COMMON, seed=seed, **how).for_base(base)
+    settings = Training(evaluate_every=_NEVER, seed=seed, **how).for_base(base)
     training = EncoderTraining("grow", base, settings, objective)
     none = rows.select([])
     training.train(encoder, TrainingPairs(rows, none), None, overwrite=False, quiet=True)

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from tilth.data import Card, DatasetWriter
 from tilth.encoders.bi_encoder import cosine_objective
 from tilth.encoders.settings import Training
 from tilth.encoders.train import EncoderTraining, save_encoder
+from tilth.errors import TilthError
 from tilth.models.encoder import fingerprint_encoder, load_encoder
 from tilth.models.trainer import MODEL
 from tilth.runs import Run, refuse_inside
@@ -48,6 +49,7 @@ from tilth.workflows.grow.search import rung_bounds
 from tilth.workflows.grow.settings import GrowSources, Growth, check_growth
 from tilth.workflows.grow.similarity import (
     GENERATED,
+    NEAR,
     PAIRS,
     REWRITTEN,
     STARTER,
@@ -135,9 +137,17 @@ class GrowingEncoder(Growing):
     def prepare(self) -> None:
         """Build the bank, plan, and make the texts that all folds share; record the seconds."""
         self._timed(BANK, lambda: self.bank)
+        if self.bank is not None:
+            self.sources.sentences(1)  # too little raw text is refused before it is planned with
         self._warn_dropped()
-        for source in self.plan.sources:
-            self._timed(source, lambda source=source: self.sources.rows(source, self.trainer.count))  # type: ignore[misc]
+        near = [NEAR] if any(NEAR in arm.sources for arm in self.arms) else []
+        for source in (*self.plan.sources, *near):
+            make = partial(self.sources.rows, source, self.trainer.count)
+            try:
+                self._timed(source, make)
+            except TilthError as error:  # there are none, or they cannot be made
+                log.warning("%s are not tried: %s", source, error)
+                self.dropped = (*self.dropped, source)
 
     def _make_plan(self) -> Plan:
         return make_encoder_plan(self.task, self.sources, self.arms, self.folds)
@@ -156,7 +166,7 @@ class GrowingEncoder(Growing):
         """The search of this run."""
         return SimilaritySearch(
             self.run, self.arms, self.folds, self.trainer, self.plan.speeds, self.settings,
-            self.keep, dropped=self.plan.dropped,
+            self.keep, dropped=(*self.plan.dropped, *self.dropped),
         )  # fmt: skip
 
     def _train(self, arm: Arm) -> tuple[Callable[[Path], None], Kept]:
@@ -278,10 +288,12 @@ def make_encoder_plan(
         count = max(_FEWEST, round(count / 1.5))
     rungs, least = planned(count)
     how = speeds(count)
+    why = "as asked" if settings.base else "the default"
+    if asked - {PAIRS}:
+        why += f"; {count:,} raw sentences a training"
     return Plan(
-        base, f"{count:,} raw sentences a training" if sources.task and asked - {PAIRS} else "",
-        how, kept, dropped, [(arm.name, how.seconds(arm, task, sources)) for arm in usable],
-        rungs, least,
+        base, why, how, kept, dropped,
+        [(arm.name, how.seconds(arm, task, sources)) for arm in usable], rungs, least,
     )  # fmt: skip
 
 

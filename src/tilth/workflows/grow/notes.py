@@ -45,7 +45,7 @@ def simpler_ways(search: Search, best: Arm) -> list[str]:
 
 def better_on_test(tested: Mapping[str, Any]) -> list[str]:
     """Return a note on each system that is surely better than the kept one on the test set."""
-    leads = {name: next(iter(one.values())) for name, one in tested["differences"].items()}
+    leads = {name: one[next(iter(figures_of(one)))] for name, one in tested["differences"].items()}
     return [
         f"On the test set {name} is better than what was kept, by {-one['value']:.1f} "
         f"({-one['high']:.1f} to {-one['low']:.1f})."
@@ -92,7 +92,7 @@ def summary_lines(results: Mapping[str, Any]) -> list[str]:
     rows = ", ".join(f"{count:,} {name}" for name, count in (results["origins"] or {}).items())
     return [
         f"kept: {results['arm']}, base {results['base']}",
-        f"its rows: {rows}",
+        f"its rows: {rows or 'none'}",
         f"search: {results['ended']}; {spent} of {budget}",
         *results["notes"],
     ]

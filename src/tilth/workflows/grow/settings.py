@@ -31,7 +31,9 @@ class GrowSources:
         test: labelled rows that nothing is chosen by.
     """
 
-    train: Annotated[str | None, "Labelled texts: a file, a folder or a hub data set."] = None
+    train: Annotated[
+        str | None, "Labelled texts, or graded pairs: a file, a folder or a hub data set."
+    ] = None
     raw: Annotated[
         tuple[str, ...],
         "Raw text: a bank (tilth bank build), or files or folders of which one is built.",
@@ -73,10 +75,10 @@ class Growth:
         False
     )
     paraphrase: Annotated[
-        bool, "--no-paraphrase", "Whether to try paraphrases of the labelled rows."
+        bool, "--no-paraphrase", "Whether to try paraphrases of the labelled rows, or of raw text."
     ] = True
     margin: Annotated[
-        float, MARGIN, "Stop when no way is likely to gain more points of accuracy than this."
+        float, MARGIN, "Stop when no way is likely to gain more points than this."
     ] = 0.5
     folds: Annotated[int, FOLDS, "Parts of a cross-validation."] = 5
     repeats: Annotated[int, REPEATS, "Cross-validations, or trainings on validation rows."] = 2
