@@ -34,6 +34,7 @@ from tilth.workflows.grow.similarity import (
     PAIRS,
     REWRITTEN,
     SIMCSE,
+    STAGES,
     SimilaritySearch,
     SimilarityTask,
     compare_cosines,
@@ -363,7 +364,7 @@ def test_an_arm_without_labelled_pairs_is_trained_once_for_a_repeat(
     place: Path, base: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task, makes = sources_in(place)
-    trainer = EncoderTrainer(task, makes, base, 20)
+    trainer = EncoderTrainer(task, makes, base, dict.fromkeys(STAGES, 20))
     fits: list[str] = []
     monkeypatch.setattr(
         "tilth.workflows.grow.encoder_trainer.fit", lambda _, source, *__: fits.append(source)
@@ -380,7 +381,7 @@ def test_an_arm_without_labelled_pairs_is_trained_once_for_a_repeat(
 
 def test_labelled_pairs_teach(place: Path, base: str) -> None:
     task, makes = sources_in(place)
-    trainer = EncoderTrainer(task, makes, base, 20)
+    trainer = EncoderTrainer(task, makes, base, dict.fromkeys(STAGES, 20))
     whole = Fold(-1, np.arange(len(task.rows)), np.zeros(0, np.int64), task.rows)
     gold = grades_of(task.rows)
 
@@ -392,7 +393,9 @@ def test_labelled_pairs_teach(place: Path, base: str) -> None:
 
 def test_more_text_takes_longer(tmp_path: Path) -> None:
     task = task_in(tmp_path)
-    few, many = (EncoderSpeeds(10.0, 100.0, count, 2) for count in (100, 1_000))
+    few, many = (
+        EncoderSpeeds(10.0, 100.0, dict.fromkeys(STAGES, count), 2) for count in (100, 1_000)
+    )
     for source in (SIMCSE, DENOISED, NEAR):
         arm = Arm(source, (source,))
         assert many.seconds(arm, task, None) > few.seconds(arm, task, None)
@@ -416,9 +419,23 @@ def test_the_plan_divides_the_budget(
         )
         for budget in ("5m", "20h")
     ]
-    assert 40 <= plans[0].speeds.count < plans[1].speeds.count == 10_000
+    counts = [plan.speeds.counts[SIMCSE] for plan in plans]
+    assert 40 <= counts[0] < counts[1] == 10_000
     assert plans[0].seconds <= 300
     assert plans[0].base == base
+
+
+def test_a_model_writes_as_much_as_a_sixth_of_the_budget_allows(
+    place: Path, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilth.workflows.grow.grow_encoder._measure", lambda *_: (50.0, 500.0))
+    monkeypatch.setattr(PairSources, "measure_rewriting", lambda *_: 1.0)
+    sources = GrowSources(str(place / "train.jsonl"), (str(place / "raw.txt"),))
+    for budget, count, dropped in (("10h", 1_000, []), ("10m", 100, []), ("4m", 40, [REWRITTEN])):
+        settings = Growth(task=SIMILARITY, base=base, budget=budget, folds=2)
+        plan = growing.plan(sources, settings, device="cpu")
+        assert (plan.speeds.counts[REWRITTEN], plan.dropped) == (count, dropped)
+        assert plan.sources == ({} if dropped else {REWRITTEN: float(count)})
 
 
 Change = Callable[[Path], dict[str, Any]]

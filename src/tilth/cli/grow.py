@@ -97,7 +97,7 @@ def _print_plan(plan: Plan, *, as_json: bool) -> None:
     for name, seconds in plan.sources.items():
         say(f"{name} texts are made first: about {duration_words(seconds)}")
     for name in plan.dropped:
-        say(f"{name} texts would take more than a third of the budget: left out")
+        say(f"{name} texts would take too much of the budget: left out")
     say(f"base: {plan.base} ({plan.why})")
     say(
         f"shortest search: {duration_words(plan.least)}; everything: {duration_words(plan.seconds)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -59,7 +59,9 @@ _NEIGHBOURS = 8
 _POSITIVE = (0.75, 0.97)  # cosines of near duplicates, by the bank's encoder; nearer ones are same
 _DISTILLED = (1, 3, 8)  # ranks of the neighbours that are graded
 LABELLED_EPOCHS = 4.0
-REWRITES, _INPUTS = 1_000, 500  # most raw sentences that are rewritten, and written about
+MOST_MADE = {REWRITTEN: 1_000, GENERATED: 500}  # raw sentences that a model writes about
+FEWEST_MADE = 50
+_TRIED = 4  # of them, to measure its speed
 _PAIRS_EACH = 8  # of a generated set: three labels, two texts each, and sampled ones
 _NEVER = 10_000_000  # steps between checkpoints: none
 
@@ -183,19 +185,19 @@ class PairSources:
 
         return load_paraphraser(device=self.device)
 
-    def measure_rewriting(self, count: int) -> float:
-        """Return the seconds that rewrites of so many sentences take, or of the most."""
-        texts = self.sentences(4)
+    def measure_rewriting(self) -> float:
+        """Return the seconds that the rewrites of a sentence take."""
+        texts = self.sentences(_TRIED)
         began = time.monotonic()
         self._rewriter.rewrite(texts, beams=2)
-        return min(count, REWRITES) * (time.monotonic() - began) / len(texts)
+        return (time.monotonic() - began) / len(texts)
 
     def _rewrites(self, count: int) -> Dataset:
         from tilth.paraphrase.paraphrase_set import run_paraphrase
         from tilth.paraphrase.settings import RewriteSettings
 
         made = run_paraphrase(
-            Dataset.from_dict({"text": self.sentences(min(count, REWRITES))}), self._rewriter,
+            Dataset.from_dict({"text": self.sentences(count)}), self._rewriter,
             RewriteSettings(beams=2, seed=self.settings.seed), self.out / PARAPHRASES,
             columns=["text"], quiet=True,
         )  # fmt: skip
@@ -209,15 +211,16 @@ class PairSources:
 
         return GenerateRequest(
             load_task(PAIR_TASK), load_lm(str(self.settings.model), device=self.device),
-            GenerateSettings(seed=self.settings.seed), self.sentences(min(count, _INPUTS)),
+            GenerateSettings(seed=self.settings.seed), self.sentences(count),
             any_task=self.settings.any_task,
         )  # fmt: skip
 
-    def measure_generation(self, count: int) -> float:
-        """Return the seconds that the language model will take."""
+    def measure_generation(self) -> float:
+        """Return the seconds that the language model takes for a sentence."""
         from tilth.generation.estimate import estimate_run
 
-        return estimate_run(self._request(count)).seconds
+        request = self._request(MOST_MADE[GENERATED])
+        return estimate_run(request).seconds / len(request.items())
 
     def _generated(self, count: int) -> Dataset:
         from tilth.generation.generate import run_generate
@@ -232,8 +235,10 @@ class EncoderTrainer:
 
     temperature = 1.0
 
-    def __init__(self, task: SimilarityTask, sources: PairSources, base: str, count: int) -> None:
-        self.task, self.sources, self.base, self.count = task, sources, base, count
+    def __init__(
+        self, task: SimilarityTask, sources: PairSources, base: str, counts: Mapping[str, int]
+    ) -> None:
+        self.task, self.sources, self.base, self.counts = task, sources, base, counts
         self._cosines: dict[tuple[str, int], dict[tuple[str, ...], float]] = {}
 
     @property
@@ -268,7 +273,9 @@ class EncoderTrainer:
         for source in STAGES:
             if source in arm.sources:
                 rows = (
-                    self._pairs(fold) if source == PAIRS else self.sources.rows(source, self.count)
+                    self._pairs(fold)
+                    if source == PAIRS
+                    else self.sources.rows(source, self.counts[source])
                 )
                 fit(encoder, source, rows, self.base, seed)
                 parts.append(rows)
@@ -358,13 +365,13 @@ class EncoderSpeeds:
     Attributes:
         train: pairs a second in training steps.
         encode: texts a second.
-        count: raw sentences that a training takes.
+        counts: raw sentences that a training on each source takes.
         shared: trials that share one training of an arm without labelled pairs.
     """
 
     train: float
     encode: float
-    count: int
+    counts: Mapping[str, int]
     shared: int
 
     def seconds(self, arm: Arm, task: SimilarityTask, sources: Any) -> float:  # noqa: ARG002
@@ -378,10 +385,8 @@ class EncoderSpeeds:
 
     def training(self, arm: Arm, task: SimilarityTask) -> float:
         """Return the estimated seconds of one training of an arm."""
-        pairs = {
-            DENOISED: 2 * self.count,  # it passes through a decoder, too
-            REWRITTEN: min(self.count, REWRITES),
-            GENERATED: _PAIRS_EACH * min(self.count, _INPUTS),
-            PAIRS: round(LABELLED_EPOCHS * len(task.rows)),
-        }
-        return sum(pairs.get(source, self.count) for source in arm.sources) / self.train
+        pairs = {source: float(count) for source, count in self.counts.items()}
+        pairs[PAIRS] = LABELLED_EPOCHS * len(task.rows)
+        # Damaged sentences pass through a decoder, too.
+        times = {DENOISED: 2, GENERATED: _PAIRS_EACH}
+        return sum(times.get(one, 1) * pairs[one] for one in arm.sources) / self.train

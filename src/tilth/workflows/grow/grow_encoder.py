@@ -25,7 +25,9 @@ from tilth.models.trainer import MODEL
 from tilth.runs import Run, refuse_inside
 from tilth.workflows.grow.arms import Arm
 from tilth.workflows.grow.encoder_trainer import (
+    FEWEST_MADE,
     LABELLED_EPOCHS,
+    MOST_MADE,
     EncoderSpeeds,
     EncoderTrainer,
     PairSources,
@@ -42,9 +44,9 @@ from tilth.workflows.grow.growing import (
     Kept,
     fingerprints,
 )
-from tilth.workflows.grow.notes import better_on_test
+from tilth.workflows.grow.notes import better_on_test, shown
 from tilth.workflows.grow.outputs import DATASET
-from tilth.workflows.grow.plan import DEAREST, TEXT, Plan, rungs_of
+from tilth.workflows.grow.plan import TEXT, Plan, rungs_of
 from tilth.workflows.grow.search import rung_bounds
 from tilth.workflows.grow.settings import GrowSources, Growth, check_growth
 from tilth.workflows.grow.similarity import (
@@ -66,6 +68,7 @@ from tilth.workflows.grow.task import BANK, Fold, open_raw
 log = logging.getLogger(__name__)
 
 _FEWEST, _MOST = 200, 10_000  # raw sentences of a training
+_WRITING = 1 / 6  # of the budget, that rewrites or generated pairs may take to make
 _SHARE = 0.7  # of the budget, that the trainings are planned for
 _MEASURED = 32  # pairs
 
@@ -142,7 +145,7 @@ class GrowingEncoder(Growing):
         self._warn_dropped()
         near = [NEAR] if any(NEAR in arm.sources for arm in self.arms) else []
         for source in (*self.plan.sources, *near):
-            make = partial(self.sources.rows, source, self.trainer.count)
+            make = partial(self.sources.rows, source, self.trainer.counts[source])
             try:
                 self._timed(source, make)
             except TilthError as error:  # there are none, or they cannot be made
@@ -159,7 +162,7 @@ class GrowingEncoder(Growing):
     def trainer(self) -> EncoderTrainer:
         """What trains."""
         speeds: Any = self.plan.speeds
-        return EncoderTrainer(self.task, self.sources, self.base, speeds.count)
+        return EncoderTrainer(self.task, self.sources, self.base, speeds.counts)
 
     @cached_property
     def search(self) -> SimilaritySearch:  # type: ignore[override]
@@ -225,10 +228,12 @@ class GrowingEncoder(Growing):
         return {
             "base": self.base,
             "rows": len(self.task.rows), "pearson": self.search.pearson(best),
-            "sentences": self.trainer.count,
+            "sentences": dict(self.trainer.counts),
         }  # fmt: skip
 
     def _notes(self, best: Arm) -> list[str]:
+        if len(best.sources) > 1:
+            return [*super()._notes(best), *self._alone(best)]
         if best.sources or best != self.search.reference:
             return super()._notes(best)
         tried = [arm for arm in self.arms if arm != best and self.search.done(arm)]
@@ -240,8 +245,22 @@ class GrowingEncoder(Growing):
         gain = known[most]
         return [
             f"Nothing surely lifts {self.base}: it is kept as it is. The largest gain, of "
-            f"{most.name}, is {gain.value:+.1f} ({gain.low:+.1f} to {gain.high:+.1f})."
+            f"{most.name}, is {shown(gain)}."
         ]
+
+    def _alone(self, best: Arm) -> list[str]:
+        """Return what a mixture gains over the better of its sources alone."""
+        arms = [
+            arm for arm in self.arms if len(arm.sources) == 1 and arm.sources[0] in best.sources
+        ]
+        gains = {arm.name: self.search.gain(best, arm) for arm in arms}
+        known = {name: gain for name, gain in gains.items() if gain is not None}
+        if not known:
+            return []
+        name = min(known, key=lambda name: known[name].value)
+        gain = known[name]
+        chance = " It may be chance." if gain.low is None or gain.low <= 0 else ""
+        return [f"The mixture's gain over {name} alone: {shown(gain)}.{chance}"]
 
 
 def plan_encoder(sources: GrowSources, settings: Growth, out: Path, device: str) -> Plan:
@@ -259,19 +278,22 @@ def make_encoder_plan(
     base = settings.base or STARTER
     train, encode = _measure(base, task, sources.device)
     asked = {source for arm in arms for source in arm.sources}
-    made = {}
-    if REWRITTEN in asked:
-        made[REWRITTEN] = sources.measure_rewriting(_MOST)
-    if GENERATED in asked:
-        made[GENERATED] = sources.measure_generation(_MOST)
-    dropped = [name for name, one in made.items() if one > DEAREST * settings.seconds]
+    measures = {REWRITTEN: sources.measure_rewriting, GENERATED: sources.measure_generation}
+    each = {name: measure() for name, measure in measures.items() if name in asked}
+    written = {
+        name: min(MOST_MADE[name], int(_WRITING * settings.seconds / one))
+        for name, one in each.items()
+    }
+    made = {name: written[name] * one for name, one in each.items()}
+    dropped = [name for name, count in written.items() if count < FEWEST_MADE]
     usable = [arm for arm in arms if not set(arm.sources) & set(dropped)]
     kept = {name: one for name, one in made.items() if name not in dropped}
     bounds = rung_bounds(len(folds), settings.folds)
     shared = 1 if task.validation is not None else bounds[0]
 
     def speeds(count: int) -> EncoderSpeeds:
-        return EncoderSpeeds(train, encode, count, shared)
+        counts = dict.fromkeys(asked - {PAIRS}, count) | written
+        return EncoderSpeeds(train, encode, counts, shared)
 
     def planned(count: int) -> tuple[list[tuple[str, int, int, float]], float]:
         how = speeds(count)

@@ -128,7 +128,7 @@ class Growing(ABC):
     def _warn_dropped(self) -> None:
         if self.plan.dropped:
             log.warning(
-                "left out, as it takes more than a third of the budget: %s",
+                "left out, as it takes too much of the budget: %s",
                 ", ".join(self.plan.dropped),
             )
 

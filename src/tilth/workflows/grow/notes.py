@@ -14,7 +14,8 @@ from tilth.workflows.grow.search import Search
 _FOREIGN = 0.5  # of raw sentences, from which on their language is warned of
 
 
-def _shown(found: Interval) -> str:
+def shown(found: Interval) -> str:
+    """Return a gain with its interval."""
     ends = "" if found.low is None else f" ({found.low:+.1f} to {found.high:+.1f})"
     return f"{found.value:+.1f}{ends}"
 
@@ -32,15 +33,13 @@ def simpler_ways(search: Search, best: Arm) -> list[str]:
     arm = min(known, key=lambda arm: known[arm].value)
     gain = known[arm]
     if gain.value <= 0:
-        return [
-            f"A simpler way is as good or better: {arm.name}. The gain over it: {_shown(gain)}."
-        ]
+        return [f"A simpler way is as good or better: {arm.name}. The gain over it: {shown(gain)}."]
     if gain.low is None or gain.low <= 0:
         return [
             f"A simpler way would have done: {arm.name}. The gain over it may be chance: "
-            f"{_shown(gain)}."
+            f"{shown(gain)}."
         ]
-    return [f"The gain over the best simple way, {arm.name}, is no chance: {_shown(gain)}."]
+    return [f"The gain over the best simple way, {arm.name}, is no chance: {shown(gain)}."]
 
 
 def better_on_test(tested: Mapping[str, Any]) -> list[str]:
@@ -62,7 +61,7 @@ def more_labels(search: Search) -> list[str]:
     gain = search.gain(search.reference, half)
     if gain is None:
         return []
-    said = f"All labelled rows gain {_shown(gain)} over {half.share:.0%} of them: "
+    said = f"All labelled rows gain {shown(gain)} over {half.share:.0%} of them: "
     if gain.low is not None and gain.low > 0:
         return [said + "more labels are likely to help."]
     return [said + "whether more labels would help is not sure."]

@@ -28,7 +28,7 @@ QUICK = "starter-small"
 _ROWS, _BATCH, _EPOCHS = 48, 16, 3  # of the measured trainings
 TEXT = "the quick search for a word in some raw text of the usual length is over now"
 _REWRITES = 3
-DEAREST = 1 / 3  # of the budget, that a source's texts may take to make
+_DEAREST = 1 / 3  # of the budget, that a source's texts may take to make
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def make_plan(
     encoder = measure_speed(baselines.STARTER, task, sources.device)
     known = {baselines.STARTER: encoder}
     made = _source_seconds(task, sources, arms)
-    dropped = [name for name, one in made.items() if one > DEAREST * settings.seconds]
+    dropped = [name for name, one in made.items() if one > _DEAREST * settings.seconds]
     usable = [arm for arm in arms if not set(arm.sources) & set(dropped)]
     kept = {name: one for name, one in made.items() if name not in dropped}
 
