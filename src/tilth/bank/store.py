@@ -168,7 +168,7 @@ class Store:
         for shard in self.shards:
             for chunk in shard.table[SOURCE].chunks:
                 names = chunk.dictionary.to_pylist()
-                found = np.bincount(chunk.indices.to_numpy(), minlength=len(names))
+                found = np.bincount(_numbers(chunk.indices), minlength=len(names))
                 for name, count in zip(names, found.tolist(), strict=True):
                     counts[name] = counts.get(name, 0) + count
         return counts
@@ -193,6 +193,12 @@ def _indices(rows: Ids) -> pa.Array:
     return pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)])
 
 
+def _numbers(indices: pa.Array) -> NDArray[Any]:
+    """Return indices without a missing one; `to_numpy` imports pandas."""
+    numbers = np.frombuffer(indices.buffers()[1], f"i{indices.type.bit_width // 8}")
+    return numbers[indices.offset :][: len(indices)]
+
+
 def _of_sources(patterns: Sequence[str], shard: MappedShard) -> NDArray[np.bool_] | None:
     """Return which sentences of a shard are of some sources; None: all."""
     masks = [np.zeros(0, np.bool_)]
@@ -201,7 +207,7 @@ def _of_sources(patterns: Sequence[str], shard: MappedShard) -> NDArray[np.bool_
             any(_is_of(name, pattern) for pattern in patterns)
             for name in chunk.dictionary.to_pylist()
         ]
-        masks.append(np.array(wanted, np.bool_)[chunk.indices.to_numpy()])
+        masks.append(np.array(wanted, np.bool_)[_numbers(chunk.indices)])
     mask = np.concatenate(masks)
     return None if mask.all() else mask
 

@@ -6,6 +6,8 @@ Only what computes with kernels imports this file: importing numba takes 0.3 s.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numba
@@ -13,10 +15,18 @@ from numba.core import event
 
 log = logging.getLogger(__name__)
 
-FAST: dict[str, Any] = {
-    "nogil": True, "boundscheck": False, "error_model": "numpy", "cache": True,
+_FAST: dict[str, Any] = {
+    "nogil": True, "boundscheck": False, "error_model": "numpy",
     "fastmath": {"reassoc", "contract"},  # sums in any order; infinities keep their meaning
 }  # fmt: skip
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """Compile a function at its first call, and cache it where numba finds a writable folder."""
+    compiled: Any = numba.njit(**_FAST)(function)
+    with suppress(RuntimeError):  # no such folder: it is compiled in every process
+        compiled.enable_caching()
+    return compiled
 
 
 class _Notice(event.Listener):
@@ -28,7 +38,7 @@ class _Notice(event.Listener):
         """Say it."""
         if not self.said:
             self.said = True
-            log.warning("compiling for this processor, once: this takes some seconds")
+            log.warning("compiling for this processor, at first use: this takes some seconds")
 
     def on_end(self, event: Any) -> None:
         """Say nothing."""
@@ -37,7 +47,7 @@ class _Notice(event.Listener):
 event.register("numba:compile", _Notice())  # type: ignore[no-untyped-call]
 
 
-@numba.njit(**FAST)
+@kernel
 def mean_vectors(ids, bounds, vectors, means):  # type: ignore[no-untyped-def]
     """Compute the means of texts' token vectors, scaled to unit length; 0 of none.
 

@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 from tilth.bank.manifest import Manifest, checksum, from_json
 from tilth.bank.quantization import Floats
-from tilth.bank.search.exact import find_candidates
 from tilth.bank.store import Ids, MappedShard, Selected, Store
 from tilth.errors import InputError, TilthError
 from tilth.files import check_input
@@ -129,6 +128,8 @@ class Index:
         Returns:
             Ids; -1 after the last of each part. # (queries, candidates)
         """
+        from tilth.bank.search.exact import find_candidates  # not above: numba
+
         count = len(self.info.shards)
         covered, rest = store.shards[:count], store.shards[count:]
         mask = None if selected is None else _mask(covered, selected)

@@ -13,14 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from tilth.bank.settings import LANES
-from tilth.models.kernels import FAST
+from tilth.models.kernels import kernel
 
 # Rows whose sums stay in the nearest cache until they are compared.
 TILE = 512
@@ -112,7 +111,7 @@ two_sums_of_twos = _two_sums(2)
 # (bytes * codes in a byte,)."""
 
 
-@numba.njit(**FAST)
+@kernel
 def _keep_best(values, ids, best):  # type: ignore[no-untyped-def]
     """Move the best values of a full buffer to its front, in order; return the least."""
     # Of equal values the first stay: they have the lowest ids, as rows come in order.
@@ -130,7 +129,7 @@ def _keep_best(values, ids, best):  # type: ignore[no-untyped-def]
     return floor
 
 
-@numba.njit(**FAST)
+@kernel
 def _make_room(most, best, floors, values, ids, counts):  # type: ignore[no-untyped-def]
     """Make room for `most` more values of every query and raise the floors."""
     for query in range(counts.shape[0]):
@@ -142,7 +141,7 @@ def _make_room(most, best, floors, values, ids, counts):  # type: ignore[no-unty
                 floors[query] = floor
 
 
-@numba.njit(**FAST)
+@kernel
 def _values_of(codes, scales, queries, dims_4bit, middles, values):  # type: ignore[no-untyped-def]
     """Compute the values of a tile's rows, two queries at a time."""
     for row in range(codes.shape[0]):
@@ -164,7 +163,7 @@ def _values_of(codes, scales, queries, dims_4bit, middles, values):  # type: ign
                 values[query, row] = value + (np.float32(fourth) - middles[query, 1]) * scale[1]
 
 
-@numba.njit(**FAST)
+@kernel
 def scan(  # type: ignore[no-untyped-def]
     codes, scales, queries, dims_4bit, first, piece, step, best, floors, values, ids, counts
 ):
@@ -212,7 +211,7 @@ def scan(  # type: ignore[no-untyped-def]
             counts[query] = count
 
 
-@numba.njit(**FAST)
+@kernel
 def gather(products, others, scales, first, best, floors, values, ids, counts):  # type: ignore[no-untyped-def]
     """Gather the best values of rows from their products with many queries.
 
@@ -259,7 +258,7 @@ def gather(products, others, scales, first, best, floors, values, ids, counts): 
                 counts[query] += 1
 
 
-@numba.njit(**FAST)
+@kernel
 def rescore_int8(codes, residual, scales, rows, owners, queries, similarities):  # type: ignore[no-untyped-def]
     """Compute similarities of pairs of a row and a query from all bits.
 
