@@ -193,6 +193,15 @@ def test_a_search_ends_with_the_budget_and_goes_on_with_a_larger_one(tmp_path: P
     assert kept[-1] == "a + b"
 
 
+def test_without_the_reference_the_best_score_is_kept(tmp_path: Path) -> None:
+    search, run, _ = search_in(tmp_path / "run", CHANCES)
+    named = {arm.name: arm for arm in ARMS}
+    with run:
+        for name in (SETFIT, "b", "a", "c"):
+            search._try(named[name], search.folds[0])
+        assert search.best() == named["a"]
+
+
 @pytest.mark.parametrize("stop", [1, 9, 30])
 def test_an_interrupted_search_ends_as_an_uninterrupted_one(tmp_path: Path, stop: int) -> None:
     search, run, _ = search_in(tmp_path / "run", CHANCES, stop=stop)

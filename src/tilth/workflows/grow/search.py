@@ -175,6 +175,8 @@ class Search:
             bound for bound in rung_bounds(len(self.folds), self.settings.folds) if bound <= most
         ] or [1]
         some = [arm for arm in some if len(self.done(arm)) >= bounds[-1]]
+        if not self.done(self.reference):  # the budget was too short for it
+            return max(some, key=lambda arm: self.score(arm).value)
         gains = {arm: self.gain(arm, self.reference) for arm in some}
         known = {
             arm: one.value
