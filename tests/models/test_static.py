@@ -17,6 +17,7 @@ from sentence_transformers.sentence_transformer.modules import Dense, StaticEmbe
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from tests.tiny import WORDS, word_tokenizer
+from tilth.bank.encoder import TextEncoder
 from tilth.errors import InputError
 from tilth.models import load_encoder, static
 from tilth.models.encoder import fingerprint_encoder
@@ -296,3 +297,10 @@ def test_fingerprints_tell_static_models_apart() -> None:
     entries["cow"] = entries.pop("dog")
     other = Tokenizer(models.WordPiece(entries, unk_token="[UNK]"))
     assert fingerprint_encoder(static_encoder(other)) != found
+
+
+@pytest.mark.parametrize(("device", "said"), [("cuda:99", "is not there"), ("warp", "is unknown")])
+def test_a_device_that_is_not_there_is_refused(device: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        TextEncoder.load("starter-static", device=device)
+    assert read_static("starter-static", "cpu") is not None

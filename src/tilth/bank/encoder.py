@@ -70,7 +70,7 @@ class TextEncoder:
             return cls(encoder, str(described or type(encoder).__name__))
         if encoder == "starter":  # the name that stays the same model
             encoder = "starter-encoder"
-        if (static := read_static(encoder)) is not None:
+        if (static := read_static(encoder, device)) is not None:
             return cls(static, encoder)
         from tilth.models.encoder import load_encoder
 

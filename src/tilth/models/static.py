@@ -44,14 +44,17 @@ _SENTENCE = "sentence_embedding"  # what a Normalize module reads and writes
 _SAMPLED = 256  # values of a tensor
 
 
-def read_static(name: str) -> StaticEncoder | None:
+def read_static(name: str, device: str = "auto") -> StaticEncoder | None:
     """Read a static encoder by name; None for any other encoder, and for files that do not read.
 
     `load_encoder` takes these, and says what is wrong. The vectors are those of `fast_static`.
 
     Args:
         name: a shipped name, a folder or the run of a training; a hub id is another encoder.
+        device: for any but `auto` and `cpu` the answer is None, too: `load_encoder` checks it.
     """
+    if device not in ("auto", "cpu"):
+        return None
     folder = Path(name).expanduser()
     if name in ENCODER.starters:
         folder = starter_path(ENCODER.starters[name])

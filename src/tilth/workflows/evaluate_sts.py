@@ -57,7 +57,7 @@ def open_encoder(
         sets: idf and uSIF are fitted on their sentences, as in the original, without scores.
     """
     if not is_words(name):
-        if pooling is None and (static := read_static(name)) is not None:
+        if pooling is None and (static := read_static(name, device)) is not None:
             return static
         from tilth.models.encoder import load_encoder
 

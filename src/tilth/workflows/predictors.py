@@ -103,7 +103,7 @@ def load_predictor(model: str, asked: Prediction, device: str) -> Predictor:
 
 def _encoder(model: str, device: str) -> TextEncoder | None:
     """Load a sentence encoder, a static one without torch; None for another model."""
-    if (static := read_static(model)) is not None:
+    if (static := read_static(model, device)) is not None:
         return TextEncoder(static, model)
     from tilth.models.encoder import is_sentence_encoder
 
