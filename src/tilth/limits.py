@@ -120,6 +120,7 @@ PROTOCOL = Choice(("all", "mean"))  # of sets with subsets
 SCALE = Choice(("starter", "paper"))  # of a recipe
 SHOWN = whole(0, 1_000_000)  # rows to print
 CORES = whole(1, 1024)  # processes or threads
+PORT = whole(0, 65_535)
 
 # Training
 POOLING = Choice(("mean", "cls", "max"))

@@ -18,6 +18,7 @@ LINES = {
     "--max-new-tokens 6 --rows 8",
     "curate": "{w}/graded.jsonl",
     "report": "{w}/runs/generate",
+    "view": "{w}/runs",
     "augment": "{w}/labelled.jsonl --bank {w}/bank --teacher {w}/encoder --test {w}/test.jsonl "
     "--epochs 1 --batch 16 --count 6 --bootstrap 10 --device cpu",
     "fewshot": "{w}/labelled.jsonl --bank {w}/bank --test {w}/test.jsonl --base {w}/encoder "
@@ -74,7 +75,7 @@ BESIDE = {
 }
 # Without work behind them, or with more than a campaign has time for.
 NO_RUN = ("evaluate glue", "grow", "quickstart", "recipe list", "recipe show", "recipe run",
-          "report", "bank info", "bank add", "bank index", "bank check")  # fmt: skip
+          "report", "view", "bank info", "bank add", "bank index", "bank check")  # fmt: skip
 # Copied for each case, as the command writes into its input.
 CHANGES_ITS_INPUT = ("bank add", "bank index", "report")
 

@@ -24,6 +24,7 @@ WHOLE = {
     "generate": "sts-x2 --inputs FILE --out OUT",
     "curate": "FILE --out OUT",
     "report": "RUN",
+    "view": "DIR",
     "paraphrase": "FILE --out OUT",
     "paraphrase candidates": "FILE --out OUT",
     "paraphrase corpus": "FILE --out OUT",

@@ -35,8 +35,13 @@ def render_page(template: str, **values: object) -> str:
 
 @cache
 def _environment() -> Environment:
+    return environment_of()
+
+
+def environment_of(*folders: Path) -> Environment:
+    """Return an environment for the templates of folders, which may use those of this package."""
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        loader=FileSystemLoader([*folders, Path(__file__).parent / "templates"]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -1,0 +1,27 @@
+"""tilth view: read, annotate and take away what runs made, in a browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from tilth.cli.app import Fields
+from tilth.cli.options import FOLDER, OTHER_FOLDER
+from tilth.cli.screen import say
+from tilth.view.server import ViewSettings, serve
+
+
+def view(
+    folder: Annotated[Path, FOLDER, "A run, a data set, or a folder of them."],
+    settings: Annotated[ViewSettings, Fields(reads={"annotations": OTHER_FOLDER})],
+) -> None:
+    """Open a page on this machine to browse runs, annotate a sample and take the rows away.
+
+    [dim]tilth view runs/pairs[/dim]
+    """
+
+    def started(url: str) -> None:
+        say(f"Open {url}")
+        say("The URL holds the key to these pages. Ctrl-C ends the server.")
+
+    serve(folder, settings, on_start=started)

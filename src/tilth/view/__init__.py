@@ -1,0 +1,1 @@
+"""A local web application: browse runs, annotate a sample, take the result away."""

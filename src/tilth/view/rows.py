@@ -1,0 +1,207 @@
+"""Read the rows of any run as texts, label, drop reason, origin and numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tilth.data.examples import PAIRS, SINGLE, TOKENS
+from tilth.data.hashing import hash_of
+from tilth.data.labels import is_list
+from tilth.data.parquet import parquet_tables
+from tilth.data.writer import DROP_REASON
+from tilth.metrics.scores import spans
+
+# Numbers of rows that are shown, filtered by and sorted by, where a run has them.
+NUMBERS = (
+    "similarity", "confidence", "meaning", "wording", "label_fit", "margin", "floor_share",
+    "tokens", "tries",
+)  # fmt: skip
+_LABELS = ("tags", "ner_tags", "label", "labels", "predicted", "score")
+_SOURCES = ("origin", "source")  # of the rows of few sources
+GROUPS = ("source_id", "source_row", "query", "item")  # rows that were made from one input
+_ORIGINAL = "original"  # begins the names of columns of texts before they were rewritten
+
+
+def canonical_tables(path: Path) -> Iterator[pa.Table]:
+    """Yield a file's rows with the columns that the pages share.
+
+    Columns: first (a pair's first text, or the text before it was rewritten; null), text, label,
+    reason, source, group, and those of `NUMBERS` that are there.
+
+    Raises:
+        InputError, pyarrow.ArrowException, OSError: the file cannot be read.
+    """
+    names = label_names(path)
+    for table in parquet_tables(path):
+        yield canonical_table(table, names)
+
+
+def canonical_table(table: pa.Table, names: Sequence[str] = ()) -> pa.Table:
+    """Return rows with the columns of `canonical_tables`; `names` are of label numbers."""
+    first, second = text_columns(table.schema)
+    columns: dict[str, Any] = {
+        "first": _joined(table, first),
+        "text": pc.fill_null(_joined(table, second), ""),
+        "label": _label_texts(table, names),
+        "reason": _texts(table, DROP_REASON),
+        "source": _texts(table, *_SOURCES),
+        "group": _texts(table, *GROUPS),
+    }
+    for name in NUMBERS:
+        if name in table.column_names and _is_number(table.schema.field(name).type):
+            columns[name] = table[name].cast(pa.float32(), safe=False)
+    return pa.table(columns)
+
+
+def label_names(path: Path) -> list[str]:
+    """Return the class names of a file's label column by number; empty if it has none.
+
+    The parts of a run hold no names: those of its data set are taken.
+    """
+    if path.parent.name == "parts":
+        sets = sorted((path.parent.parent / "dataset").glob("*/*.parquet"))
+        path = sets[0] if sets else path
+    try:
+        about = (pq.read_schema(path).metadata or {}).get(b"huggingface", b"{}")
+        features = json.loads(about)["info"]["features"]
+        feature = next(features[name] for name in _LABELS if name in features)
+        inner = feature.get("feature") if isinstance(feature, dict) else feature[0]
+        return [str(name) for name in (inner or feature)["names"]]
+    except (OSError, pa.ArrowException, ValueError, LookupError, TypeError, StopIteration):
+        return []
+
+
+def text_columns(schema: pa.Schema) -> tuple[list[str], list[str]]:
+    """Return the columns of first texts and of second, or only, texts."""
+    names = schema.names
+    before = [name for name in names if name == _ORIGINAL or name.startswith(f"{_ORIGINAL}_")]
+    if before:
+        after = [name.removeprefix(f"{_ORIGINAL}_") for name in before]
+        if before == [_ORIGINAL]:
+            after = [name for name in (*SINGLE, *names) if name in names and name != _ORIGINAL][:1]
+        if all(name in names for name in after):
+            return before, after
+    for first, second in PAIRS:
+        if first in names and second in names:
+            return [first], [second]
+    for name in (*SINGLE, *TOKENS):
+        if name in names:
+            return [], [name]
+    texts = [field.name for field in schema if pa.types.is_string(field.type)]
+    return [], texts[:1]
+
+
+def detail_of(path: Path, offset: int) -> dict[str, Any]:
+    """Return all columns of one row of a file; `offset` counts from 0."""
+    with pq.ParquetFile(path) as file:
+        for group in range(file.metadata.num_row_groups):
+            rows = file.metadata.row_group(group).num_rows
+            if offset < rows:
+                found = file.read_row_group(group).slice(offset, 1).to_pylist()
+                return dict(found[0])
+            offset -= rows
+    raise LookupError(f"{path} has no such row")
+
+
+def row_key(first: str | None, text: str, label: str | None) -> str:
+    """Return the id of a row's content, the same in parts, data set and curated set.
+
+    Labels that are numbers count as such: "1" in parts is 1.0 in the data set.
+    """
+    return hash_of(first, text, plain_label(label))
+
+
+def plain_label(label: object) -> str | None:
+    """Return a label as text, numbers in their shortest form.
+
+    Example:
+        >>> plain_label(1.0), plain_label("0.50"), plain_label("good")
+        ('1', '0.5', 'good')
+    """
+    if label is None or isinstance(label, bool):
+        return None if label is None else str(label)
+    try:
+        number = float(str(label))
+    except ValueError:
+        return str(label)
+    return f"{number:g}" if np.isfinite(number) else str(label)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _joined(table: pa.Table, columns: Sequence[str]) -> pa.ChunkedArray:
+    """Return the texts of columns, one a line; null where all are."""
+    if not columns:
+        return pa.chunked_array([pa.nulls(len(table), pa.string())])
+    found = [_as_text(table[name]) for name in columns]
+    if len(found) == 1:
+        return found[0]
+    return pc.binary_join_element_wise(*found, "\n", null_handling="skip")
+
+
+def _texts(table: pa.Table, *names: str) -> pa.ChunkedArray:
+    name = next((name for name in names if name in table.column_names), None)
+    if name is None:
+        return pa.chunked_array([pa.nulls(len(table), pa.string())])
+    return _as_text(table[name])
+
+
+def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    kind = column.type
+    if is_list(kind):
+        rows = [None if row is None else " ".join(map(str, row)) for row in column.to_pylist()]
+        return pa.chunked_array([pa.array(rows, pa.string())])
+    if pa.types.is_nested(kind):
+        rows = [None if row is None else str(row) for row in column.to_pylist()]
+        return pa.chunked_array([pa.array(rows, pa.string())])
+    return column.cast(pa.string())
+
+
+def _label_texts(table: pa.Table, names: Sequence[str]) -> pa.ChunkedArray:
+    """Return labels as texts: classes joined, of tags the entities."""
+    column = next((name for name in _LABELS if name in table.column_names), None)
+    if column is None:
+        return pa.chunked_array([pa.nulls(len(table), pa.string())])
+    values = table[column]
+    kind = values.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return values.cast(pa.string())
+    tokens = next((table[name].to_pylist() for name in TOKENS if name in table.column_names), None)
+    coded = pc.dictionary_encode(values) if not is_list(kind) else None
+    if coded is not None:  # few distinct labels
+        distinct = coded.combine_chunks()
+        texts = [_label_text(value, names, None) for value in distinct.dictionary.to_pylist()]
+        return pa.chunked_array([pa.array(texts, pa.string()).take(distinct.indices)])
+    rows = [
+        _label_text(value, names, tokens[place] if tokens else None)
+        for place, value in enumerate(values.to_pylist())
+    ]
+    return pa.chunked_array([pa.array(rows, pa.string())])
+
+
+def _label_text(value: Any, names: Sequence[str], tokens: Sequence[str] | None) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, list):
+        return _named(value, names)
+    classes = [_named(one, names) for one in value]
+    if tokens is None:
+        return ", ".join(classes) or "none"
+    found = [f"{kind}: {' '.join(tokens[start:end])}" for kind, start, end in spans(classes)]
+    return "; ".join(found) or "no entity"
+
+
+def _named(value: Any, names: Sequence[str]) -> str:
+    if isinstance(value, int) and 0 <= value < len(names):
+        return names[value]
+    return plain_label(value) or ""

@@ -1,0 +1,161 @@
+"""Find the runs and data sets below a folder, with their state; nothing is written."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tilth.data.sources import card_configs, folder_configs
+from tilth.errors import TilthError
+from tilth.report.run_reader import part_files
+from tilth.runs import RESULTS, read_run_json
+
+DATA_SET = "data set"
+FINISHED, RUNNING, STOPPED, DAMAGED = "finished", "running", "stopped", "damaged"
+# Their parts hold a row for each attempt, the dropped ones included.
+_ROWS_IN_PARTS = ("generate", "paraphrase")
+_SKIPPED = {"parts", "shards", "data", "dropped", "model", "checkpoints"}
+_LAST = (RESULTS, "bank.json")  # what jobs whose parts are removed write last
+_LOCK = ".tilth-lock"
+_HOLDER = re.compile(r"process (\d+) on (.+)")
+_DEEPEST, _MOST_FOLDERS = 6, 20_000
+_SECONDS_KEPT = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunEntry:
+    """A run, or a data set without one.
+
+    Attributes:
+        name: its path below the folder that was opened.
+        command: the tilth command, or `DATA_SET`.
+        done, parts: finished parts, and all.
+        note: why a run is damaged.
+    """
+
+    name: str
+    folder: Path
+    command: str
+    state: str
+    done: int = 0
+    parts: int = 0
+    created: str = ""
+    note: str = ""
+
+    @property
+    def has_rows(self) -> bool:
+        """Return whether there is something to read."""
+        return bool(row_files(self))
+
+    @property
+    def has_report(self) -> bool:
+        """Return whether the run has a report."""
+        return (self.folder / "report.html").is_file()
+
+
+class RunList:
+    """The runs below a folder, looked for again every two seconds."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._found: dict[str, RunEntry] = {}
+        self._until = 0.0
+
+    def entries(self) -> list[RunEntry]:
+        """Return the runs and data sets, by name."""
+        if time.monotonic() > self._until:
+            self._found = {entry.name: entry for entry in _find(self.root)}
+            self._until = time.monotonic() + _SECONDS_KEPT
+        return list(self._found.values())
+
+    def entry(self, name: str) -> RunEntry | None:
+        """Return the entry of a name; names that are not in the list lead nowhere."""
+        self.entries()
+        return self._found.get(name)
+
+
+def _find(root: Path) -> Iterator[RunEntry]:
+    for looked, (place, folders, _) in enumerate(os.walk(root)):
+        folder = Path(place)
+        depth = len(folder.relative_to(root).parts)
+        folders[:] = sorted(
+            name for name in folders if name[0] != "." and name not in _SKIPPED and _is_text(name)
+        )
+        if depth >= _DEEPEST or looked > _MOST_FOLDERS:
+            folders.clear()
+        name = str(folder.relative_to(root))
+        if (folder / "run.json").is_file():
+            yield _run_entry(name, folder)
+            folders[:] = [one for one in folders if one != "dataset"]
+        elif card_configs(folder) and folder_configs(folder):
+            yield RunEntry(name, folder, DATA_SET, FINISHED)
+
+
+def _is_text(name: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in name)
+
+
+def _run_entry(name: str, folder: Path) -> RunEntry:
+    try:
+        run = read_run_json(folder)
+    except TilthError as error:
+        return RunEntry(name, folder, "unknown", DAMAGED, note=str(error))
+    done = len(part_files(folder))
+    whole = done >= run["parts"] > 0 or any((folder / one).is_file() for one in _LAST)
+    state = RUNNING if _is_locked(folder) else FINISHED if whole else STOPPED
+    created = str(run.get("created", ""))
+    return RunEntry(name, folder, str(run["command"]), state, done, run["parts"], created)
+
+
+def _is_locked(folder: Path) -> bool:
+    """Return whether the process that the lock file names is alive.
+
+    The lock itself is not tried: a run that starts at that moment would be refused.
+    """
+    try:
+        text = (folder / _LOCK).read_text(errors="replace")
+    except OSError:
+        return False
+    match = _HOLDER.match(text)
+    if match is None or match[2] != socket.gethostname():
+        return match is not None
+    return bool(psutil.pid_exists(int(match[1])))
+
+
+def row_files(entry: RunEntry) -> list[tuple[str, Path]]:
+    """Return the Parquet files of an entry's rows, each with its config."""
+    if entry.command in _ROWS_IN_PARTS:
+        return [("", file) for file in part_files(entry.folder)]
+    folder = entry.folder if entry.command == DATA_SET else entry.folder / "dataset"
+    try:
+        configs = folder_configs(folder) if folder.is_dir() else {}
+    except TilthError:
+        return []
+    many = sum(len(splits) for name, splits in configs.items() if name != "dropped") > 1
+    return [
+        (_config_name(name, split) if many else "", file)
+        for name, splits in configs.items()
+        for split, files in splits.items()
+        for file in files
+    ]
+
+
+def _config_name(config: str, split: str) -> str:
+    return split if config == "default" else config
+
+
+def instructions_of(entry: RunEntry) -> dict[str, str]:
+    """Return label -> instruction of a generate run."""
+    try:
+        task: Any = read_run_json(entry.folder)["settings"].get("task")
+        return {str(name): str(label["instruction"]) for name, label in task["labels"].items()}
+    except (TilthError, AttributeError, KeyError, TypeError):
+        return {}

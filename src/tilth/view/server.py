@@ -1,0 +1,200 @@
+"""Serve the pages: routes, errors, the address; the home of Starlette and uvicorn."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
+
+from tilth.errors import InputError, TilthError
+from tilth.limits import PORT as PORTS
+from tilth.limits import check_fields
+from tilth.view.guard import Guard, Keys
+
+if TYPE_CHECKING:
+    from tilth.view.site import Asked, HttpReply, Site
+
+    Page = Callable[[Site, Asked], HttpReply]
+
+log = logging.getLogger(__name__)
+
+_FIRST_PORT, _PORTS_TRIED = 8420, 40
+_MISSING = "tilth view needs Starlette and uvicorn: pip install 'tilth[view]'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewSettings:
+    """Where `tilth view` listens, and where it writes annotations."""
+
+    host: Annotated[
+        str, "IP address to listen on; another than 127.0.0.1 lets others on the network in."
+    ] = "127.0.0.1"
+    port: Annotated[int, PORTS, "Port to listen on; 0: 8420, or the next free one."] = 0
+    annotations: Annotated[
+        Path | None, "Folder of the annotations; default: RUN.annotations, beside each run."
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Check the address."""
+        check_fields(self)
+        try:
+            ipaddress.ip_address(self.host)
+        except ValueError:
+            raise InputError(
+                f"--host is {self.host!r}: give an IP address, such as 127.0.0.1 or 0.0.0.0"
+            ) from None
+
+
+def serve(
+    root: Path, settings: ViewSettings, *, on_start: Callable[[str], None] = lambda _: None
+) -> None:
+    """Serve the pages of a run, or of all runs below a folder, until Ctrl-C.
+
+    Args:
+        on_start: is given the URL, with its token, before the first request is answered.
+
+    Raises:
+        InputError: the extra `view` is not installed.
+        TilthError: the port is taken, or the address is not this machine's.
+    """
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise InputError(_MISSING) from error
+
+    keys = Keys()
+    listener = _listen(settings)
+    port = listener.getsockname()[1]
+    app = make_app(root, settings.annotations, keys=keys, host=settings.host, port=port)
+    shown = f"[{settings.host}]" if ":" in settings.host else settings.host
+    if settings.host in ("0.0.0.0", "::"):
+        shown = socket.gethostname().lower()
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        limit_concurrency=256,
+        timeout_graceful_shutdown=2,
+        ws="none",
+    )
+    on_start(f"http://{shown}:{port}/?token={keys.token}")
+    with listener:
+        try:
+            uvicorn.Server(config).run(sockets=[listener])
+        except KeyboardInterrupt:
+            return
+        finally:
+            app.site.close()
+
+
+def make_app(
+    root: Path, annotations: Path | None, *, keys: Keys, host: str = "127.0.0.1", port: int
+) -> Any:
+    """Return the guarded ASGI application of a run or a folder of runs."""
+    try:
+        from starlette.applications import Starlette
+        from starlette.requests import Request
+        from starlette.responses import Response
+        from starlette.routing import Route
+    except ImportError as error:
+        raise InputError(_MISSING) from error
+
+    from tilth.view import browse
+    from tilth.view.guard import UPLOADS, form_of
+    from tilth.view.site import Asked, NotFoundError, Site
+
+    site = Site(root, annotations, csrf=keys.csrf)
+
+    def response(reply: HttpReply) -> Response:
+        headers = {}
+        if reply.location is not None:
+            headers["location"] = reply.location
+        if reply.filename is not None:
+            headers["content-disposition"] = f"attachment; filename*=UTF-8''{quote(reply.filename)}"
+        if reply.policy is not None:
+            headers["content-security-policy"] = reply.policy
+        return Response(reply.content, reply.status, headers, reply.kind)
+
+    def answer(page: Page, asked: Asked) -> Response:
+        try:
+            return response(page(site, asked))
+        except TilthError as error:
+            status = 404 if isinstance(error, NotFoundError) else 400
+            status = status if isinstance(error, InputError) else 500
+            shown = site.page("error", text=str(error), status=status)
+            return Response(shown.content, status, media_type=shown.kind)
+        except Exception as error:
+            log.exception("%s failed", getattr(page, "__name__", page))
+            shown = site.page(
+                "error", text=f"{type(error).__name__}: see the terminal for it", status=500
+            )
+            return Response(shown.content, 500, media_type=shown.kind)
+
+    def endpoint(page: Page, *, writes: bool) -> Callable[[Request], Any]:
+        from starlette.concurrency import run_in_threadpool
+
+        async def handle(request: Request) -> Response:
+            body = await request.body() if writes else b""
+            is_file = request.url.path in UPLOADS
+            asked = Asked(
+                query=dict(request.query_params),
+                form={} if is_file else form_of(body),
+                body=body if is_file else b"",
+            )
+            return await run_in_threadpool(answer, page, asked)
+
+        return handle
+
+    def missing(*_: object) -> HttpReply:
+        raise NotFoundError("there is no such page")
+
+    reads: Mapping[str, Page] = {
+        "/": browse.run_list,
+        "/live/runs": browse.live_runs,
+        "/live/rows": browse.live_rows,
+        "/rows": browse.row_list,
+        "/row": browse.one_row,
+        "/report": browse.report,
+        "/view.css": browse.style,
+        "/view.js": browse.script,
+        "/icon.svg": browse.icon,
+    }
+    writes: Mapping[str, Page] = {}
+    routes = [Route(path, endpoint(page, writes=False), methods=["GET"])
+              for path, page in reads.items()]  # fmt: skip
+    routes += [Route(path, endpoint(page, writes=True), methods=["POST"])
+               for path, page in writes.items()]  # fmt: skip
+    routes.append(Route("/{path:path}", endpoint(missing, writes=False)))
+    app = Starlette(routes=routes)
+    app.state.site = site
+    guard = Guard(app, keys, host, port)
+    guard.site = site  # type: ignore[attr-defined]
+    return guard
+
+
+def _listen(settings: ViewSettings) -> socket.socket:
+    """Return a listening socket on the port, or on the first free one."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    ports = [settings.port] if settings.port else range(_FIRST_PORT, _FIRST_PORT + _PORTS_TRIED)
+    failed: OSError | None = None
+    for port in ports:
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((settings.host, port))
+            listener.listen(128)
+            return listener
+        except OSError as error:
+            listener.close()
+            failed = error
+    reason = failed.strerror if failed else ""
+    raise TilthError(
+        f"{settings.host}, port {ports[0]}: cannot be listened on ({reason}): choose another --port"
+    )

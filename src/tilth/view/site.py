@@ -1,0 +1,146 @@
+"""What all pages share: the runs, their indexed rows, templates, requests and replies."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from tilth.errors import InputError
+from tilth.report.html import count_of, environment_of, number, percent
+from tilth.view.runs import RunEntry, RunList, row_files
+from tilth.view.store import RowStore
+
+_MOST_STORES = 3  # runs whose rows are indexed at once
+_SECONDS_FOR_ROWS = 3.0  # that the first page of a run waits for its first rows
+_HERE = Path(__file__).parent
+
+
+class NotFoundError(InputError):
+    """Raised for an address that leads to nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request: fields of the address, fields of a form, or the bytes of an uploaded file."""
+
+    query: Mapping[str, str] = field(default_factory=dict)
+    form: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+    def number(self, name: str) -> int | None:
+        """Return a whole number of the address, None without."""
+        text = self.query.get(name, "")
+        if not text:
+            return None
+        if not (text.isascii() and text.isdigit() and len(text) < 12):
+            raise InputError(f"{name} is {text[:40]!r}: give a whole number")
+        return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpReply:
+    """An answer: a page, a file to keep, or another address to go to."""
+
+    content: str | bytes = ""
+    kind: str = "text/html; charset=utf-8"
+    status: int = 200
+    location: str | None = None
+    filename: str | None = None
+    policy: str | None = None  # content security policy, where it is not the usual one
+
+
+class Site:
+    """The state of one server.
+
+    Args:
+        root: a run, or a folder of runs.
+        annotations: folder of the annotations; None: beside each run.
+        csrf: value that every form sends back.
+    """
+
+    def __init__(self, root: Path, annotations: Path | None = None, *, csrf: str = "") -> None:
+        self.root, self.annotations, self.csrf = root, annotations, csrf
+        self.runs = RunList(root)
+        self._stores: OrderedDict[str, RowStore] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def entry(self, asked: Asked) -> RunEntry:
+        """Return the run that a request names."""
+        name = asked.query.get("run") or asked.form.get("run") or "."
+        entry = self.runs.entry(name)
+        if entry is None:
+            raise NotFoundError(f"there is no run {name[:200]!r} here")
+        return entry
+
+    def store(self, entry: RunEntry) -> RowStore:
+        """Return the rows of a run; those of new files may still be read."""
+        with self._lock:
+            key = f"{entry.name}\n{entry.created}"
+            store = self._stores.get(key)
+            if store is None:
+                store = self._stores[key] = RowStore()
+                if len(self._stores) > _MOST_STORES:
+                    self._stores.popitem(last=False)[1].close()
+            self._stores.move_to_end(key)
+        store.refresh(row_files(entry), seconds=_SECONDS_FOR_ROWS if not store.rows else 0.2)
+        return store
+
+    def close(self) -> None:
+        """Remove the temporary databases."""
+        for store in self._stores.values():
+            store.close()
+        self._stores.clear()
+
+    def page(self, template: str, **values: Any) -> HttpReply:
+        """Render a page."""
+        text = self._environment.get_template(f"{template}.html.jinja").render(
+            csrf=self.csrf, root=self.root.name or str(self.root), **values
+        )
+        return HttpReply(text.encode("utf-8", errors="replace"))
+
+    @cached_property
+    def style(self) -> bytes:
+        """The style sheet: that of the reports, and what these pages add."""
+        shared = self._environment.get_template("style.css.jinja").render()
+        own = (_HERE / "static" / "view.css").read_text(encoding="utf-8")
+        return f"{shared}\n{own}".encode()
+
+    @cached_property
+    def script(self) -> bytes:
+        """The script: keys, and parts of pages that are loaded again."""
+        return (_HERE / "static" / "view.js").read_bytes()
+
+    @cached_property
+    def icon(self) -> bytes:
+        """The icon."""
+        return (_HERE / "static" / "icon.svg").read_bytes()
+
+    @cached_property
+    def _environment(self) -> Any:
+        environment = environment_of(_HERE / "templates")
+        environment.filters |= {"percent": percent, "json": json.dumps}
+        environment.globals |= {"url": url, "number": number, "count_of": count_of}
+        return environment
+
+
+def url(path: str, **fields: Any) -> str:
+    """Return an address on this server; fields that are None or empty are left out.
+
+    Example:
+        >>> url("/rows", run="a b", label=None)
+        '/rows?run=a+b'
+    """
+    given = {name: value for name, value in fields.items() if value not in (None, "")}
+    return f"{path}?{urlencode(given, errors='replace')}" if given else path
+
+
+def go(path: str, **fields: Any) -> HttpReply:
+    """Return a redirect, after a write."""
+    return HttpReply(status=303, location=url(path, **fields))

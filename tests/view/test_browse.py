@@ -1,0 +1,164 @@
+"""The pages of runs and rows, as a browser gets them."""
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.report.augmented_run import write_run as write_augmented
+from tests.report.page import EVIL
+from tests.view.pages import Visitor, pairs, write_run
+from tilth.data.writer import DatasetWriter
+
+
+@pytest.fixture
+def visitor(tmp_path: Path) -> Iterator[Visitor]:
+    write_run(tmp_path / "pairs", pairs(120))
+    visitor = Visitor(tmp_path)
+    yield visitor
+    visitor.close()
+
+
+def test_the_list_says_how_far_each_run_is(tmp_path: Path) -> None:
+    write_run(tmp_path / "whole")
+    write_run(tmp_path / "nested" / "half", parts=4, done=1)
+    working = write_run(tmp_path / "working", parts=3, done=1)
+    (working / ".tilth-lock").write_text(f"process {os.getpid()} on {socket.gethostname()}")
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "run.json").write_text("{")
+    visitor = Visitor(tmp_path)
+    page = visitor.page("/")
+    for line in ("whole generate finished 2 / 2", "half generate stopped 1 / 4",
+                 "working generate running 1 / 3", "bad unknown damaged"):  # fmt: skip
+        assert page.shows(line), line
+    assert {"data-load": "/live/runs", "data-every": "2"} in page.all("div")
+    assert "running" in visitor.client.get("/live/runs").text
+
+
+def test_a_folder_without_runs_says_how_one_is_made(tmp_path: Path) -> None:
+    assert Visitor(tmp_path).page("/").shows("tilth quickstart makes one")
+
+
+def test_a_run_itself_may_be_opened(tmp_path: Path) -> None:
+    visitor = Visitor(write_run(tmp_path / "pairs"))
+    assert visitor.rows("/rows?run=.")[:3] == [0, 1, 2]
+    visitor.close()
+
+
+def test_links_lead_from_page_to_page(visitor: Visitor) -> None:
+    page = visitor.page("/rows?run=pairs")
+    assert page.shows("120 rows")
+    following = [link["href"] for link in page.all("a") if link.get("rel") == "next"]
+    second = visitor.rows(following[0])
+    assert second == list(range(50, 100))
+    before = [link["href"] for link in visitor.page(following[0]).all("a")
+              if link.get("rel") == "prev"]  # fmt: skip
+    assert visitor.rows(before[0]) == list(range(50))
+
+
+def test_bars_filter_on_click(visitor: Visitor) -> None:
+    page = visitor.page("/rows?run=pairs&label=0.5")
+    assert page.shows("40 rows of 120")
+    links = [link for link in page.all("a") if "tokens-min" in link["href"]]
+    assert len(links) == 20  # a bar for each number of tokens
+    assert links[4]["aria-label"] == "tokens 3.5 to 4.5: 2 rows"
+    assert visitor.rows(links[4]["href"]) == [4, 64]
+
+
+def test_a_row_shows_its_origin_attempts_and_neighbours(visitor: Visitor) -> None:
+    page = visitor.page("/row?run=pairs&row=4")
+    for words in ("Dropped: newline", "Output 4 is dry", "source_id id-1", "part-00000.parquet",
+                  "Attempts on the same input", "Output 3 is dry", "Output 6 is dry"):  # fmt: skip
+        assert page.shows(words) or page.shows(words.replace(" id-1", "id-1")), words
+    assert visitor.page("/row?run=pairs&row=3").shows("Say the same")  # the label's instruction
+
+
+def test_rows_of_an_augmented_run_and_of_a_data_set(tmp_path: Path) -> None:
+    write_augmented(tmp_path / "more", "tags")
+    with DatasetWriter(tmp_path / "set") as writer:
+        writer.write(pa.table({"text": ["Good."], "label": ["yes"]}))
+        writer.write(pa.table({"text": ["Bad."], "label": ["no"]}), split="test")
+    visitor = Visitor(tmp_path)
+    page = visitor.page("/rows?run=more")
+    for words in ("labelled", "validation", "class is full", "ANIMAL", "similarity"):
+        assert page.shows(words), words
+    assert len(visitor.rows("/rows?run=more&config=dropped")) == 9
+    page = visitor.page("/rows?run=set")
+    assert page.shows("train 1") or page.shows("train1")
+    assert visitor.rows("/rows?run=set&config=test") == [1]
+    visitor.close()
+
+
+@pytest.mark.parametrize(
+    ("address", "status", "said"),
+    [
+        ("/rows?run=none", 404, "there is no run 'none' here"),
+        ("/rows?run=../pairs", 404, "there is no run"),
+        ("/rows?run=/etc", 404, "there is no run"),
+        ("/rows?run=pairs&sort=text", 400, "sort is 'text'"),
+        ("/rows?run=pairs&similarity-min=x", 400, "similarity-min is 'x': give a number"),
+        ("/rows?run=pairs&tokens-max=nan", 400, "give a number"),
+        ("/rows?run=pairs&after=-1", 400, "after is '-1': give a whole number"),
+        ("/rows?run=pairs&state=odd", 400, "state is 'odd'"),
+        (f"/rows?run=pairs&q={'a' * 400}", 400, "the search has 400 characters"),
+        ("/row?run=pairs&row=120", 404, "there is no row 120"),
+        ("/row?run=pairs", 404, "there is no row None"),
+        ("/report?run=pairs", 404, "the run has no report"),
+        ("/nowhere", 404, "there is no such page"),
+        ("/static/../../etc/passwd", 404, "there is no such page"),
+    ],
+)
+def test_wrong_addresses(visitor: Visitor, address: str, status: int, said: str) -> None:
+    assert visitor.page(address, status).shows(said)
+
+
+def test_nothing_from_a_run_becomes_markup(tmp_path: Path) -> None:
+    """Texts, labels, reasons, settings and file names are shown as they are."""
+    name = "x<img src=x onerror=alert(1)>\"'&amp;"
+    rows = {
+        "text_a": [EVIL, EVIL], "text_b": [EVIL, "\u202eodd\x00\x1b[31m"], "label": [EVIL, "a"],
+        "source_id": [EVIL, EVIL], "drop_reason": [None, EVIL], "source": [EVIL, EVIL],
+        EVIL: [EVIL, EVIL], "similarity": [0.5, 0.6],
+    }  # fmt: skip
+    folder = write_run(tmp_path / name, rows, parts=1)
+    content = json.loads((folder / "run.json").read_text())
+    content["settings"]["task"]["labels"] = {EVIL: {"instruction": EVIL}}
+    (folder / "run.json").write_text(json.dumps(content))
+    (folder / "report.html").write_text("<script>alert(1)</script>")
+    damaged = tmp_path / f"{name}2"
+    damaged.mkdir()
+    (damaged / "run.json").write_text("{")
+    visitor = Visitor(tmp_path)
+    links = [link["href"] for link in visitor.page("/").all("a")]
+    run = next(link for link in links if link.startswith("/rows"))
+    addresses = ["/", run, run + "&state=dropped", run.replace("/rows", "/row") + "&row=0",
+                 run.replace("/rows", "/row") + "&row=1", "/rows?run=" + EVIL, "/live/runs",
+                 run + "&q=" + EVIL, run + "&label=" + EVIL, run + "&sort=" + EVIL]  # fmt: skip
+    for address in addresses:
+        answer = visitor.client.get(address)
+        assert "<img" not in answer.text, address
+        assert "<script>" not in answer.text, address
+        assert 'onmouseover="' not in answer.text, address
+        assert "script-src 'self';" in answer.headers["content-security-policy"]
+    # A report file may have come from elsewhere: its scripts do not run.
+    answer = visitor.client.get(run.replace("/rows", "/report"))
+    assert answer.headers["content-security-policy"].startswith("sandbox; default-src 'none'")
+    visitor.close()
+
+
+def test_run_folders_stay_as_they_are(visitor: Visitor, tmp_path: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    for address in ("/", "/rows?run=pairs&q=river", "/row?run=pairs&row=1"):
+        visitor.page(address)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
+    write_run(tmp_path / "secret")
+    (tmp_path / "shown").mkdir()
+    (tmp_path / "shown" / "link").symlink_to(tmp_path / "secret")
+    assert Visitor(tmp_path / "shown").page("/").shows("There is no run")

@@ -1,0 +1,67 @@
+"""The command as a process, the address it listens on, and its extra."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.view.pages import write_run
+from tilth.cli.main import app
+from tilth.errors import InputError, TilthError
+from tilth.view.server import ViewSettings, _listen, serve
+
+
+def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
+    write_run(tmp_path / "pairs")
+    command = [sys.executable, "-m", "tilth", "view", str(tmp_path)]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}
+    ) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        match = re.fullmatch(r"Open (http://127\.0\.0\.1:\d+/\?token=\S+)\n", said)
+        assert match, said
+        opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        with opener.open(match[1]) as answer:
+            assert "pairs" in answer.read().decode()
+        with opener.open(f"{match[1].partition('?')[0]}rows?run=pairs") as answer:
+            assert "Output 0 is dry" in answer.read().decode()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+        rest = process.stderr.read()
+    assert rest == "The URL holds the key to these pages. Ctrl-C ends the server.\n"
+    assert not list(tmp_path.glob("tilth-view-*"))
+
+
+def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    done = CliRunner().invoke(app, ["view", str(tmp_path)])
+    assert done.exit_code == 2
+    line = "error: tilth view needs Starlette and uvicorn: pip install 'tilth[view]'\n"
+    assert done.stderr == line
+
+
+def test_the_next_free_port_is_taken() -> None:
+    with _listen(ViewSettings()) as one, _listen(ViewSettings()) as two:
+        assert one.getsockname()[1] != two.getsockname()[1]
+        assert one.getsockname()[0] == "127.0.0.1"
+
+
+def test_a_port_that_is_taken_ends_in_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(TilthError, match=rf"port {port}: cannot be listened on"):
+            serve(tmp_path, ViewSettings(port=port))
+
+
+@pytest.mark.parametrize("host", ["localhost", "evil.example", "127.0.0.1:80"])
+def test_hosts_are_addresses(host: str) -> None:
+    with pytest.raises(InputError, match="give an IP address"):
+        ViewSettings(host=host)

@@ -1,0 +1,151 @@
+"""Filters, orders, pages, search and distributions, against the same done row by row."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.view.pages import pairs, write_run
+from tilth.view.runs import RunList, row_files
+from tilth.view.store import DROPPED, KEPT, RowFilter, RowStore
+
+
+def opened(folder: Path) -> RowStore:
+    entry = RunList(folder).entry(".")
+    assert entry is not None
+    store = RowStore()
+    store.refresh(row_files(entry))
+    return store
+
+
+def kept(rows: dict[str, list[Any]], test: Any) -> list[int]:
+    count = len(rows["label"])
+    return [row for row in range(count) if test({name: v[row] for name, v in rows.items()})]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "test"),
+    [
+        (RowFilter(), lambda row: True),
+        (RowFilter(state=KEPT), lambda row: row["drop_reason"] is None),
+        (RowFilter(state=DROPPED), lambda row: row["drop_reason"] is not None),
+        (RowFilter(label="0.5"), lambda row: row["label"] == "0.5"),
+        (RowFilter(label="none such"), lambda row: False),
+        (RowFilter(reason="empty"), lambda row: row["drop_reason"] == "empty"),
+        (RowFilter(group="id-3"), lambda row: row["source_id"] == "id-3"),
+        (
+            RowFilter(ranges={"similarity": (0.3, 0.6)}),
+            lambda row: row["similarity"] is not None and 0.3 <= row["similarity"] <= 0.6,
+        ),
+        (
+            RowFilter(words="NUMBER7 dry", label="0.5"),
+            lambda row: "number7." in row["text_b"] and row["label"] == "0.5",
+        ),
+        (RowFilter(words="number1*"), lambda row: "number1" in row["text_b"]),
+        (RowFilter(words="number"), lambda row: "number " in row["text_b"]),
+        (RowFilter(words="?!"), lambda row: False),
+    ],
+)
+def test_filters(tmp_path: Path, chosen: RowFilter, test: Any) -> None:
+    rows = pairs(100)
+    store = opened(write_run(tmp_path / "run", rows))
+    expected = kept(rows, test)
+    assert store.select(chosen).tolist() == expected
+    assert store.count(chosen) == len(expected)
+
+
+@pytest.mark.parametrize("sort", ["", "similarity"])
+@pytest.mark.parametrize("descending", [False, True])
+def test_pages_hold_each_row_once_in_order(tmp_path: Path, sort: str, descending: bool) -> None:
+    rows = pairs(100)
+    store = opened(write_run(tmp_path / "run", rows))
+    chosen = RowFilter(state=KEPT, sort=sort, descending=descending)
+    found: list[int] = []
+    after = None
+    while True:
+        page = store.page(chosen, size=7, after=after)
+        found += [row["row"] for row in page.rows]
+        assert page.has_before == (after is not None)
+        if not page.has_after:
+            break
+        after = found[-1]
+        again = store.page(chosen, size=7, before=after)  # the page before holds what stood there
+        assert [row["row"] for row in again.rows] == found[:-1][-7:]
+    expected = kept(rows, lambda row: row["drop_reason"] is None)
+    sign = -1 if descending else 1
+    if sort:
+        similarity = rows["similarity"]
+        expected.sort(key=lambda row: (similarity[row] is None, sign * (similarity[row] or 0)))
+    elif descending:
+        expected.reverse()
+    assert found == expected
+
+
+def test_distributions_count_what_the_other_filters_pass(tmp_path: Path) -> None:
+    rows = pairs(100)
+    store = opened(write_run(tmp_path / "run", rows))
+    chosen = RowFilter(label="1", state=KEPT)
+    assert store.counts("label", chosen)["0"] == len(
+        kept(rows, lambda row: row["label"] == "0" and row["drop_reason"] is None)
+    )
+    assert store.states(chosen)[DROPPED] == len(
+        kept(rows, lambda row: row["label"] == "1" and row["drop_reason"] is not None)
+    )
+    histogram = store.histogram("similarity", chosen)
+    assert histogram is not None
+    values = [
+        rows["similarity"][row]
+        for row in kept(rows, lambda row: row["label"] == "1" and row["drop_reason"] is None)
+        if rows["similarity"][row] is not None
+    ]
+    counts, _ = np.histogram(np.float32(values), bins=24, range=(0, 1))
+    assert sum(histogram.counts) == sum(counts) == len(values)
+    assert (histogram.low, histogram.high) == (0.0, 1.0)
+
+
+def test_rows_of_later_parts_are_added(tmp_path: Path) -> None:
+    rows = pairs(40)
+    folder = write_run(tmp_path / "run", rows, parts=4, done=2)
+    entry = RunList(folder).entry(".")
+    assert entry is not None
+    store = RowStore()
+    store.refresh(row_files(entry))
+    assert store.rows == 20
+    assert store.select(RowFilter(words="number25")).tolist() == []
+    write_run(folder, rows, parts=4)
+    store.refresh(row_files(entry))
+    assert store.rows == 40
+    assert store.select(RowFilter(words="number25")).tolist() == [25]
+    assert store.fetch([25, 3])[0]["text"] == rows["text_b"][25]
+    found = store.file_of(25)
+    assert found is not None
+    assert (found[0].name, found[1]) == ("part-00002.parquet", 5)
+
+
+def test_a_damaged_part_is_left_out_and_named(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    (folder / "parts" / "part-00000.parquet").write_bytes(b"PAR1 no parquet")
+    store = opened(folder)
+    assert store.rows == 30
+    assert store.notices == ["part-00000.parquet could not be read and is left out."]
+    found = store.file_of(0)
+    assert found is not None
+    assert found[0].name == "part-00001.parquet"
+
+
+@pytest.mark.parametrize(
+    ("text", "search"),
+    [("Straße nach Köln", "straße"), ("東京の天気", "京"), ("Привет, мир", "мир"), ("it's", "s")],
+)
+def test_words_of_other_scripts_are_found(tmp_path: Path, text: str, search: str) -> None:
+    rows = {"text": [text, "other"], "label": ["a", "b"], "drop_reason": [None, None]}
+    store = opened(write_run(tmp_path / "run", rows, parts=1))
+    assert store.select(RowFilter(words=search)).tolist() == [0]
+
+
+def test_the_database_is_removed(tmp_path: Path) -> None:
+    store = RowStore(tmp_path)
+    assert any(tmp_path.iterdir())
+    store.close()
+    assert not any(tmp_path.iterdir())
