@@ -12,6 +12,7 @@ from tests.tiny import KINDS, tiny_lm
 from tests.tiny.jobs import pair_jobs, run_jobs
 from tilth.errors import InputError, TilthError
 from tilth.generation import engine as engines
+from tilth.generation import rows
 from tilth.generation.attempts import Job, Outcome, job_key
 from tilth.generation.engine import (
     Engine,
@@ -19,7 +20,8 @@ from tilth.generation.engine import (
     check_model,
     max_positions,
 )
-from tilth.generation.kv_cache import KVCache, PromptCache
+from tilth.generation.kv_cache import PromptCache
+from tilth.generation.rows import CopiedRows, SharedRows
 from tilth.generation.settings import Sampling
 from tilth.generation.task import load_task
 from tilth.models.lm import LM
@@ -31,15 +33,29 @@ def texts_of(outcomes: dict[Job, Outcome]) -> dict[tuple[str, str, int], tuple[s
     return {(j.source_id, j.label, j.attempt): (o.text, o.reason) for j, o in outcomes.items()}
 
 
+ROWS = pytest.mark.parametrize("kept", [SharedRows, CopiedRows])
+
+
+@ROWS
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_do_not_change_texts(kind: str) -> None:
+def test_rows_do_not_change_texts(kind: str, kept: type, monkeypatch: pytest.MonkeyPatch) -> None:
     lm = tiny_lm(kind)
+    monkeypatch.setattr(engines, "SharedRows", kept)
     jobs = list(pair_jobs(TEXTS))
     sampling = Sampling(max_new_tokens=20)
     few = texts_of(run_jobs(Engine(lm, sampling, rows=3), jobs))
     many = texts_of(run_jobs(Engine(lm, sampling, rows=200), jobs))
     assert len(few) == len(TEXTS) * 3 * 2
     assert few == many
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_kinds_of_rows_give_the_same_texts(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = Engine(tiny_lm(kind), Sampling(max_new_tokens=20), rows=10)
+    monkeypatch.setattr(engines, "SharedRows", CopiedRows)
+    copied = Engine(tiny_lm(kind), Sampling(max_new_tokens=20), rows=10)
+    one, two = (texts_of(run_jobs(engine, pair_jobs(TEXTS))) for engine in (shared, copied))
+    assert one == two
 
 
 def test_neighbours_and_order_do_not_change_texts(llama: LM) -> None:
@@ -94,17 +110,17 @@ def test_out_of_memory_halves_the_rows_and_loses_nothing(
 ) -> None:
     jobs = list(pair_jobs(TEXTS))
     expected = texts_of(run_jobs(Engine(llama, Sampling(), rows=40), jobs))
-    step = engines.KVCache.step
+    decode = SharedRows.decode
     calls = 0
 
-    def scarce(self: Any, ids: torch.Tensor, *args: Any) -> torch.Tensor:
+    def scarce(self: Any, tokens: Any, positions: Any) -> torch.Tensor:
         nonlocal calls
         calls += 1
-        if len(ids) > 17 and calls > 20:
+        if len(tokens) > 17 and calls > 20:
             raise torch.OutOfMemoryError("tried to allocate")
-        return step(self, ids, *args)
+        return decode(self, tokens, positions)
 
-    monkeypatch.setattr(engines.KVCache, "step", scarce)
+    monkeypatch.setattr(SharedRows, "decode", scarce)
     engine = Engine(llama, Sampling(), rows=40)
     assert texts_of(run_jobs(engine, jobs)) == expected
     assert engine.rows < 40
@@ -125,7 +141,7 @@ def test_what_a_step_raises(
     llama: LM, monkeypatch: pytest.MonkeyPatch, error: Exception, raised: type[Exception], said: str
 ) -> None:
     engine = Engine(llama, Sampling(), rows=40)
-    monkeypatch.setattr(engines.KVCache, "step", Mock(side_effect=error))
+    monkeypatch.setattr(SharedRows, "decode", Mock(side_effect=error))
     with pytest.raises(raised, match=said):
         run_jobs(engine, pair_jobs(TEXTS))
 
@@ -203,7 +219,14 @@ def test_every_kind_is_accepted_in_both_precisions(kind: str, dtype: torch.dtype
     for seed in range(3):
         lm = tiny_lm(kind, seed=seed)
         lm.model.to(dtype)
-        check_model(lm)
+        assert check_model(lm) is SharedRows
+
+
+def test_attention_that_the_kernel_lacks_is_torchs(
+    llama: LM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "_UNKNOWN", ("position_ids",))  # models pass it on
+    assert check_model(llama) is CopiedRows
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -249,27 +272,29 @@ def test_local_attention_that_does_not_say_so_is_refused(llama: LM, dtype: torch
         check_model(lm)
 
 
+@ROWS
 def test_a_row_that_gives_no_number_harms_no_other(
-    llama: LM, monkeypatch: pytest.MonkeyPatch
+    llama: LM, kept: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(engines, "SharedRows", kept)
+    engine = Engine(llama, Sampling(), rows=12)
     jobs = list(pair_jobs([f"a dog number {n} runs" for n in range(10, 30)]))
-    clean = texts_of(run_jobs(Engine(llama, Sampling(), rows=12), jobs))
+    clean = texts_of(run_jobs(engine, jobs))
     steps = 0
-    step = KVCache.step
+    decode = kept.decode
 
-    def once_broken(self: KVCache, ids: Any, positions: Any, end: int) -> Any:
+    def once_broken(self: Any, tokens: Any, positions: Any) -> Any:
         nonlocal steps
-        logits = step(self, ids, positions, end)
-        if self.width > 40 and len(ids) > 1:  # rows being decoded, not prompts
-            steps += 1
-            if steps == 5:
-                logits[0] = torch.nan
-                for layer in self._layers:
-                    layer.keys[0, :, positions[0]] = layer.values[0, :, positions[0]] = torch.nan
+        logits = decode(self, tokens, positions)
+        steps += 1
+        if steps == 5:
+            logits[0] = torch.nan
+            for layer in self.layers:
+                layer.keys[0] = layer.values[0] = torch.nan
         return logits
 
-    monkeypatch.setattr(KVCache, "step", once_broken)
-    broken = texts_of(run_jobs(Engine(llama, Sampling(), rows=12), jobs))
+    monkeypatch.setattr(kept, "decode", once_broken)
+    broken = texts_of(run_jobs(engine, jobs))
     different = {key: broken[key] for key in clean if broken[key] != clean[key]}
     assert steps >= 5
     assert [reason for _, reason in different.values()] == ["not-a-number"]
@@ -281,12 +306,12 @@ def test_after_an_out_of_memory_the_failed_rows_are_freed_before_others_are_made
     made: list[Any] = []
     alive: list[bool] = []
 
-    class Failing(KVCache):
-        def step(self, *arguments: Any) -> Any:
+    class Failing(SharedRows):
+        def decode(self, *arguments: Any) -> Any:
             if not made:
                 made.append(weakref.ref(self))
                 raise torch.OutOfMemoryError
-            return super().step(*arguments)
+            return super().decode(*arguments)
 
     drop = PromptCache.drop_memory
 
@@ -295,7 +320,7 @@ def test_after_an_out_of_memory_the_failed_rows_are_freed_before_others_are_made
         drop(self)
 
     engine = Engine(llama, Sampling(), rows=12)
-    monkeypatch.setattr(engines, "KVCache", Failing)
+    engine._rows_type = Failing
     monkeypatch.setattr(PromptCache, "drop_memory", looked)
     gc.disable()
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, groupby, takewhile
 
@@ -21,6 +22,7 @@ from tilth.errors import InputError, TilthError
 from tilth.generation.attempts import Job, NextJob, Outcome, split_output
 from tilth.generation.debias import debiased_distribution, sample_indices
 from tilth.generation.kv_cache import CachedPrompt, KVCache, PromptCache, accepts, bytes_per_token
+from tilth.generation.rows import CopiedRows, SharedRows
 from tilth.generation.settings import Sampling
 from tilth.models.chat import end_of_turn_ids, has_chat_template
 from tilth.models.device import free_memory
@@ -31,7 +33,17 @@ _FREE = -1
 _MOST_ROWS = {"cpu": 384, "cuda": 2048}
 # Within its window, local attention (Mistral, GPT-Neo, Llama 4) is plain causal attention.
 _LIMITS = ("max_position_embeddings", "sliding_window", "window_size", "attention_chunk_size")
-_CHECKED_TOKENS = 64
+_CHECKED_TOKENS, _CHECKED_STEPS = 64, 3
+# What models raise that do not know the cache, positions of their own, or our attention.
+_UNSUITABLE = (
+    TypeError,
+    AttributeError,
+    IndexError,
+    RuntimeError,
+    NotImplementedError,
+    ValueError,
+    KeyError,
+)
 # Of one pass that scores texts: tokens, and values of logits.
 _SCORED_TOKENS, _SCORED_LOGITS = 4096, 1 << 27
 
@@ -55,7 +67,7 @@ class Engine:
         self._vocabulary = Vocabulary(lm, chat=chat)
         self._positions = max_positions(lm)
         self.row_tokens = 0  # run so far, prompts not counted: what benchmarks ask for
-        check_model(lm)
+        self._rows_type = check_model(lm)
 
     @torch.inference_mode()
     def run(self, jobs: Iterable[Job], next_job: NextJob) -> None:
@@ -184,7 +196,7 @@ class _Batch:
         self.rows = max(min(engine.rows, sum(len(job.prompts) for job in queue)), most)
         longest = max(self.prompts.length(prompt) for job in queue for prompt in job.prompts)
         new = self.sampling.max_new_tokens
-        self.cache = KVCache(self.lm.model, self.rows, longest + new)
+        self.cache = engine._rows_type(self.lm.model, self.rows, longest, new)
         self.owner: _Ints = np.full(self.rows, _FREE)  # the row's main row
         self.position: _Ints = np.zeros(self.rows, np.int64)  # where its next token goes
         self.token: _Ints = np.zeros(self.rows, np.int64)
@@ -215,7 +227,8 @@ class _Batch:
         """Fill free rows with the next groups; return their main rows and their logits."""
         free = deque(np.flatnonzero(self.owner == _FREE).tolist())
         entered: list[int] = []
-        copies: list[tuple[int, CachedPrompt]] = []
+        filled: list[int] = []
+        prompts: list[CachedPrompt] = []
         while self.queue and len(self.queue[0].prompts) <= len(free):
             job = self.queue[0]
             if any(prompt not in self.prompts for prompt in job.prompts):
@@ -224,14 +237,21 @@ class _Batch:
             rows = [free.popleft() for _ in job.prompts]
             main = rows[0]
             entered.append(main)
-            copies.extend(zip(rows, map(self.prompts.__getitem__, job.prompts), strict=True))
+            filled.extend(rows)
+            prompts.extend(map(self.prompts.__getitem__, job.prompts))
             self.owner[rows] = main
             self.members[main] = main  # padding: a row that is its own counter changes nothing
             self.members[main, : len(rows)] = rows
             self.job[main] = job
             self.done[main] = self.floored[main] = 0
             self.uniform[main] = uniforms(job.key, self.uniform.shape[1])
-        return np.array(entered, np.int64), self._copy(copies) if copies else None
+        if not filled:
+            return np.array(entered, np.int64), None
+        self.cache.enter(filled, prompts)
+        self.position[filled] = [prompt.length for prompt in prompts]
+        index = np.zeros(self.rows, np.int64)
+        index[filled] = np.arange(len(filled))
+        return np.array(entered), _Logits(torch.stack([one.logits for one in prompts]), index)
 
     def _run_prompts(self) -> None:
         """Run the prompts of the next jobs, enough to refill half the rows."""
@@ -242,28 +262,11 @@ class _Batch:
                 break
         self.prompts.run(wanted)
 
-    def _copy(self, copies: list[tuple[int, CachedPrompt]]) -> _Logits:
-        """Copy prompts' keys and values into rows; return the logits that follow them."""
-        by_cache: dict[int, list[tuple[int, CachedPrompt]]] = {}
-        index = np.zeros(self.rows, np.int64)
-        for number, (row, prompt) in enumerate(copies):
-            by_cache.setdefault(id(prompt.cache), []).append((row, prompt))
-            self.position[row] = prompt.length
-            index[row] = number
-        for group in by_cache.values():
-            rows = self._tensor(np.array([row for row, _ in group]))
-            sources = self._tensor(np.array([prompt.row for _, prompt in group]))
-            length = max(prompt.length for _, prompt in group)
-            self.cache.copy_rows(rows, group[0][1].cache, sources, length)
-        return _Logits(torch.stack([prompt.logits for _, prompt in copies]), index)
-
     def _forward(self) -> _Logits:
         """Run every row's last token through the model."""
         span = int(np.flatnonzero(self.owner != _FREE)[-1]) + 1
         positions = self.position[:span]
-        logits = self.cache.step(
-            self._tensor(self.token[:span]), self._tensor(positions), int(positions.max()) + 1
-        )
+        logits = self.cache.decode(self.token[:span], positions)
         self.row_tokens += span
         self.position[:span] += self.owner[:span] != _FREE
         return _Logits(logits, np.arange(span))
@@ -307,7 +310,7 @@ class _Batch:
         text, reason = split_output(self.vocabulary.decode(self.text[main, :count].tolist()))
         if is_broken:
             reason = "not-a-number"
-            self.cache.clear_rows(self._tensor(members))
+        self.cache.leave(members, broken=is_broken)
         self.owner[members] = _FREE
         self.position[members] = 0
         self.job[main] = None
@@ -325,8 +328,7 @@ class _Batch:
             return
         moved = np.full(self.rows, _FREE)
         moved[busy] = np.arange(count)
-        here, there = self._tensor(np.arange(count)), self._tensor(busy)
-        self.cache.copy_rows(here, self.cache, there, int(self.position.max()))
+        self.cache.move(busy, self.position[busy])
         self.members[:count] = moved[self.members[busy]]
         for values in (
             self.position, self.token, self.done, self.text, self.uniform, self.floored
@@ -402,10 +404,10 @@ def choose_rows(lm: LM, *, prompt_tokens: int, max_new_tokens: int) -> int:
 
 
 @torch.inference_mode()
-def check_model(lm: LM) -> None:
-    """Compare a batch of uneven rows with the model's plain forward on each row alone.
+def check_model(lm: LM) -> type[CopiedRows | SharedRows]:
+    """Return the kind of rows that decode as the model's plain forward does on each row alone.
 
-    Raises `InputError` if they differ: models that keep another state than keys and values, or take
+    Raises `InputError` if none does: models that keep another state than keys and values, or take
     positions another way, would give wrong texts without an error.
     """
     kind = lm.model.config.model_type
@@ -418,18 +420,38 @@ def check_model(lm: LM) -> None:
     size = int(lm.model.config.get_text_config().vocab_size)
     width = min(_CHECKED_TOKENS, max_positions(lm))  # long enough to leave a small window
     tokens = [(7 * number + 3) % size for number in range(width + 2)]
-    lengths = [width, max(2, width // 2), max(2, width // 3)]
+    lengths = [width, max(4, width // 2), max(4, width // 3)]
     rows = [tokens[start : start + length] for start, length in enumerate(lengths)]
-    cache = KVCache(lm.model, len(rows), width)
     try:
-        ours = cache.prefill(rows)  # (rows, vocab)
-        for row, mine in zip(rows, ours, strict=True):
+        plain = []
+        for row in rows:
             alone = torch.tensor([row], device=lm.device)
-            plain = lm.model(input_ids=alone, attention_mask=torch.ones_like(alone)).logits
-            if not _agree(mine, plain[0, -1]):
-                raise refused
-    except (TypeError, AttributeError, IndexError, RuntimeError, NotImplementedError) as error:
+            logits = lm.model(input_ids=alone, attention_mask=torch.ones_like(alone)).logits
+            plain.append(logits[0, -1])
+    except _UNSUITABLE as error:
         raise refused from error
+    kinds: list[type[CopiedRows | SharedRows]] = [SharedRows, CopiedRows]
+    for rows_type in kinds[lm.device.type != "cpu" :]:
+        with suppress(*_UNSUITABLE):
+            ours = _decoded(rows_type(lm.model, len(rows), width, _CHECKED_STEPS), rows)
+            if all(map(_agree, ours, plain)):
+                return rows_type
+    raise refused
+
+
+def _decoded(cache: CopiedRows | SharedRows, rows: list[list[int]]) -> Tensor:
+    """Return the logits after each row's last token, (rows, vocab), in a prompt and some steps."""
+    known = [row[:-_CHECKED_STEPS] for row in rows]
+    prompts = KVCache(cache.model, len(rows), max(map(len, known)))
+    logits = prompts.prefill(known)
+    cache.enter(
+        range(len(rows)),
+        [CachedPrompt(prompts, row, len(ids), logits[row]) for row, ids in enumerate(known)],
+    )
+    for place in range(-_CHECKED_STEPS, 0):
+        tokens = np.array([row[place] for row in rows])
+        logits = cache.decode(tokens, np.array([len(row) + place for row in rows]))
+    return logits
 
 
 def _agree(mine: Tensor, plain: Tensor) -> bool:

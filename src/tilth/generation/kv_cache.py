@@ -18,7 +18,7 @@ from tilth.models.lm import LM
 _TOKENS_A_PASS = 4096
 
 
-class _Layer(CacheLayerMixin):
+class CacheLayer(CacheLayerMixin):
     """One layer's keys and values, (rows, heads, width, head size)."""
 
     is_sliding = False
@@ -31,6 +31,7 @@ class _Layer(CacheLayerMixin):
         self.owner: KVCache = weakref.proxy(owner)
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Allocate memory for tensors of this kind, (rows, heads, tokens, head size)."""
         rows, width = self.owner.rows, self.owner.width
         heads = key_states.shape[1]
         self.keys = key_states.new_zeros(rows, heads, width, key_states.shape[-1])
@@ -40,6 +41,7 @@ class _Layer(CacheLayerMixin):
     def update(
         self, key_states: Tensor, value_states: Tensor, *_args: Any, **_kwargs: Any
     ) -> tuple[Tensor, Tensor]:
+        """Store keys and values, (rows, heads, new tokens, head size); return all to attend to."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         keys, values, owner = self.keys, self.values, self.owner
@@ -54,12 +56,15 @@ class _Layer(CacheLayerMixin):
         return keys[:rows, :, :end], values[:rows, :, :end]
 
     def get_seq_length(self) -> int:
+        """Return how many tokens came before."""
         return self.owner.start
 
     def get_mask_sizes(self, _query_length: int) -> tuple[int, int]:
+        """Return how many tokens are attended to, and which is the first."""
         return self.owner.end, 0
 
     def get_max_length(self) -> int:
+        """Return how many tokens a row may have."""
         return self.owner.width
 
     get_max_cache_shape = get_max_length  # its name before transformers 5.20
@@ -72,14 +77,16 @@ class KVCache:
     arithmetic: what lies beyond a row's length is masked, then overwritten.
     """
 
+    layer_type = CacheLayer
+
     def __init__(self, model: Any, rows: int, width: int) -> None:
         self.rows, self.width = rows, width
         self.start = self.end = 0
         self.positions: Tensor | None = None
         self.every = torch.arange(rows, device=model.device)
-        self._model = model
-        self._layers = [_Layer(self) for _ in range(_layer_count(model))]
-        self._cache = Cache(layers=list(self._layers))
+        self.model = model
+        self.layers = [self.layer_type(self) for _ in range(_layer_count(model))]
+        self._cache = Cache(layers=list(self.layers))
 
     def prefill(self, tokens: Sequence[Sequence[int]], start: int = 0) -> Tensor:
         """Run prompts of different lengths as the first rows; return the logits after each.
@@ -126,32 +133,25 @@ class KVCache:
 
     def copy_rows(self, rows: Tensor, source: KVCache, source_rows: Tensor, length: int) -> None:
         """Copy the first `length` columns of another cache's rows into rows of this one."""
-        for mine, theirs in zip(self._layers, source._layers, strict=True):
+        for mine, theirs in zip(self.layers, source.layers, strict=True):
             if not mine.is_initialized:
                 mine.lazy_initialization(theirs.keys, theirs.values)
             mine.keys[rows, :, :length] = theirs.keys[source_rows, :, :length]
             mine.values[rows, :, :length] = theirs.values[source_rows, :, :length]
 
-    def clear_rows(self, rows: Tensor) -> None:
-        """Set rows to zero: a masked NaN would still spread to every later text of the row."""
-        for layer in self._layers:
-            if layer.is_initialized:
-                layer.keys[rows] = 0
-                layer.values[rows] = 0
-
     def _mask(self, hidden: Tensor) -> Tensor:
-        dtype = self._model.dtype
+        dtype = self.model.dtype
         mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
         return mask.masked_fill_(hidden, torch.finfo(dtype).min)
 
     def _forward(self, ids: Tensor, positions: Tensor, mask: Tensor, keep: int = 1) -> Tensor:
-        logits: Tensor = self._model(
+        logits: Tensor = self.model(
             input_ids=ids,
             position_ids=positions,
             attention_mask=mask,
             past_key_values=self._cache,
             use_cache=True,
-            **({"logits_to_keep": keep} if accepts(self._model, "logits_to_keep") else {}),
+            **({"logits_to_keep": keep} if accepts(self.model, "logits_to_keep") else {}),
         ).logits
         return logits
 

@@ -15,7 +15,7 @@ from numba.core import event
 
 log = logging.getLogger(__name__)
 
-_FAST: dict[str, Any] = {
+FAST: dict[str, Any] = {
     "nogil": True, "boundscheck": False, "error_model": "numpy",
     "fastmath": {"reassoc", "contract"},  # sums in any order; infinities keep their meaning
 }  # fmt: skip
@@ -23,7 +23,7 @@ _FAST: dict[str, Any] = {
 
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile a function at its first call, and cache it where numba finds a writable folder."""
-    compiled: Any = numba.njit(**_FAST)(function)
+    compiled: Any = numba.njit(**FAST)(function)
     with suppress(RuntimeError):  # no such folder: it is compiled in every process
         compiled.enable_caching()
     return compiled

@@ -1,0 +1,207 @@
+"""Keys and values of the rows being decoded: copied from their prompts, or shared with them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import AttentionInterface
+
+from tilth.generation.kv_cache import CachedPrompt, CacheLayer, KVCache
+from tilth.models.single_query import (
+    HEAD_BYTES,
+    LANES,
+    OWN_TOKENS,
+    PROMPT_KEYS,
+    PROMPT_TOKENS,
+    PROMPT_VALUES,
+    ROW_FIELDS,
+    attend,
+)
+
+_Ints = NDArray[np.int64]
+_NAME = "tilth-single-query"
+# Data types the kernel reads, as those of equal width that numpy knows.
+_CODES = {torch.float32: (torch.float32, np.float32), torch.bfloat16: (torch.int16, np.uint16)}
+# What a model may ask of its attention, and the kernel does not compute.
+_UNKNOWN = ("softcap", "s_aux", "position_bias")
+
+
+class CopiedRows(KVCache):
+    """Rows that begin with a copy of their prompt's keys and values.
+
+    Args:
+        longest: tokens of the longest prompt.
+        new: tokens that a row may add to its prompt.
+    """
+
+    def __init__(self, model: Any, rows: int, longest: int, new: int) -> None:
+        super().__init__(model, rows, longest + new)
+
+    def enter(self, rows: Sequence[int], prompts: Sequence[CachedPrompt]) -> None:
+        """Let rows begin with these prompts."""
+        for cache, targets, entering in by_cache(rows, prompts):
+            sources = [prompt.row for prompt in entering]
+            length = max(prompt.length for prompt in entering)
+            self.copy_rows(self._tensor(targets), cache, self._tensor(sources), length)
+
+    def leave(self, rows: _Ints, *, broken: bool) -> None:
+        """Free rows; clear broken ones: a masked NaN would spread to every later text of a row."""
+        if broken:
+            for layer in self.layers:
+                layer.keys[self._tensor(rows)] = 0
+                layer.values[self._tensor(rows)] = 0
+
+    def move(self, sources: _Ints, positions: _Ints) -> None:
+        """Make these rows, of which each has tokens up to its position, the first ones."""
+        self.copy_rows(self.every[: len(sources)], self, self._tensor(sources), positions.max())
+
+    def decode(self, tokens: _Ints, positions: _Ints) -> Tensor:
+        """Run the next token of the first rows; return the logits after it, (rows, vocab)."""
+        return self.step(self._tensor(tokens), self._tensor(positions), int(positions.max()) + 1)
+
+    def _tensor(self, values: Any) -> Tensor:
+        return torch.as_tensor(np.asarray(values), device=self.every.device)
+
+
+class _OwnTokens(CacheLayer):  # type: ignore[no-untyped-call]
+    """One layer's keys and values of the rows' own tokens, which the kernel stores."""
+
+    owner: SharedRows
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *_args: Any, **_kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Say which layer attends next."""
+        self.owner.attending = self.owner.layers.index(self)
+        return key_states, value_states
+
+
+class SharedRows(KVCache):
+    """Rows on a processor that read their prompt where it was run, and keep their own tokens.
+
+    Attention is a kernel's of our own. Several rows continue each prompt: those of its attempts,
+    and of the labels that it is a counter prompt for.
+    """
+
+    layer_type = _OwnTokens
+
+    def __init__(self, model: Any, rows: int, longest: int, new: int) -> None:  # noqa: ARG002
+        super().__init__(model, rows, new)
+        self.attending = 0  # number of the layer
+        self._prompts: list[CachedPrompt | None] = [None] * rows  # kept from being freed
+        self._table = np.zeros((len(self.layers), rows, ROW_FIELDS), np.int64)
+        self._order: _Ints = np.arange(rows)
+        self._pool = ThreadPoolExecutor(torch.get_num_threads())
+
+    def enter(self, rows: Sequence[int], prompts: Sequence[CachedPrompt]) -> None:
+        """Let rows begin with these prompts."""
+        for cache, targets, entering in by_cache(rows, prompts):
+            sources = np.array([prompt.row for prompt in entering])
+            for mine, theirs, table in zip(self.layers, cache.layers, self._table, strict=True):
+                if not mine.is_initialized:
+                    mine.lazy_initialization(theirs.keys, theirs.values)
+                for column, held in ((PROMPT_KEYS, theirs.keys), (PROMPT_VALUES, theirs.values)):
+                    starts = sources * held.stride(0) * held.itemsize
+                    table[targets, column] = held.data_ptr() + starts
+                table[targets, HEAD_BYTES] = theirs.keys.stride(1) * theirs.keys.itemsize
+                table[targets, PROMPT_TOKENS] = [prompt.length for prompt in entering]
+        for row, prompt in zip(rows, prompts, strict=True):
+            self._prompts[row] = prompt
+
+    def leave(self, rows: _Ints, *, broken: bool) -> None:  # noqa: ARG002 - nothing is masked
+        """Free rows."""
+        self._table[:, rows, PROMPT_TOKENS] = 0
+        for row in rows.tolist():
+            self._prompts[row] = None
+
+    def move(self, sources: _Ints, positions: _Ints) -> None:
+        """Make these rows, of which each has tokens up to its position, the first ones."""
+        count = len(sources)
+        own = int((positions - self._table[0, sources, PROMPT_TOKENS]).max())
+        self.copy_rows(torch.arange(count), self, torch.from_numpy(sources), own)
+        self._table[:, :count] = self._table[:, sources]
+        prompts = [self._prompts[row] for row in sources.tolist()]
+        self.leave(np.arange(count, self.rows), broken=False)
+        self._prompts[:count] = prompts
+
+    def decode(self, tokens: _Ints, positions: _Ints) -> Tensor:
+        """Run the next token of the first rows; return the logits after it, (rows, vocab)."""
+        count = len(tokens)
+        table = self._table[:, :count]
+        table[:, :, OWN_TOKENS] = positions - table[:, :, PROMPT_TOKENS]
+        self._order = np.argsort(table[0, :, PROMPT_KEYS])
+        config = self.model.config.get_text_config()
+        before, config._attn_implementation = config._attn_implementation, _NAME
+        try:
+            logits: Tensor = self.model(
+                input_ids=torch.from_numpy(tokens)[:, None],
+                position_ids=torch.from_numpy(positions)[:, None],
+                attention_mask=torch.zeros(count, 1, 1, 1, dtype=self.model.dtype),
+                past_key_values=self._cache,
+                use_cache=True,
+                shared_rows=self,
+            ).logits
+        finally:
+            config._attn_implementation = before
+        return logits[:, -1]
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """Return the attention of one query per row, (rows, 1, heads, size)."""
+        rows, heads, _, size = query.shape
+        layer, table = self.layers[self.attending], self._table[self.attending]
+        queries, keys, values = (_codes(one.reshape(rows, -1, size)) for one in (query, key, value))
+        own_keys, own_values = _codes(layer.keys), _codes(layer.values)
+        out = torch.empty(rows, heads, size)
+        given = (
+            (0,) * (size // LANES), queries, keys, values, own_keys, own_values, table
+        )  # fmt: skip
+        scale = np.float32(scaling * math.log2(math.e))
+
+        def work(order: _Ints) -> None:
+            attend(*given, order, scale, out.numpy())
+
+        list(self._pool.map(work, np.array_split(self._order, self._pool._max_workers)))
+        return out.to(query.dtype)[:, None]
+
+
+def _codes(values: Tensor) -> NDArray[Any]:
+    """Return values as numpy knows them: bfloat16 as uint16."""
+    seen, kind = _CODES[values.dtype]
+    return values.contiguous().view(seen).numpy().view(kind)
+
+
+def _attend(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,  # noqa: ARG001 - a row reads all that is there
+    *,
+    shared_rows: SharedRows,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attend as transformers' attention functions do."""
+    if any(kwargs.get(name) is not None for name in _UNKNOWN) or query.shape[2] != 1:
+        raise NotImplementedError(f"attention of {type(module).__name__}")
+    return shared_rows.attend(query, key, value, scaling or query.shape[-1] ** -0.5), None
+
+
+AttentionInterface.register(_NAME, _attend)
+
+
+def by_cache(
+    rows: Sequence[int], prompts: Sequence[CachedPrompt]
+) -> Iterator[tuple[KVCache, list[int], list[CachedPrompt]]]:
+    """Yield each cache that holds some of the prompts, with their rows."""
+    caches = {id(prompt.cache): prompt.cache for prompt in prompts}
+    for number, cache in caches.items():
+        pairs = [pair for pair in zip(rows, prompts, strict=True) if id(pair[1].cache) == number]
+        yield cache, [row for row, _ in pairs], [prompt for _, prompt in pairs]

@@ -1,0 +1,190 @@
+"""Compute attention of one query per row in a compiled kernel, on processors.
+
+A row's keys and values lie in two places: those of its prompt, which many rows read where they
+are, and those of its own tokens. Each is read as far as it is filled.
+
+Numba keeps no sums in registers over a loop on rows of memory, so these two loops are written in
+LLVM IR. They stay in this file because numba recompiles a cached function only when its own file
+changes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from tilth.models.kernels import FAST, kernel
+
+LANES = 8  # values of an instruction: head sizes are multiples of it
+# Columns of the table of rows: addresses, bytes from one head to the next, tokens.
+ROW_FIELDS = 5
+PROMPT_KEYS, PROMPT_VALUES, HEAD_BYTES, PROMPT_TOKENS, OWN_TOKENS = range(ROW_FIELDS)
+
+_FLOAT, _INT32 = ir.FloatType(), ir.IntType(32)
+_FLOATS, _INTS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_INT32, LANES)
+_SHORTS = ir.VectorType(ir.IntType(16), LANES)
+
+
+def _at(builder: Any, address: Any, place: Any, size: int, kind: Any) -> Any:
+    """Return the pointer to element `place`, of `size` bytes, of the array at an address."""
+    offset = builder.mul(place, ir.Constant(place.type, size))
+    return builder.inttoptr(builder.add(address, offset), kind.as_pointer())
+
+
+def _load(builder: Any, address: Any, place: Any, dtype: Any) -> Any:
+    """Return LANES elements as float32; bfloat16, seen as uint16, is float32's upper half."""
+    short = dtype == types.uint16
+    width = 2 if short else 4
+    values = builder.load(_at(builder, address, place, width, _SHORTS if short else _FLOATS))
+    values.align = width
+    if short:
+        wide = builder.zext(values, _INTS)
+        values = builder.bitcast(builder.shl(wide, ir.Constant(_INTS, [16] * LANES)), _FLOATS)
+    return values
+
+
+def _multiply_add(builder: Any, one: Any, two: Any, total: Any) -> Any:
+    kind = ir.FunctionType(_FLOATS, [_FLOATS] * 3)
+    name = f"llvm.fma.v{LANES}f32"
+    function = cgutils.get_or_insert_function(builder.module, kind, name)  # type: ignore[no-untyped-call]
+    return builder.call(function, [one, two, total])
+
+
+@intrinsic
+def _dot_rows(_: Any, kind: Any, chunks: Any, query: Any, rows: Any, count: Any, out: Any) -> Any:
+    """Write the dot products of a query with `count` rows; addresses, the last of float32."""
+
+    def generate(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
+        _, _, query, rows, count, out = arguments
+        zero = ir.Constant(count.type, 0)
+        places = [ir.Constant(count.type, LANES * part) for part in range(chunks.count)]
+        parts = [_load(builder, query, place, kind) for place in places]
+        reduce = ir.FunctionType(_FLOAT, [_FLOAT, _FLOATS])
+        total = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
+            builder.module, reduce, f"llvm.vector.reduce.fadd.v{LANES}f32"
+        )
+        width = ir.Constant(count.type, LANES * chunks.count)
+        with cgutils.for_range_slice(
+            builder, zero, count, ir.Constant(count.type, 1), inc=True
+        ) as (row, _):
+            first = builder.mul(row, width)
+            sums = ir.Constant(_FLOATS, [0.0] * LANES)
+            for place, part in zip(places, parts, strict=True):
+                values = _load(builder, rows, builder.add(first, place), kind)
+                sums = _multiply_add(builder, values, part, sums)
+            product = builder.call(total, [ir.Constant(_FLOAT, 0.0), sums], fastmath=("reassoc",))
+            builder.store(product, _at(builder, out, row, 4, _FLOAT))
+        return context.get_dummy_value()
+
+    return types.void(kind, chunks, query, rows, count, out), generate
+
+
+@intrinsic
+def _add_rows(_: Any, kind: Any, chunks: Any, weights: Any, rows: Any, count: Any, out: Any) -> Any:
+    """Add `count` weighted rows to `out`; addresses, of weights and of `out` of float32."""
+
+    def generate(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
+        _, _, weights, rows, count, out = arguments
+        zero = ir.Constant(count.type, 0)
+        places = [ir.Constant(count.type, LANES * part) for part in range(chunks.count)]
+        sums = [
+            cgutils.alloca_once_value(builder, _load(builder, out, place, types.float32))  # type: ignore[no-untyped-call]
+            for place in places
+        ]
+        unused = ir.Constant(_FLOATS, ir.Undefined)
+        width = ir.Constant(count.type, LANES * chunks.count)
+        with cgutils.for_range_slice(
+            builder, zero, count, ir.Constant(count.type, 1), inc=True
+        ) as (row, _):
+            first = builder.mul(row, width)
+            weight = builder.load(_at(builder, weights, row, 4, _FLOAT))
+            one = builder.insert_element(unused, weight, ir.Constant(_INT32, 0))
+            every = builder.shuffle_vector(one, unused, ir.Constant(_INTS, [0] * LANES))
+            for place, held in zip(places, sums, strict=True):
+                values = _load(builder, rows, builder.add(first, place), kind)
+                total = _multiply_add(builder, values, every, builder.load(held))
+                builder.store(total, held)
+        for place, held in zip(places, sums, strict=True):
+            builder.store(builder.load(held), _at(builder, out, place, 4, _FLOATS)).align = 4
+        return context.get_dummy_value()
+
+    return types.void(kind, chunks, weights, rows, count, out), generate
+
+
+@intrinsic
+def _as_float(_: Any, bits: Any) -> Any:  # noqa: ARG001 - int32
+    """Return the float32 of these bits."""
+
+    def generate(_c: Any, builder: Any, _s: Any, values: Any) -> Any:
+        return builder.bitcast(values[0], _FLOAT)
+
+    return types.float32(types.int32), generate
+
+
+@njit(inline="always", **FAST)
+def _exp2(exponent):  # type: ignore[no-untyped-def]
+    """Return 2 to an exponent of at most 0, to 3e-7 of it; 2**-126 below."""
+    exponent = max(exponent, np.float32(-126))
+    whole = np.floor(exponent)
+    part = exponent - whole
+    power = np.float32(1.8775767e-3)
+    power = power * part + np.float32(8.9893397e-3)
+    power = power * part + np.float32(5.5826318e-2)
+    power = power * part + np.float32(2.4015361e-1)
+    power = power * part + np.float32(6.9315308e-1)
+    power = power * part + np.float32(1)
+    return power * _as_float((np.int32(whole) + np.int32(127)) << np.int32(23))  # type: ignore[call-arg]
+
+
+@kernel
+def attend(chunks, queries, keys, values, own_keys, own_values, rows, order, scale, out):  # type: ignore[no-untyped-def]
+    """Store each row's new key and value among its own, then compute its attention.
+
+    Args:
+        chunks: a tuple of as many numbers as LANES fit into the size of a head.
+        queries: # (rows, heads, size)
+        keys, values: those of the new token. # (rows, kv heads, size)
+        own_keys, own_values: those of the row's own tokens. # (rows, kv heads, width, size)
+        rows: int64 table of the columns above. # (rows, ROW_FIELDS)
+        order: the rows to compute; those that share a prompt stand together, so that it is read
+            from the nearest cache.
+        scale: of products of query and key, times log2(e).
+        out: float32 output. # (rows, heads, size)
+    """
+    kind, size = queries[0, 0, 0], queries.shape[2]
+    heads, item = keys.shape[1], keys.itemsize
+    together = queries.shape[1] // heads  # query heads that read one head of keys
+    step = own_keys.shape[2] * size * item
+    weights = np.empty(rows[:, PROMPT_TOKENS].max() + own_keys.shape[2], np.float32)
+    for head in range(heads):
+        for row in order:
+            own, prompt = rows[row, OWN_TOKENS], rows[row, PROMPT_TOKENS]
+            own_keys[row, head, own] = keys[row, head]
+            own_values[row, head, own] = values[row, head]
+            shift, place = head * rows[row, HEAD_BYTES], (row * heads + head) * step
+            prompt_keys = rows[row, PROMPT_KEYS] + shift
+            prompt_values = rows[row, PROMPT_VALUES] + shift
+            mine = weights.ctypes.data + 4 * prompt
+            for one in range(head * together, (head + 1) * together):
+                at = (row * queries.shape[1] + one) * size
+                query, target = queries.ctypes.data + at * item, out.ctypes.data + at * 4
+                _dot_rows(kind, chunks, query, prompt_keys, prompt, weights.ctypes.data)  # type: ignore[call-arg]
+                _dot_rows(kind, chunks, query, own_keys.ctypes.data + place, own + 1, mine)
+                seen = weights[: prompt + own + 1]
+                largest = seen[0]
+                for column in range(len(seen)):
+                    largest = max(largest, seen[column])
+                total = np.float32(0)
+                for column in range(len(seen)):
+                    seen[column] = _exp2((seen[column] - largest) * scale)
+                    total += seen[column]
+                out[row, one] = 0
+                _add_rows(kind, chunks, weights.ctypes.data, prompt_values, prompt, target)
+                _add_rows(kind, chunks, mine, own_values.ctypes.data + place, own + 1, target)
+                for column in range(size):
+                    out[row, one, column] /= total
