@@ -76,6 +76,13 @@ def test_folds_divide_the_rows_of_each_label_alike() -> None:
     assert folds_of(task, 5, 1, seed=1)[0].held.tolist() != folds[0].held.tolist()
 
 
+def test_folds_of_few_rows_have_numbers_without_gaps() -> None:
+    folds = folds_of(task_of(4), 5, 2, seed=0)
+    assert [fold.number for fold in folds] == list(range(8))  # each is a part of the run
+    assert [fold.repeat for fold in folds] == [0] * 4 + [1] * 4
+    assert {len(fold.held) for fold in folds} == {1}
+
+
 def test_validation_rows_take_the_place_of_folds() -> None:
     held = as_rows(classed(9, seed=3))
     folds = folds_of(replace(task_of(), validation=held), 5, 3, seed=0)

@@ -90,6 +90,12 @@ def test_folds_keep_the_pairs_of_a_first_text_together(tmp_path: Path) -> None:
                   for some in (fold.train, fold.held)]  # fmt: skip
         assert not firsts[0] & firsts[1]
     assert folds[0].held.tolist() != folds[5].held.tolist()
+    rows["text_a"] = [rows["text_a"][number // 20 * 20] for number in range(60)]
+    few = read_similarity(GrowSources(str(write_rows(tmp_path / "rows.jsonl", rows))))
+    threes = pair_folds(few, 5, 2, seed=0)
+    assert [(fold.number, fold.repeat) for fold in threes] == [
+        (0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (5, 1),
+    ]  # fmt: skip
     rows["text_a"] = ["one"] * 60
     alone = read_similarity(GrowSources(str(write_rows(tmp_path / "rows.jsonl", rows))))
     with pytest.raises(InputError, match="one first text"):

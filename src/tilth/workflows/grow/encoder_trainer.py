@@ -251,10 +251,9 @@ class EncoderTrainer:
         if PAIRS in arm.sources or fold.number < 0 or self.task.validation is not None:
             return self._trained(arm, fold, seed=self.sources.settings.seed + fold.number + 1)
         # Its encoder is that of all folds of the repeat: all labelled pairs are measured at once.
-        repeat = fold.number // self.sources.settings.folds
-        key = (arm.name, repeat)
+        key = (arm.name, fold.repeat)
         if key not in self._cosines:
-            made = self._trained(arm, fold, seed=self.sources.settings.seed + repeat)
+            made = self._trained(arm, fold, seed=self.sources.settings.seed + fold.repeat)
             pairs = self.task.rows.texts
             given = cosines_of(made.encoder, pairs).tolist()
             self._cosines[key] = dict(zip(pairs, given, strict=True))

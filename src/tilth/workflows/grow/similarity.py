@@ -22,7 +22,7 @@ from tilth.metrics.significance import Interval, percentile_interval
 from tilth.models.names import ENCODER
 from tilth.workflows.grow.arms import Arm
 from tilth.workflows.grow.search import Search
-from tilth.workflows.grow.task import Fold
+from tilth.workflows.grow.task import Fold, split_folds
 
 if TYPE_CHECKING:
     from tilth.workflows.grow.settings import GrowSources, Growth
@@ -147,26 +147,22 @@ def pair_folds(task: SimilarityTask, folds: int, repeats: int, seed: int) -> lis
     everything = np.arange(len(task.rows))
     if task.validation is not None:
         held = np.arange(len(task.validation))
-        return [Fold(one, everything, held, task.validation) for one in range(repeats)]
+        return [Fold(one, everything, held, task.validation, one) for one in range(repeats)]
     first, second = (
         text_hashes(pa.array([pair[side] for pair in task.rows.texts], pa.large_string()))
         for side in (0, 1)
     )
     group = np.unique(first, return_inverse=True)[1].astype(np.int64)  # (pairs,)
+    if not group.any():
+        raise InputError(
+            "all labelled pairs have one first text: none can be held out; give --validation"
+        )
     found: list[Fold] = []
     for repeat in range(repeats):
         keys = random_keys(seed, f"grow/{repeat}", first, second)
         least = np.full(group.max() + 1, np.iinfo(np.uint64).max, np.uint64)
         np.minimum.at(least, group, keys)
-        part = _even_parts(group, least, folds)
-        for number in range(folds):
-            held, train = np.flatnonzero(part == number), np.flatnonzero(part != number)
-            if len(held) and len(train):
-                found.append(Fold(len(found), train, held, task.rows.select(held)))
-    if not found:
-        raise InputError(
-            "all labelled pairs have one first text: none can be held out; give --validation"
-        )
+        found += split_folds(task.rows, _even_parts(group, least, folds), repeat, len(found))
     return found
 
 
@@ -248,13 +244,9 @@ class SimilaritySearch(Search):
         self, arm: Arm, folds: Sequence[Fold]
     ) -> list[tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]]:
         """Return the pairs of each repeat, and their grades and cosines, each (pairs,)."""
-        found: list[list[Fold]] = []
-        for fold in folds:
-            if not found or any(np.isin(fold.held, one.held).any() for one in found[-1]):
-                found.append([])
-            found[-1].append(fold)
         joined = []
-        for some in found:
+        for repeat in dict.fromkeys(fold.repeat for fold in folds):
+            some = [fold for fold in folds if fold.repeat == repeat]
             ids = np.concatenate([fold.held for fold in some])
             order = np.argsort(ids, kind="stable")
             gold = np.concatenate([grades_of(fold.rows) for fold in some])

@@ -194,16 +194,18 @@ class Fold:
     """Rows to train on and rows to measure on.
 
     Attributes:
-        number: -1 is the training of the result, on all rows.
+        number: from 0, without gaps; -1 is the training of the result, on all rows.
         train: indices of labelled rows. # (training rows,)
         held: indices of the measured rows, in the labelled or the validation rows. # (rows,)
         rows: the measured rows.
+        repeat: the cross-validation that it is of.
     """
 
     number: int
     train: NDArray[np.int64]
     held: NDArray[np.int64]
     rows: LabeledExamples
+    repeat: int = 0
 
 
 def folds_of(task: GrowTask, folds: int, repeats: int, seed: int) -> list[Fold]:
@@ -214,18 +216,24 @@ def folds_of(task: GrowTask, folds: int, repeats: int, seed: int) -> list[Fold]:
     everything = np.arange(len(task.rows))
     if task.validation is not None:
         held = np.arange(len(task.validation))
-        return [Fold(one, everything, held, task.validation) for one in range(repeats)]
-    if not len(task.rows):
-        return []
+        return [Fold(one, everything, held, task.validation, one) for one in range(repeats)]
     found: list[Fold] = []
     for repeat in range(repeats):
         part = _parts(task.rows, folds, seed, repeat)
-        for number in range(folds):
-            held = np.flatnonzero(part == number)
-            found.append(
-                Fold(len(found), np.flatnonzero(part != number), held, task.rows.select(held))
-            )
-    return [fold for fold in found if len(fold.held)]
+        found += split_folds(task.rows, part, repeat, len(found))
+    return found
+
+
+def split_folds(
+    rows: LabeledExamples, part: NDArray[np.int64], repeat: int, first: int
+) -> list[Fold]:
+    """Return a fold for each part of the rows, (rows,), with numbers from `first` on."""
+    found = []
+    for number, one in enumerate(np.unique(part).tolist(), start=first):
+        held = np.flatnonzero(part == one)
+        train = np.flatnonzero(part != one)
+        found.append(Fold(number, train, held, rows.select(held), repeat))
+    return found
 
 
 def _parts(rows: LabeledExamples, folds: int, seed: int, repeat: int) -> NDArray[np.int64]:
