@@ -572,6 +572,19 @@ def test_descriptions_alone_grow_a_model(place: Path, base: str) -> None:
     assert measured["reference"] == SIMILARITY
 
 
+def test_a_budget_that_is_spent_before_the_search_leaves_a_model_and_says_so(
+    place: Path, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilth.workflows.grow.plan.measure_speed", lambda *_: (1e9, 1e9))
+    monkeypatch.setattr(Speeds, "seconds", lambda *_: 0.001)
+    found = run_grow(place, base, budget="0.01s")
+    assert (found["ended"], found["arms"]) == ("the budget is used up", [])
+    notes = " ".join(found["notes"])
+    assert "no labelled rows" not in notes
+    assert "Not tried, as the budget is too short: majority" in notes
+    assert load_classifier(str(place / "out"), device="cpu").labels == found["labels"]
+
+
 def test_settings_that_change_scores_are_refused_and_the_budget_may_grow(
     place: Path, base: str
 ) -> None:

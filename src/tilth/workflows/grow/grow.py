@@ -288,7 +288,7 @@ class _GrowingClassifier(Growing):
 
     def _notes(self, best: Arm) -> list[str]:
         said = raw_warnings(self.run.resolved.get("domain"))
-        if not any(self.search.done(arm) for arm in self.arms):
+        if not self.folds:
             return [
                 *said,
                 "Nothing was measured: there are no labelled rows. Label the sentences of "

@@ -224,12 +224,12 @@ class GrowingEncoder(Growing):
         results["tested"] = compare_cosines(self.task.test, cosines, bootstrap, self.settings.seed)
         results["notes"] += better_on_test(results["tested"])
 
-    def _about(self, best: Arm) -> dict[str, Any]:
+    def _about(self, best: Arm) -> dict[str, Any]:  # noqa: ARG002
         return {
             "base": self.base,
-            "rows": len(self.task.rows), "pearson": self.search.pearson(best),
+            "rows": len(self.task.rows),
             "sentences": dict(self.trainer.counts),
-        }  # fmt: skip
+        }
 
     def _notes(self, best: Arm) -> list[str]:
         if len(best.sources) > 1:

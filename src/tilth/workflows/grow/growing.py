@@ -206,7 +206,7 @@ class Growing(ABC):
         untried = [
             arm.name for arm in search.usable if len(arm.sources) < 2 and arm not in measured
         ]
-        if measured and ended and untried:
+        if self.folds and ended and untried:
             found["notes"].append(
                 f"Not tried, as the budget is too short: {', '.join(untried)}. A larger --budget "
                 "goes on from here."

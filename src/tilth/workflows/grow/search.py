@@ -184,7 +184,7 @@ class Search:
             if one is not None and self._may_be_kept(one)
         }
         if not known:
-            return some[0]
+            return self.reference
         return max(known, key=lambda arm: known[arm])  # the first, and so simplest, of equals
 
     def _may_be_kept(self, gain: Interval) -> bool:  # noqa: ARG002

@@ -218,11 +218,6 @@ class SimilaritySearch(Search):
         seconds = [self._seconds[self._index(best, fold)] for fold in self.done(best)]
         return max(seconds, default=self.cost(best))
 
-    def pearson(self, arm: Arm) -> float:
-        """Return an arm's linear correlation x 100, the mean over repeats."""
-        found = [pearson(gold, cosines) for _, gold, cosines in self._repeats(arm, self.done(arm))]
-        return 100 * float(np.nan_to_num(found).mean())
-
     def _drawn(self, arm: Arm, folds: Sequence[Fold]) -> tuple[float, NDArray[np.float64]]:
         """Return Spearman x 100 and its replicates, (resamples,): means over repeats."""
         key = (arm.name, tuple(fold.number for fold in folds))
