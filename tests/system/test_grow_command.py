@@ -1,6 +1,7 @@
 """`tilth grow` as a user meets it: the plan, what is printed, and that the result labels texts."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,18 @@ def test_a_plan_tries_nothing(asked: list[object], tmp_path: Path) -> None:
     plan = json.loads(tilth(*asked, "--plan", "--json").stdout)
     assert plan["seconds"] > plan["least"] > 0
     assert "too short" in error_of(*asked, "--budget", "1s")
+
+
+@pytest.mark.parametrize("task", ["classification", "similarity"])
+def test_a_base_in_the_run_folder_is_not_overwritten(
+    asked: list[object], tmp_path: Path, base: str, task: str
+) -> None:
+    model = tmp_path / "out" / "model"
+    shutil.copytree(base, model)
+    (tmp_path / "out" / "run.json").write_text(json.dumps({"command": "grow"}))
+    words = [*asked, "--task", task, "--base", model, "--overwrite"]
+    assert "itself: choose another --out" in error_of(*words)
+    assert model.is_dir()
 
 
 def test_the_result_labels_texts(asked: list[object], tmp_path: Path) -> None:

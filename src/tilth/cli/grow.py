@@ -45,7 +45,7 @@ def grow(
 
     [dim]tilth grow --task similarity --raw corpus/ --train pairs.jsonl --out runs/encoder[/dim]
     """
-    check_growth(sources, settings)
+    check_growth(sources, settings, out)
     from tilth.workflows.grow import grow as work
 
     if plan:

@@ -21,7 +21,7 @@ from tilth.metrics.significance import RESAMPLES, check_resamples
 from tilth.models.classifier import Classifier, load_classifier, new_classifier
 from tilth.models.encoder import load_encoder
 from tilth.models.trainer import settings_of
-from tilth.runs import Run, refuse_inside
+from tilth.runs import Run
 from tilth.workflows import baselines
 from tilth.workflows.evaluate_classifier import System, compare_systems
 from tilth.workflows.grow.arms import Arm, Speeds, Trainer, arms_of
@@ -171,9 +171,7 @@ def _bounds(given: Given) -> list[int]:
 
 
 def _read(sources: GrowSources, settings: Growth, out: Path, device: str) -> tuple[GrowTask, Given]:
-    check_growth(sources, settings)
-    named = (sources.train, sources.labels, sources.validation, sources.test, *sources.raw)
-    refuse_inside(out, *(one for one in named if one is not None))
+    check_growth(sources, settings, out)
     task = read_grow_task(sources)
     if settings.base is not None:  # one that cannot be trained is refused before anything is done
         new_classifier(settings.base, kind="class", labels=task.labels, device=device)

@@ -22,7 +22,7 @@ from tilth.encoders.train import EncoderTraining, save_encoder
 from tilth.errors import TilthError
 from tilth.models.encoder import fingerprint_encoder, load_encoder
 from tilth.models.trainer import MODEL
-from tilth.runs import Run, refuse_inside
+from tilth.runs import Run
 from tilth.workflows.grow.arms import Arm
 from tilth.workflows.grow.encoder_trainer import (
     FEWEST_MADE,
@@ -106,9 +106,7 @@ def read_encoder_growth(
     sources: GrowSources, settings: Growth, out: Path, device: str
 ) -> tuple[SimilarityTask, Given]:
     """Read and check everything before a run is begun; an encoder without weights is refused."""
-    check_growth(sources, settings)
-    named = (sources.train, sources.validation, sources.test, *sources.raw)
-    refuse_inside(out, *(one for one in named if one is not None), named=[settings.base])
+    check_growth(sources, settings, out)
     task = read_similarity(sources)
     base = settings.base or STARTER
     encoder = EncoderTraining("grow", base, Training(), cosine_objective()).load_base(device)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from tilth.errors import InputError
 from tilth.generation.task import load_task, refuse_untrained
 from tilth.limits import SEED, TEXTS, Choice, Number, check_fields, whole
 from tilth.models.names import CLASSIFIER, ENCODER, check_name, known_instructions
+from tilth.runs import refuse_inside
 
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -98,8 +100,10 @@ class Growth:
         return float(found[1]) * _UNITS[found[2]]
 
 
-def check_growth(sources: GrowSources, settings: Growth) -> None:
-    """Refuse inputs that no way can learn from, before anything is loaded."""
+def check_growth(sources: GrowSources, settings: Growth, out: Path) -> None:
+    """Refuse inputs that no way can learn from, or that `out` holds, before anything is loaded."""
+    files = (sources.train, sources.labels, sources.validation, sources.test)
+    refuse_inside(out, *files, *sources.raw, named=[settings.base, settings.model])
     is_similarity = settings.task == SIMILARITY
     if settings.base is not None:
         check_name(settings.base, ENCODER if is_similarity else CLASSIFIER)
