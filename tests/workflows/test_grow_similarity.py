@@ -449,6 +449,7 @@ def test_the_plan_divides_the_budget(
     assert 40 <= counts[0] < counts[1] == 10_000
     assert plans[0].seconds <= 300
     assert plans[0].base == base
+    assert list(plans[0].speeds.counts) == [DENOISED, SIMCSE, NEAR, DISTILLED]
 
 
 def test_a_model_writes_as_much_as_a_sixth_of_the_budget_allows(
@@ -520,4 +521,4 @@ def test_a_source_that_has_no_pairs_is_left_out(
     found = run_grow(place, base)
     assert found["dropped"] == [NEAR]
     assert NEAR not in {one["name"] for one in found["arms"]}
-    assert "near duplicates are not tried: 0 of 40 raw sentences" in caplog.text
+    assert "left out: near duplicates (0 of 40 raw sentences" in caplog.text

@@ -95,9 +95,9 @@ def _print_plan(plan: Plan, *, as_json: bool) -> None:
          for name, arms, count, seconds in plan.rungs],
     )  # fmt: skip
     for name, seconds in plan.sources.items():
-        say(f"{name} texts are made first: about {duration_words(seconds)}")
+        say(f"made before the search: {name}, about {duration_words(seconds)}")
     for name in plan.dropped:
-        say(f"{name} texts would take too much of the budget: left out")
+        say(f"left out, as it would take too much of the budget: {name}")
     say(f"base: {plan.base} ({plan.why})")
     say(
         f"shortest search: {duration_words(plan.least)}; everything: {duration_words(plan.seconds)}"

@@ -6,16 +6,13 @@ import json
 import logging
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tilth.data.hashing import hash_of
-from tilth.errors import TilthError
 from tilth.evaluate.classify import classify_scores
 from tilth.metrics.significance import RESAMPLES, check_resamples
 from tilth.models.classifier import Classifier, load_classifier, new_classifier
@@ -30,7 +27,7 @@ from tilth.workflows.grow.growing import COMMAND, OUTPUTS, Given, Growing, Kept,
 from tilth.workflows.grow.notes import better_on_test, more_labels, raw_warnings
 from tilth.workflows.grow.outputs import to_label, write_rows
 from tilth.workflows.grow.plan import Plan, make_plan
-from tilth.workflows.grow.search import Search, rung_bounds
+from tilth.workflows.grow.search import Search
 from tilth.workflows.grow.settings import SIMILARITY, GrowSources, Growth, check_growth
 from tilth.workflows.grow.sources import (
     GENERATED,
@@ -41,7 +38,6 @@ from tilth.workflows.grow.sources import (
 )
 from tilth.workflows.grow.task import (
     BANK,
-    Fold,
     GrowTask,
     domain_similarity,
     folds_of,
@@ -162,12 +158,8 @@ def plan(sources: GrowSources, settings: Growth | None = None, *, device: str = 
         if settings.task == SIMILARITY:
             return plan_encoder(sources, settings, out, device)
         task, given = _read(sources, settings, out, device)
-        makes, bounds = Sources(task, None, settings, out, device), _bounds(given)
-        return make_plan(task, makes, given.arms, bounds, settings)
-
-
-def _bounds(given: Given) -> list[int]:
-    return rung_bounds(len(given.folds), given.settings.folds)
+        makes = Sources(task, None, settings, out, device)
+        return make_plan(task, makes, given.arms, given.bounds)
 
 
 def _read(sources: GrowSources, settings: Growth, out: Path, device: str) -> tuple[GrowTask, Given]:
@@ -183,11 +175,7 @@ def _read(sources: GrowSources, settings: Growth, out: Path, device: str) -> tup
 class _GrowingClassifier(Growing):
     """A run that grows a classifier: what it has, its search, and the model that it keeps."""
 
-    def __init__(self, run: Run, task: GrowTask, given: Given) -> None:
-        super().__init__(run, given)
-        self.task = task
-        none = task.rows.select(np.zeros(0, np.int64))
-        self.whole = Fold(-1, np.arange(len(task.rows)), np.zeros(0, np.int64), none)
+    kind, speeds = Search, Speeds
 
     @cached_property
     def sources(self) -> Sources:
@@ -195,27 +183,19 @@ class _GrowingClassifier(Growing):
         return Sources(self.task, self.bank, self.settings, self.run.path, self.device)
 
     def _make_plan(self) -> Plan:
-        bounds = rung_bounds(len(self.folds), self.settings.folds)
-        return make_plan(self.task, self.sources, self.arms, bounds, self.settings)
-
-    def _speeds(self, found: Mapping[str, Any]) -> Speeds:
-        return Speeds(**found)
+        return make_plan(self.task, self.sources, self.arms, self.given.bounds)
 
     @cached_property
-    def trainer(self) -> Trainer:
+    def trainer(self) -> Trainer:  # type: ignore[override]
         """What trains."""
         return Trainer(self.task, self.sources, self.plan.base, self.settings, self.device)
 
     def prepare(self) -> None:
-        """Build the bank, plan, and make the texts that all folds share; record the seconds."""
+        """Build the bank, plan, and make what all folds share; record the seconds."""
         self._timed(BANK, lambda: self.bank)
         self._warn_dropped()
         if PARAPHRASED in self.plan.sources:
-            try:
-                self._timed(PARAPHRASED, lambda: self.sources.paraphrases)
-            except TilthError as error:  # the rewriter cannot read them, as of another language
-                log.warning("no paraphrases are tried: %s", error)
-                self.dropped = (*self.plan.dropped, PARAPHRASED)
+            self._try_to_make(PARAPHRASED, lambda: self.sources.paraphrases)
         if GENERATED in self.plan.sources:
             self._timed(GENERATED, lambda: self.sources.texts)
         if self.bank is not None:
@@ -223,14 +203,6 @@ class _GrowingClassifier(Growing):
             near = self.run.resolve("domain", lambda: domain_similarity(bank, self.task))
             for line in raw_warnings(near):
                 log.warning("%s", line)
-
-    @cached_property
-    def search(self) -> Search:  # type: ignore[override]
-        """The search of this run."""
-        return Search(
-            self.run, self.arms, self.folds, self.trainer, self.plan.speeds, self.settings,
-            self.keep, dropped=self.dropped or self.plan.dropped,
-        )  # fmt: skip
 
     def _train(self, arm: Arm) -> tuple[Callable[[Path], None], Kept]:
         grown = self.trainer.train(arm, self.whole)
@@ -240,15 +212,15 @@ class _GrowingClassifier(Growing):
         def save(folder: Path) -> None:
             assert grown.classifier is not None
             grown.classifier.save(folder)
-            write_rows(self.run, grown, arm, self.given)
+            write_rows(self.run, grown, arm, self.given.sources)
 
         return save, Kept(arm.name, dict(Counter(grown.rows.origin)), grown.times)
 
-    def _finish(self, results: dict[str, Any], bootstrap: int, *, quiet: bool) -> None:
+    def _finish(self, results: dict[str, Any], bootstrap: int) -> None:
         model = load_classifier(str(self.run.path), device=self.device)
         if self.task.test is not None:
             best = next(arm for arm in self.arms if arm.name == results["arm"])
-            results["tested"] = self._test(model, best, bootstrap, quiet=quiet)
+            results["tested"] = self._test(model, best, bootstrap)
             results["notes"] += better_on_test(results["tested"])
         if self.bank is not None:
             rows = to_label(self.bank, model, self.task, self.sources, self.whole)
@@ -256,9 +228,10 @@ class _GrowingClassifier(Growing):
             self.run.write_file(TO_LABEL, "".join(f"{line}\n" for line in lines))
             results["to_label"] = rows
 
-    def _test(self, model: Classifier, best: Arm, bootstrap: int, *, quiet: bool) -> dict[str, Any]:
+    def _test(self, model: Classifier, best: Arm, bootstrap: int) -> dict[str, Any]:
         """Measure the model on the test set beside fine-tuning alone and the baselines."""
-        assert self.given.test is not None
+        sources = self.given.sources
+        assert sources.test is not None
         systems = [System(best.name, model, self.trainer.base_of(best))]
         if len(self.task.rows):
             if best != (reference := self.search.reference):
@@ -267,10 +240,9 @@ class _GrowingClassifier(Growing):
             systems += [one for one in baselines.baselines(self.task.rows, device=self.device)
                         if one.name != best.name]  # fmt: skip
         how = EvaluateSettings(
-            bootstrap=bootstrap, seed=self.settings.seed, text=self.given.text,
-            label=self.given.label,
-        )  # fmt: skip
-        return compare_systems(systems, self.given.test, how, quiet=quiet)
+            bootstrap=bootstrap, seed=self.settings.seed, text=sources.text, label=sources.label
+        )
+        return compare_systems(systems, sources.test, how, quiet=self.search.quiet)
 
     def _about(self, best: Arm) -> dict[str, Any]:
         found: dict[str, Any] = {

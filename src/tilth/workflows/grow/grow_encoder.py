@@ -15,11 +15,9 @@ from typing import Any
 import numpy as np
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
-from tilth.data import Card, DatasetWriter
 from tilth.encoders.bi_encoder import cosine_objective
 from tilth.encoders.settings import Training
 from tilth.encoders.train import EncoderTraining, save_encoder
-from tilth.errors import TilthError
 from tilth.models.encoder import fingerprint_encoder, load_encoder
 from tilth.models.trainer import MODEL
 from tilth.runs import Run
@@ -45,15 +43,15 @@ from tilth.workflows.grow.growing import (
     fingerprints,
 )
 from tilth.workflows.grow.notes import better_on_test, shown
-from tilth.workflows.grow.outputs import DATASET
+from tilth.workflows.grow.outputs import DATASET, write_pairs
 from tilth.workflows.grow.plan import TEXT, Plan, rungs_of
-from tilth.workflows.grow.search import rung_bounds
 from tilth.workflows.grow.settings import GrowSources, Growth, check_growth
 from tilth.workflows.grow.similarity import (
     GENERATED,
     NEAR,
     PAIRS,
     REWRITTEN,
+    STAGES,
     STARTER,
     SimilaritySearch,
     SimilarityTask,
@@ -63,7 +61,7 @@ from tilth.workflows.grow.similarity import (
     read_similarity,
 )
 from tilth.workflows.grow.sources import PARAPHRASES, TEXTS
-from tilth.workflows.grow.task import BANK, Fold, open_raw
+from tilth.workflows.grow.task import BANK, open_raw
 
 log = logging.getLogger(__name__)
 
@@ -124,11 +122,12 @@ def read_encoder_growth(
 class GrowingEncoder(Growing):
     """A run that grows an encoder."""
 
-    def __init__(self, run: Run, task: SimilarityTask, given: Given) -> None:
-        super().__init__(run, given)
-        self.task, self.base = task, given.settings.base or STARTER
-        none = task.rows.select(np.zeros(0, np.int64))
-        self.whole = Fold(-1, np.arange(len(task.rows)), np.zeros(0, np.int64), none)
+    kind, speeds = SimilaritySearch, EncoderSpeeds
+
+    @property
+    def base(self) -> str:
+        """The encoder that is trained."""
+        return self.settings.base or STARTER
 
     @cached_property
     def sources(self) -> PairSources:
@@ -136,39 +135,24 @@ class GrowingEncoder(Growing):
         return PairSources(self.task, self.bank, self.settings, self.run.path, self.device)
 
     def prepare(self) -> None:
-        """Build the bank, plan, and make the texts that all folds share; record the seconds."""
+        """Build the bank, plan, and make what all folds share; record the seconds."""
         self._timed(BANK, lambda: self.bank)
         if self.bank is not None:
             self.sources.sentences(1)  # too little raw text is refused before it is planned with
         self._warn_dropped()
         near = [NEAR] if any(NEAR in arm.sources for arm in self.arms) else []
         for source in (*self.plan.sources, *near):
-            make = partial(self.sources.rows, source, self.trainer.counts[source])
-            try:
-                self._timed(source, make)
-            except TilthError as error:  # there are none, or they cannot be made
-                log.warning("%s are not tried: %s", source, error)
-                self.dropped = (*self.dropped, source)
+            count = self.trainer.counts[source]
+            self._try_to_make(source, partial(self.sources.rows, source, count))
 
     def _make_plan(self) -> Plan:
-        return make_encoder_plan(self.task, self.sources, self.arms, self.folds)
-
-    def _speeds(self, found: Mapping[str, Any]) -> EncoderSpeeds:
-        return EncoderSpeeds(**found)
+        return make_encoder_plan(self.task, self.sources, self.arms, self.given.bounds)
 
     @cached_property
-    def trainer(self) -> EncoderTrainer:
+    def trainer(self) -> EncoderTrainer:  # type: ignore[override]
         """What trains."""
         speeds: Any = self.plan.speeds
         return EncoderTrainer(self.task, self.sources, self.base, speeds.counts)
-
-    @cached_property
-    def search(self) -> SimilaritySearch:  # type: ignore[override]
-        """The search of this run."""
-        return SimilaritySearch(
-            self.run, self.arms, self.folds, self.trainer, self.plan.speeds, self.settings,
-            self.keep, dropped=(*self.plan.dropped, *self.dropped),
-        )  # fmt: skip
 
     def _train(self, arm: Arm) -> tuple[Callable[[Path], None], Kept]:
         made = self.trainer.train(arm, self.whole)
@@ -179,37 +163,11 @@ class GrowingEncoder(Growing):
             save_encoder(made.encoder, folder)
             shutil.rmtree(self.run.path / DATASET, ignore_errors=True)
             if origins:
-                self._write_rows(made.rows, arm, origins)
+                write_pairs(self.run, made.rows, arm, self.given.sources)
 
         return save, Kept(arm.name, dict(origins))
 
-    def _write_rows(self, rows: Any, arm: Arm, origins: Mapping[str, int]) -> None:
-        """Write the pairs that an encoder learnt from, with the origin of each, and a card."""
-        table = "\n".join(f"- {name}: {count:,}" for name, count in origins.items())
-        with DatasetWriter(self.run.path / DATASET, {"default": rows.features}) as writer:
-            writer.write(rows.with_format("arrow")[:])
-            writer.write_card(
-                Card(
-                    title=f"Training pairs of {self.run.path.name}",
-                    summary=(
-                        f"{len(rows):,} pairs that an encoder was trained on ({arm.name}), found "
-                        f"by `tilth grow`. Only pairs of the origin `{PAIRS}` were graded by "
-                        "people; pairs without a label have one meaning. Raw sentences carry the "
-                        "licences of their sources: "
-                        + (", ".join(f"`{one}`" for one in self.given.raw) or "none were given")
-                        + "."
-                    ),
-                    command=self.run.command,
-                    settings=self.run.settings,
-                    counts={"train": {"pairs": len(rows)}},
-                    seed=int(self.run.settings["seed"]),
-                    task_categories=["sentence-similarity"],
-                    texts="what the origins below say",
-                    extra=[("Origins", table)],
-                )
-            )
-
-    def _finish(self, results: dict[str, Any], bootstrap: int, *, quiet: bool) -> None:  # noqa: ARG002
+    def _finish(self, results: dict[str, Any], bootstrap: int) -> None:
         if self.task.test is None:
             return
         pairs = self.task.test.texts
@@ -265,17 +223,21 @@ def plan_encoder(sources: GrowSources, settings: Growth, out: Path, device: str)
     """Return what `grow_encoder_to_run` will try; `out` is a folder for a while."""
     task, given = read_encoder_growth(sources, settings, out, device)
     makes = PairSources(task, open_raw(sources.raw, out, device=device), settings, out, device)
-    return make_encoder_plan(task, makes, given.arms, given.folds)
+    return make_encoder_plan(task, makes, given.arms, given.bounds)
 
 
 def make_encoder_plan(
-    task: SimilarityTask, sources: PairSources, arms: Sequence[Arm], folds: Sequence[Fold]
+    task: SimilarityTask, sources: PairSources, arms: Sequence[Arm], bounds: Sequence[int]
 ) -> Plan:
-    """Measure the speed of the base, and divide the budget: how much raw text a training takes."""
+    """Measure the speed of the base, and divide the budget: how much raw text a training takes.
+
+    Args:
+        bounds: number of folds after each rung.
+    """
     settings = sources.settings
     base = settings.base or STARTER
     train, encode = _measure(base, task, sources.device)
-    asked = {source for arm in arms for source in arm.sources}
+    asked = [source for source in STAGES if any(source in arm.sources for arm in arms)]
     measures = {REWRITTEN: sources.measure_rewriting, GENERATED: sources.measure_generation}
     each = {name: measure() for name, measure in measures.items() if name in asked}
     written = {
@@ -286,11 +248,11 @@ def make_encoder_plan(
     dropped = [name for name, count in written.items() if count < FEWEST_MADE]
     usable = [arm for arm in arms if not set(arm.sources) & set(dropped)]
     kept = {name: one for name, one in made.items() if name not in dropped}
-    bounds = rung_bounds(len(folds), settings.folds)
     shared = 1 if task.validation is not None else bounds[0]
 
     def speeds(count: int) -> EncoderSpeeds:
-        counts = dict.fromkeys(asked - {PAIRS}, count) | written
+        counts = dict.fromkeys(asked, count) | written
+        counts.pop(PAIRS, None)
         return EncoderSpeeds(train, encode, counts, shared)
 
     def planned(count: int) -> tuple[list[tuple[str, int, int, float]], float]:
@@ -301,15 +263,13 @@ def make_encoder_plan(
         return rungs, least
 
     count = _MOST
-    while count > _FEWEST:
-        rungs, least = planned(count)
-        if least + sum(rung[-1] for rung in rungs) <= _SHARE * settings.seconds:
-            break
-        count = max(_FEWEST, round(count / 1.5))
     rungs, least = planned(count)
+    while count > _FEWEST and least + sum(rung[-1] for rung in rungs) > _SHARE * settings.seconds:
+        count = max(_FEWEST, round(count / 1.5))
+        rungs, least = planned(count)
     how = speeds(count)
     why = "as asked" if settings.base else "the default"
-    if asked - {PAIRS}:
+    if how.counts:
         why += f"; {count:,} raw sentences a training"
     return Plan(
         base, why, how, kept, dropped,

@@ -12,8 +12,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tilth.bank.manifest import MANIFEST, read_manifest
-from tilth.errors import InputError
+from tilth.errors import InputError, TilthError
 from tilth.metrics.significance import Interval
 from tilth.models.trainer import MODEL, is_whole, save_whole
 from tilth.report.grow import write_grow_report
@@ -22,14 +24,13 @@ from tilth.workflows.grow.arms import Arm
 from tilth.workflows.grow.notes import simpler_ways
 from tilth.workflows.grow.outputs import DATASET
 from tilth.workflows.grow.plan import Plan, too_short
-from tilth.workflows.grow.search import FINISHED, OVER, SURE, Search
-from tilth.workflows.grow.task import BANK, open_raw
+from tilth.workflows.grow.search import FINISHED, OVER, SURE, Search, Trains, rung_bounds
+from tilth.workflows.grow.task import BANK, Fold, open_raw
 
 if TYPE_CHECKING:
     from tilth.bank import Bank
     from tilth.classifiers.examples import LabeledExamples
     from tilth.workflows.grow.settings import GrowSources, Growth
-    from tilth.workflows.grow.task import Fold
 
 log = logging.getLogger(__name__)
 
@@ -62,20 +63,32 @@ class Given:
     folds: Sequence[Fold]
     device: str
 
+    @property
+    def bounds(self) -> list[int]:
+        """The number of folds after each rung."""
+        return rung_bounds(len(self.folds), self.settings.folds)
+
 
 class Growing(ABC):
     """A run of `grow`; a subclass knows the task, and trains and saves its models.
 
     Attributes:
-        search: of the run's arms and folds.
+        kind: class of the search.
+        speeds: class of a plan's speeds.
+        trainer: trains the arms.
+        whole: all labelled rows, which the kept model is trained on.
     """
 
-    def __init__(self, run: Run, given: Given) -> None:
-        self.run, self.given, self.settings = run, given.sources, given.settings
-        self.arms, self.folds, self.device = given.arms, given.folds, given.device
-        self.dropped: Sequence[str] = ()  # sources that could not be made
+    kind: type[Search]
+    speeds: type[Any]
+    trainer: Trains
 
-    search: Search
+    def __init__(self, run: Run, task: Any, given: Given) -> None:
+        self.run, self.task, self.given, self.settings = run, task, given, given.settings
+        self.arms, self.folds, self.device = given.arms, given.folds, given.device
+        none = task.rows.select(np.zeros(0, np.int64))
+        self.whole = Fold(-1, np.arange(len(task.rows)), np.zeros(0, np.int64), none)
+        self.failed: list[str] = []  # sources that could not be made
 
     @abstractmethod
     def prepare(self) -> None:
@@ -86,15 +99,11 @@ class Growing(ABC):
         """Measure the speed of this machine, and plan."""
 
     @abstractmethod
-    def _speeds(self, found: Mapping[str, Any]) -> Any:
-        """Return a plan's speeds, read back."""
-
-    @abstractmethod
     def _train(self, arm: Arm) -> tuple[Callable[[Path], None], Kept]:
         """Train an arm on all rows; return what saves model and rows, and what is said of it."""
 
     @abstractmethod
-    def _finish(self, results: dict[str, Any], bootstrap: int, *, quiet: bool) -> None:
+    def _finish(self, results: dict[str, Any], bootstrap: int) -> None:
         """Measure the kept model on the test set, and add that to the results."""
 
     @abstractmethod
@@ -108,7 +117,7 @@ class Growing(ABC):
     @cached_property
     def bank(self) -> Bank | None:
         """The bank of raw sentences."""
-        return open_raw(self.given.raw, self.run.path, device=self.device)
+        return open_raw(self.given.sources.raw, self.run.path, device=self.device)
 
     @cached_property
     def plan(self) -> Plan:
@@ -123,14 +132,30 @@ class Growing(ABC):
 
         found = dict(self.run.resolve("plan", make))
         found.pop("took")
-        return Plan(**{**found, "speeds": self._speeds(found["speeds"])})
+        return Plan(**{**found, "speeds": self.speeds(**found["speeds"])})
+
+    @cached_property
+    def search(self) -> Search:
+        """The search of this run."""
+        return self.kind(
+            self.run, self.arms, self.folds, self.trainer, self.plan.speeds, self.settings,
+            self.keep, dropped=(*self.plan.dropped, *self.failed),
+        )  # fmt: skip
 
     def _warn_dropped(self) -> None:
         if self.plan.dropped:
             log.warning(
-                "left out, as it takes too much of the budget: %s",
+                "left out, as it would take too much of the budget: %s",
                 ", ".join(self.plan.dropped),
             )
+
+    def _try_to_make(self, source: str, make: Callable[[], object]) -> None:
+        """Make the rows of a source; leave it out where there are none."""
+        try:
+            self._timed(source, make)
+        except TilthError as error:  # such as raw text in a language that the rewriter cannot read
+            log.warning("left out: %s (%s)", source, error)
+            self.failed.append(source)
 
     def _timed(self, name: str, make: Callable[[], object]) -> None:
         began = time.monotonic()
@@ -165,8 +190,7 @@ class Growing(ABC):
     def complete(self, bootstrap: int, *, quiet: bool) -> dict[str, Any]:
         """Search, keep the best, and measure it; or read what a finished run has found."""
         found = read_results(self.run.path)
-        is_whole_run = found is not None and found["budget"] == self.settings.seconds
-        if found is not None and is_whole_run and found.get("ended"):
+        if found is not None and found["ended"] and found["budget"] == self.settings.seconds:
             write_grow_report(self.run.path)
             return found
         self.search.quiet, self.search.spent_before = quiet, self.spent()
@@ -174,18 +198,14 @@ class Growing(ABC):
             ended = _WHY[self.search.go()]
             best = self.search.best() or self.search.first
         else:
-            best = self._unmeasured()
+            best = max(self.search.usable, key=lambda arm: (len(arm.sources), -arm.rounds))
             ended = "nothing can be measured without labelled rows"
         self.keep(best)
         results = self._results(ended)
-        self._finish(results, bootstrap, quiet=quiet)
+        self._finish(results, bootstrap)
         results["spent"] = self.search.spent
         self._write(results)
         return results
-
-    def _unmeasured(self) -> Arm:
-        """Return the arm that takes all sources at once."""
-        return max(self.search.usable, key=lambda arm: (len(arm.sources), -arm.rounds))
 
     def _write(self, results: Mapping[str, Any]) -> None:
         self.run.write_file(RESULTS, json.dumps(results, indent=1, ensure_ascii=False) + "\n")

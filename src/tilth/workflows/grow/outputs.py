@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +19,12 @@ from tilth.selftrain.retrieve import random_sentences
 from tilth.selftrain.select import margin_of
 from tilth.workflows.grow.arms import Arm, Grown
 from tilth.workflows.grow.settings import GrowSources
+from tilth.workflows.grow.similarity import PAIRS
 from tilth.workflows.grow.sources import MULTIPLE, Sources
 from tilth.workflows.grow.task import Fold, GrowTask
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 DATASET = "dataset"
 _SHOWN = 50  # sentences to label next
@@ -69,42 +73,61 @@ def _unlike(vectors: Any, count: int) -> list[int]:
 
 
 def write_rows(run: Run, grown: Grown, arm: Arm, given: GrowSources) -> None:
-    """Write the rows that a model learnt from, with the origin of each, and a card."""
+    """Write the rows that a classifier learnt from, with the origin of each, and a card."""
     from datasets import ClassLabel, Features, List, Value
 
     assert grown.rows is not None
     rows: LabeledExamples = grown.rows.rows
     targets = np.asarray(rows.targets)
-    shutil.rmtree(run.path / DATASET, ignore_errors=True)
+    labels = targets.argmax(axis=1)  # (rows,)
     features = Features({
         "text": Value("string"), "label": ClassLabel(names=rows.labels),
         "probabilities": List(Value("float32")), "origin": Value("string"),
     })  # fmt: skip
-    counts = Counter(rows.labels[place] for place in targets.argmax(axis=1).tolist())
-    shares = Counter(grown.rows.origin)
-    table = "\n".join(f"- {name}: {count:,}" for name, count in shares.items())
+    table = pa.table({
+        "text": [text for (text,) in rows.texts], "label": pa.array(labels),
+        "probabilities": as_lists(targets), "origin": grown.rows.origin,
+    })  # fmt: skip
+    _write(
+        run, given, features, table,
+        title="Training rows",
+        summary=(
+            f"{len(rows):,} rows that a classifier was trained on ({arm.name}), found by `tilth "
+            "grow`. Only rows of the origin `labelled` were labelled by people."
+        ),
+        counts={"train": Counter(rows.labels[label] for label in labels.tolist())},
+        task_categories=["text-classification"],
+        texts="labelled rows, and what the origins below say",
+        extra=[("Training", f"Labelled rows were repeated {grown.times} times.")],
+    )  # fmt: skip
+
+
+def write_pairs(run: Run, pairs: Dataset, arm: Arm, given: GrowSources) -> None:
+    """Write the pairs that an encoder learnt from, with the origin of each, and a card."""
+    _write(
+        run, given, pairs.features, pairs.with_format("arrow")[:],
+        title="Training pairs",
+        summary=(
+            f"{len(pairs):,} pairs that an encoder was trained on ({arm.name}), found by `tilth "
+            f"grow`. Only pairs of the origin `{PAIRS}` were graded by people; pairs without a "
+            "label have one meaning."
+        ),
+        counts={"train": {"pairs": len(pairs)}},
+        task_categories=["sentence-similarity"],
+        texts="what the origins below say",
+    )  # fmt: skip
+
+
+def _write(run: Run, given: GrowSources, features: Any, table: pa.Table, **about: Any) -> None:
+    """Write a data set in place of an earlier one, with a card that counts the origins."""
+    licences = ", ".join(f"`{one}`" for one in given.raw) or "none were given"
+    about["summary"] += f" Raw sentences carry the licences of their sources: {licences}."
+    origins = Counter(table["origin"].to_pylist())
+    lines = "\n".join(f"- {name}: {count:,}" for name, count in origins.items())
+    about["extra"] = [("Origins", lines), *about.get("extra", [])]
+    shutil.rmtree(run.path / DATASET, ignore_errors=True)
     with DatasetWriter(run.path / DATASET, {"default": features}) as writer:
-        writer.write(pa.table({
-            "text": [text for (text,) in rows.texts],
-            "label": pa.array(targets.argmax(axis=1)), "probabilities": as_lists(targets),
-            "origin": grown.rows.origin,
-        }))  # fmt: skip
-        writer.write_card(
-            Card(
-                title=f"Training rows of {run.path.name}",
-                summary=(
-                    f"{len(rows):,} rows that a classifier was trained on ({arm.name}), found by "
-                    "`tilth grow`. Only rows of the origin `labelled` were labelled by people. "
-                    "Raw sentences carry the licences of their sources: "
-                    + (", ".join(f"`{one}`" for one in given.raw) or "none were given") + "."
-                ),
-                command=run.command,
-                settings=run.settings,
-                counts={"train": dict(counts)},
-                seed=int(run.settings["seed"]),
-                task_categories=["text-classification"],
-                texts="labelled rows, and what the origins below say",
-                extra=[("Origins", f"{table}\n\nLabelled rows were repeated {grown.times} times "
-                                   "in training.")],
-            )
-        )  # fmt: skip
+        writer.write(table)
+        about["title"] += f" of {run.path.name}"
+        seed = int(run.settings["seed"])
+        writer.write_card(Card(command=run.command, settings=run.settings, seed=seed, **about))

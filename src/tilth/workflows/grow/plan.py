@@ -58,14 +58,13 @@ class Plan:
         return sum(self.sources.values()) + sum(rung[-1] for rung in self.rungs) + self.least
 
 
-def make_plan(
-    task: GrowTask, sources: Sources, arms: Sequence[Arm], rungs: Sequence[int], settings: Growth
-) -> Plan:
+def make_plan(task: GrowTask, sources: Sources, arms: Sequence[Arm], rungs: Sequence[int]) -> Plan:
     """Measure the speed of each base that may be taken, and plan a search with one of them.
 
     Args:
         rungs: number of folds after each rung.
     """
+    settings = sources.settings
     encoder = measure_speed(baselines.STARTER, task, sources.device)
     known = {baselines.STARTER: encoder}
     made = _source_seconds(task, sources, arms)

@@ -86,6 +86,11 @@ class Search:
             self._read(index)
 
     @property
+    def bounds(self) -> list[int]:
+        """Return the number of folds after each rung."""
+        return rung_bounds(len(self.folds), self.settings.folds)
+
+    @property
     def usable(self) -> list[Arm]:
         """Return the arms whose sources are there."""
         return [arm for arm in self.arms if not set(arm.sources) & set(self.dropped)]
@@ -171,10 +176,8 @@ class Search:
         most = max((len(self.done(arm)) for arm in some), default=0)
         if not most:
             return None
-        bounds = [
-            bound for bound in rung_bounds(len(self.folds), self.settings.folds) if bound <= most
-        ] or [1]
-        some = [arm for arm in some if len(self.done(arm)) >= bounds[-1]]
+        bound = max([bound for bound in self.bounds if bound <= most], default=1)
+        some = [arm for arm in some if len(self.done(arm)) >= bound]
         if not self.done(self.reference):  # the budget was too short for it
             return max(some, key=lambda arm: self.score(arm).value)
         gains = {arm: self.gain(arm, self.reference) for arm in some}
@@ -195,7 +198,7 @@ class Search:
         """Run or resume all rungs; return why the search ended."""
         alive = [arm for arm in self.usable if len(arm.sources) < 2]
         start = 0
-        for number, bound in enumerate(rung_bounds(len(self.folds), self.settings.folds)):
+        for number, bound in enumerate(self.bounds):
             if self._rung(alive, self.folds[start:bound], number):
                 return self._end(OVER)
             if self._is_settled(alive):
@@ -301,8 +304,7 @@ class Search:
 
     def _survivors(self, alive: Sequence[Arm], number: int) -> list[str]:
         """Return the arms of the next rung: simple ones, the better half, mixtures of the best."""
-        bound = rung_bounds(len(self.folds), self.settings.folds)[number]
-        alive = [arm for arm in alive if len(self.done(arm)) >= bound]
+        alive = [arm for arm in alive if len(self.done(arm)) >= self.bounds[number]]
         dear = [arm for arm in alive if self._is_dear(arm)]
         gains = {arm: self.gain(arm, self.reference) for arm in dear}
         known = {arm: -100.0 if one is None else one.value for arm, one in gains.items()}
