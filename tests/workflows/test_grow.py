@@ -110,7 +110,7 @@ class FakeTrainer:
     trained: list[tuple[str, int]] = field(default_factory=list)
     stop: int | None = None
 
-    def train(self, arm: Arm, fold: Fold) -> Any:
+    def answers(self, arm: Arm, fold: Fold) -> Any:
         if self.stop is not None and len(self.trained) == self.stop:
             raise KeyboardInterrupt
         self.trained.append((arm.name, fold.number))
@@ -118,7 +118,7 @@ class FakeTrainer:
         gold = np.asarray(fold.rows.targets)
         right = luck < self.chances.get(arm.name, 0.5)
         given = np.where(right[:, None], gold, np.roll(gold, 1, axis=1))
-        return SimpleNamespace(answer=lambda _: 0.8 * given + 0.1)
+        return 0.8 * given + 0.1
 
     def forget(self) -> None:
         pass

@@ -169,6 +169,11 @@ class Trainer:
         name = self.alone if is_student else arm.name
         return self.base if name == PLAIN else baselines.STARTER
 
+    def answers(self, arm: Arm, fold: Fold) -> NDArray[np.float32]:
+        """Train an arm on a fold; return its probabilities of the measured rows."""
+        found: NDArray[np.float32] = self.train(arm, fold).answer(fold.rows.texts)
+        return found  # (rows, labels)
+
     def train(self, arm: Arm, fold: Fold) -> Grown:
         """Train an arm on a fold."""
         rows = self.task.rows.select(fold.train)

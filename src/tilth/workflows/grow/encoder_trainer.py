@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,22 +64,6 @@ FEWEST_MADE = 50
 _TRIED = 4  # of them, to measure its speed
 _PAIRS_EACH = 8  # of a generated set: three labels, two texts each, and sampled ones
 _NEVER = 10_000_000  # steps between checkpoints: none
-
-
-@dataclass(frozen=True, slots=True)
-class Tuned:
-    """An encoder that an arm trained.
-
-    Attributes:
-        rows: what it learnt from: text_a, text_b, label (None without), origin.
-    """
-
-    encoder: SentenceTransformer
-    rows: Dataset
-
-    def answer(self, pairs: Sequence[tuple[str, ...]]) -> NDArray[np.float64]:
-        """Return the cosine of each pair, (pairs, 1)."""
-        return cosines_of(self.encoder, pairs)[:, None]
 
 
 def cosines_of(encoder: Any, pairs: Sequence[tuple[str, ...]]) -> NDArray[np.float64]:
@@ -239,36 +223,41 @@ class EncoderTrainer:
         self, task: SimilarityTask, sources: PairSources, base: str, counts: Mapping[str, int]
     ) -> None:
         self.task, self.sources, self.base, self.counts = task, sources, base, counts
-        self._cosines: dict[tuple[str, int], dict[tuple[str, ...], float]] = {}
+        self._cosines: dict[tuple[str, int], NDArray[np.float64]] = {}  # of all labelled pairs
 
     @property
     def alone(self) -> str:
         """Return the name of the arm that all gains are over."""
         return AS_IT_IS.format(self.base)
 
-    def train(self, arm: Arm, fold: Fold) -> Tuned | Remembered:
-        """Train an arm on a fold; of one that was trained before, return its cosines."""
-        if PAIRS in arm.sources or fold.number < 0 or self.task.validation is not None:
-            return self._trained(arm, fold, seed=self.sources.settings.seed + fold.number + 1)
+    def answers(self, arm: Arm, fold: Fold) -> NDArray[np.float64]:
+        """Train an arm on a fold, unless it was for another one; return the cosines, (pairs, 1)."""
+        seed = self.sources.settings.seed
+        if PAIRS in arm.sources or self.task.validation is not None:
+            encoder, _ = self.train(arm, fold, seed=seed + fold.number + 1)
+            return cosines_of(encoder, fold.rows.texts)[:, None]
         # Its encoder is that of all folds of the repeat: all labelled pairs are measured at once.
         key = (arm.name, fold.repeat)
         if key not in self._cosines:
-            made = self._trained(arm, fold, seed=self.sources.settings.seed + fold.repeat)
-            pairs = self.task.rows.texts
-            given = cosines_of(made.encoder, pairs).tolist()
-            self._cosines[key] = dict(zip(pairs, given, strict=True))
-        return Remembered(self._cosines[key])
+            encoder, _ = self.train(arm, fold, seed=seed + fold.repeat)
+            self._cosines[key] = cosines_of(encoder, self.task.rows.texts)
+        return self._cosines[key][fold.held, None]
 
     def forget(self) -> None:
         """Keep what was measured: it is small."""
 
-    def _trained(self, arm: Arm, fold: Fold, *, seed: int) -> Tuned:
+    def train(self, arm: Arm, fold: Fold, *, seed: int) -> tuple[SentenceTransformer, Dataset]:
+        """Train an arm on a fold.
+
+        Returns:
+            The encoder, and what it learnt from: text_a, text_b, label (None without), origin.
+        """
         device = self.sources.device
         if not arm.sources:
             name = arm.name.removesuffix(AS_IT_IS.format(""))
-            return Tuned(load_encoder(name, device=device), _rows([], []))
+            return load_encoder(name, device=device), _rows({})
         encoder = load_encoder(self.base, device=device)
-        parts, origins = [], []
+        learnt: dict[str, Dataset] = {}
         for source in STAGES:
             if source in arm.sources:
                 rows = (
@@ -277,25 +266,13 @@ class EncoderTrainer:
                     else self.sources.rows(source, self.counts[source])
                 )
                 fit(encoder, source, rows, self.base, seed)
-                parts.append(rows)
-                origins.append(source)
-        return Tuned(encoder.eval(), _rows(parts, origins))
+                learnt[source] = rows
+        return encoder.eval(), _rows(learnt)
 
     def _pairs(self, fold: Fold) -> Dataset:
         rows = self.task.rows.select(fold.train)
         one, two = ([pair[side] for pair in rows.texts] for side in (0, 1))
         return training_rows(one, two, grades_of(rows).tolist())
-
-
-@dataclass(frozen=True, slots=True)
-class Remembered:
-    """The cosines of an encoder that was trained before."""
-
-    cosines: dict[tuple[str, ...], float] = field(repr=False)
-
-    def answer(self, pairs: Sequence[tuple[str, ...]]) -> NDArray[np.float64]:
-        """Return the cosine of each pair, (pairs, 1)."""
-        return np.array([[self.cosines[pair]] for pair in pairs])
 
 
 def training_rows(
@@ -336,7 +313,7 @@ def _denoising(encoder: SentenceTransformer) -> Any:
     return loss.float().to(encoder.device)
 
 
-def _rows(parts: Sequence[Dataset], origins: Sequence[str]) -> Dataset:
+def _rows(learnt: Mapping[str, Dataset]) -> Dataset:
     """Return the rows of all sources: text_a, text_b, label (None without), origin."""
     from datasets import Features, Value
 
@@ -350,7 +327,7 @@ def _rows(parts: Sequence[Dataset], origins: Sequence[str]) -> Dataset:
             LABEL: part[LABEL][:] if LABEL in part.column_names else [None] * len(part),
             "origin": [origin] * len(part),
         }, features=features)
-        for part, origin in zip(parts, origins, strict=True)
+        for origin, part in learnt.items()
     ]  # fmt: skip
     if not tables:
         return Dataset.from_dict({name: [] for name in features}, features=features)

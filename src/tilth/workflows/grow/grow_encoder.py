@@ -29,7 +29,6 @@ from tilth.workflows.grow.encoder_trainer import (
     EncoderSpeeds,
     EncoderTrainer,
     PairSources,
-    Remembered,
     cosines_of,
     fit,
     training_rows,
@@ -155,15 +154,14 @@ class GrowingEncoder(Growing):
         return EncoderTrainer(self.task, self.sources, self.base, speeds.counts)
 
     def _train(self, arm: Arm) -> tuple[Callable[[Path], None], Kept]:
-        made = self.trainer.train(arm, self.whole)
-        assert not isinstance(made, Remembered)
-        origins = Counter(made.rows["origin"][:])
+        encoder, rows = self.trainer.train(arm, self.whole, seed=self.settings.seed)
+        origins = Counter(rows["origin"][:])
 
         def save(folder: Path) -> None:
-            save_encoder(made.encoder, folder)
+            save_encoder(encoder, folder)
             shutil.rmtree(self.run.path / DATASET, ignore_errors=True)
             if origins:
-                write_pairs(self.run, made.rows, arm, self.given.sources)
+                write_pairs(self.run, rows, arm, self.given.sources)
 
         return save, Kept(arm.name, dict(origins))
 
@@ -175,8 +173,8 @@ class GrowingEncoder(Growing):
         cosines = {results["arm"]: cosines_of(model, pairs)}
         for arm in self.arms:
             if not arm.sources and arm.name != results["arm"]:
-                made = self.trainer.train(arm, self.whole)
-                cosines[arm.name] = made.answer(pairs)[:, 0]
+                encoder, _ = self.trainer.train(arm, self.whole, seed=self.settings.seed)
+                cosines[arm.name] = cosines_of(encoder, pairs)
         results["tested"] = compare_cosines(self.task.test, cosines, bootstrap, self.settings.seed)
         results["notes"] += better_on_test(results["tested"])
 

@@ -41,8 +41,8 @@ class Trains(Protocol):
     def alone(self) -> str:
         """Return the name of the arm that all gains are over."""
 
-    def train(self, arm: Arm, fold: Fold) -> Any:
-        """Return what was trained: its `answer` gives one row of numbers for each text."""
+    def answers(self, arm: Arm, fold: Fold) -> NDArray[Any]:
+        """Train an arm on a fold; return what it says of the measured rows, (rows, numbers)."""
 
     def forget(self) -> None:
         """Free memory."""
@@ -283,7 +283,7 @@ class Search:
 
     def _try(self, arm: Arm, fold: Fold) -> None:
         began = time.monotonic()
-        given = np.asarray(self.trainer.train(arm, fold).answer(fold.rows.texts), np.float32)
+        given = np.asarray(self.trainer.answers(arm, fold), np.float32)
         seconds = time.monotonic() - began
         index = self._index(arm, fold)
         self.run.write_part(index, pa.table({
