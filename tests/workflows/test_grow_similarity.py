@@ -22,12 +22,8 @@ from tilth.models.encoder import load_encoder
 from tilth.runs import Run, RunMismatch
 from tilth.workflows.grow import grow as growing
 from tilth.workflows.grow.arms import Arm
-from tilth.workflows.grow.encoder_trainer import (
-    EncoderSpeeds,
-    EncoderTrainer,
-    PairSources,
-    cosines_of,
-)
+from tilth.workflows.grow.encoder_trainer import EncoderSpeeds, EncoderTrainer
+from tilth.workflows.grow.pair_sources import PairSources, cosines_of
 from tilth.workflows.grow.search import SURE, Search
 from tilth.workflows.grow.settings import SIMILARITY, GrowSources, Growth
 from tilth.workflows.grow.similarity import (
@@ -230,7 +226,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder with graded pairs and raw text; trainings are short."""
     monkeypatch.setattr("tilth.workflows.grow.grow_encoder._FEWEST", 40)
     monkeypatch.setattr("tilth.workflows.grow.grow_encoder._MOST", 40)
-    monkeypatch.setattr("tilth.workflows.grow.encoder_trainer._POSITIVE", (0.0, 1.0))
+    monkeypatch.setattr("tilth.workflows.grow.pair_sources._POSITIVE", (0.0, 1.0))
     write_rows(tmp_path / "train.jsonl", graded_pairs(48))
     write_rows(tmp_path / "test.jsonl", graded_pairs(30, seed=9))
     write_lines(tmp_path / "raw.txt", salads(200))
@@ -523,7 +519,7 @@ def test_a_static_base_is_trained_on_pairs_alone(
 def test_a_source_that_has_no_pairs_is_left_out(
     place: Path, base: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("tilth.workflows.grow.encoder_trainer._POSITIVE", (0.999, 1.0))
+    monkeypatch.setattr("tilth.workflows.grow.pair_sources._POSITIVE", (0.999, 1.0))
     found = run_grow(place, base)
     assert found["dropped"] == [NEAR]
     assert NEAR not in {one["name"] for one in found["arms"]}

@@ -23,15 +23,10 @@ from tilth.models.trainer import MODEL
 from tilth.runs import Run
 from tilth.workflows.grow.arms import Arm
 from tilth.workflows.grow.encoder_trainer import (
-    FEWEST_MADE,
     LABELLED_EPOCHS,
-    MOST_MADE,
     EncoderSpeeds,
     EncoderTrainer,
-    PairSources,
-    cosines_of,
     fit,
-    training_rows,
 )
 from tilth.workflows.grow.growing import (
     COMMAND,
@@ -43,6 +38,13 @@ from tilth.workflows.grow.growing import (
 )
 from tilth.workflows.grow.notes import better_on_test, shown
 from tilth.workflows.grow.outputs import DATASET, write_pairs
+from tilth.workflows.grow.pair_sources import (
+    FEWEST_MADE,
+    MOST_MADE,
+    PairSources,
+    cosines_of,
+    training_rows,
+)
 from tilth.workflows.grow.plan import TEXT, Plan, rungs_of
 from tilth.workflows.grow.settings import GrowSources, Growth, check_growth
 from tilth.workflows.grow.similarity import (

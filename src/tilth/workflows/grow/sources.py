@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,8 @@ from tilth.selftrain.settings import Augmentation
 from tilth.workflows.grow.task import Fold, GrowTask
 
 if TYPE_CHECKING:
+    from datasets import Dataset
+
     from tilth.bank import Bank
     from tilth.generation.generate import GenerateRequest
     from tilth.paraphrase.rewriter import Rewriter
@@ -70,20 +72,56 @@ class Extra:
         return Extra(both, self.origin + [more.origin[row] for row in new])
 
 
-class Sources:
-    """Makes the rows of each source for a fold, never from the fold's measured rows.
+class RowSources:
+    """What the sources of both tasks read, and the rewriter.
 
     Args:
         out: the run folder; paraphrases and generated texts are runs in it, made once.
     """
 
     def __init__(
-        self, task: GrowTask, bank: Bank | None, settings: Growth, out: Path, device: str
+        self, task: Any, bank: Bank | None, settings: Growth, out: Path, device: str
     ) -> None:
         self.task, self.bank, self.settings = task, bank, settings
         self.out, self.device = out, device
-        self._found: dict[tuple[int, float, str], pa.Table] = {}  # candidates
-        self._cosines: dict[str, NDArray[np.float32]] = {}  # of a text to each label's description
+        self._found: dict[Any, Any] = {}  # what is made once
+
+    @cached_property
+    def _rewriter(self) -> Rewriter:
+        from tilth.paraphrase.rewriter import load_paraphraser
+
+        return load_paraphraser(device=self.device)
+
+    def measure_paraphrasing(self, texts: Sequence[str]) -> float:
+        """Return the texts a second that are paraphrased."""
+        began = time.monotonic()
+        self._rewriter.rewrite(texts, beams=_BEAMS)
+        return len(texts) / (time.monotonic() - began)
+
+    def _paraphrase(self, texts: Sequence[str]) -> Dataset:
+        """Return paraphrases of texts: original, text and source_row."""
+        from datasets import Dataset
+
+        from tilth.paraphrase.paraphrase_set import run_paraphrase
+        from tilth.paraphrase.settings import RewriteSettings
+
+        return run_paraphrase(
+            Dataset.from_dict({"text": list(texts)}), self._rewriter,
+            RewriteSettings(beams=_BEAMS, seed=self.settings.seed), self.out / PARAPHRASES,
+            columns=["text"], quiet=True,
+        )  # fmt: skip
+
+
+class Sources(RowSources):
+    """Makes the rows of each source for a fold, never from the fold's measured rows."""
+
+    task: GrowTask
+    _found: dict[tuple[int, float, str], pa.Table]  # candidates
+
+    @cached_property
+    def _cosines(self) -> dict[str, NDArray[np.float32]]:
+        """Of a text to each label's description."""
+        return {}
 
     @property
     def most_compared(self) -> int:
@@ -187,31 +225,9 @@ class Sources:
         return Extra.of(replace(rows, texts=texts), PARAPHRASED)
 
     @cached_property
-    def _rewriter(self) -> Rewriter:
-        from tilth.paraphrase.rewriter import load_paraphraser
-
-        return load_paraphraser(device=self.device)
-
-    def measure_paraphrasing(self, texts: Sequence[str]) -> float:
-        """Return the texts a second that are paraphrased."""
-        began = time.monotonic()
-        self._rewriter.rewrite(texts, beams=_BEAMS)
-        return len(texts) / (time.monotonic() - began)
-
-    @cached_property
     def paraphrases(self) -> Paraphrases:
         """Paraphrases of all labelled rows, made at first use."""
-        from datasets import Dataset
-
-        from tilth.paraphrase.paraphrase_set import run_paraphrase
-        from tilth.paraphrase.settings import RewriteSettings
-
-        texts = [text for (text,) in self.task.rows.texts]
-        made = run_paraphrase(
-            Dataset.from_dict({"text": texts}), self._rewriter,
-            RewriteSettings(beams=_BEAMS, seed=self.settings.seed), self.out / PARAPHRASES,
-            columns=["text"], quiet=True,
-        )  # fmt: skip
+        made = self._paraphrase([text for (text,) in self.task.rows.texts])
         return Paraphrases(list(made["text"]), np.array(made["source_row"][:], np.int64))
 
     def generated(self, _: Fold) -> Extra:
