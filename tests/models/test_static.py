@@ -135,8 +135,9 @@ def test_arrays_of_every_shape() -> None:
     np.testing.assert_array_equal(rows.encode(pa.array(texts)[1:4]), expected[1:4])
     assert rows.encode(pa.array([], pa.string())).shape == (0, 16)
     assert not rows.encode(pa.array(["", " "])).any()
-    with pytest.raises(InputError, match="1 texts are missing"):
-        rows.encode(pa.array(["a", None]))
+    for missing in (pa.array(["a", None]), ["a", None]):
+        with pytest.raises(InputError, match="1 texts are missing"):
+            rows.encode(missing)
     with pytest.raises(InputError, match="of type int64"):
         rows.encode(pa.array([1]))
 

@@ -192,14 +192,18 @@ def _text_bytes(
     texts: pa.Array | Sequence[str],
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return the bytes of texts and their offsets, (texts + 1,)."""
+    if isinstance(texts, pa.Array):
+        if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
+            raise InputError(f"texts are of type {texts.type}: give an Arrow array of strings")
+        missing = texts.null_count
+    else:
+        missing = sum(text is None for text in texts)
+    if missing:
+        raise InputError(f"{missing} texts are missing: give '' for an empty text")
     if not isinstance(texts, pa.Array):  # not by `pa.array`, which imports pandas
         encoded = [text.encode() for text in texts]
         bounds = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
         return np.frombuffer(b"".join(encoded), np.uint8), bounds
-    if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
-        raise InputError(f"texts are of type {texts.type}: give an Arrow array of strings")
-    if texts.null_count:
-        raise InputError(f"{texts.null_count} texts are missing: give '' for an empty text")
     if not len(texts):
         return np.empty(0, np.uint8), np.zeros(1, np.int64)
     array = texts.cast(pa.large_string())

@@ -24,7 +24,7 @@ from tilth.workflows.evaluate_classifier import System, compare_systems
 from tilth.workflows.grow.arms import Arm, Speeds, Trainer, arms_of
 from tilth.workflows.grow.grow_encoder import grow_encoder_to_run, plan_encoder
 from tilth.workflows.grow.growing import COMMAND, OUTPUTS, Given, Growing, Kept, fingerprints
-from tilth.workflows.grow.notes import better_on_test, more_labels, raw_warnings
+from tilth.workflows.grow.notes import better_on_test, more_labels, raw_warnings, simpler_ways
 from tilth.workflows.grow.outputs import to_label, write_rows
 from tilth.workflows.grow.plan import Plan, make_plan
 from tilth.workflows.grow.search import Search
@@ -264,4 +264,4 @@ class _GrowingClassifier(Growing):
                 "Nothing was measured: there are no labelled rows. Label the sentences of "
                 f"{TO_LABEL} and give them with --train or --validation.",
             ]
-        return [*said, *super()._notes(best), *more_labels(self.search)]
+        return [*said, *simpler_ways(self.search, best), *more_labels(self.search)]

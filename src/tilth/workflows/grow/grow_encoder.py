@@ -36,7 +36,7 @@ from tilth.workflows.grow.growing import (
     Kept,
     fingerprints,
 )
-from tilth.workflows.grow.notes import better_on_test, shown
+from tilth.workflows.grow.notes import better_on_test, encoder_notes
 from tilth.workflows.grow.outputs import DATASET, write_pairs
 from tilth.workflows.grow.pair_sources import (
     FEWEST_MADE,
@@ -188,35 +188,7 @@ class GrowingEncoder(Growing):
         }
 
     def _notes(self, best: Arm) -> list[str]:
-        if len(best.sources) > 1:
-            return [*super()._notes(best), *self._alone(best)]
-        if best.sources or best != self.search.reference:
-            return super()._notes(best)
-        tried = [arm for arm in self.arms if arm != best and self.search.done(arm)]
-        gains = {arm: self.search.gain(arm, best) for arm in tried}
-        known = {arm: gain for arm, gain in gains.items() if gain is not None}
-        if not known:
-            return []
-        most = max(known, key=lambda arm: known[arm].value)
-        gain = known[most]
-        return [
-            f"Nothing surely lifts {self.base}: it is kept as it is. The largest gain, of "
-            f"{most.name}, is {shown(gain)}."
-        ]
-
-    def _alone(self, best: Arm) -> list[str]:
-        """Return what a mixture gains over the better of its sources alone."""
-        arms = [
-            arm for arm in self.arms if len(arm.sources) == 1 and arm.sources[0] in best.sources
-        ]
-        gains = {arm.name: self.search.gain(best, arm) for arm in arms}
-        known = {name: gain for name, gain in gains.items() if gain is not None}
-        if not known:
-            return []
-        name = min(known, key=lambda name: known[name].value)
-        gain = known[name]
-        chance = " It may be chance." if gain.low is None or gain.low <= 0 else ""
-        return [f"The mixture's gain over {name} alone: {shown(gain)}.{chance}"]
+        return encoder_notes(self.search, best, self.base)
 
 
 def plan_encoder(sources: GrowSources, settings: Growth, out: Path, device: str) -> Plan:

@@ -21,7 +21,6 @@ from tilth.models.trainer import MODEL, is_whole, save_whole
 from tilth.report.grow import write_grow_report
 from tilth.runs import RESULTS, Run, read_results
 from tilth.workflows.grow.arms import Arm
-from tilth.workflows.grow.notes import simpler_ways
 from tilth.workflows.grow.outputs import DATASET
 from tilth.workflows.grow.plan import Plan, too_short
 from tilth.workflows.grow.search import FINISHED, OVER, SURE, Search, Trains, rung_bounds
@@ -110,9 +109,9 @@ class Growing(ABC):
     def _about(self, best: Arm) -> dict[str, Any]:
         """Return what results.json says of the task and of its best arm."""
 
+    @abstractmethod
     def _notes(self, best: Arm) -> list[str]:
         """Return what was found, in sentences."""
-        return simpler_ways(self.search, best)
 
     @cached_property
     def bank(self) -> Bank | None:

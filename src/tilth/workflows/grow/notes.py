@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilth.generation.estimate import duration_words
@@ -20,26 +20,52 @@ def shown(found: Interval) -> str:
     return f"{found.value:+.1f}{ends}"
 
 
+def _least_gain(search: Search, best: Arm, over: Sequence[Arm]) -> tuple[str, Interval] | None:
+    """Return which of some arms the best one gains least over, and that gain."""
+    gains = [(arm.name, one) for arm in over if (one := search.gain(best, arm)) is not None]
+    return min(gains, key=lambda named: named[1].value, default=None)
+
+
 def simpler_ways(search: Search, best: Arm) -> list[str]:
     """Return a note where a simpler arm would have done, or was better."""
     if best.is_simple and best.is_saved:
         others = [arm for arm in search.arms if arm.is_simple and not arm.is_saved]
     else:
         others = [arm for arm in search.arms if arm.is_simple]
-    gains = {arm: search.gain(best, arm) for arm in others}
-    known = {arm: one for arm, one in gains.items() if one is not None}
-    if not known:
+    if (least := _least_gain(search, best, others)) is None:
         return []
-    arm = min(known, key=lambda arm: known[arm].value)
-    gain = known[arm]
+    name, gain = least
     if gain.value <= 0:
-        return [f"A simpler way is as good or better: {arm.name}. The gain over it: {shown(gain)}."]
+        return [f"A simpler way is as good or better: {name}. The gain over it: {shown(gain)}."]
     if gain.low is None or gain.low <= 0:
         return [
-            f"A simpler way would have done: {arm.name}. The gain over it may be chance: "
+            f"A simpler way would have done: {name}. The gain over it may be chance: {shown(gain)}."
+        ]
+    return [f"The gain over the best simple way, {name}, is no chance: {shown(gain)}."]
+
+
+def encoder_notes(search: Search, best: Arm, base: str) -> list[str]:
+    """Return whether anything lifts an encoder, and whether a mixture was worth it."""
+    if best == search.reference:
+        gains = [
+            (arm.name, gain) for arm in search.arms
+            if arm != best and (gain := search.gain(arm, best)) is not None
+        ]  # fmt: skip
+        if not gains:
+            return []
+        name, gain = max(gains, key=lambda named: named[1].value)
+        return [
+            f"Nothing surely lifts {base}: it is kept as it is. The largest gain, of {name}, is "
             f"{shown(gain)}."
         ]
-    return [f"The gain over the best simple way, {arm.name}, is no chance: {shown(gain)}."]
+    found = simpler_ways(search, best)
+    parts = [arm for arm in search.arms if len(arm.sources) == 1 < len(best.sources)]
+    parts = [arm for arm in parts if arm.sources[0] in best.sources]
+    if (least := _least_gain(search, best, parts)) is not None:
+        name, gain = least
+        chance = " It may be chance." if gain.low is None or gain.low <= 0 else ""
+        found.append(f"The mixture's gain over {name} alone: {shown(gain)}.{chance}")
+    return found
 
 
 def better_on_test(tested: Mapping[str, Any]) -> list[str]:
