@@ -16,6 +16,7 @@ import tilth
 from tests.selftrain.labelled import as_rows, classed
 from tests.tiny import read_json, salads, write_lines, write_rows
 from tests.tiny.rows import SENTENCES
+from tests.workflows.grown import check_resume, run_grow
 from tilth.data.sources import load_folder
 from tilth.errors import InputError, TilthError
 from tilth.models import load_encoder
@@ -347,21 +348,6 @@ def place(tmp_path: Path, base: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run_grow(place: Path, base: str, out: str = "out", **options: Any) -> dict[str, Any]:
-    names = GrowSources.__dataclass_fields__
-    given: dict[str, Any] = {
-        "train": str(place / "train.jsonl"), "raw": (str(place / "raw.txt"),),
-        "test": str(place / "test.jsonl"),
-    }  # fmt: skip
-    given |= {name: options.pop(name) for name in list(options) if name in names}
-    settings = Growth(**{
-        "base": base, "folds": 2, "repeats": 1, "paraphrase": False, "margin": 0.0, **options,
-    })  # fmt: skip
-    return growing.grow_to_run(
-        GrowSources(**given), place / out, settings, bootstrap=20, device="cpu", quiet=True
-    )
-
-
 def test_a_run_leaves_a_model_its_rows_and_a_page(place: Path, base: str) -> None:
     found = run_grow(place, base)
     out = place / "out"
@@ -536,28 +522,7 @@ def test_generated_texts_that_do_not_fit_or_are_labelled_are_left_out(
 def test_an_interrupted_run_leaves_the_best_so_far_and_ends_alike(
     place: Path, base: str, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
-    real, tried = Search._try, []
-
-    def interrupted(self: Search, arm: Arm, fold: Fold) -> None:
-        if len(tried) == after:
-            raise KeyboardInterrupt
-        tried.append(arm.name)
-        real(self, arm, fold)
-
-    monkeypatch.setattr(Search, "_try", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run_grow(place, base)
-    assert load_classifier(str(place / "out"), device="cpu").labels == ["animal", "none", "water"]
-    assert "the best so far" in (place / "out" / "report.html").read_text()
-    monkeypatch.setattr(Search, "_try", real)
-    found, whole = run_grow(place, base), run_grow(place, base, "whole")
-
-    def scores(results: dict[str, Any]) -> list[Any]:
-        return [(one["name"], one["trainings"], one["score"]) for one in results["arms"]]
-
-    assert scores(found) == scores(whole)
-    assert found["arm"] == whole["arm"]
-    assert found["tested"]["systems"] == whole["tested"]["systems"]
+    check_resume(place, base, after, monkeypatch)
 
 
 def test_descriptions_alone_grow_a_model(place: Path, base: str) -> None:

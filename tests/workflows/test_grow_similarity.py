@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from sentence_transformers import SentenceTransformer
 import tilth
 from tests.tiny import graded_pairs, read_json, salads, write_lines, write_rows
 from tests.tiny.trained import same_weights
+from tests.workflows import grown
 from tilth.data.sources import load_folder
 from tilth.errors import InputError
 from tilth.metrics.correlation import spearman
@@ -233,20 +235,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run_grow(place: Path, base: str, out: str = "out", **options: Any) -> dict[str, Any]:
-    names = GrowSources.__dataclass_fields__
-    given: dict[str, Any] = {
-        "train": str(place / "train.jsonl"), "raw": (str(place / "raw.txt"),),
-        "test": str(place / "test.jsonl"),
-    }  # fmt: skip
-    given |= {name: options.pop(name) for name in list(options) if name in names}
-    settings = Growth(**{
-        "task": SIMILARITY, "base": base, "folds": 2, "repeats": 1, "paraphrase": False,
-        "margin": 0.0, **options,
-    })  # fmt: skip
-    return growing.grow_to_run(
-        GrowSources(**given), place / out, settings, bootstrap=20, device="cpu", quiet=True
-    )
+run_grow = partial(grown.run_grow, task=SIMILARITY)
 
 
 def test_a_run_leaves_an_encoder_its_pairs_and_a_page(
@@ -268,10 +257,6 @@ def test_a_run_leaves_an_encoder_its_pairs_and_a_page(
     page = (out / "report.html").read_text()
     assert "Spearman x 100 on rows that were held out" in page
     assert found["arm"] in page
-    if found["origins"]:
-        rows = load_folder(out / "dataset")
-        origins = rows["origin"][:]
-        assert {name: origins.count(name) for name in set(origins)} == found["origins"]
     with pytest.raises(RunMismatch, match="seed"):
         run_grow(place, base, seed=1)
 
@@ -282,45 +267,48 @@ def test_a_run_leaves_an_encoder_its_pairs_and_a_page(
     assert run_grow(place, base) == found
 
 
-def test_an_interrupted_run_ends_as_an_uninterrupted_one(
+@pytest.mark.parametrize("after", [3, 9])  # in the first round, and in the second
+def test_an_interrupted_run_leaves_the_best_so_far_and_ends_alike(
+    place: Path, base: str, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    grown.check_resume(place, base, after, monkeypatch, task=SIMILARITY)
+
+
+def test_nothing_surely_better_leaves_the_base_and_says_so(
     place: Path, base: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, tried = Search._try, []
-
-    def interrupted(self: Search, arm: Arm, fold: Fold) -> None:
-        if len(tried) == 9:
-            raise KeyboardInterrupt
-        tried.append(arm.name)
-        real(self, arm, fold)
-
-    monkeypatch.setattr(Search, "_try", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run_grow(place, base)
-    monkeypatch.setattr(Search, "_try", real)
-    found, whole = run_grow(place, base), run_grow(place, base, "whole")
-
-    def scores(results: dict[str, Any]) -> list[Any]:
-        return [(one["name"], one["trainings"], one["score"]) for one in results["arms"]]
-
-    assert scores(found) == scores(whole)
-    assert found["arm"] == whole["arm"]
-    assert found["tested"]["systems"] == whole["tested"]["systems"]
-
-
-def test_nothing_surely_better_leaves_the_base_and_says_so(place: Path, base: str) -> None:
+    monkeypatch.setattr(SimilaritySearch, "_may_be_kept", lambda *_: False)
     found = run_grow(
         place, base, train=None, validation=str(place / "train.jsonl"), margin=100.0, repeats=2
     )
     assert found["ended"] == "no other way is likely to gain more than the margin"
-    kept = [one for one in found["arms"] if one["name"] == found["arm"]]
-    surely = [one for one in found["arms"] if (one["gain"] or {"low": -1.0})["low"] > 0]
-    assert (found["arm"] == AS_IT_IS.format(base)) == (not surely)
-    assert kept
-    if not surely:
-        assert "it is kept as it is. The largest gain" in found["notes"][0]
-        assert found["origins"] == {}
-        loaded = load_encoder(str(place / "out"), device="cpu")
-        assert same_weights(loaded, load_encoder(base, device="cpu"))
+    assert (found["arm"], found["origins"]) == (AS_IT_IS.format(base), {})
+    assert "it is kept as it is. The largest gain" in found["notes"][0]
+    assert not (place / "out" / "dataset").exists()
+    kept = load_encoder(str(place / "out"), device="cpu")
+    assert same_weights(kept, load_encoder(base, device="cpu"))
+
+
+def test_a_trained_encoder_leaves_its_pairs_with_their_origins(
+    place: Path, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = f"{NEAR} + {PAIRS}"
+    monkeypatch.setattr(
+        SimilaritySearch, "best", lambda self: next(one for one in self.arms if one.name == both)
+    )
+    found = run_grow(place, base, margin=100.0)
+    assert found["arm"] == both
+    rows = load_folder(place / "out" / "dataset")
+    origins = rows["origin"][:]
+    assert {name: origins.count(name) for name in set(origins)} == found["origins"]
+    assert found["origins"][PAIRS] == 48
+    for origin, label in zip(origins, rows["label"][:], strict=True):
+        assert (label is None) == (origin == NEAR)
+    card = (place / "out" / "dataset" / "README.md").read_text()
+    assert f"- {PAIRS}: 48" in card
+    assert f"licences of their sources: `{place / 'raw.txt'}`" in card
+    kept = load_encoder(str(place / "out"), device="cpu")
+    assert not same_weights(kept, load_encoder(base, device="cpu"))
 
 
 def test_a_budget_that_is_spent_before_the_search_leaves_the_base(

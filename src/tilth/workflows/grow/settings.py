@@ -25,28 +25,23 @@ GROWN = Choice((CLASSIFICATION, SIMILARITY))
 
 @dataclass(frozen=True, slots=True)
 class GrowSources:
-    """What there is of a task: labelled rows or described labels, at least one of them.
-
-    Attributes:
-        raw: a bank, or files and folders of raw text, of which one is built.
-        validation: labelled rows that choose, in place of cross-validation.
-        test: labelled rows that nothing is chosen by.
-    """
+    """What a search reads."""
 
     train: Annotated[
-        str | None, "Labelled texts, or graded pairs: a file, a folder or a hub data set."
+        str | None,
+        "Labelled texts (similarity: graded pairs): a file, a folder or a hub data set.",
     ] = None
     raw: Annotated[
         tuple[str, ...],
-        "Raw text: a bank (tilth bank build), or files or folders of which one is built.",
+        "Raw text: a bank (tilth bank build), or a file or folder; may be repeated.",
     ] = ()
     labels: Annotated[str | None, "A task file (yaml or json) that describes the labels."] = None
     validation: Annotated[
-        str | None, "Labelled rows to choose by; default: cross-validation of TRAIN."
+        str | None, "Labelled rows that choose; default: cross-validation of --train."
     ] = None
-    test: Annotated[str | None, "Labelled rows to measure the result on, once, at the end."] = None
-    text: Annotated[str | None, "The column that holds the texts."] = None
-    label: Annotated[str | None, "The column of labels; default: a usual name."] = None
+    test: Annotated[str | None, "Labelled rows that measure what is kept, once, at the end."] = None
+    text: Annotated[str | None, "Column of texts (classification); default: a usual name."] = None
+    label: Annotated[str | None, "Column of labels (classification); default: a usual name."] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,35 +51,41 @@ class Growth:
     task: Annotated[
         str,
         GROWN,
-        "classification: single texts with one class each; similarity: an encoder, judged on "
-        "graded pairs.",
+        "What is grown: classification, a classifier of single texts with one class each; "
+        "similarity, a sentence encoder, by graded pairs.",
     ] = CLASSIFICATION
-    budget: Annotated[str, "Time to take, such as 90s, 60m or 2h."] = "60m"
+    budget: Annotated[str, "Time of the search, such as 90s, 60m or 2h."] = "60m"
     base: Annotated[
         str | None,
         "--base -b",
         "Model to fine-tune: a starter, a folder or a hub id; default: starter-encoder, or "
-        "starter-small where the budget is too short for it.",
+        "for classification starter-small where the budget is too short.",
     ] = None
     model: Annotated[
         str | None,
         "--model -m",
-        "Language model that writes texts of the described labels: starter, a folder, a hub id or "
-        "an endpoint; default: none are written.",
+        "Language model that writes texts of the described labels (similarity: pairs about raw "
+        "text): starter, a folder, a hub id or an endpoint; default: nothing is written.",
     ] = None
-    count: Annotated[int, TEXTS, "Texts of each label that the language model writes."] = 100
+    count: Annotated[
+        int, TEXTS, "Texts of each described label that the language model writes."
+    ] = 100
     any_task: Annotated[bool, "Let the starter write for a task that it was not trained on."] = (
         False
     )
     paraphrase: Annotated[
-        bool, "--no-paraphrase", "Whether to try paraphrases of the labelled rows, or of raw text."
+        bool, "--no-paraphrase", "Try paraphrases of the labelled rows (similarity: of raw text)."
     ] = True
     margin: Annotated[
-        float, MARGIN, "Stop when no way is likely to gain more points than this."
+        float, MARGIN, "End when no other way is likely to gain more points than this."
     ] = 0.5
-    folds: Annotated[int, FOLDS, "Parts of a cross-validation."] = 5
-    repeats: Annotated[int, REPEATS, "Cross-validations, or trainings on validation rows."] = 2
-    seed: Annotated[int, SEED, "Same inputs, settings and seed, same scores of every way."] = 0
+    folds: Annotated[int, FOLDS, "Folds of each cross-validation."] = 5
+    repeats: Annotated[
+        int, REPEATS, "Cross-validations, or trainings of a way with --validation."
+    ] = 2
+    seed: Annotated[
+        int, SEED, "The same inputs, settings and seed give every way the same score."
+    ] = 0
 
     def __post_init__(self) -> None:
         check_fields(self)
