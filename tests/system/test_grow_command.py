@@ -9,6 +9,7 @@ import pytest
 from tests.selftrain.labelled import classed
 from tests.system.commands import error_of, tilth
 from tests.tiny import graded_pairs, salads, write_lines, write_rows
+from tilth.runs import Run
 from tilth.workflows import baselines
 
 
@@ -51,6 +52,13 @@ def test_a_base_in_the_run_folder_is_not_overwritten(
     words = [*asked, "--task", task, "--base", model, "--overwrite"]
     assert "itself: choose another --out" in error_of(*words)
     assert model.is_dir()
+
+
+def test_a_report_of_a_run_that_has_kept_nothing_says_so(tmp_path: Path) -> None:
+    Run.open(tmp_path / "out", command="grow", settings={}, fingerprints={}, parts=1)
+    said = error_of("report", tmp_path / "out")
+    assert "nothing is kept yet" in said
+    assert "the same tilth grow command goes on" in said
 
 
 def test_the_result_labels_texts(asked: list[object], tmp_path: Path) -> None:

@@ -27,7 +27,6 @@ def report(
     from tilth.errors import InputError
     from tilth.report import command_of, write_report
     from tilth.report.run_reader import refuse_edited
-    from tilth.runs import read_results
 
     command = command_of(run)
     if command != "generate" and encoder is not None:
@@ -47,8 +46,9 @@ def report(
             _print_augmented(run, as_json=json)
         elif command == "grow":
             from tilth.cli.grow import print_grown
+            from tilth.report.grow import grow_results
 
-            results = read_results(run) or {}
+            results = grow_results(run)
             print_json(results) if json else print_grown(results)
         else:
             _print_training(run, as_json=json)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tilth.data.sources import folder_configs, load_folder
+from tilth.errors import InputError
 from tilth.report.classifier import (
     calibration_lines,
     class_lines,
@@ -26,11 +27,11 @@ _READ = 4  # training rows of each origin
 def write_grow_report(folder: Path) -> Path:
     """Write RUN/report.html of a run of `tilth grow`, also of one that goes on; return its path."""
     run = read_run(folder, "grow")
-    results = read_results(folder, {"arm": str, "arms": list}) or {}
+    results = grow_results(folder)
     tested = results.get("tested")
     own = results.get("measured") or {}
     head, lines = _tested_lines(tested)
-    arms = [one for one in results.get("arms", []) if not one["curve"]]
+    arms = [one for one in results["arms"] if not one["curve"]]
     gains = [(one["name"], one["gain"]) for one in arms if one["gain"]]
     return write_page(
         folder / "report.html",
@@ -38,15 +39,15 @@ def write_grow_report(folder: Path) -> Path:
         title=f"Grown from {_given(run['settings'])}",
         kind="report of a search",
         claim=_claim(results),
-        notices=[] if results.get("ended") else ["The search goes on: this is the best so far."],
+        notices=[] if results["ended"] else ["The search goes on: this is the best so far."],
         figures=list(_figures(results)),
         made=settings_facts(run),
-        notes=results.get("notes", []),
+        notes=results["notes"],
         arms=[_arm_line(one) for one in arms],
         gains=figure_chart("gain", gains, "+") if gains else None,
         names=numbered(name for name, _ in gains),
-        origins=[[name, f"{count:,}"] for name, count in (results.get("origins") or {}).items()],
-        times=results.get("times", 1),
+        origins=[[name, f"{count:,}"] for name, count in (results["origins"] or {}).items()],
+        times=results["times"],
         curve=_curve(results),
         tested=lines,
         test_head=head,
@@ -54,14 +55,14 @@ def write_grow_report(folder: Path) -> Path:
         classes=class_lines([own["classes"]]) if own else [],
         confusion=confusion_counts(own),
         calibration=calibration_lines(own),
-        own=results.get("arm", ""),
+        own=results["arm"],
         to_label=[
             [one["text"], one["predicted"], number(one["confidence"], 2)]
             for one in results.get("to_label", [])
         ],
         texts=list(error_texts(tested, tested["systems"][0]["scores"])) if own and tested else [],
         metric=_metric(results).capitalize(),
-        reference=results.get("reference", ""),
+        reference=results["reference"],
         learnt=_learnt(folder),
     )
 
@@ -71,20 +72,31 @@ def _given(settings: Mapping[str, Any]) -> str:
     return ", ".join(str(name) for name in names if name)
 
 
+def grow_results(folder: Path) -> dict[str, Any]:
+    """Return the results.json of a run that has kept a model."""
+    found = read_results(folder, {"task": str, "arm": str, "arms": list})
+    if found is None:
+        raise InputError(
+            f"{folder}: nothing is kept yet, or its results.json is damaged: the same tilth grow "
+            "command goes on where it stopped"
+        )
+    return found
+
+
 def _claim(results: Mapping[str, Any]) -> str:
-    ended = f"The search ended: {results['ended']}. " if results.get("ended") else ""
-    return f"{ended}Kept: {results.get('arm')}, base {results.get('base')}."
+    ended = f"The search ended: {results['ended']}. " if results["ended"] else ""
+    return f"{ended}Kept: {results['arm']}, base {results['base']}."
 
 
 def _metric(results: Mapping[str, Any]) -> str:
-    return METRICS[results.get("task", "classification")]
+    return METRICS[results["task"]]
 
 
 def _figures(results: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yield name, value and note of each headline figure."""
     metric = _metric(results)
-    arms = {one["name"]: one for one in results.get("arms", [])}
-    best, tested = arms.get(results.get("arm", "")), results.get("tested")
+    arms = {one["name"]: one for one in results["arms"]}
+    best, tested = arms.get(results["arm"]), results.get("tested")
     if best:
         yield metric, figure(best["score"]), f"95%: {interval(best['score'])}"
         if best["gain"]:
@@ -110,11 +122,11 @@ def _arm_line(one: Mapping[str, Any]) -> list[Any]:
 
 def _curve(results: Mapping[str, Any]) -> list[list[Any]]:
     """Return the share of the labelled rows, and the accuracy and its gap to all of them."""
-    arms = results.get("arms", [])
+    arms = results["arms"]
     return [
         [percent(one["share"]), figure_cell(one["score"]), figure_cell(one["gain"], "+")]
         for one in sorted(arms, key=lambda one: float(one["share"]))
-        if one["curve"] or one["name"] == results.get("reference")
+        if one["curve"] or one["name"] == results["reference"]
     ] if any(one["curve"] for one in arms) else []  # fmt: skip
 
 
