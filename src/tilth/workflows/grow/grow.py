@@ -7,7 +7,6 @@ import logging
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,24 +17,17 @@ from tilth.metrics.significance import RESAMPLES, check_resamples
 from tilth.models.classifier import Classifier, load_classifier, new_classifier
 from tilth.models.encoder import load_encoder
 from tilth.models.trainer import settings_of
-from tilth.runs import Run
 from tilth.workflows import baselines
 from tilth.workflows.evaluate_classifier import System, compare_systems
 from tilth.workflows.grow.arms import Arm, Speeds, Trainer, arms_of
 from tilth.workflows.grow.grow_encoder import grow_encoder_to_run, plan_encoder
-from tilth.workflows.grow.growing import COMMAND, OUTPUTS, Given, Growing, Kept, fingerprints
+from tilth.workflows.grow.growing import Given, Growing, Kept, open_run
 from tilth.workflows.grow.notes import better_on_test, more_labels, raw_warnings, simpler_ways
-from tilth.workflows.grow.outputs import to_label, write_rows
+from tilth.workflows.grow.outputs import TO_LABEL, to_label, write_rows
 from tilth.workflows.grow.plan import Plan, make_plan
 from tilth.workflows.grow.search import Search
 from tilth.workflows.grow.settings import SIMILARITY, GrowSources, Growth, check_growth
-from tilth.workflows.grow.sources import (
-    GENERATED,
-    PARAPHRASED,
-    PARAPHRASES,
-    TEXTS,
-    Sources,
-)
+from tilth.workflows.grow.sources import GENERATED, PARAPHRASED, Sources
 from tilth.workflows.grow.task import (
     BANK,
     GrowTask,
@@ -49,8 +41,6 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 log = logging.getLogger(__name__)
-
-TO_LABEL = "to_label.jsonl"
 
 
 def grow(
@@ -133,18 +123,8 @@ def grow_to_run(
         job = {"device": device, "overwrite": overwrite, "quiet": quiet}
         return grow_encoder_to_run(sources, out, settings, bootstrap, job)
     task, given = _read(sources, settings, out, device)
-    sets = {"train": task.rows, "validation": task.validation, "test": task.test}
     described = "none" if task.task is None else hash_of(task.task.to_dict())
-    run = Run.open(
-        out,
-        command=COMMAND,
-        settings={**asdict(sources), **asdict(settings), "budget": None},  # it may grow
-        fingerprints={**fingerprints(sources, sets), "labels": described},
-        parts=len(given.arms) * len(given.folds),
-        outputs=(*OUTPUTS, TO_LABEL, PARAPHRASES, TEXTS),
-        overwrite=overwrite,
-    )  # fmt: skip
-    with run:
+    with open_run(out, task, given, {"labels": described}, overwrite=overwrite) as run:
         growing = _GrowingClassifier(run, task, given)
         growing.prepare()
         return growing.complete(bootstrap, quiet=quiet)

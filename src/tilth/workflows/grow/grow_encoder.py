@@ -7,7 +7,6 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from tilth.encoders.settings import Training
 from tilth.encoders.train import EncoderTraining, save_encoder
 from tilth.models.encoder import fingerprint_encoder, load_encoder
 from tilth.models.trainer import MODEL
-from tilth.runs import Run
 from tilth.workflows.grow.arms import Arm
 from tilth.workflows.grow.encoder_trainer import (
     LABELLED_EPOCHS,
@@ -28,14 +26,7 @@ from tilth.workflows.grow.encoder_trainer import (
     EncoderTrainer,
     fit,
 )
-from tilth.workflows.grow.growing import (
-    COMMAND,
-    OUTPUTS,
-    Given,
-    Growing,
-    Kept,
-    fingerprints,
-)
+from tilth.workflows.grow.growing import Given, Growing, Kept, open_run
 from tilth.workflows.grow.notes import better_on_test, encoder_notes
 from tilth.workflows.grow.outputs import DATASET, write_pairs
 from tilth.workflows.grow.pair_sources import (
@@ -61,7 +52,6 @@ from tilth.workflows.grow.similarity import (
     pair_folds,
     read_similarity,
 )
-from tilth.workflows.grow.sources import PARAPHRASES, TEXTS
 from tilth.workflows.grow.task import BANK, open_raw
 
 log = logging.getLogger(__name__)
@@ -82,20 +72,9 @@ def grow_encoder_to_run(
         job: device, overwrite and quiet.
     """
     task, given = read_encoder_growth(sources, settings, out, job["device"])
-    run = Run.open(
-        out,
-        command=COMMAND,
-        settings={**asdict(sources), **asdict(settings), "budget": None},  # it may grow
-        fingerprints={
-            **fingerprints(sources, {"train": task.rows, "validation": task.validation,
-                                     "test": task.test}),
-            "base": fingerprint_encoder(load_encoder(settings.base or STARTER, device="cpu")),
-        },
-        parts=len(given.arms) * len(given.folds),
-        outputs=(*OUTPUTS, PARAPHRASES, TEXTS),
-        overwrite=job["overwrite"],
-    )  # fmt: skip
-    with run:
+    base = load_encoder(settings.base or STARTER, device="cpu")
+    hashes = {"base": fingerprint_encoder(base)}
+    with open_run(out, task, given, hashes, overwrite=job["overwrite"]) as run:
         growing = GrowingEncoder(run, task, given)
         growing.prepare()
         return growing.complete(bootstrap, quiet=job["quiet"])

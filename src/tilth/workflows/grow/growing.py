@@ -21,9 +21,10 @@ from tilth.models.trainer import MODEL, is_whole, save_whole
 from tilth.report.grow import write_grow_report
 from tilth.runs import RESULTS, Run, read_results
 from tilth.workflows.grow.arms import Arm
-from tilth.workflows.grow.outputs import DATASET
+from tilth.workflows.grow.outputs import DATASET, TO_LABEL
 from tilth.workflows.grow.plan import Plan, too_short
 from tilth.workflows.grow.search import FINISHED, OVER, SURE, Search, Trains, rung_bounds
+from tilth.workflows.grow.sources import PARAPHRASES, TEXTS
 from tilth.workflows.grow.task import BANK, Fold, open_raw
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 COMMAND, KEPT = "grow", "kept.json"
-OUTPUTS = (MODEL, DATASET, KEPT, RESULTS, BANK)
+OUTPUTS = (MODEL, DATASET, KEPT, RESULTS, BANK, TO_LABEL, PARAPHRASES, TEXTS)
 _WHY = {
     FINISHED: "every round is done",
     OVER: "the budget is used up",
@@ -243,14 +244,29 @@ class Growing(ABC):
         }  # fmt: skip
 
 
-def fingerprints(
-    sources: GrowSources, sets: Mapping[str, LabeledExamples | None]
-) -> dict[str, str]:
-    """Return the hash of each set, and of a bank that is given."""
-    found = {name: "none" if rows is None else rows.fingerprint() for name, rows in sets.items()}
+def open_run(
+    out: Path, task: Any, given: Given, hashes: Mapping[str, str], *, overwrite: bool
+) -> Run:
+    """Open the run folder of a task, which is compared by its sets and its bank.
+
+    Args:
+        hashes: of what else scores depend on, by name.
+    """
+    sources, found = given.sources, dict(hashes)
+    for name in ("train", "validation", "test"):
+        rows: LabeledExamples | None = getattr(task, "rows" if name == "train" else name)
+        found[name] = "none" if rows is None else rows.fingerprint()
     if len(sources.raw) == 1 and (Path(sources.raw[0]) / MANIFEST).is_file():
         found["bank"] = read_manifest(Path(sources.raw[0])).fingerprint
-    return found
+    return Run.open(
+        out,
+        command=COMMAND,
+        settings={**asdict(sources), **asdict(given.settings), "budget": None},  # it may grow
+        fingerprints=found,
+        parts=len(given.arms) * len(given.folds),
+        outputs=OUTPUTS,
+        overwrite=overwrite,
+    )
 
 
 def ends(found: Interval) -> dict[str, float | None]:

@@ -26,7 +26,7 @@ from tilth.workflows.grow.task import Fold, GrowTask
 if TYPE_CHECKING:
     from datasets import Dataset
 
-DATASET = "dataset"
+DATASET, TO_LABEL = "dataset", "to_label.jsonl"
 _SHOWN = 50  # sentences to label next
 _UNSURE = 4  # times as many of the least certain are chosen among
 _LOOKED_AT = 2_000  # raw sentences
