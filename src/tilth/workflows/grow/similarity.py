@@ -104,9 +104,11 @@ def _read(place: str) -> LabeledExamples:
     if grades.max() > 1:
         grades /= _HIGHEST
     texts: list[tuple[str, ...]] = [*zip(pairs[TEXT_A][:], pairs[TEXT_B][:], strict=True)]
-    first = list(dict(zip(reversed(texts), reversed(range(len(texts))), strict=True)).values())
-    some = np.sort(np.array(first, np.int64))
-    return LabeledExamples("class", [LABEL], texts, None, _targets(grades)).select(some)
+    first: dict[tuple[str, ...], int] = {}
+    for row, pair in enumerate(texts):
+        first.setdefault(pair, row)
+    found = LabeledExamples("class", [LABEL], texts, None, _targets(grades))
+    return found.select(np.array([*first.values()], np.int64))
 
 
 def _targets(grades: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float32]:
