@@ -14,7 +14,7 @@ import pytest
 
 import tilth
 from tests.selftrain.labelled import as_rows, classed
-from tests.tiny import read_json, salads, write_lines, write_rows
+from tests.tiny import read_json, salads, save_encoder, write_lines, write_rows
 from tests.tiny.rows import SENTENCES
 from tests.workflows.grown import check_resume, run_grow
 from tilth.data.sources import load_folder
@@ -557,6 +557,20 @@ def test_settings_that_change_scores_are_refused_and_the_budget_may_grow(
     with pytest.raises(RunMismatch, match="seed"):
         run_grow(place, base, raw=(), seed=1)
     assert run_grow(place, base, raw=(), budget="61m")["budget"] == 61 * 60
+
+
+def test_a_base_with_other_weights_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = save_encoder(place / "own")
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Search, "_try", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run_grow(place, str(own), raw=())
+    save_encoder(own, seed=1)
+    with pytest.raises(RunMismatch, match="base"):
+        run_grow(place, str(own), raw=())
 
 
 Change = Callable[[Path], dict[str, Any]]

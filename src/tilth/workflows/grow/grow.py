@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any
 from tilth.data.hashing import hash_of
 from tilth.evaluate.classify import classify_scores
 from tilth.metrics.significance import RESAMPLES, check_resamples
-from tilth.models.classifier import Classifier, load_classifier, new_classifier
+from tilth.models.classifier import (
+    Classifier,
+    fingerprint_classifier,
+    load_classifier,
+    new_classifier,
+)
 from tilth.models.encoder import load_encoder
 from tilth.models.trainer import settings_of
 from tilth.workflows import baselines
@@ -123,8 +128,7 @@ def grow_to_run(
         job = {"device": device, "overwrite": overwrite, "quiet": quiet}
         return grow_encoder_to_run(sources, out, settings, bootstrap, job)
     task, given = _read(sources, settings, out, device)
-    described = "none" if task.task is None else hash_of(task.task.to_dict())
-    with open_run(out, task, given, {"labels": described}, overwrite=overwrite) as run:
+    with open_run(out, task, given, overwrite=overwrite) as run:
         growing = _GrowingClassifier(run, task, given)
         growing.prepare()
         return growing.complete(bootstrap, quiet=quiet)
@@ -145,17 +149,19 @@ def plan(sources: GrowSources, settings: Growth | None = None, *, device: str = 
 def _read(sources: GrowSources, settings: Growth, out: Path, device: str) -> tuple[GrowTask, Given]:
     check_growth(sources, settings, out)
     task = read_grow_task(sources)
+    hashes = {"labels": "none" if task.task is None else hash_of(task.task.to_dict())}
     if settings.base is not None:  # one that cannot be trained is refused before anything is done
-        new_classifier(settings.base, kind="class", labels=task.labels, device=device)
+        base = new_classifier(settings.base, kind="class", labels=task.labels, device=device)
+        hashes["base"] = fingerprint_classifier(base)
     arms = arms_of(task, settings, raw=bool(sources.raw))
     folds = folds_of(task, settings.folds, settings.repeats, settings.seed)
-    return task, Given(sources, settings, arms, folds, device)
+    return task, Given(sources, settings, arms, folds, hashes, device)
 
 
 class _GrowingClassifier(Growing):
     """A run that grows a classifier: what it has, its search, and the model that it keeps."""
 
-    kind, speeds = Search, Speeds
+    search_class, speeds_class = Search, Speeds
 
     @cached_property
     def sources(self) -> Sources:

@@ -72,9 +72,7 @@ def grow_encoder_to_run(
         job: device, overwrite and quiet.
     """
     task, given = read_encoder_growth(sources, settings, out, job["device"])
-    base = load_encoder(settings.base or STARTER, device="cpu")
-    hashes = {"base": fingerprint_encoder(base)}
-    with open_run(out, task, given, hashes, overwrite=job["overwrite"]) as run:
+    with open_run(out, task, given, overwrite=job["overwrite"]) as run:
         growing = GrowingEncoder(run, task, given)
         growing.prepare()
         return growing.complete(bootstrap, quiet=job["quiet"])
@@ -96,13 +94,14 @@ def read_encoder_growth(
         )  # fmt: skip
     arms = encoder_arms(task, settings, raw=bool(sources.raw), static=is_static)
     folds = pair_folds(task, settings.folds, settings.repeats, settings.seed)
-    return task, Given(sources, settings, arms, folds, device)
+    hashes = {"base": fingerprint_encoder(encoder)}
+    return task, Given(sources, settings, arms, folds, hashes, device)
 
 
 class GrowingEncoder(Growing):
     """A run that grows an encoder."""
 
-    kind, speeds = SimilaritySearch, EncoderSpeeds
+    search_class, speeds_class = SimilaritySearch, EncoderSpeeds
 
     @property
     def base(self) -> str:

@@ -55,12 +55,17 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a run is started with: its sources, its settings, and what follows from them."""
+    """What a run is started with: its sources, its settings, and what follows from them.
+
+    Attributes:
+        hashes: of what scores depend on beside the sets and the bank, by name.
+    """
 
     sources: GrowSources
     settings: Growth
     arms: Sequence[Arm]
     folds: Sequence[Fold]
+    hashes: Mapping[str, str]
     device: str
 
     @property
@@ -73,14 +78,14 @@ class Growing(ABC):
     """A run of `grow`; a subclass knows the task, and trains and saves its models.
 
     Attributes:
-        kind: class of the search.
-        speeds: class of a plan's speeds.
+        search_class: class of the search.
+        speeds_class: class of a plan's speeds.
         trainer: trains the arms.
         whole: all labelled rows, which the kept model is trained on.
     """
 
-    kind: type[Search]
-    speeds: type[Any]
+    search_class: type[Search]
+    speeds_class: type[Any]
     trainer: Trains
 
     def __init__(self, run: Run, task: Any, given: Given) -> None:
@@ -132,12 +137,12 @@ class Growing(ABC):
 
         found = dict(self.run.resolve("plan", make))
         found.pop("took")
-        return Plan(**{**found, "speeds": self.speeds(**found["speeds"])})
+        return Plan(**{**found, "speeds": self.speeds_class(**found["speeds"])})
 
     @cached_property
     def search(self) -> Search:
         """The search of this run."""
-        return self.kind(
+        return self.search_class(
             self.run, self.arms, self.folds, self.trainer, self.plan.speeds, self.settings,
             self.keep, dropped=(*self.plan.dropped, *self.failed),
         )  # fmt: skip
@@ -244,15 +249,9 @@ class Growing(ABC):
         }  # fmt: skip
 
 
-def open_run(
-    out: Path, task: Any, given: Given, hashes: Mapping[str, str], *, overwrite: bool
-) -> Run:
-    """Open the run folder of a task, which is compared by its sets and its bank.
-
-    Args:
-        hashes: of what else scores depend on, by name.
-    """
-    sources, found = given.sources, dict(hashes)
+def open_run(out: Path, task: Any, given: Given, *, overwrite: bool) -> Run:
+    """Open the run folder of a task; refuse one whose sets, bank or models were others."""
+    sources, found = given.sources, dict(given.hashes)
     for name in ("train", "validation", "test"):
         rows: LabeledExamples | None = getattr(task, "rows" if name == "train" else name)
         found[name] = "none" if rows is None else rows.fingerprint()
