@@ -1,6 +1,11 @@
 """Runs made by hand, and a client that has entered with the token."""
 
-from collections.abc import Mapping
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +60,21 @@ def write_run(
         for part in range(parts if done is None else done):
             run.write_part(part, table.slice(part * size, size))
     return folder
+
+
+@contextmanager
+def served(root: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Serve a folder by the command, in a process of its own; yield its URL."""
+    command = [sys.executable, "-m", "tilth", "view", str(root), *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        match = re.fullmatch(r"Open (http://127\.0\.0\.1:\d+/\?token=\S+)\n", said)
+        assert match, said
+        try:
+            yield match[1], process
+        finally:
+            process.send_signal(signal.SIGINT)
 
 
 class Visitor:

@@ -1,10 +1,7 @@
 """The command as a process, the address it listens on, and its extra."""
 
-import os
-import re
 import signal
 import socket
-import subprocess
 import sys
 import urllib.request
 from pathlib import Path
@@ -12,32 +9,29 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.view.pages import write_run
+from tests.view.pages import served, write_run
 from tilth.cli.main import app
 from tilth.errors import InputError, TilthError
 from tilth.view.server import ViewSettings, _listen, serve
 
 
-def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
+def test_the_command_serves_until_it_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_run(tmp_path / "pairs")
-    command = [sys.executable, "-m", "tilth", "view", str(tmp_path)]
-    with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}
-    ) as process:
-        assert process.stderr is not None
-        said = process.stderr.readline()
-        match = re.fullmatch(r"Open (http://127\.0\.0\.1:\d+/\?token=\S+)\n", said)
-        assert match, said
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with served(tmp_path) as (url, process):
         opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-        with opener.open(match[1]) as answer:
+        with opener.open(url) as answer:
             assert "pairs" in answer.read().decode()
-        with opener.open(f"{match[1].partition('?')[0]}rows?run=pairs") as answer:
+        with opener.open(f"{url.partition('?')[0]}rows?run=pairs") as answer:
             assert "Output 0 is dry" in answer.read().decode()
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
+        assert process.stderr is not None
         rest = process.stderr.read()
     assert rest == "The URL holds the key to these pages. Ctrl-C ends the server.\n"
-    assert not list(tmp_path.glob("tilth-view-*"))
+    assert not list(tmp_path.glob("tilth-*"))
 
 
 def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ _MISFITS = (pa.ArrowException, OverflowError, UnicodeEncodeError)
 def temporary_arrow() -> Iterator[Path]:
     """Yield the path of a new temporary file; remove it if the block raises."""
     try:
-        folder = _process_folder(tempfile.gettempdir(), os.getpid())
+        folder = process_folder(tempfile.gettempdir(), os.getpid())
         folder.mkdir(mode=0o700, exist_ok=True)  # a cleaner of old files may have removed it
         handle, name = tempfile.mkstemp(".arrow", dir=folder)
         os.close(handle)
@@ -55,8 +55,8 @@ def temporary_arrow() -> Iterator[Path]:
 
 
 @cache
-def _process_folder(parent: str, process: int) -> Path:
-    """Make a process's temporary folder; remove those of killed processes of this machine."""
+def process_folder(parent: str, process: int) -> Path:
+    """Make a process's temporary folder in `parent`; remove those of killed processes."""
     host = re.sub(r"[^\w.]", "_", socket.gethostname())  # on another, process ids say nothing
     for item in Path(parent).glob(f"tilth-{host}-*"):
         match = re.fullmatch(rf"tilth-{re.escape(host)}-(\d{{1,9}})-\w+", item.name)

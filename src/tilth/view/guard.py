@@ -25,12 +25,13 @@ UPLOADS = ("/import",)  # paths that take a file
 CSRF_FIELD, CSRF_HEADER = "csrf", b"x-csrf"
 _READS = ("GET", "HEAD")
 _LONGEST_PATH = 8_000  # characters of a path with its query
+# Under the policy "no-referrer" a browser sends forms with the Origin "null".
 HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; "
     "img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",

@@ -106,7 +106,7 @@ def make_app(
     except ImportError as error:
         raise InputError(_MISSING) from error
 
-    from tilth.view import browse
+    from tilth.view import annotate, browse
     from tilth.view.guard import UPLOADS, form_of
     from tilth.view.site import Asked, NotFoundError, Site
 
@@ -162,11 +162,19 @@ def make_app(
         "/rows": browse.row_list,
         "/row": browse.one_row,
         "/report": browse.report,
+        "/samples": annotate.sample_list,
+        "/annotate": annotate.annotate,
+        "/results": annotate.results,
+        "/live/results": annotate.live_results,
         "/view.css": browse.style,
         "/view.js": browse.script,
         "/icon.svg": browse.icon,
     }
-    writes: Mapping[str, Page] = {}
+    writes: Mapping[str, Page] = {
+        "/sample": annotate.add_sample,
+        "/answer": annotate.answer,
+        "/undo": annotate.undo,
+    }
     routes = [Route(path, endpoint(page, writes=False), methods=["GET"])
               for path, page in reads.items()]  # fmt: skip
     routes += [Route(path, endpoint(page, writes=True), methods=["POST"])

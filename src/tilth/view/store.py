@@ -7,6 +7,7 @@ temporary DuckDB database, which the process removes at its end.
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import tempfile
 import threading
@@ -23,6 +24,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tilth.data.hashing import text_hashes
+from tilth.data.temp_arrow import process_folder
 from tilth.errors import TilthError
 from tilth.view.rows import NUMBERS, canonical_tables
 
@@ -126,14 +128,15 @@ class RowStore:
     """The rows of one run, read in the background; files that appear later are added.
 
     Args:
-        place: folder of the temporary database.
+        place: folder of the temporary database; None: one that is removed, after a kill as well.
         memory: megabytes of the database's cache.
     """
 
     def __init__(self, place: Path | None = None, *, memory: int = 160) -> None:
         import duckdb
 
-        folder = tempfile.mkdtemp(prefix="tilth-view-", dir=place)
+        place = place or process_folder(tempfile.gettempdir(), os.getpid())
+        folder = tempfile.mkdtemp(prefix="rows-", dir=place)
         self._remove = weakref.finalize(self, shutil.rmtree, folder, True)
         self._engine = duckdb.connect(
             f"{folder}/rows.duckdb",

@@ -9,6 +9,8 @@ document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") typing.blur();
     return;
   }
+  // Who has gone to a link or button means that one.
+  if (event.key === "Enter" && event.target.closest("a, summary, button:not(.word)")) return;
   for (const element of document.querySelectorAll("[data-key]")) {
     if (element.dataset.key !== event.key || element.disabled) continue;
     event.preventDefault();
@@ -37,4 +39,64 @@ for (const part of document.querySelectorAll("[data-load][data-every]")) {
 // data-open-wide: opened on wide screens alone.
 for (const part of document.querySelectorAll("details[data-open-wide]")) {
   if (window.matchMedia("(max-width: 900px)").matches) part.open = false;
+}
+
+// data-spans: words of a sentence, chosen by keys, mouse or finger, and their types.
+for (const box of document.querySelectorAll("[data-spans]")) {
+  const words = [...box.querySelectorAll("[data-word]")];
+  const form = box.closest("form");
+  const types = [...form.querySelectorAll("[data-type]")].map((button) => button.dataset.type);
+  let spans = JSON.parse(box.dataset.spans); // [first word, word after the last, type]
+  let anchor = 0;
+  let end = 0;
+  let waiting = false; // one word was clicked: another click ends the choice
+  const show = () => {
+    const [first, last] = [Math.min(anchor, end), Math.max(anchor, end)];
+    words.forEach((word, place) => {
+      const span = spans.find(([begin, stop]) => begin <= place && place < stop);
+      const isAt = first <= place && place <= last;
+      word.className = "word" + (isAt ? " at" : "");
+      if (span) word.classList.add("in", "colour-" + (types.indexOf(span[2]) % 8));
+      word.setAttribute("aria-pressed", String(isAt));
+      word.title = span ? span[2] : "";
+      word.tabIndex = place === end ? 0 : -1;
+    });
+    const said = spans.map(([begin, stop, type]) =>
+      type + ": " + words.slice(begin, stop).map((word) => word.textContent).join(" "));
+    form.querySelector(".spans-said").textContent = said.join("; ") || "No span.";
+    form.elements.value.value = JSON.stringify(spans);
+  };
+  const give = (type) => {
+    const [first, last] = [Math.min(anchor, end), Math.max(anchor, end) + 1];
+    spans = spans.filter(([begin, stop]) => stop <= first || begin >= last);
+    if (type) spans.push([first, last, type]);
+    spans.sort((one, other) => one[0] - other[0]);
+    waiting = false;
+    show();
+  };
+  for (const word of words) {
+    word.addEventListener("click", (event) => {
+      const place = Number(word.dataset.word);
+      if (!event.shiftKey && !waiting) anchor = place;
+      end = place;
+      waiting = !event.shiftKey && !waiting;
+      show();
+    });
+  }
+  for (const button of form.querySelectorAll("[data-type]")) {
+    button.addEventListener("click", () => give(button.dataset.type));
+  }
+  document.addEventListener("keydown", (event) => {
+    if (event.target.closest("input, textarea, select") || event.ctrlKey || event.metaKey) return;
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const direction = getComputedStyle(box).direction === "rtl" ? -step : step;
+    end = Math.max(0, Math.min(words.length - 1, end + direction));
+    if (!event.shiftKey) anchor = end;
+    waiting = false;
+    show();
+    words[end].focus();
+  });
+  show();
 }

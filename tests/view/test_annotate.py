@@ -1,0 +1,158 @@
+"""The pages to annotate, as a browser uses them."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.report.page import EVIL
+from tests.view.pages import Visitor, pairs, write_run
+from tilth.view.annotations import Annotations, annotations_folder
+
+SAMPLE = {"run": "pairs", "name": "first", "task": "class", "labels": "1\r\n0.5\r\n0", "seed": "0",
+          "count": "5", "draw": "random", "overlap": "100"}  # fmt: skip
+
+
+@pytest.fixture
+def visitor(tmp_path: Path) -> Iterator[Visitor]:
+    write_run(tmp_path / "pairs", pairs(60))
+    visitor = Visitor(tmp_path)
+    yield visitor
+    visitor.close()
+
+
+def notes(tmp_path: Path) -> Annotations:
+    return Annotations(annotations_folder(tmp_path / "pairs"))
+
+
+def judge(visitor: Visitor, value: str, person: str = "Ann", **more: str) -> int | None:
+    """Answer the next row; return its place."""
+    text = visitor.client.get(f"/annotate?run=pairs&sample=1&person={person}").text
+    place = re.search(r'name="place" value="(\d+)"', text)
+    if place is None:
+        return None
+    fields = {"run": "pairs", "sample": "1", "person": person, "place": place[1], "value": value}
+    visitor.post("/answer", **fields, **more)
+    return int(place[1])
+
+
+def test_a_sample_from_first_to_last(visitor: Visitor, tmp_path: Path) -> None:
+    page = visitor.page("/samples?run=pairs&label=0.5&state=kept")
+    assert page.shows("Of 16 rows that pass the filters")
+    made = visitor.post("/sample", **SAMPLE, label="0.5", state="kept")
+    assert made.headers["location"] == "/annotate?run=pairs&sample=1"
+    assert visitor.page("/annotate?run=pairs&sample=1").shows("Your name")
+    assert judge(visitor, "0.5", shown="0") == 0
+    assert judge(visitor, "1", note="hm", flag="1") == 1
+    gone = visitor.post("/undo", run="pairs", sample="1", person="Ann")
+    assert gone.headers["location"] == "/annotate?run=pairs&sample=1&person=Ann&place=1"
+    for value in ("0.5", "0.5", "1"):
+        judge(visitor, value)
+    assert judge(visitor, "", skip="1") == 4
+    assert visitor.page("/annotate?run=pairs&sample=1&person=Ann").shows("no row left for you")
+    page = visitor.page("/results?run=pairs&sample=1")
+    assert page.shows("75.0%")  # of the four that were not skipped
+    assert page.shows("30.1% to 95.4%")
+    assert [item.label for item in notes(tmp_path).items(1)] == ["0.5"] * 5
+    assert "75.0%" in visitor.client.get("/live/results?run=pairs&sample=1").text
+
+
+def test_the_label_is_not_shown_to_who_judges(visitor: Visitor) -> None:
+    visitor.post("/sample", **{**SAMPLE, "labels": "yes\nno"})
+    page = visitor.page("/annotate?run=pairs&sample=1&person=Ann")
+    assert not page.shows("0.5")
+    assert page.shows("Output")
+
+
+def test_two_people_and_a_second_server(visitor: Visitor, tmp_path: Path) -> None:
+    visitor.post("/sample", **SAMPLE)
+    other = Visitor(tmp_path)
+    for one, person, value in ((visitor, "Ann", "1"), (other, "Bob", "0")):
+        while judge(one, value, person) is not None:
+            pass
+    page = other.page("/results?run=pairs&sample=1")
+    assert page.shows("Without a majority")
+    assert page.shows("Ann and Bob: Cohen's kappa 0.00 on 5 rows")
+    other.close()
+
+
+def test_a_run_made_anew_is_said(visitor: Visitor, tmp_path: Path) -> None:
+    visitor.post("/sample", **SAMPLE)
+    content = (tmp_path / "pairs" / "run.json").read_text()
+    (tmp_path / "pairs" / "run.json").write_text(re.sub(r'"start": "\w+"', '"start": "1"', content))
+    page = visitor.page("/annotate?run=pairs&sample=1&person=Ann")
+    assert page.shows("The run was made anew")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"name": " "}, "a name of the sample is missing"),
+        ({"name": "x" * 61}, "too long"),
+        ({"task": "odd"}, "task is 'odd'"),
+        ({"labels": "\n \n"}, "there are 0 labels"),
+        ({"count": "0"}, "count is 0: give a whole number from 1"),
+        ({"count": "x"}, "count is 'x'"),
+        ({"overlap": "101"}, "overlap is 101"),
+        ({"draw": "odd"}, "draw is 'odd'"),
+        ({"q": "nowhere"}, "no row passes the filter"),
+    ],
+)
+def test_samples_that_cannot_be(
+    visitor: Visitor, tmp_path: Path, changed: dict[str, str], said: str
+) -> None:
+    answer = visitor.post("/sample", 400, **{**SAMPLE, **changed})
+    assert said in re.sub(r"&#39;", "'", answer.text)
+    assert not notes(tmp_path).folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"value": "2"}, "'2' is no answer"), ({"place": "5"}, "the sample has no row 5"),
+        ({"place": ""}, "place is None"), ({"person": ""}, "your name is missing"),
+        ({"sample": "7"}, "there is no sample 7"), ({"note": "x" * 4001}, "the note has 4,001"),
+        ({"run": "../pairs"}, "there is no run"),
+    ],
+)  # fmt: skip
+def test_answers_that_cannot_be(visitor: Visitor, changed: dict[str, str], said: str) -> None:
+    visitor.post("/sample", **SAMPLE)
+    right = {"run": "pairs", "sample": "1", "person": "Ann", "place": "0", "value": "1"}
+    fields: dict[str, Any] = {**right, **changed}
+    answer = visitor.post("/answer", 404 if "run" in changed else 400, **fields)
+    assert said in answer.text.replace("&#39;", "'")
+
+
+def test_what_people_write_does_not_become_markup(visitor: Visitor) -> None:
+    person = "<b>Ann</b>\"'"
+    visitor.post("/sample", **{**SAMPLE, "name": EVIL[:60], "labels": f"{EVIL}\n0"})
+    for value in (EVIL, "0"):
+        judge(visitor, value, person, note=EVIL, flag="1")
+    judge(visitor, "0", "Bob")
+    for address in ("/samples?run=pairs", "/annotate?run=pairs&sample=1",
+                    f"/annotate?run=pairs&sample=1&person={person}",
+                    "/results?run=pairs&sample=1"):  # fmt: skip
+        page = visitor.client.get(address)
+        assert page.status_code == 200
+        for markup in ("<b>Ann", "<img", "<script>", 'onmouseover="'):
+            assert markup not in page.text, address
+
+
+def test_the_folder_of_annotations_may_be_chosen(tmp_path: Path) -> None:
+    write_run(tmp_path / "pairs", pairs(60))
+    visitor = Visitor(tmp_path, tmp_path / "mine")
+    visitor.post("/sample", **SAMPLE)
+    assert (tmp_path / "mine" / "pairs.annotations" / "annotations.sqlite").is_file()
+    assert not (tmp_path / "pairs.annotations").exists()
+    visitor.close()
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    write_run(tmp_path / "pairs", pairs(60))
+    (tmp_path / "pairs.annotations").write_text("a file")
+    visitor = Visitor(tmp_path)
+    answer = visitor.post("/sample", 500, **SAMPLE)
+    assert "choose another folder with --annotations" in answer.text
+    visitor.close()
