@@ -55,6 +55,16 @@ def _multiply_add(builder: Any, one: Any, two: Any, total: Any) -> Any:
     return builder.call(function, [one, two, total])
 
 
+def _total(builder: Any, sums: Any) -> Any:
+    """Return the sum of LANES values, added by halves."""
+    half = LANES // 2
+    while half:
+        others = ir.Constant(_INTS, [lane ^ half for lane in range(LANES)])
+        sums = builder.fadd(sums, builder.shuffle_vector(sums, sums, others))
+        half //= 2
+    return builder.extract_element(sums, ir.Constant(_INT32, 0))
+
+
 @intrinsic
 def _dot_rows(_: Any, kind: Any, chunks: Any, query: Any, rows: Any, count: Any, out: Any) -> Any:
     """Write the dot products of a query with `count` rows; addresses, the last of float32."""
@@ -64,10 +74,6 @@ def _dot_rows(_: Any, kind: Any, chunks: Any, query: Any, rows: Any, count: Any,
         zero = ir.Constant(count.type, 0)
         places = [ir.Constant(count.type, LANES * part) for part in range(chunks.count)]
         parts = [_load(builder, query, place, kind) for place in places]
-        reduce = ir.FunctionType(_FLOAT, [_FLOAT, _FLOATS])
-        total = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
-            builder.module, reduce, f"llvm.vector.reduce.fadd.v{LANES}f32"
-        )
         width = ir.Constant(count.type, LANES * chunks.count)
         with cgutils.for_range_slice(
             builder, zero, count, ir.Constant(count.type, 1), inc=True
@@ -77,8 +83,7 @@ def _dot_rows(_: Any, kind: Any, chunks: Any, query: Any, rows: Any, count: Any,
             for place, part in zip(places, parts, strict=True):
                 values = _load(builder, rows, builder.add(first, place), kind)
                 sums = _multiply_add(builder, values, part, sums)
-            product = builder.call(total, [ir.Constant(_FLOAT, 0.0), sums], fastmath=("reassoc",))
-            builder.store(product, _at(builder, out, row, 4, _FLOAT))
+            builder.store(_total(builder, sums), _at(builder, out, row, 4, _FLOAT))
         return context.get_dummy_value()
 
     return types.void(kind, chunks, query, rows, count, out), generate
