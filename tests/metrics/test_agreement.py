@@ -106,12 +106,21 @@ def test_a_weighted_share_counts_strata_by_their_size() -> None:
     assert even == pytest.approx((0.6, *wilson(90, 150)), abs=0.01)
 
 
-def test_weighted_intervals_cover_the_truth() -> None:
+@pytest.mark.parametrize(
+    ("shares", "rows"), [((0.95, 0.6), 40), ((0.99, 0.97), 30), ((0.5, 0.1), 10)]
+)
+def test_weighted_intervals_cover_the_truth(shares: tuple[float, float], rows: int) -> None:
     rng = random.Random(1)
     covered = 0
-    for _ in range(400):
-        right = [sum(rng.random() < p for _ in range(40)) for p in (0.95, 0.6)]
-        found = weighted_share(right, [40, 40], [800, 200])
+    for _ in range(1000):
+        right = [sum(rng.random() < p for _ in range(rows)) for p in shares]
+        found = weighted_share(right, [rows, rows], [800, 200])
         assert found is not None
-        covered += found[1] <= 0.8 * 0.95 + 0.2 * 0.6 <= found[2]
-    assert 0.92 <= covered / 400 <= 0.995
+        covered += found[1] <= 0.8 * shares[0] + 0.2 * shares[1] <= found[2]
+    assert 0.93 <= covered / 1000 <= 0.999
+
+
+def test_a_weighted_share_of_nothing_right_is_as_sure_as_its_rows_allow() -> None:
+    found = weighted_share([0, 0, 0], [1, 1, 1], [5, 5, 5])
+    assert found is not None
+    assert found == pytest.approx((0.0, *wilson(0, 3)))

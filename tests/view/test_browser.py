@@ -138,6 +138,13 @@ def test_annotate_by_keys(tab: Any, task: str, keys: str) -> None:
     tab.locator("a.button").click()
     tab.wait_for_url("**/results**")
     look(tab, f"results-{task.replace(' ', '-')}")
+    with tab.expect_download() as download:
+        tab.get_by_role("link", name="Argilla").click()
+    tab.locator("[type=file]").set_input_files(download.value.path())
+    tab.get_by_role("button", name="Take in", exact=True).click()
+    tab.get_by_text("3 answers are taken in").wait_for()
+    tab.get_by_role("button", name="Data set with people's labels").click()
+    tab.get_by_text(f"{task.replace(' ', '-')}-{tab.width}-corrected").wait_for()
     said = tab.locator("main").inner_text()
     assert "flagged: odd 1" in said
     assert "Ann" in said

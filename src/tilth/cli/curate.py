@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from tilth.cli.app import Fields
-from tilth.cli.options import DATA, OTHER_FOLDER, Common
+from tilth.cli.options import DATA, OTHER_FOLDER, PATH, Common
 from tilth.cli.screen import print_json, print_table, say
 from tilth.data.settings import CurateOptions
 
@@ -16,6 +16,12 @@ def curate(
     chosen: CurateOptions,
     out: Annotated[
         Path | None, OTHER_FOLDER, "--out -o", "Where the data set goes; default: SOURCE/curated."
+    ] = None,
+    annotations: Annotated[
+        Path | None,
+        PATH,
+        "Annotations of tilth view (RUN.annotations, or an exported file): people's labels count, "
+        "rows that they reject are dropped.",
     ] = None,
     *,
     common: Annotated[Common, Fields(only=("overwrite", "json"))],
@@ -27,7 +33,9 @@ def curate(
     from tilth.data.curate import LABEL_FIT
     from tilth.workflows.curate import curate_folder
 
-    folder, counts = curate_folder(source, out, chosen, overwrite=common.overwrite)
+    folder, counts = curate_folder(
+        source, out, chosen, overwrite=common.overwrite, annotations=annotations
+    )
     if common.json:
         print_json(counts)
         return

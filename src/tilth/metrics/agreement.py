@@ -66,15 +66,15 @@ def weighted_share(
     total = sum(sizes)
     if not total or any(size and not n for size, n in zip(sizes, rows, strict=True)):
         return None
-    share = variance = 0.0
+    share = drawn = variance = 0.0
     for k, n, size in zip(right, rows, sizes, strict=True):
         if size:
             # Agresti and Coull's share: a stratum that is all right or all wrong is not certain.
             near = (k + 2) / (n + 4)
             share += size / total * k / n
+            drawn += size / total * near
             variance += (size / total) ** 2 * near * (1 - near) / n
-    middle = min(max(share, 1e-3), 1 - 1e-3)
-    effective = min(middle * (1 - middle) / variance, sum(rows)) if variance else sum(rows)
+    effective = min(drawn * (1 - drawn) / variance, sum(rows))
     return share, *wilson(share * effective, effective)
 
 

@@ -22,7 +22,7 @@ from tilth.view.annotations import (
 )
 from tilth.view.browse import fields_of, filter_of
 from tilth.view.draw import draw_sample, draws_of, usual_labels, usual_task
-from tilth.view.results import SampleResult, sample_result
+from tilth.view.results import sample_result
 from tilth.view.runs import RunEntry
 from tilth.view.site import Asked, HttpReply, NotFoundError, Site, go
 
@@ -89,7 +89,7 @@ def add_sample(site: Site, asked: Asked) -> HttpReply:
 
 def annotate(site: Site, asked: Asked) -> HttpReply:
     """Show the next row of a sample to one person; without a name, ask for it."""
-    entry, notes, sample = _sample(site, asked)
+    entry, notes, sample = sample_of(site, asked)
     person = asked.query.get("person", "").strip()
     if not person:
         return site.page("person", entry=entry, sample=sample)
@@ -98,7 +98,8 @@ def annotate(site: Site, asked: Asked) -> HttpReply:
     place = notes.next_place(sample.id, person) if again is None else again
     done = sample.people.get(person, 0)
     item = None if place is None else notes.item(sample.id, place)
-    said = [one for one in notes.answers(sample.id) if one.place == place and one.person == person]
+    answers = [] if place is None else notes.answers(sample.id, place)
+    said = [one for one in answers if one.person == person]
     return site.page(
         "annotate",
         entry=entry,
@@ -117,7 +118,7 @@ def annotate(site: Site, asked: Asked) -> HttpReply:
 
 def answer(site: Site, asked: Asked) -> HttpReply:
     """Keep an answer and go to the next row."""
-    entry, notes, sample = _sample(site, asked)
+    entry, notes, sample = sample_of(site, asked)
     form = asked.form
     person = _name(form, "person", "your name")
     place = _whole(form, "place", 0, _MOST_ROWS)
@@ -140,7 +141,7 @@ def answer(site: Site, asked: Asked) -> HttpReply:
 
 def undo(site: Site, asked: Asked) -> HttpReply:
     """Take back the latest answer of a person and show its row again."""
-    entry, notes, sample = _sample(site, asked)
+    entry, notes, sample = sample_of(site, asked)
     person = _name(asked.form, "person", "your name")
     place = notes.undo(sample.id, person)
     return go("/annotate", run=entry.name, sample=sample.id, person=person, place=place)
@@ -161,13 +162,8 @@ def annotations_of(site: Site, entry: RunEntry) -> Annotations:
     return Annotations(annotations_folder(entry.folder, site.annotations))
 
 
-def result_of(notes: Annotations, sample: Sample) -> SampleResult:
-    """Return the figures of a sample."""
-    return sample_result(sample, notes.items(sample.id), notes.answers(sample.id))
-
-
 def _results(site: Site, asked: Asked) -> dict[str, Any]:
-    entry, notes, sample = _sample(site, asked)
+    entry, notes, sample = sample_of(site, asked)
     items, answers = notes.items(sample.id), notes.answers(sample.id)
     found = sample_result(sample, items, answers)
     remarks = [(one, items[one.place]) for one in answers if one.flagged or one.note]
@@ -177,11 +173,13 @@ def _results(site: Site, asked: Asked) -> dict[str, Any]:
     ]
     return {
         "entry": entry, "sample": sample, "found": found, "remarks": remarks,
-        "disputed": disputed, "most_grade": GRADES,
+        "disputed": disputed, "most_grade": GRADES, "folder": notes.folder,
+        "written": asked.query.get("written", ""),
     }  # fmt: skip
 
 
-def _sample(site: Site, asked: Asked) -> tuple[RunEntry, Annotations, Sample]:
+def sample_of(site: Site, asked: Asked) -> tuple[RunEntry, Annotations, Sample]:
+    """Return the run, its annotations and the sample that a request names."""
     entry = site.entry(asked)
     notes = annotations_of(site, entry)
     given = asked if asked.query.get("sample") else Asked(query=asked.form)

@@ -80,7 +80,6 @@ class SampleItem:
         key: of its content (`row_key`).
         made: what the run says: a label, a list of labels, or spans [first word, word after the
             last, type].
-        columns: the names of the first and the second text; None for a single text.
     """
 
     row: int
@@ -155,9 +154,11 @@ class Annotations:
         Raises:
             InputError: there is none.
         """
-        for one in self.samples():
-            if one.id == number:
-                return one
+        if self.file.is_file():
+            with self._open() as db:
+                row = db.execute("SELECT * FROM sample WHERE id = ?", [number]).fetchone()
+                if row is not None:
+                    return self._sample(db, row)
         raise InputError(f"there is no sample {number} of this run")
 
     def add(self, name: str, about: SampleAbout, items: Sequence[SampleItem]) -> int:
@@ -210,7 +211,7 @@ class Annotations:
         """
         query = "SELECT content FROM item WHERE sample = ? AND place = ?"
         with self._open() as db:
-            found = db.execute(query, [sample, place]).fetchone()
+            found = db.execute(query, [sample] if place is None else [sample, place]).fetchone()
         if found is None:
             raise InputError(f"the sample has no row {place}")
         return SampleItem(**json.loads(found[0]))
@@ -239,17 +240,20 @@ class Annotations:
             db.execute("INSERT OR REPLACE INTO hold VALUES (?, ?, ?, ?)", [*key, time.time()])
             return int(found[0])
 
-    def answers(self, sample: int) -> list[Annotation]:
-        """Return all answers of a sample, by place and person."""
+    def answers(self, sample: int, place: int | None = None) -> list[Annotation]:
+        """Return the answers of a sample, or of one of its rows, by place and person."""
         query = (
             "SELECT place, person, value, note, flagged, at, seconds FROM answer WHERE sample = ?"
-            " ORDER BY place, person"
         )
+        query += " ORDER BY place, person" if place is None else " AND place = ? ORDER BY person"
         with self._open() as db:
+            key = [sample] if place is None else [sample, place]
             return [
-                Annotation(place, person, None if value is None else json.loads(value), note,
-                           bool(flagged), at, seconds)
-                for place, person, value, note, flagged, at, seconds in db.execute(query, [sample])
+                Annotation(
+                    where, person, None if value is None else json.loads(value), note,
+                    bool(flagged), at, seconds,
+                )
+                for where, person, value, note, flagged, at, seconds in db.execute(query, key)
             ]  # fmt: skip
 
     def _sample(self, db: sqlite3.Connection, row: tuple[Any, ...]) -> Sample:

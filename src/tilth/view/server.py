@@ -106,7 +106,7 @@ def make_app(
     except ImportError as error:
         raise InputError(_MISSING) from error
 
-    from tilth.view import annotate, browse
+    from tilth.view import annotate, browse, take
     from tilth.view.guard import UPLOADS, form_of
     from tilth.view.site import Asked, NotFoundError, Site
 
@@ -165,6 +165,7 @@ def make_app(
         "/samples": annotate.sample_list,
         "/annotate": annotate.annotate,
         "/results": annotate.results,
+        "/file": take.take_file,
         "/live/results": annotate.live_results,
         "/view.css": browse.style,
         "/view.js": browse.script,
@@ -174,6 +175,8 @@ def make_app(
         "/sample": annotate.add_sample,
         "/answer": annotate.answer,
         "/undo": annotate.undo,
+        "/set": take.take_set,
+        "/import": take.bring,
     }
     routes = [Route(path, endpoint(page, writes=False), methods=["GET"])
               for path, page in reads.items()]  # fmt: skip

@@ -16,6 +16,14 @@ from tilth.data.settings import CurateOptions
 from tilth.data.sources import DatasetFolder, HubDataset, locate
 from tilth.errors import InputError
 from tilth.runs import refuse_inside
+from tilth.workflows.annotated import (
+    CORRECTED,
+    FLAGGED,
+    NOT_EQUIVALENT,
+    AnnotatedRows,
+    apply_annotations,
+    read_judged,
+)
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -29,7 +37,12 @@ _LABELS_SHOWN = 50
 
 
 def curate_folder(
-    source: str, out: Path | None, options: CurateOptions | None = None, *, overwrite: bool = False
+    source: str,
+    out: Path | None,
+    options: CurateOptions | None = None,
+    *,
+    overwrite: bool = False,
+    annotations: Path | None = None,
 ) -> tuple[Path, dict[str, int]]:
     """Curate rows on disk.
 
@@ -38,6 +51,8 @@ def curate_folder(
         out: default SOURCE/curated, for plain files NAME-curated beside them. An earlier curated
             set there is replaced.
         overwrite: replace another data set in `out`, too.
+        annotations: of `tilth view`: people's labels replace those of their rows, and rows that
+            they flag or find not equivalent are dropped, first of all.
 
     Returns:
         The folder, and the counts: rows in, each drop reason, sampled pairs, train, validation.
@@ -52,17 +67,25 @@ def curate_folder(
             source,
         )
     rows = read_rows(source)
+    annotated: AnnotatedRows | None = None
+    if annotations is not None:
+        annotated = apply_annotations(rows, read_judged(annotations))
+        rows = annotated.dataset
     try:
         curated = curate_rows(rows, options or CurateOptions())
     except InputError as error:
         raise InputError(f"{source}: {error}") from error
-    splits = {"train": curated.train, "validation": curated.validation}
+    counts, splits = curated.counts, {"train": curated.train, "validation": curated.validation}
     with DatasetWriter(folder) as writer:
         for split, dataset in splits.items():
             _write(writer, dataset, split, "default")
         _write(writer, curated.dropped, "train", "dropped")
-        writer.write_card(_card(source, curated))
-    return folder, curated.counts
+        if annotated is not None:
+            schema = curated.dropped.features.arrow_schema
+            writer.write(annotated.rejected.cast(schema), config="dropped")
+            counts = {**counts, **annotated.counts}
+        writer.write_card(_card(source, curated, annotated))
+    return folder, counts
 
 
 def _place(source: str, found: list[Path] | DatasetFolder | HubDataset) -> Path:
@@ -112,7 +135,8 @@ def _write(writer: DatasetWriter, dataset: Dataset, split: str, config: str) -> 
         writer.write(table.slice(start, _WRITE_ROWS), split=split, config=config)
 
 
-def _card(source: str, curated: Curated) -> Card:
+def _card(source: str, curated: Curated, annotated: AnnotatedRows | None) -> Card:
+    people = {} if annotated is None else annotated.counts
     counts, splits = curated.counts, {"train": curated.train, "validation": curated.validation}
     return Card(
         title=f"{Path(source).name or source}, curated",
@@ -120,11 +144,21 @@ def _card(source: str, curated: Curated) -> Card:
             f"{counts['train']:,} rows to train on and {counts['validation']:,} to validate with, "
             f"{_MARK} from {counts['rows in']:,} labelled rows. {counts['sampled pairs']:,} of "
             "them are sampled pairs: two texts of different inputs, with label 0."
+            + (
+                f" {people['annotated']:,} rows were checked by people, who corrected the label of "
+                f"{people.get(CORRECTED, 0):,}."
+                if people
+                else ""
+            )
         ),
         command="curate",
         settings={"source": source, **curated.settings},
         counts={name: _label_counts(split) for name, split in splits.items()},
-        drops={name: count for name, count in counts.items() if name in REASONS and count},
+        drops={
+            name: count
+            for name, count in {**people, **counts}.items()
+            if name in (FLAGGED, NOT_EQUIVALENT, *REASONS) and count
+        },
         model=_model(curated.train),
         seed=int(curated.settings["seed"]),
     )

@@ -100,3 +100,19 @@ for (const box of document.querySelectorAll("[data-spans]")) {
   });
   show();
 }
+
+// data-upload: a form that sends the bytes of one file.
+for (const form of document.querySelectorAll("form[data-upload]")) {
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const said = form.querySelector("output");
+    const answer = await fetch(form.dataset.upload, {
+      method: "POST",
+      headers: { "X-CSRF": form.dataset.csrf },
+      body: form.elements.file.files[0],
+    });
+    const text = await answer.text();
+    const page = new DOMParser().parseFromString(text, "text/html");
+    said.textContent = answer.ok ? text : (page.querySelector(".claim") || page.body).textContent;
+  });
+}

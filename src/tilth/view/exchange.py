@@ -1,0 +1,283 @@
+"""Read and write annotations as files: own jsonl, and the JSON of Argilla 2 and of Label Studio.
+
+Rows are found again by the key of their content, or else by their texts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from xml.sax.saxutils import quoteattr
+
+from tilth.errors import InputError
+from tilth.view.annotations import (
+    CLASSES,
+    GRADE,
+    GRADES,
+    SAME,
+    SPANS,
+    Annotation,
+    Sample,
+    SampleAbout,
+    SampleItem,
+    checked_value,
+)
+
+JSONL, ARGILLA, LABEL_STUDIO = "jsonl", "argilla", "label-studio"
+FORMATS = (JSONL, ARGILLA, LABEL_STUDIO)
+_QUESTION = "label"  # its name in Argilla, and of the control in Label Studio
+_FIRST, _TEXT = "text_a", "text"
+_PEOPLE = uuid.UUID(
+    "6e0f6dd4-7c0f-5f43-8b3d-6b0f0c3f7a11"
+)  # ids of people in Argilla follow from it
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRecord:
+    """A row of a file with what people say: person -> value, note, flag."""
+
+    where: str
+    key: str | None
+    texts: tuple[str | None, str]
+    answers: list[tuple[str, Any, str, bool]]
+
+
+def records_of(
+    sample: Sample, items: Sequence[SampleItem], answers: Sequence[Annotation], form: str
+) -> str:
+    """Return a sample with its answers as the content of a file; rows without any are included."""
+    by_place: dict[int, list[Annotation]] = {}
+    for one in answers:
+        by_place.setdefault(one.place, []).append(one)
+    task = sample.about.task
+    rows = ((item, by_place.get(place, [])) for place, item in enumerate(items))
+    if form == JSONL:
+        lines = [json.dumps(_own_record(task, *row), ensure_ascii=False) for row in rows]
+        return "".join(f"{line}\n" for line in lines)
+    make = _argilla_record if form == ARGILLA else _studio_task
+    return json.dumps([make(task, *row) for row in rows], ensure_ascii=False, indent=1) + "\n"
+
+
+def _own_record(task: str, item: SampleItem, answers: Sequence[Annotation]) -> dict[str, Any]:
+    texts = {} if item.first is None else {_FIRST: item.first}
+    return {
+        "key": item.key, **texts, _TEXT: item.text, "label": item.label, "task": task,
+        "annotations": [
+            {"person": one.person, "value": one.value, "note": one.note, "flagged": one.flagged}
+            for one in answers
+        ],
+    }  # fmt: skip
+
+
+def _argilla_record(task: str, item: SampleItem, answers: Sequence[Annotation]) -> dict[str, Any]:
+    """Return what `rg.Dataset.records.from_json` reads; the generated label is in the metadata."""
+    fields = {} if item.first is None else {_FIRST: item.first}
+    responses = [
+        {"value": _argilla_value(task, item, one.value),
+         "user_id": str(uuid.uuid5(_PEOPLE, one.person))}
+        for one in answers if one.value is not None
+    ]  # fmt: skip
+    return {
+        "id": item.key, "fields": {**fields, _TEXT: item.text},
+        "metadata": {"generated": item.label or "", "people": json.dumps(
+            {str(uuid.uuid5(_PEOPLE, one.person)): one.person for one in answers})},
+        "suggestions": {}, "responses": {_QUESTION: responses} if responses else {}, "vectors": {},
+    }  # fmt: skip
+
+
+def _argilla_value(task: str, item: SampleItem, value: Any) -> Any:
+    if task != SPANS:
+        return value
+    return [{"start": start, "end": end, "label": kind}
+            for start, end, kind in _characters(item.text, value)]  # fmt: skip
+
+
+def _studio_task(task: str, item: SampleItem, answers: Sequence[Annotation]) -> dict[str, Any]:
+    first = {} if item.first is None else {_FIRST: item.first}
+    return {
+        "data": {**first, _TEXT: item.text, "key": item.key, "generated": item.label or ""},
+        "annotations": [
+            {"completed_by": {"email": one.person}, "was_cancelled": one.value is None,
+             "result": _studio_result(task, item, one)}
+            for one in answers
+        ],
+    }  # fmt: skip
+
+
+def _studio_result(task: str, item: SampleItem, given: Annotation) -> list[dict[str, Any]]:
+    named = {"from_name": _QUESTION, "to_name": _TEXT}
+    found: list[dict[str, Any]] = []
+    if given.value is None:
+        pass
+    elif task == SPANS:
+        for start, end, kind in _characters(item.text, given.value):
+            value = {"start": start, "end": end, "text": item.text[start:end], "labels": [kind]}
+            found.append({**named, "type": "labels", "value": value})
+    elif task == GRADE:
+        found.append({**named, "type": "choices", "value": {"choices": [str(given.value)]}})
+    else:
+        choices = given.value if isinstance(given.value, list) else [given.value]
+        found.append({**named, "type": "choices", "value": {"choices": choices}})
+    if given.note:
+        note = {"from_name": "note", "to_name": _TEXT, "type": "textarea"}
+        found.append({**note, "value": {"text": [given.note]}})
+    return found
+
+
+def studio_config(about: SampleAbout, *, is_pair: bool) -> str:
+    """Return the labelling interface of Label Studio for a sample."""
+    first = f'  <Text name="{_FIRST}" value="${_FIRST}"/>\n' if is_pair else ""
+    text = f'  <Text name="{_TEXT}" value="${_TEXT}"/>\n'
+    names = about.labels
+    if about.task == GRADE:
+        names = [str(grade) for grade in range(GRADES + 1)]
+    if about.task == SAME:
+        names = ["yes", "no"]
+    if about.task == SPANS:
+        lines = "".join(f"    <Label value={quoteattr(name)}/>\n" for name in names)
+        control = f'  <Labels name="{_QUESTION}" toName="{_TEXT}">\n{lines}  </Labels>\n'
+    else:
+        lines = "".join(f"    <Choice value={quoteattr(name)}/>\n" for name in names)
+        kind = "multiple" if about.task == CLASSES else "single"
+        begun = f'  <Choices name="{_QUESTION}" toName="{_TEXT}" choice="{kind}">'
+        control = f"{begun}\n{lines}  </Choices>\n"
+    note = f'  <TextArea name="note" toName="{_TEXT}" required="false"/>\n'
+    return f"<View>\n{first}{text}{control}{note}</View>\n"
+
+
+def read_records(content: bytes, about: SampleAbout | None = None) -> list[ReadRecord]:
+    """Return the rows of a file of annotations; its format is recognized.
+
+    Args:
+        about: the sample that they belong to; None: values are taken as they are.
+
+    Raises:
+        InputError: a record is damaged, or in no known format; the message names it.
+    """
+    try:
+        text = content.decode("utf-8-sig")
+        if text.lstrip()[:1] == "[":
+            named = [(f"record {n}", record) for n, record in enumerate(json.loads(text), 1)]
+        else:
+            named = [(f"line {n}", json.loads(line))
+                     for n, line in enumerate(text.splitlines(), 1) if line.strip()]  # fmt: skip
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the file is no JSON ({str(error)[:80]}): export it again") from error
+    found = []
+    for where, record in named:
+        try:
+            one = _record(where, record)
+        except (AttributeError, KeyError, LookupError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{where}: is no record of tilth, Argilla 2 or Label Studio "
+                f"({type(error).__name__}: {str(error)[:60]}): export the file again"
+            ) from error
+        if about is not None:
+            one = ReadRecord(one.where, one.key, one.texts, list(_fitting(one, about)))
+        found.append(one)
+    return found
+
+
+def _record(where: str, record: Any) -> ReadRecord:
+    if "annotations" in record and "data" not in record:
+        answers = [(str(one["person"]), one["value"], str(one.get("note") or ""),
+                    bool(one.get("flagged"))) for one in record["annotations"]]  # fmt: skip
+        return ReadRecord(where, record.get("key"), (record.get(_FIRST), record[_TEXT]), answers)
+    if "fields" in record:
+        return _read_argilla(where, record)
+    return _read_studio(where, record)
+
+
+def _read_argilla(where: str, record: Any) -> ReadRecord:
+    fields = record["fields"]
+    text = fields[_TEXT]
+    names = json.loads((record.get("metadata") or {}).get("people") or "{}")
+    answers = []
+    for given in (record.get("responses") or {}).get(_QUESTION, []):
+        value = given["value"]
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            value = _words(text, [(one["start"], one["end"], one["label"]) for one in value])
+        person = str(given.get("user_id") or "argilla")
+        answers.append((names.get(person, person), value, "", False))
+    return ReadRecord(where, record.get("id"), (fields.get(_FIRST), text), answers)
+
+
+def _read_studio(where: str, record: Any) -> ReadRecord:
+    data = record["data"]
+    text = data[_TEXT]
+    answers = []
+    for given in record.get("annotations") or ():
+        person = given.get("completed_by") or "label studio"
+        if isinstance(person, dict):
+            person = person.get("email") or person.get("id")
+        value: Any = None
+        note, spans = "", []
+        for one in given.get("result") or ():
+            held = one["value"]
+            if one["type"] == "choices":
+                value = held["choices"] if len(held["choices"]) != 1 else held["choices"][0]
+            elif one["type"] == "rating":
+                value = held["rating"]
+            elif one["type"] == "labels":
+                spans.append((held["start"], held["end"], held["labels"][0]))
+            elif one["type"] == "textarea":
+                note = "\n".join(held["text"])
+        if spans:
+            value = _words(text, spans)
+        if given.get("was_cancelled"):
+            value = None
+        answers.append((str(person), value, note, False))
+    return ReadRecord(where, data.get("key"), (data.get(_FIRST), text), answers)
+
+
+def _fitting(record: ReadRecord, about: SampleAbout) -> Iterator[tuple[str, Any, str, bool]]:
+    """Yield the answers of a record as the sample's task has them."""
+    first, text = record.texts
+    item = SampleItem(row=0, key="", first=first, text=text, label=None)
+    for person, value, note, flagged in record.answers:
+        if value is None:
+            yield person, None, note, flagged
+            continue
+        given = json.dumps(value) if about.task == SPANS else value
+        if about.task == CLASSES:
+            given = "\n".join(value) if isinstance(value, list) else str(value)
+        if about.task == GRADE and isinstance(value, float) and value.is_integer():
+            given = int(value)
+        try:
+            yield person, checked_value(about, item, {"value": str(given)}), note, flagged
+        except InputError as error:
+            raise InputError(f"{record.where}: {error}") from error
+
+
+def _characters(text: str, spans: Sequence[Sequence[Any]]) -> list[tuple[int, int, str]]:
+    """Return spans of words as spans of characters."""
+    words = [match.span() for match in re.finditer(r"\S+", text)]
+    return [(words[first][0], words[last - 1][1], kind) for first, last, kind in spans]
+
+
+def _words(text: str, spans: Sequence[tuple[int, int, str]]) -> list[list[Any]]:
+    """Return spans of characters as spans of the words that they touch."""
+    words = [match.span() for match in re.finditer(r"\S+", text)]
+    found = []
+    for start, end, kind in spans:
+        touched = [place for place, (one, stop) in enumerate(words) if one < end and stop > start]
+        found.append([touched[0], touched[-1] + 1, kind])
+    return sorted(found)
+
+
+def matched(
+    records: Sequence[ReadRecord], items: Sequence[SampleItem]
+) -> list[tuple[int, ReadRecord]]:
+    """Return the records that belong to rows of a sample, with the rows' places."""
+    by_key = {item.key: place for place, item in enumerate(items)}
+    by_texts = {(item.first, item.text): place for place, item in enumerate(items)}
+    found = []
+    for record in records:
+        place = by_key.get(record.key or "", by_texts.get(record.texts))
+        if place is not None:
+            found.append((place, record))
+    return found

@@ -1,0 +1,225 @@
+"""Apply people's annotations to a labelled set: their labels, and rows that they reject."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tilth.data.writer import DROP_REASON
+from tilth.errors import InputError
+from tilth.files import check_input, suggestion
+from tilth.view.annotations import (
+    CLASS,
+    CLASSES,
+    FILE,
+    GRADE,
+    GRADES,
+    NO,
+    SAME,
+    SPANS,
+    YES,
+    Annotations,
+)
+from tilth.view.exchange import read_records
+from tilth.view.results import verdict
+from tilth.view.rows import canonical_table, row_key
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+log = logging.getLogger(__name__)
+
+FLAGGED, NOT_EQUIVALENT = "flagged", "not-equivalent"
+CORRECTED = "corrected"
+_ROWS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What people say of a row; `value` is None where they disagree or only flag it."""
+
+    task: str
+    value: Any
+    flagged: bool
+
+    @property
+    def rejects(self) -> str | None:
+        """Return why the row is to be left out; None: it is not."""
+        if self.flagged:
+            return FLAGGED
+        return NOT_EQUIVALENT if self.task == SAME and self.value == NO else None
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotatedRows:
+    """A set with people's labels, the rejected rows with their reasons, and the counts."""
+
+    dataset: Dataset
+    rejected: pa.Table
+    counts: dict[str, int]
+
+
+def read_judged(path: Path) -> dict[str, Judged]:
+    """Return key -> what people say, of a folder of annotations or an exported file.
+
+    Keys are those of a row's content (`row_key`); of records without one, those of its texts.
+
+    Raises:
+        InputError: the file is in no known format, or holds no answer.
+    """
+    if not check_input(path):
+        raise InputError(f"{path}: no such file or folder: check the path{suggestion(path)}")
+    if path.is_dir() or path.name == FILE:
+        found = dict(_of_samples(Annotations(path if path.is_dir() else path.parent)))
+    else:
+        found = dict(_of_file(path))
+    if not found:
+        raise InputError(f"{path}: holds no answer: annotate a sample with tilth view first")
+    return found
+
+
+def _of_samples(notes: Annotations) -> Iterator[tuple[str, Judged]]:
+    for sample in notes.samples():
+        items, answers = notes.items(sample.id), notes.answers(sample.id)
+        for place, item in enumerate(items):
+            own = [one for one in answers if one.place == place]
+            values = [one.value for one in own if one.value is not None]
+            if own:
+                value = verdict(sample.about.task, values) if values else None
+                flagged = any(one.flagged for one in own)
+                yield item.key, Judged(sample.about.task, value, flagged)
+
+
+def _of_file(path: Path) -> Iterator[tuple[str, Judged]]:
+    try:
+        records = read_records(path.read_bytes())
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    for record in records:
+        values = [value for _, value, _, _ in record.answers if value is not None]
+        flagged = any(flag for _, _, _, flag in record.answers)
+        if not values and not flagged:
+            continue
+        task = _task_of(values)
+        value = verdict(task, values) if values else None
+        yield record.key or row_key(*record.texts, None), Judged(task, value, flagged)
+
+
+def _task_of(values: list[Any]) -> str:
+    """Return the task that values answer."""
+    first = values[0] if values else None
+    if isinstance(first, list):
+        is_span = bool(first) and isinstance(first[0], list)
+        return SPANS if is_span else CLASSES
+    if first in (YES, NO):
+        return SAME
+    return GRADE if isinstance(first, int | float) else CLASS
+
+
+def apply_annotations(dataset: Dataset, judged: Mapping[str, Judged]) -> AnnotatedRows:
+    """Give rows the labels that people gave them; take out those that they reject.
+
+    Rows where people disagree without a majority stay as they are. Grades from 0 to 5 become
+    labels from 0 to 1 where the set's labels lie there.
+
+    Raises:
+        InputError: no annotated row is in the set, or a label does not fit its column.
+    """
+    features = dataset.features
+    column = next((name for name in ("label", "labels", "tags", "ner_tags") if name in features),
+                  None)  # fmt: skip
+    names = _class_names(features[column]) if column else []
+    table = dataset.data.table if dataset._indices is None else dataset.flatten_indices().data.table
+    labels = table[column].to_pylist() if column else []
+    counts: Counter[str] = Counter()
+    reasons: list[str | None] = []
+    scale = _scale(labels)
+    for start in range(0, len(table), _ROWS):
+        rows = canonical_table(table.slice(start, _ROWS), names).to_pylist()
+        for place, row in enumerate(rows, start):
+            found = judged.get(row_key(row["first"], row["text"], row["label"]))
+            if found is None:
+                found = judged.get(row_key(row["first"], row["text"], None))
+            reasons.append(found.rejects if found else None)
+            counts["annotated"] += found is not None
+            if found is None or found.value is None or found.rejects or column is None:
+                continue
+            new = _label(found, labels[place], names, scale)
+            counts[CORRECTED] += new != labels[place]
+            labels[place] = new
+    if not counts["annotated"]:
+        raise InputError("no annotated row is in the set: give the run that was annotated")
+    if column:
+        kind = table.schema.field(column).type
+        try:
+            array = pa.chunked_array([pa.array(labels, kind)])
+        except (pa.ArrowException, OverflowError) as error:
+            raise InputError(f"a label that people gave does not fit the column {column} "
+                             f"({kind}): {str(error)[:80]}") from error  # fmt: skip
+        table = table.set_column(
+            table.column_names.index(column), table.schema.field(column), array
+        )
+    kept = pa.array([reason is None for reason in reasons], pa.bool_())
+    rejected = table.filter(pa.array([reason is not None for reason in reasons], pa.bool_()))
+    rejected = rejected.append_column(
+        DROP_REASON, pa.array([reason for reason in reasons if reason is not None], pa.string())
+    )
+    for reason in (FLAGGED, NOT_EQUIVALENT):
+        counts[reason] = reasons.count(reason)
+    return AnnotatedRows(_dataset(table.filter(kept), features), rejected, dict(counts))
+
+
+def _dataset(table: pa.Table, features: Any) -> Dataset:
+    from datasets import Dataset, DatasetInfo
+
+    return Dataset(table, info=DatasetInfo(features=features))
+
+
+def _class_names(feature: Any) -> list[str]:
+    from tilth.data.labels import class_names
+
+    return list(map(str, class_names(feature) or ()))
+
+
+def _scale(labels: list[Any]) -> float:
+    """Return what a grade is multiplied by."""
+    numbers = [one for one in labels if isinstance(one, int | float)]
+    return 1 / GRADES if numbers and max(numbers) <= 1 else 1.0
+
+
+def _label(found: Judged, old: Any, names: list[str], scale: float) -> Any:
+    """Return people's label in the form of the set's."""
+    value = found.value
+    if found.task == SAME:
+        return old
+    if found.task == GRADE:
+        value = value * scale
+        return f"{value:g}" if isinstance(old, str) else value
+    if found.task == SPANS:
+        tags = ["O"] * len(old)
+        for first, last, kind in value:
+            tags[first:last] = [f"B-{kind}", *[f"I-{kind}"] * (last - first - 1)]
+        return [_named(tag, names) for tag in tags]
+    if found.task == CLASSES:
+        return [_named(one, names) for one in value]
+    if isinstance(old, float):
+        try:
+            return float(value)
+        except ValueError:
+            raise InputError(f"the label {value!r} that people gave is no number") from None
+    return _named(value, names)
+
+
+def _named(name: str, names: list[str]) -> Any:
+    """Return a class as the set has it: its number where the set names numbers."""
+    if not names:
+        return name
+    if name not in names:
+        raise InputError(f"the label {name!r} that people gave is none of the set's: {names[:20]}")
+    return names.index(name)

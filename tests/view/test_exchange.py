@@ -1,0 +1,200 @@
+"""Files of annotations: what is written is read again; data sets say how they were checked."""
+
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import load_dataset
+
+from tests.report.page import EVIL
+from tests.view.pages import BASE, Visitor, pairs, write_run
+from tests.view.test_annotate import SAMPLE, judge, notes
+from tests.view.test_annotations import about, item
+from tilth.errors import InputError
+from tilth.view.annotations import Annotation, Sample, SampleItem
+from tilth.view.exchange import (
+    ARGILLA,
+    FORMATS,
+    JSONL,
+    LABEL_STUDIO,
+    matched,
+    read_records,
+    records_of,
+    studio_config,
+)
+from tilth.view.take import ACCEPTED, CORRECTED, write_set
+
+VALUES: dict[str, list[Any]] = {
+    "class": ["a", "b"], "classes": [["a", "b"], []], "grade": [0, 5],
+    "same meaning": ["yes", "no"], "spans": [[[0, 1, "a"], [1, 3, "b"]], []],
+}  # fmt: skip
+
+
+def sample_of(task: str) -> Sample:
+    return Sample(1, "s", about(task), 3, {}, 0)
+
+
+def items_of(task: str) -> list[SampleItem]:
+    texts = ["one  two\nthree", f"{EVIL} two three", "never judged at all"]
+    first = None if task == "spans" else "before"
+    return [SampleItem(row=n, key=f"k{n}", first=first, text=text, label="a")
+            for n, text in enumerate(texts)]  # fmt: skip
+
+
+def answers_of(task: str) -> list[Annotation]:
+    one, two = VALUES[task]
+    return [Annotation(0, "Ann, B.", one, "a note", True, 0.0, None),
+            Annotation(0, "Bob", two, "", False, 0.0, None),
+            Annotation(1, "Bob", None, "", False, 0.0, None)]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("task", VALUES)
+def test_what_is_written_is_read_again(task: str, form: str) -> None:
+    items, answers = items_of(task), answers_of(task)
+    text = records_of(sample_of(task), items, answers, form)
+    records = read_records(text.encode(), about(task))
+    assert [place for place, _ in matched(records, items)] == [0, 1, 2]
+    found = [(place, value) for place, record in matched(records, items)
+             for _, value, _, _ in record.answers if value not in (None, [])]  # fmt: skip
+    assert found == [(one.place, one.value) for one in answers if one.value not in (None, [])]
+    people = [person for person, *_ in records[0].answers]
+    assert "Bob" in people
+    assert "Ann, B." in people
+    if form == JSONL:
+        assert [(p, n, f) for p, _, n, f in records[0].answers] == [
+            ("Ann, B.", "a note", True), ("Bob", "", False)]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_rows_without_a_key_are_found_by_their_texts(form: str) -> None:
+    items = items_of("class")
+    text = records_of(sample_of("class"), items, answers_of("class"), form)
+    for n in range(3):
+        text = text.replace(f'"k{n}"', '"other"')
+    assert [place for place, _ in matched(read_records(text.encode()), items)] == [0, 1, 2]
+
+
+def test_argillas_records_have_the_form_of_its_client() -> None:
+    records = json.loads(records_of(sample_of("spans"), items_of("spans"), answers_of("spans"),
+                                    ARGILLA))  # fmt: skip
+    first = records[0]
+    assert set(first) == {"id", "fields", "metadata", "suggestions", "responses", "vectors"}
+    assert first["responses"]["label"][0]["value"] == [
+        {"start": 0, "end": 3, "label": "a"}, {"start": 5, "end": 14, "label": "b"}]  # fmt: skip
+    assert len(first["responses"]["label"][0]["user_id"]) == 36
+    assert records[2]["responses"] == {}
+
+
+def test_label_studio_exports_of_others_are_read() -> None:
+    """As Label Studio's JSON export writes them, with ids of users and ratings."""
+    task = {
+        "id": 7, "data": {"text": "one two three"}, "annotations": [
+            {"id": 1, "completed_by": 3, "was_cancelled": False, "result": [
+                {"id": "x", "from_name": "grade", "to_name": "text", "type": "rating",
+                 "value": {"rating": 4}}]}],
+    }  # fmt: skip
+    (record,) = read_records(json.dumps([task]).encode(), about("grade"))
+    assert record.answers == [("3", 4, "", False)]
+    assert record.texts == (None, "one two three")
+
+
+@pytest.mark.parametrize("task", VALUES)
+def test_the_labelling_interface_is_xml(task: str) -> None:
+    config = studio_config(about(task, labels=[EVIL, "b"]), is_pair=True)
+    root = ET.fromstring(config)
+    values = [one.get("value") for one in root.iter() if one.tag in ("Choice", "Label")]
+    assert len(values) == {"grade": 6}.get(task, 2)
+    if task in ("class", "classes", "spans"):
+        assert values == [EVIL, "b"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"{", "no JSON"), (b"\xff\xfe", "no JSON"), (b"[1]", "record 1: is no record"),
+     (b'{"a": 1}', "line 1: is no record"), (b'[{"data": {}}]', "record 1: is no record"),
+     (b'{"text": "x", "annotations": [{"person": "a", "value": "none"}]}', "line 1: 'none' is no"),
+     (b"[" * 100_000, "no JSON")],
+)  # fmt: skip
+def test_damaged_files_are_named(content: bytes, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        read_records(content, about("class"))
+
+
+@pytest.fixture
+def visitor(tmp_path: Path) -> Iterator[Visitor]:
+    write_run(tmp_path / "pairs", pairs(60))
+    visitor = Visitor(tmp_path)
+    visitor.post("/sample", **SAMPLE)
+    yield visitor
+    visitor.close()
+
+
+def test_data_sets_of_the_page(visitor: Visitor, tmp_path: Path) -> None:
+    labels = [item.label for item in notes(tmp_path).items(1)]
+    for label in (*labels[:2], "0" if labels[2] != "0" else "1"):
+        judge(visitor, str(label))
+    judge(visitor, str(labels[3]), flag="1")
+    visitor.post("/set", run="pairs", sample="1", kind="accepted")
+    done = visitor.post("/set", run="pairs", sample="1", kind="corrected")
+    assert visitor.page(done.headers["location"]).shows("first-corrected")
+    folder = tmp_path / "pairs.annotations"
+    accepted = load_dataset(str(folder / "first-accepted"), split="train")
+    assert accepted["label"][:] == labels[:2]
+    corrected = load_dataset(str(folder / "first-corrected"), split="train")
+    assert len(corrected) == 3  # not the flagged one
+    assert corrected[2]["label"] != corrected[2]["generated_label"] == labels[2]
+    assert set(corrected.column_names) >= {"text_a", "text_b", "people"}
+    card = (folder / "first-corrected" / "README.md").read_text()
+    assert "4 rows were checked by 1 person (task: class; drawn random, seed 0)" in card
+    assert "75.0% have the right label" in card
+    answer = visitor.post("/set", 400, run="pairs", sample="1", kind="odd")
+    assert "kind is" in answer.text
+    assert not (tmp_path / "pairs" / "first-accepted").exists()
+
+
+def test_data_sets_of_each_task(tmp_path: Path) -> None:
+    for task, (value, _) in VALUES.items():
+        rows = [item(0, "a", made=value)]
+        answers = [Annotation(0, "Ann", value, "", False, 0.0, None)]
+        folder = tmp_path / task.replace(" ", "-")
+        assert write_set(folder, sample_of(task), rows, answers, CORRECTED, "run") == 1
+        (row,) = load_dataset(str(folder), split="train").to_list()
+        expected = {"class": {"label": "a"}, "classes": {"labels": ["a", "b"]},
+                    "grade": {"label": 0.0}, "same meaning": {"label": "yes"},
+                    "spans": {"tags": ["B-a", "B-b", "I-b"]}}[task]  # fmt: skip
+        assert expected.items() <= row.items()
+    with pytest.raises(InputError, match="no row is accepted yet"):
+        write_set(tmp_path / "x", sample_of("class"), [item()], [], ACCEPTED, "run")
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_files_go_out_and_come_back(visitor: Visitor, tmp_path: Path, form: str) -> None:
+    for value in ("1", "0", "0.5"):
+        judge(visitor, value)
+    before = [(one.place, one.value) for one in notes(tmp_path).answers(1)]
+    answer = visitor.client.get(f"/file?run=pairs&sample=1&format={form}")
+    assert answer.headers["content-disposition"].startswith("attachment; filename*=UTF-8''first.")
+    for _ in range(3):
+        visitor.post("/undo", run="pairs", sample="1", person="Ann")
+    headers = {"Origin": BASE, "X-CSRF": visitor.keys.csrf}
+    address = "/import?run=pairs&sample=1"
+    done = visitor.client.post(address, content=answer.content, headers=headers)
+    assert done.text == "3 answers are taken in.\n"
+    assert [(one.place, one.value) for one in notes(tmp_path).answers(1)] == before
+    refused = visitor.client.post(address, content=answer.content, headers={"Origin": BASE})
+    assert refused.status_code == 403
+    other = b'{"text": "another text", "annotations": []}'
+    refused = visitor.client.post(address, content=other, headers=headers)
+    assert refused.status_code == 400
+    assert "no record of the file is a row of this sample" in refused.text
+
+
+def test_other_formats_are_refused(visitor: Visitor) -> None:
+    visitor.page("/file?run=pairs&sample=1&format=odd", 400)
+    answer = visitor.client.get("/file?run=pairs&sample=1&format=label-studio-config")
+    assert answer.text.startswith("<View>")
+    assert LABEL_STUDIO in FORMATS

@@ -1,0 +1,130 @@
+"""Curating with annotations: people's labels count, rejected rows are dropped with a reason."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import ClassLabel, Dataset, Features, List, Value
+
+from tilth.data import CurateOptions, load_folder
+from tilth.data.writer import DatasetWriter
+from tilth.errors import InputError
+from tilth.view.annotations import Annotation, Annotations, SampleAbout, SampleItem
+from tilth.view.exchange import FORMATS, records_of
+from tilth.view.rows import row_key
+from tilth.workflows.annotated import Judged, apply_annotations, read_judged
+from tilth.workflows.curate import curate_folder
+
+PLAIN = CurateOptions(smoothing=0.0, sampled_pairs=0, validation=0.0)
+
+
+def rows(count: int = 8) -> list[dict[str, Any]]:
+    return [
+        {"text_a": f"in {n}", "text_b": f"out {n}", "label": float(n % 2)} for n in range(count)
+    ]
+
+
+def annotated(folder: Path, task: str, values: dict[int, Any], flagged: int | None = None) -> Any:
+    """Keep answers on some of `rows` as the page does; labels are those of the parts."""
+    notes = Annotations(folder)
+    items = [
+        SampleItem(row=n, key=row_key(row["text_a"], row["text_b"], f"{row['label']:g}"),
+                   first=row["text_a"], text=row["text_b"], label=f"{row['label']:g}")
+        for n, row in enumerate(rows())
+    ]  # fmt: skip
+    about = SampleAbout(task=task, labels=["0", "1"], draw="random", seed=0, overlap=0.0, run="r")
+    number = notes.add("s", about, items)
+    for place, value in values.items():
+        notes.answer(number, Annotation(place, "Ann", value, "", place == flagged, 0.0, None))
+    return notes, number, items
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "set"
+    with DatasetWriter(folder) as writer:
+        writer.write(Dataset.from_list(rows()).data.table)
+    return folder
+
+
+def test_labels_are_corrected_and_flagged_rows_dropped(source: Path, tmp_path: Path) -> None:
+    annotated(tmp_path / "notes", "class", {0: "1", 1: "1", 2: "0", 3: "1"}, flagged=2)
+    out, counts = curate_folder(
+        str(source), tmp_path / "out", PLAIN, annotations=tmp_path / "notes"
+    )
+    assert (counts["annotated"], counts["corrected"], counts["flagged"]) == (4, 1, 1)
+    labels = {row["text_a"]: row["label"] for row in load_folder(out).to_list()}
+    assert labels["in 0"] == 1.0
+    assert "in 2" not in labels
+    dropped = load_folder(out, config="dropped").to_list()
+    assert [(row["text_a"], row["drop_reason"]) for row in dropped] == [("in 2", "flagged")]
+    card = (out / "README.md").read_text()
+    assert "4 rows were checked by people, who corrected the label of 1" in card
+    assert "| flagged | 1 |" in card
+
+
+def test_pairs_that_are_not_equivalent_are_dropped(source: Path, tmp_path: Path) -> None:
+    annotated(tmp_path / "notes", "same meaning", {0: "no", 1: "yes"})
+    out, counts = curate_folder(
+        str(source), tmp_path / "out", PLAIN, annotations=tmp_path / "notes"
+    )
+    assert counts["not-equivalent"] == 1
+    assert len(load_folder(out)) == 7
+
+
+def test_grades_become_labels_of_the_sets_range(source: Path, tmp_path: Path) -> None:
+    annotated(tmp_path / "notes", "grade", {0: 4, 1: 5})
+    out, counts = curate_folder(
+        str(source), tmp_path / "out", PLAIN, annotations=tmp_path / "notes"
+    )
+    labels = {row["text_a"]: row["label"] for row in load_folder(out).to_list()}
+    assert (labels["in 0"], labels["in 1"]) == (0.8, 1.0)
+    assert counts["corrected"] == 1
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_exported_files_are_taken(source: Path, tmp_path: Path, form: str) -> None:
+    notes, number, items = annotated(tmp_path / "notes", "class", {0: "1", 3: "0"})
+    file = tmp_path / "annotations.json"
+    file.write_text(records_of(notes.sample(number), items, notes.answers(number), form))
+    assert read_judged(file) == {
+        items[0].key: Judged("class", "1", False), items[3].key: Judged("class", "0", False)
+    }  # fmt: skip
+    out, counts = curate_folder(str(source), tmp_path / "out", PLAIN, annotations=file)
+    assert counts["corrected"] == 2
+    assert load_folder(out)["label"][:4] == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_classes_of_number_and_lists_and_tags() -> None:
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["no", "yes"])})
+    found = apply_annotations(
+        Dataset.from_dict({"text": ["x", "y"], "label": [0, 1]}, features=features),
+        {row_key(None, "x", "no"): Judged("class", "yes", False)},
+    )
+    assert found.dataset["label"][:] == [1, 1]
+    features = Features({"tokens": List(Value("string")),
+                         "tags": List(ClassLabel(names=["O", "B-a", "I-a"]))})  # fmt: skip
+    found = apply_annotations(
+        Dataset.from_dict({"tokens": [["x", "y", "z"]], "tags": [[0, 0, 1]]}, features=features),
+        {row_key(None, "x y z", None): Judged("spans", [[0, 2, "a"]], False)},
+    )
+    assert found.dataset["tags"][:] == [[1, 2, 0]]
+    with pytest.raises(InputError, match="'B-b' that people gave is none of the set's"):
+        apply_annotations(
+            Dataset.from_dict({"tokens": [["x"]], "tags": [[0]]}, features=features),
+            {row_key(None, "x", None): Judged("spans", [[0, 1, "b"]], False)},
+        )
+
+
+def test_what_cannot_be_applied_is_said(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file or folder"):
+        read_judged(tmp_path / "none")
+    annotated(tmp_path / "empty", "class", {})
+    with pytest.raises(InputError, match="holds no answer"):
+        read_judged(tmp_path / "empty")
+    with pytest.raises(InputError, match="no annotated row is in the set"):
+        apply_annotations(Dataset.from_list(rows()), {"other": Judged("class", "1", False)})
+    annotated(tmp_path / "notes", "class", {0: "x"})
+    with pytest.raises(InputError, match="the label 'x' that people gave is no number"):
+        curate_folder(str(source), tmp_path / "out", PLAIN, annotations=tmp_path / "notes")
+    assert not (tmp_path / "out").exists()
