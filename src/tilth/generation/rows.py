@@ -167,7 +167,11 @@ class SharedRows(KVCache):
         def work(order: _Ints) -> None:
             attend(*given, order, scale, out.numpy())
 
-        list(self._pool.map(work, np.array_split(self._order, self._pool._max_workers)))
+        first, *others = np.array_split(self._order, torch.get_num_threads())
+        works = [self._pool.submit(work, part) for part in others]
+        work(first)
+        for one in works:
+            one.result()
         return out.to(query.dtype)[:, None]
 
 
