@@ -340,7 +340,7 @@ def place(tmp_path: Path, base: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("tilth.classifiers.settings._STEPS", 4)
     monkeypatch.setattr("tilth.encoders.setfit.MOST_PAIRS", 32)
     monkeypatch.setattr("tilth.encoders.setfit._ROUNDS", 1)
-    monkeypatch.setattr("tilth.encoders.label_contrast.STEPS", 2)
+    monkeypatch.setattr("tilth.encoders.label_contrast._STEPS", 2)
     write_rows(tmp_path / "train.jsonl", classed(24))
     write_rows(tmp_path / "test.jsonl", classed(12, seed=9))
     write_lines(tmp_path / "raw.txt", salads(200))

@@ -19,8 +19,7 @@ from tilth.classifiers.finetune import fine_tune
 from tilth.classifiers.load import repeat_count
 from tilth.classifiers.logistic import begin_head
 from tilth.classifiers.settings import Finetuning
-from tilth.encoders import label_contrast
-from tilth.encoders.label_contrast import train_label_contrast
+from tilth.encoders.label_contrast import BATCH, step_count, train_label_contrast
 from tilth.encoders.setfit import MOST_PAIRS, train_setfit
 from tilth.models.classifier import Classifier, new_classifier
 from tilth.report.systems import CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
@@ -359,7 +358,7 @@ class Speeds:
     def seconds(self, arm: Arm, task: GrowTask, sources: Sources) -> float:
         """Return the estimated seconds of one training and measurement of an arm."""
         rows = round(len(task.rows) * arm.share)
-        contrast = 2.0 + label_contrast.STEPS * label_contrast.BATCH / (2 * self.encode)
+        contrast = 2.0 + step_count(rows) * BATCH / (2 * self.encode)
         headed = sources.settings.base is None
         if arm.name in (MAJORITY, TFIDF, SIMILARITY, ENCODER):
             return 1.0 + rows / self.compare
