@@ -23,7 +23,7 @@ from tilth.classifiers.examples import LabeledExamples
 from tilth.classifiers.logistic import begin_head
 from tilth.encoders.label_contrast import train_label_contrast
 from tilth.metrics.significance import Interval, mean_interval
-from tilth.models.classifier import ClassifierRows, new_classifier
+from tilth.models.classifier import new_classifier
 from tilth.report.systems import CONTRAST, ENCODER, SETFIT
 from tilth.runs import Progress
 from tilth.workflows.baselines import fit_baseline
@@ -42,7 +42,6 @@ def labelled(file: Path) -> LabeledExamples:
 
 def accuracy(name: str, rows: LabeledExamples, test: LabeledExamples, seed: int) -> float:
     """Train a system on rows and return its accuracy on the test set, in percent."""
-    given = ClassifierRows(test.texts)
     quiet = Progress(len(test), quiet=True)
     if name == CONTRAST:
         encoder = train_label_contrast(
@@ -52,9 +51,9 @@ def accuracy(name: str, rows: LabeledExamples, test: LabeledExamples, seed: int)
             encoder.save(folder, create_model_card=False)
             model = new_classifier(folder, kind="class", labels=rows.labels)
         begin_head(model, encode(model, rows, bfloat16=False))
-        found = model.answers(given, progress=quiet)
+        found = model.answers(test, progress=quiet)
     else:
-        found = fit_baseline(name, rows).answers(given, progress=quiet)
+        found = fit_baseline(name, rows).answers(test, progress=quiet)
     return 100 * float((found.argmax(axis=1) == np.asarray(test.targets).argmax(axis=1)).mean())
 
 
