@@ -34,7 +34,7 @@ def test_wilson_is_the_published_one(right: int, rows: int, expected: tuple[floa
 @pytest.mark.parametrize(("right", "rows"), [(0, 0), (9, 10), (50, 100), (1000, 1000)])
 def test_more_rows_are_just_enough(right: int, rows: int) -> None:
     more = more_rows(right, rows)
-    share = right / rows if rows else 0.5
+    share = (right + 2) / (rows + 4)
 
     def half(count: int) -> float:
         low, high = wilson(share * count, count)
@@ -42,6 +42,8 @@ def test_more_rows_are_just_enough(right: int, rows: int) -> None:
 
     assert half(rows + more) <= 0.03
     assert more == 0 or half(rows + more - 1) > 0.03
+    assert (more == 0) == (rows == 1000)
+    assert more_rows(right, rows, half=0.5) == 0
 
 
 # Krippendorff 2011, section C: four observers, twelve units.

@@ -46,6 +46,7 @@ def test_the_next_free_port_is_taken() -> None:
     with _listen(ViewSettings()) as one, _listen(ViewSettings()) as two:
         assert one.getsockname()[1] != two.getsockname()[1]
         assert one.getsockname()[0] == "127.0.0.1"
+        assert one.proto == socket.IPPROTO_TCP  # asyncio then sends answers at once
 
 
 def test_a_port_that_is_taken_ends_in_one_line(tmp_path: Path) -> None:

@@ -36,9 +36,15 @@ def wilson(right: float, rows: float) -> tuple[float, float]:
 def more_rows(right: float, rows: float, half: float = 0.03) -> int:
     """Return how many more rows make the half width of the Wilson interval at most `half`.
 
-    The share is taken to stay as it is; without rows, to be a half.
+    The share is taken to be (right + 2) / (rows + 4), nearer to a half than what few rows show.
+
+    Reference:
+        Agresti and Coull 1998, Approximate is better than "exact" for interval estimation.
     """
-    share = right / rows if rows else 0.5
+    least, most = wilson(right, rows)
+    if (most - least) / 2 <= half:
+        return 0
+    share = (right + 2) / (rows + 4)
     low, high = 0, _MOST_ROWS
     while low < high:
         more = (low + high) // 2

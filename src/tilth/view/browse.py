@@ -45,7 +45,7 @@ def row_list(site: Site, asked: Asked) -> HttpReply:
     page = store.page(
         chosen, size=PAGE_ROWS, after=asked.number("after"), before=asked.number("before")
     )
-    numbers = [name for name in store.numbers if store.histogram(name, chosen) is not None]
+    numbers = [name for name in store.numbers if store.histogram(name, RowFilter()) is not None]
     return site.page(
         "rows",
         entry=entry,
@@ -206,19 +206,19 @@ def _histogram(entry: RunEntry, store: RowStore, chosen: RowFilter, name: str) -
     assert found is not None
     most = max(found.counts) or 1
     low, high = chosen.ranges.get(name, (None, None))
+    rest = {key: value for key, value in chosen.ranges.items() if key != name}
+    every = url("/rows", run=entry.name, **fields_of(replace(chosen, ranges=rest)))
     bins = []
     for place, count in enumerate(found.counts):
         start, stop = found.edges(place)
-        narrowed = replace(chosen, ranges={**chosen.ranges, name: (start, stop)})
         is_chosen = (low is None or stop > low + 1e-9) and (high is None or start < high - 1e-9)
         height = max(60 * count / most, 1.5) if count else 0.0
         bins.append({"text": f"{name} {start:.3g} to {stop:.3g}: {count:,} rows", "count": count,
                      "height": height, "is_chosen": is_chosen,
-                     "url": url("/rows", run=entry.name, **fields_of(narrowed))})  # fmt: skip
-    rest = {key: value for key, value in chosen.ranges.items() if key != name}
+                     "url": f"{every}&{name}-min={start:g}&{name}-max={stop:g}"})  # fmt: skip
     return {
         "name": name, "bins": bins, "ends": _ends(found), "is_ranged": name in chosen.ranges,
-        "all": url("/rows", run=entry.name, **fields_of(replace(chosen, ranges=rest))),
+        "all": every,
     }  # fmt: skip
 
 

@@ -13,8 +13,8 @@ import tempfile
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,9 @@ log = logging.getLogger(__name__)
 BINS = 24  # of a histogram
 _TOGETHER = 100_000  # rows that are indexed together
 _MOST_SOURCES = 20_000  # with more, sources are no list to choose from
-_SEARCHES_KEPT = 24
+_SEARCHES_KEPT = 64
+_SPAN = 2_000  # rows between the first and the last of a page that are read rather than looked up
+_COUNTS_KEPT = 2_000
 # Letters and digits; characters of scripts without spaces stand alone.
 _ALONE = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _WORD = rf"[{_ALONE}]|[^\pP\pS\pZ\pC{_ALONE}]+"
@@ -132,7 +134,7 @@ class RowStore:
         memory: megabytes of the database's cache.
     """
 
-    def __init__(self, place: Path | None = None, *, memory: int = 160) -> None:
+    def __init__(self, place: Path | None = None, *, memory: int = 96) -> None:
         import duckdb
 
         place = place or process_folder(tempfile.gettempdir(), os.getpid())
@@ -157,7 +159,9 @@ class RowStore:
         self._groups = np.empty(0, np.uint64)
         self._files: list[tuple[int, Path]] = []  # first row, file
         self._seen: set[Path] = set()
-        self._searches: OrderedDict[str, NDArray[np.int32]] = OrderedDict()
+        self._searches: OrderedDict[str, NDArray[np.uint8]] = OrderedDict()  # packed masks
+        self._counts: OrderedDict[Any, Any] = OrderedDict()  # of filters
+        self._binned: dict[str, _Binned | None] = {}
         self._orders: dict[tuple[str, bool], NDArray[np.int32]] = {}
         self.rows = 0
         self.is_loading = False
@@ -198,6 +202,7 @@ class RowStore:
                     self.notices.append(f"{path.name} could not be read and is left out.")
             self._add(waiting)
         finally:
+            pa.default_memory_pool().release_unused()
             self.is_loading = False
             self._adding.release()
 
@@ -244,8 +249,8 @@ class RowStore:
                         else np.full(count, np.nan, np.float32)
                     )
                     self.numbers[name] = np.append(held, new.astype(np.float32))
-            self._searches.clear()
-            self._orders.clear()
+            for cache in (self._searches, self._counts, self._binned, self._orders):
+                cache.clear()
             self.rows = first + count
 
     def page(
@@ -286,9 +291,7 @@ class RowStore:
         """Return which rows pass a filter, one part of it left out."""
         mask = np.ones(self.rows, np.bool_)
         if chosen.words.strip():
-            found = np.zeros(self.rows, np.bool_)
-            found[self._search(chosen.words)] = True
-            mask &= found
+            mask &= np.unpackbits(self._search(chosen.words), count=self.rows).view(np.bool_)
         if chosen.state and without != "state":
             dropped = self.codes["reason"].rows >= 0
             mask &= dropped if chosen.state == DROPPED else ~dropped
@@ -308,8 +311,8 @@ class RowStore:
                 mask &= values <= np.float32(high)
         return mask  # (rows,)
 
-    def _search(self, words: str) -> NDArray[np.int32]:
-        """Return the rows whose texts hold all words."""
+    def _search(self, words: str) -> NDArray[np.uint8]:
+        """Return which rows hold all words in their texts, as packed bits."""
         asked = " ".join(words.lower().split())
         if asked in self._searches:
             self._searches.move_to_end(asked)
@@ -319,12 +322,12 @@ class RowStore:
             for word, is_beginning in self._words(engine, asked):
                 rows = _rows_of_word(engine, word, is_beginning)
                 found = rows if found is None else found[np.isin(found, rows, assume_unique=True)]
-        result: NDArray[np.int32] = np.empty(0, np.int32) if found is None else found
-        result = result[result < self.rows]  # others are being added
-        self._searches[asked] = result
-        if len(self._searches) > _SEARCHES_KEPT:
-            self._searches.popitem(last=False)
-        return result
+        mask = np.zeros(self.rows, np.bool_)
+        if found is not None:
+            mask[found[found < self.rows]] = True  # others are being added
+        packed = np.packbits(mask)
+        _keep(self._searches, asked, packed, _SEARCHES_KEPT)
+        return packed
 
     def _words(self, engine: DuckDBPyConnection, asked: str) -> Iterator[tuple[str, bool]]:
         """Yield the words of a search, and whether each is only a beginning."""
@@ -336,17 +339,17 @@ class RowStore:
 
     def count(self, chosen: RowFilter) -> int:
         """Return the number of rows of a filter."""
-        with self._lock:
-            return int(self._mask(chosen).sum())
+        return int(self._counted("", chosen, lambda mask: mask.sum()))
 
     def fetch(self, rows: Sequence[int]) -> list[dict[str, Any]]:
         """Return rows by their numbers, in the given order."""
         if not len(rows):
             return []
+        low, high = min(rows), max(rows)
+        which = "" if high - low < _SPAN else f" AND rowid IN ({', '.join(map(str, rows))})"
+        query = "SELECT rowid, first, text FROM texts WHERE rowid BETWEEN ? AND ?"
         with self._engine.cursor() as engine:
-            texts = engine.execute(
-                f"SELECT rowid, first, text FROM texts WHERE rowid IN ({', '.join(map(str, rows))})"
-            ).fetchall()
+            texts = engine.execute(query + which, [low, high]).fetchall()
         by_row = {row: (first, text) for row, first, text in texts}
         found = []
         with self._lock:
@@ -376,15 +379,30 @@ class RowStore:
 
     def counts(self, name: str, chosen: RowFilter) -> dict[str, int]:
         """Return value -> rows that pass all of a filter but its own part."""
-        with self._lock:
-            return self.codes[name].counts(self._mask(chosen, without=name))
+        codes = self.codes[name]
+        return dict(self._counted(name, chosen, lambda mask: codes.counts(mask)))
 
     def states(self, chosen: RowFilter) -> dict[str, int]:
         """Return the numbers of kept and of dropped rows of a filter."""
-        with self._lock:
-            mask = self._mask(chosen, without="state")
+
+        def count(mask: Mask) -> dict[str, int]:
             dropped = int((mask & (self.codes["reason"].rows >= 0)).sum())
             return {KEPT: int(mask.sum()) - dropped, DROPPED: dropped}
+
+        return dict(self._counted("state", chosen, count))
+
+    def _counted(self, name: str, chosen: RowFilter, count: Callable[[Mask], Any]) -> Any:
+        """Return what `count` says of the rows that pass a filter without one part of it."""
+        parts = {one.name: getattr(chosen, one.name) for one in fields(chosen)}
+        ranges = {key: ends for key, ends in parts.pop("ranges").items() if key != name}
+        for other in (name, "sort", "descending"):
+            parts.pop(other, None)
+        key = name, *parts.values(), *sorted(ranges.items())
+        with self._lock:
+            if key in self._counts:
+                self._counts.move_to_end(key)
+                return self._counts[key]
+            return _keep(self._counts, key, count(self._mask(chosen, name)), _COUNTS_KEPT)
 
     def histogram(self, name: str, chosen: RowFilter) -> Histogram | None:
         """Return the distribution of a number over the rows that pass a filter but its own range.
@@ -392,16 +410,25 @@ class RowStore:
         None where no row of the run has the number.
         """
         with self._lock:
-            values = self.numbers[name]
-            found = _bins(values)
-            if found is None:
-                return None
-            low, high, bins = found
-            values = values[self._mask(chosen, without=name)]
-        values = values[~np.isnan(values)]
-        places = ((values - low) * (bins / (high - low))).astype(np.int32)
-        counts = np.bincount(places.clip(0, bins - 1), minlength=bins)
-        return Histogram(low, high, counts.tolist())
+            if name not in self._binned:
+                self._binned[name] = _binned(self.numbers[name])
+            binned = self._binned[name]
+        if binned is None:
+            return None
+
+        def count(mask: Mask) -> list[int]:
+            found = np.bincount(binned.places[mask], minlength=binned.bins + 1)
+            return list(found[: binned.bins].tolist())
+
+        return Histogram(binned.low, binned.high, self._counted(name, chosen, count))
+
+
+def _keep(cache: OrderedDict[Any, Any], key: Any, value: Any, most: int) -> Any:
+    """Keep a value in a cache, which loses its oldest one if it is full; return the value."""
+    cache[key] = value
+    if len(cache) > most:
+        cache.popitem(last=False)
+    return value
 
 
 def _position(places: NDArray[np.int32], row: int, chosen: RowFilter) -> int:
@@ -421,6 +448,28 @@ def _rows_of_word(engine: DuckDBPyConnection, word: str, is_beginning: bool) -> 
     query = "SELECT DISTINCT row FROM words WHERE word >= ? AND starts_with(word, ?)"
     found = engine.execute(query, [word, word]).fetchnumpy()["row"]
     return np.sort(np.asarray(found, np.int32))
+
+
+@dataclass(frozen=True, slots=True)
+class _Binned:
+    """The bin of each row's number, the last one for rows without; the ends of the bins."""
+
+    low: float
+    high: float
+    bins: int
+    places: NDArray[np.uint8]
+
+
+def _binned(values: NDArray[np.float32]) -> _Binned | None:
+    """Return the bins of numbers; None where no row has one."""
+    found = _bins(values)
+    if found is None:
+        return None
+    low, high, bins = found
+    with np.errstate(invalid="ignore"):
+        places = np.floor((values - low) * (bins / (high - low)))
+        places = np.where(np.isfinite(values), places.clip(0, bins - 1), bins)
+    return _Binned(low, high, bins, places.astype(np.uint8))
 
 
 def _bins(values: NDArray[np.float32]) -> tuple[float, float, int] | None:
