@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_THREADS = 8  # pages that are made at once; more only wait for one another
+_THREADS = 4  # pages that are made at once; more would hold more memory and be no faster
 _FIRST_PORT, _PORTS_TRIED = 8420, 40
 _MISSING = "tilth view needs Starlette and uvicorn: pip install 'tilth[view]'"
 
