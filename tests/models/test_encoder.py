@@ -112,3 +112,7 @@ def test_a_config_that_is_a_list_is_one_line(tmp_path: Path) -> None:
     (folder / "config.json").write_text("[[]]")
     with pytest.raises(InputError, match="does not load as a sentence encoder"):
         is_sentence_encoder(str(folder))
+
+
+def test_a_hub_id_that_cannot_be_read_is_no_encoder() -> None:
+    assert not is_sentence_encoder("no/such")

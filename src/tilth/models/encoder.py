@@ -81,7 +81,10 @@ def is_sentence_encoder(name: str) -> bool:
         return True
     files = _open(name)
     with files.reading():
-        kinds = (_read_json(files, "config.json") or {}).get("architectures") or []
+        config = _read_json(files, "config.json")
+        if config is None:  # of a static encoder, or of a hub id that cannot be reached
+            return _read_json(files, "modules.json") is not None
+        kinds = config.get("architectures") or []
         return not any(str(kind).endswith(_CLASSIFYING) for kind in kinds)
 
 
