@@ -39,6 +39,18 @@ def test_the_list_says_how_far_each_run_is(tmp_path: Path) -> None:
     assert "running" in visitor.client.get("/live/runs").text
 
 
+def test_a_damaged_data_set_does_not_hide_the_others(tmp_path: Path) -> None:
+    write_run(tmp_path / "pairs")
+    (tmp_path / "bad").mkdir()
+    card = "---\nconfigs:\n- config_name: default\n  data_files: /etc/hostname\n---\n"
+    (tmp_path / "bad" / "README.md").write_text(card)
+    visitor = Visitor(tmp_path)
+    page = visitor.page("/")
+    assert page.shows("pairs generate finished")
+    assert page.shows("names '/etc/hostname', which is not in its folder")
+    assert visitor.page("/rows?run=bad", 404).shows("no rows to read")
+
+
 def test_a_folder_without_runs_says_how_one_is_made(tmp_path: Path) -> None:
     assert Visitor(tmp_path).page("/").shows("tilth quickstart makes one")
 

@@ -62,7 +62,7 @@ class RunEntry:
 
 
 class RunList:
-    """The runs below a folder, looked for again every two seconds."""
+    """The runs below a folder, looked for again every two seconds or more."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -72,8 +72,11 @@ class RunList:
     def entries(self) -> list[RunEntry]:
         """Return the runs and data sets, by name."""
         if time.monotonic() > self._until:
+            begun = time.monotonic()
             self._found = {entry.name: entry for entry in _find(self.root)}
-            self._until = time.monotonic() + _SECONDS_KEPT
+            ended = time.monotonic()
+            # Of a folder with very many others, at most a twentieth of the time is spent looking.
+            self._until = ended + max(_SECONDS_KEPT, 20 * (ended - begun))
         return list(self._found.values())
 
     def entry(self, name: str) -> RunEntry | None:
@@ -91,12 +94,23 @@ def _find(root: Path) -> Iterator[RunEntry]:
         )
         if depth >= _DEEPEST or looked > _MOST_FOLDERS:
             folders.clear()
-        name = str(folder.relative_to(root))
+        entry = _entry(str(folder.relative_to(root)), folder)
+        if entry is not None:
+            yield entry
+            if entry.command != DATA_SET:
+                folders[:] = [one for one in folders if one != "dataset"]
+
+
+def _entry(name: str, folder: Path) -> RunEntry | None:
+    """Return the entry of a folder; None where it is neither a run nor a data set."""
+    try:
         if (folder / "run.json").is_file():
-            yield _run_entry(name, folder)
-            folders[:] = [one for one in folders if one != "dataset"]
-        elif card_configs(folder) and folder_configs(folder):
-            yield RunEntry(name, folder, DATA_SET, FINISHED)
+            return _run_entry(name, folder)
+        if card_configs(folder) and folder_configs(folder):
+            return RunEntry(name, folder, DATA_SET, FINISHED)
+    except (OSError, TilthError) as error:  # one damaged folder must not hide the others
+        return RunEntry(name, folder, DATA_SET, DAMAGED, note=str(error))
+    return None
 
 
 def _is_text(name: str) -> bool:
