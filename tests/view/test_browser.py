@@ -113,6 +113,7 @@ def test_annotate_by_keys(tab: Any, task: str, keys: str) -> None:
     tab.locator("[name=count]").fill("4")
     tab.get_by_role("button", name="Draw the sample").click()
     tab.wait_for_url("**/annotate?**")
+    tab.locator("[name=person]:focus").wait_for()
     tab.keyboard.type("Ann")  # the field has the focus
     look(tab, "person")
     tab.keyboard.press("Enter")
@@ -158,6 +159,7 @@ def test_mark_spans_by_keys_and_by_finger(tab: Any) -> None:
     tab.locator("[name=count]").fill("3")
     tab.get_by_role("button", name="Draw the sample").click()
     tab.wait_for_url("**/annotate?**")
+    tab.locator("[name=person]:focus").wait_for()
     tab.keyboard.type("Ann")
     tab.keyboard.press("Enter")
     tab.wait_for_url("**person=Ann")
