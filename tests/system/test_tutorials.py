@@ -17,6 +17,7 @@ FEW_STEPS = ["--epochs", 1, "--learning-rate", 1e-4]
 SMALLER: dict[str, list[object]] = {
     "generate": ["--max-tries", 1, "--per-input", 1],
     "bank build": ["--workers", 1],
+    "curate": ["--min-label-fit", -1],  # of a dozen texts, a label could lose all
     "augment": ["--count", 30, *FEW_STEPS],
     "train classifier": FEW_STEPS,
     "train encoder": ["--epochs", 0.5],
