@@ -33,7 +33,7 @@ BELOW: dict[str, set[str]] = {
         "generation", "paraphrase", "selftrain", "classifiers", "models", "metrics", "data", "runs",
     },
 }  # fmt: skip
-BELOW["view"] = {"report", "models", "metrics", "data", "runs"}
+BELOW["view"] = BELOW["report"] | {"report", "bank", "evaluate"}
 _ALL = set(BELOW) - {"errors", "files", "limits"}
 BELOW["workflows"] = _ALL
 BELOW["recipes"] = _ALL | {"workflows"}

@@ -5,6 +5,7 @@ import weakref
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import torch
 
@@ -56,6 +57,37 @@ def test_both_kinds_of_rows_give_the_same_texts(kind: str, monkeypatch: pytest.M
     copied = Engine(tiny_lm(kind), Sampling(max_new_tokens=20), rows=10)
     one, two = (texts_of(run_jobs(engine, pair_jobs(TEXTS))) for engine in (shared, copied))
     assert one == two
+
+
+@pytest.mark.parametrize("floor", [0.01, 0.2])
+def test_the_factors_of_the_drawn_tokens_are_those_of_the_formula(llama: LM, floor: float) -> None:
+    sampling = Sampling(decay=40, floor=floor, max_new_tokens=12)
+    few = run_jobs(Engine(llama, sampling, rows=3), list(pair_jobs(TEXTS[:3])))
+    many = run_jobs(Engine(llama, sampling, rows=90), list(pair_jobs(TEXTS[:3])))
+    assert min(one.drawn[1].min() for one in few.values() if one.drawn) < 1
+    for job, outcome in few.items():
+        assert outcome.drawn is not None
+        ids, factors = outcome.drawn
+        assert len(ids) == len(factors) == outcome.tokens
+        assert many[job].drawn[1] == pytest.approx(factors, abs=1e-4)  # type: ignore[index]
+        own, *counters = (_probabilities(llama, prompt, ids) for prompt in job.prompts)
+        expected = torch.ones_like(own)
+        if counters:
+            least = torch.stack(counters).amax(0)
+            expected = (40 * (own - least).clamp(max=0)).exp().clamp(min=floor)
+        assert factors == pytest.approx(expected.numpy(), abs=1e-3)
+        at_floor = (factors <= np.float32(floor)) & (factors < 1)
+        assert outcome.floor_share == pytest.approx(at_floor.mean())
+
+
+def _probabilities(lm: LM, prompt: str, ids: Any) -> torch.Tensor:
+    """Return the probability of each drawn token after a prompt, by plain passes."""
+    banned = Vocabulary(lm).banned
+    before = lm.tokenizer(prompt, add_special_tokens=False)["input_ids"]
+    given = torch.tensor([[*before, *ids.tolist()]])
+    logits = lm.model(given).logits[0, len(before) - 1 : -1].detach()
+    logits[:, banned] = -torch.inf
+    return logits.softmax(-1)[torch.arange(len(ids)), torch.from_numpy(ids)]
 
 
 def test_neighbours_and_order_do_not_change_texts(llama: LM) -> None:

@@ -16,6 +16,7 @@ from tests.report.page import Page
 from tilth.runs import Run
 from tilth.view.guard import Guard, Keys
 from tilth.view.server import make_app
+from tilth.view.settings import TryModels
 
 PORT = 8420
 BASE = f"http://127.0.0.1:{PORT}"
@@ -80,9 +81,11 @@ def served(root: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[st
 class Visitor:
     """A client with the cookie of a server; each page is checked to be well formed."""
 
-    def __init__(self, root: Path, annotations: Path | None = None) -> None:
+    def __init__(
+        self, root: Path, annotations: Path | None = None, models: TryModels | None = None
+    ) -> None:
         self.keys = Keys()
-        self.guard: Guard = make_app(root, annotations, keys=self.keys, port=PORT)
+        self.guard: Guard = make_app(root, annotations, keys=self.keys, port=PORT, models=models)
         self.client = TestClient(self.guard, base_url=BASE, follow_redirects=False)
         entered = self.client.get(f"/?token={self.keys.token}")
         assert (entered.status_code, entered.headers["location"]) == (303, "/")

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from tests.report.augmented_run import write_run as write_augmented
+from tests.tiny import salads, tiny_bank
 from tests.view.pages import pairs, served, write_run
+from tilth.models.classifier import new_classifier
 
 BROWSER = shutil.which("chromium")
 SHOTS = os.environ.get("TILTH_SCREENSHOTS")  # a folder, for who wants to look at them
@@ -23,12 +25,17 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module", params=[1280, 390])
-def tab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def tab(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, base: str
+) -> Iterator[Any]:
     """Yield a page that has entered; console errors fail the test that made them."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     root = tmp_path_factory.mktemp("root")
     write_run(root / "pairs", pairs(130))
     write_augmented(root / "tagged", "tags")
+    student = write_run(root / "student", command="train classifier", parts=1) / "model"
+    new_classifier(base, kind="class", labels=["land", "water"], seed=3).save(student)
+    tiny_bank(root / "corpus", salads(60), encoder="starter-static")
     with served(root) as (url, _), playwright.sync_playwright() as made:
         browser = made.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": request.param, "height": 844})
@@ -184,3 +191,77 @@ def test_mark_spans_by_keys_and_by_finger(tab: Any) -> None:
     with tab.expect_navigation():
         tab.keyboard.press("Enter")
     assert tab.locator(".done-bar b").inner_text() == "1"
+
+
+def test_rewrite_by_keys(tab: Any) -> None:
+    tab.goto(tab.base)
+    tab.get_by_role("link", name="try", exact=True).focus()
+    tab.keyboard.press("Enter")
+    tab.wait_for_url("**/try/rewrite")
+    look(tab, "try-rewrite")
+    tab.keyboard.press("e")
+    tab.keyboard.type("The old ferry crosses the river twice a day.")
+    tab.keyboard.press("Tab")  # leaving the text asks for a first time
+    tab.locator("#result svg.plane, #result [role=alert]").wait_for(timeout=120_000)
+    tab.keyboard.press("ArrowLeft")
+    assert tab.locator(".slider output").first.inner_text() == "90"
+    tab.get_by_text("Asked for meaning 90 to 95").first.wait_for(timeout=60_000)
+    look(tab, "try-rewritten")
+    tab.keyboard.press("Tab")
+    tab.keyboard.press("Enter")  # sends the form
+    tab.wait_for_url("**job=*")
+    tab.get_by_text("Asked for meaning 90 to 95").first.wait_for(timeout=60_000)
+    assert tab.locator("[name=meaning]").input_value() == "90"
+    assert tab.locator("svg.plane .cell").count() == 48
+    numbers = tab.locator("#result tbody th").all_inner_texts()
+    assert numbers == [str(place + 1) for place in range(tab.locator("svg.plane .dot").count())]
+
+
+def test_write_for_a_task_by_keys(tab: Any) -> None:
+    tab.goto(f"{tab.base}/try/generate?begin=intents")
+    tab.get_by_text("intents: single texts, 10 labels").wait_for()
+    look(tab, "try-generate")
+    tab.keyboard.press("e")
+    tab.keyboard.press("Control+A")
+    tab.keyboard.type("task_name: mine\nlabels:\n  a: [")
+    tab.get_by_text("task:3: not YAML").wait_for()
+    look(tab, "try-wrong-task")
+    tab.goto(f"{tab.base}/try/generate")
+    tab.locator("[name=attempts]").focus()
+    tab.keyboard.press("Enter")
+    tab.locator(".attempts").first.wait_for(timeout=120_000)
+    look(tab, "try-generated")
+    assert tab.locator(".attempts > li").count() == 9
+    assert tab.locator(".tokens [title^='alpha 0']").count() > 0
+    tab.locator("summary").last.focus()
+    tab.keyboard.press("Enter")
+    assert tab.locator("details[open] code").count() > 0
+
+
+def test_search_as_one_types(tab: Any) -> None:
+    tab.goto(f"{tab.base}/try/search")
+    tab.locator("[name=query]:focus").wait_for()
+    tab.keyboard.type("a dog near the river")
+    tab.locator("#result tbody tr").first.wait_for(timeout=60_000)
+    look(tab, "try-search")
+    tab.get_by_text("20 sentences").wait_for(state="attached")
+    before = tab.locator("#result tbody").inner_text()
+    tab.keyboard.type(" sings two cats")
+    tab.wait_for_function(
+        "before => document.querySelector('#result tbody').innerText !== before", arg=before
+    )
+    assert "job=" not in tab.url
+
+
+def test_label_by_keys(tab: Any) -> None:
+    tab.goto(f"{tab.base}/try/label")
+    look(tab, "try-label")
+    tab.keyboard.press("e")
+    tab.keyboard.type("the dog swims in the sea")
+    tab.keyboard.press("Tab")
+    tab.keyboard.press("Tab")
+    tab.keyboard.press("Enter")
+    tab.locator("#result .tokens span").first.wait_for(timeout=60_000)
+    look(tab, "try-labelled")
+    assert tab.locator("#result .tokens span").count() == 6
+    assert tab.locator("#result .claim").inner_text() in ("land", "water")

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from tests.view.pages import served, write_run
 from tilth.cli.main import app
 from tilth.errors import InputError, TilthError
-from tilth.view.server import ViewSettings, _listen, serve
+from tilth.view.server import _listen, serve
+from tilth.view.settings import ViewSettings
 
 
 def test_the_command_serves_until_it_is_interrupted(

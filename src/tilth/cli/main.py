@@ -36,7 +36,7 @@ COMMANDS = {
     "ways.",
     "grow": "Try what labelled rows, raw text, descriptions and a language model are worth; keep "
     "the best.",
-    "view": "Open a page on this machine to browse runs, annotate a sample and take the rows away.",
+    "view": "Open a page on this machine to browse runs, annotate rows and try models.",
     "predict": "Label, tag or encode new texts with a trained model; all their columns are kept.",
     "export": "Export a classifier or a tagger to ONNX, 8-bit, and compare its answers with the "
     "model's.",

@@ -6,16 +6,22 @@ from pathlib import Path
 from typing import Annotated
 
 from tilth.cli.app import Fields
-from tilth.cli.options import FOLDER, OTHER_FOLDER
+from tilth.cli.options import BANK, CLASSIFIER, FOLDER, LM, OTHER_FOLDER, SCORER, SEQ2SEQ
 from tilth.cli.screen import say
-from tilth.view.server import ViewSettings, serve
+from tilth.view.server import serve
+from tilth.view.settings import ViewSettings
+
+_READS = {
+    "annotations": OTHER_FOLDER, "lm": LM, "rewriter": SEQ2SEQ, "scorer": SCORER,
+    "classifier": CLASSIFIER, "bank": BANK,
+}  # fmt: skip
 
 
 def view(
     folder: Annotated[Path, FOLDER, "A run, a data set, or a folder of them."],
-    settings: Annotated[ViewSettings, Fields(reads={"annotations": OTHER_FOLDER})],
+    settings: Annotated[ViewSettings, Fields(reads=_READS)],
 ) -> None:
-    """Open a page on this machine to browse runs, annotate a sample and take the rows away.
+    """Open a page on this machine to browse runs, annotate rows and try models.
 
     [dim]tilth view runs/pairs[/dim]
     """

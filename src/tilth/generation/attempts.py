@@ -13,6 +13,9 @@ from tilth.generation.settings import GenerateSettings
 from tilth.generation.task import Label, Task
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from tilth.runs import Progress
 
 # Why attempts are dropped -> what helps.
@@ -73,6 +76,7 @@ class Outcome:
             an endpoint, which shows no distributions.
         margin: how much likelier the text is under its label than under a counter label, in
             nats; None where candidates are not compared.
+        drawn: the tokens that a local model drew and the factor (alpha) of each, both (tokens,).
     """
 
     job: Job
@@ -81,6 +85,9 @@ class Outcome:
     tokens: int
     floor_share: float | None
     margin: float | None = None
+    drawn: tuple[NDArray[np.int64], NDArray[np.float32]] | None = field(
+        default=None, compare=False, repr=False
+    )
 
 
 NextJob = Callable[[Outcome], Job | None]

@@ -206,6 +206,7 @@ class _Batch:
         self.text: _Ints = np.zeros((self.rows, new), np.int64)
         self.uniform = np.zeros((self.rows, new), np.float32)
         self.floored: _Ints = np.zeros(self.rows, np.int64)
+        self.factor = np.ones((self.rows, new), np.float32)  # alpha of each token drawn
         self.row_tokens = 0
 
     def run(self, next_job: NextJob) -> None:
@@ -274,7 +275,7 @@ class _Batch:
     def _draw(self, mains: _Ints, logits: _Logits, next_job: NextJob) -> None:
         """Draw the next token of each group; finish the groups whose text has ended."""
         step = self.done[mains]
-        tokens, floored, broken = self._next_tokens(mains, logits, self.uniform[mains, step])
+        tokens, floored, broken = self._next_tokens(mains, logits, step)
         self.text[mains, step] = tokens
         self.floored[mains] += floored
         self.done[mains] += 1
@@ -289,9 +290,10 @@ class _Batch:
             self._finish(main, is_broken, next_job)
 
     def _next_tokens(
-        self, mains: _Ints, logits: _Logits, uniform: NDArray[np.float32]
+        self, mains: _Ints, logits: _Logits, step: _Ints
     ) -> tuple[_Ints, NDArray[np.bool_], NDArray[np.bool_]]:
         """Return tokens, whether each one's factor was at the floor, whether logits were NaN."""
+        uniform = self.uniform[mains, step]
         logits.values[:, self.vocabulary.banned] = -torch.inf
         members = self._tensor(logits.index[self.members[mains]])  # (groups, members)
         ids, kept, factors = debiased_distribution(logits.values, members, self.sampling)
@@ -299,8 +301,10 @@ class _Batch:
         tokens = ids.gather(-1, index)[:, 0]
         alpha = factors.gather(-1, index)[:, 0]
         floored = ((alpha <= self.sampling.floor) & (alpha < 1)).long()
-        found = torch.stack((tokens, floored, kept[:, 0].isnan().long())).cpu().numpy()
-        return found[0], found[1].astype(bool), found[2].astype(bool)
+        rows = (tokens, floored, kept[:, 0].isnan(), alpha)
+        found = torch.stack([row.double() for row in rows]).cpu().numpy()  # read together
+        self.factor[mains, step] = found[3]
+        return found[0].astype(np.int64), found[1].astype(bool), found[2].astype(bool)
 
     def _finish(self, main: int, is_broken: bool, next_job: NextJob) -> None:
         """Free a group's rows, report its outcome, put its next attempt first in the queue."""
@@ -314,7 +318,9 @@ class _Batch:
         self.owner[members] = _FREE
         self.position[members] = 0
         self.job[main] = None
-        following = next_job(Outcome(job, text, reason, count, float(self.floored[main]) / count))
+        share = float(self.floored[main]) / count
+        drawn = self.text[main, :count].copy(), self.factor[main, :count].copy()
+        following = next_job(Outcome(job, text, reason, count, share, drawn=drawn))
         if following is not None:
             self.prompts.acquire(following.prompts)
             self.queue.appendleft(following)
@@ -331,7 +337,8 @@ class _Batch:
         self.cache.move(busy, self.position[busy])
         self.members[:count] = moved[self.members[busy]]
         for values in (
-            self.position, self.token, self.done, self.text, self.uniform, self.floored
+            self.position, self.token, self.done, self.text, self.uniform, self.floored,
+            self.factor,
         ):  # fmt: skip
             values[:count] = values[busy]
         self.job = [self.job[row] for row in busy] + [None] * (self.rows - count)

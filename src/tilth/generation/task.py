@@ -21,6 +21,7 @@ INPUT = "<X1>"
 _INSTRUCTION = 'Task: Write a text of this kind: {}.\nText: "'
 _NAME = re.compile(r"[A-Za-z0-9\-_.]+")
 _LONGEST_NAME = 500
+_MOST_KEYS = 10_000  # of an object
 _HALF = re.compile("[\ud800-\udfff]")
 _JOINERS = re.compile("[\u200c\u200d]")  # of Persian words and of emoji
 _SHIPPED = files("tilth.generation").joinpath("tasks")
@@ -133,7 +134,16 @@ def load_task(task: str | Path | Mapping[str, Any]) -> Task:
         raise InputError(
             f"no task {name!r}: name a spec file or one of {', '.join(shipped_tasks())}"
         )
-    return _check(_read(path), str(path))
+    return _check(_parse(_read(path), str(path), is_json=path.suffix == ".json"), str(path))
+
+
+def parse_task(text: str) -> Task:
+    """Load and check a task spec that is given as its text, YAML or JSON.
+
+    Raises:
+        InputError: it breaks a rule; the line, or the label and the rule, are named.
+    """
+    return _check(_parse(text, "task", is_json=text.lstrip().startswith("{")), "task")
 
 
 def first_text_task(task: Task) -> Task:
@@ -188,31 +198,34 @@ def refuse_untrained(task: Task, model: str, known: Sequence[str]) -> None:
     )
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 at byte {error.start}: save it as UTF-8") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _parse(text: str, where: str, *, is_json: bool) -> Any:
     try:
-        if path.suffix == ".json":
+        if is_json:
             return json.loads(text, object_pairs_hook=_no_key_twice)
         return yaml.load(text, _UniqueKeys)
     except _KeyTwiceError as error:
-        raise InputError(f"{path}: {error} is given twice: name each label once") from None
+        raise InputError(f"{where}: {error} is given twice: name each label once") from None
     except json.JSONDecodeError as error:
-        raise InputError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
+        raise InputError(f"{where}:{error.lineno}: not JSON: {error.msg}") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "not YAML"
-        raise InputError(f"{path}{line}: not YAML: {problem}") from None
+        raise InputError(f"{where}{line}: not YAML: {problem}") from None
     except RecursionError:
-        raise InputError(f"{path}: nested too deep: a spec has four levels") from None
+        raise InputError(f"{where}: nested too deep: a spec has four levels") from None
     except Exception as error:  # whatever a tag or a number makes of its text
         said = " ".join(str(error).split())
-        raise InputError(f"{path}: a value cannot be read: {said:.200}") from None
+        raise InputError(f"{where}: a value cannot be read: {said:.200}") from None
 
 
 class _KeyTwiceError(Exception):
@@ -242,6 +255,13 @@ class _UniqueKeys(yaml.SafeLoader):
                 raise _KeyTwiceError(repr(name))
             seen.add(name)
         return node
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        super().flatten_mapping(node)
+        if len(node.value) > _MOST_KEYS:  # merged mappings of merged mappings double at each step
+            raise yaml.constructor.ConstructorError(
+                None, None, f"more than {_MOST_KEYS:,} keys in one object", node.start_mark
+            )
 
 
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -103,6 +103,13 @@ class WordTokenizer:
         return "|".join([*alternatives, r"\S"])
 
 
+_ENDINGS = ("n't", "'s", "'re", "'ve", "'ll", "'d", "'m")
+# As English tagged sets are cut: `'s` and `n't` are words of their own.
+ENGLISH = WordTokenizer(
+    endings=(*_ENDINGS, *(ending.replace("'", "\u2019") for ending in _ENDINGS))
+)
+
+
 def learn_tokenizer(sentences: Iterable[Sequence[str]]) -> WordTokenizer:
     """Learn from tokens how to tokenise raw text alike.
 

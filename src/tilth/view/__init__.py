@@ -1,1 +1,1 @@
-"""A local web application: browse runs, annotate a sample, take the result away."""
+"""A local web application: browse runs, annotate a sample, take the result away, try models."""

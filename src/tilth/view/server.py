@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from tilth.errors import InputError, TilthError
-from tilth.limits import PORT as PORTS
-from tilth.limits import check_fields
 from tilth.view.guard import Guard, Keys
+from tilth.view.settings import TryModels, ViewSettings
 
 if TYPE_CHECKING:
     from tilth.view.site import Asked, HttpReply, Site
@@ -26,29 +23,6 @@ log = logging.getLogger(__name__)
 _THREADS = 4  # pages that are made at once; more would hold more memory and be no faster
 _FIRST_PORT, _PORTS_TRIED = 8420, 40
 _MISSING = "tilth view needs Starlette and uvicorn: pip install 'tilth[view]'"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ViewSettings:
-    """Where `tilth view` listens, and where it writes annotations."""
-
-    host: Annotated[
-        str, "IP address to listen on; another than 127.0.0.1 lets others on the network in."
-    ] = "127.0.0.1"
-    port: Annotated[int, PORTS, "Port to listen on; 0: 8420, or the next free one."] = 0
-    annotations: Annotated[
-        Path | None, "Folder of the annotations; default: RUN.annotations, beside each run."
-    ] = None
-
-    def __post_init__(self) -> None:
-        """Check the address."""
-        check_fields(self)
-        try:
-            ipaddress.ip_address(self.host)
-        except ValueError:
-            raise InputError(
-                f"--host is {self.host!r}: give an IP address, such as 127.0.0.1 or 0.0.0.0"
-            ) from None
 
 
 def serve(
@@ -71,7 +45,10 @@ def serve(
     keys = Keys()
     listener = _listen(settings)
     port = listener.getsockname()[1]
-    app = make_app(root, settings.annotations, keys=keys, host=settings.host, port=port)
+    app = make_app(
+        root, settings.annotations, keys=keys, host=settings.host, port=port,
+        models=settings.models,
+    )  # fmt: skip
     shown = f"[{settings.host}]" if ":" in settings.host else settings.host
     if settings.host in ("0.0.0.0", "::"):
         shown = socket.gethostname().lower()
@@ -96,7 +73,13 @@ def serve(
 
 
 def make_app(
-    root: Path, annotations: Path | None, *, keys: Keys, host: str = "127.0.0.1", port: int
+    root: Path,
+    annotations: Path | None,
+    *,
+    keys: Keys,
+    host: str = "127.0.0.1",
+    port: int,
+    models: TryModels | None = None,
 ) -> Any:
     """Return the guarded ASGI application of a run or a folder of runs."""
     try:
@@ -108,11 +91,12 @@ def make_app(
     except ImportError as error:
         raise InputError(_MISSING) from error
 
-    from tilth.view import annotate, browse, take
+    from tilth.view import annotate, browse, take, try_pages
     from tilth.view.guard import UPLOADS, form_of
     from tilth.view.site import Asked, NotFoundError, Site
+    from tilth.view.workbench import KINDS
 
-    site = Site(root, annotations, csrf=keys.csrf)
+    site = Site(root, annotations, csrf=keys.csrf, models=models or TryModels())
     limiter = CapacityLimiter(_THREADS)
 
     def response(reply: HttpReply) -> Response:
@@ -168,6 +152,9 @@ def make_app(
         "/results": annotate.results,
         "/file": take.take_file,
         "/live/results": annotate.live_results,
+        "/try": try_pages.first_page,
+        "/live/try": try_pages.live_job,
+        **{f"/try/{kind}": try_pages.try_page(kind) for kind in KINDS},
         "/view.css": browse.style,
         "/view.js": browse.script,
         "/icon.svg": browse.icon,
@@ -178,6 +165,8 @@ def make_app(
         "/undo": annotate.undo,
         "/set": take.take_set,
         "/import": take.bring,
+        "/try/check": try_pages.check_task,
+        **{f"/try/{kind}": try_pages.try_now(kind) for kind in KINDS},
     }
     routes = [Route(path, endpoint(page, writes=False), methods=["GET"])
               for path, page in reads.items()]  # fmt: skip

@@ -14,8 +14,11 @@ from urllib.parse import urlencode
 
 from tilth.errors import InputError
 from tilth.report.html import count_of, environment_of, number, percent
+from tilth.report.paraphrase import DROP_REASONS
 from tilth.view.runs import RunEntry, RunList, row_files
+from tilth.view.settings import TryModels
 from tilth.view.store import RowStore
+from tilth.view.workbench import Workbench
 
 _MOST_STORES = 3  # runs whose rows are indexed at once
 _SECONDS_FOR_ROWS = 3.0  # that the first page of a run waits for its first rows
@@ -63,11 +66,15 @@ class Site:
         root: a run, or a folder of runs.
         annotations: folder of the annotations; None: beside each run.
         csrf: value that every form sends back.
+        models: of the Try pages.
     """
 
-    def __init__(self, root: Path, annotations: Path | None = None, *, csrf: str = "") -> None:
+    def __init__(
+        self, root: Path, annotations: Path | None, *, csrf: str, models: TryModels
+    ) -> None:
         self.root, self.annotations, self.csrf = root, annotations, csrf
         self.runs = RunList(root)
+        self.bench = Workbench(models)
         self._stores: OrderedDict[str, RowStore] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -93,7 +100,8 @@ class Site:
         return store
 
     def close(self) -> None:
-        """Remove the temporary databases."""
+        """End what is being tried; remove the temporary databases."""
+        self.bench.close()
         for store in self._stores.values():
             store.close()
         self._stores.clear()
@@ -127,6 +135,7 @@ class Site:
         environment = environment_of(_HERE / "templates")
         environment.filters |= {"percent": percent, "json": json.dumps}
         environment.globals |= {"url": url, "number": number, "count_of": count_of}
+        environment.globals |= {"drop_reasons": DROP_REASONS}
         return environment
 
 

@@ -30,7 +30,7 @@ from tilth.metrics.scores import iob2, spans
 from tilth.models.static import read_static
 from tilth.runs import Progress
 from tilth.selftrain.select import confidence_of
-from tilth.selftrain.tokenize import WordTokenizer
+from tilth.selftrain.tokenize import ENGLISH
 from tilth.workflows.settings import Prediction
 
 if TYPE_CHECKING:
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TEXTS_AT_ONCE = 1024  # compared with descriptions
-# Raw text is cut into words as English tagged sets are: `'s` and `n't` are words of their own.
-_ENDINGS = ("n't", "'s", "'re", "'ve", "'ll", "'d", "'m")
-_WORDS = WordTokenizer(endings=(*_ENDINGS, *(ending.replace("'", "\u2019") for ending in _ENDINGS)))
 _SPAN = pa.struct(
     [("type", pa.string()), ("text", pa.string()), ("start", pa.int32()), ("end", pa.int32()),
      ("start_char", pa.int32()), ("end_char", pa.int32()), ("confidence", pa.float32())]
@@ -175,7 +172,7 @@ def _tag(
     tagger: Classifier, inputs: list[Any], how: dict[str, Any], *, probabilities: bool
 ) -> pa.Table:
     """Return tokens, tags, spans and confidence of sentences, given as texts or tokens."""
-    tokens = [_WORDS.tokenize(one) if isinstance(one, str) else one for one in inputs]
+    tokens = [ENGLISH.tokenize(one) if isinstance(one, str) else one for one in inputs]
     given = tagger.tag_probabilities(tokens, **how)  # of each sentence (tokens, tags)
     said, sure = best_tags(given, tagger.labels)
     tags = [iob2(row) for row in said]

@@ -36,6 +36,63 @@ for (const part of document.querySelectorAll("[data-load][data-every]")) {
   setTimeout(again, 1000 * Number(part.dataset.every));
 }
 
+// data-follow: a place for results; one that is not there yet (data-wait) is asked for again.
+const follow = (part) => {
+  const shown = part.querySelector("[data-said]");
+  const said = document.getElementById("said");
+  if (shown && said) said.textContent = shown.dataset.said;
+  const waiting = part.querySelector("[data-wait]");
+  if (!waiting) return;
+  setTimeout(async () => {
+    if (!part.contains(waiting)) return;
+    try {
+      const answer = await fetch(waiting.dataset.wait);
+      const text = await answer.text();
+      if (!answer.ok || !part.contains(waiting)) return;
+      part.innerHTML = text;
+      follow(part);
+    } catch {
+      // The server has ended: the page stays as it is.
+    }
+  }, 300);
+};
+for (const part of document.querySelectorAll("[data-follow]")) follow(part);
+
+// data-live, data-on: a form that is sent as somebody types or moves a slider, and the place
+// (data-into) of what comes back.
+for (const form of document.querySelectorAll("form[data-live]")) {
+  const into = document.getElementById(form.dataset.into || "result");
+  let timer = 0;
+  let asking = new AbortController();
+  const send = async () => {
+    asking.abort();
+    asking = new AbortController();
+    const fields = new URLSearchParams(new FormData(form));
+    fields.set("live", "1");
+    try {
+      const answer = await fetch(form.dataset.live,
+        { method: "POST", body: fields, signal: asking.signal });
+      if (!answer.ok) return;
+      into.innerHTML = await answer.text();
+      follow(into);
+    } catch {
+      // A later request has taken its place, or the server has ended.
+    }
+  };
+  const later = () => {
+    clearTimeout(timer);
+    if (form.checkValidity()) timer = setTimeout(send, 120);
+  };
+  form.addEventListener(form.dataset.on, later);
+  if (form.dataset.into) send();
+}
+
+// A slider shows its value.
+for (const slider of document.querySelectorAll("input[type=range]")) {
+  const shown = slider.parentElement.querySelector("output");
+  slider.addEventListener("input", () => { shown.textContent = slider.value; });
+}
+
 // data-open-wide: opened on wide screens alone.
 for (const part of document.querySelectorAll("details[data-open-wide]")) {
   if (window.matchMedia("(max-width: 900px)").matches) part.open = false;
