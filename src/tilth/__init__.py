@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tilth.paraphrase.paraphrase_set import paraphrase_set
     from tilth.paraphrase.rewriter import load_paraphraser
     from tilth.paraphrase.train import train_rewriter
+    from tilth.runs.cluster import Cluster
     from tilth.workflows.augment import augment
     from tilth.workflows.export import export
     from tilth.workflows.grow.grow import grow
@@ -26,15 +27,17 @@ if TYPE_CHECKING:
     from tilth.workflows.train_classifier import train_classifier, train_tagger
 
 __all__ = [
-    "Bank", "augment", "curate", "evaluate_classifier", "evaluate_sts", "evaluate_tagger", "export",
-    "generate", "grow", "load_classifier", "load_encoder", "load_lm", "load_paraphraser",
-    "load_task", "paraphrase_set", "predict", "task_queries", "train_classifier", "train_encoder",
-    "train_rewriter", "train_simcse", "train_tagger", "train_triplet",
+    "Bank", "Cluster", "augment", "curate", "evaluate_classifier", "evaluate_sts",
+    "evaluate_tagger", "export", "generate", "grow", "load_classifier", "load_encoder", "load_lm",
+    "load_paraphraser", "load_task", "paraphrase_set", "predict", "task_queries",
+    "train_classifier", "train_encoder", "train_rewriter", "train_simcse", "train_tagger",
+    "train_triplet",
 ]  # fmt: skip
 
 # Public name -> where it lives: `import tilth` loads nothing heavy.
 _HOMES = {
     "Bank": "tilth.bank",
+    "Cluster": "tilth.runs.cluster",
     "augment": "tilth.workflows.augment",
     "curate": "tilth.data.curate",
     "evaluate_classifier": "tilth.evaluate.classify",

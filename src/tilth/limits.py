@@ -121,6 +121,9 @@ SCALE = Choice(("starter", "paper"))  # of a recipe
 SHOWN = whole(0, 1_000_000)  # rows to print
 CORES = whole(1, 1024)  # processes or threads
 PORT = whole(0, 65_535)
+WORKERS = whole(1, 100_000)  # of a cluster
+CPUS = Number(0, 1024, above=True)  # of a worker
+GPUS = Number(0, 64)
 
 # Training
 POOLING = Choice(("mean", "cls", "max"))

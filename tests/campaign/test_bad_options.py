@@ -22,6 +22,7 @@ TEXTS = ("", "nope", " ", "\udcff\udcfe", "a\nerror: b", "\x1b[31mred", "x" * 30
 RIGHT_NUMBERS = {
     "--seed": {"0", "2147483648", "9223372036854775808"},
     "--min-similarity": {"-1", "0"},
+    "--gpus-per-worker": {"0"},
 }
 # What another argument's error says that is found before a model is loaded.
 EARLIER = {"recipe run": ["empty"]}

@@ -1,3 +1,4 @@
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -5,6 +6,7 @@ import pytest
 from datasets import Dataset, load_dataset
 
 import tilth
+from tests.tiny import tiny_lm
 from tilth.errors import InputError, TilthError
 from tilth.generation.generate import GenerateRequest
 from tilth.generation.settings import GenerateSettings
@@ -153,3 +155,19 @@ def test_first_texts_are_not_written_into_the_run_of_another_command(
         with pytest.raises(RunMismatch, match="holds a run of `tilth train encoder`"):
             tilth.generate("sts-x2", llama, from_x1=1, out=tmp_path, overwrite=overwrite)
     assert not (tmp_path / "x1").exists()
+
+
+def test_a_pickled_request_loads_the_model_of_its_name(llama: LM, tmp_path: Path) -> None:
+    llama.model.save_pretrained(tmp_path / "lm")
+    llama.tokenizer.save_pretrained(tmp_path / "lm")
+    lm = tilth.load_lm(str(tmp_path / "lm"), device="cpu", precision="bfloat16")
+    request = GenerateRequest(load_task("sts-x2"), lm, GenerateSettings(seed=3), inputs=TEXTS)
+    found = pickle.loads(pickle.dumps(request))
+    assert (found.task, found.settings, found.inputs) == (request.task, request.settings, TEXTS)
+    assert (found.lm.name, found.lm.precision) == (lm.name, "bfloat16")
+    assert found.lm.fingerprint == lm.fingerprint
+    data = pickle.dumps(request)
+    other = tiny_lm("llama", seed=1)
+    other.model.save_pretrained(tmp_path / "lm")
+    with pytest.raises(InputError, match=r"lm': the worker's weights are not those of the process"):
+        pickle.loads(data)

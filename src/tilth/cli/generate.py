@@ -14,6 +14,7 @@ from tilth.errors import InputError
 from tilth.generation.settings import GenerateSettings
 from tilth.generation.task import load_task, refuse_untrained, shipped_tasks
 from tilth.models.names import known_instructions
+from tilth.runs.cluster import Cluster
 
 if TYPE_CHECKING:
     from tilth.generation.generate import GenerateRequest
@@ -73,6 +74,7 @@ def generate(
     settings: Annotated[GenerateSettings, Fields("The method and its sampling")],
     asked: _Texts,
     by: _Model,
+    cluster: Annotated[Cluster, Fields("Beyond this process")],
     plan: Annotated[bool, "Try some inputs and say what the run will take."] = False,
     *,
     common: Common,
@@ -93,6 +95,7 @@ def generate(
 
     if not by.any_task:
         refuse_untrained(spec, by.model, known_instructions(by.model))
+    cluster.check_head()
 
     from tilth.data import read_texts
     from tilth.generation.generate import GenerateRequest, run_generate
@@ -109,7 +112,9 @@ def generate(
     if plan:
         _print_plan(request, by.rows, as_json=common.json)
         return
-    run_generate(request, out, overwrite=common.overwrite, rows=by.rows, quiet=common.quiet)
+    run_generate(
+        request, out, overwrite=common.overwrite, rows=by.rows, cluster=cluster, quiet=common.quiet
+    )
     write_report(out)
     print_quality(out, as_json=common.json)
 

@@ -10,8 +10,9 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
+from heapq import nlargest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,10 +34,12 @@ from tilth.generation.label_fit import choose_encoder, with_fit
 from tilth.generation.settings import GenerateSettings
 from tilth.generation.task import Task, first_text_task, load_task, refuse_untrained
 from tilth.limits import BATCH, TEXTS
-from tilth.models import LM
+from tilth.models import LM, load_lm
 from tilth.models.chat import chat_prompt, has_chat_template
 from tilth.models.endpoint import Endpoint
-from tilth.runs import Progress, Run, complete, part_sizes, refuse_foreign, refuse_other_command
+from tilth.runs import Progress, Run, part_sizes, refuse_foreign, refuse_other_command
+from tilth.runs.backends import PartJob, PartWork, make_parts
+from tilth.runs.cluster import Cluster
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
 _FIRST_TEXT_TOP_K = 0
 # A first text takes one row where an input of a pair task takes a dozen.
 _FIRST_TEXTS_A_PART = 8
+_LONGEST = 64  # items whose prompts are measured to choose the rows
 _ASKED_TOGETHER = 64  # jobs whose candidates an endpoint is asked for together
 _FIRST = "x1"  # folder of the run that writes the first texts of pairs from nothing
 _STOP = "\x1f"
@@ -110,6 +114,19 @@ class GenerateRequest:
                     "count is the number of texts for each label"
                 )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the model's name: a worker of a cluster loads it."""
+        given = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "lm"}
+        precision = self.lm.precision if isinstance(self.lm, LM) else "auto"
+        return _load_request, (self.lm.name, precision, self.lm.fingerprint, given)
+
+    def sample(self, items: Sequence[Item]) -> GenerateRequest:
+        """Return the request with its longest inputs alone, to choose the rows by."""
+        if self.inputs is None:
+            return replace(self, count=1)
+        longest = nlargest(_LONGEST, items, key=lambda item: len(item.text or ""))
+        return self.with_inputs([item.text or "" for item in longest])
+
     def prompted(self) -> Task:
         """Return the task with the instructions as the model reads them: by its chat template."""
         if not isinstance(self.lm, LM) or not self.settings.chat:
@@ -146,6 +163,19 @@ class GenerateRequest:
         return replace(self, inputs=texts, from_x1=None)
 
 
+def _load_request(
+    name: str, precision: str, fingerprint: str, given: dict[str, Any]
+) -> GenerateRequest:
+    """Load the model of a pickled request."""
+    lm = load_lm(name, precision=precision)
+    if lm.fingerprint != fingerprint:
+        raise InputError(
+            f"model {name!r}: the worker's weights are not those of the process that asked: give "
+            "every host the same files"
+        )
+    return GenerateRequest(lm=lm, **given)
+
+
 def generate(
     task: Task | str | Mapping[str, Any],
     lm: LM | Endpoint,
@@ -171,6 +201,7 @@ def generate(
     overwrite: bool = False,
     part_size: int = 256,
     rows: int | None = None,
+    cluster: Cluster | None = None,
     quiet: bool = True,
 ) -> Dataset:
     """Generate a labelled data set with a language model from a task's instructions.
@@ -201,6 +232,7 @@ def generate(
         part_size: inputs decoded and written as one part.
         rows: sequences decoded in parallel, chosen from the free memory when None; at an
             endpoint, concurrent requests, 8 when None.
+        cluster: where parts are made; None: in this process. Workers load the model by its name.
         quiet: no progress bar.
 
     Returns:
@@ -229,10 +261,11 @@ def generate(
         from_x1=from_x1,
         any_task=any_task,
     )
+    how: dict[str, Any] = {"rows": rows, "cluster": cluster, "quiet": quiet}
     if out is not None:
-        return run_generate(request, Path(out), overwrite=overwrite, rows=rows, quiet=quiet)
+        return run_generate(request, Path(out), overwrite=overwrite, **how)
     with tempfile.TemporaryDirectory(prefix="tilth-") as folder:
-        return run_generate(request, Path(folder) / "run", rows=rows, quiet=quiet)
+        return run_generate(request, Path(folder) / "run", **how)
 
 
 def _texts(inputs: Sequence[str] | Dataset) -> Sequence[str]:
@@ -262,10 +295,13 @@ def run_generate(
     *,
     overwrite: bool = False,
     rows: int | None = None,
+    cluster: Cluster | None = None,
     quiet: bool = False,
 ) -> Dataset:
     """Complete a request's run folder and load the finished data set."""
-    options: dict[str, Any] = {"overwrite": overwrite, "rows": rows, "quiet": quiet}
+    options: dict[str, Any] = {
+        "overwrite": overwrite, "rows": rows, "cluster": cluster, "quiet": quiet
+    }  # fmt: skip
     has_inputs = request.from_x1 is None
     if not has_inputs:
         refuse_foreign(out)  # before the first texts, which take long
@@ -289,6 +325,7 @@ def _complete_run(
     *,
     overwrite: bool,
     rows: int | None,
+    cluster: Cluster | None,
     quiet: bool,
     is_measured: bool = True,
 ) -> None:
@@ -313,21 +350,13 @@ def _complete_run(
         outputs=("dataset",),
         overwrite=overwrite,
     )  # fmt: skip
+    job = PartJob(
+        partial(_start, request.sample(items), rows, is_measured),
+        lambda index: items[index * size : (index + 1) * size],
+        part_sizes(len(items), size),
+    )
     with run:
-        sampler: Sampler | None = None
-
-        def work(index: int, progress: Progress) -> pa.Table:
-            nonlocal sampler
-            if sampler is None:  # a finished run is not worth loading an engine for
-                sampler = make_sampler(request, items, run, rows)
-            chosen = items[index * size : (index + 1) * size]
-            make = partial(make_part, prompted, lm.name, settings, chosen, sampler, progress)
-            table = make() if isinstance(lm, LM) else with_usage(lm, make)
-            if not is_measured:
-                return table
-            return with_fit(table, task, run.resolve("label_fit", lambda: choose_encoder(task)))
-
-        complete(run, work, part_sizes(len(items), size), quiet=quiet)
+        make_parts(run, job, cluster, quiet=quiet)
         labels, drops = _write_dataset(run, task, lm)
     if not labels:
         reasons = ", ".join(f"{count} {reason}" for reason, count in drops.most_common())
@@ -336,6 +365,20 @@ def _complete_run(
             f"{out}: 0 rows kept of {drops.total()} attempts ({reasons}): its parts hold "
             f"the attempts; {remedy}"
         )
+
+
+def _start(sample: GenerateRequest, rows: int | None, is_measured: bool, run: Run) -> PartWork:
+    """Return the work on the items of a part."""
+    task, prompted, lm, settings = sample.task, sample.prompted(), sample.lm, sample.settings
+    sampler = make_sampler(sample, sample.items(), run, rows)
+    fit = run.resolve("label_fit", lambda: choose_encoder(task)) if is_measured else None
+
+    def work(_: int, items: Sequence[Item], progress: Progress) -> pa.Table:
+        make = partial(make_part, prompted, lm.name, settings, items, sampler, progress)
+        table = make() if isinstance(lm, LM) else with_usage(lm, make)
+        return table if fit is None else with_fit(table, task, fit)
+
+    return work
 
 
 def make_sampler(
@@ -373,7 +416,7 @@ def _longest_prompt(task: Task, lm: LM, settings: GenerateSettings, items: Seque
     from tilth.generation.engine import max_positions
 
     room = max_positions(lm) - settings.max_new_tokens
-    longest = sorted(items, key=lambda item: len(item.text or ""))[-64:]
+    longest = nlargest(_LONGEST, items, key=lambda item: len(item.text or ""))
     prompts = [
         label.prompt(item.text)  # those of counter labels are the label's own of another
         for item in longest

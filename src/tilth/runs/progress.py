@@ -28,6 +28,7 @@ class Progress:
     ) -> None:
         self.total, self.done, self.kept, self.dropped = total, done, 0, 0
         self._quiet, self._what = quiet, what
+        self.workers = ""  # how many there are, on a cluster
         self._before = done
         self._begun = self._said = time.monotonic()
         self._bar: Bar | None = None
@@ -65,9 +66,11 @@ class Progress:
     def _rate(self) -> str:
         seconds = max(time.monotonic() - self._begun, 1e-9)
         rows = self.kept + self.dropped
+        workers = f", {self.workers}" if self.workers else ""
         if not rows:  # work that makes no rows, such as training steps
-            return f"{(self.done - self._before) / seconds:.1f} {self._what.split()[0]}/s"
-        return f"{rows / seconds:.1f} rows/s, {self.kept} kept, {self.dropped} dropped"
+            rate = (self.done - self._before) / seconds
+            return f"{rate:.1f} {self._what.split()[0]}/s{workers}"
+        return f"{rows / seconds:.1f} rows/s, {self.kept} kept, {self.dropped} dropped{workers}"
 
     def __enter__(self) -> Progress:
         """Start the display."""

@@ -72,6 +72,7 @@ class Run:
     def __init__(self, path: Path, asked: dict[str, Json]) -> None:
         self.path, self._asked = path, asked
         self._lock: ExitStack | None = None
+        self._is_worker = False
         self._replaces: bytes | None = None  # run.json of the run that this one overwrites
 
     @classmethod
@@ -207,9 +208,12 @@ class Run:
     def _reread(self) -> None:
         """Reload facts that another process resolved since `open`; refuse another run."""
         found = read_run_json(self.path) if (self.path / _RUN).exists() else {}
-        if any(found.get(name) != self._asked.get(name) for name in ("created", "start")):
+        if not self._is_begun_as(found):
             raise self._changed()
         self._asked = found
+
+    def _is_begun_as(self, found: Mapping[str, Json]) -> bool:
+        return all(found.get(name) == self._asked.get(name) for name in ("created", "start"))
 
     def _replace(self) -> None:
         """Set the earlier run aside and begin this one in its place."""
@@ -275,7 +279,35 @@ class Run:
             self._save()
         return resolved[name]
 
+    def as_worker(self) -> Run:
+        """Return the run as another process uses it, on any host: it writes parts alone.
+
+        The facts that it resolves are its own; the process that holds the lock writes run.json.
+        """
+        worker = Run(self.path.absolute(), json.loads(json.dumps(self._asked)))
+        worker._is_worker = True
+        return worker
+
+    def check_shared(self) -> None:
+        """Raise InputError unless this process sees the run's folder and can write its parts."""
+        try:
+            found = read_run_json(self.path)
+        except TilthError:
+            found = {}
+        if not self._is_begun_as(found):
+            raise InputError(
+                f"{self.path}: host {socket.gethostname()} does not see this run folder: choose an "
+                "--out on storage that all hosts share, under the same path"
+            )
+        if not os.access(self.path / "parts", os.W_OK):
+            raise InputError(
+                f"{self.path}: host {socket.gethostname()} may not write there: run the workers as "
+                "a user who may"
+            )
+
     def _save(self) -> None:
+        if self._is_worker:
+            return
         _write(self.path / _RUN, json.dumps(self._asked, indent=2, ensure_ascii=False) + "\n")
 
     def write_file(self, name: str, content: str | bytes) -> None:
@@ -296,6 +328,11 @@ class Run:
             self.part_path(index),
             lambda file: pq.write_table(marked, file, compression="zstd", write_page_checksum=True),
         )
+        if not self._is_worker:
+            self.drop_replaced()
+
+    def drop_replaced(self) -> None:
+        """Remove the overwritten run, if there is one: this run has a part."""
         with disk_errors(self.path):
             discard(self.path)
 
@@ -369,7 +406,7 @@ class Run:
                 ) from error
 
     def _check_locked(self) -> None:
-        if self._lock is None:
+        if self._lock is None and not self._is_worker:
             raise RuntimeError("a run is written inside its `with` block only")
 
 
