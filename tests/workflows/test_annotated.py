@@ -88,7 +88,8 @@ def test_exported_files_are_taken(source: Path, tmp_path: Path, form: str) -> No
     file = tmp_path / "annotations.json"
     file.write_text(records_of(notes.sample(number), items, notes.answers(number), form))
     assert read_judged(file) == {
-        items[0].key: Judged("class", "1", False), items[3].key: Judged("class", "0", False)
+        items[0].key: Judged("class", "1", False, items[0].label),
+        items[3].key: Judged("class", "0", False, items[3].label),
     }  # fmt: skip
     out, counts = curate_folder(str(source), tmp_path / "out", PLAIN, annotations=file)
     assert counts["corrected"] == 2

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from tilth import limits
 from tilth.cli.app import App
-from tilth.cli.options import FOLDER, OTHER_FOLDER, Json
+from tilth.cli.options import OTHER_FOLDER, PATH, Json
 from tilth.cli.screen import print_json, print_table, say
 from tilth.recipes.catalog import NAMES
 from tilth.recipes.recipe import RecipeSettings
@@ -56,7 +56,10 @@ def show(name: _Name) -> None:
 def run(
     name: _Name,
     data: Annotated[
-        Path, FOLDER, "--data --task -d", "The data folder; of tag-search, that of the task."
+        Path,
+        PATH,
+        "--data --task -d",
+        "The data folder; of tag-search, that of the task; of dino-table3, annotations.",
     ],
     out: Annotated[
         Path, OTHER_FOLDER, "--out -o", "The folder of the recipes' runs; goes on in it."
@@ -72,6 +75,7 @@ def run(
 
     [dim]tilth recipe run dino-table1 --data data --out runs/dino --seeds 3[/dim]
     [dim]tilth recipe run sentaugment-table4 --data data --out runs/mine --tasks trec,mine[/dim]
+    [dim]tilth recipe run dino-table3 --data runs/pairs.annotations --out runs/dino[/dim]
     [dim]tilth recipe run tag-search --task data/classify/trec --out runs/tags --seeds 3[/dim]
     """
     from tilth.recipes.catalog import run_recipe

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tilth.errors import InputError
 from tilth.limits import SCALE, Choice
 from tilth.recipes import (
+    dino_table3,
     dino_tables,
     paraphrase_corpus,
     paraphrase_figures,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _ALL = (
     *dino_tables.RECIPES,
+    dino_table3.RECIPE,
     paraphrase_corpus.RECIPE,
     *paraphrase_figures.RECIPES,
     paraphrase_sampling.RECIPE,
@@ -79,6 +81,8 @@ def run_recipe(
     size = recipe.sized(scale, settings)
     from tilth.runs import Run, RunMismatch, refuse_foreign  # not above: pyarrow
 
+    if data.is_file() and not recipe.takes_file:
+        raise InputError(f"{data}: is a file: `tilth recipe show` says which folder is needed")
     steps = Steps(out / scale, data, size, settings, say)
     folder = steps.folder / (f"{name}-drop-overlap" if settings.drop_overlap else name)
     refuse_foreign(folder)

@@ -98,6 +98,7 @@ class Recipe:
         departures: differences from the paper at every scale.
         run: runs the unfinished steps; imports what it needs when it is called.
         trains: kind of the base, one of `_TRAINED`.
+        takes_file: whether the data may be one file.
     """
 
     name: str
@@ -110,6 +111,7 @@ class Recipe:
     models: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
     departures: tuple[str, ...] = ()
     trains: str = "classifier"
+    takes_file: bool = False
 
     def departures_at(self, scale: Scale) -> list[str]:
         """Return all differences from the paper, models first."""
@@ -162,7 +164,7 @@ class Steps(Generic[AnyScale]):
     say: Callable[[str], None] = lambda _: None
 
     def __post_init__(self) -> None:
-        if not self.data.is_dir():
+        if not self.data.exists():
             raise InputError(
                 f"{self.data}: no such folder: `tilth recipe show` says what --data needs"
             )

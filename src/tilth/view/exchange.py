@@ -9,7 +9,7 @@ import json
 import re
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
@@ -38,12 +38,17 @@ _PEOPLE = uuid.UUID(
 
 @dataclass(frozen=True, slots=True)
 class ReadRecord:
-    """A row of a file with what people say: person -> value, note, flag."""
+    """A row of a file with what people say: person, value, note, flag.
+
+    Attributes:
+        label: the generated one, if the file has it.
+    """
 
     where: str
     key: str | None
     texts: tuple[str | None, str]
     answers: list[tuple[str, Any, str, bool]]
+    label: str | None = None
 
 
 def records_of(
@@ -177,7 +182,7 @@ def read_records(content: bytes, about: SampleAbout | None = None) -> list[ReadR
                 f"({type(error).__name__}: {str(error)[:60]}): export the file again"
             ) from error
         if about is not None:
-            one = ReadRecord(one.where, one.key, one.texts, list(_fitting(one, about)))
+            one = replace(one, answers=list(_fitting(one, about)))
         found.append(one)
     return found
 
@@ -186,7 +191,8 @@ def _record(where: str, record: Any) -> ReadRecord:
     if "annotations" in record and "data" not in record:
         answers = [(str(one["person"]), one["value"], str(one.get("note") or ""),
                     bool(one.get("flagged"))) for one in record["annotations"]]  # fmt: skip
-        return ReadRecord(where, record.get("key"), (record.get(_FIRST), record[_TEXT]), answers)
+        texts = record.get(_FIRST), record[_TEXT]
+        return ReadRecord(where, record.get("key"), texts, answers, _generated(record, "label"))
     if "fields" in record:
         return _read_argilla(where, record)
     return _read_studio(where, record)
@@ -195,7 +201,8 @@ def _record(where: str, record: Any) -> ReadRecord:
 def _read_argilla(where: str, record: Any) -> ReadRecord:
     fields = record["fields"]
     text = fields[_TEXT]
-    names = json.loads((record.get("metadata") or {}).get("people") or "{}")
+    about = record.get("metadata") or {}
+    names = json.loads(about.get("people") or "{}")
     answers = []
     for given in (record.get("responses") or {}).get(_QUESTION, []):
         value = given["value"]
@@ -203,7 +210,8 @@ def _read_argilla(where: str, record: Any) -> ReadRecord:
             value = _words(text, [(one["start"], one["end"], one["label"]) for one in value])
         person = str(given.get("user_id") or "argilla")
         answers.append((names.get(person, person), value, "", False))
-    return ReadRecord(where, record.get("id"), (fields.get(_FIRST), text), answers)
+    texts = fields.get(_FIRST), text
+    return ReadRecord(where, record.get("id"), texts, answers, _generated(about, "generated"))
 
 
 def _read_studio(where: str, record: Any) -> ReadRecord:
@@ -231,7 +239,14 @@ def _read_studio(where: str, record: Any) -> ReadRecord:
         if given.get("was_cancelled"):
             value = None
         answers.append((str(person), value, note, False))
-    return ReadRecord(where, data.get("key"), (data.get(_FIRST), text), answers)
+    texts = data.get(_FIRST), text
+    return ReadRecord(where, data.get("key"), texts, answers, _generated(data, "generated"))
+
+
+def _generated(record: Any, name: str) -> str | None:
+    """Return a row's generated label; an empty one is none."""
+    label = record.get(name)
+    return None if label in (None, "") else str(label)
 
 
 def _fitting(record: ReadRecord, about: SampleAbout) -> Iterator[tuple[str, Any, str, bool]]:

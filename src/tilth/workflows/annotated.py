@@ -42,11 +42,16 @@ _ROWS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What people say of a row; `value` is None where they disagree or only flag it."""
+    """What people say of a row; `value` is None where they disagree or only flag it.
+
+    Attributes:
+        generated: the row's own label, as it was drawn; None: it has none, or a file lacks it.
+    """
 
     task: str
     value: Any
     flagged: bool
+    generated: str | None = None
 
     @property
     def rejects(self) -> str | None:
@@ -93,7 +98,7 @@ def _of_samples(notes: Annotations) -> Iterator[tuple[str, Judged]]:
             if own:
                 value = verdict(sample.about.task, values) if values else None
                 flagged = any(one.flagged for one in own)
-                yield item.key, Judged(sample.about.task, value, flagged)
+                yield item.key, Judged(sample.about.task, value, flagged, item.label)
 
 
 def _of_file(path: Path) -> Iterator[tuple[str, Judged]]:
@@ -108,7 +113,8 @@ def _of_file(path: Path) -> Iterator[tuple[str, Judged]]:
             continue
         task = _task_of(values)
         value = verdict(task, values) if values else None
-        yield record.key or row_key(*record.texts, None), Judged(task, value, flagged)
+        judged = Judged(task, value, flagged, record.label)
+        yield record.key or row_key(*record.texts, None), judged
 
 
 def _task_of(values: list[Any]) -> str:
