@@ -1,3 +1,4 @@
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -68,3 +69,13 @@ def test_an_encoder_that_does_not_say_how_long_its_vectors_are(
     monkeypatch.setattr(model, "get_embedding_dimension", lambda: None)
     with pytest.raises(InputError, match="does not say how long"):
         TextEncoder.load(model)
+
+
+def test_a_pickled_encoder_loads_the_model_of_its_name(tmp_path: Path) -> None:
+    encoder = TextEncoder.load(str(save_encoder(tmp_path / "bert")))
+    data = pickle.dumps(encoder)
+    found = pickle.loads(data)
+    assert (found.name, found.fingerprint) == (encoder.name, encoder.fingerprint)
+    save_encoder(tmp_path / "bert", seed=1)
+    with pytest.raises(InputError, match=r"^encoder \S+bert: the weights on host .* are not those"):
+        pickle.loads(data)

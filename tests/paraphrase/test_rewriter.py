@@ -1,12 +1,25 @@
 """Rewriting: what is kept of a search, when it goes on, and what every text gets."""
 
 import math
+import pickle
+from pathlib import Path
 
 import pytest
 
+from tests.tiny import save_encoder
+from tests.tiny.bart import save_bart
 from tests.tiny.rewriter import Fake, fake_model, fake_polarity, fake_scorer
 from tilth.errors import InputError
-from tilth.paraphrase.rewriter import COPY_COSTS, EMPTY, LOW, NOTHING, POLARITY, TOO_LONG, Rewriter
+from tilth.paraphrase.rewriter import (
+    COPY_COSTS,
+    EMPTY,
+    LOW,
+    NOTHING,
+    POLARITY,
+    TOO_LONG,
+    Rewriter,
+    load_paraphraser,
+)
 from tilth.paraphrase.tags import TAGS
 
 SENTENCE = "The old kite hangs high in the oak tree."
@@ -159,3 +172,16 @@ def test_a_model_without_the_tags_is_refused() -> None:
     model = fake_model([tag for tag in TAGS if tag != "<SIM80>"])
     with pytest.raises(InputError, match="'fake' has no tag <SIM80>"):
         Rewriter(model, fake_scorer(lambda _, __: 0.0))
+
+
+def test_a_pickled_rewriter_loads_the_models_of_its_names(tmp_path: Path) -> None:
+    name, scorer = str(save_bart(tmp_path / "bart", *TAGS)), save_encoder(tmp_path / "bert")
+    how = {"scorer": f"cosine:{scorer}", "polarity": False, "precision": "bfloat16"}
+    rewriter = load_paraphraser(name, device="cpu", **how)  # type: ignore[arg-type]
+    data = pickle.dumps(rewriter)
+    found = pickle.loads(data)
+    assert found.fingerprints() == rewriter.fingerprints()
+    assert (found.seq2seq.name, found.scorer.name, found.polarity) == (name, how["scorer"], None)
+    save_bart(tmp_path / "bart", *TAGS, seed=1)
+    with pytest.raises(InputError, match=r"^model: the weights on host .* are not those of"):
+        pickle.loads(data)

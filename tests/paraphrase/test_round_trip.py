@@ -1,15 +1,17 @@
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 from datasets import Dataset
 
-from tests.tiny import read_json, salads, save_model, write_lines
+from tests.tiny import read_json, salads, save_encoder, save_model, write_lines
 from tests.tiny.rewriter import fake_scorer
 from tests.tiny.writers import writer
 from tilth.data import load_folder
 from tilth.errors import InputError, TilthError
 from tilth.models.lm import Seq2Seq
+from tilth.models.scorer import load_scorer
 from tilth.paraphrase import make_candidates as trips
 from tilth.paraphrase import round_trip as roundtrip
 from tilth.paraphrase.paraphrase_set import run_paraphrase
@@ -155,3 +157,21 @@ def test_a_set_goes_there_and_back_with_its_labels(
     assert "backward" in recorded["fingerprints"]
     card = (tmp_path / "dataset/README.md").read_text()
     assert "whatever came out" in card
+
+
+def test_a_pickled_round_trip_loads_the_models_of_its_names(tmp_path: Path) -> None:
+    for name, seed in (("there", 1), ("back", 2)):
+        save_model(tmp_path / name, writer(seed=seed))
+    there, back = trips.load_translators(
+        str(tmp_path / "there"), str(tmp_path / "back"), forward_prefix="a ", backward_prefix="b ",
+        device="cpu", precision="float32",
+    )  # fmt: skip
+    scorer = load_scorer(f"cosine:{save_encoder(tmp_path / 'bert')}", precision="float32")
+    made = RoundTripRewriter(there, back, scorer)
+    data = pickle.dumps(made)
+    found = pickle.loads(data)
+    assert found.fingerprints() == made.fingerprints()
+    assert (found.seq2seq.prefix, found.backward.prefix) == ("a ", "b ")
+    save_model(tmp_path / "back", writer(seed=3))
+    with pytest.raises(InputError, match=r"^backward: the weights on host .* are not those of"):
+        pickle.loads(data)

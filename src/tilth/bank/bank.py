@@ -25,6 +25,7 @@ from tilth.bank.store import TEXT, Ids, Store, check_files, load_quantizer
 from tilth.errors import InputError, TilthError
 from tilth.limits import CORES, OVERSAMPLE, SIMILARITY
 from tilth.runs import Progress
+from tilth.runs.cluster import Cluster
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -101,6 +102,7 @@ class Bank(Store):
         seed: int = 0,
         shard_megabytes: int = 16,
         workers: int | None = None,
+        cluster: Cluster | None = None,
         device: str = "auto",
         overwrite: bool = False,
         quiet: bool = False,
@@ -116,6 +118,8 @@ class Bank(Store):
             seed: seed of the random rotation of the vectors.
             shard_megabytes: raw text per shard; use 128 or more for billions of sentences.
             workers: processes; None: one per core. A non-static encoder runs in the main process.
+            cluster: where parts and shards are made; None: on this machine. Its `workers` are
+                those of this call.
 
         Raises:
             InputError: a source is invalid, or the folder holds something else.
@@ -126,8 +130,9 @@ class Bank(Store):
         from tilth.bank.build import build_bank
 
         settings = BankSettings(
-            format, rules or Rules(), near, column, split, seed, shard_megabytes, workers, quiet
-        )
+            format, rules or Rules(), near, column, split, seed, shard_megabytes, workers, quiet,
+            cluster or Cluster(),
+        )  # fmt: skip
         text_encoder = build_bank(
             Path(path), sources, encoder, settings, device=device, overwrite=overwrite
         )
@@ -142,6 +147,7 @@ class Bank(Store):
         split: str = "train",
         shard_megabytes: int = 16,
         workers: int | None = None,
+        cluster: Cluster | None = None,
         overwrite: bool = False,
         quiet: bool = False,
     ) -> Bank:
@@ -165,6 +171,7 @@ class Bank(Store):
             self.manifest.format, Rules(**self.manifest.rules),
             self.manifest.near if near is None else near, column, split,
             shard_megabytes=shard_megabytes, workers=workers, quiet=quiet,
+            cluster=cluster or Cluster(),
         )  # fmt: skip
         add_to_bank(self.path, sources, self.text_encoder, settings, overwrite=overwrite)
         return Bank.open(self.path, encoder=self.text_encoder)

@@ -62,7 +62,7 @@ def build_bank(
     found = find_sources(sources, column=settings.column, split=settings.split)
     text_encoder = TextEncoder.load(encoder, device=device)
     asked = asdict(settings)
-    del asked["workers"], asked["quiet"]
+    del asked["workers"], asked["quiet"], asked["cluster"]
     run = Run.open(
         path,
         command="bank build",

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tilth.bank.manifest import Manifest
 from tilth.errors import InputError, TilthError
 from tilth.models.static import StaticEncoder, fast_static, read_static
+from tilth.runs.cluster import check_fingerprints
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -50,6 +51,10 @@ class TextEncoder:
             self.static = fast_static(encoder)
         if self.static is not None and not np.isfinite(self.static.vectors).all():
             raise TilthError(f"encoder {name!r} has weights that are not finite: use another")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the name: a worker of a cluster loads the model."""
+        return _load_again, (self.name, self.fingerprint)
 
     @cached_property
     def model(self) -> SentenceTransformer:
@@ -126,6 +131,13 @@ class TextEncoder:
         with np.errstate(invalid="ignore"):  # a vector that is not finite stays so, to be found
             vectors /= np.where(lengths == 0, 1, lengths)
         return vectors
+
+
+def _load_again(name: str, fingerprint: str) -> TextEncoder:
+    """Load a pickled encoder."""
+    found = TextEncoder.load(name)
+    check_fingerprints({f"encoder {name}": found.fingerprint}, {f"encoder {name}": fingerprint})
+    return found
 
 
 def load_bank_encoder(

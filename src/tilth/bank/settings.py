@@ -22,6 +22,7 @@ from tilth.limits import (
     TextColumn,
     check_fields,
 )
+from tilth.runs.cluster import Cluster
 
 Format = Literal["int8", "compact"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -95,6 +96,7 @@ class BankSettings:
         int | None, CORES, "Processes, no more than there is work for; default: one a core."
     ] = None
     quiet: bool = False
+    cluster: Annotated[Cluster, "Beyond this machine"] = field(default_factory=Cluster)
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -9,6 +9,7 @@ from tilth.classifiers.settings import Finetuning
 from tilth.cli.app import Fields, changed
 from tilth.cli.options import CLASSIFIER, DATA, ENCODER, Common, LabelledSet, Out, SearchedBank
 from tilth.cli.screen import print_json, print_table, say
+from tilth.runs.cluster import Cluster
 from tilth.selftrain.settings import Augmentation
 from tilth.workflows.settings import AugmentOptions
 
@@ -25,12 +26,14 @@ def augment(
         Fields(reads={"test": DATA, "validation": DATA, "teacher": CLASSIFIER, "encoder": ENCODER}),
     ],
     training: Annotated[Finetuning, Fields("Teacher", ("epochs", "batch", "learning_rate"))],
+    cluster: Annotated[Cluster, Fields("Beyond this process")],
     common: Common,
 ) -> None:
     """Add sentences of a bank to a labelled set: retrieve them, let a teacher label them, select.
 
     [dim]tilth augment train.jsonl --bank runs/bank --test test.jsonl --out runs/more[/dim]
     """
+    cluster.check_head()
     from tilth.classifiers.load import TaskSources
     from tilth.report.run_reader import refuse_edited
     from tilth.selftrain.settings import TeacherSettings
@@ -40,7 +43,9 @@ def augment(
     sources = TaskSources(
         train, settings.validation, settings.test, text=settings.text, label=settings.label
     )
-    teacher = TeacherSettings(settings.teacher, settings.seeds, changed(training), common.device)
+    teacher = TeacherSettings(
+        settings.teacher, settings.seeds, changed(training), common.device, cluster
+    )
     opened = open_named(bank, encoder=settings.encoder, device=common.device)
     results = augment_to_run(
         sources, opened, out, how, teacher, bootstrap=settings.bootstrap,

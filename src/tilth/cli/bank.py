@@ -24,6 +24,10 @@ app.command("search")(bank_search.search)
 _STARTING = 4
 _SHOWN_SOURCES = 30  # on a terminal; pipes and --json have all
 
+_ADDED = (
+    "near", "column", "split", "shard_megabytes", "workers", "on", "cpus_per_worker",
+    "gpus_per_worker",
+)  # fmt: skip
 _Sources = Annotated[
     list[str],
     DATA,
@@ -50,6 +54,7 @@ def build(
 
     [dim]tilth bank build corpus/ notes.txt.gz --out runs/bank[/dim]
     """
+    settings.cluster.check_head()
     from tilth.bank.manifest import MANIFEST
     from tilth.workflows.open_bank import build_named
 
@@ -72,9 +77,7 @@ def build(
 def add(
     bank: Bank,
     sources: _Sources,
-    settings: Annotated[
-        BankSettings, Fields(only=("near", "column", "split", "shard_megabytes", "workers"))
-    ],
+    settings: Annotated[BankSettings, Fields(only=_ADDED)],
     common: Annotated[Common, Fields(only=("device", "quiet", "json"))],
     encoder: BankEncoder = None,
     overwrite: Annotated[bool, "Drop an unfinished addition of other sources."] = False,
@@ -83,14 +86,15 @@ def add(
 
     [dim]tilth bank add runs/bank more.jsonl --column body[/dim]
     """
+    settings.cluster.check_head()
     from tilth.workflows.open_bank import add_named, describe_bank
 
     before = describe_bank(bank)["sentences"]
     near = None if settings.near else False  # None: as the bank was built
     add_named(
         bank, sources, encoder=encoder, near=near, column=settings.column, split=settings.split,
-        shard_megabytes=settings.shard_megabytes, workers=settings.workers, device=common.device,
-        overwrite=overwrite, quiet=common.quiet,
+        shard_megabytes=settings.shard_megabytes, workers=settings.workers,
+        cluster=settings.cluster, device=common.device, overwrite=overwrite, quiet=common.quiet,
     )  # fmt: skip
     _print_made(bank, None, json=common.json)
     say(f"{describe_bank(bank)['sentences'] - before:,} sentences were added")

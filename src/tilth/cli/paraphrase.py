@@ -21,6 +21,7 @@ from tilth.paraphrase.settings import (
     RewriterTraining,
     RewriteSettings,
 )
+from tilth.runs.cluster import Cluster
 
 if TYPE_CHECKING:
     from tilth.paraphrase.rewriter import Rewriter
@@ -44,6 +45,7 @@ def candidates(
     settings: Annotated[
         CandidateSettings, Fields(reads={"forward": SEQ2SEQ, "backward": SEQ2SEQ, "scorer": SCORER})
     ],
+    cluster: Annotated[Cluster, Fields("Beyond this process")],
     column: limits.TextColumn = None,
     split: limits.SourceSplit = "train",
     *,
@@ -56,9 +58,12 @@ def candidates(
     [dim]tilth paraphrase candidates wiki.txt --forward facebook/wmt19-en-de
     --backward facebook/wmt19-de-en --out runs/wmt19[/dim]
     """
+    cluster.check_head()
     from tilth.paraphrase.make_candidates import make_candidates
 
-    make_candidates(sentences, out, settings, column=column, split=split, **common.job)
+    make_candidates(
+        sentences, out, settings, column=column, split=split, cluster=cluster, **common.job
+    )
     found = _results(out)
     if common.json:
         print_json({**found, "dataset": str(out / "dataset")})
@@ -235,6 +240,7 @@ def rewrite(
         Fields("Rewrites", _REWRITES, reads={"forward": SEQ2SEQ, "backward": SEQ2SEQ}),
     ],
     how: _Rewriting,
+    cluster: Annotated[Cluster, Fields("Beyond this process")],
     common: Common,
 ) -> None:
     """Rewrite the texts of a set at an asked meaning and wording; labels are copied.
@@ -243,6 +249,7 @@ def rewrite(
 
     [dim]tilth paraphrase pairs.csv --meaning 95 --wording 40 --min-meaning 85 --out runs/near[/dim]
     """
+    cluster.check_head()
     from tilth.paraphrase.paraphrase_set import run_paraphrase
     from tilth.paraphrase.rewriter import load_paraphraser
     from tilth.paraphrase.round_trip import load_round_trip
@@ -259,7 +266,7 @@ def rewrite(
         rewriter = load_paraphraser(how.model, polarity=how.polarity, **loading)
     rows = run_paraphrase(
         source, rewriter, settings, out, columns=list(how.column) or None, split=how.split,
-        overwrite=common.overwrite, quiet=common.quiet,
+        cluster=cluster, overwrite=common.overwrite, quiet=common.quiet,
     )  # fmt: skip
     if settings.round_trip:
         say(f"{len(rows):,} rows, whatever came out")

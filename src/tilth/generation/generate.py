@@ -39,7 +39,7 @@ from tilth.models.chat import chat_prompt, has_chat_template
 from tilth.models.endpoint import Endpoint
 from tilth.runs import Progress, Run, part_sizes, refuse_foreign, refuse_other_command
 from tilth.runs.backends import PartJob, PartWork, make_parts
-from tilth.runs.cluster import Cluster
+from tilth.runs.cluster import Cluster, check_fingerprints
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -168,11 +168,7 @@ def _load_request(
 ) -> GenerateRequest:
     """Load the model of a pickled request."""
     lm = load_lm(name, precision=precision)
-    if lm.fingerprint != fingerprint:
-        raise InputError(
-            f"model {name!r}: the worker's weights are not those of the process that asked: give "
-            "every host the same files"
-        )
+    check_fingerprints({f"model {name}": lm.fingerprint}, {f"model {name}": fingerprint})
     return GenerateRequest(lm=lm, **given)
 
 

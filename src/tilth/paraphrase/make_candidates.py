@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +18,19 @@ from tilth.errors import InputError, TilthError
 from tilth.models import Seq2Seq, load_scorer
 from tilth.models.names import describe_scorer
 from tilth.paraphrase.candidates import MEANING, SCORES, TEXT_A, TEXT_B, WORDING
-from tilth.paraphrase.round_trip import Candidate, load_translators, round_trip
+from tilth.paraphrase.round_trip import (
+    Candidate,
+    RoundTripRewriter,
+    load_translators,
+    round_trip,
+)
 from tilth.paraphrase.search import is_too_long
 from tilth.paraphrase.settings import CandidateSettings
 from tilth.paraphrase.similarity import meaning, wording
 from tilth.paraphrase.tags import cells_of
-from tilth.runs import Progress, Run, complete, part_sizes, refuse_inside
+from tilth.runs import Progress, Run, part_sizes, refuse_inside
+from tilth.runs.backends import PartJob, PartWork, make_parts
+from tilth.runs.cluster import Cluster
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -49,6 +57,7 @@ def make_candidates(
     column: str | None = None,
     split: str = "train",
     device: str = "auto",
+    cluster: Cluster | None = None,
     overwrite: bool = False,
     quiet: bool = True,
 ) -> Dataset:
@@ -61,6 +70,7 @@ def make_candidates(
     Args:
         source: a place that `read_texts` reads, or a data set with a column `text`.
         out: the run folder; the same call resumes.
+        cluster: where parts are made; None: in this process. Workers load the models by name.
 
     Returns:
         The kept rows: text_a, text_b (the candidate), meaning, wording, and their origin.
@@ -95,9 +105,31 @@ def make_candidates(
         overwrite=overwrite,
     )  # fmt: skip
 
-    def make_part(index: int, progress: Progress) -> pa.Table:
+    sentences = source
+
+    def given(index: int) -> dict[str, list[Any]]:
+        return dict(sentences[rows[index * size : (index + 1) * size]])
+
+    trips = RoundTripRewriter(forward, backward, scorer)
+    job = PartJob(partial(_start, trips, settings), given, part_sizes(len(rows), size), "sentences")
+    with run:
+        make_parts(run, job, cluster, quiet=quiet)
+        results = _write(run)
+    if not results["rows"]:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in results["drops"].items())
+        raise TilthError(
+            f"{out}: 0 candidates kept ({reasons}): they stand in its parts; give single sentences "
+            "in the translator's language"
+        )
+    return load_folder(out / "dataset")
+
+
+def _start(trips: RoundTripRewriter, settings: CandidateSettings, _: Run) -> PartWork:
+    """Return the work on the sentences of a part."""
+    forward, backward = trips.seq2seq, trips.backward
+
+    def work(index: int, batch: dict[str, list[Any]], progress: Progress) -> pa.Table:
         """Return a row for each candidate, kept or not, and for each sentence without any."""
-        batch = source[rows[index * size : (index + 1) * size]]
         texts: list[str] = batch["text"]
         found = round_trip(
             texts, forward, backward, greedy=settings.greedy, beams=settings.beams,
@@ -112,22 +144,13 @@ def make_candidates(
         ]
         kept = [row for row in made if row["drop_reason"] is None]
         first, second = [row[TEXT_A] for row in kept], [row[TEXT_B] for row in kept]
-        meanings, wordings = meaning(first, second, scorer), wording(first, second)
+        meanings, wordings = meaning(first, second, trips.scorer), wording(first, second)
         for place, row in enumerate(kept):
             row[MEANING], row[WORDING] = float(meanings[place]), float(wordings[place])
         progress.advance(done=len(texts), kept=len(kept), dropped=len(made) - len(kept))
         return pa.Table.from_pylist(made, schema=_SCHEMA)
 
-    with run:
-        complete(run, make_part, part_sizes(len(rows), size), quiet=quiet, what="sentences")
-        results = _write(run)
-    if not results["rows"]:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in results["drops"].items())
-        raise TilthError(
-            f"{out}: 0 candidates kept ({reasons}): they stand in its parts; give single sentences "
-            "in the translator's language"
-        )
-    return load_folder(out / "dataset")
+    return work
 
 
 def _first_rows(texts: Dataset) -> NDArray[np.int64]:

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,9 @@ from tilth.data.writer import DROP_REASON
 from tilth.errors import InputError, TilthError
 from tilth.models.names import describe_scorer
 from tilth.paraphrase.settings import BEAMS, MIN_MEANING, ROUND_TRIP, RewriteSettings
-from tilth.runs import Progress, Run, complete, part_sizes, refuse_inside
+from tilth.runs import Progress, Run, part_sizes, refuse_inside
+from tilth.runs.backends import PartJob, PartWork, make_parts
+from tilth.runs.cluster import Cluster
 
 if TYPE_CHECKING:
     from datasets import Dataset, Features
@@ -66,6 +69,7 @@ def paraphrase_set(
     originals: bool = False,
     seed: int = 0,
     out: str | Path | None = None,
+    cluster: Cluster | None = None,
     overwrite: bool = False,
     quiet: bool = True,
 ) -> Dataset:
@@ -77,6 +81,7 @@ def paraphrase_set(
         source: a data set, a list of rows, or where a set lies: a file, a folder, a hub data set.
         columns: the texts to rewrite. None: all of triples, of pairs, or the text.
         out: the run folder; the same call resumes. None: rows live in a temporary folder.
+        cluster: where parts are made; None: in this process. Workers load the models by name.
 
     Returns:
         The set's columns, the chosen ones rewritten, and for each of these `original`, `meaning`
@@ -96,7 +101,7 @@ def paraphrase_set(
     with tempfile.TemporaryDirectory(prefix="tilth-") if out is None else nullcontext(out) as place:
         return run_paraphrase(
             source, rewriter, settings, Path(place), columns=columns, split=split,
-            overwrite=overwrite, quiet=quiet,
+            cluster=cluster, overwrite=overwrite, quiet=quiet,
         )  # fmt: skip
 
 
@@ -108,6 +113,7 @@ def run_paraphrase(
     *,
     columns: Sequence[str] | None = None,
     split: str = "train",
+    cluster: Cluster | None = None,
     overwrite: bool = False,
     quiet: bool = False,
 ) -> Dataset:
@@ -142,24 +148,16 @@ def run_paraphrase(
     )  # fmt: skip
     arrow = rows.with_format("arrow")
 
-    def make_part(index: int, progress: Progress) -> pa.Table:
-        """Return the rows of a part, each with its rewrites or the reason why it has none."""
-        start = index * size
-        table: pa.Table = arrow[start : start + size]
-        texts = [_clean(text) for name in chosen for text in table[name].to_pylist()]
-        wanted = [text for text in dict.fromkeys(texts) if text]
-        seed = settings.seed * 1_000_003 + index
-        found = rewriter.rewrites(wanted, settings, seed=seed)
-        rewrites = dict(zip(wanted, found, strict=True))
-        made = _part_rows(table, start, chosen, rewrites, settings, model.name)
-        dropped = len(made) - made[DROP_REASON].null_count
-        progress.advance(done=len(table), kept=len(made) - dropped, dropped=dropped)
-        return made
-
+    job = PartJob(
+        partial(_start, rewriter, settings, chosen, size),
+        lambda index: arrow[index * size : (index + 1) * size],
+        part_sizes(len(rows), size),
+        "rows",
+    )
     with run:
         if isinstance(source, str | Path):
             run.resolve("source", lambda: str(source))
-        complete(run, make_part, part_sizes(len(rows), size), quiet=quiet, what="rows")
+        make_parts(run, job, cluster, quiet=quiet)
         made, drops = _write(run, rows.features, chosen)
     if not made:
         reasons = ", ".join(f"{count} {reason}" for reason, count in drops.items())
@@ -168,6 +166,31 @@ def run_paraphrase(
             "give texts in the rewriter's language"
         )
     return load_folder(out / "dataset")
+
+
+def _start(
+    rewriter: Rewriter | RoundTripRewriter,
+    settings: RewriteSettings,
+    columns: Sequence[str],
+    size: int,
+    _: Run,
+) -> PartWork:
+    """Return the work on the rows of a part."""
+
+    def work(index: int, table: pa.Table, progress: Progress) -> pa.Table:
+        """Return the rows, each with its rewrites or the reason why it has none."""
+        texts = [_clean(text) for name in columns for text in table[name].to_pylist()]
+        wanted = [text for text in dict.fromkeys(texts) if text]
+        seed = settings.seed * 1_000_003 + index
+        found = rewriter.rewrites(wanted, settings, seed=seed)
+        rewrites = dict(zip(wanted, found, strict=True))
+        model = rewriter.seq2seq.name
+        made = _part_rows(table, index * size, columns, rewrites, settings, model)
+        dropped = len(made) - made[DROP_REASON].null_count
+        progress.advance(done=len(table), kept=len(made) - dropped, dropped=dropped)
+        return made
+
+    return work
 
 
 def text_columns(dataset: Dataset, where: str, asked: Sequence[str] | None) -> tuple[str, ...]:

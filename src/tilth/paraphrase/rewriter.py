@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from tilth.paraphrase.settings import BEAMS, MIN_MEANING, RewriteSettings
 from tilth.paraphrase.similarity import meaning as meanings_of
 from tilth.paraphrase.similarity import wording as wordings_of
 from tilth.paraphrase.tags import TAGS, Cell, asked_cell, cell_of
+from tilth.runs.cluster import check_fingerprints
 
 if TYPE_CHECKING:
     from tilth.models.lm import Seq2Seq
@@ -139,6 +140,12 @@ class Rewriter:
             "model": self.seq2seq.fingerprint, "scorer": self.scorer.fingerprint,
             "polarity": polarity,
         }  # fmt: skip
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the models' names: a worker of a cluster loads them."""
+        seq2seq, checked = self.seq2seq, self.polarity is not None
+        names = seq2seq.name, self.scorer.name, checked, seq2seq.precision
+        return _load_again, (*names, self.fingerprints())
 
     @overload
     def rewrite(  # type: ignore[overload-overlap]
@@ -387,6 +394,15 @@ def load_paraphraser(
         load_scorer(scorer, device=device, precision=precision),
         None if polarity is False else load_polarity(device=device, precision=precision),
     )
+
+
+def _load_again(
+    name: str, scorer: str, polarity: bool, precision: str, fingerprints: dict[str, str]
+) -> Rewriter:
+    """Load a pickled rewriter."""
+    found = load_paraphraser(name, scorer=scorer, polarity=polarity, precision=precision)
+    check_fingerprints(found.fingerprints(), fingerprints)
+    return found
 
 
 def check_texts(texts: Sequence[str]) -> None:

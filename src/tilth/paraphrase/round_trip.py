@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tilth.errors import InputError
 from tilth.models import Seq2Seq, load_scorer, load_seq2seq
@@ -14,6 +14,7 @@ from tilth.paraphrase.search import BeamSearch, decode
 from tilth.paraphrase.settings import SAMPLING
 from tilth.paraphrase.similarity import meaning as meanings_of
 from tilth.paraphrase.similarity import wording as wordings_of
+from tilth.runs.cluster import check_fingerprints
 
 if TYPE_CHECKING:
     from tilth.models.scorer import Scorer
@@ -119,6 +120,12 @@ class RoundTripRewriter:
             "scorer": self.scorer.fingerprint, "polarity": "none",
         }  # fmt: skip
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the models' names: a worker of a cluster loads them."""
+        there, back = self.seq2seq, self.backward
+        names = there.name, back.name, there.prefix, back.prefix, self.scorer.name, there.precision
+        return _load_again, (*names, self.fingerprints())
+
     def rewrites(
         self,
         texts: Sequence[str],
@@ -162,6 +169,25 @@ def load_round_trip(
     """Load translators and a scorer by name."""
     translators = load_translators(forward, backward, device=device, precision=precision)
     return RoundTripRewriter(*translators, load_scorer(scorer, device=device, precision=precision))
+
+
+def _load_again(
+    forward: str,
+    backward: str,
+    forward_prefix: str,
+    backward_prefix: str,
+    scorer: str,
+    precision: str,
+    fingerprints: dict[str, str],
+) -> RoundTripRewriter:
+    """Load a pickled round trip."""
+    translators = load_translators(
+        forward, backward, forward_prefix=forward_prefix, backward_prefix=backward_prefix,
+        precision=precision,
+    )  # fmt: skip
+    found = RoundTripRewriter(*translators, load_scorer(scorer, precision=precision))
+    check_fingerprints(found.fingerprints(), fingerprints)
+    return found
 
 
 def check_direction(forward: Seq2Seq, backward: Seq2Seq) -> None:

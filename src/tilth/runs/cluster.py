@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -60,3 +61,18 @@ class Cluster:
                 f"--on {self.on}: no cluster answers there ({error}): check the address, and that "
                 "`ray start --head` runs on that host with its client port"
             ) from None
+
+
+def check_fingerprints(found: Mapping[str, str], asked: Mapping[str, str]) -> None:
+    """Refuse models that a worker loaded by name and that are not those of the process that asked.
+
+    Args:
+        found: model -> its fingerprint in the worker.
+        asked: the same where the run was begun.
+    """
+    for name, fingerprint in asked.items():
+        if found[name] != fingerprint:
+            raise InputError(
+                f"{name}: the weights on host {socket.gethostname()} are not those of the process "
+                "that asked: give every host the same files"
+            )

@@ -55,13 +55,12 @@ class _Worker:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch looks: GPUs are others'
         self._work: Callable[[Any], Any] | None = None
 
-    def greet(self, asked: dict[str, str], folder: str, run: Run | None) -> None:
+    def greet(self, asked: dict[str, str], folder: str, run: Run) -> None:
         """Check that this host can take part; go to the folder of the process that asks."""
         check_versions(asked)
         with suppress(OSError):  # paths that are not relative need none
             os.chdir(folder)
-        if run is not None:
-            run.check_shared()
+        run.check_shared()
 
     def start(self, pickled: bytes, facts: Facts | None) -> Facts:
         """Load what is heavy; return the facts that it chose, or was given."""
@@ -110,7 +109,7 @@ class Workers(Generic[T]):
 
     Args:
         start: what each worker begins with.
-        run: its folder must be seen by every worker; None: no folder is checked.
+        run: of `Run.as_worker`; every worker must see its folder.
         facts: those that were chosen earlier; None: the first worker chooses them, and the others
             wait until `agree` was called with them.
         most: number of tasks; None: not known.
@@ -120,8 +119,8 @@ class Workers(Generic[T]):
         self,
         cluster: Cluster,
         start: Start,
+        run: Run,
         *,
-        run: Run | None = None,
         facts: Facts | None = None,
         agree: Callable[[Facts], object] = lambda _: None,
         most: int | None = None,
@@ -330,7 +329,7 @@ def complete_on_ray(run: Run, job: PartJob, cluster: Cluster, *, quiet: bool) ->
 
         worker_run = run.as_worker()
         with Workers[Any](
-            cluster, partial(_start_parts, job.start, worker_run), run=worker_run,
+            cluster, partial(_start_parts, job.start, worker_run), worker_run,
             facts=run.resolved if done else None, agree=agree, most=len(missing),
         ) as workers:  # fmt: skip
             tasks = ((index, job.given(index)) for index in missing)
@@ -361,3 +360,18 @@ def _start_parts(
         return progress.kept, progress.dropped
 
     return work, run.resolved
+
+
+def on_ray(
+    cluster: Cluster, run: Run, work: Callable[..., R], tasks: Iterator[Any], *common: Any
+) -> Iterator[R]:
+    """Yield `work(task, *common)` of each task, as they complete, from workers that see a run."""
+    with Workers[Any](cluster, partial(_start_work, work, common), run, facts={}) as workers:
+        for _, result in workers.run(tasks):
+            yield result
+
+
+def _start_work(
+    work: Callable[..., R], common: tuple[Any, ...], _: Facts | None
+) -> tuple[Callable[[Any], R], Facts]:
+    return lambda task: work(task, *common), {}

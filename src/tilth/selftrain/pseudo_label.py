@@ -5,7 +5,9 @@ All self-training here is `retrieve`, `label_sentences`, `select`, `pseudo_label
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +17,10 @@ from numpy.typing import NDArray
 
 from tilth.classifiers.examples import LabeledExamples
 from tilth.data.hashing import hash_of
-from tilth.models.classifier import fingerprint_classifier
-from tilth.runs import COMPARED, Progress, Run, complete, read_run_json
+from tilth.models.classifier import fingerprint_classifier, load_classifier
+from tilth.runs import COMPARED, Progress, Run, read_run_json
+from tilth.runs.backends import PartJob, PartWork, make_parts
+from tilth.runs.cluster import Cluster, check_fingerprints
 from tilth.selftrain.tokenize import WordTokenizer, learn_tokenizer
 
 if TYPE_CHECKING:
@@ -103,6 +107,7 @@ def label_in_run(
     *,
     tokens: Sequence[Sequence[str]] | None,
     precision: str = "auto",
+    cluster: Cluster | None = None,
     quiet: bool = False,
 ) -> Run:
     """Label the sentences of `retrieve_in_run`, part by part; the same call resumes.
@@ -111,11 +116,12 @@ def label_in_run(
 
     Args:
         tokens: of a tagged training set; sentences are tokenised alike. None: no tagger.
+        cluster: where sentences are labelled; None: in this process. Workers load the teacher by
+            its name.
     """
     asked = read_run_json(hits.path)
-    made_of = {
-        "teacher": fingerprint_classifier(teacher), "hits": hash_of(*map(asked.get, COMPARED))
-    }  # fmt: skip
+    fingerprint = fingerprint_classifier(teacher)
+    made_of = {"teacher": fingerprint, "hits": hash_of(*map(asked.get, COMPARED))}
     run = Run.open(
         path,
         command="augment labels",
@@ -125,16 +131,44 @@ def label_in_run(
     )
     tokenizer = None if tokens is None else learn_tokenizer(tokens)
 
-    def work(index: int, progress: Progress) -> pa.Table:
+    def here() -> Classifier:
+        return teacher
+
+    load = here
+    if cluster is not None and cluster.on is not None:
+        load = partial(_load_teacher, teacher.name, teacher.labels, fingerprint)
+    with run:
+        if run.missing():
+            job = PartJob(
+                partial(_start, load, hits.as_worker(), tokenizer, precision),
+                lambda _: None,  # read from the hits where it is labelled
+                [hits.rows_of_part(index) for index in range(hits.parts)],
+                "sentences",
+            )
+            make_parts(run, job, cluster, quiet=quiet)
+    return run
+
+
+def _load_teacher(name: str, labels: list[str], fingerprint: str) -> Classifier:
+    teacher = replace(load_classifier(name), labels=labels)
+    found = fingerprint_classifier(teacher)
+    check_fingerprints({f"teacher {name}": found}, {f"teacher {name}": fingerprint})
+    return teacher
+
+
+def _start(
+    load: Callable[[], Classifier], hits: Run, tokenizer: WordTokenizer | None, precision: str,
+    _: Run,
+) -> PartWork:  # fmt: skip
+    """Return the work on the sentences of a part."""
+    teacher = load()
+
+    def work(index: int, _: None, progress: Progress) -> pa.Table:
         table = with_tokens(hits.read_part(index), tokenizer)
         table = label_sentences(table, [teacher], precision=precision, progress=progress)
         return table.select([one for one in (TOKENS, PROBABILITIES) if one in table.column_names])
 
-    with run:
-        if run.missing():
-            sizes = [hits.rows_of_part(index) for index in range(hits.parts)]
-            complete(run, work, sizes, quiet=quiet, what="sentences")
-    return run
+    return work
 
 
 def read_pseudo_labels(run: Run) -> Any:

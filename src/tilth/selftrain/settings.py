@@ -23,6 +23,7 @@ from tilth.limits import (
     TrainingPrecision,
     check_fields,
 )
+from tilth.runs.cluster import Cluster
 
 if TYPE_CHECKING:
     from tilth.models.classifier import Classifier
@@ -102,12 +103,14 @@ class TeacherSettings:
         model: a base to fine-tune, or a finished classifier or its name.
         seeds: number of trainings, of which the best is taken.
         training: fields of `Finetuning`.
+        cluster: where sentences are labelled.
     """
 
     model: str | Classifier = "starter-encoder"
     seeds: Annotated[int, TRAININGS] = 1
     training: Mapping[str, Any] = field(default_factory=dict)
     device: str = "auto"
+    cluster: Cluster = field(default_factory=Cluster)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from tilth.report.augment import write_augment_report
 from tilth.report.run_reader import refuse_edited
 from tilth.report.systems import interval
 from tilth.runs import RESULTS, Progress, Run, read_results, refuse_inside
+from tilth.runs.cluster import Cluster
 from tilth.selftrain.dataset import DATASET, AugmentedSet, blend_labels, is_written, write_set
 from tilth.selftrain.pseudo_label import label_in_run, read_pseudo_labels
 from tilth.selftrain.retrieve import bank_fingerprints, read_columns, retrieve_in_run
@@ -71,6 +72,7 @@ def augment(
     seeds: int = 1,
     training: dict[str, Any] | None = None,
     device: str = "auto",
+    cluster: Cluster | None = None,
     quiet: bool = False,
     overwrite: bool = False,
     **settings: Any,
@@ -90,6 +92,7 @@ def augment(
         seeds: number of teachers trained, of which the best is taken.
         training: fields of `tilth.classifiers.settings.Finetuning`, for the teacher.
         device: `auto`, `cpu`, `cuda` or `cuda:0`.
+        cluster: where sentences are labelled; None: in this process.
         overwrite: start the run folder anew.
         quiet: no progress bar.
         settings: fields of `Augmentation`: query, multiple, count, per_class, candidates, ...
@@ -107,7 +110,7 @@ def augment(
     """
     asked = settings_of(Augmentation, settings)
     sources = TaskSources(train, validation, test, text=text, label=label)
-    how = TeacherSettings(teacher, seeds, training or {}, device)
+    how = TeacherSettings(teacher, seeds, training or {}, device, cluster or Cluster())
     bank = bank if isinstance(bank, Bank) else Bank.open(bank, device=device)
     with ExitStack() as held:
         if out is None:
@@ -196,8 +199,9 @@ def augment_to_run(
                 sources={key: name for key, name in names.items() if name is not None},
             )  # fmt: skip
             made = _label_and_select(
-                run, task, hits, labeller, settings, (count, ratio), quiet=quiet
-            )
+                run, task, hits, labeller, settings, (count, ratio), cluster=teacher.cluster,
+                quiet=quiet,
+            )  # fmt: skip
             scores = {} if bootstrap is None else {
                 name: _teacher_scores(labeller, rows, bootstrap, settings, quiet=quiet)
                 for name, rows in (("test", task.test), ("validation", task.validation))
@@ -245,12 +249,13 @@ def _label_and_select(
     settings: Augmentation,
     wanted: tuple[int, NDArray[np.float64]],
     *,
+    cluster: Cluster,
     quiet: bool,
 ) -> AugmentedSet:
     """Label the retrieved sentences, or what is left of them, and select among them."""
     labels = label_in_run(
         run.path / LABELS, hits, teacher, tokens=task.examples.tokens,
-        precision=settings.precision, quiet=quiet,
+        precision=settings.precision, cluster=cluster, quiet=quiet,
     )  # fmt: skip
     probabilities = read_pseudo_labels(labels)
     table = read_columns(hits, ["text", "similarity"])

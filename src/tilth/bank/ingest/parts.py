@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tilth.bank.ingest.cleaning import clean_text, filter_sentences
 from tilth.bank.ingest.documents import BLOCK_BYTES, Block, RawSource, read_blocks
-from tilth.bank.ingest.workers import in_processes
+from tilth.bank.ingest.workers import spread
 from tilth.bank.manifest import SHARDS, Manifest
 from tilth.bank.settings import BankSettings, Rules
 from tilth.bank.store import SOURCE, TEXT, TEXT_FILE, read_table
@@ -75,9 +75,7 @@ def make_parts(bank: Path, sources: Sequence[RawSource], settings: BankSettings)
                 else:
                     parts[number] = found
 
-        made = in_processes(
-            settings.processes, _make_part, missing(), settings.rules, settings.near
-        )
+        made = spread(bank, settings, _make_part, missing(), settings.rules, settings.near)
         for number, part in made:
             parts[number] = part
             progress.advance(kept=part.sentences, dropped=sum(part.drops.values()))
@@ -178,7 +176,7 @@ def make_stored_keys(bank: Path, manifest: Manifest, settings: BankSettings) -> 
     tasks = [(path, bank / SHARDS / path.stem / TEXT_FILE) for path in paths if not path.exists()]
     done = len(paths) - len(tasks)
     with Progress(len(paths), done=done, quiet=settings.quiet, what="shards") as progress:
-        for _ in in_processes(settings.processes, _make_keys, iter(tasks), settings.near):
+        for _ in spread(bank, settings, _make_keys, iter(tasks), settings.near):
             progress.advance(1)
     return paths
 

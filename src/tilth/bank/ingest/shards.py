@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from tilth.bank.encoder import TextEncoder
 from tilth.bank.ingest.deduplicate import Duplicates
 from tilth.bank.ingest.parts import Part, part_path
-from tilth.bank.ingest.workers import in_processes
+from tilth.bank.ingest.workers import spread
 from tilth.bank.manifest import QUANTIZER, SHARDS, Manifest, Shard
 from tilth.bank.quantization import Codes, Floats, Quantizer
 from tilth.bank.settings import BankSettings
@@ -78,10 +79,11 @@ def make_shards(
                     shards[number] = shard
                     progress.skip(int(kept.sum()))
 
-        # A static model goes to every worker; other encoders use all cores by themselves.
-        workers = settings.processes if encoder.static is not None else 1
+        # A static model goes to every worker; other encoders use all cores of a machine.
+        is_alone = encoder.static is None and settings.cluster.on is None
+        asked = replace(settings, workers=1) if is_alone else settings
         encode = encoder.encode if encoder.static is None else encoder.static.encode
-        made = in_processes(workers, _make_shard, missing(), folder, quantizer, encode)
+        made = spread(bank, asked, _make_shard, missing(), folder, quantizer, encode)
         for number, shard, encoded in made:
             if shard is not None:
                 shards[number] = shard

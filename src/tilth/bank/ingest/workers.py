@@ -1,4 +1,4 @@
-"""Run a function over a stream of tasks in several processes."""
+"""Run a function over a stream of tasks in several processes, here or on a cluster."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import replace
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any, TypeVar
 
+from tilth.bank.settings import BankSettings
 from tilth.errors import TilthError
+from tilth.runs import Run, read_run_json
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -21,6 +25,19 @@ R = TypeVar("R")
 _SECONDS_ALONE = 0.2
 _LIBRARIES = ("OMP", "MKL", "OPENBLAS", "RAYON", "POLARS")
 _ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in _LIBRARIES}
+
+
+def spread(
+    bank: Path, settings: BankSettings, work: Callable[..., R], tasks: Iterator[T], *common: Any
+) -> Iterator[R]:
+    """Yield `work(task, *common)` of each task, in the workers that the settings ask for."""
+    cluster = settings.cluster
+    if cluster.on is None:
+        return in_processes(settings.processes, work, tasks, *common)
+    from tilth.runs.ray_cluster import on_ray
+
+    run = Run(bank, read_run_json(bank)).as_worker()
+    return on_ray(replace(cluster, workers=settings.workers), run, work, tasks, *common)
 
 
 def in_processes(
