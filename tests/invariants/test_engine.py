@@ -21,7 +21,7 @@ from tilth.generation.engine import (
     check_model,
     max_positions,
 )
-from tilth.generation.kv_cache import PromptCache
+from tilth.generation.kv_cache import KVCache, PromptCache
 from tilth.generation.rows import CopiedRows, SharedRows
 from tilth.generation.settings import Sampling
 from tilth.generation.task import load_task
@@ -48,6 +48,17 @@ def test_rows_do_not_change_texts(kind: str, kept: type, monkeypatch: pytest.Mon
     many = texts_of(run_jobs(Engine(lm, sampling, rows=200), jobs))
     assert len(few) == len(TEXTS) * 3 * 2
     assert few == many
+
+
+@torch.inference_mode()
+def test_prompts_need_the_output_layer_for_their_last_tokens_alone() -> None:
+    model = tiny_lm("gpt2").model
+    taken: list[torch.Tensor] = []
+    model.lm_head.register_forward_pre_hook(lambda _, inputs: taken.append(inputs[0]))
+    logits = KVCache(model, 3, 9).prefill([[5, 6, 7, 8], [5, 6], [9, 3, 4]])
+    assert len(logits) == sum(one.shape[0] * one.shape[1] for one in taken) == 3
+    # Of a slice, torch would copy the output weights once for each row.
+    assert all(one.is_contiguous() for one in taken)
 
 
 @pytest.mark.parametrize("kind", KINDS)

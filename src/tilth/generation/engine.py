@@ -132,7 +132,7 @@ class Engine:
         ids = ids.to(device)
         lengths = torch.tensor([len(tokens) - start for tokens in rows], device=device)
         scored = torch.arange(width - start, device=device) < lengths[:, None]  # (rows, tokens)
-        logits = cache.extend(ids[:, :-1], known, keep=0).float()  # (rows, tokens, vocab)
+        logits = cache.extend(ids[:, :-1], known, logits=True).float()  # (rows, tokens, vocab)
         drawn = logits.gather(-1, ids[:, 1:, None])[..., 0]  # (rows, tokens)
         sums = (drawn - logits.logsumexp(-1)).where(scored, 0.0).sum(-1)  # (rows,)
         found: NDArray[np.float64] = sums.double().cpu().numpy()

@@ -103,11 +103,11 @@ class KVCache:
         columns = torch.tensor([len(known) - 1 for known in tokens], device=device)
         return self.step(ends, columns, last + 1)
 
-    def extend(self, ids: Tensor, start: int, *, keep: int = 1) -> Tensor:
+    def extend(self, ids: Tensor, start: int, *, logits: bool = False) -> Tensor:
         """Run tokens (n, length) of the first n rows from column `start` on; return logits.
 
-        Rows that end earlier may hold anything after their end. The logits, (n, tokens, vocab), are
-        those after the last `keep` tokens, where the model can leave out others; 0: all.
+        Rows that end earlier may hold anything after their end. The logits are (n, length, vocab);
+        without `logits`, none are computed where the model can leave them out.
         """
         self.positions, self.start, self.end = None, start, start + ids.shape[1]
         columns = torch.arange(self.end, device=ids.device)
@@ -115,7 +115,10 @@ class KVCache:
         hidden = columns[None, :] > own[:, None]  # (length, end)
         mask = self._mask(hidden[None, None])  # (1, 1, length, end)
         positions = own[None, :].expand(ids.shape[0], -1)  # (n, length)
-        return self._forward(ids, positions, mask.expand(ids.shape[0], -1, -1, -1), keep)
+        mask = mask.expand(ids.shape[0], -1, -1, -1)
+        # Chosen by index: of a slice, torch may copy the output weights once for each row.
+        keep = own if logits else own[:0]
+        return self._forward(ids, positions, mask, keep - start)
 
     def step(self, ids: Tensor, positions: Tensor, end: int) -> Tensor:
         """Run one token per row; return the next-token logits, (n, vocab).
@@ -144,7 +147,9 @@ class KVCache:
         mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
         return mask.masked_fill_(hidden, torch.finfo(dtype).min)
 
-    def _forward(self, ids: Tensor, positions: Tensor, mask: Tensor, keep: int = 1) -> Tensor:
+    def _forward(
+        self, ids: Tensor, positions: Tensor, mask: Tensor, keep: int | Tensor = 0
+    ) -> Tensor:
         logits: Tensor = self.model(
             input_ids=ids,
             position_ids=positions,
