@@ -27,6 +27,7 @@ NUMBERS = (
 _LABELS = ("tags", "ner_tags", "label", "labels", "predicted", "score")
 _SOURCES = ("origin", "source")  # of the rows of few sources
 GROUPS = ("source_id", "source_row", "query", "item")  # rows that were made from one input
+_AT_ONCE = 2_048  # rows that are decoded together to find one
 _ORIGINAL = "original"  # begins the names of columns of texts before they were rewritten
 
 
@@ -105,8 +106,10 @@ def detail_of(path: Path, offset: int) -> dict[str, Any]:
         for group in range(file.metadata.num_row_groups):
             rows = file.metadata.row_group(group).num_rows
             if offset < rows:
-                found = file.read_row_group(group).slice(offset, 1).to_pylist()
-                return dict(found[0])
+                for batch in file.iter_batches(_AT_ONCE, [group], use_threads=False):
+                    if offset < len(batch):
+                        return dict(batch.slice(offset, 1).to_pylist()[0])
+                    offset -= len(batch)
             offset -= rows
     raise LookupError(f"{path} has no such row")
 

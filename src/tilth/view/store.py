@@ -1,7 +1,7 @@
 """Index the rows of a run: filter, sort, page, count and search them.
 
-Numbers and codes of labels lie in memory, 40 bytes a row; texts and the index of their words in a
-temporary DuckDB database, which the process removes at its end.
+Numbers and codes of labels lie in memory, 50 bytes a row; texts and the index of their words in
+temporary files, which the process removes at its end.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import tempfile
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,23 +27,21 @@ from tilth.data.hashing import text_hashes
 from tilth.data.temp_arrow import process_folder
 from tilth.errors import TilthError
 from tilth.view.rows import NUMBERS, canonical_tables
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
+from tilth.view.text_index import TextFile, WordIndex, words_of_search
 
 log = logging.getLogger(__name__)
 
 BINS = 24  # of a histogram
-_TOGETHER = 100_000  # rows that are indexed together
+_TOGETHER, _BYTES_TOGETHER = 50_000, 64 << 20  # rows and bytes that are indexed together
 _MOST_SOURCES = 20_000  # with more, sources are no list to choose from
-_SEARCHES_KEPT = 64
-_SPAN = 2_000  # rows between the first and the last of a page that are read rather than looked up
+_SEARCHES_KEPT, _SELECTIONS_KEPT = 64, 16
 _COUNTS_KEPT = 2_000
-# Letters and digits; characters of scripts without spaces stand alone.
-_ALONE = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-_WORD = rf"[{_ALONE}]|[^\pP\pS\pZ\pC{_ALONE}]+"
+_WALKED = 4_096  # rows of an order that are looked at together
+_FEW = 50_000  # rows that are sorted at once rather than looked for in the order of all
+_CODED = ("label", "reason", "source", "config")
 KEPT, DROPPED = "kept", "dropped"
 Mask = NDArray[np.bool_]
+Rows = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +66,14 @@ class RowFilter:
     ranges: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
     sort: str = ""
     descending: bool = False
+
+    def parts(self) -> dict[str, Any]:
+        """Return what rows are filtered by: name -> value."""
+        named = {name: getattr(self, name) for name in (*_CODED, "group")}
+        found: dict[str, Any] = {"words": " ".join(self.words.lower().split()), "state": self.state}
+        found = {name: value for name, value in found.items() if value}
+        found |= {name: value for name, value in named.items() if value is not None}
+        return found | dict(self.ranges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,57 +125,72 @@ class _Codes:
         mask: Mask = self.rows == self.places.get(value, -2)
         return mask  # (rows,)
 
-    def counts(self, mask: Mask) -> dict[str, int]:
-        """Return value -> rows of a mask, the most frequent first."""
-        found = np.bincount(self.rows[mask] + 1, minlength=len(self.values) + 1)[1:]
+    def counts(self, rows: Rows | slice) -> dict[str, int]:
+        """Return value -> how many of some rows have it, the most frequent first."""
+        found = np.bincount(self.rows[rows] + 1, minlength=len(self.values) + 1)[1:]
         order = np.argsort(-found, kind="stable")
         return {self.values[place]: int(found[place]) for place in order.tolist() if found[place]}
+
+
+class _Selection:
+    """The rows that pass all parts of a filter, or all but one."""
+
+    def __init__(self, masks: Mapping[str, Mask], rows: int) -> None:
+        self._masks, self._count = masks, rows
+        self._rows: dict[str, Rows | slice] = {}
+
+    def mask(self, without: str = "") -> Mask | None:
+        """Return which rows pass; None: all."""
+        masks = [mask for name, mask in self._masks.items() if name != without]
+        return np.logical_and.reduce(masks) if masks else None
+
+    def rows(self, without: str = "") -> Rows | slice:
+        """Return the numbers of the rows that pass."""
+        without = without if without in self._masks else ""
+        if without not in self._rows:
+            mask = self.mask(without)
+            all_rows = slice(0, self._count)
+            found = all_rows if mask is None else np.flatnonzero(mask).astype(np.int32)
+            self._rows[without] = found
+        return self._rows[without]
+
+    def numbers(self) -> Rows:
+        """Return the rows that pass all parts as an array."""
+        rows = self.rows()
+        return np.arange(self._count, dtype=np.int32) if isinstance(rows, slice) else rows
 
 
 class RowStore:
     """The rows of one run, read in the background; files that appear later are added.
 
     Args:
-        place: folder of the temporary database; None: one that is removed, after a kill as well.
-        memory: megabytes of the database's cache.
+        place: folder of the temporary files; None: one that is removed, after a kill as well.
     """
 
-    def __init__(self, place: Path | None = None, *, memory: int = 96) -> None:
-        import duckdb
-
+    def __init__(self, place: Path | None = None) -> None:
         place = place or process_folder(tempfile.gettempdir(), os.getpid())
-        folder = tempfile.mkdtemp(prefix="rows-", dir=place)
-        self._remove = weakref.finalize(self, shutil.rmtree, folder, True)
-        self._engine = duckdb.connect(
-            f"{folder}/rows.duckdb",
-            config={
-                "threads": 2,
-                "memory_limit": f"{memory}MB",
-                "temp_directory": f"{folder}/spill",
-            },
-        )
-        self._engine.execute(
-            "CREATE TABLE texts (row INTEGER, first VARCHAR, text VARCHAR);"
-            "CREATE TABLE words (word VARCHAR, row INTEGER)"
-        )
+        folder = Path(tempfile.mkdtemp(prefix="rows-", dir=place))
+        self._texts = TextFile(folder / "texts")
+        self._index = WordIndex(folder / "words")
+        self._remove = weakref.finalize(self, _remove, folder, self._texts, self._index)
         self._lock = threading.RLock()  # of the columns below and the caches
         self._adding = threading.Lock()
-        self.codes = {name: _Codes() for name in ("label", "reason", "source", "config")}
+        self.codes = {name: _Codes() for name in _CODED}
         self.numbers: dict[str, NDArray[np.float32]] = {}
         self._groups = np.empty(0, np.uint64)
         self._files: list[tuple[int, Path]] = []  # first row, file
         self._seen: set[Path] = set()
-        self._searches: OrderedDict[str, NDArray[np.uint8]] = OrderedDict()  # packed masks
+        self._searches: OrderedDict[Any, NDArray[np.uint8]] = OrderedDict()  # packed masks
+        self._selections: OrderedDict[Any, _Selection] = OrderedDict()
         self._counts: OrderedDict[Any, Any] = OrderedDict()  # of filters
         self._binned: dict[str, _Binned | None] = {}
-        self._orders: dict[tuple[str, bool], NDArray[np.int32]] = {}
+        self._orders: dict[tuple[str, bool], Rows] = {}
         self.rows = 0
         self.is_loading = False
         self.notices: list[str] = []
 
     def close(self) -> None:
-        """Remove the database."""
-        self._engine.close()
+        """Remove the files."""
         self._remove()
 
     def refresh(self, files: Sequence[tuple[str, Path]], *, seconds: float | None = None) -> None:
@@ -183,9 +204,9 @@ class RowStore:
         thread.join(seconds)
 
     def _read(self, files: Sequence[tuple[str, Path]]) -> None:
+        waiting: list[tuple[pa.Table, str]] = []
+        held = size = 0
         try:
-            waiting: list[tuple[pa.Table, str]] = []
-            held = 0
             for config, path in files:
                 self._seen.add(path)
                 with self._lock:
@@ -193,14 +214,17 @@ class RowStore:
                 try:
                     for table in canonical_tables(path):
                         waiting.append((table, config))
-                        held += len(table)
-                        if held >= _TOGETHER:
+                        held, size = held + len(table), size + table.nbytes
+                        if held >= _TOGETHER or size >= _BYTES_TOGETHER:
                             self._add(waiting)
-                            waiting, held = [], 0
+                            waiting, held, size = [], 0, 0
                 except (TilthError, pa.ArrowException, OSError) as error:
                     log.warning("%s cannot be read: %s", path, error)
                     self.notices.append(f"{path.name} could not be read and is left out.")
             self._add(waiting)
+        except (pa.ArrowException, OSError) as error:  # the disk of temporary files is full
+            log.warning("rows cannot be indexed: %s", error)
+            self.notices.append(f"Not all rows could be indexed: {error}")
         finally:
             pa.default_memory_pool().release_unused()
             self.is_loading = False
@@ -213,23 +237,7 @@ class RowStore:
         table = pa.concat_tables([one for one, _ in tables], promote_options="default")
         configs = np.repeat([config for _, config in tables], [len(one) for one, _ in tables])
         first, count = self.rows, len(table)
-        texts = pa.table(
-            {
-                "row": pa.array(np.arange(first, first + count, dtype=np.int32)),
-                "first": table["first"],
-                "text": table["text"],
-            }
-        )
-        with self._engine.cursor() as engine:
-            engine.register("new", texts)
-            engine.execute("INSERT INTO texts SELECT row, first, text FROM new")
-            engine.execute(
-                "INSERT INTO words SELECT DISTINCT word, row FROM (SELECT row, unnest("
-                "regexp_extract_all(lower(concat_ws(' ', first, text)), ?)) AS word FROM new)"
-                " ORDER BY word, row",
-                [_WORD],
-            )
-            engine.unregister("new")
+        self._index.append(self._texts.append(table["first"], table["text"]), first)
         groups = text_hashes(pc.fill_null(table["group"], "").combine_chunks())
         with self._lock:
             columns = {name: table[name] for name in ("label", "reason", "source")}
@@ -249,7 +257,8 @@ class RowStore:
                         else np.full(count, np.nan, np.float32)
                     )
                     self.numbers[name] = np.append(held, new.astype(np.float32))
-            for cache in (self._searches, self._counts, self._binned, self._orders):
+            caches = self._searches, self._selections, self._counts, self._binned, self._orders
+            for cache in caches:
                 cache.clear()
             self.rows = first + count
 
@@ -257,112 +266,119 @@ class RowStore:
         self, chosen: RowFilter, *, size: int, after: int | None = None, before: int | None = None
     ) -> RowPage:
         """Return the rows behind row `after`, or those ahead of row `before`."""
-        with self._lock:
-            places = self._sorted(chosen)
-        start, stop = 0, size
+        selection, order = self._selected(chosen), self._order(chosen)
+        mask = selection.mask()
+        if order is None or mask is None or len(selection.numbers()) <= _FEW:
+            places = self.select(chosen)
+            start, stop = 0, size
+            if after is not None:
+                start = _position(places, after, chosen) + 1
+                stop = start + size
+            elif before is not None:
+                stop = _position(places, before, chosen)
+                start = max(stop - size, 0)
+            return RowPage(self.fetch(places[start:stop].tolist()), start > 0, stop < len(places))
+        seen = after if after is not None else before
+        if seen is None or not (seen < len(mask) and mask[seen]):
+            found = _walk(order, mask, size)
+            return RowPage(self.fetch(found[:size]), False, len(found) > size)
+        place = int(np.flatnonzero(order == seen)[0])
         if after is not None:
-            start = _position(places, after, chosen) + 1
-            stop = start + size
-        elif before is not None:
-            stop = _position(places, before, chosen)
-            start = max(stop - size, 0)
-        return RowPage(self.fetch(places[start:stop].tolist()), start > 0, stop < len(places))
+            found = _walk(order[place + 1 :], mask, size)
+            return RowPage(self.fetch(found[:size]), True, len(found) > size)
+        found = _walk(order[:place][::-1], mask, size)
+        return RowPage(self.fetch(found[:size][::-1]), len(found) > size, True)
 
-    def select(self, chosen: RowFilter) -> NDArray[np.int32]:
+    def select(self, chosen: RowFilter) -> Rows:
         """Return the numbers of all rows of a filter, in its order."""
-        with self._lock:
-            return self._sorted(chosen)
-
-    def _sorted(self, chosen: RowFilter) -> NDArray[np.int32]:
-        mask = self._mask(chosen)
+        rows = self._selected(chosen).numbers()
         if chosen.sort not in self.numbers:
-            places = np.flatnonzero(mask).astype(np.int32)
-            return places[::-1] if chosen.descending and not chosen.sort else places
-        key = chosen.sort, chosen.descending
-        if key not in self._orders:
-            values = self.numbers[chosen.sort]
-            # Rows without the number come last either way.
-            order = np.argsort(-values if chosen.descending else values, kind="stable")
-            self._orders[key] = order.astype(np.int32)
-        kept: NDArray[np.int32] = self._orders[key]
-        return kept[mask[kept]]  # (rows of the filter,)
+            return rows[::-1] if chosen.descending and not chosen.sort else rows
+        order = self._order(chosen)
+        if order is not None and len(rows) == len(order):
+            return order
+        values = self.numbers[chosen.sort][rows]
+        return rows[np.argsort(-values if chosen.descending else values, kind="stable")]
 
-    def _mask(self, chosen: RowFilter, without: str = "") -> Mask:
-        """Return which rows pass a filter, one part of it left out."""
-        mask = np.ones(self.rows, np.bool_)
-        if chosen.words.strip():
-            mask &= np.unpackbits(self._search(chosen.words), count=self.rows).view(np.bool_)
-        if chosen.state and without != "state":
-            dropped = self.codes["reason"].rows >= 0
-            mask &= dropped if chosen.state == DROPPED else ~dropped
-        for name in self.codes:
-            value = getattr(chosen, name)
-            if value is not None and name != without:
-                mask &= self.codes[name].is_value(value)
-        if chosen.group is not None:
-            mask &= self._groups == text_hashes(pa.array([chosen.group]))[0]
-        for name, (low, high) in chosen.ranges.items():
-            if name == without:
-                continue
-            values = self.numbers.get(name, np.full(self.rows, np.nan, np.float32))
-            if low is not None:
-                mask &= values >= np.float32(low)
-            if high is not None:
-                mask &= values <= np.float32(high)
-        return mask  # (rows,)
+    def _order(self, chosen: RowFilter) -> Rows | None:
+        """Return all rows in the order of a number, those without it last; None: none is asked."""
+        with self._lock:
+            if chosen.sort not in self.numbers:
+                return None
+            key = chosen.sort, chosen.descending
+            if key not in self._orders:
+                values = self.numbers[chosen.sort]
+                order = np.argsort(-values if chosen.descending else values, kind="stable")
+                self._orders[key] = order.astype(np.int32)
+            return self._orders[key]
 
-    def _search(self, words: str) -> NDArray[np.uint8]:
+    def _selected(self, chosen: RowFilter) -> _Selection:
+        """Return the rows of a filter."""
+        parts = chosen.parts()
+        with self._lock:
+            rows, key = self.rows, (self.rows, *parts.items())
+            if key in self._selections:
+                self._selections.move_to_end(key)
+                return self._selections[key]
+        masks = {name: self._mask(name, value, rows)[:rows] for name, value in parts.items()}
+        with self._lock:
+            kept: _Selection = _keep(
+                self._selections, key, _Selection(masks, rows), _SELECTIONS_KEPT
+            )
+        return kept
+
+    def _mask(self, name: str, value: Any, rows: int) -> Mask:
+        """Return which rows pass one part of a filter."""
+        if name == "words":
+            return np.unpackbits(self._search(value, rows), count=rows).view(np.bool_)
+        if name == "state":
+            dropped: Mask = self.codes["reason"].rows >= 0
+            return dropped if value == DROPPED else ~dropped
+        if name in self.codes:
+            return self.codes[name].is_value(value)
+        if name == "group":
+            return np.asarray(self._groups == text_hashes(pa.array([value]))[0])
+        values = self.numbers.get(name, np.full(rows, np.nan, np.float32))
+        low, high = value
+        above = values >= np.float32(-np.inf if low is None else low)
+        return np.asarray(above & (values <= np.float32(np.inf if high is None else high)))
+
+    def _search(self, words: str, rows: int) -> NDArray[np.uint8]:
         """Return which rows hold all words in their texts, as packed bits."""
-        asked = " ".join(words.lower().split())
-        if asked in self._searches:
-            self._searches.move_to_end(asked)
-            return self._searches[asked]
-        found: NDArray[np.int32] | None = None
-        with self._engine.cursor() as engine:
-            for word, is_beginning in self._words(engine, asked):
-                rows = _rows_of_word(engine, word, is_beginning)
-                found = rows if found is None else found[np.isin(found, rows, assume_unique=True)]
-        mask = np.zeros(self.rows, np.bool_)
-        if found is not None:
-            mask[found[found < self.rows]] = True  # others are being added
-        packed = np.packbits(mask)
-        _keep(self._searches, asked, packed, _SEARCHES_KEPT)
+        with self._lock:
+            if (rows, words) in self._searches:
+                self._searches.move_to_end((rows, words))
+                return self._searches[rows, words]
+        found: Mask | None = None
+        for word, is_beginning in words_of_search(words):
+            mask = np.zeros(rows, np.bool_)
+            for some in self._index.rows(word, is_beginning=is_beginning):
+                mask[some[some < rows]] = True  # others are being added
+            found = mask if found is None else found & mask
+        packed = np.packbits(np.zeros(rows, np.bool_) if found is None else found)
+        with self._lock:
+            _keep(self._searches, (rows, words), packed, _SEARCHES_KEPT)
         return packed
-
-    def _words(self, engine: DuckDBPyConnection, asked: str) -> Iterator[tuple[str, bool]]:
-        """Yield the words of a search, and whether each is only a beginning."""
-        for piece in asked.split():
-            found = engine.execute("SELECT regexp_extract_all(?, ?)", [piece, _WORD]).fetchall()
-            words = found[0][0]
-            for word in words:
-                yield word, piece.endswith("*") and word is words[-1]
 
     def count(self, chosen: RowFilter) -> int:
         """Return the number of rows of a filter."""
-        return int(self._counted("", chosen, lambda mask: mask.sum()))
+        return len(self._selected(chosen).numbers())
 
     def fetch(self, rows: Sequence[int]) -> list[dict[str, Any]]:
         """Return rows by their numbers, in the given order."""
-        if not len(rows):
-            return []
-        low, high = min(rows), max(rows)
-        which = "" if high - low < _SPAN else f" AND rowid IN ({', '.join(map(str, rows))})"
-        query = "SELECT rowid, first, text FROM texts WHERE rowid BETWEEN ? AND ?"
-        with self._engine.cursor() as engine:
-            texts = engine.execute(query + which, [low, high]).fetchall()
-        by_row = {row: (first, text) for row, first, text in texts}
-        found = []
+        texts = [self._texts.read(row) for row in rows]
+        columns: dict[str, list[Any]] = {
+            "row": list(rows), "first": [one[0] for one in texts], "text": [one[1] for one in texts]
+        }  # fmt: skip
+        places = np.array(rows, np.int64)
         with self._lock:
-            for row in rows:
-                one: dict[str, Any] = {"row": row, "first": by_row[row][0], "text": by_row[row][1]}
-                for name, codes in self.codes.items():
-                    code = int(codes.rows[row])
-                    one[name] = codes.values[code] if code >= 0 else None
-                for name, values in self.numbers.items():
-                    value = float(values[row])
-                    one[name] = None if np.isnan(value) else value
-                found.append(one)
-        return found
+            for name, codes in self.codes.items():
+                columns[name] = [codes.values[code] if code >= 0 else None
+                                 for code in codes.rows[places].tolist()]  # fmt: skip
+            for name, values in self.numbers.items():
+                columns[name] = [None if value != value else value
+                                 for value in values[places].tolist()]  # fmt: skip
+        return [dict(zip(columns, one, strict=True)) for one in zip(*columns.values(), strict=True)]
 
     def file_of(self, row: int) -> tuple[Path, int] | None:
         """Return the file of a row, and its place in it."""
@@ -379,30 +395,30 @@ class RowStore:
 
     def counts(self, name: str, chosen: RowFilter) -> dict[str, int]:
         """Return value -> rows that pass all of a filter but its own part."""
-        codes = self.codes[name]
-        return dict(self._counted(name, chosen, lambda mask: codes.counts(mask)))
+        return dict(self._counted(name, chosen, self.codes[name].counts))
 
     def states(self, chosen: RowFilter) -> dict[str, int]:
         """Return the numbers of kept and of dropped rows of a filter."""
 
-        def count(mask: Mask) -> dict[str, int]:
-            dropped = int((mask & (self.codes["reason"].rows >= 0)).sum())
-            return {KEPT: int(mask.sum()) - dropped, DROPPED: dropped}
+        def count(rows: Rows | slice) -> dict[str, int]:
+            reasons = self.codes["reason"].rows[rows]
+            dropped = int(np.count_nonzero(reasons >= 0))
+            return {KEPT: len(reasons) - dropped, DROPPED: dropped}
 
         return dict(self._counted("state", chosen, count))
 
-    def _counted(self, name: str, chosen: RowFilter, count: Callable[[Mask], Any]) -> Any:
+    def _counted(self, name: str, chosen: RowFilter, count: Callable[[Rows | slice], Any]) -> Any:
         """Return what `count` says of the rows that pass a filter without one part of it."""
-        parts = {one.name: getattr(chosen, one.name) for one in fields(chosen)}
-        ranges = {key: ends for key, ends in parts.pop("ranges").items() if key != name}
-        for other in (name, "sort", "descending"):
-            parts.pop(other, None)
-        key = name, *parts.values(), *sorted(ranges.items())
+        parts = chosen.parts()
+        parts.pop(name, None)
         with self._lock:
+            key = self.rows, name, *parts.items()
             if key in self._counts:
                 self._counts.move_to_end(key)
                 return self._counts[key]
-            return _keep(self._counts, key, count(self._mask(chosen, name)), _COUNTS_KEPT)
+        found = count(self._selected(chosen).rows(name))
+        with self._lock:
+            return _keep(self._counts, key, found, _COUNTS_KEPT)
 
     def histogram(self, name: str, chosen: RowFilter) -> Histogram | None:
         """Return the distribution of a number over the rows that pass a filter but its own range.
@@ -416,11 +432,17 @@ class RowStore:
         if binned is None:
             return None
 
-        def count(mask: Mask) -> list[int]:
-            found = np.bincount(binned.places[mask], minlength=binned.bins + 1)
+        def count(rows: Rows | slice) -> list[int]:
+            found = np.bincount(binned.places[rows], minlength=binned.bins + 1)
             return list(found[: binned.bins].tolist())
 
         return Histogram(binned.low, binned.high, self._counted(name, chosen, count))
+
+
+def _remove(folder: Path, *files: TextFile | WordIndex) -> None:
+    for file in files:
+        file.close()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _keep(cache: OrderedDict[Any, Any], key: Any, value: Any, most: int) -> Any:
@@ -440,14 +462,15 @@ def _position(places: NDArray[np.int32], row: int, chosen: RowFilter) -> int:
     return int(found[0]) if len(found) else -1
 
 
-def _rows_of_word(engine: DuckDBPyConnection, word: str, is_beginning: bool) -> NDArray[np.int32]:
-    if not is_beginning:
-        query = "SELECT row FROM words WHERE word = ?"
-        found = engine.execute(query, [word]).fetchnumpy()["row"]
-        return np.sort(np.asarray(found, np.int32))
-    query = "SELECT DISTINCT row FROM words WHERE word >= ? AND starts_with(word, ?)"
-    found = engine.execute(query, [word, word]).fetchnumpy()["row"]
-    return np.sort(np.asarray(found, np.int32))
+def _walk(order: Rows, mask: Mask, size: int) -> list[int]:
+    """Return the first rows of an order that pass, one more than `size` if there are as many."""
+    found: list[int] = []
+    for at in range(0, len(order), _WALKED):
+        some = order[at : at + _WALKED]
+        found += some[mask[some]].tolist()
+        if len(found) > size:
+            break
+    return found[: size + 1]
 
 
 @dataclass(frozen=True, slots=True)
