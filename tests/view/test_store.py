@@ -55,9 +55,14 @@ def test_filters(tmp_path: Path, chosen: RowFilter, test: Any) -> None:
     assert store.count(chosen) == len(expected)
 
 
+@pytest.mark.parametrize("few", [0, 50_000])  # 0: rows are looked for in the order of all
 @pytest.mark.parametrize("sort", ["", "similarity"])
 @pytest.mark.parametrize("descending", [False, True])
-def test_pages_hold_each_row_once_in_order(tmp_path: Path, sort: str, descending: bool) -> None:
+def test_pages_hold_each_row_once_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sort: str, descending: bool, few: int
+) -> None:
+    monkeypatch.setattr("tilth.view.store._FEW", few)
+    monkeypatch.setattr("tilth.view.store._WALKED", 9)
     rows = pairs(100)
     store = opened(write_run(tmp_path / "run", rows))
     chosen = RowFilter(state=KEPT, sort=sort, descending=descending)
@@ -142,6 +147,64 @@ def test_words_of_other_scripts_are_found(tmp_path: Path, text: str, search: str
     rows = {"text": [text, "other"], "label": ["a", "b"], "drop_reason": [None, None]}
     store = opened(write_run(tmp_path / "run", rows, parts=1))
     assert store.select(RowFilter(words=search)).tolist() == [0]
+
+
+def test_rows_are_indexed_by_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pairs(100)
+    folder = write_run(tmp_path / "run", rows, parts=10)
+    monkeypatch.setattr("tilth.view.store._TOGETHER", 20)
+    store = opened(folder)
+    assert len(store._index._segments) == 5
+    for words, holds in (("number7*", "number7"), ("dry", "dry"), ("river number42", "number42.")):
+        expected = kept(rows, lambda row, holds=holds: holds in row["text_b"])
+        assert store.select(RowFilter(words=words)).tolist() == expected
+    assert [row["text"] for row in store.fetch([99, 0, 50])] == [
+        rows["text_b"][place] for place in (99, 0, 50)
+    ]
+
+
+def test_texts_of_any_kind_are_kept(tmp_path: Path) -> None:
+    texts = ["", "a\nb\0c", "\U0001f600 " * 3, "\u0131 \u0130 ß", "x" * 100_000]
+    rows = {"original": [None, *texts[:-1]], "text": texts}
+    store = opened(write_run(tmp_path / "run", rows, command="paraphrase", parts=1))
+    found = store.fetch(range(5))
+    assert [row["text"] for row in found] == texts
+    assert [row["first"] for row in found] == rows["original"]
+    assert store.select(RowFilter(words="xxx*")).tolist() == [4]
+
+
+def test_a_full_disk_is_said_and_nothing_is_added_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_run(tmp_path / "run", pairs(40), parts=4, done=2)
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tilth.view.text_index.TextFile.append", full)
+        store = opened(folder)
+    assert store.rows == 0
+    assert "No space left" in store.notices[0]
+    write_run(folder, pairs(40), parts=4)
+    entry = RunList(folder).entry(".")
+    assert entry is not None
+    store.refresh(row_files(entry))
+    assert store.rows == 0
+
+
+def test_what_is_remembered_is_of_the_same_rows(tmp_path: Path) -> None:
+    rows = pairs(40)
+    folder = write_run(tmp_path / "run", rows, parts=4, done=2)
+    store = opened(folder)
+    made = iter(range(9))
+    assert [store.remembered("a", lambda: next(made)) for _ in range(2)] == [0, 0]
+    write_run(folder, rows, parts=4)
+    entry = RunList(folder).entry(".")
+    assert entry is not None
+    store.refresh(row_files(entry))
+    assert store.remembered("a", lambda: next(made)) == 1
+    assert store.count(RowFilter(label="1")) == len(kept(rows, lambda row: row["label"] == "1"))
 
 
 def test_the_database_is_removed(tmp_path: Path) -> None:

@@ -7,13 +7,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from markupsafe import Markup, escape
+
 from tilth.errors import InputError, TilthError
 from tilth.report.charts import bar
 from tilth.report.generation import DROP_REASONS
-from tilth.view.rows import GROUPS, detail_of, label_names
+from tilth.view.columns import Histogram
+from tilth.view.rows import GROUPS, WHOLE, detail_of, label_names
 from tilth.view.runs import RUNNING, RunEntry, instructions_of
 from tilth.view.site import Asked, HttpReply, NotFoundError, Site, url
-from tilth.view.store import DROPPED, KEPT, Histogram, RowFilter, RowStore
+from tilth.view.store import DROPPED, KEPT, RowFilter, RowStore
 
 PAGE_ROWS = 50
 _MOST_VALUES = 40  # of a list to choose from
@@ -46,20 +49,30 @@ def row_list(site: Site, asked: Asked) -> HttpReply:
         chosen, size=PAGE_ROWS, after=asked.number("after"), before=asked.number("before")
     )
     numbers = [name for name in store.numbers if store.histogram(name, RowFilter()) is not None]
+    fields = fields_of(chosen)
+    first = numbers[:3]
+    if chosen.sort and chosen.sort not in first:
+        first = [chosen.sort, *numbers[:2]]
+
+    def distributions() -> Markup:
+        drawn = [_histogram(entry, store, chosen, name) for name in numbers]
+        facets = _facets(entry, store, chosen)
+        return site.part("rows_distributions", facets=facets, histograms=drawn)
+
     return site.page(
         "rows",
         entry=entry,
         store=store,
         chosen=chosen,
-        fields=fields_of(chosen),
+        fields=fields,
         page=page,
         total=store.count(chosen),
-        facets=_facets(entry, store, chosen),
-        histograms=[_histogram(entry, store, chosen, name) for name in numbers],
+        distributions=store.remembered(tuple(fields.items()), distributions),
         numbers=numbers,
+        shown_numbers=[(name, name.replace("_", " "), 0 if name in WHOLE else 2) for name in first],
         has_labels=bool(store.values_of("label")),
         live=entry.state == RUNNING or store.is_loading,
-        link=lambda **changes: url("/rows", run=entry.name, **{**fields_of(chosen), **changes}),
+        link=lambda **changes: url("/rows", run=entry.name, **{**fields, **changes}),
     )
 
 
@@ -76,11 +89,11 @@ def one_row(site: Site, asked: Asked) -> HttpReply:
     found = store.file_of(row) if row is not None else None
     if row is None or found is None:
         raise NotFoundError(f"{entry.name}: there is no row {row} (yet)")
+    (shown,) = store.fetch([row])
     try:
-        detail = detail_of(*found)
+        detail = detail_of(*found, (shown["first"], shown["text"]))
     except (OSError, LookupError) as error:
         raise TilthError(f"{found[0].name}: cannot be read: {error}") from error
-    (shown,) = store.fetch([row])
     group = _group_of(detail)
     related = RowFilter(group=group)
     rows = store.select(related)[:_MOST_RELATED].tolist() if group is not None else []
@@ -201,24 +214,33 @@ def _is_drop(name: str, value: str) -> bool:
 
 
 def _histogram(entry: RunEntry, store: RowStore, chosen: RowFilter, name: str) -> dict[str, Any]:
-    """Return the bins of a number with their addresses."""
+    """Return the bars of a number, which are links, and its ends."""
     found = store.histogram(name, chosen)
     assert found is not None
     most = max(found.counts) or 1
     low, high = chosen.ranges.get(name, (None, None))
     rest = {key: value for key, value in chosen.ranges.items() if key != name}
     every = url("/rows", run=entry.name, **fields_of(replace(chosen, ranges=rest)))
+    width = 100 / len(found.counts)
     bins = []
     for place, count in enumerate(found.counts):
+        if not count:
+            continue
         start, stop = found.edges(place)
         is_chosen = (low is None or stop > low + 1e-9) and (high is None or start < high - 1e-9)
-        height = max(60 * count / most, 1.5) if count else 0.0
-        bins.append({"text": f"{name} {start:.3g} to {stop:.3g}: {count:,} rows", "count": count,
-                     "height": height, "is_chosen": is_chosen,
-                     "url": f"{every}&{name}-min={start:g}&{name}-max={stop:g}"})  # fmt: skip
+        text = escape(f"{name} {start:.3g} to {stop:.3g}: {count:,} rows")
+        x, height = place * width, max(60 * count / most, 1.5)
+        off = " off" if name in chosen.ranges and not is_chosen else ""
+        bins.append(
+            f'<a href="{escape(every)}&amp;{name}-min={start:g}&amp;{name}-max={stop:g}" '
+            f'aria-label="{text}"><title>{text}</title>'
+            f'<rect class="hit" x="{x:.2f}%" y="0" width="{width:.2f}%" height="62"/>'
+            f'<rect class="bar{off}" x="{x + 0.06 * width:.2f}%" y="{62 - height:.1f}" '
+            f'width="{0.88 * width:.2f}%" height="{height:.1f}"/></a>'
+        )
     return {
-        "name": name, "bins": bins, "ends": _ends(found), "is_ranged": name in chosen.ranges,
-        "all": every,
+        "name": name, "bins": Markup("".join(bins)), "ends": _ends(found),
+        "is_ranged": name in chosen.ranges, "all": every,
     }  # fmt: skip
 
 

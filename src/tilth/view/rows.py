@@ -24,6 +24,7 @@ NUMBERS = (
     "similarity", "confidence", "meaning", "wording", "label_fit", "margin", "floor_share",
     "tokens", "tries",
 )  # fmt: skip
+WHOLE = ("tokens", "tries")  # of these, numbers without decimals
 _LABELS = ("tags", "ner_tags", "label", "labels", "predicted", "score")
 _SOURCES = ("origin", "source")  # of the rows of few sources
 GROUPS = ("source_id", "source_row", "query", "item")  # rows that were made from one input
@@ -100,15 +101,28 @@ def text_columns(schema: pa.Schema) -> tuple[list[str], list[str]]:
     return [], texts[:1]
 
 
-def detail_of(path: Path, offset: int) -> dict[str, Any]:
-    """Return all columns of one row of a file; `offset` counts from 0."""
+def detail_of(
+    path: Path, offset: int, texts: tuple[str | None, str] | None = None
+) -> dict[str, Any]:
+    """Return all columns of one row of a file; `offset` counts from 0.
+
+    Args:
+        texts: its first and second text, which take longest to read, where they are known.
+    """
     with pq.ParquetFile(path) as file:
+        names = file.schema_arrow.names
+        known: dict[str, Any] = {}
+        for columns, text in zip(text_columns(file.schema_arrow), texts or (), strict=False):
+            if len(columns) == 1 and pa.types.is_string(file.schema_arrow.field(columns[0]).type):
+                known[columns[0]] = text
+        others = [name for name in names if name not in known]
         for group in range(file.metadata.num_row_groups):
             rows = file.metadata.row_group(group).num_rows
             if offset < rows:
-                for batch in file.iter_batches(_AT_ONCE, [group], use_threads=False):
+                for batch in file.iter_batches(_AT_ONCE, [group], others, use_threads=False):
                     if offset < len(batch):
-                        return dict(batch.slice(offset, 1).to_pylist()[0])
+                        known |= batch.slice(offset, 1).to_pylist()[0]
+                        return {name: known[name] for name in names}
                     offset -= len(batch)
             offset -= rows
     raise LookupError(f"{path} has no such row")

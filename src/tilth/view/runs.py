@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ _DEEPEST, _MOST_FOLDERS = 6, 20_000
 _SECONDS_KEPT = 2.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunEntry:
     """A run, or a data set without one.
 
@@ -50,14 +51,19 @@ class RunEntry:
     created: str = ""
     note: str = ""
 
+    @cached_property
+    def row_files(self) -> list[tuple[str, Path]]:
+        """The Parquet files of the rows when the entry was made, each with its config."""
+        return row_files(self)
+
     @property
     def has_rows(self) -> bool:
         """Return whether there is something to read."""
-        return bool(row_files(self))
+        return bool(self.row_files)
 
-    @property
+    @cached_property
     def has_report(self) -> bool:
-        """Return whether the run has a report."""
+        """Whether the run has a report."""
         return (self.folder / "report.html").is_file()
 
 

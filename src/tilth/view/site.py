@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from markupsafe import Markup
+
 from tilth.errors import InputError
 from tilth.report.html import count_of, environment_of, number, percent
 from tilth.report.paraphrase import DROP_REASONS
-from tilth.view.runs import RunEntry, RunList, row_files
+from tilth.view.runs import RunEntry, RunList
 from tilth.view.settings import TryModels
 from tilth.view.store import RowStore
 from tilth.view.workbench import Workbench
@@ -96,7 +98,7 @@ class Site:
                 if len(self._stores) > _MOST_STORES:
                     self._stores.popitem(last=False)[1].close()
             self._stores.move_to_end(key)
-        store.refresh(row_files(entry), seconds=_SECONDS_FOR_ROWS if not store.rows else 0.2)
+        store.refresh(entry.row_files, seconds=_SECONDS_FOR_ROWS if not store.rows else 0.2)
         return store
 
     def close(self) -> None:
@@ -108,10 +110,14 @@ class Site:
 
     def page(self, template: str, **values: Any) -> HttpReply:
         """Render a page."""
+        return HttpReply(self.part(template, **values).encode("utf-8", errors="replace"))
+
+    def part(self, template: str, **values: Any) -> Markup:
+        """Render a part of a page."""
         text = self._environment.get_template(f"{template}.html.jinja").render(
             csrf=self.csrf, root=self.root.name or str(self.root), **values
         )
-        return HttpReply(text.encode("utf-8", errors="replace"))
+        return Markup(text)
 
     @cached_property
     def style(self) -> bytes:

@@ -13,10 +13,10 @@ import tempfile
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,22 +26,21 @@ from numpy.typing import NDArray
 from tilth.data.hashing import text_hashes
 from tilth.data.temp_arrow import process_folder
 from tilth.errors import TilthError
+from tilth.view.columns import Binned, CodedColumn, Histogram, Mask, Rows, RowSelection, binned_of
 from tilth.view.rows import NUMBERS, canonical_tables
 from tilth.view.text_index import TextFile, WordIndex, words_of_search
 
 log = logging.getLogger(__name__)
 
-BINS = 24  # of a histogram
 _TOGETHER, _BYTES_TOGETHER = 50_000, 64 << 20  # rows and bytes that are indexed together
 _MOST_SOURCES = 20_000  # with more, sources are no list to choose from
-_SEARCHES_KEPT, _SELECTIONS_KEPT = 64, 16
-_COUNTS_KEPT = 2_000
+_SEARCHES_KEPT, _SELECTIONS_KEPT = 64, 4
+_COUNTS_KEPT, _MADE_KEPT = 2_000, 300
 _WALKED = 4_096  # rows of an order that are looked at together
 _FEW = 50_000  # rows that are sorted at once rather than looked for in the order of all
 _CODED = ("label", "reason", "source", "config")
 KEPT, DROPPED = "kept", "dropped"
-Mask = NDArray[np.bool_]
-Rows = NDArray[np.int32]
+Kept = TypeVar("Kept")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,87 +76,12 @@ class RowFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class Histogram:
-    """Counts of evenly wide bins between `low` and `high`."""
-
-    low: float
-    high: float
-    counts: list[int]
-
-    def edges(self, place: int) -> tuple[float, float]:
-        """Return the least and most value of a bin."""
-        width = (self.high - self.low) / len(self.counts)
-        return self.low + place * width, self.low + (place + 1) * width
-
-
-@dataclass(frozen=True, slots=True)
 class RowPage:
     """Rows of a page, and whether others stand before and after them."""
 
     rows: list[dict[str, Any]]
     has_before: bool
     has_after: bool
-
-
-@dataclass(slots=True)
-class _Codes:
-    """A column of few distinct values: a number for each row, -1 for none."""
-
-    values: list[str] = field(default_factory=list)
-    places: dict[str, int] = field(default_factory=dict)
-    rows: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
-
-    def add(self, column: pa.ChunkedArray) -> NDArray[np.int32]:
-        """Return the numbers of some rows; new values get the next ones."""
-        coded = pc.dictionary_encode(column).combine_chunks()
-        own = []
-        for value in coded.dictionary.to_pylist():
-            if value not in self.places:
-                self.places[value] = len(self.values)
-                self.values.append(value)
-            own.append(self.places[value])
-        indices = pc.fill_null(coded.indices, len(own)).to_numpy(zero_copy_only=False)
-        numbers: NDArray[np.int32] = np.asarray([*own, -1], np.int32)[indices]
-        return numbers  # (rows,)
-
-    def is_value(self, value: str) -> Mask:
-        """Return which rows have a value."""
-        mask: Mask = self.rows == self.places.get(value, -2)
-        return mask  # (rows,)
-
-    def counts(self, rows: Rows | slice) -> dict[str, int]:
-        """Return value -> how many of some rows have it, the most frequent first."""
-        found = np.bincount(self.rows[rows] + 1, minlength=len(self.values) + 1)[1:]
-        order = np.argsort(-found, kind="stable")
-        return {self.values[place]: int(found[place]) for place in order.tolist() if found[place]}
-
-
-class _Selection:
-    """The rows that pass all parts of a filter, or all but one."""
-
-    def __init__(self, masks: Mapping[str, Mask], rows: int) -> None:
-        self._masks, self._count = masks, rows
-        self._rows: dict[str, Rows | slice] = {}
-
-    def mask(self, without: str = "") -> Mask | None:
-        """Return which rows pass; None: all."""
-        masks = [mask for name, mask in self._masks.items() if name != without]
-        return np.logical_and.reduce(masks) if masks else None
-
-    def rows(self, without: str = "") -> Rows | slice:
-        """Return the numbers of the rows that pass."""
-        without = without if without in self._masks else ""
-        if without not in self._rows:
-            mask = self.mask(without)
-            all_rows = slice(0, self._count)
-            found = all_rows if mask is None else np.flatnonzero(mask).astype(np.int32)
-            self._rows[without] = found
-        return self._rows[without]
-
-    def numbers(self) -> Rows:
-        """Return the rows that pass all parts as an array."""
-        rows = self.rows()
-        return np.arange(self._count, dtype=np.int32) if isinstance(rows, slice) else rows
 
 
 class RowStore:
@@ -175,18 +99,19 @@ class RowStore:
         self._remove = weakref.finalize(self, _remove, folder, self._texts, self._index)
         self._lock = threading.RLock()  # of the columns below and the caches
         self._adding = threading.Lock()
-        self.codes = {name: _Codes() for name in _CODED}
+        self.codes = {name: CodedColumn() for name in _CODED}
         self.numbers: dict[str, NDArray[np.float32]] = {}
         self._groups = np.empty(0, np.uint64)
         self._files: list[tuple[int, Path]] = []  # first row, file
         self._seen: set[Path] = set()
         self._searches: OrderedDict[Any, NDArray[np.uint8]] = OrderedDict()  # packed masks
-        self._selections: OrderedDict[Any, _Selection] = OrderedDict()
+        self._selections: OrderedDict[Any, RowSelection] = OrderedDict()
         self._counts: OrderedDict[Any, Any] = OrderedDict()  # of filters
-        self._binned: dict[str, _Binned | None] = {}
+        self._made: OrderedDict[Any, Any] = OrderedDict()  # parts of pages
+        self._binned: dict[str, Binned | None] = {}
         self._orders: dict[tuple[str, bool], Rows] = {}
         self.rows = 0
-        self.is_loading = False
+        self.is_loading = self._is_broken = False
         self.notices: list[str] = []
 
     def close(self) -> None:
@@ -196,7 +121,7 @@ class RowStore:
     def refresh(self, files: Sequence[tuple[str, Path]], *, seconds: float | None = None) -> None:
         """Read new files in the background; wait for them some seconds, or until they are read."""
         new = [one for one in files if one[1] not in self._seen]
-        if not new or not self._adding.acquire(blocking=seconds is None):
+        if not new or self._is_broken or not self._adding.acquire(blocking=seconds is None):
             return
         self.is_loading = True
         thread = threading.Thread(target=self._read, args=(new,), daemon=True)
@@ -211,24 +136,29 @@ class RowStore:
                 self._seen.add(path)
                 with self._lock:
                     self._files.append((self.rows + held, path))
-                try:
-                    for table in canonical_tables(path):
-                        waiting.append((table, config))
-                        held, size = held + len(table), size + table.nbytes
-                        if held >= _TOGETHER or size >= _BYTES_TOGETHER:
-                            self._add(waiting)
-                            waiting, held, size = [], 0, 0
-                except (TilthError, pa.ArrowException, OSError) as error:
-                    log.warning("%s cannot be read: %s", path, error)
-                    self.notices.append(f"{path.name} could not be read and is left out.")
+                for table in self._tables(path):
+                    waiting.append((table, config))
+                    held, size = held + len(table), size + table.nbytes
+                    if held >= _TOGETHER or size >= _BYTES_TOGETHER:
+                        self._add(waiting)
+                        waiting, held, size = [], 0, 0
             self._add(waiting)
         except (pa.ArrowException, OSError) as error:  # the disk of temporary files is full
+            self._is_broken = True  # a part of the rows may be written
             log.warning("rows cannot be indexed: %s", error)
             self.notices.append(f"Not all rows could be indexed: {error}")
         finally:
             pa.default_memory_pool().release_unused()
             self.is_loading = False
             self._adding.release()
+
+    def _tables(self, path: Path) -> Iterator[pa.Table]:
+        """Yield the rows of a file; what cannot be read is left out and named."""
+        try:
+            yield from canonical_tables(path)
+        except (TilthError, pa.ArrowException, OSError) as error:
+            log.warning("%s cannot be read: %s", path, error)
+            self.notices.append(f"{path.name} could not be read and is left out.")
 
     def _add(self, tables: Sequence[tuple[pa.Table, str]]) -> None:
         """Index tables, then show them."""
@@ -257,8 +187,8 @@ class RowStore:
                         else np.full(count, np.nan, np.float32)
                     )
                     self.numbers[name] = np.append(held, new.astype(np.float32))
-            caches = self._searches, self._selections, self._counts, self._binned, self._orders
-            for cache in caches:
+            caches = self._searches, self._selections, self._counts, self._made
+            for cache in (*caches, self._binned, self._orders):
                 cache.clear()
             self.rows = first + count
 
@@ -312,7 +242,7 @@ class RowStore:
                 self._orders[key] = order.astype(np.int32)
             return self._orders[key]
 
-    def _selected(self, chosen: RowFilter) -> _Selection:
+    def _selected(self, chosen: RowFilter) -> RowSelection:
         """Return the rows of a filter."""
         parts = chosen.parts()
         with self._lock:
@@ -322,8 +252,8 @@ class RowStore:
                 return self._selections[key]
         masks = {name: self._mask(name, value, rows)[:rows] for name, value in parts.items()}
         with self._lock:
-            kept: _Selection = _keep(
-                self._selections, key, _Selection(masks, rows), _SELECTIONS_KEPT
+            kept: RowSelection = _keep(
+                self._selections, key, RowSelection(masks, rows), _SELECTIONS_KEPT
             )
         return kept
 
@@ -420,6 +350,19 @@ class RowStore:
         with self._lock:
             return _keep(self._counts, key, found, _COUNTS_KEPT)
 
+    def remembered(self, key: Any, make: Callable[[], Kept]) -> Kept:
+        """Return what was made for a key while the rows were the same; make it otherwise."""
+        with self._lock:
+            key = self.rows, key
+            if key in self._made:
+                self._made.move_to_end(key)
+                kept: Kept = self._made[key]
+                return kept
+        made = make()
+        with self._lock:
+            _keep(self._made, key, made, _MADE_KEPT)
+        return made
+
     def histogram(self, name: str, chosen: RowFilter) -> Histogram | None:
         """Return the distribution of a number over the rows that pass a filter but its own range.
 
@@ -427,7 +370,7 @@ class RowStore:
         """
         with self._lock:
             if name not in self._binned:
-                self._binned[name] = _binned(self.numbers[name])
+                self._binned[name] = binned_of(self.numbers[name])
             binned = self._binned[name]
         if binned is None:
             return None
@@ -471,44 +414,3 @@ def _walk(order: Rows, mask: Mask, size: int) -> list[int]:
         if len(found) > size:
             break
     return found[: size + 1]
-
-
-@dataclass(frozen=True, slots=True)
-class _Binned:
-    """The bin of each row's number, the last one for rows without; the ends of the bins."""
-
-    low: float
-    high: float
-    bins: int
-    places: NDArray[np.uint8]
-
-
-def _binned(values: NDArray[np.float32]) -> _Binned | None:
-    """Return the bins of numbers; None where no row has one."""
-    found = _bins(values)
-    if found is None:
-        return None
-    low, high, bins = found
-    with np.errstate(invalid="ignore"):
-        places = np.floor((values - low) * (bins / (high - low)))
-        places = np.where(np.isfinite(values), places.clip(0, bins - 1), bins)
-    return _Binned(low, high, bins, places.astype(np.uint8))
-
-
-def _bins(values: NDArray[np.float32]) -> tuple[float, float, int] | None:
-    """Return the ends of a histogram and its number of bins; None without values.
-
-    The ends are 0 to 1, -1 to 1 or 0 to 100 where they fit; whole numbers lie amid their bins.
-    """
-    finite = values[np.isfinite(values)]
-    if not len(finite):
-        return None
-    low, high = float(finite.min()), float(finite.max())
-    if high - low >= 1 and not np.any(finite % 1):
-        width = -(-int(high - low + 1) // BINS)
-        bins = -(-int(high - low + 1) // width)
-        return low - 0.5, low - 0.5 + bins * width, bins
-    for least, most in ((0.0, 1.0), (-1.0, 1.0), (0.0, 100.0)):
-        if least <= low and high <= most + 1e-4 and high > most / 2:
-            return least, most, BINS
-    return (low, high, BINS) if high > low else (low - 0.5, high + 0.5, BINS)
