@@ -84,9 +84,25 @@ def test_bars_filter_on_click(visitor: Visitor) -> None:
 def test_a_row_shows_its_origin_attempts_and_neighbours(visitor: Visitor) -> None:
     page = visitor.page("/row?run=pairs&row=4")
     for words in ("Dropped: newline", "Output 4 is dry", "source_id id-1", "part-00000.parquet",
-                  "Attempts on the same input", "Output 3 is dry", "Output 6 is dry"):  # fmt: skip
+                  "Attempts on the same input", "Output 3 is dry", "Output 6 is dry",
+                  "Similar rows", "The input 4 lies near a river"):  # fmt: skip
         assert page.shows(words) or page.shows(words.replace(" id-1", "id-1")), words
     assert visitor.page("/row?run=pairs&row=3").shows("Say the same")  # the label's instruction
+
+
+def test_what_can_be_tried_is_linked(visitor: Visitor, tmp_path: Path) -> None:
+    for name in ("corpus", "student"):
+        write_run(tmp_path / name, {"text": ["a"]}, command="bank build", parts=1)
+    (tmp_path / "corpus" / "bank.json").write_text("{}")
+    (tmp_path / "student" / "model").mkdir()
+    config = '{"architectures": ["BertForTokenClassification"]}'
+    (tmp_path / "student" / "model" / "config.json").write_text(config)
+    links = [link["href"] for link in Visitor(tmp_path).page("/").all("a")]
+    assert {"/try/search?bank=corpus", "/try/label?classifier=student"} <= set(links)
+    assert len([link for link in links if link.startswith("/try/")]) == 2
+    links = [link["href"] for link in visitor.page("/row?run=pairs&row=4").all("a")]
+    (address,) = (link for link in links if link.startswith("/try/rewrite"))
+    assert visitor.page(address).shows("Output 4 is dry, number4.")
 
 
 def test_rows_of_an_augmented_run_and_of_a_data_set(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Attacks on the server: each must be refused before a page sees it."""
 
 import asyncio
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,15 @@ def test_every_answer_has_the_headers(visitor: Visitor) -> None:
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["referrer-policy"] == "same-origin"
         assert headers["cache-control"] == "no-store"
+
+
+def test_what_an_address_names_by_its_content_may_be_kept(visitor: Visitor) -> None:
+    address = re.search(r'src="(/view.js[?]v=[0-9a-f]{16})"', visitor.client.get("/").text)
+    assert address is not None
+    headers = visitor.client.get(address[1]).headers
+    assert headers["cache-control"] == "private, max-age=86400, immutable"
+    visitor.client.cookies.clear()
+    assert visitor.client.get(address[1]).status_code == 403
 
 
 def test_two_servers_have_two_cookies(tmp_path: Path) -> None:

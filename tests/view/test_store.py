@@ -1,11 +1,14 @@
 """Filters, orders, pages, search and distributions, against the same done row by row."""
 
+import math
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.tiny import salads
 from tests.view.pages import pairs, write_run
 from tilth.view.runs import RunList, row_files
 from tilth.view.store import DROPPED, KEPT, RowFilter, RowStore
@@ -205,6 +208,36 @@ def test_what_is_remembered_is_of_the_same_rows(tmp_path: Path) -> None:
     store.refresh(row_files(entry))
     assert store.remembered("a", lambda: next(made)) == 1
     assert store.count(RowFilter(label="1")) == len(kept(rows, lambda row: row["label"] == "1"))
+
+
+@pytest.mark.parametrize("together", [7, 50_000])
+def test_similar_rows_share_rare_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: int
+) -> None:
+    monkeypatch.setattr("tilth.view.store._TOGETHER", together)
+    texts = [*salads(60), "the dog eats a heron", "A heron swims!", "two herons, the sea"]
+    groups = [f"g{row}" for row in range(60)] + ["g1", "g2", "g3"]
+    rows = {"text": texts, "source_id": groups, "drop_reason": [None] * 63}
+    store = opened(write_run(tmp_path / "run", rows, parts=9))
+    words = [set(re.findall(r"\w+", text.lower())) for text in texts]
+    weight = {
+        word: math.log(63 / sum(word in one for one in words)) for one in words for word in one
+    }
+
+    def share(one: int, other: int) -> float:
+        return sum(weight[word] for word in words[one] & words[other]) / sum(
+            weight[word] for word in words[one]
+        )
+
+    for row in (0, 17, 60):
+        others = [other for other in range(63) if other != row and groups[other] != groups[row]]
+        expected = sorted(others, key=lambda other: (-round(share(row, other), 6), other))[:5]
+        found = store.similar(row, 5, groups[row])
+        assert [round(value, 5) for _, value in found] == [
+            round(share(row, other), 5) for other in expected
+        ]
+        assert {other for other, _ in found} <= set(others)
+    assert store.similar(60, 5, None)[0][0] == 61
 
 
 def test_the_database_is_removed(tmp_path: Path) -> None:

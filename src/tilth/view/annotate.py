@@ -10,7 +10,9 @@ from tilth.runs import read_run_json
 from tilth.view.annotations import (
     CLASS,
     CLASSES,
+    GRADE,
     GRADES,
+    SAME,
     SPANS,
     TASKS,
     Annotation,
@@ -29,6 +31,10 @@ from tilth.view.site import Asked, HttpReply, NotFoundError, Site, go
 _MOST_ROWS = 20_000
 _MOST_LABELS = 300
 _LONGEST_NAME, _LONGEST_NOTE = 60, 4_000  # characters
+TASK_TEXTS = {
+    CLASS: "one label", CLASSES: "several labels", GRADE: "how similar, 0 to 5",
+    SAME: "equivalent or not", SPANS: "words and their types",
+}  # fmt: skip
 _LONGEST_LOOK = 600.0  # seconds; who took longer was away
 # SemEval's scale of similarity (Agirre et al. 2012), which STS-B uses.
 GRADE_TEXTS = (
@@ -56,7 +62,7 @@ def sample_list(site: Site, asked: Asked) -> HttpReply:
         samples=samples,
         fields=fields_of(chosen),
         matching=store.count(chosen),
-        tasks=TASKS,
+        tasks=TASK_TEXTS,
         task=task if task in TASKS else CLASS,
         draws=draws_of(store),
         labels="\n".join(usual_labels(store, task)[:_MOST_LABELS]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from tilth.view.store import DROPPED, KEPT, RowFilter, RowStore
 
 PAGE_ROWS = 50
 _MOST_VALUES = 40  # of a list to choose from
-_MOST_RELATED = 60
+_MOST_RELATED, _MOST_SIMILAR = 60, 5
 _TITLES = {"label": "Label", "reason": "Reason of drops", "source": "Source", "config": "Part"}
 _LONGEST_SEARCH = 300  # characters
 # The scripts of a report file do not run here: it may have come from elsewhere.
@@ -97,6 +97,7 @@ def one_row(site: Site, asked: Asked) -> HttpReply:
     group = _group_of(detail)
     related = RowFilter(group=group)
     rows = store.select(related)[:_MOST_RELATED].tolist() if group is not None else []
+    shares = dict(store.similar(row, _MOST_SIMILAR, group))
     near = [one for one in range(row - 2, row + 3) if 0 <= one < store.rows and one != row]
     return site.page(
         "row",
@@ -109,6 +110,7 @@ def one_row(site: Site, asked: Asked) -> HttpReply:
         related=store.fetch([one for one in rows if one != row]),
         group=group,
         neighbours=store.fetch(near),
+        similar=[one | {"shared": shares[one["row"]]} for one in store.fetch(list(shares))],
         last=store.rows - 1,
     )
 
@@ -121,14 +123,14 @@ def report(site: Site, asked: Asked) -> HttpReply:
     return HttpReply((entry.folder / "report.html").read_bytes(), policy=_REPORT_POLICY)
 
 
-def style(site: Site, _: Asked) -> HttpReply:
-    """Return the style sheet."""
-    return HttpReply(site.style, "text/css; charset=utf-8")
+def static_file(path: str) -> Callable[[Site, Asked], HttpReply]:
+    """Return the page of a style sheet, a script or an icon."""
 
+    def page(site: Site, asked: Asked) -> HttpReply:
+        content, kind = site.files[path]
+        return HttpReply(content, kind, is_fixed=bool(asked.query.get("v")))
 
-def script(site: Site, _: Asked) -> HttpReply:
-    """Return the script."""
-    return HttpReply(site.script, "text/javascript; charset=utf-8")
+    return page
 
 
 def filter_of(query: Mapping[str, str], store: RowStore) -> RowFilter:
@@ -269,8 +271,3 @@ def _described(detail: Mapping[str, Any], names: list[str]) -> list[tuple[str, s
             text = f"{names[value]} ({value})"
         found.append((name, text))
     return found
-
-
-def icon(site: Site, _: Asked) -> HttpReply:
-    """Return the icon of the pages."""
-    return HttpReply(site.icon, "image/svg+xml")

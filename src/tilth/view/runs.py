@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -25,6 +26,7 @@ FINISHED, RUNNING, STOPPED, DAMAGED = "finished", "running", "stopped", "damaged
 _ROWS_IN_PARTS = ("generate", "paraphrase")
 _SKIPPED = {"parts", "shards", "data", "dropped", "model", "checkpoints"}
 _LAST = (RESULTS, "bank.json")  # what jobs whose parts are removed write last
+_LABELLING = ("ForSequenceClassification", "ForTokenClassification")
 _LOCK = ".tilth-lock"
 _HOLDER = re.compile(r"process (\d+) on (.+)")
 _DEEPEST, _MOST_FOLDERS = 6, 20_000
@@ -55,6 +57,19 @@ class RunEntry:
     def row_files(self) -> list[tuple[str, Path]]:
         """The Parquet files of the rows when the entry was made, each with its config."""
         return row_files(self)
+
+    @cached_property
+    def is_bank(self) -> bool:
+        """Whether it is a bank, which can be searched."""
+        return (self.folder / "bank.json").is_file()
+
+    @cached_property
+    def classifier(self) -> Path | None:
+        """The folder of a trained classifier or tagger; None: it has none."""
+        for folder in (self.folder / "model", self.folder):
+            if _is_classifier(folder / "config.json"):
+                return folder
+        return None
 
     @property
     def has_rows(self) -> bool:
@@ -148,6 +163,15 @@ def _is_locked(folder: Path) -> bool:
     if match is None or match[2] != socket.gethostname():
         return match is not None
     return bool(psutil.pid_exists(int(match[1])))
+
+
+def _is_classifier(file: Path) -> bool:
+    """Return whether a model's config is that of a classifier or a tagger."""
+    try:
+        kinds = json.loads(file.read_bytes()).get("architectures") or []
+        return any(str(kind).endswith(_LABELLING) for kind in kinds)
+    except (OSError, ValueError, AttributeError, TypeError):
+        return False
 
 
 def row_files(entry: RunEntry) -> list[tuple[str, Path]]:

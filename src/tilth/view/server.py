@@ -107,6 +107,8 @@ def make_app(
             headers["content-disposition"] = f"attachment; filename*=UTF-8''{quote(reply.filename)}"
         if reply.policy is not None:
             headers["content-security-policy"] = reply.policy
+        if reply.is_fixed:
+            headers["cache-control"] = "private, max-age=86400, immutable"
         return Response(reply.content, reply.status, headers, reply.kind)
 
     def answer(page: Page, asked: Asked) -> Response:
@@ -155,9 +157,7 @@ def make_app(
         "/try": try_pages.first_page,
         "/live/try": try_pages.live_job,
         **{f"/try/{kind}": try_pages.try_page(kind) for kind in KINDS},
-        "/view.css": browse.style,
-        "/view.js": browse.script,
-        "/icon.svg": browse.icon,
+        **{path: browse.static_file(path) for path in site.files},
     }
     writes: Mapping[str, Page] = {
         "/sample": annotate.add_sample,

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -59,6 +60,7 @@ class HttpReply:
     location: str | None = None
     filename: str | None = None
     policy: str | None = None  # content security policy, where it is not the usual one
+    is_fixed: bool = False  # the address names the content: a browser may keep it
 
 
 class Site:
@@ -120,28 +122,26 @@ class Site:
         return Markup(text)
 
     @cached_property
-    def style(self) -> bytes:
-        """The style sheet: that of the reports, and what these pages add."""
-        shared = self._environment.get_template("style.css.jinja").render()
-        own = (_HERE / "static" / "view.css").read_text(encoding="utf-8")
-        return f"{shared}\n{own}".encode()
+    def files(self) -> dict[str, tuple[bytes, str]]:
+        """Path -> content and type: the style sheet, that of the reports in it, script and icon."""
+        here = _HERE / "static"
+        style = self._environment.get_template("style.css.jinja").render().encode()
+        return {
+            "/view.css": (style + (here / "view.css").read_bytes(), "text/css; charset=utf-8"),
+            "/view.js": ((here / "view.js").read_bytes(), "text/javascript; charset=utf-8"),
+            "/icon.svg": ((here / "icon.svg").read_bytes(), "image/svg+xml"),
+        }
 
-    @cached_property
-    def script(self) -> bytes:
-        """The script: keys, and parts of pages that are loaded again."""
-        return (_HERE / "static" / "view.js").read_bytes()
-
-    @cached_property
-    def icon(self) -> bytes:
-        """The icon."""
-        return (_HERE / "static" / "icon.svg").read_bytes()
+    def file_url(self, path: str) -> str:
+        """Return the address of a file, which names its content: a browser may keep it."""
+        return url(path, v=blake2b(self.files[path][0], digest_size=8).hexdigest())
 
     @cached_property
     def _environment(self) -> Any:
         environment = environment_of(_HERE / "templates")
         environment.filters |= {"percent": percent, "json": json.dumps}
         environment.globals |= {"url": url, "number": number, "count_of": count_of}
-        environment.globals |= {"drop_reasons": DROP_REASONS}
+        environment.globals |= {"drop_reasons": DROP_REASONS, "file_url": self.file_url}
         return environment
 
 

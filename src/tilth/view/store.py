@@ -7,6 +7,7 @@ temporary files, which the process removes at its end.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import shutil
 import tempfile
@@ -37,6 +38,9 @@ _MOST_SOURCES = 20_000  # with more, sources are no list to choose from
 _SEARCHES_KEPT, _SELECTIONS_KEPT = 64, 4
 _COUNTS_KEPT, _MADE_KEPT = 2_000, 300
 _WALKED = 4_096  # rows of an order that are looked at together
+_COMMON = 0.05  # words of a larger share of the rows say little of which rows are similar
+_MOST_COMPARED = 64  # words of a row, the rarest
+_SHARED_LEAST = 1e-3  # weight of what two rows share
 _FEW = 50_000  # rows that are sorted at once rather than looked for in the order of all
 _CODED = ("label", "reason", "source", "config")
 KEPT, DROPPED = "kept", "dropped"
@@ -282,7 +286,8 @@ class RowStore:
         found: Mask | None = None
         for word, is_beginning in words_of_search(words):
             mask = np.zeros(rows, np.bool_)
-            for some in self._index.rows(word, is_beginning=is_beginning):
+            for place in self._index.places(word, is_beginning=is_beginning):
+                some = self._index.read(*place)
                 mask[some[some < rows]] = True  # others are being added
             found = mask if found is None else found & mask
         packed = np.packbits(np.zeros(rows, np.bool_) if found is None else found)
@@ -309,6 +314,35 @@ class RowStore:
                 columns[name] = [None if value != value else value
                                  for value in values[places].tolist()]  # fmt: skip
         return [dict(zip(columns, one, strict=True)) for one in zip(*columns.values(), strict=True)]
+
+    def similar(self, row: int, count: int, group: str | None) -> list[tuple[int, float]]:
+        """Return the rows that share most with a row, and what they share.
+
+        A word weighs its inverse document frequency; the share is of the weights of the row's
+        rarest words. Words of many rows are not compared, rows of the same group left out.
+        """
+        with self._lock:
+            rows, groups = self.rows, self._groups
+        first, text = self._texts.read(row)
+        words = {word for word, _ in words_of_search(f"{first or ''} {text}")}
+        places = [self._index.places(word) for word in words]
+        held = [(sum(high - low for low, high in each), each) for each in places]
+        most = max(_COMMON * rows, _FEW)
+        shared, whole = np.zeros(rows, np.float32), 0.0
+        for count_of_rows, each in sorted(one for one in held if one[0])[:_MOST_COMPARED]:
+            weight = math.log(max(rows, count_of_rows) / count_of_rows)
+            whole += weight
+            for place in each if count_of_rows <= most else ():
+                some = self._index.read(*place)
+                shared[some[some < rows]] += weight
+        shared[row] = 0
+        if group is not None:
+            shared[groups[:rows] == text_hashes(pa.array([group]))[0]] = 0
+        least = float(shared.max())
+        while (best := np.flatnonzero(shared >= least)).size < count and least > _SHARED_LEAST:
+            least /= 2
+        order = best[np.argsort(-shared[best], kind="stable")][:count]
+        return [(one, float(shared[one]) / whole) for one in order.tolist() if shared[one] > 0]
 
     def file_of(self, row: int) -> tuple[Path, int] | None:
         """Return the file of a row, and its place in it."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,15 +95,20 @@ class WordIndex:
         self._segments.append(_Segment(words, bounds + self._written))
         self._written += len(keys)
 
-    def rows(self, word: str, *, is_beginning: bool) -> Iterator[NDArray[np.int32]]:
-        """Yield the rows that hold a word, or one that begins with it; a row may come again."""
+    def places(self, word: str, *, is_beginning: bool = False) -> list[tuple[int, int]]:
+        """Return where the rows of a word lie, or of all words that begin with it: from, to."""
+        found = []
         for one in list(self._segments):
             start = one.place(word)
             end = one.place(word + _LAST) if is_beginning else start + 1
             if start < end <= len(one.words) and (is_beginning or one.words[start].as_py() == word):
                 low, high = one.bounds[[start, end]].tolist()
-                data = os.pread(self._file.fileno(), 4 * (high - low), 4 * low)
-                yield np.frombuffer(data, np.int32)
+                found.append((low, high))
+        return found
+
+    def read(self, low: int, high: int) -> NDArray[np.int32]:
+        """Return the rows of a place; of several words, one may come again."""
+        return np.frombuffer(os.pread(self._file.fileno(), 4 * (high - low), 4 * low), np.int32)
 
     def close(self) -> None:
         """Close the file."""
@@ -121,7 +125,10 @@ def words_of(texts: pa.Array) -> pa.Array:
 def words_of_search(search: str) -> list[tuple[str, bool]]:
     """Return the words of a search, and whether each is only a beginning (`park*`)."""
     found = []
-    for piece in search.split():
-        words = list(filter(None, words_of(pa.array([piece]))[0].as_py()))
-        found += [(word, piece.endswith("*") and word is words[-1]) for word in words]
+    pieces = search.split()
+    for piece, words in zip(
+        pieces, words_of(pa.array(pieces, pa.string())).to_pylist(), strict=True
+    ):
+        kept = list(filter(None, words))
+        found += [(word, piece.endswith("*") and word is kept[-1]) for word in kept]
     return found

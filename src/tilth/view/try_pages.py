@@ -51,7 +51,8 @@ def try_page(kind: str) -> Callable[[Site, Asked], HttpReply]:
     def page(site: Site, asked: Asked) -> HttpReply:
         number = asked.query.get("job", "")
         job = site.bench.job(number)
-        fields = _DEFAULTS[kind] | (dict(job.fields) if job is not None else {})
+        given = {name: value for name, value in asked.query.items() if name in _DEFAULTS[kind]}
+        fields = _DEFAULTS[kind] | given | (dict(job.fields) if job is not None else {})
         lists: dict[str, Any] = {}
         if kind == GENERATE:
             if job is None:

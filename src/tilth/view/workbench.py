@@ -6,7 +6,6 @@ a page names one of them, never a path.
 
 from __future__ import annotations
 
-import json
 import logging
 import queue
 import secrets
@@ -14,7 +13,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
 from tilth.errors import InputError, TilthError
@@ -29,7 +27,6 @@ _MOST_WAITING = 8
 _JOBS_KEPT = 64
 _MOST_LOADED = 6
 _SECONDS_TO_END = 2.0
-_LABELLING = ("ForSequenceClassification", "ForTokenClassification")
 Loaded = TypeVar("Loaded")
 Say = Callable[[str], None]
 
@@ -154,31 +151,14 @@ class Workbench:
 
 def classifiers_of(runs: RunList, models: TryModels) -> dict[str, str]:
     """Return shown name -> name to load, of the classifiers that a page may use."""
-    found = {name: name for name in models.classifier}
-    for entry in runs.entries():
-        for folder in (entry.folder / "model", entry.folder):
-            if _labels(folder / "config.json"):
-                found[entry.name] = str(folder)
-                break
-    return found
-
-
-def _labels(file: Path) -> bool:
-    """Return whether a model's config is that of a classifier or a tagger."""
-    try:
-        kinds = json.loads(file.read_bytes()).get("architectures") or []
-        return any(str(kind).endswith(_LABELLING) for kind in kinds)
-    except (OSError, ValueError, AttributeError, TypeError):
-        return False
+    found = {one.name: str(one.classifier) for one in runs.entries() if one.classifier is not None}
+    return {name: name for name in models.classifier} | found
 
 
 def banks_of(runs: RunList, models: TryModels) -> dict[str, str]:
     """Return shown name -> folder, of the banks that a page may search."""
-    found = {name: name for name in models.bank}
-    for entry in runs.entries():
-        if (entry.folder / "bank.json").is_file():
-            found[entry.name] = str(entry.folder)
-    return found
+    found = {one.name: str(one.folder) for one in runs.entries() if one.is_bank}
+    return {name: name for name in models.bank} | found
 
 
 def chosen(among: Mapping[str, str], name: str, what: str) -> str:

@@ -87,6 +87,14 @@ for (const form of document.querySelectorAll("form[data-live]")) {
   if (form.dataset.into) send();
 }
 
+// data-tasks: shown for these tasks alone.
+for (const part of document.querySelectorAll("[data-tasks]")) {
+  const task = part.closest("form").elements.task;
+  const show = () => { part.hidden = !part.dataset.tasks.split(" ").includes(task.value); };
+  task.addEventListener("change", show);
+  show();
+}
+
 // A slider shows its value.
 for (const slider of document.querySelectorAll("input[type=range]")) {
   const shown = slider.parentElement.querySelector("output");
