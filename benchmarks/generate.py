@@ -36,9 +36,9 @@ CLOSING_SHARE = 1 / 14  # chance that a token ends the text
 clock = time.perf_counter
 
 
-def gpt2_shape() -> LM:
-    """Return GPT-2 small's shape with random weights and texts that close."""
-    config = GPT2Config(tie_word_embeddings=False)
+def gpt2_shape(**shape: int) -> LM:
+    """Return GPT-2 small's shape, or another, with random weights and texts that close."""
+    config = GPT2Config(tie_word_embeddings=False, **shape)
     trainer = trainers.BpeTrainer(
         vocab_size=1500, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
     )

@@ -105,17 +105,13 @@ class TextEncoder:
         return vectors
 
     def _encode_in_batches(self, texts: pa.Array, progress: Progress | None) -> NDArray[np.float32]:
-        import torch  # not above: static encoders do without
-
-        from tilth.models.device import choose_precision
+        from tilth.models.device import fast_autocast  # not above: static encoders need no torch
 
         # Longest first over thousands of texts, so that batches pad little.
         vectors = np.zeros((len(texts), self.dimension), np.float32)
         lengths = np.array([len(text) for text in texts.to_pylist()])
         order = np.argsort(-lengths, kind="stable")
-        device = self.model.device
-        is_low = choose_precision("auto", device) == torch.bfloat16
-        with torch.autocast(device.type, torch.bfloat16, enabled=is_low):
+        with fast_autocast(self.model.device):
             for start in range(0, len(order), _TEXTS_AT_ONCE):
                 rows = order[start : start + _TEXTS_AT_ONCE]
                 found: Any = self.model.encode(
