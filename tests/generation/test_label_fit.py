@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 
 from tilth.errors import InputError
 from tilth.generation import label_fit
@@ -53,6 +54,8 @@ def test_without_one_it_is_what_the_instructions_do_not_share(
 
 class Letters:
     """Encodes a text as the counts of its letters a and b."""
+
+    device = torch.device("cpu")
 
     def encode(self, texts: list[str], **_: Any) -> Any:
         counts = np.array([[text.count("a"), text.count("b")] for text in texts], float)
