@@ -42,11 +42,17 @@ def test_inputs_may_be_a_data_set_with_a_text_column(llama: LM) -> None:
 
 
 def test_rows_depend_on_the_seed_and_not_on_parts_or_neighbours(llama: LM) -> None:
-    one = tilth.generate("sts-x2", llama, inputs=TEXTS, part_size=2)
-    assert rows(one) == rows(tilth.generate("sts-x2", llama, inputs=TEXTS, part_size=100))
-    backwards = tilth.generate("sts-x2", llama, inputs=TEXTS[::-1], rows=8)
-    assert sorted(rows(one)) == sorted(rows(backwards))
-    assert rows(one) != rows(tilth.generate("sts-x2", llama, inputs=TEXTS, seed=1))
+    # The similarity is measured part by part, in bfloat16 where that is fast: it may be rounded.
+    one, large, backwards, other = (
+        rows(tilth.generate("sts-x2", llama, **given).remove_columns("similarity"))
+        for given in (
+            {"inputs": TEXTS, "part_size": 2}, {"inputs": TEXTS, "part_size": 100},
+            {"inputs": TEXTS[::-1], "rows": 8}, {"inputs": TEXTS, "seed": 1},
+        )
+    )  # fmt: skip
+    assert one == large
+    assert sorted(one) == sorted(backwards)
+    assert one != other
 
 
 @pytest.mark.parametrize(
