@@ -378,6 +378,19 @@ def test_what_cannot_apply_is_refused_or_left_out(
     assert curate_rows(dataset, smoothing=0).counts["sampled pairs"] == 0
 
 
+def test_a_label_that_loses_all_rows_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    rows = {
+        "text": list("abcd"),
+        "label": ["x", "y", "x", "z"],
+        "label_fit": [0.2, -0.1, 0.1, -0.4],
+    }
+    curate_rows(Dataset.from_dict(rows), validation=0)
+    assert "no row is left of label 'y', 'z'" in caplog.text
+    caplog.clear()
+    curate_rows(Dataset.from_dict(rows), validation=0, min_label_fit=-1)
+    assert "no row is left" not in caplog.text
+
+
 def test_texts_that_do_not_fit_their_label_are_dropped() -> None:
     fits = [0.2, 0.0, -0.01, None, -0.3]
     rows = Dataset.from_dict(

@@ -133,6 +133,7 @@ def curate_rows(dataset: Dataset, options: CurateOptions) -> Curated:
     if not kept.any():
         why = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
         raise InputError(f"no row is left of {len(rows)} ({why}): give a set with other rows")
+    _warn_of_lost_labels(rows, kept)
     table, labels = rows.table, rows.numbers
     if labels is not None and options.smoothing:
         labels = _smooth(labels, kept, options.smoothing)
@@ -280,6 +281,17 @@ def _sample(rows: LabelledTable, kept: NDArray[np.bool_], options: CurateOptions
             "%d of %d sampled pairs: too few second texts of other inputs", len(pairs[0]), wanted
         )
     return pairs
+
+
+def _warn_of_lost_labels(rows: LabelledTable, kept: NDArray[np.bool_]) -> None:
+    """Name the classes of which all rows are dropped: a model trained on the rest lacks them."""
+    if rows.numbers is not None:
+        return
+    lost = np.setdiff1d(rows.labels, rows.labels[kept])
+    firsts = [int(np.argmax(rows.labels == label)) for label in lost]
+    if firsts:
+        names = ", ".join(repr(str(rows.table[LABEL_COLUMN][first])) for first in firsts)
+        log.warning("no row is left of label %s: a model trained on the rest lacks it", names)
 
 
 def _in_order(codes: NDArray[np.int64]) -> NDArray[np.int64]:
