@@ -1,10 +1,12 @@
 """Latencies and memory of `tilth view` on a run of a million rows: pages, filters, search, readers.
 
     python benchmarks/view.py --rows 1000000 --readers 20
+    python benchmarks/view.py --bank BANK
 
 Texts are random words with the frequencies of Zipf's law. The server is a process of its own; times
 are of whole answers over HTTP, in milliseconds. "alone": one reader; "together": all readers at
-once, each asking again `--pause` seconds (on average) after it is answered.
+once, each asking again `--pause` seconds (on average) after it is answered. With a bank, its search
+as one types is measured instead.
 """
 
 import argparse
@@ -88,6 +90,39 @@ def addresses(rows: int) -> dict[str, Callable[[random.Random], str]]:
     }
 
 
+TYPED = (
+    "Which river runs through Vienna?", "the food was cold and the waiter was rude",
+    "patients with kidney disease were treated", "how do i reset my password",
+    "the president said on tuesday that",
+)  # fmt: skip
+
+
+def search(bank: Path) -> None:
+    """Print the latencies of a search after each second character that is typed."""
+    command = [sys.executable, "-m", "tilth", "view", str(bank), "--bank", str(bank)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        url = re.search(r"http://\S+", server.stderr.readline())
+        assert url is not None
+        base = url[0].partition("/?")[0]
+        with httpx.Client(base_url=base, timeout=120, headers={"Origin": base}) as client:
+            client.get(url[0])
+            csrf = re.search(r'name="csrf" value="(\w+)"', client.get("/try/search").text)
+            assert csrf is not None
+            form = {"csrf": csrf[1], "bank": str(bank), "live": "1"}
+            while "<table" not in client.post("/try/search", data={**form, "query": "a"}).text:
+                time.sleep(1.0)  # it is opened
+            times = []
+            for text in TYPED * 3:
+                for end in range(3, len(text) + 1, 2):
+                    begun = time.perf_counter()
+                    answer = client.post("/try/search", data={**form, "query": text[:end]})
+                    times.append(time.perf_counter() - begun)
+                    assert answer.status_code == 200, answer.text
+        server.terminate()
+    show(f"{len(times)} searches", {"as one types": times})
+
+
 def ask(
     url: str, kinds: dict[str, Callable[[random.Random], str]], seed: int, pause: float = 0.0
 ) -> dict[str, list[float]]:
@@ -121,7 +156,11 @@ def main() -> None:
     options.add_argument("--rows", type=int, default=1_000_000)
     options.add_argument("--readers", type=int, default=20)
     options.add_argument("--pause", type=float, default=0.0, help="seconds a reader reads, mean")
+    options.add_argument("--bank", type=Path)
     given = options.parse_args()
+    if given.bank is not None:
+        search(given.bank)
+        return
     root = Path(tempfile.mkdtemp())
     try:
         begun = time.perf_counter()

@@ -121,7 +121,7 @@ def test_a_task_is_written_with_the_factor_of_each_token(visitor: Visitor, lm: s
               "inputs": ""}  # fmt: skip
     page = tried(visitor, "generate", **fields)
     settings = GenerateSettings(per_input=1, max_tries=1, seed=5)
-    request = GenerateRequest(parse_task(TASK), load_lm(lm), settings, count=3)
+    request = GenerateRequest(parse_task(TASK, most_labels=2), load_lm(lm), settings, count=3)
     sampler = make_sampler(request, request.items(), None, None)
     rows = make_part(request.task, "", request.settings, request.items(), sampler,
                      Progress(3, quiet=True)).to_pylist()  # fmt: skip
@@ -149,7 +149,7 @@ def test_the_editor_begins_with_a_shipped_task(visitor: Visitor, name: str) -> N
     page = visitor.client.get(f"/try/generate?begin={name}").text
     text = re.search(r'<textarea name="task"[^>]*>(.*?)</textarea>', page, re.DOTALL)
     assert text is not None
-    assert parse_task(html.unescape(text[1])) == load_task(name)
+    assert parse_task(html.unescape(text[1]), most_labels=12) == load_task(name)
     assert visitor.client.get("/try/generate?begin=../x").status_code == 404
 
 
@@ -160,7 +160,10 @@ def test_the_editor_begins_with_a_shipped_task(visitor: Visitor, name: str) -> N
         ("task_name: x\nlabels: [", "task:2: not YAML"),
         ("{", "task:1: not JSON"),
         ("task_name: x\nlabels: {a: {instruction: 'no end'}}", "must end with an opening"),
+        ("x" * 8_001, "the task has more than 8,000 characters"),
         (MERGED, "more than 10,000 keys"),
+        ("task_name: x\nlabels: {" + ", ".join(f"k{n}: d" for n in range(700)) + "}",
+         "700 labels are many for a page: give 12 at most"),
         ("task_name: x\nlabels: {a: {instruction: 'A <X1> \"'}}", "there are 0: give 1 to 3"),
     ],
 )  # fmt: skip
@@ -224,7 +227,7 @@ def test_a_tagger_shows_its_entities(visitor: Visitor, root: Path) -> None:
         ("rewrite", {"text": "a", "meaning": "69"}, "meaning is 69: give a number from 70 to 100"),
         ("rewrite", {"text": "a", "wording": "x"}, "wording is 'x': give a number"),
         ("rewrite", {"text": "a", "meaning": "nan"}, "meaning is 'nan'"),
-        ("generate", {"task": "x" * 20_001}, "the task has more than 20,000 characters"),
+        ("generate", {"task": "x" * 8_001}, "the task has more than 8,000 characters"),
         ("generate", {"task": TASK, "attempts": "6"}, "attempts is 6: give 1 to 5"),
         ("generate", {"task": TASK, "attempts": "1", "decay": "-1"}, "decay is -1"),
         ("generate", {"task": TASK, "attempts": "1", "seed": "1e999"}, "seed is '1e999'"),
@@ -293,6 +296,25 @@ def test_one_job_runs_at_a_time_and_few_wait() -> None:
     assert done == [0, 1, 3, 4, 5, 6, 7, 8]
     assert [job.result for job in jobs[3:9]] == [3, 4, 5, 6, 7, 8]
     bench.close()
+
+
+def test_what_waits_is_not_begun_when_the_server_ends() -> None:
+    bench, begun, go = Workbench(TryModels()), threading.Event(), threading.Event()
+
+    def work(_: Any) -> str:
+        begun.set()
+        go.wait(20)
+        return "done"
+
+    jobs = [TryJob("rewrite", {}) for _ in range(3)]
+    for job in jobs:
+        bench.submit(job, work)
+    assert begun.wait(20)
+    threading.Timer(0.2, go.set).start()
+    bench.close()
+    assert bench._thread is not None
+    bench._thread.join(20)
+    assert [job.result for job in jobs] == ["done", None, None]
 
 
 def test_models_are_loaded_once_and_the_oldest_is_left() -> None:

@@ -137,13 +137,21 @@ def load_task(task: str | Path | Mapping[str, Any]) -> Task:
     return _check(_parse(_read(path), str(path), is_json=path.suffix == ".json"), str(path))
 
 
-def parse_task(text: str) -> Task:
+def parse_task(text: str, *, most_labels: int) -> Task:
     """Load and check a task spec that is given as its text, YAML or JSON.
 
     Raises:
-        InputError: it breaks a rule; the line, or the label and the rule, are named.
+        InputError: it has too many labels, or breaks a rule; the line, or the label and the rule,
+            are named.
     """
-    return _check(_parse(text, "task", is_json=text.lstrip().startswith("{")), "task")
+    spec = _parse(text, "task", is_json=text.lstrip().startswith("{"))
+    labels = spec.get("labels") if isinstance(spec, Mapping) else None
+    if isinstance(labels, Mapping) and len(labels) > most_labels:
+        raise InputError(
+            f"task: {len(labels):,} labels are many for a page: give {most_labels} at most, or run "
+            "tilth generate"
+        )
+    return _check(spec, "task")
 
 
 def first_text_task(task: Task) -> Task:

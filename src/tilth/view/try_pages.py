@@ -27,9 +27,9 @@ Fields = Mapping[str, str]
 Work = Callable[[Say], Any]
 
 _CANDIDATES, _HITS = 10, 20
-_LONGEST = {"text": 2_000, "second": 2_000, "query": 300, "task": 20_000, "inputs": 2_000}
+_LONGEST = {"text": 2_000, "second": 2_000, "query": 300, "task": 8_000, "inputs": 2_000}
 _MOST_LABELS, _MOST_INPUTS, _MOST_ATTEMPTS = 12, 3, 5
-_KEPT_CHARACTERS = 20_000  # of a field that is shown again
+_KEPT_CHARACTERS = 8_000  # of a field that is shown again
 _SECONDS_FOR_RESULT = 0.25
 _DEFAULTS = {
     REWRITE: {"text": "", "meaning": "95", "wording": "20", "tries": "1"},
@@ -89,9 +89,7 @@ def try_now(kind: str) -> Callable[[Site, Asked], HttpReply]:
                 if name != "csrf"}  # fmt: skip
         job = TryJob(kind, form, page=form.get("page", "")[:20])
         try:
-            for name, most in _LONGEST.items():
-                if len(asked.form.get(name, "")) > most:
-                    raise InputError(f"the {name} has more than {most:,} characters: shorten it")
+            _check_lengths(asked.form)
             work, is_quick = _PREPARE[kind](site, form)
         except InputError as error:
             job.run(_raising(error))
@@ -109,11 +107,18 @@ def check_task(site: Site, asked: Asked) -> HttpReply:
     """Return what is wrong with a task that is being typed, or what it asks for."""
     task, problem = None, ""
     try:
-        task = _task_of(asked.form)
+        _check_lengths(asked.form)
+        task = parse_task(asked.form.get("task", ""), most_labels=_MOST_LABELS)
         _inputs_of(task, asked.form)
     except InputError as error:
         problem = str(error)
     return site.page("try_check", task=task, problem=problem)
+
+
+def _check_lengths(form: Fields) -> None:
+    for name, most in _LONGEST.items():
+        if len(form.get(name, "")) > most:
+            raise InputError(f"the {name} has more than {most:,} characters: shorten it")
 
 
 def _raising(error: InputError) -> Work:
@@ -152,7 +157,7 @@ def _generate(site: Site, form: Fields) -> tuple[Work, bool]:
     from tilth.generation.settings import GenerateSettings
     from tilth.view.try_work import attempts
 
-    task = _task_of(form)
+    task = parse_task(form.get("task", ""), most_labels=_MOST_LABELS)
     inputs = _inputs_of(task, form)
     count = _number(form, "attempts")
     if not 1 <= count <= _MOST_ATTEMPTS:
@@ -223,16 +228,6 @@ def _label(site: Site, form: Fields) -> tuple[Work, bool]:
 _PREPARE: dict[str, Callable[[Site, Fields], tuple[Work, bool]]] = {
     REWRITE: _rewrite, GENERATE: _generate, SEARCH: _search, LABEL: _label
 }  # fmt: skip
-
-
-def _task_of(form: Fields) -> Task:
-    task = parse_task(form.get("task", ""))
-    if len(task.labels) > _MOST_LABELS:
-        raise InputError(
-            f"task: {len(task.labels)} labels are many for a page: give {_MOST_LABELS} at most, "
-            "or run tilth generate"
-        )
-    return task
 
 
 def _inputs_of(task: Task, form: Fields) -> list[str] | None:

@@ -131,6 +131,10 @@ class Workbench:
 
     def close(self) -> None:
         """End the thread; what it does at the moment is waited for, for two seconds at most."""
+        with self._lock:
+            for job in self._jobs.values():
+                if job is not self._working:
+                    job.done.set()  # what waits is not begun any more
         if self._thread is not None:
             self._waiting.put(None)
             self._thread.join(_SECONDS_TO_END)
