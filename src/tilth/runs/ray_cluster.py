@@ -276,7 +276,7 @@ def _connect(cluster: Cluster) -> bool:
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+    except (ray.exceptions.RayError, RuntimeError, ValueError, OSError) as error:
         said = " ".join(str(error).split())
         raise InputError(
             f"--on {cluster.on}: the cluster cannot be joined ({said[:300]}): check that it runs, "
