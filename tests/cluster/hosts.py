@@ -59,6 +59,7 @@ class Hosts:
             ip(f"-n {name} addr add {self.address(host)}/24 dev eth0")
             ip(f"-n {name} link set eth0 up")
             ip(f"-n {name} link set lo up")
+            ip(f"-n {name} route add default dev eth0")  # Ray finds the host's address by it
 
     def popen(self, host: int, command: Sequence[str] | str) -> subprocess.Popen[str]:
         """Start a program on a host; a command in one text is a shell's."""
