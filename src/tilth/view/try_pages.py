@@ -94,7 +94,10 @@ def try_now(kind: str) -> Callable[[Site, Asked], HttpReply]:
         except InputError as error:
             job.run(_raising(error))
             is_quick, work = True, _raising(error)
-        (site.bench.run if is_quick else site.bench.submit)(job, work)
+        if is_quick:
+            site.bench.run(job, work, keep=not form.get("live"))
+        else:
+            site.bench.submit(job, work)
         if not form.get("live"):
             return go(f"/try/{kind}", job=job.id)
         job.done.wait(_SECONDS_FOR_RESULT)

@@ -106,24 +106,28 @@ class Workbench:
                 self._thread.start()
         self._waiting.put((job, work))
 
-    def run(self, job: TryJob, work: Callable[[Say], Any]) -> None:
-        """Do a job's work now, in the thread of the page."""
+    def run(self, job: TryJob, work: Callable[[Say], Any], *, keep: bool) -> None:
+        """Do a job's work now, in the thread of the page; what one types is not kept."""
         job.run(work)
-        with self._lock:
-            self._keep(job)
+        if keep:
+            with self._lock:
+                self._keep(job)
 
     def load(self, what: str, name: str, make: Callable[[], Loaded], say: Say) -> Loaded:
         """Return a loaded model; `make` loads it if it is not there yet."""
         key = what, name
-        if key not in self._loaded:
-            say(f"Loading the {what} {name}: the first time, this takes some seconds.")
-            made = make()
+        with self._lock:
+            if key in self._loaded:
+                self._loaded.move_to_end(key)
+                kept: Loaded = self._loaded[key]
+                return kept
+        say(f"Loading the {what} {name}: the first time, this takes some seconds.")
+        made = make()
+        with self._lock:
             self._loaded[key] = made
             if len(self._loaded) > _MOST_LOADED:
                 self._loaded.popitem(last=False)
-        self._loaded.move_to_end(key)
-        found: Loaded = self._loaded[key]
-        return found
+        return made
 
     def loaded(self, what: str, name: str) -> Any:
         """Return a model if it is loaded."""
