@@ -1,7 +1,6 @@
 """A Ray cluster on this machine for the tests of a file; without Ray they are skipped."""
 
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,12 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def ray() -> Iterator[Any]:
     """Start a cluster of four places for workers, and join it."""
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'tilth[cluster]'")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_worker_niceness", "0")  # else other processes' tests starve it
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        token = tmp_path_factory.mktemp("ray") / "token"  # else Ray makes one in the home folder
-        token.write_text(secrets.token_hex(32))
-        patch.setenv("RAY_AUTH_MODE", "token")
-        patch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
         import ray
 
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
