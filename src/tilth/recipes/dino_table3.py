@@ -111,8 +111,14 @@ RECIPE = Recipe(
         "count what people say of the pairs of each label",
     ),
     needs="annotations of tilth view: RUN.annotations, or a file that was exported from them",
-    scales={"starter": _Judged(), "paper": _Judged()},
+    scales={
+        "starter": _Judged(),
+        "paper": _Judged(departures=("this scale has never been run: it needs pairs of GPT2-XL",)),
+    },
     takes_file=True,
     run=run,
-    departures=("the pairs are those that were annotated, of whichever model wrote them",),
+    departures=(
+        "the pairs are those that were annotated, of whichever model wrote them",
+        "the people are those who annotated, not the paper's authors",
+    ),
 )
