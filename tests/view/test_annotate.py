@@ -1,6 +1,7 @@
 """The pages to annotate, as a browser uses them."""
 
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from tests.report.page import EVIL
 from tests.view.pages import Visitor, pairs, write_run
 from tilth.view.annotations import Annotations, annotations_folder
+from tilth.view.store import RowStore
 
 SAMPLE = {"run": "pairs", "name": "first", "task": "class", "labels": "1\r\n0.5\r\n0", "seed": "0",
           "count": "5", "draw": "random", "overlap": "100"}  # fmt: skip
@@ -36,6 +38,31 @@ def judge(visitor: Visitor, value: str, person: str = "Ann", **more: str) -> int
     fields = {"run": "pairs", "sample": "1", "person": person, "place": place[1], "value": value}
     visitor.post("/answer", **fields, **more)
     return int(place[1])
+
+
+def test_a_sample_is_drawn_of_all_rows_although_they_are_still_read(
+    visitor: Visitor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large run is shown before its rows are read; a sample must not depend on when."""
+    add, may_read = RowStore._add, threading.Event()
+
+    def slow(self: RowStore, tables: Any) -> None:
+        may_read.wait(60)
+        add(self, tables)
+
+    monkeypatch.setattr(RowStore, "_add", slow)
+    monkeypatch.setattr("tilth.view.site._SECONDS_FOR_ROWS", 0.01)
+    page = visitor.page("/rows?run=pairs")
+    assert page.shows("The first rows are being read")
+    assert not page.shows("No row passes")
+    assert "data-first" in visitor.client.get("/rows?run=pairs").text
+    assert "data-ready" not in visitor.client.get("/live/rows?run=pairs").text
+    assert visitor.page("/samples?run=pairs").shows("the sample is drawn when all are read")
+    threading.Timer(0.3, may_read.set).start()
+    visitor.post("/sample", **(SAMPLE | {"count": "60"}))
+    assert sorted(item.row for item in notes(tmp_path).items(1)) == list(range(60))
+    assert "data-ready" in visitor.client.get("/live/rows?run=pairs").text
+    assert visitor.page("/rows?run=pairs").shows("60 rows")
 
 
 def test_a_sample_from_first_to_last(visitor: Visitor, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ def tab(
     with served(root) as (url, _), playwright.sync_playwright() as made:
         browser = made.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": request.param, "height": 844})
+        page.set_default_timeout(60_000)
         page.problems = []
         page.on(
             "console",
@@ -49,7 +51,7 @@ def tab(
         page.on("response", lambda answer: page.problems.append(f"{answer.status} {answer.url}")
                 if answer.status >= 400 else None)  # fmt: skip
         page.on("pageerror", lambda error: page.problems.append(str(error)))
-        page.width = request.param
+        page.width, page.root = request.param, root
         page.goto(url)
         page.base = url.partition("/?")[0]
         yield page
@@ -76,16 +78,45 @@ def look(tab: Any, name: str) -> None:
         assert not serious, f"{name}: {serious}"
 
 
+def reach(tab: Any, target: Any) -> None:
+    """Go to an element by the Tab key."""
+    for _ in range(150):
+        tab.keyboard.press("Tab")
+        if target.evaluate("one => one === document.activeElement"):
+            return
+    raise AssertionError(f"{target} is not reached by Tab")
+
+
+def follow(tab: Any, name: str) -> None:
+    """Go to a link or a button by the Tab key, and press Enter."""
+    target = tab.get_by_role("link", name=name, exact=True)
+    reach(tab, target.or_(tab.get_by_role("button", name=name, exact=True)).first)
+    tab.keyboard.press("Enter")
+
+
+def write(tab: Any, **fields: str) -> None:
+    """Go to the fields of a form by the Tab key, in their order, and type into them."""
+    for name, text in fields.items():
+        field = tab.locator(f"[name={name}]:not([type=hidden])")
+        reach(tab, field)
+        if field.evaluate("one => one.matches('input')"):
+            tab.keyboard.press("Control+A")
+        tab.keyboard.type(text)  # in a list, it chooses what begins so
+
+
+def enter_as_ann(tab: Any) -> None:
+    """Give a name: its field has the focus."""
+    tab.wait_for_url("**/annotate?**")
+    tab.locator("[name=person]:focus").wait_for()
+    tab.keyboard.type("Ann")
+
+
 def test_browse_by_keys(tab: Any) -> None:
     tab.goto(tab.base)
     look(tab, "runs")
     tab.keyboard.press("Tab")  # to the skip link
     tab.keyboard.press("Enter")
-    for _ in range(8):
-        tab.keyboard.press("Tab")
-        if tab.evaluate("document.activeElement.textContent") == "pairs":
-            break
-    tab.keyboard.press("Enter")
+    follow(tab, "pairs")
     tab.wait_for_url("**/rows?run=pairs")
     look(tab, "rows")
     assert tab.locator(".count b").inner_text() == "130 rows"
@@ -96,78 +127,147 @@ def test_browse_by_keys(tab: Any) -> None:
     tab.keyboard.press("Enter")
     tab.wait_for_url("**q=number12*")
     assert tab.locator(".count b").inner_text() == "11 rows"
-    tab.goto(f"{tab.base}/rows?run=pairs&label=0.5&similarity-min=0.3")
+    follow(tab, "all rows")
+    tab.wait_for_url("**/rows?run=pairs")
+    if tab.width < 900:
+        reach(tab, tab.locator(".facets summary"))
+        tab.keyboard.press("Enter")
+    reach(tab, tab.locator(".facet a").filter(has_text="dropped"))
+    tab.keyboard.press("Enter")
+    tab.wait_for_url("**state=dropped")
+    assert tab.locator(".count b").inner_text() == "26 rows"
+    reach(tab, tab.locator(".filters summary"))
+    tab.keyboard.press("Enter")
+    write(tab, sort="similarity", order="down")
+    tab.keyboard.press("Enter")
+    tab.wait_for_url("**sort=similarity&order=down**")
+    shown = [float(one) for one in tab.locator("[data-name=similarity] span").all_inner_texts()
+             if one[0].isdigit()]  # fmt: skip
+    assert shown == sorted(shown, reverse=True)
     look(tab, "filtered")
+    tab.reload()  # the address is a permalink
+    assert tab.locator(".count b").inner_text() == "26 rows"
     if tab.width > 900:
-        tab.locator(".bins a").first.focus()
+        reach(tab, tab.locator(".bins a").first)
         tab.keyboard.press("Enter")
         tab.wait_for_url("**-max=*")
-    tab.goto(f"{tab.base}/row?run=pairs&row=4")
+    follow(tab, "4")
+    tab.wait_for_url("**row=4")
     look(tab, "row")
     tab.keyboard.press("n")
     tab.wait_for_url("**row=5")
 
 
+def test_a_run_that_works_is_followed(tab: Any) -> None:
+    folder = write_run(tab.root / "later", pairs(40), parts=4, done=1)
+    lock = folder / ".tilth-lock"
+    lock.write_text(f"process {os.getpid()} on {socket.gethostname()}")
+    tab.goto(tab.base)
+    tab.get_by_text("1 / 4").wait_for()
+    look(tab, "runs-running")
+    lock.unlink()
+    write_run(folder, pairs(40), parts=4, done=2)
+    lock.write_text(f"process {os.getpid()} on {socket.gethostname()}")
+    tab.get_by_text("2 / 4").wait_for()
+    lock.unlink()
+    tab.locator(".state.stopped").wait_for()
+
+
 @pytest.mark.parametrize(
-    ("task", "keys"), [("class", "123"), ("grade", "052"), ("same meaning", "121")]
+    ("task", "keys"),
+    [
+        ("class", ("1", "2", "3")),
+        ("grade", ("0", "5", "2")),
+        ("same meaning", ("1", "2", "1")),
+        ("classes", ("12\n", "3\n", "\n")),
+    ],
 )
-def test_annotate_by_keys(tab: Any, task: str, keys: str) -> None:
-    tab.goto(f"{tab.base}/samples?run=pairs&state=kept")
+def test_annotate_by_keys(tab: Any, task: str, keys: tuple[str, ...]) -> None:
+    tab.goto(f"{tab.base}/rows?run=pairs&state=kept")
+    follow(tab, "annotate a sample of them")
+    tab.wait_for_url("**/samples?**")
     look(tab, "samples")
-    name = f"{task} {tab.width}"
-    tab.locator("[name=name]").fill(name)
-    tab.locator("[name=task]").select_option(task)
-    tab.locator("[name=count]").fill("4")
-    tab.get_by_role("button", name="Draw the sample").click()
-    tab.wait_for_url("**/annotate?**")
-    tab.locator("[name=person]:focus").wait_for()
-    tab.keyboard.type("Ann")  # the field has the focus
+    write(tab, name=f"{task} {tab.width}", task=task.split()[0] + ":" * (" " not in task),
+          count="4")  # fmt: skip
+    tab.keyboard.press("Enter")
+    enter_as_ann(tab)
     look(tab, "person")
     tab.keyboard.press("Enter")
     tab.wait_for_url("**person=Ann")
     look(tab, f"annotate-{task.replace(' ', '-')}")
     assert "label" not in tab.locator(".judge .whole").inner_text()  # blind
-    for done, key in enumerate(keys):
-        assert tab.locator(".done-bar b").inner_text() == str(done)
-        with tab.expect_navigation():
+
+    def answer(typed: str) -> None:
+        for key in typed[:-1]:
             tab.keyboard.press(key)
-    with tab.expect_navigation():
-        tab.keyboard.press("u")
+        with tab.expect_navigation():
+            tab.keyboard.press(typed[-1].replace("\n", "Enter"))
+
+    for done, typed in enumerate(keys):
+        assert tab.locator(".done-bar b").inner_text() == str(done)
+        answer(typed)
+    answer("u")
     assert tab.locator(".done-bar b").inner_text() == "2"
     tab.keyboard.press("f")
     tab.keyboard.press("e")
     tab.keyboard.type("odd 1")
     tab.keyboard.press("Escape")
-    with tab.expect_navigation():
-        tab.keyboard.press("2")
-    with tab.expect_navigation():
-        tab.keyboard.press("s")
+    answer(keys[1])
+    answer("s")
     assert "no row left" in tab.locator("main").inner_text()
-    tab.locator("a.button").click()
+    follow(tab, "Results")
     tab.wait_for_url("**/results**")
     look(tab, f"results-{task.replace(' ', '-')}")
     with tab.expect_download() as download:
-        tab.get_by_role("link", name="Argilla").click()
-    tab.locator("[type=file]").set_input_files(download.value.path())
-    tab.get_by_role("button", name="Take in", exact=True).click()
+        follow(tab, "Argilla")
+    reach(tab, tab.locator("[type=file]"))
+    with tab.expect_file_chooser() as chooser:
+        tab.keyboard.press("Enter")
+    chooser.value.set_files(download.value.path())
+    follow(tab, "Take in")
     tab.get_by_text("3 answers are taken in").wait_for()
-    tab.get_by_role("button", name="Data set with people's labels").click()
+    follow(tab, "Data set with people's labels")
     tab.get_by_text(f"{task.replace(' ', '-')}-{tab.width}-corrected").wait_for()
     said = tab.locator("main").inner_text()
     assert "flagged: odd 1" in said
     assert "Ann" in said
 
 
+def test_results_are_live_but_stay_under_the_focus(tab: Any) -> None:
+    tab.goto(f"{tab.base}/samples?run=pairs")
+    write(tab, name=f"live {tab.width}", task="grade:", count="4")
+    tab.keyboard.press("Enter")
+    enter_as_ann(tab)
+    tab.keyboard.press("Enter")
+    tab.wait_for_url("**person=Ann")
+    results = tab.context.new_page()
+    results.goto(tab.url.replace("/annotate?", "/results?"))
+    judged = results.locator(".numbers .value").first
+    for typed in ("3", "f4"):
+        for key in typed[:-1]:
+            tab.keyboard.press(key)
+        with tab.expect_navigation():
+            tab.keyboard.press(typed[-1])
+    results.locator(".numbers .value").first.filter(has_text="2").wait_for()
+    link = results.locator("section a[href^='/row?']")
+    link.focus()
+    with tab.expect_navigation():
+        tab.keyboard.press("5")
+    results.wait_for_timeout(3_500)  # it would be loaded again
+    assert link.evaluate("one => one === document.activeElement")
+    assert judged.inner_text() == "2"
+    link.blur()
+    judged.filter(has_text="3").wait_for()
+    results.close()
+
+
 def test_mark_spans_by_keys_and_by_finger(tab: Any) -> None:
     tab.goto(f"{tab.base}/samples?run=tagged")
     assert tab.locator("[name=task]").input_value() == "spans"
     assert tab.locator("[name=labels]").input_value() == "ANIMAL\nWATER"
-    tab.locator("[name=name]").fill(f"spans {tab.width}")
-    tab.locator("[name=count]").fill("3")
-    tab.get_by_role("button", name="Draw the sample").click()
-    tab.wait_for_url("**/annotate?**")
-    tab.locator("[name=person]:focus").wait_for()
-    tab.keyboard.type("Ann")
+    write(tab, name=f"spans {tab.width}", count="3")
+    tab.keyboard.press("Enter")
+    enter_as_ann(tab)
     tab.keyboard.press("Enter")
     tab.wait_for_url("**person=Ann")
     tab.keyboard.press("ArrowRight")
@@ -195,8 +295,7 @@ def test_mark_spans_by_keys_and_by_finger(tab: Any) -> None:
 
 def test_rewrite_by_keys(tab: Any) -> None:
     tab.goto(tab.base)
-    tab.get_by_role("link", name="try", exact=True).focus()
-    tab.keyboard.press("Enter")
+    follow(tab, "try")
     tab.wait_for_url("**/try/rewrite")
     look(tab, "try-rewrite")
     tab.keyboard.press("e")
@@ -227,13 +326,13 @@ def test_write_for_a_task_by_keys(tab: Any) -> None:
     tab.get_by_text("task:3: not YAML").wait_for()
     look(tab, "try-wrong-task")
     tab.goto(f"{tab.base}/try/generate")
-    tab.locator("[name=attempts]").focus()
+    reach(tab, tab.locator("[name=attempts]"))
     tab.keyboard.press("Enter")
     tab.locator(".attempts").first.wait_for(timeout=120_000)
     look(tab, "try-generated")
     assert tab.locator(".attempts > li").count() == 9
     assert tab.locator(".tokens [title^='alpha 0']").count() > 0
-    tab.locator("summary").last.focus()
+    reach(tab, tab.locator("summary").last)
     tab.keyboard.press("Enter")
     assert tab.locator("details[open] code").count() > 0
 

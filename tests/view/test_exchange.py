@@ -59,8 +59,8 @@ def test_what_is_written_is_read_again(task: str, form: str) -> None:
     records = read_records(text.encode(), about(task))
     assert [place for place, _ in matched(records, items)] == [0, 1, 2]
     found = [(place, value) for place, record in matched(records, items)
-             for _, value, _, _ in record.answers if value not in (None, [])]  # fmt: skip
-    assert found == [(one.place, one.value) for one in answers if one.value not in (None, [])]
+             for _, value, _, _ in record.answers if value is not None]  # fmt: skip
+    assert found == [(one.place, one.value) for one in answers if one.value is not None]
     people = [person for person, *_ in records[0].answers]
     assert "Bob" in people
     assert "Ann, B." in people
@@ -86,7 +86,24 @@ def test_argillas_records_have_the_form_of_its_client() -> None:
     assert first["responses"]["label"][0]["value"] == [
         {"start": 0, "end": 3, "label": "a"}, {"start": 5, "end": 14, "label": "b"}]  # fmt: skip
     assert len(first["responses"]["label"][0]["user_id"]) == 36
+    assert first["responses"]["label"][0]["status"] == "submitted"  # else, they are drafts there
     assert records[2]["responses"] == {}
+
+
+def test_people_who_came_from_argilla_keep_their_ids() -> None:
+    known = "3f0cba2c-3d8a-4c4e-9f5e-0a0b6f3f9a11"
+    given = [Annotation(0, known, "a", "", False, 0.0, None)]
+    records = json.loads(records_of(sample_of("class"), items_of("class"), given, ARGILLA))
+    assert [one["user_id"] for one in records[0]["responses"]["label"]] == [known]
+
+
+def test_label_studio_takes_answers_of_people_who_are_none_of_its_users() -> None:
+    """It refuses a whole file with `completed_by` of an unknown user."""
+    tasks = json.loads(records_of(sample_of("class"), items_of("class"), answers_of("class"),
+                                  LABEL_STUDIO))  # fmt: skip
+    annotations = [one for task in tasks for one in task["annotations"]]
+    assert {one["person"] for one in annotations} == {"Ann, B.", "Bob"}
+    assert not any("completed_by" in one for one in annotations)
 
 
 def test_label_studio_exports_of_others_are_read() -> None:

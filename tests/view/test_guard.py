@@ -53,6 +53,18 @@ def test_without_the_token_nothing_is_shown(visitor: Visitor, cookie: str) -> No
     assert visitor.client.get("/?token=").status_code == 403
 
 
+@pytest.mark.parametrize(
+    "other", ['theme={"dark": true, "list": [1]}', "flag", "a[b]=1", "n=1=2", "x=y; tilth-view-1=z"]
+)
+def test_cookies_of_other_servers_do_no_harm(visitor: Visitor, other: str) -> None:
+    """Those of all servers of one host come with each request, some in no known syntax."""
+    own = f"tilth-view-{PORT}={visitor.keys.cookie}"
+    visitor.client.cookies.clear()
+    for both in (f"{other}; {own}", f"{own}; {other}"):
+        assert visitor.client.get("/", headers={"Cookie": both}).status_code == 200
+    assert visitor.client.get("/", headers={"Cookie": other}).status_code == 403
+
+
 def test_the_token_leaves_the_address(visitor: Visitor) -> None:
     answer = visitor.client.get(f"/rows?run=pairs&token={visitor.keys.token}&q=a+b")
     assert answer.headers["location"] == "/rows?run=pairs&q=a+b"

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.view.pages import pairs, served, write_run
 from tilth.view.annotations import Annotations, annotations_folder
@@ -67,6 +68,7 @@ class Annotator(threading.Thread):
         return True
 
 
+@pytest.mark.timeout(3600)
 def test_no_answer_is_lost_and_none_is_there_twice(tmp_path: Path) -> None:
     run = write_run(tmp_path / "pairs", pairs(ANNOTATIONS), parts=1)
     notes = Annotations(annotations_folder(run))

@@ -52,6 +52,8 @@ def _path(name: str) -> None:
 
 
 def _folder(name: str) -> None:
+    if Path(name).is_file():
+        raise InputError(f"{name}: is a file: give a folder")
     if not Path(name).is_dir():
         raise InputError(f"{name}: no such folder: check the path")
 

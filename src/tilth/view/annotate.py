@@ -53,12 +53,16 @@ def sample_list(site: Site, asked: Asked) -> HttpReply:
     if not entry.has_rows:
         raise NotFoundError(f"{entry.name}: the run has no rows to read yet")
     store = site.store(entry)
+    is_loading, is_waiting = store.is_loading, store.is_waiting
     chosen = filter_of(asked.query, store)
     task = asked.query.get("task") or usual_task(entry, store)
     samples = annotations_of(site, entry).samples()
     return site.page(
         "samples",
         entry=entry,
+        store=store,
+        is_loading=is_loading,
+        is_waiting=is_waiting,
         samples=samples,
         fields=fields_of(chosen),
         matching=store.count(chosen),
@@ -74,7 +78,7 @@ def sample_list(site: Site, asked: Asked) -> HttpReply:
 def add_sample(site: Site, asked: Asked) -> HttpReply:
     """Draw a sample and go to it."""
     entry, form = site.entry(asked), asked.form
-    store = site.store(entry)
+    store = site.store(entry, is_whole=True)
     chosen = filter_of(form, store)
     name = _name(form, "name", "a name of the sample")
     task, seed = form.get("task", ""), _whole(form, "seed", 0, 2**32 - 1)

@@ -216,17 +216,17 @@ class Annotations:
             raise InputError(f"the sample has no row {place}")
         return SampleItem(**json.loads(found[0]))
 
-    def answer(self, sample: int, given: Annotation) -> None:
-        """Keep an answer; another one of the same person on the same row is replaced."""
+    def answer(self, sample: int, *given: Annotation) -> None:
+        """Keep answers, all or none; others of the same person on the same row are replaced."""
         with self._write() as db:
-            db.execute(
+            db.executemany(
                 "INSERT OR REPLACE INTO answer VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                [sample, given.place, given.person,
-                 None if given.value is None else json.dumps(given.value), given.note,
-                 given.flagged, given.at, given.seconds],
+                [(sample, one.place, one.person,
+                  None if one.value is None else json.dumps(one.value), one.note,
+                  one.flagged, one.at, one.seconds) for one in given],
             )  # fmt: skip
             gone = "DELETE FROM hold WHERE sample = ? AND place = ? AND person = ?"
-            db.execute(gone, [sample, given.place, given.person])
+            db.executemany(gone, [(sample, one.place, one.person) for one in given])
 
     def undo(self, sample: int, person: str) -> int | None:
         """Take back a person's latest answer; return its place, None where there is none."""

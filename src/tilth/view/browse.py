@@ -44,6 +44,7 @@ def row_list(site: Site, asked: Asked) -> HttpReply:
     if not entry.has_rows:
         raise NotFoundError(f"{entry.name}: the run has no rows to read yet")
     store = site.store(entry)
+    is_waiting = store.is_waiting
     chosen = filter_of(asked.query, store)
     page = store.page(
         chosen, size=PAGE_ROWS, after=asked.number("after"), before=asked.number("before")
@@ -71,7 +72,8 @@ def row_list(site: Site, asked: Asked) -> HttpReply:
         numbers=numbers,
         shown_numbers=[(name, name.replace("_", " "), 0 if name in WHOLE else 2) for name in first],
         has_labels=bool(store.values_of("label")),
-        live=entry.state == RUNNING or store.is_loading,
+        live=entry.state == RUNNING or store.is_loading or is_waiting,
+        is_waiting=is_waiting,
         link=lambda **changes: url("/rows", run=entry.name, **{**fields, **changes}),
     )
 

@@ -83,15 +83,23 @@ def _argilla_record(task: str, item: SampleItem, answers: Sequence[Annotation]) 
     fields = {} if item.first is None else {_FIRST: item.first}
     responses = [
         {"value": _argilla_value(task, item, one.value),
-         "user_id": str(uuid.uuid5(_PEOPLE, one.person))}
+         "user_id": _user_id(one.person), "status": "submitted"}
         for one in answers if one.value is not None
     ]  # fmt: skip
     return {
         "id": item.key, "fields": {**fields, _TEXT: item.text},
         "metadata": {"generated": item.label or "", "people": json.dumps(
-            {str(uuid.uuid5(_PEOPLE, one.person)): one.person for one in answers})},
+            {_user_id(one.person): one.person for one in answers})},
         "suggestions": {}, "responses": {_QUESTION: responses} if responses else {}, "vectors": {},
     }  # fmt: skip
+
+
+def _user_id(person: str) -> str:
+    """Return a person's id in Argilla: the name of who came from there is the id already."""
+    try:
+        return str(uuid.UUID(person))
+    except ValueError:
+        return str(uuid.uuid5(_PEOPLE, person))
 
 
 def _argilla_value(task: str, item: SampleItem, value: Any) -> Any:
@@ -102,11 +110,13 @@ def _argilla_value(task: str, item: SampleItem, value: Any) -> Any:
 
 
 def _studio_task(task: str, item: SampleItem, answers: Sequence[Annotation]) -> dict[str, Any]:
+    """Return what Label Studio imports; it refuses `completed_by` of others than its own users."""
     first = {} if item.first is None else {_FIRST: item.first}
     return {
-        "data": {**first, _TEXT: item.text, "key": item.key, "generated": item.label or ""},
+        "data": {**first, _TEXT: item.text, "key": item.key, "generated": item.label or "",
+                 "task": task},
         "annotations": [
-            {"completed_by": {"email": one.person}, "was_cancelled": one.value is None,
+            {"person": one.person, "was_cancelled": one.value is None,
              "result": _studio_result(task, item, one)}
             for one in answers
         ],
@@ -219,7 +229,7 @@ def _read_studio(where: str, record: Any) -> ReadRecord:
     text = data[_TEXT]
     answers = []
     for given in record.get("annotations") or ():
-        person = given.get("completed_by") or "label studio"
+        person = given.get("person") or given.get("completed_by") or "label studio"
         if isinstance(person, dict):
             person = person.get("email") or person.get("id")
         value: Any = None
@@ -234,7 +244,7 @@ def _read_studio(where: str, record: Any) -> ReadRecord:
                 spans.append((held["start"], held["end"], held["labels"][0]))
             elif one["type"] == "textarea":
                 note = "\n".join(held["text"])
-        if spans:
+        if spans or data.get("task") == SPANS:  # there may be none
             value = _words(text, spans)
         if given.get("was_cancelled"):
             value = None

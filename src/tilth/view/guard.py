@@ -9,7 +9,6 @@ import secrets
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -146,12 +145,11 @@ class Guard:
         return text.startswith("http://") and _parts(text) == _parts(f"//{host}")
 
     def _has_cookie(self, headers: dict[bytes, bytes]) -> bool:
-        try:
-            cookies = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1"))
-        except CookieError:
-            return False
-        held = cookies.get(self._cookie)
-        return held is not None and _same(held.value, self._keys.cookie)
+        # Cookies of other servers on this machine come along, some of them in no known syntax.
+        pairs = headers.get(b"cookie", b"").decode("latin-1").split(";")
+        held = [value for name, _, value in (pair.strip().partition("=") for pair in pairs)
+                if name == self._cookie]  # fmt: skip
+        return any(_same(value, self._keys.cookie) for value in held)
 
     async def _enter(self, send: Send, path: str, rest: str) -> None:
         """Set the cookie and lead to the address without the token."""

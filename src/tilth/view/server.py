@@ -54,6 +54,7 @@ def serve(
         shown = socket.gethostname().lower()
     config = uvicorn.Config(
         app,
+        http="h11",  # the others leave the length of headers unbounded
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -90,8 +90,8 @@ class Site:
             raise NotFoundError(f"there is no run {name[:200]!r} here")
         return entry
 
-    def store(self, entry: RunEntry) -> RowStore:
-        """Return the rows of a run; those of new files may still be read."""
+    def store(self, entry: RunEntry, *, is_whole: bool = False) -> RowStore:
+        """Return the rows of a run; some may still be read, unless all are waited for."""
         with self._lock:
             key = f"{entry.name}\n{entry.created}"
             store = self._stores.get(key)
@@ -100,7 +100,8 @@ class Site:
                 if len(self._stores) > _MOST_STORES:
                     self._stores.popitem(last=False)[1].close()
             self._stores.move_to_end(key)
-        store.refresh(entry.row_files, seconds=_SECONDS_FOR_ROWS if not store.rows else 0.2)
+        seconds = _SECONDS_FOR_ROWS if not store.rows else 0.2
+        store.refresh(entry.row_files, seconds=None if is_whole else seconds)
         return store
 
     def close(self) -> None:

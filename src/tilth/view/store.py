@@ -118,14 +118,22 @@ class RowStore:
         self.is_loading = self._is_broken = False
         self.notices: list[str] = []
 
+    @property
+    def is_waiting(self) -> bool:
+        """Return whether the first rows are still being read."""
+        return self.is_loading and not self.rows
+
     def close(self) -> None:
         """Remove the files."""
         self._remove()
 
     def refresh(self, files: Sequence[tuple[str, Path]], *, seconds: float | None = None) -> None:
-        """Read new files in the background; wait for them some seconds, or until they are read."""
+        """Read new files in the background; wait for them some seconds, or until all are read."""
+        if not self._adding.acquire(blocking=seconds is None):
+            return
         new = [one for one in files if one[1] not in self._seen]
-        if not new or self._is_broken or not self._adding.acquire(blocking=seconds is None):
+        if not new or self._is_broken:
+            self._adding.release()
             return
         self.is_loading = True
         thread = threading.Thread(target=self._read, args=(new,), daemon=True)

@@ -80,19 +80,18 @@ def bring(site: Site, asked: Asked) -> HttpReply:
     found = matched(records, notes.items(sample.id))
     if records and not found:
         raise InputError("no record of the file is a row of this sample: choose the right one")
-    count = 0
+    known = {(one.place, one.person): one for one in notes.answers(sample.id)}
+    given = []
     for place, record in found:
-        known = {one.person: one for one in notes.answers(sample.id, place)}
         for person, value, note, flagged in record.answers:
-            old = known.get(person)
+            old = known.get((place, person))
             if old is not None:  # other tools have no flags, and may have no notes
                 note, flagged = note or old.note, flagged or old.flagged
-            given = Annotation(place, person[:60], value, note, flagged, time.time(), None)
-            notes.answer(sample.id, given)
-            count += 1
+            given.append(Annotation(place, person[:60], value, note, flagged, time.time(), None))
+    notes.answer(sample.id, *given)
     left = len(records) - len(found)
     other = f"; {left} records are no rows of this sample" if left else ""
-    return HttpReply(f"{count} answers are taken in{other}.\n", "text/plain; charset=utf-8")
+    return HttpReply(f"{len(given)} answers are taken in{other}.\n", "text/plain; charset=utf-8")
 
 
 def write_set(

@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,13 +93,12 @@ def read_judged(path: Path) -> dict[str, Judged]:
 def _of_samples(notes: Annotations) -> Iterator[tuple[str, Judged]]:
     for sample in notes.samples():
         items, answers = notes.items(sample.id), notes.answers(sample.id)
-        for place, item in enumerate(items):
-            own = [one for one in answers if one.place == place]
+        for place, group in groupby(answers, key=lambda one: one.place):
+            own, item = list(group), items[place]
             values = [one.value for one in own if one.value is not None]
-            if own:
-                value = verdict(sample.about.task, values) if values else None
-                flagged = any(one.flagged for one in own)
-                yield item.key, Judged(sample.about.task, value, flagged, item.label)
+            value = verdict(sample.about.task, values) if values else None
+            flagged = any(one.flagged for one in own)
+            yield item.key, Judged(sample.about.task, value, flagged, item.label)
 
 
 def _of_file(path: Path) -> Iterator[tuple[str, Judged]]:

@@ -21,12 +21,19 @@ document.addEventListener("keydown", (event) => {
 });
 
 // data-load, data-every: a part of the page, and after how many seconds it is asked for again.
+// It stays as it is while the focus is in it. data-first: a part that holds data-ready loads the page.
 for (const part of document.querySelectorAll("[data-load][data-every]")) {
+  let shown = "";
   const again = async () => {
     try {
-      if (!document.hidden) {
+      if (!document.hidden && !part.contains(document.activeElement)) {
         const answer = await fetch(part.dataset.load);
-        if (answer.ok) part.innerHTML = await answer.text();
+        const text = await answer.text();
+        if (answer.ok && text !== shown && !part.contains(document.activeElement)) {
+          part.innerHTML = text;
+          shown = text;
+        }
+        if ("first" in part.dataset && part.querySelector("[data-ready]")) location.reload();
       }
     } catch {
       // The server has ended: the page stays as it is.
