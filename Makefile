@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
 
-.PHONY: quickstart test test-all coverage check fix bench clean
+.PHONY: quickstart test test-all test-browser coverage check fix bench clean
 
 quickstart: $(READY)  ## labelled sentence pairs by the starter model, and a report to look at
 	$(BIN)/tilth quickstart --out runs/quickstart
@@ -17,6 +17,9 @@ test: $(READY)  ## the default tests: offline, no GPU, a few minutes
 
 test-all: $(READY)  ## also those that take minutes
 	$(PYTEST) -m ""
+
+test-browser: $(READY)  ## the pages of `tilth view` in chromium, where it is installed
+	$(BIN)/python -m pytest -m slow tests/view/test_browser.py
 
 coverage: $(READY)  ## the default tests; lines and branches that none of them reaches
 	$(PYTEST) --cov --cov-report=term

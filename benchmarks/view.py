@@ -178,7 +178,12 @@ def measure(run: Path, rows: int, readers: int, pause: float) -> None:
         assert server.stderr is not None
         url = re.search(r"http://\S+", server.stderr.readline())
         assert url is not None
-        memory = psutil.Process(server.pid).memory_info
+        process = psutil.Process(server.pid)
+        memory = process.memory_info
+
+        def processor_ms(since: float = 0.0) -> float:
+            return 1000 * sum(process.cpu_times()[:2]) - since
+
         with httpx.Client(base_url=url[0].partition("/?")[0], timeout=120) as client:
             client.get(url[0])
             begun = time.perf_counter()
@@ -189,14 +194,18 @@ def measure(run: Path, rows: int, readers: int, pause: float) -> None:
             print(f"all rows indexed after {time.perf_counter() - begun:.0f} s, "
                   f"memory {memory().rss / 1e6:.0f} MB")  # fmt: skip
         kinds = addresses(rows)
+        used = processor_ms()
         show("alone", ask(url[0], kinds, 0))
+        print(
+            f"processor time of the server: {processor_ms(used) / (ROUNDS * len(kinds)):.0f} ms a page"
+        )
         found: list[dict[str, list[float]]] = []
 
         def read(seed: int) -> None:
             found.append(ask(url[0], kinds, seed, pause))
 
         threads = [threading.Thread(target=read, args=(seed,)) for seed in range(1, readers + 1)]
-        begun = time.perf_counter()
+        begun, used = time.perf_counter(), processor_ms()
         for one in threads:
             one.start()
         for one in threads:
@@ -205,7 +214,8 @@ def measure(run: Path, rows: int, readers: int, pause: float) -> None:
         together = {name: [s for one in found for s in one[name]] for name in kinds}
         show(f"together, {readers} readers", together)
         pages = sum(len(times) for times in together.values())
-        print(f"{pages / seconds:.0f} pages a second; memory {memory().rss / 1e6:.0f} MB")
+        print(f"{pages / seconds:.0f} pages a second, {processor_ms(used) / pages:.0f} ms of "
+              f"processor time each; memory {memory().rss / 1e6:.0f} MB")  # fmt: skip
         server.terminate()
 
 

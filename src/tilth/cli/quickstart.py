@@ -29,3 +29,4 @@ def quickstart(
     print_quality(out, as_json=False)
     say(f"Open {out / 'report.html'} in a browser. Then try your own sentences, one a line:")
     say("  tilth generate sts-x2 --inputs sentences.txt --out runs/mine")
+    say(f"Read and annotate the rows (extra 'view'): tilth view {out}")
