@@ -196,9 +196,8 @@ def measure(run: Path, rows: int, readers: int, pause: float) -> None:
         kinds = addresses(rows)
         used = processor_ms()
         show("alone", ask(url[0], kinds, 0))
-        print(
-            f"processor time of the server: {processor_ms(used) / (ROUNDS * len(kinds)):.0f} ms a page"
-        )
+        each = processor_ms(used) / (ROUNDS * len(kinds))
+        print(f"processor time of the server: {each:.0f} ms a page")
         found: list[dict[str, list[float]]] = []
 
         def read(seed: int) -> None:
