@@ -13,9 +13,11 @@ from tests.tiny.calls import python
 
 ROOT = Path(__file__).parent.parent / "src" / "tilth"
 
-# Each folder and what it may import; errors, files and limits are open to all.
+# Each folder and what it may import; errors, files, limits, storage and urls are open to all.
 BELOW: dict[str, set[str]] = {
     "errors": set(),
+    "urls": set(),
+    "storage": set(),
     "files": set(),
     "limits": set(),
     "metrics": set(),
@@ -34,11 +36,11 @@ BELOW: dict[str, set[str]] = {
     },
 }  # fmt: skip
 BELOW["view"] = BELOW["report"] | {"report", "bank", "evaluate"}
-_ALL = set(BELOW) - {"errors", "files", "limits"}
+OPEN = {"errors", "files", "limits", "storage", "urls"}
+_ALL = set(BELOW) - OPEN
 BELOW["workflows"] = _ALL
 BELOW["recipes"] = _ALL | {"workflows"}
 BELOW["cli"] = _ALL | {"workflows", "recipes"}
-OPEN = {"errors", "files", "limits"}
 HEAVY = (
     "torch", "transformers", "datasets", "pandas", "sklearn", "matplotlib", "pyarrow", "numpy",
     "yaml", "rich.console", "tilth.cli.bank", "tilth.cli.train",

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from tilth.urls import with_urls
+
 
 class TilthError(Exception):
     """Work failed; the message says why and what to do."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        """Return the message; local copies are named by their URLs."""
+        return with_urls(super().__str__())
 
 
 class InputError(TilthError):

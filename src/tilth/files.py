@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tilth.errors import InputError, TilthError
+from tilth.storage import publish
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +88,10 @@ def check_input(path: Path) -> bool:
 
 
 def atomic_write(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Write a file under a temporary name, sync it, rename it, sync its folder."""
+    """Write a file under a temporary name, sync it, rename it, sync its folder.
+
+    The file of a URL's copy is put to the store before it is renamed.
+    """
     with disk_errors(path):
         temporary, file = create_locked(lambda name: path.with_name(name))
         try:
@@ -95,6 +99,7 @@ def atomic_write(path: Path, write: Callable[[BinaryIO], object]) -> None:
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())
+                publish(path, temporary)
                 os.replace(temporary, path)
         except BaseException:
             temporary.unlink(missing_ok=True)

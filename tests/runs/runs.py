@@ -12,7 +12,7 @@ def table(index: int, rows: int = 3) -> pa.Table:
     return pa.table({"part": [index] * rows, "row": range(rows), "text": ["a text"] * rows})
 
 
-def open_run(path: Path, **changes: Any) -> Run:
+def open_run(path: Path | str, **changes: Any) -> Run:
     asked: dict[str, Any] = {
         "command": "generate",
         "settings": {"decay": 100, "seed": 0},

@@ -26,6 +26,7 @@ from tilth.errors import InputError, TilthError
 from tilth.limits import CORES, OVERSAMPLE, SIMILARITY
 from tilth.runs import Progress
 from tilth.runs.cluster import Cluster
+from tilth.storage import as_path, pull
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -134,7 +135,7 @@ class Bank(Store):
             cluster or Cluster(),
         )  # fmt: skip
         text_encoder = build_bank(
-            Path(path), sources, encoder, settings, device=device, overwrite=overwrite
+            as_path(path), sources, encoder, settings, device=device, overwrite=overwrite
         )
         return cls.open(path, encoder=text_encoder)
 
@@ -407,6 +408,7 @@ class BankCheck:
 def check_bank(path: Path, *, quiet: bool = False) -> BankCheck:
     """Verify the checksums of all files of a bank, even one that `Bank.open` refuses."""
     manifest: Manifest = read_manifest(path)
+    pull(path)
     lines = []
     try:
         load_quantizer(path, manifest)

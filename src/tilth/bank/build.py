@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any, cast
 from tilth.bank.encoder import TextEncoder
 from tilth.bank.ingest.deduplicate import DamagedPart, find_duplicates
 from tilth.bank.ingest.documents import RawSource, find_sources, is_known
-from tilth.bank.ingest.parts import ADDING, make_parts, make_stored_keys, part_path, remove_damaged
+from tilth.bank.ingest.parts import make_parts, make_stored_keys, part_path, remove_damaged
 from tilth.bank.ingest.shards import make_shards, sample_vectors
 from tilth.bank.ingest.workers import end_processes
 from tilth.bank.manifest import (
+    ADDING,
     ENCODER,
     MANIFEST,
     QUANTIZER,
@@ -39,7 +40,9 @@ from tilth.bank.settings import BankSettings, Format
 from tilth.bank.store import Store, some
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, atomic_write, disk_errors
-from tilth.runs import ASIDE, Run, RunMismatch, read_run_json, versions
+from tilth.runs import ASIDE, Run, RunMismatch, read_run_json, refuse_foreign, versions
+from tilth.storage import fetch, pull, remove
+from tilth.urls import url_of
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -60,6 +63,7 @@ def build_bank(
 ) -> TextEncoder:
     """Build a bank, or continue an interrupted build; return its encoder."""
     found = find_sources(sources, column=settings.column, split=settings.split)
+    refuse_foreign(path)
     text_encoder = TextEncoder.load(encoder, device=device)
     asked = asdict(settings)
     del asked["workers"], asked["quiet"], asked["cluster"]
@@ -114,6 +118,7 @@ def add_to_bank(
     overwrite = overwrite or _is_finished(path, read_manifest(path)) or not _has_parts(path)
     with _job(path, asked, overwrite=overwrite) as job:
         manifest = read_manifest(path)  # another process may have added meanwhile
+        pull(path)
         if job.resolve("job", lambda: manifest.jobs) == manifest.jobs:
             fingerprints = set(manifest.sources.values())
             known = [source for source in found if is_known(source, fingerprints)]
@@ -154,7 +159,7 @@ def _job(path: Path, settings: dict[str, Any], *, overwrite: bool) -> Iterator[R
                 end_processes()
     except InputError:
         if not _has_parts(path):  # refused: nothing of it stays
-            shutil.rmtree(run.path)
+            remove(run.path)
         raise
 
 
@@ -201,6 +206,9 @@ def _is_finished(path: Path, manifest: Manifest) -> bool:
 
 
 def _remove_job(path: Path) -> None:
+    if url_of(path) is not None:
+        remove(path / ADDING)  # run.json goes last: half of it is a run folder still
+        return
     # Renamed first: a removal that is killed would leave half of a run folder.
     going = path / f"{TEMPORARY}{os.getpid()}-{ADDING}"
     with disk_errors(path):
@@ -227,6 +235,7 @@ def _extend(
     parts = make_parts(path, sources, settings)
     paths = [part_path(path, part.key) for part in parts]
     stored_keys = make_stored_keys(path, manifest, settings)
+    fetch(*paths, *stored_keys)  # those that workers of a cluster have made
     if not settings.quiet:
         log.info("%s: looking for duplicates", path)
     try:
@@ -276,7 +285,4 @@ def _remove_strays(bank: Path, manifest: Manifest) -> None:
     strays = [item for item in (bank / SHARDS).iterdir() if item.name not in named]
     with disk_errors(bank):
         for item in (*strays, *bank.glob(f"{TEMPORARY}*")):
-            if item.is_dir():
-                shutil.rmtree(item, ignore_errors=True)
-            else:
-                item.unlink(missing_ok=True)
+            remove(item)

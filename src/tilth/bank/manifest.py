@@ -26,8 +26,10 @@ from tilth.bank.settings import LANES, Format, Rules
 from tilth.errors import InputError, TilthError
 from tilth.files import atomic_write, check_input
 from tilth.runs import read_run_json
+from tilth.storage import pull
 
 MANIFEST, QUANTIZER, SHARDS, ENCODER = "bank.json", "codec.safetensors", "shards", "encoder"
+ADDING = "adding"
 VERSION = 1
 _READ_AT_ONCE = 1 << 22
 
@@ -121,6 +123,8 @@ def write_json(path: Path, value: Any) -> None:
 def read_manifest(bank: Path) -> Manifest:
     """Read a bank's manifest."""
     file = bank / MANIFEST
+    for name in (MANIFEST, "run.json"):
+        pull(bank / name, clean=True)
     check_input(file)
     try:
         found = json.loads(file.read_text(encoding="utf-8"))

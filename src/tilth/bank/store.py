@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tilth.bank.manifest import (
+    ADDING,
     QUANTIZER,
     SHARDS,
     Manifest,
@@ -33,6 +34,7 @@ from tilth.bank.quantization import Codes, Quantizer
 from tilth.bank.settings import LANES
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, disk_errors, sync_folder
+from tilth.storage import as_path, pull, push, remove
 
 Ids: TypeAlias = NDArray[np.int64]
 TEXT_FILE = "text.arrow"
@@ -110,8 +112,9 @@ class Store:
     @classmethod
     def open(cls, path: str | Path) -> Store:
         """Open the store of a bank."""
-        path = Path(path)
+        path = as_path(path)
         manifest = read_manifest(path)
+        pull(path, only=lambda one: one.relative_to(path).parts[0] != ADDING)
         _check_sizes(path, manifest)
         return cls(path, manifest)
 
@@ -254,8 +257,9 @@ def write_shard(folder: Path, name: str, made_of: str, table: pa.Table, codes: C
             about = json.dumps({"made_of": made_of, **asdict(described)})
             (temporary / "shard.json").write_text(about, encoding="utf-8")
             sync_folder(temporary)
-            shutil.rmtree(final, ignore_errors=True)
+            remove(final)
             os.replace(temporary, final)
+            push(final)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise

@@ -33,6 +33,7 @@ from tilth.data.split import source_hashes, written_by_model
 from tilth.errors import InputError
 from tilth.limits import PART_SHARE
 from tilth.metrics.scores import positive
+from tilth.storage import as_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -235,8 +236,8 @@ def _validation_split(source: Source) -> Source | None:
 
     if isinstance(source, DatasetDict):
         return source.get(_VALIDATION)
-    if isinstance(source, str | Path) and os.path.isdir(Path(source).expanduser()):
-        folder = Path(source).expanduser()
+    if isinstance(source, str | Path) and os.path.isdir(as_path(source).expanduser()):
+        folder = as_path(source).expanduser()
         if _VALIDATION in folder_configs(folder).get("default", {}):
             return load_folder(folder, _VALIDATION)
     return None
@@ -374,7 +375,7 @@ def _file(source: Any) -> Path | None:
     """Return the file of a source; None of a folder, which may hold a split of each."""
     if not isinstance(source, str | Path):
         return None
-    path = Path(source).expanduser()
+    path = as_path(source).expanduser()
     return Path(os.path.realpath(path)) if os.path.isfile(path) else None
 
 

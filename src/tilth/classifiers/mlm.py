@@ -31,6 +31,7 @@ from tilth.models.trainer import (
     settings_of,
 )
 from tilth.runs import Run, refuse_inside
+from tilth.storage import as_path
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -151,7 +152,7 @@ def adapt(
         raise InputError("no run folder is given: say with out where the model goes")
     require_single_process(device)
     named = isinstance(texts, str | Path)
-    refuse_inside(Path(out), str(texts) if named else None, named=[base])
+    refuse_inside(as_path(out), str(texts) if named else None, named=[base])
     read = _texts(texts, column)
     lm = load_masked_lm(base, seed=asked.seed, device=device)
     run = Run.open(

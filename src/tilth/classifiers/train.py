@@ -31,6 +31,7 @@ from tilth.models.trainer import (
     save_whole,
 )
 from tilth.runs import RESULTS, Run, read_results, refuse_inside
+from tilth.storage import as_path
 
 if TYPE_CHECKING:
     from tilth.classifiers.examples import LabeledExamples
@@ -63,7 +64,7 @@ def train_on_sources(
     names = {key: _name(one) for key, one in given.items() if isinstance(one, str | Path)}
     if out is not None:
         nested = str(Path(out) / FIRST)
-        refuse_inside(Path(out), *names.values(), named=list({settings.base} - {nested}))
+        refuse_inside(as_path(out), *names.values(), named=list({settings.base} - {nested}))
     rows, validation = read_training_sets(
         sources, tags=tags, hard=settings.loss == "hard", labels=labels,
         seed=settings.finetuning.seed, labelled_share=settings.labelled_share or 0.0,

@@ -17,6 +17,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
@@ -25,6 +26,7 @@ from typer.models import CommandFunctionType
 
 from tilth.cli.options import Reads, check_arguments
 from tilth.limits import Choice, Limit, Number, unannotated
+from tilth.storage import as_path
 
 _BY_NAME = inspect.Parameter.KEYWORD_ONLY
 
@@ -163,11 +165,13 @@ def _parameter(
     elif _holds(kind, Sequence):
         kind, default = str | None, ",".join(default or ()) or None
     about: dict[str, Any] = {"help": described, "rich_help_panel": shown.panel}
+    if Path in (kind, *get_args(kind)):
+        about |= {"parser": as_path, "metavar": "PATH"}
     info: Any
     if is_argument:
         info = typer.Argument(**about)
     elif not flags[0].startswith("-"):
-        info = typer.Argument(metavar=flags[0], **about)
+        info = typer.Argument(**{**about, "metavar": flags[0]})
     else:
         info = typer.Option(*flags, show_default=default is not None, **about)
         longest = max(flags, key=len).partition("/")[0]

@@ -66,7 +66,9 @@ def _bank(name: str) -> None:
 
 def _run(name: str) -> None:
     from tilth.runs import read_run_json
+    from tilth.storage import pull
 
+    pull(Path(name))
     read_run_json(Path(name))
 
 

@@ -17,6 +17,7 @@ import typer
 
 from tilth.errors import InputError, TilthError
 from tilth.files import disk_errors
+from tilth.urls import with_urls
 
 # Escaped: control characters (terminal escape sequences included), line separators, surrogates and
 # bidirectional controls.
@@ -31,8 +32,8 @@ _NO_MEMORY_SAID = ("can't allocate memory", "out of memory")
 
 
 def escaped(text: str) -> str:
-    """Return a text on one line with terminal control characters escaped."""
-    return _UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    """Return a text on one line with terminal control characters escaped, copies by their URLs."""
+    return _UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode(), with_urls(text))
 
 
 def say(line: str) -> None:
@@ -43,8 +44,7 @@ def say(line: str) -> None:
 def print_json(value: Any) -> None:
     """Print a result as JSON."""
     is_utf8 = sys.stdout.encoding.lower().replace("-", "") == "utf8"
-    json.dump(value, sys.stdout, indent=2, ensure_ascii=not is_utf8)
-    sys.stdout.write("\n")
+    sys.stdout.write(with_urls(json.dumps(value, indent=2, ensure_ascii=not is_utf8)) + "\n")
 
 
 def print_table(

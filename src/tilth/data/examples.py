@@ -30,6 +30,7 @@ from tilth.data.labels import (
     read_tags,
 )
 from tilth.data.readers import read_rows, row_location
+from tilth.data.sources import fetched
 from tilth.data.temp_arrow import TempArrowWriter
 from tilth.data.writer import DROP_REASON
 from tilth.errors import InputError
@@ -166,7 +167,7 @@ def read_examples(
 def prefer_curated(source: Source) -> Source:
     """Return the folder of a run's curated set, or the source itself where there is none."""
     if isinstance(source, str | Path):
-        folder = Path(source).expanduser()
+        folder = fetched(source).expanduser()
         check_input(folder)
         if (folder / "run.json").is_file() and (folder / "curated").is_dir():
             return folder / "curated"

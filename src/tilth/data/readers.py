@@ -11,6 +11,7 @@ from tilth.data.formats import MAX_CHARS, FileRow, rows_of_file
 from tilth.data.sources import locate
 from tilth.data.temp_arrow import TempArrowWriter
 from tilth.errors import InputError
+from tilth.urls import with_urls
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -149,8 +150,9 @@ def _texts(source: str | Path, column: str | None, split: str) -> Iterator[tuple
             yield f"{source}:{number}", text
         return
     for path in found:
+        name = with_urls(str(path))
         for number, text in texts_of_file(path, column):
-            yield f"{path}:{number}", text
+            yield f"{name}:{number}", text
 
 
 def _rows_of(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, FileRow]]:

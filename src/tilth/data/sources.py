@@ -15,6 +15,8 @@ import yaml
 from tilth.data.formats import CONLL_SPLITS, ENDINGS, ending_of, is_conll
 from tilth.errors import InputError, TilthError
 from tilth.files import check_input, hub_answers, in_local_folder, suggestion
+from tilth.storage import as_path, exists, pull
+from tilth.urls import url_of
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -71,7 +73,7 @@ def locate(source: str | Path) -> list[Path] | DatasetFolder | HubDataset:
     """Resolve a source; an existing path takes precedence over a hub name."""
     if not str(source):
         raise InputError("no source is named: name a file, a folder or a data set of the hub")
-    path = Path(source)
+    path = fetched(source)
     exists = check_input(path)
     if path.is_dir():
         return _locate_folder(path)
@@ -84,6 +86,16 @@ def locate(source: str | Path) -> list[Path] | DatasetFolder | HubDataset:
     if match is None or is_path:
         raise InputError(f"{source}: no such file or folder: check the path{suggestion(path)}")
     return HubDataset(match["name"], match["config"])
+
+
+def fetched(source: str | Path) -> Path:
+    """Return the path of a source; what a URL names is copied first, of a run its data sets."""
+    path = as_path(source)
+    if isinstance(source, str) and url_of(path) is not None:
+        is_run = exists(path / "run.json")
+        wanted = {path / "run.json", path / "dataset", path / "curated"}
+        pull(path, only=lambda one: not is_run or bool(wanted & {one, *one.parents}), clean=True)
+    return path
 
 
 def _locate_folder(path: Path) -> list[Path] | DatasetFolder:
@@ -155,7 +167,7 @@ def load_folder(folder: str | Path, split: str = "train", config: str = "default
         >>> load_folder(folder)["text"][:]
         ['Good.']
     """
-    path = Path(folder)
+    path = fetched(folder)
     check_input(path)
     if (path / "run.json").is_file():
         path /= "dataset"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tilth.data import load_folder, read_rows
 from tilth.data.examples import LabelledTable, read_labelled_table
 from tilth.data.hashing import random_keys
-from tilth.data.sources import folder_configs
+from tilth.data.sources import fetched, folder_configs
 from tilth.data.split import group_rows, source_hashes, validation_rows, written_by_model
 from tilth.errors import InputError
 from tilth.files import check_input
@@ -107,7 +107,7 @@ def _splits(source: str | Path | Dataset | DatasetDict) -> dict[str, Dataset]:
         if _TRAIN not in source:
             raise InputError(f"no split 'train' among {', '.join(source)}: name it so")
         return {name: source[name] for name in (_TRAIN, _VALIDATION) if name in source}
-    folder = Path(source).expanduser()
+    folder = fetched(source).expanduser()
     check_input(folder)
     if (folder / "run.json").is_file():
         if (folder / "curated").is_dir():

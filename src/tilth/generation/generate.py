@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -40,6 +39,7 @@ from tilth.models.endpoint import Endpoint
 from tilth.runs import Progress, Run, part_sizes, refuse_foreign, refuse_other_command
 from tilth.runs.backends import PartJob, PartWork, make_parts
 from tilth.runs.cluster import Cluster, check_fingerprints
+from tilth.storage import as_path, remove
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -259,7 +259,7 @@ def generate(
     )
     how: dict[str, Any] = {"rows": rows, "cluster": cluster, "quiet": quiet}
     if out is not None:
-        return run_generate(request, Path(out), overwrite=overwrite, **how)
+        return run_generate(request, as_path(out), overwrite=overwrite, **how)
     with tempfile.TemporaryDirectory(prefix="tilth-") as folder:
         return run_generate(request, Path(folder) / "run", **how)
 
@@ -310,7 +310,7 @@ def run_generate(
     _complete_run(request, request.items(), out, **options)
     if has_inputs and overwrite and (out / _FIRST / "run.json").is_file():
         with disk_errors(out):
-            shutil.rmtree(out / _FIRST)  # of the earlier run; this one was given its inputs
+            remove(out / _FIRST)  # of the earlier run; this one was given its inputs
     return load_rows(out)
 
 

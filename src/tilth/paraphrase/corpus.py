@@ -35,6 +35,7 @@ from tilth.paraphrase.candidates import (
 from tilth.paraphrase.settings import CorpusSettings
 from tilth.paraphrase.tags import CELLS, UNITS
 from tilth.runs import Progress, Run, complete, read_results, refuse_inside
+from tilth.storage import as_path
 
 if TYPE_CHECKING:
     from datasets import DatasetDict
@@ -77,7 +78,7 @@ def make_corpus(
     """
     settings = settings or CorpusSettings()
     candidates = Candidates(source, part_size=settings.part_size)
-    refuse_inside(Path(out), *candidates.names)
+    refuse_inside(as_path(out), *candidates.names)
     recorded: dict[str, Any] = {
         name: getattr(settings, name) for name in ("size", "validation", "test", "seed")
     }

@@ -31,6 +31,7 @@ from tilth.paraphrase.tags import cells_of
 from tilth.runs import Progress, Run, part_sizes, refuse_inside
 from tilth.runs.backends import PartJob, PartWork, make_parts
 from tilth.runs.cluster import Cluster
+from tilth.storage import as_path
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -76,7 +77,7 @@ def make_candidates(
         The kept rows: text_a, text_b (the candidate), meaning, wording, and their origin.
     """
     settings = settings or CandidateSettings()
-    out, size, precision = Path(out), settings.part_size, settings.precision
+    out, size, precision = as_path(out), settings.part_size, settings.precision
     if isinstance(source, (str, Path)):
         refuse_inside(out, str(source))
         source = read_texts(source, column=column, split=split)

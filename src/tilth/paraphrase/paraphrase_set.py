@@ -23,6 +23,7 @@ from tilth.paraphrase.settings import BEAMS, MIN_MEANING, ROUND_TRIP, RewriteSet
 from tilth.runs import Progress, Run, part_sizes, refuse_inside
 from tilth.runs.backends import PartJob, PartWork, make_parts
 from tilth.runs.cluster import Cluster
+from tilth.storage import as_path
 
 if TYPE_CHECKING:
     from datasets import Dataset, Features
@@ -100,7 +101,7 @@ def paraphrase_set(
     )
     with tempfile.TemporaryDirectory(prefix="tilth-") if out is None else nullcontext(out) as place:
         return run_paraphrase(
-            source, rewriter, settings, Path(place), columns=columns, split=split,
+            source, rewriter, settings, as_path(place), columns=columns, split=split,
             cluster=cluster, overwrite=overwrite, quiet=quiet,
         )  # fmt: skip
 

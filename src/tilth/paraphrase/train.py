@@ -42,6 +42,7 @@ from tilth.paraphrase.candidates import TAG_COLUMN, TEXT_A, TEXT_B
 from tilth.paraphrase.settings import RewriterTraining
 from tilth.paraphrase.tags import CELLS, TAGS
 from tilth.runs import RESULTS, Progress, Run, read_results, refuse_inside
+from tilth.storage import as_path
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -242,7 +243,7 @@ def train_rewriter(
         raise InputError("no run folder is given: say with out where the model goes")
     require_single_process(device)
     named = [str(one) if isinstance(one, (str, Path)) else None for one in (corpus, base)]
-    refuse_inside(Path(out), named[0], named=named[1:])
+    refuse_inside(as_path(out), named[0], named=named[1:])
     train, validation = read_corpus(corpus)
     seq2seq = load_seq2seq(base, device=device, precision="float32")
     fingerprints = {

@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tilth.runs.lock import RunLocked, lock_folder
 from tilth.runs.out_folder import (
     ASIDE,
     check_place,
@@ -21,7 +22,7 @@ from tilth.runs.run_json import (
 )
 
 if TYPE_CHECKING:
-    from tilth.runs.run import Run, RunLocked, complete, lock_folder, part_sizes
+    from tilth.runs.run import Run, complete, part_sizes
 
 __all__ = [
     "ASIDE",

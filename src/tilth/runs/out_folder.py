@@ -10,13 +10,24 @@ import errno
 import os
 import shutil
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tilth.errors import InputError, TilthError
-from tilth.files import atomic_write, check_input, disk_errors, is_temporary, sync_folder
+from tilth.files import (
+    atomic_write,
+    check_input,
+    disk_errors,
+    is_temporary,
+    sync_folder,
+    try_lock,
+)
 from tilth.runs.run_json import RunMismatch, read_run_json
+from tilth.storage import as_path, names, pull
+from tilth.urls import url_of
 
 LOCK = ".tilth-lock"
+LEASES = ".tilth-writers"  # under a URL: objects of those who write
 ASIDE = ".tilth-old"  # holds the run that is being overwritten
 _REMOVED = ".tilth-going"
 _RUN = "run.json"
@@ -27,19 +38,29 @@ _MADE_FIRST = ("x1", "first")
 def refuse_foreign(path: Path) -> None:
     """Refuse a folder that is no run and holds something; nothing in it is touched."""
     with disk_errors(path):
-        if check_input(path / "run.json") or not path.exists():
+        found = names(path)
+        if check_input(path / _RUN) or _RUN in found:
+            if not _is_written(path):
+                pull(path)
             return
         # Allowed: the lock, leftovers of a killed writer, and runs made before the one that reads
         # them.
         others = [
-            item.name
-            for item in path.iterdir()
-            if item.name not in (LOCK, *_MADE_FIRST) and not is_temporary(item.name)
+            name
+            for name in found
+            if name not in (LOCK, LEASES, *_MADE_FIRST) and not is_temporary(name)
         ]
     if others:
         raise InputError(
             f"{path}: the folder holds {min(others)!r} and is no run: choose another --out"
         )
+
+
+def _is_written(folder: Path) -> bool:
+    """Return whether a process writes in a folder, and so has its copies as they should be."""
+    with suppress(FileNotFoundError), open(folder / LOCK, "rb") as file:
+        return not try_lock(file)
+    return False
 
 
 def refuse_other_command(path: Path, command: str) -> None:
@@ -85,8 +106,11 @@ def refuse_inside(out: Path, *sources: str | None, named: Sequence[str | None] =
     """
     place = Path(os.path.realpath(out))  # not resolve(), which raises on a link to itself
     for name in (*sources, *named):
-        path = Path(os.path.realpath(os.path.expanduser(name))) if name is not None else None
-        if path is None or not os.path.exists(path):
+        if name is None:
+            continue
+        place_read = as_path(name)
+        path = Path(os.path.realpath(place_read.expanduser()))
+        if url_of(place_read) is None and not os.path.exists(path):
             continue
         if place in (path, *path.parents):
             raise InputError(f"{out} holds {name} itself: choose another --out")

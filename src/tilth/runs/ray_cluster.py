@@ -334,7 +334,7 @@ def complete_on_ray(run: Run, job: PartJob, cluster: Cluster, *, quiet: bool) ->
         ) as workers:  # fmt: skip
             tasks = ((index, job.given(index)) for index in missing)
             for (index, _), (kept, dropped) in workers.run(tasks):
-                if not run.part_path(index).exists():
+                if not run.has_part(index):
                     raise TilthError(
                         f"{run.part_path(index)}: was written by a worker and is not seen here: "
                         "run the same command again, with --out on storage that all hosts share"

@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tilth.errors import InputError, TilthError
-from tilth.files import atomic_write, disk_errors, remove_leftovers, try_lock
+from tilth.files import atomic_write, disk_errors, remove_leftovers
+from tilth.runs.lock import Lease, lock_folder
 from tilth.runs.out_folder import (
     ASIDE,
     LOCK,
@@ -43,6 +44,8 @@ from tilth.runs.run_json import (
     read_run_json,
     versions,
 )
+from tilth.storage import as_path, fetch, publish, pull, push, remove
+from tilth.urls import cache_folder, url_of
 
 log = logging.getLogger(__name__)
 
@@ -52,10 +55,6 @@ Work: TypeAlias = Callable[[int, Progress], pa.Table]
 _RUN = "run.json"
 _PART = re.compile(r"part-(\d{5,})\.parquet")
 _ABOUT = b"tilth"  # a key of a part's Parquet metadata
-
-
-class RunLocked(TilthError):  # noqa: N818 - named for what it is
-    """Raised when another process writes in the run folder."""
 
 
 class _DamagedPartError(TilthError):
@@ -72,7 +71,9 @@ class Run:
     def __init__(self, path: Path, asked: dict[str, Json]) -> None:
         self.path, self._asked = path, asked
         self._lock: ExitStack | None = None
-        self._is_worker = False
+        self._lease: Lease | None = None
+        self._cache = cache_folder()  # a worker's copies lie where this process has them
+        self._is_worker, self._is_remote = False, url_of(path) is not None
         self._replaces: bytes | None = None  # run.json of the run that this one overwrites
 
     @classmethod
@@ -107,7 +108,7 @@ class Run:
             InputError: the folder holds something else.
             TilthError: the folder cannot be written.
         """
-        path = Path(path)
+        path = as_path(path)
         check_name(path)
         asked = {
             "command": command,
@@ -177,7 +178,7 @@ class Run:
     def __enter__(self) -> Run:
         """Lock the folder; remove the leftovers of killed writers."""
         with disk_errors(self.path), ExitStack() as stack:
-            stack.enter_context(lock_folder(self.path))
+            self._lease = stack.enter_context(lock_folder(self.path))
             if self._replaces is None:
                 self._reread()
             else:
@@ -192,6 +193,9 @@ class Run:
         lock, self._lock = self._lock, None
         assert lock is not None
         with lock, disk_errors(self.path):
+            if error is None:
+                self.check_lease()
+                push(self.path)
             if not is_aside(self.path):
                 return
             if error is None:
@@ -227,7 +231,11 @@ class Run:
             for name in names:
                 if (self.path / name / LOCK).is_file():  # a run of its own
                     held.enter_context(lock_folder(self.path / name))
-            set_aside(self.path, names)
+            if url_of(self.path) is None:
+                set_aside(self.path, names)
+            else:  # a store renames nothing: the earlier run goes at once
+                for name in names:
+                    remove(self.path / name)
             self._begin()
         self._replaces = None
 
@@ -285,11 +293,13 @@ class Run:
         The facts that it resolves are its own; the process that holds the lock writes run.json.
         """
         worker = Run(self.path.absolute(), json.loads(json.dumps(self._asked)))
-        worker._is_worker = True
+        worker._is_worker, worker._is_remote = True, self._is_remote
         return worker
 
     def check_shared(self) -> None:
         """Raise InputError unless this process sees the run's folder and can write its parts."""
+        if self._is_remote:
+            self._share_copies()
         try:
             found = read_run_json(self.path)
         except TilthError:
@@ -304,6 +314,30 @@ class Run:
                 f"{self.path}: host {socket.gethostname()} may not write there: run the workers as "
                 "a user who may"
             )
+
+    def _share_copies(self) -> None:
+        """Keep copies where the process that asked has them, and fetch the run's beginning."""
+        os.environ["TILTH_CACHE"] = str(self._cache)
+        host = socket.gethostname()
+        try:
+            (self.path / "parts").mkdir(parents=True, exist_ok=True)
+            pull(self.path / _RUN, clean=True)
+        except OSError as error:
+            raise InputError(
+                f"host {host}: {error.filename}: {error.strerror}: let TILTH_CACHE name a folder "
+                "that every host can make"
+            ) from error
+        except TilthError as error:
+            raise InputError(f"host {host}: {error}") from error
+
+    def has_part(self, index: int) -> bool:
+        """Return whether a part is seen here; what a store has taken, every host sees."""
+        return self._is_remote or self.part_path(index).exists()
+
+    def check_lease(self) -> None:
+        """Raise `TilthError` if another machine may write this run by now."""
+        if self._lease is not None:
+            self._lease.check()
 
     def _save(self) -> None:
         if self._is_worker:
@@ -367,6 +401,7 @@ class Run:
 
     def rows_of_part(self, index: int) -> int:
         """Return the number of rows of a part."""
+        fetch(self.part_path(index))
         return int(pq.read_metadata(self.part_path(index)).num_rows)
 
     def _about(self, index: int, columns: Sequence[str], rows: int) -> bytes:
@@ -392,6 +427,7 @@ class Run:
     @contextmanager
     def _moving_damage_aside(self, index: int) -> Iterator[Path]:
         path = self.part_path(index)
+        fetch(path)
         with disk_errors(path):
             try:
                 yield path
@@ -401,6 +437,8 @@ class Run:
                 if isinstance(error, MemoryError) or not is_damage:
                     raise
                 aside = path.rename(path.with_suffix(".damaged"))
+                publish(aside)
+                remove(path)
                 raise _DamagedPartError(
                     f"{path}: is damaged, moved to {aside.name}: run the same command again"
                 ) from error
@@ -408,6 +446,7 @@ class Run:
     def _check_locked(self) -> None:
         if self._lock is None and not self._is_worker:
             raise RuntimeError("a run is written inside its `with` block only")
+        self.check_lease()
 
 
 def part_sizes(items: int, size: int) -> list[int]:
@@ -445,22 +484,3 @@ def _write(path: Path, content: str | bytes) -> None:
     # Surrogates, of a name that is not UTF-8, are written as JSON escapes them.
     data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     atomic_write(path, lambda file: file.write(data))
-
-
-@contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
-    """Lock a folder that a job writes; the lock file names the holder."""
-    with open(folder / LOCK, "a+b") as file:
-        if not try_lock(file):
-            file.seek(0)
-            holder = file.read().decode(errors="replace").strip() or "another process"
-            raise RunLocked(
-                f"{folder}: {holder} is writing here: wait for it, or choose another --out"
-            )
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
-        file.flush()
-        try:
-            yield
-        finally:
-            file.truncate(0)

@@ -44,6 +44,8 @@ from tilth.selftrain.pseudo_label import label_in_run, read_pseudo_labels
 from tilth.selftrain.retrieve import bank_fingerprints, read_columns, retrieve_in_run
 from tilth.selftrain.select import PseudoLabels, row_counts, select
 from tilth.selftrain.settings import Augmentation, TeacherSettings
+from tilth.storage import as_path
+from tilth.urls import url_of
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -115,8 +117,9 @@ def augment(
     with ExitStack() as held:
         if out is None:
             out = held.enter_context(tempfile.TemporaryDirectory(prefix="tilth-"))
-        augment_to_run(sources, bank, Path(out), asked, how, overwrite=overwrite, quiet=quiet)
-        return load_folder(Path(out) / DATASET)
+        folder = as_path(out)
+        augment_to_run(sources, bank, folder, asked, how, overwrite=overwrite, quiet=quiet)
+        return load_folder(folder / DATASET)
 
 
 def augment_to_run(
@@ -143,7 +146,7 @@ def augment_to_run(
         check_resamples(bootstrap, settings.seed)
     given = {
         "train": sources.train, "test": sources.test, "validation": sources.validation,
-        "bank": bank.path,
+        "bank": url_of(bank.path) or bank.path,
     }  # fmt: skip
     names = {key: str(one) if isinstance(one, str | Path) else None for key, one in given.items()}
     refuse_inside(out, *names.values())

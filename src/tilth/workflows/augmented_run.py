@@ -19,6 +19,7 @@ from tilth.data.sources import folder_configs, load_folder
 from tilth.errors import InputError
 from tilth.evaluate.expected_labels import refuse_unknown
 from tilth.runs import read_run_json
+from tilth.storage import as_path, pull
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -108,13 +109,15 @@ class AugmentedSets:
 
 def is_augmented(source: str) -> bool:
     """Return whether a source is the folder of a `tilth augment` run."""
-    folder = Path(source).expanduser()
+    folder = as_path(source).expanduser()
+    pull(folder / "run.json", clean=True)
     return (folder / "run.json").is_file() and read_run_json(folder)["command"] == COMMAND
 
 
 def open_augmented(source: str) -> AugmentedSets:
     """Open a finished run of `tilth augment`; an incomplete one raises `InputError`."""
-    folder = Path(source).expanduser()
+    folder = as_path(source).expanduser()
+    pull(folder)
     asked = read_run_json(folder)
     configs = folder_configs(folder / "dataset")
     if "default" not in configs or "labelled" not in configs:

@@ -21,6 +21,7 @@ from tilth.models.names import ONNX
 from tilth.models.onnx import OnnxModel, require_onnx, save_onnx
 from tilth.models.trainer import MODEL, model_is_whole, save_whole, settings_of
 from tilth.runs import RESULTS, Run, refuse_inside
+from tilth.storage import as_path
 from tilth.workflows.predict import predict
 from tilth.workflows.quickstart import quickstart_sentences
 from tilth.workflows.settings import ExportSettings
@@ -83,7 +84,7 @@ def export(
     """
     settings = settings_of(ExportSettings, asked)
     require_onnx()
-    out = Path(out)
+    out = as_path(out)
     if isinstance(texts, str | Path):
         refuse_inside(out, str(texts), named=[model])
     if is_sentence_encoder(model):

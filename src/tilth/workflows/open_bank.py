@@ -14,6 +14,7 @@ from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, disk_errors
 from tilth.models.names import FITTED, WORDS
 from tilth.runs import refuse_inside
+from tilth.storage import push
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -192,3 +193,4 @@ def _save(encoder: TextEncoder, folder: Path) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
         encoder.model.save(str(temporary))
         temporary.rename(folder)
+        push(folder)

@@ -23,6 +23,7 @@ from tilth.errors import InputError
 from tilth.generation.label_fit import UNRELATED
 from tilth.runs import RESULTS, Progress, Run, complete, part_sizes, read_results, refuse_inside
 from tilth.selftrain.retrieve import PART
+from tilth.storage import as_path
 from tilth.workflows.predictors import Predictor, load_predictor, one_warning_on_cuts
 from tilth.workflows.settings import Prediction
 
@@ -77,7 +78,7 @@ def predict(
         if out is None:
             folder = held.enter_context(tempfile.TemporaryDirectory(prefix="tilth-"))
             out = Path(folder) / "run"
-        out = Path(out)
+        out = as_path(out)
         predict_to_run(model, data, out, settings, device=device, overwrite=overwrite, quiet=quiet)
         return load_folder(out / _DATASET)
 

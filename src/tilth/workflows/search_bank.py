@@ -20,6 +20,7 @@ from tilth.data.examples import Examples, read_examples
 from tilth.data.readers import read_texts
 from tilth.errors import InputError
 from tilth.runs import RESULTS, Run, read_results, refuse_inside
+from tilth.urls import url_of
 from tilth.workflows.settings import WAYS, QuerySource, SearchSettings
 
 if TYPE_CHECKING:
@@ -120,8 +121,8 @@ def search_to_run(
         out,
         command="bank search",
         settings={
-            "bank": str(bank.path.resolve()), **source.recorded(), **asdict(settings),
-            "without": list(settings.without),
+            "bank": url_of(bank.path) or str(bank.path.resolve()), **source.recorded(),
+            **asdict(settings), "without": list(settings.without),
         },
         fingerprints=job.fingerprints(),
         parts=0,

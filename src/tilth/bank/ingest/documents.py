@@ -14,6 +14,7 @@ from tilth.data.formats import decode_line, ending_of, read_chunks
 from tilth.data.readers import texts_of_dataset, texts_of_file
 from tilth.data.sources import DatasetFolder, HubDataset, locate
 from tilth.errors import InputError
+from tilth.urls import with_urls
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -103,7 +104,7 @@ def find_sources(
             located = [located.path]
         for place in [located] if isinstance(located, HubDataset) else located:
             key = place if isinstance(place, HubDataset) else place.resolve()
-            name = str(source) if isinstance(place, HubDataset) else str(place)
+            name = str(source) if isinstance(place, HubDataset) else with_urls(str(place))
             if key in found:
                 raise InputError(f"{name}: named twice, also by {found[key].name}: name it once")
             if isinstance(place, HubDataset):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tilth.bank.ingest.cleaning import clean_text, filter_sentences
 from tilth.bank.ingest.documents import BLOCK_BYTES, Block, RawSource, read_blocks
 from tilth.bank.ingest.workers import spread
-from tilth.bank.manifest import SHARDS, Manifest
+from tilth.bank.manifest import ADDING, SHARDS, Manifest
 from tilth.bank.settings import BankSettings, Rules
 from tilth.bank.store import SOURCE, TEXT, TEXT_FILE, read_table
 from tilth.data.hashing import text_hashes
@@ -27,8 +27,8 @@ from tilth.data.segment import split_paragraphs
 from tilth.errors import TilthError
 from tilth.files import atomic_write, disk_errors
 from tilth.runs import Progress
+from tilth.storage import fetch
 
-ADDING = "adding"
 _GZ_RATIO = 3
 # A source shares a part with the next only as long as they have this fraction of a part's bytes.
 _SHARED = 4
@@ -138,6 +138,7 @@ def _make_part(
 
 
 def _write_table(path: Path, table: pa.Table) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)  # a host without a shared folder has none
     atomic_write(path, lambda file: pq.write_table(table, file, compression="zstd"))
 
 
@@ -183,6 +184,7 @@ def make_stored_keys(bank: Path, manifest: Manifest, settings: BankSettings) -> 
 
 def _make_keys(task: tuple[Path, Path], near: bool) -> None:
     path, file = task
+    fetch(file)
     texts = read_table(file)[TEXT].combine_chunks()
     documents = np.zeros(len(texts), np.int64)  # unknown
     _write_table(path, _keyed_table(texts, documents, normalize_texts(texts), near=near))

@@ -22,6 +22,7 @@ from tilth.bank.settings import BankSettings
 from tilth.bank.store import DOCUMENT, SOURCE, TEXT, load_quantizer, read_shard, write_shard
 from tilth.files import disk_errors
 from tilth.runs import Progress
+from tilth.storage import fetch
 
 _ENCODED_AT_ONCE = 1 << 15
 # Sentences that the quantizer is fitted on; means and variances are sharp with far fewer.
@@ -100,6 +101,7 @@ def _make_shard(
 ) -> tuple[int, Shard | None, int]:
     """Encode and write a shard; runs in a worker."""
     number, path, kept, name, made_of = task
+    fetch(path)
     table = pq.read_table(path, columns=[TEXT, SOURCE, DOCUMENT]).filter(pa.array(kept))
     texts = table[TEXT].combine_chunks()
     codes, known = [], []

@@ -36,6 +36,7 @@ from tilth.files import TEMPORARY, disk_errors, remove_leftovers, sync_folder
 from tilth.limits import CORES, PER_CENTROID
 from tilth.models import device
 from tilth.runs import Progress, lock_folder
+from tilth.storage import push, remove
 
 log = logging.getLogger(__name__)
 
@@ -96,11 +97,12 @@ def build_index(
         )  # fmt: skip
         index = Index(store.path, info)
         index.info = _measured(store.path, info, _measure_recall(store, index, search))
+        push(folder, clean=False)
         write_json(folder / INDEX_JSON, {"version": VERSION, **asdict(index.info)})
         with disk_errors(folder):  # earlier ones, and those of killed processes
             for file in folder.glob("*.faiss"):
                 if file.name != name:
-                    file.unlink()
+                    remove(file)
     return index
 
 

@@ -22,6 +22,7 @@ from tilth.models.classifier import (
 )
 from tilth.models.encoder import load_encoder
 from tilth.models.trainer import settings_of
+from tilth.storage import as_path
 from tilth.workflows import baselines
 from tilth.workflows.evaluate_classifier import System, compare_systems
 from tilth.workflows.grow.arms import Arm, Speeds, Trainer, arms_of
@@ -122,7 +123,7 @@ def grow_to_run(
         bootstrap: resamples of the test set's intervals.
     """
     settings = settings or Growth()
-    out = Path(out)
+    out = as_path(out)
     check_resamples(bootstrap, settings.seed)
     if settings.task == SIMILARITY:
         job = {"device": device, "overwrite": overwrite, "quiet": quiet}

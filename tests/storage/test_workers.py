@@ -1,0 +1,83 @@
+"""Workers on hosts that share no folder: each task finds what it needs under the URL."""
+
+import os
+import pickle
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.invariants.trainings import content
+from tests.runs.runs import open_run, table
+from tests.tiny import salads, small_parts, tiny_static, write_lines
+from tilth.bank import Bank
+from tilth.bank.ingest import parts, shards
+from tilth.errors import InputError
+from tilth.storage import as_path
+from tilth.urls import cache_folder
+
+URL = "memory://bucket/run"
+
+
+@contextmanager
+def another_host() -> Iterator[None]:
+    """Let the cache folder be another host's for a while: one without any copy."""
+    cache = cache_folder()
+    cache.rename(cache.with_name("asking"))
+    try:
+        yield
+    finally:
+        shutil.rmtree(cache, ignore_errors=True)
+        cache.with_name("asking").rename(cache)
+
+
+def spread_over_hosts(
+    bank: Path, settings: Any, work: Callable[..., Any], tasks: Iterator[Any], *common: Any
+) -> Iterator[Any]:
+    for task in tasks:
+        with another_host():
+            made = work(task, *common)
+        yield made
+
+
+def test_a_part_of_another_host_is_read(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_run(URL) as run:
+        worker = pickle.loads(pickle.dumps(run.as_worker()))
+        with another_host():
+            monkeypatch.setenv("TILTH_CACHE", os.environ["TILTH_CACHE"])
+            worker.check_shared()
+            worker.write_part(2, table(2))
+        assert run.has_part(2)
+        assert not run.part_path(2).exists()
+        assert run.read_part(2).equals(table(2))
+
+
+def test_a_worker_names_its_host_when_it_sees_no_run(memory: Any) -> None:
+    with open_run(URL) as run:
+        worker = run.as_worker()
+        memory.rm("/bucket/run/run.json")
+        with another_host(), pytest.raises(InputError, match=r"host .* does not see this run"):
+            worker.check_shared()
+
+
+def test_a_bank_of_such_hosts_is_that_of_one_process(
+    memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_parts(monkeypatch)
+    texts = salads(400, seed=2)
+    one = write_lines(tmp_path / "one.txt", texts[:250])
+    two = write_lines(tmp_path / "two.txt", texts[200:])
+
+    def build(out: str | Path) -> None:
+        how = {"workers": 1, "quiet": True}
+        Bank.build(out, [one], encoder=tiny_static(), device="cpu", **how).add([two], **how)
+
+    build(tmp_path / "local")
+    for module in (parts, shards):
+        monkeypatch.setattr(module, "spread", spread_over_hosts)
+    build("memory://bucket/bank")
+    first, second = content(tmp_path / "local"), content(as_path("memory://bucket/bank"))
+    assert [name for name in {**first, **second} if first.get(name) != second.get(name)] == []
