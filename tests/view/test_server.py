@@ -43,6 +43,13 @@ def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert done.stderr == line
 
 
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text("{}")
+    done = CliRunner().invoke(app, ["view", str(file)])
+    assert (done.exit_code, done.stderr) == (2, f"error: {file}: is a file: give a folder\n")
+
+
 def test_the_next_free_port_is_taken() -> None:
     with _listen(ViewSettings()) as one, _listen(ViewSettings()) as two:
         assert one.getsockname()[1] != two.getsockname()[1]
