@@ -25,8 +25,11 @@ def test_the_command_serves_until_it_is_interrupted(
         opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
         with opener.open(url) as answer:
             assert "pairs" in answer.read().decode()
-        with opener.open(f"{url.partition('?')[0]}rows?run=pairs") as answer:
-            assert "Output 0 is dry" in answer.read().decode()
+        shown = "The first rows are being read"
+        while "The first rows are being read" in shown:
+            with opener.open(f"{url.partition('?')[0]}rows?run=pairs") as answer:
+                shown = answer.read().decode()
+        assert "Output 0 is dry" in shown
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
         assert process.stderr is not None
