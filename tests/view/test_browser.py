@@ -42,6 +42,7 @@ def tab(
         size: Any = {"width": request.param, "height": 844}
         page = browser.new_context(viewport=size).new_page()
         page.set_default_timeout(60_000)
+        page.on("filechooser", lambda _: None)  # else the first one may open before it is awaited
         page.problems = []
         page.on(
             "console",
