@@ -60,6 +60,7 @@ def test_each_variant_is_a_column_and_each_wording_a_line(
     assert "negative" not in made.column_names
 
 
+@pytest.mark.slow
 def test_a_stopped_recipe_goes_on_with_the_same_figures(
     monkeypatch: pytest.MonkeyPatch, said: list[RewriteSettings], data: Path, tmp_path: Path
 ) -> None:

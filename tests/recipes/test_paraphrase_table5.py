@@ -75,6 +75,7 @@ def test_every_line_and_task_is_measured(
     assert not list((folder.parent / "steps").glob("*-first"))
 
 
+@pytest.mark.slow
 def test_a_stopped_recipe_goes_on_with_the_same_figures(
     said: list[RewriteSettings], data: Path, tmp_path: Path
 ) -> None:

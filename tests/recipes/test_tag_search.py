@@ -47,6 +47,7 @@ def test_half_of_the_pairs_go_on(said: list[RewriteSettings], task: Path, tmp_pa
     assert any("40 dev rows of mine" in note for note in table.notes)
 
 
+@pytest.mark.slow
 def test_a_stopped_search_goes_on_with_the_same_figures(
     said: list[RewriteSettings], task: Path, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from tests.test_docs import BLOCK, ROOT
 from tests.tiny import graded_pairs, salads, write_lines, write_rows
 
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+LONG = ("described", "paraphrase")  # their commands take minutes
 FEW_STEPS = ["--epochs", 1, "--learning-rate", 1e-4]
 # What each command is given beside its words, so that it takes seconds.
 SMALLER: dict[str, list[object]] = {
@@ -47,7 +48,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(one, marks=pytest.mark.slow) if one.stem in LONG else one for one in TUTORIALS],
+    ids=lambda page: page.stem,
+)
 def test_a_tutorial_runs(page: Path, folder: Path) -> None:
     blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
     for kind, text in blocks:

@@ -518,7 +518,10 @@ def test_generated_texts_that_do_not_fit_or_are_labelled_are_left_out(
     assert makes.texts.targets.tolist() == [[0.0, 0.0, 1.0]]  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("after", [5, 14])  # in the first round, and in the second
+@pytest.mark.parametrize(
+    "after",
+    [5, pytest.param(14, marks=pytest.mark.slow)],  # in the first round, and in the second
+)
 def test_an_interrupted_run_leaves_the_best_so_far_and_ends_alike(
     place: Path, base: str, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
