@@ -20,6 +20,7 @@ BELOW: dict[str, set[str]] = {
     "storage": set(),
     "files": set(),
     "limits": set(),
+    "object_code": set(),
     "metrics": set(),
     "runs": set(),
     "data": {"metrics"},
@@ -36,7 +37,7 @@ BELOW: dict[str, set[str]] = {
     },
 }  # fmt: skip
 BELOW["view"] = BELOW["report"] | {"report", "bank", "evaluate"}
-OPEN = {"errors", "files", "limits", "storage", "urls"}
+OPEN = {"errors", "files", "limits", "storage", "urls", "object_code"}
 _ALL = set(BELOW) - OPEN
 BELOW["workflows"] = _ALL
 BELOW["recipes"] = _ALL | {"workflows"}

@@ -11,9 +11,8 @@ from tests.bank.memory import cut, expected, similarities
 from tests.bank.test_quantization import vectors
 from tilth.bank.quantization import Codes, Floats, Quantizer, fit_quantizer
 from tilth.bank.search import exact as search
-from tilth.bank.search.exact import Products, rescore
+from tilth.bank.search.exact import TILE, Products, rescore
 from tilth.bank.search.exact import find_candidates as find
-from tilth.bank.search.scan import TILE
 from tilth.bank.settings import FORMATS
 
 ROWS, DIMENSION = 3 * TILE + 77, 40
@@ -111,7 +110,7 @@ def test_any_shards_and_any_choice(
 
 def sample(patch: pytest.MonkeyPatch, sampled: int, piece: int) -> None:
     """Let a search look at one sentence of some beforehand, in pieces of some."""
-    patch.setattr(search, "_SAMPLED", sampled)
+    patch.setattr(search, "_SAMPLED", (sampled,))
     patch.setattr(search, "_PIECE", piece)
 
 

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
+from tilth.bank import quantization
 from tilth.bank.quantization import Codes, Floats, Quantizer, fit_quantizer
 from tilth.bank.settings import FORMATS, LANES
 from tilth.errors import InputError, TilthError
@@ -56,6 +57,17 @@ def test_int8_is_off_by_half_a_step_and_by_a_sixteenth_of_it_with_fine_bits(dime
     assert (np.abs(exact) <= step / 32 + 1e-6).all()
     ratio = np.sqrt((coarse**2).mean() / (exact**2).mean())
     assert 14 < ratio < 18
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS)
+def test_many_vectors_have_the_bytes_of_each(dimension: int) -> None:
+    some = vectors(1500, dimension)
+    quantizer = fit_quantizer("int8", some)
+    some[3], some[4] = 0, quantizer.mean
+    found, expected = quantizer.encode(some), quantizer._encode(some)
+    assert len(some) >= quantization._MANY
+    for name in ("codes", "scales", "residual"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
 
 
 @pytest.mark.parametrize("dimension", DIMENSIONS)

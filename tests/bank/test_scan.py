@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 from numba.core.dispatcher import Dispatcher
 from numba.core.extending import _Intrinsic
 
-from tilth.bank.search import scan
-from tilth.bank.search.scan import TILE, gather
+from tilth.bank.search import exact, scan
+from tilth.bank.search.exact import TILE
+from tilth.bank.search.scan import ROWS, gather
 from tilth.bank.settings import LANES
 
 
 def test_cached_functions_use_compiled_code_of_their_own_file_alone() -> None:
     """Numba compiles a cached function again when its file changes, and looks at no other file."""
     compiled = [item for item in vars(scan).values() if isinstance(item, Dispatcher | _Intrinsic)]
-    assert len(compiled) == 9
+    assert len(compiled) == 14
     assert {item.__module__ for item in compiled} == {scan.__name__}
 
 
@@ -41,7 +42,12 @@ def scan_all(
     codes: np.ndarray, scales: np.ndarray, queries: np.ndarray, fours: int, best: int,
     floors: np.ndarray, kept: Kept, *, first: int = 0, piece: int = TILE, step: int = TILE,
 ) -> None:  # fmt: skip
-    scan.scan(codes, scales, queries, fours, first, piece, step, best, floors, *kept)
+    spare = np.full(kept[0].shape[1], np.nan, np.float32)
+    sums, tile = np.full((len(queries), TILE), -7, np.int32), np.full((len(queries), TILE), np.nan)
+    exact.scan(
+        codes, scales, queries, fours, first, piece, step, best, floors, *kept, spare, sums,
+        tile.astype(np.float32),
+    )  # fmt: skip
 
 
 def loop(values: np.ndarray, first: int, best: int) -> list[tuple[float, int]]:
@@ -53,7 +59,7 @@ def loop(values: np.ndarray, first: int, best: int) -> list[tuple[float, int]]:
 @given(
     rows=st.integers(1, 3 * TILE + 5),
     width=st.sampled_from([LANES, 3 * LANES]),
-    queries=st.sampled_from([2, 4, 6]),
+    queries=st.integers(1, 5),
     best=st.sampled_from([1, 7, 600]),
     levels=st.integers(1, 100),
     seed=st.integers(0, 1000),
@@ -128,6 +134,11 @@ def _of_twos(codes: Any, one: Any, two: Any) -> Any:
     return scan.two_sums_of_twos(codes, one, two)
 
 
+@numba.njit
+def _of_rows(codes: Any, queries: Any, sums: Any) -> None:
+    scan.sums_of_two(codes, 0, queries, 0, sums)
+
+
 SUMS = {8: _of_bytes, 4: _of_fours, 2: _of_twos}
 
 
@@ -180,3 +191,7 @@ def test_extreme_codes_up_to_the_ends_of_int32(bits: int, byte: int, query: int)
     wanted = values_of(codes[:1], bits)[0] * query * width * (8 // bits)
     assert abs(wanted) < 2**31
     assert SUMS[bits](codes, *queries) == (wanted, -wanted)
+    if bits == 8:
+        sums = np.zeros((2, ROWS), np.int32)
+        _of_rows(np.tile(codes, (ROWS, 1)), queries, sums)
+        assert sums.tolist() == [[wanted] * ROWS, [-wanted] * ROWS]

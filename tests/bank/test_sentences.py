@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tilth.bank.ingest.cleaning import (
     _NFC_MAY_CHANGE,
+    clean_lines,
     clean_text,
     filter_sentences,
 )
@@ -167,6 +168,25 @@ def test_clean_text() -> None:
     assert clean_text("&lt;b&gt; &amp; &#233;&nope; AT&T &#10;x") == "<b> & é&nope; AT&T x"
     assert clean_text("e\u0301\u212b") == "éÅ"
     assert clean_text("👩\u200d🚀 क्\u200c") == "👩\u200d🚀 क्\u200c"  # joiners stay
+
+
+@settings(deadline=None)
+@given(
+    st.text()
+    | st.text(
+        "a  \n&;#\t\xa0\xad\u2003\u200b\u2028\u2010\u2026\u20ac\u0301\u0300\u02ffé\ufeff",
+        max_size=30,
+    )
+)
+def test_lines_are_cleaned_as_the_whole_text(text: str) -> None:
+    assert clean_lines(text) == clean_text(text).split("\n")
+
+
+def test_every_character_is_cleaned_in_a_line_of_its_own() -> None:
+    characters = [chr(code) for code in range(0x11000) if not 0xD800 <= code < 0xE000]
+    text = "\n".join(f"a{character}b" for character in characters if character != "\n")
+    assert clean_lines(text) == clean_text(text).split("\n")
+    assert clean_lines("a\ud800 \tb\nc") == ["a\ud800 b", "c"]
 
 
 def test_all_that_nfc_changes_is_looked_at() -> None:

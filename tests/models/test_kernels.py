@@ -7,7 +7,10 @@ import pytest
 from numba.core import caching
 
 from tests.tiny.calls import python
-from tilth.models.kernels import kernel, mean_vectors
+from tilth import object_code
+from tilth.models.kernels import kernel
+from tilth.models.static import mean_vectors
+from tilth.object_code import Compiled
 
 VECTORS = np.arange(12, dtype=np.float32).reshape(4, 3)
 
@@ -39,13 +42,60 @@ def test_a_kernel_works_without_a_folder_to_cache_it_in(
     assert kernel(double)(21) == 42
 
 
-def test_the_first_process_says_that_it_compiles_and_the_next_one_does_not(tmp_path: Path) -> None:
-    code = "import numpy as np; from tilth.models.kernels import mean_vectors as mean\n"
+def test_the_first_process_says_that_it_compiles_and_the_next_one_imports_no_numba(
+    tmp_path: Path,
+) -> None:
+    code = "import sys; import numpy as np; from tilth.models.static import mean_vectors as mean\n"
     code += (
-        "mean(np.zeros(1, 'i4'), np.array([0, 1]), np.ones((1, 2), 'f4'), np.ones((1, 2), 'f4'))"
+        "mean(np.zeros(1, 'i4'), np.array([0, 1]), np.ones((1, 2), 'f4'), np.ones((1, 2), 'f4'))\n"
     )
+    code += "print('numba' in sys.modules)"
     cache = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-    assert "compiling for this processor" in python(code, **cache).stderr
-    assert not python(code, **cache).stderr
+    for place in (cache, {"NUMBA_CACHE_DIR": "", "HOME": str(tmp_path)}):
+        first = python(code, **place)
+        if place is cache:
+            assert "compiling for this processor" in first.stderr
+            assert first.stdout == "True\n"
+        again = python(code, **place)
+        assert not again.stderr
+        assert again.stdout == "False\n"
     shutil.rmtree(tmp_path / "cache")
     assert "compiling for this processor" in python(code, **cache).stderr
+
+
+def test_object_code_is_made_anew_for_other_types_sources_and_versions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = "tilth.models.static_kernels"
+    marks = {object_code._fingerprint(module, kinds) for kinds in ((("f", 1),), (("f", 2),))}
+    monkeypatch.setattr(object_code, "_versions", lambda: ("0",))
+    marks.add(object_code._fingerprint(module, (("f", 1),)))
+    monkeypatch.setattr(object_code, "_source", lambda path: path.encode())
+    marks.add(object_code._fingerprint(module, (("f", 1),)))
+    assert len(marks) == 4
+
+
+def test_object_code_is_kept_where_a_folder_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    folders = [tmp_path / "file" / "none", tmp_path / "second"]
+    monkeypatch.setattr(object_code, "_folders", lambda _: folders)
+    assert object_code._kept("m", "a.o") is None
+    object_code._keep("m", "a.o", b"code")
+    assert object_code._kept("m", "a.o") == b"code"
+    assert [file.name for file in folders[1].iterdir()] == ["a.o"]
+    folders.pop()
+    object_code._keep("m", "a.o", b"code")  # nowhere
+
+
+def test_a_kernel_that_allocates_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    products = np.zeros((1, 1), np.int32), np.zeros((1, 1), np.int32), np.zeros((1, 1), np.float32)
+    floors, kept = np.zeros(1, np.float32), np.zeros((1, 9), np.float32)
+    refused = Compiled("tilth.bank.search.scan", "gather")
+    with pytest.raises(Exception, match="Failed in nopython mode"):
+        refused(*products, 0, 1, floors, kept, np.zeros((1, 9), np.int64), np.zeros(1, np.int64))
+    assert not list(tmp_path.iterdir())

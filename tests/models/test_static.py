@@ -146,7 +146,6 @@ def test_what_is_remembered_changes_nothing_and_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(static, "_CACHED", 40)
-    monkeypatch.setattr(static, "_LONGEST", 12)
     encoder = static_encoder(tokenizer())
     rows = fast(encoder)
     rng = random.Random(0)
@@ -154,11 +153,24 @@ def test_what_is_remembered_changes_nothing_and_is_bounded(
         texts = ["".join(rng.choices("abc,", k=rng.randint(1, 30))) for _ in range(30)]
         agree(encoder, texts, rows)
         # What one call adds is forgotten with the next.
-        assert len(rows.cache.number) < 40 + 30 * 30
-        assert max(map(len, rows.cache.number)) <= 12
-    before = len(rows.cache.number)
+        assert rows.cache.known == len(rows.cache._starts) < 40 + 30 * 30
+    before = rows.cache.known
     rows.encode(pa.array(texts))
-    assert len(rows.cache.number) <= max(before, 41)
+    assert rows.cache.known <= max(before, 41)
+
+
+@pytest.mark.parametrize("normalizer", ["bert", "cased"])
+def test_pieces_of_many_new_words_are_those_of_the_tokenizer(
+    monkeypatch: pytest.MonkeyPatch, normalizer: str
+) -> None:
+    texts = [*AWKWARD, "x" * 100, "x" * 101, "manogman dogx", "a~b \x7f\x01 É~"]
+    texts = [text for text in texts if not any(token in text for token in SPECIAL)]
+    encoder = static_encoder(tokenizer(normalizer))
+    expected = fast(encoder).encode(texts)
+    monkeypatch.setattr(static, "_FEW", 0)
+    rows = fast(encoder)
+    np.testing.assert_array_equal(rows.encode(texts), expected)
+    assert "_pieces" in vars(rows.cache)
 
 
 def test_a_pickled_one_gives_the_same() -> None:

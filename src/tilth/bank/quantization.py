@@ -19,6 +19,7 @@ from safetensors.numpy import load_file, save
 from tilth.bank.settings import LANES, Format
 from tilth.errors import TilthError
 from tilth.limits import FORMAT, SEED
+from tilth.object_code import Compiled
 
 Floats = NDArray[np.float32]
 # 4-bit and 2-bit levels of a normal variable with the least squared error (Max 1960, table II).
@@ -30,6 +31,13 @@ _RESIDUAL_LEVELS = 16
 # Fits into the cache from step to step.
 _ROWS_AT_ONCE = 1024
 _LARGEST_INT32 = 2**31 - 1
+# More vectors than these are worth the kernel.
+_MANY = 256
+# A 32-bit product of vectors of unit length is this close; of 15 million products the
+# largest error was 2e-7, the mean 1e-8.
+_ERROR = 1e-6
+
+encode_int8 = Compiled("tilth.bank.quantization_kernels", "encode_int8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +123,29 @@ class Quantizer:
         Args:
             vectors: L2-normalised. # (sentences, dimension)
         """
+        if self.format == "int8" and len(vectors) >= _MANY:
+            return self._encode_many(vectors)
         starts = range(0, max(len(vectors), 1), _ROWS_AT_ONCE)
         return Codes.joined([self._encode(vectors[at : at + _ROWS_AT_ONCE]) for at in starts])
+
+    def _encode_many(self, vectors: Floats) -> Codes:
+        """Return what `_encode` returns of int8, in a third of the time."""
+        count, width = len(vectors), self.rotation.shape[1]
+        codes = np.empty((count, width), np.uint8)
+        scales = np.empty((count, 1), np.float32)
+        residual = np.empty((count, width // 2), np.uint8)
+        transposed = np.ascontiguousarray(self.rotation.T, np.float64)
+        levels = np.empty((2, width), np.int16)
+        for start in range(0, count, _ROWS_AT_ONCE):
+            rows = slice(start, start + _ROWS_AT_ONCE)
+            centred = vectors[rows] - self.mean
+            rotated = centred @ self.rotation
+            largest = np.abs(rotated).max(axis=1, initial=0)
+            encode_int8(
+                centred, transposed, rotated, largest, _ERROR, levels, codes[rows], scales[rows],
+                residual[rows],
+            )  # fmt: skip
+        return Codes(codes, scales, residual)
 
     def _encode(self, vectors: Floats) -> Codes:
         # In 64 bits, then rounded: the last bits of a 32-bit product depend on the thread count

@@ -10,8 +10,6 @@ two sets with a Jaccard similarity of t share one of their n - ceil(t n) + 1 rar
 
 from __future__ import annotations
 
-from functools import cache
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,18 +18,18 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tilth.data.hashing import random_keys
-from tilth.data.normalize import normalize_texts
+from tilth.data.normalize import bytes_of, normalize_texts
+from tilth.object_code import Compiled
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-_SPACE = ord(" ")
-# Odd, hence with an inverse modulo 2^64.
-_STEP = np.uint64(0x9E3779B97F4A7C15)
+_hash_words = Compiled("tilth.data.text_kernels", "hash_words")
+_min_hashes = Compiled("tilth.data.text_kernels", "min_hashes")
+_STEP = np.array([0x9E3779B97F4A7C15], np.uint64)
 _BYTE_VALUES = random_keys(0, "byte of a word", np.arange(256, dtype=np.uint64))
 # All digits are one, as for CCNet's duplicates (Wenzek et al. 2019, arXiv 1911.00359).
 _BYTE_VALUES[ord("0") : ord("9") + 1] = _BYTE_VALUES[ord("0")]
-_BYTES_AT_ONCE = 1 << 18
 # Threshold of banks and of decontamination.
 SIMILARITY = 0.8
 # MinHash-LSH (Broder 1997; Leskovec et al. 2020, ch. 3): a row of a band agrees with the
@@ -40,7 +38,6 @@ SIMILARITY = 0.8
 BANDS = 6
 _ROWS = 4
 NEAR = tuple(f"near_{band}" for band in range(BANDS))
-_SHINGLES_AT_ONCE = 1 << 16
 # Multiply-shift hashing (Dietzfelbinger et al. 1997): the high half of hash * odd + addend.
 _FACTORS = random_keys(0, "min hash factor", np.arange(BANDS * _ROWS, dtype=np.uint64)) | np.uint64(
     1
@@ -63,50 +60,11 @@ def hash_words(texts: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         The hashes of all words; those that differ in digits alone share theirs. # (words,)
         Where the words of each text begin, and the end. # (texts + 1,)
     """
-    texts = texts.cast(pa.large_string())
-    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset :][: len(texts) + 1]
-    data = texts.buffers()[2]
-    text = np.frombuffer(b"" if data is None else data, np.uint8)[offsets[0] : offsets[-1]]
-    offsets = offsets - offsets[0]
-    # Some texts at a time: what is in the cache is not fetched again for each step.
-    cuts = np.searchsorted(offsets, np.arange(0, len(text), _BYTES_AT_ONCE))
-    cuts = np.unique(np.append(cuts, [0, len(texts)]))
-    hashes, counts = [np.empty(0, np.uint64)], [np.zeros(1, np.int64)]
-    for begin, end in pairwise(cuts.tolist()):
-        part = text[offsets[begin] : offsets[end]]
-        found, count = _hashes(part, offsets[begin : end + 1] - offsets[begin])
-        hashes.append(found)
-        counts.append(count)
-    return np.concatenate(hashes), np.cumsum(np.concatenate(counts))
-
-
-def _hashes(
-    text: NDArray[np.uint8], offsets: NDArray[np.int64]
-) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Return hashes, sums of value(byte) * step^place over a word, and the words per text."""
-    full = np.diff(offsets) > 0  # (texts,)
-    space = text == _SPACE
-    first, last = ~space, ~space
-    first[1:] &= space[:-1]
-    last[:-1] &= space[1:]
-    first[offsets[:-1][full]] = last[offsets[1:][full] - 1] = True
-    starts, stops = np.flatnonzero(first), np.flatnonzero(last) + 1
-    powers, inverses = _powers(max(len(text), _BYTES_AT_ONCE).bit_length())
-    sums = np.zeros(len(text) + 1, np.uint64)
-    np.cumsum(_BYTE_VALUES[text] * powers[: len(text)], out=sums[1:])
-    hashes = (sums[stops] - sums[starts]) * inverses[starts]
-    # The low bits of such a sum follow from the low bits of its terms alone.
-    hashes = (hashes ^ (hashes >> np.uint64(32))) * _STEP
-    return hashes ^ (hashes >> np.uint64(29)), np.diff(np.searchsorted(starts, offsets))
-
-
-@cache
-def _powers(bits: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Return the powers of the step from 0, and those of its inverse."""  # (2^bits,) each
-    inverse = np.uint64(pow(int(_STEP), -1, 1 << 64))
-    ups, downs = (np.full(1 << bits, base, np.uint64) for base in (_STEP, inverse))
-    ups[0] = downs[0] = 1
-    return np.cumprod(ups), np.cumprod(downs)
+    data, starts = bytes_of(texts)
+    hashes = np.empty((len(data) + len(texts) + 1) // 2, np.uint64)
+    first = np.empty(len(starts), np.int64)
+    _hash_words(data, starts, _BYTE_VALUES, _STEP, hashes, first)
+    return hashes[: first[-1]], first
 
 
 def _spaced(texts: pa.Array) -> pa.Array:
@@ -146,27 +104,11 @@ def near_keys(texts: pa.Array) -> NDArray[np.uint64]:
         >>> bool((keys[0] == keys[1]).all())
         True
     """
-    shingles, starts = hash_shingles(texts)
+    words, first = hash_words(_spaced(texts))
     keys = np.empty((len(texts), BANDS), np.uint64)
-    cuts = np.searchsorted(starts, np.arange(0, len(shingles), _SHINGLES_AT_ONCE), "right") - 1
-    cuts = np.unique(np.append(cuts, len(texts)))
-    for begin, end in pairwise(cuts.tolist()):
-        part = shingles[starts[begin] : starts[end]]
-        keys[begin:end] = _bands(part, starts[begin:end] - starts[begin])
+    least = np.empty(len(_FACTORS), np.uint32)
+    _min_hashes(words, first, _FACTORS, _ADDENDS, least, keys)
     return keys  # (texts, bands)
-
-
-def _bands(shingles: NDArray[np.uint64], starts: NDArray[np.int64]) -> NDArray[np.uint64]:
-    keys = np.empty((len(starts), BANDS), np.uint64)
-    for band in range(BANDS):
-        key = np.full(len(starts), band, np.uint64)
-        for row in range(band * _ROWS, (band + 1) * _ROWS):
-            hashed = ((shingles * _FACTORS[row] + _ADDENDS[row]) >> np.uint64(32)).astype(np.uint32)
-            least = np.minimum.reduceat(hashed, starts)
-            key = (key ^ least) * np.uint64(0xFF51AFD7ED558CCD)
-            key ^= key >> np.uint64(33)
-        keys[:, band] = key
-    return keys
 
 
 def shingle(texts: pa.Array) -> csr_array:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import string
-from array import array
 from collections.abc import Sequence
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,16 +20,20 @@ from tokenizers import Tokenizer
 
 from tilth.errors import InputError
 from tilth.models.names import ENCODER, starter_path
+from tilth.object_code import Compiled
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 Floats = NDArray[np.float32]
-# Cached chunks, and the longest of them: natural text repeats few of its chunks often.
+# Cached chunks: natural text repeats few of its chunks often.
 _CACHED = 1 << 19
-_LONGEST = 64  # characters
+# Up to this many new chunks are left to the tokenizer: a table of its pieces is not made.
+_FEW = 1_000
+_NO_LIMIT = 1 << 40
 _SPACE = 0x20
 _PUNCTUATION = np.isin(np.arange(256), list(string.punctuation.encode()))
+_PLAIN = np.isin(np.arange(256), np.arange(0x21, 0x7F)).astype(np.uint8)
 # Normalizers that change characters one by one, or none across a space.
 _NORMALIZERS = ("BertNormalizer", "Lowercase", "StripAccents", "NFC", "NFD", "NFKC", "NFKD")
 # Those that join a mark to a punctuation character before it.
@@ -38,10 +42,17 @@ _COMPOSING = ("NFC", "NFKC")
 _SPLITTERS = ("BertPreTokenizer", "Whitespace", "WhitespaceSplit")
 # Post-processors that add nothing but special tokens.
 _PROCESSORS = ("TemplateProcessing", "BertProcessing", "RobertaProcessing")
-_BYTES_AT_ONCE = 1 << 23
+_BYTES_AT_ONCE = 1 << 20
 _MODULES = "sentence_transformers."
 _SENTENCE = "sentence_embedding"  # what a Normalize module reads and writes
 _SAMPLED = 256  # values of a tensor
+
+_KERNELS = "tilth.models.static_kernels"
+find_chunks = Compiled(_KERNELS, "find_chunks")
+number_pieces = Compiled(_KERNELS, "number_pieces")
+word_pieces = Compiled(_KERNELS, "word_pieces")
+spread_ids = Compiled(_KERNELS, "spread_ids")
+mean_vectors = Compiled(_KERNELS, "mean_vectors")
 
 
 def read_static(name: str, device: str = "auto") -> StaticEncoder | None:
@@ -172,9 +183,8 @@ class StaticEncoder:
 
         Batches of tens of thousands of texts are fastest.
         """
-        from tilth.models.kernels import mean_vectors  # numba, which other encoders do without
-
         vectors = np.empty((len(texts), self.dimension), np.float32)
+        table = self.vectors if len(texts) < _FEW else self._narrow
         data, bounds = _text_bytes(texts)
         start = 0
         while start < len(texts):
@@ -183,9 +193,17 @@ class StaticEncoder:
             stop = min(max(fits, start + 1), len(texts))
             some = bounds[start : stop + 1]
             ids, offsets = self.cache.tokenize(data[some[0] : some[-1]], some - some[0])
-            mean_vectors(ids, np.append(offsets, len(ids)), self.vectors, vectors[start:stop])
+            mean_vectors(ids, offsets, table, vectors[start:stop])
             start = stop
         return vectors
+
+    @cached_property
+    def _narrow(self) -> NDArray[np.uint16] | Floats:
+        """Return the token vectors as the bits of halves, where those are all of them."""
+        with np.errstate(over="ignore"):
+            halves = self.vectors.astype(np.float16)
+        is_exact = bool(np.array_equal(halves.astype(np.float32), self.vectors))
+        return halves.view(np.uint16) if is_exact else self.vectors
 
 
 def _text_bytes(
@@ -201,15 +219,18 @@ def _text_bytes(
     if missing:
         raise InputError(f"{missing} texts are missing: give '' for an empty text")
     if not isinstance(texts, pa.Array):  # not by `pa.array`, which imports pandas
-        encoded = [text.encode() for text in texts]
-        bounds = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
-        return np.frombuffer(b"".join(encoded), np.uint8), bounds
+        return _joined([text.encode() for text in texts])
     if not len(texts):
         return np.empty(0, np.uint8), np.zeros(1, np.int64)
     array = texts.cast(pa.large_string())
     _, offsets, data = array.buffers()
     bounds = np.frombuffer(offsets, np.int64)[array.offset :][: len(texts) + 1]
     return np.frombuffer(data or b"", np.uint8), bounds
+
+
+def _joined(texts: list[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    bounds = np.cumsum([0, *map(len, texts)], dtype=np.int64)
+    return np.frombuffer(b"".join(texts), np.uint8), bounds
 
 
 def splits_at_spaces(tokenizer: Tokenizer) -> bool:
@@ -230,6 +251,13 @@ def splits_at_spaces(tokenizer: Tokenizer) -> bool:
     )
 
 
+@lru_cache(maxsize=1)
+def _described(tokenizer: str) -> dict[str, Any]:
+    """Return the parts of a tokenizer from its text, which is long."""
+    found: dict[str, Any] = json.loads(tokenizer)
+    return found
+
+
 def _steps(part: dict[str, Any] | None) -> list[dict[str, Any]]:
     if part is None:
         return []
@@ -243,108 +271,170 @@ class TokenCache:
     """Tokenize texts, with a cache of the token ids of chunks.
 
     Texts are cut at spaces, and at ASCII punctuation where the tokenizer always does. The cache is
-    cleared beyond half a million chunks. The tokenizer must split at spaces (`splits_at_spaces`);
-    its truncation is kept.
+    cleared beyond half a million chunks. Chunks are compared by 64 bits of a hash. The tokenizer
+    must split at spaces (`splits_at_spaces`); its truncation is kept.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        made = json.loads(tokenizer.to_str())
+        made = _described(tokenizer.to_str())
         self.limit: int | None = (made["truncation"] or {}).get("max_length")
-        self.tokenizer = Tokenizer.from_str(tokenizer.to_str())
-        self.tokenizer.no_truncation()
-        self.tokenizer.no_padding()
+        self.tokenizer = tokenizer
+        if made["truncation"] or made["padding"]:
+            self.tokenizer = Tokenizer.from_str(tokenizer.to_str())
+            self.tokenizer.no_truncation()
+            self.tokenizer.no_padding()
         # The tokenizer looks for these in the raw text, before anything else.
         self.whole = [token["content"].encode() for token in made["added_tokens"]]
         raw = not any(token["normalized"] for token in made["added_tokens"])
         normalizers = _steps(made["normalizer"])
-        self.lowers = raw and any(
+        lowers = raw and any(
             step["type"] == "Lowercase" or step.get("lowercase") for step in normalizers
         )
-        self.cuts = (
+        cuts = (
             raw
             and _steps(made["pre_tokenizer"])[0]["type"] == "BertPreTokenizer"
             and not any(step["type"] in _COMPOSING for step in normalizers)
         )
-        self.number: dict[str, int] = {}
-        # Where the token ids of each cached chunk begin among all, and how many they are.
-        self._starts, self._lengths, self._flat = array("q"), array("q"), array("i")
+        self._lower = np.arange(256, dtype=np.uint8)
+        self._lower[ord("A") : ord("Z") + 1] += np.uint8(32 * lowers)
+        self._kinds = (np.arange(256) == _SPACE) + _PUNCTUATION * np.uint8(2 * cuts)
+        self._model = made["model"] if cuts and _is_word_piece(made["model"]) else None
+        self._clear()
+
+    def _clear(self) -> None:
+        self.known = 0
+        self._slots = np.zeros(0, np.uint64)
+        # Where the token ids of each known chunk begin among all, and how many they are.
+        self._starts, self._lengths = np.empty(0, np.int64), np.empty(0, np.int64)
+        self._ids = np.empty(0, np.int32)
 
     def tokenize(
         self, data: NDArray[np.uint8], bounds: NDArray[np.int64]
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Return token ids, (tokens,), and the offset of each text's first, (texts,).
+        """Return token ids, (tokens,), and where those of each text begin and end, (texts + 1,).
 
         Args:
             data: concatenated texts in UTF-8. # (bytes,)
             bounds: byte offsets of the texts. # (texts + 1,)
         """
-        chunks, first = self._chunks(data, bounds)
-        coded = chunks.dictionary_encode()
-        starts, lengths, flat = self._look_up(coded.dictionary.to_pylist())
-        codes = np.frombuffer(coded.indices.buffers()[1], np.int32)[: len(chunks)]
-        counts = lengths[codes]  # (chunks,)
-        before = np.concatenate(([0], np.cumsum(counts)))  # (chunks + 1,)
-        places = np.repeat(starts[codes] - before[:-1], counts)  # (tokens,)
-        places += np.arange(len(places))
-        return self._truncated(flat[places], before[first])
+        codes, first = self._chunks(data, bounds)
+        ids = np.empty(self._lengths[codes].sum(), np.int32)
+        offsets = np.empty(len(bounds), np.int64)
+        spread_ids(
+            codes,
+            first,
+            self._starts,
+            self._lengths,
+            self._ids,
+            self.limit or _NO_LIMIT,
+            ids,
+            offsets,
+        )
+        return ids[: offsets[-1]], offsets
 
     def _chunks(
         self, data: NDArray[np.uint8], bounds: NDArray[np.int64]
-    ) -> tuple[pa.Array, NDArray[np.int64]]:
-        """Cut texts before every space; return the chunks and the first chunk of each text."""
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Return the numbers of the chunks, and the first chunk of each text and the end."""
+        if self.known > _CACHED or len(self._ids) > 8 * _CACHED:
+            self._clear()
         # Lower-cased where the tokenizer does it, so that case variants share a cache entry.
         raw = data.tobytes()
         plain = not any(token in raw for token in self.whole)
-        if plain and self.lowers:
-            data = np.where(data - np.uint8(ord("A")) < 26, data | np.uint8(32), data)
-        space = data == _SPACE
-        begins = space.copy()
-        if plain and self.cuts:
-            mark = _PUNCTUATION[data]
-            begins[1:] |= mark[:-1] | (mark[1:] & ~space[:-1])
-        begins[bounds[:-1][np.diff(bounds) > 0]] = True
-        edges = np.append(np.flatnonzero(begins), len(data))  # (chunks + 1,)
-        chunks = pa.Array.from_buffers(
-            pa.large_string(), len(edges) - 1, [None, pa.py_buffer(edges), pa.py_buffer(data)]
+        kinds = self._kinds if plain else self._kinds & np.uint8(1)
+        lower = self._lower if plain else np.arange(256, dtype=np.uint8)
+        self._make_room(self.known + len(data))
+        codes, known = np.empty(len(data), np.int32), np.array([self.known])
+        begins, ends = np.empty((2, len(data)), np.int64)
+        first = np.empty(len(bounds), np.int64)
+        find_chunks(
+            data, bounds, kinds, lower, self._bits, self._slots, known, codes, first, begins, ends
         )
-        return chunks, np.searchsorted(edges, bounds[:-1])  # (texts,)
+        new = int(known[0]) - self.known
+        self._tokenize_new(data, begins[:new].copy(), ends[:new].copy(), lower, plain=plain)
+        self.known += new
+        return codes[: first[-1]], first
 
-    def _look_up(
-        self, chunks: list[str]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
-        """Return the offset and number of each chunk's token ids, and the ids."""
-        if len(self.number) > _CACHED:
-            self.number.clear()
-            del self._starts[:], self._lengths[:], self._flat[:]
-        numbers = [self.number.get(chunk, -1) for chunk in chunks]
-        new = [place for place, number in enumerate(numbers) if number < 0]
-        # Long chunks come last and are not kept: natural text repeats few of them.
-        new.sort(key=lambda place: len(chunks[place]) > _LONGEST)
-        kept, kept_ids = len(self._starts), len(self._flat)
-        tokenized = self.tokenizer.encode_batch_fast(
-            [chunks[place] for place in new], add_special_tokens=False
+    @cached_property
+    def _pieces(self) -> _Pieces:
+        assert self._model is not None
+        return _Pieces(self._model)
+
+    def _make_room(self, most: int) -> None:
+        """Make the table large enough for `most` chunks."""
+        if 2 * most <= len(self._slots):
+            return
+        self._clear()
+        self._bits = max(most, _FEW).bit_length()
+        self._slots = np.zeros(1 << (self._bits + 1), np.uint64)
+
+    def _tokenize_new(
+        self,
+        data: NDArray[np.uint8],
+        begins: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        lower: NDArray[np.uint8],
+        *,
+        plain: bool,
+    ) -> None:
+        """Append the token ids of new chunks."""
+        lengths = np.full(len(begins), -1, np.int64)
+        ids = np.empty(0, np.int32)
+        if plain and self._model is not None and len(begins) > _FEW:
+            ids = self._pieces.split(data, begins, ends, lower, lengths)
+        rest = np.flatnonzero(lengths < 0)
+        raw, starts = lower[data].tobytes() if len(rest) else b"", np.cumsum(np.maximum(lengths, 0))
+        starts += len(self._ids) - np.maximum(lengths, 0)
+        texts = [raw[begins[place] : ends[place]].decode() for place in rest]
+        found = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        others = [np.array(one.ids, np.int32) for one in found]
+        lengths[rest] = [len(one) for one in others]
+        begun = len(self._ids) + len(ids)
+        starts[rest] = begun + np.cumsum(lengths[rest]) - lengths[rest]
+        self._starts = np.concatenate([self._starts, starts])
+        self._lengths = np.concatenate([self._lengths, lengths])
+        self._ids = np.concatenate([self._ids, ids, *others])
+
+
+def _is_word_piece(model: dict[str, Any]) -> bool:
+    return model["type"] == "WordPiece" and model["unk_token"] in model["vocab"]
+
+
+class _Pieces:
+    """The vocabulary of a WordPiece model, for chunks of plain letters, digits and marks."""
+
+    def __init__(self, model: dict[str, Any]) -> None:
+        prefix, vocabulary = model["continuing_subword_prefix"], model["vocab"]
+        self._unknown, self._most = (
+            vocabulary[model["unk_token"]],
+            model["max_input_chars_per_word"],
         )
-        for place, found in zip(new, tokenized, strict=True):
-            numbers[place] = len(self._starts)
-            self._starts.append(len(self._flat))
-            self._flat.extend(found.ids)
-            self._lengths.append(len(self._flat) - self._starts[-1])
-            if len(chunks[place]) <= _LONGEST:
-                self.number[chunks[place]] = numbers[place]
-                kept, kept_ids = len(self._starts), len(self._flat)
-        rows = np.array(numbers, np.int64)  # (chunks,)
-        starts, lengths = np.array(self._starts)[rows], np.array(self._lengths)[rows]
-        flat = np.array(self._flat)  # (tokens,)
-        del self._starts[kept:], self._lengths[kept:], self._flat[kept_ids:]
-        return starts, lengths, flat
+        continuing = [piece.startswith(prefix) for piece in vocabulary]
+        pieces = [
+            piece[len(prefix) * more :].encode()
+            for piece, more in zip(vocabulary, continuing, strict=True)
+        ]
+        self._longest = max(map(len, pieces))
+        self._bits = max(vocabulary.values()).bit_length() + 1
+        self._slots = np.zeros(1 << (self._bits + 1), np.uint64)
+        data, bounds = _joined(pieces)
+        number_pieces(
+            data, bounds, np.array(continuing, np.uint8),
+            np.array(list(vocabulary.values()), np.int64), self._bits, self._slots,
+        )  # fmt: skip
 
-    def _truncated(
-        self, ids: NDArray[np.int32], offsets: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Truncate texts as the tokenizer does."""
-        sizes = np.diff(offsets, append=len(ids))  # (texts,)
-        if self.limit is None or not (sizes > self.limit).any():
-            return ids, offsets
-        kept = np.arange(len(ids)) - np.repeat(offsets, sizes) < self.limit
-        ends = np.cumsum(np.minimum(sizes, self.limit))
-        return ids[kept], np.concatenate(([0], ends[:-1]))  # (tokens,), (texts,)
+    def split(
+        self,
+        data: NDArray[np.uint8],
+        begins: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        lower: NDArray[np.uint8],
+        lengths: NDArray[np.int64],
+    ) -> NDArray[np.int32]:
+        """Return the token ids of plain chunks; write their numbers, -1 for other chunks."""
+        ids = np.empty(int((ends - begins).sum()), np.int32)
+        word_pieces(
+            data, begins, ends, _PLAIN, lower, self._bits, self._slots, self._longest, self._most,
+            self._unknown, lengths, ids,
+        )  # fmt: skip
+        return ids[: np.maximum(lengths, 0).sum()]

@@ -109,7 +109,7 @@ def main() -> None:
     bounds = np.frombuffer(array.buffers()[1], np.int64)
     ids, offsets = TokenCache(tokenizer).tokenize(data, bounds)
     np.save(work / "tokens.npy", ids.astype(np.uint16))
-    np.save(work / "offsets.npy", np.append(offsets, len(ids)))
+    np.save(work / "offsets.npy", offsets)
     print(
         f"{len(entries)} entries, {added} of them new; {len(ids)} tokens, "
         f"{(ids == 0).mean():.4%} unknown, {time.time() - began:.0f} s",

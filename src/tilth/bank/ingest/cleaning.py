@@ -13,7 +13,6 @@ import html
 import re
 import unicodedata
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +22,11 @@ from numpy.typing import NDArray
 
 from tilth.bank.settings import LANGUAGES, Rules
 from tilth.data.near_duplicates import hash_words
-from tilth.data.normalize import normalize_texts
+from tilth.data.normalize import bytes_of, normalize_texts
+from tilth.object_code import Compiled
+
+_odd_lines = Compiled("tilth.data.text_kernels", "odd_lines")
+_count_kinds = Compiled("tilth.data.text_kernels", "count_kinds")
 
 _ENTITY = re.compile("&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 _SPACES = "\\t\\x0b\\x0c\\r\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000"
@@ -79,6 +82,23 @@ def clean_text(text: str) -> str:
             for line in lines
         )
     return _MANY_SPACES.sub(" ", text)
+
+
+def clean_lines(text: str) -> list[str]:
+    """Return the lines of `clean_text`, of which it goes through those that it may change."""
+    lines = text.split("\n")
+    try:
+        data = np.frombuffer(text.encode(), np.uint8)
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return clean_text(text).split("\n")
+    odd = np.zeros(len(lines), np.uint8)
+    _odd_lines(data, odd)
+    places = np.flatnonzero(odd).tolist()
+    if places:
+        cleaned = clean_text("\n".join([lines[place] for place in places])).split("\n")
+        for place, line in zip(places, cleaned, strict=True):
+            lines[place] = line
+    return lines
 
 
 def filter_sentences(
@@ -138,19 +158,8 @@ def _kinds(texts: pa.Array) -> NDArray[np.int64]:
     From the first bytes of characters alone: letters of the scripts from U+0370 on are foreign;
     U+2000 to U+2FFF and past U+FFFF are symbols, but for dashes, quotation marks and such.
     """
-    starts = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset :][: len(texts) + 1]
-    data = texts.buffers()[2]
-    if not len(texts) or data is None:
-        return np.zeros((len(texts), 5), np.int64)
-    counts = np.zeros(len(texts), np.uint64)
-    raw = np.frombuffer(data, np.uint8)
-    cuts = np.unique(np.append(np.arange(0, len(texts), 2048), len(texts)))
-    for begin, end in pairwise(cuts.tolist()):
-        part = raw[starts[begin] : starts[end]]
-        lanes = _LANES[part]
-        three = np.flatnonzero(part[:-1] == 0xE2)
-        lanes[three[part[three + 1] == 0x80]] = _lanes(_VISIBLE)
-        counts[begin:end] = np.add.reduceat(lanes, starts[begin:end] - starts[begin])
+    counts = np.empty(len(texts), np.uint64)
+    _count_kinds(*bytes_of(texts), _LANES, np.array([_lanes(_VISIBLE)], np.uint64), counts)
     return np.stack(
         [(counts >> np.uint64(_LANE_BITS * kind)) & np.uint64(0xFFF) for kind in range(5)], axis=1
     ).astype(np.int64)

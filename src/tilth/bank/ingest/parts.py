@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tilth.bank.ingest.cleaning import clean_text, filter_sentences
+from tilth.bank.ingest.cleaning import clean_lines, filter_sentences
 from tilth.bank.ingest.documents import BLOCK_BYTES, Block, RawSource, read_blocks
 from tilth.bank.ingest.workers import spread
 from tilth.bank.manifest import ADDING, SHARDS, Manifest
@@ -221,13 +221,13 @@ def sentences_of_documents(
     """
     rules = Rules() if rules is None else rules
     if isinstance(block.data, bytes):
-        text = clean_text(block.text())
-        documents = np.arange(block.first, block.first + text.count("\n") + 1)
+        lines = clean_lines(block.text())
+        documents = np.arange(block.first, block.first + len(lines))
     else:
         counts = [document.count("\n") + 1 for document in block.data]
-        text = clean_text("\n".join(block.data))
+        lines = clean_lines("\n".join(block.data))
         documents = np.repeat(np.array(block.lines, np.int64), counts)
-    texts, line = split_paragraphs(text.split("\n"), rules.language or "en")
+    texts, line = split_paragraphs(lines, rules.language or "en")
     kept, normalized, drops = filter_sentences(texts, rules)
     table = _keyed_table(texts.take(pa.array(kept)), documents[line[kept]], normalized, near=near)
     return Sentences(table, drops, len(np.unique(documents[line])))

@@ -7,22 +7,29 @@ exact over the codes and independent of the number of threads.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilth.bank.quantization import CodedQueries, Floats, Quantizer
-from tilth.bank.search.scan import TILE, gather, rescore_int8, scan
 from tilth.bank.store import Ids, MappedShard, Selected
+from tilth.object_code import Compiled
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+scan = Compiled("tilth.bank.search.scan", "scan")
+rescore_int8 = Compiled("tilth.bank.search.scan", "rescore_int8")
+
+T = TypeVar("T")
+
+# Rows whose values stay in the nearest cache until they are compared.
+TILE = 512
 # Up to this many queries compiled sums are faster than matrix products.
 _FEW = {"int8": 16, "compact": 32}
 _ROWS_AT_ONCE = 1 << 16
@@ -30,8 +37,9 @@ _ROWS_AT_ONCE = 1 << 16
 _PRODUCTS_AT_ONCE = 1 << 21
 # Buffers of one pass over the bank, in bytes; more queries take several passes.
 _BUFFERS = 1 << 30
-# The first pass samples one sentence in _SAMPLED, in pieces of _PIECE rows.
-_SAMPLED, _PIECE = 64, 32
+# The first pass samples one sentence in 64, of banks that are large for what is wanted one in 256,
+# in pieces of _PIECE rows.
+_SAMPLED, _PIECE = (256, 64), 32
 # Query columns are padded to a multiple: integer products are faster on such shapes.
 _COLUMNS = 16
 
@@ -199,13 +207,13 @@ def _scan(blocks: Sequence[_Block], search: _Search) -> list[_Best]:
     """Gather with compiled sums, after a sample has set the floors."""
     # The floors keep out most values below the best. If they are too high, all is scanned again.
     many, best = len(search.queries.values), search.best
-    odd = many % 2  # queries go in pairs; the padding finds nothing
-    floors = _floors(many, odd)
-    pass_over = partial(_pass, blocks, search, np.pad(search.queries.values, ((0, odd), (0, 0))))
+    floors = _floors(many, 0)
+    pass_over = partial(_pass, blocks, search)
     rows = sum(map(len, blocks))
-    step = _PIECE * _SAMPLED
+    one_in = next((number for number in _SAMPLED if rows >= number * best), 0)
+    step = _PIECE * max(one_in, 1)
     sampled = sum(len(block) // step * _PIECE + min(len(block) % step, _PIECE) for block in blocks)
-    if rows < _SAMPLED * best or rows < 4 * sampled:  # the sample of small blocks is large
+    if not one_in or rows < 4 * sampled:  # the sample of small blocks is large
         return pass_over(best, floors, TILE, TILE)
     # Five standard deviations above the expected number of best sentences in the sample.
     expected = best * sampled / rows
@@ -226,7 +234,6 @@ def _scan(blocks: Sequence[_Block], search: _Search) -> list[_Best]:
 def _pass(
     blocks: Sequence[_Block],
     search: _Search,
-    queries: NDArray[np.int16],
     best: int,
     floors: Floats,
     piece: int,
@@ -234,18 +241,29 @@ def _pass(
 ) -> list[_Best]:
     """Scan all blocks once; each thread takes the next block."""
     following = itertools.count()
+    queries = search.queries.values
     dims_4bit = -1 if search.quantizer.format == "int8" else search.quantizer.dims_4bit
 
     def run(_: int) -> _Best:
-        mine = _Best.empty(len(queries), max(2 * best, best + 4 * TILE))
+        room = max(2 * best, best + 4 * TILE)
+        mine, spare = _Best.empty(len(queries), room), np.empty(room, np.float32)
+        sums = np.empty((len(queries), TILE), np.int32)
+        tile = np.empty(sums.shape, np.float32)
         while (place := next(following)) < len(blocks):
             codes, scales = _codes_of(blocks[place])
             scan(codes, scales, queries, dims_4bit, blocks[place].number, piece, step, best, floors,
-                 mine.values, mine.ids, mine.counts)  # fmt: skip
+                 mine.values, mine.ids, mine.counts, spare, sums, tile)  # fmt: skip
         return mine
 
-    with ThreadPoolExecutor(search.threads) as pool:
-        return list(pool.map(run, range(search.threads)))
+    return _in_threads(run, search.threads, search.threads)
+
+
+def _in_threads(work: Callable[[int], T], count: int, threads: int) -> list[T]:
+    """Return `work(n)` of the first numbers; one thread is this one."""
+    if threads == 1:
+        return [work(number) for number in range(count)]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(work, range(count)))
 
 
 class Products:
@@ -293,6 +311,8 @@ class Products:
 
 def _multiply(blocks: Sequence[_Block], search: _Search) -> list[_Best]:
     """Gather with matrix products of all queries; threads share the rows of a product."""
+    from tilth.bank.search.scan import gather  # numba, which few queries do without
+
     many, best, threads = len(search.queries.values), search.best, search.threads
     products = Products(search.quantizer, search.queries)
     # Small buffers are cleared often: floors rise early, and fewer values are kept.
@@ -350,6 +370,5 @@ def rescore(
         rescore_int8(codes, residual, scales, rows, owners, coded.rotated, found)
         similarities[pairs] = found + coded.offsets[owners]
 
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(work, range(len(shards))))
+    _in_threads(work, len(shards), threads)
     return similarities.reshape(ids.shape)

@@ -15,16 +15,22 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
+from llvmlite.binding import get_host_cpu_features
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from tilth.bank.settings import LANES
-from tilth.models.kernels import kernel
+from tilth.models.kernels import kernel, prefetch
 
-# Rows whose sums stay in the nearest cache until they are compared.
-TILE = 512
+# Rows whose sums are computed together.
+ROWS = 4
+# So many times ROWS rows ahead codes are fetched into the cache, by lines.
+_AHEAD, _LINE = 4, 64
 # Values compared with their floors together, before single ones.
 _STRETCH = 64
+
+# Codes of a row multiplied together: as many as one register of products holds.
+_STEP = 32 if get_host_cpu_features().get("avx512bw") else 16
 
 _INT8, _INT16, _INT32 = ir.IntType(8), ir.IntType(16), ir.IntType(32)
 _BYTES, _WIDE = ir.VectorType(_INT8, LANES), ir.VectorType(_INT32, LANES)
@@ -88,10 +94,9 @@ def _unpacked(builder: Any, packed: Any, bits: int, part: int) -> Any:
 
 def _pair_sums(builder: Any, codes: Any, values: Any) -> Any:
     """Return the sums of neighbouring products."""
-    products = builder.mul(codes, builder.sext(values, _WIDE))
-    unused = ir.Constant(_WIDE, ir.Undefined)
+    products = builder.mul(codes, builder.sext(values, codes.type))
     even, odd = (
-        builder.shuffle_vector(products, unused, ir.Constant(_PAIRS, list(range(first, LANES, 2))))
+        _shuffled(builder, products, products, list(range(first, codes.type.count, 2)))
         for first in (0, 1)
     )
     return builder.add(even, odd)
@@ -104,6 +109,87 @@ def _total(builder: Any, sums: Any) -> Any:
     return builder.call(total, [sums])
 
 
+def _row_sums(many: int) -> Callable[..., Any]:
+    """Make the kernel that multiplies ROWS rows of 8-bit codes with one or two queries."""
+    bytes_, values_ = ir.VectorType(_INT8, _STEP), ir.VectorType(_INT16, _STEP)
+    none = ir.Constant(ir.VectorType(_INT32, _STEP // 2), [0] * (_STEP // 2))
+
+    @intrinsic
+    def row_sums(_: Any, codes: Any, row: Any, queries: Any, query: Any, sums: Any) -> Any:
+        signature = types.void(codes, row, queries, query, sums)
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            codes, queries, out = (
+                context.make_array(signature.args[place])(context, builder, arguments[place])
+                for place in (0, 2, 4)
+            )
+            width = builder.extract_value(codes.shape, 1)
+
+            def start(array: Any, number: Any, more: int) -> Any:
+                length = builder.extract_value(array.shape, 1)
+                place = builder.add(number, ir.Constant(number.type, more))
+                return builder.gep(array.data, [builder.mul(place, length)])
+
+            rows = [start(codes, arguments[1], more) for more in range(ROWS)]
+            asked = [start(queries, arguments[3], more) for more in range(many)]
+            totals = [[cgutils.alloca_once_value(builder, none) for _ in rows] for _ in asked]  # type: ignore[no-untyped-call]
+            zero, step = ir.Constant(width.type, 0), ir.Constant(width.type, _STEP)
+            ahead = builder.mul(width, ir.Constant(width.type, ROWS * _AHEAD))
+            every = builder.mul(width, ir.Constant(width.type, ROWS))
+            line = ir.Constant(width.type, _LINE)
+            with cgutils.for_range_slice(builder, zero, every, line, inc=True) as (place, _):
+                prefetch(builder, builder.gep(rows[0], [builder.add(ahead, place)]))
+            with cgutils.for_range_slice(builder, zero, width, step, inc=True) as (place, _):
+                values = [_load(builder, query, place, values_) for query in asked]
+                for number, pointer in enumerate(rows):
+                    code = _load(builder, pointer, place, bytes_)
+                    wide = builder.sext(code, ir.VectorType(_INT32, _STEP))
+                    for own, value in zip(totals, values, strict=True):
+                        found = builder.add(
+                            builder.load(own[number]), _pair_sums(builder, wide, value)
+                        )
+                        builder.store(found, own[number])
+            for more, own in enumerate(totals):
+                found = _totals(builder, [builder.load(total) for total in own])
+                into = builder.gep(start(out, arguments[3], more), [arguments[1]])
+                builder.store(found, builder.bitcast(into, found.type.as_pointer()), align=4)
+            return context.get_dummy_value()
+
+        return signature, generate
+
+    return row_sums
+
+
+def _totals(builder: Any, sums: list[Any]) -> Any:
+    """Return the sums of four vectors, as a vector."""
+    groups = range(0, sums[0].type.count, 4)
+    # Neighbours of each group of four are added, those of two vectors by one x86 instruction.
+    places = [group + place for group in groups for place in (0, 2, 0, 2)]
+    places = [place + sums[0].type.count * (number % 4 > 1) for number, place in enumerate(places)]
+    while len(sums) > 1:
+        sums = [
+            builder.add(
+                *(_shuffled(builder, one, two, [place + odd for place in places]) for odd in (0, 1))
+            )
+            for one, two in zip(sums[::2], sums[1::2], strict=True)
+        ]
+    (found,) = sums
+    total, *others = (
+        _shuffled(builder, found, found, list(range(group, group + 4))) for group in groups
+    )
+    for other in others:
+        total = builder.add(total, other)
+    return total
+
+
+def _shuffled(builder: Any, one: Any, two: Any, places: list[int]) -> Any:
+    kind = ir.VectorType(_INT32, len(places))
+    return builder.shuffle_vector(one, two, ir.Constant(kind, places))
+
+
+sums_of_one, sums_of_two = _row_sums(1), _row_sums(2)
+"""(codes, first of ROWS rows, queries, first of one or two queries, output): int32 sums."""
+
 two_sums_of_bytes = _two_sums(8)
 two_sums_of_fours = _two_sums(4)
 two_sums_of_twos = _two_sums(2)
@@ -112,11 +198,38 @@ two_sums_of_twos = _two_sums(2)
 
 
 @kernel
-def _keep_best(values, ids, best):  # type: ignore[no-untyped-def]
+def _least_of(values, place):  # type: ignore[no-untyped-def]
+    """Return what would stand at a place if values were sorted; reorder them."""
+    low, high = 0, values.shape[0] - 1
+    while low < high:  # quickselect (Hoare 1961)
+        pivot = values[(low + high) // 2]
+        left, right = low, high
+        while left <= right:
+            while values[left] < pivot:
+                left += 1
+            while values[right] > pivot:
+                right -= 1
+            if left <= right:
+                values[left], values[right] = values[right], values[left]
+                left += 1
+                right -= 1
+        if place <= right:
+            high = right
+        elif place >= left:
+            low = left
+        else:
+            break
+    return values[place]
+
+
+@kernel
+def _keep_best(values, ids, best, spare):  # type: ignore[no-untyped-def]
     """Move the best values of a full buffer to its front, in order; return the least."""
     # Of equal values the first stay: they have the lowest ids, as rows come in order.
     room = values.shape[0]
-    floor = np.partition(values, room - best)[room - best]
+    for place in range(room):
+        spare[place] = values[place]
+    floor = _least_of(spare[:room], room - best)
     above = 0
     for place in range(room):
         above += values[place] > floor
@@ -130,71 +243,94 @@ def _keep_best(values, ids, best):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _make_room(most, best, floors, values, ids, counts):  # type: ignore[no-untyped-def]
+def _make_room(most, best, floors, values, ids, counts, spare):  # type: ignore[no-untyped-def]
     """Make room for `most` more values of every query and raise the floors."""
     for query in range(counts.shape[0]):
         count = counts[query]
         if count + most > values.shape[1]:
-            floor = _keep_best(values[query, :count], ids[query, :count], best)
+            floor = _keep_best(values[query, :count], ids[query, :count], best, spare)
             counts[query] = best
             if floor > floors[query]:
                 floors[query] = floor
 
 
 @kernel
-def _values_of(codes, scales, queries, dims_4bit, middles, values):  # type: ignore[no-untyped-def]
+def _int8_sums(codes, queries, sums):  # type: ignore[no-untyped-def]
+    """Compute the sums of a tile's rows, two queries at a time."""
+    many = queries.shape[0]
+    together = codes.shape[0] // ROWS * ROWS
+    for query in range(0, many - 1, 2):
+        for row in range(0, together, ROWS):
+            sums_of_two(codes, row, queries, query, sums)
+    if many % 2:
+        for row in range(0, together, ROWS):
+            sums_of_one(codes, row, queries, many - 1, sums)
+    for row in range(together, codes.shape[0]):
+        for query in range(many):
+            sums[query, row], _ = two_sums_of_bytes(codes[row], queries[query], queries[query])
+
+
+@kernel
+def _middles(query, dims_4bit):  # type: ignore[no-untyped-def]
+    return np.float32(7.5 * query[:dims_4bit].sum()), np.float32(1.5 * query[dims_4bit:].sum())
+
+
+@kernel
+def _compact_values(codes, scales, queries, dims_4bit, values):  # type: ignore[no-untyped-def]
     """Compute the values of a tile's rows, two queries at a time."""
-    for row in range(codes.shape[0]):
-        code, scale = codes[row], scales[row]
-        for query in range(0, queries.shape[0], 2):
-            one, two = queries[query], queries[query + 1]
-            if dims_4bit < 0:
-                first, second = two_sums_of_bytes(code, one, two)
-                values[query, row] = np.float32(first) * scale[0]
-                values[query + 1, row] = np.float32(second) * scale[0]
-            else:
-                half = dims_4bit // 2
-                first, second = two_sums_of_fours(code[:half], one[:dims_4bit], two[:dims_4bit])
-                third, fourth = two_sums_of_twos(code[half:], one[dims_4bit:], two[dims_4bit:])
-                value = (np.float32(first) - middles[query, 0]) * scale[0]
-                values[query, row] = value + (np.float32(third) - middles[query, 1]) * scale[1]
-                query += 1
-                value = (np.float32(second) - middles[query, 0]) * scale[0]
-                values[query, row] = value + (np.float32(fourth) - middles[query, 1]) * scale[1]
+    half = dims_4bit // 2
+    for query in range(0, queries.shape[0], 2):
+        other = min(query + 1, queries.shape[0] - 1)
+        one, two = queries[query], queries[other]
+        # Levels are numbered from 0; the values are centred on 0.
+        middle_4, middle_2 = _middles(one, dims_4bit)
+        other_4, other_2 = _middles(two, dims_4bit)
+        for row in range(codes.shape[0]):
+            code, scale = codes[row], scales[row]
+            first, second = two_sums_of_fours(code[:half], one[:dims_4bit], two[:dims_4bit])
+            third, fourth = two_sums_of_twos(code[half:], one[dims_4bit:], two[dims_4bit:])
+            value = (np.float32(first) - middle_4) * scale[0]
+            values[query, row] = value + (np.float32(third) - middle_2) * scale[1]
+            value = (np.float32(second) - other_4) * scale[0]
+            values[other, row] = value + (np.float32(fourth) - other_2) * scale[1]
 
 
 @kernel
 def scan(  # type: ignore[no-untyped-def]
-    codes, scales, queries, dims_4bit, first, piece, step, best, floors, values, ids, counts
-):
+    codes, scales, queries, dims_4bit, first, piece, step, best, floors, values, ids, counts, spare,
+    sums, tile,
+):  # fmt: skip
     """Gather the best values of rows; a value is a similarity before steps and offsets.
 
     Args:
         codes: uint8; width a multiple of LANES. # (rows, bytes)
         scales: float32. # (rows, groups)
-        queries: int16; an even number. # (queries, dimensions)
+        queries: int16. # (queries, dimensions)
         dims_4bit: 4-bit dimensions of compact codes; -1 for int8.
         first: id of row 0; calls come in ascending order.
-        piece: rows compared together, at most TILE.
+        piece: rows compared together, at most those of a tile.
         step: rows from one piece to the next; more than `piece` for a sample.
         floors: float32 thresholds, raised in place. # (queries,)
-        values: float32 output; room at least best + TILE. # (queries, room)
+        values: float32 output; room at least best and a tile. # (queries, room)
         ids: int64 output. # (queries, room)
         counts: int64 number of filled values. # (queries,)
+        spare: float32 work space. # (room,)
+        sums: int32 work space. # (queries, rows of a tile)
+        tile: float32 work space. # (queries, rows of a tile)
     """
     many = queries.shape[0]
-    tile = np.empty((many, TILE), np.float32)
-    # Compact levels are numbered from 0; their values are centred on 0.
-    middles = np.zeros((many, 2), np.float32)
-    if dims_4bit >= 0:
-        for query in range(many):
-            middles[query, 0] = np.float32(7.5) * queries[query, :dims_4bit].sum()
-            middles[query, 1] = np.float32(1.5) * queries[query, dims_4bit:].sum()
     for start in range(0, codes.shape[0], step):
         stop = min(start + piece, codes.shape[0])
-        _values_of(codes[start:stop], scales[start:stop], queries, dims_4bit, middles, tile)
-        _make_room(TILE, best, floors, values, ids, counts)
+        some = scales[start:stop]
+        if dims_4bit < 0:
+            _int8_sums(codes[start:stop], queries, sums)
+        else:
+            _compact_values(codes[start:stop], some, queries, dims_4bit, tile)
+        _make_room(tile.shape[1], best, floors, values, ids, counts, spare)
         for query in range(many):
+            if dims_4bit < 0:
+                for row in range(stop - start):
+                    tile[query, row] = np.float32(sums[query, row]) * some[row, 0]
             count, floor = counts[query], floors[query]
             for begin in range(0, stop - start, _STRETCH):
                 stretch = tile[query, begin : min(begin + _STRETCH, stop - start)]
@@ -223,6 +359,7 @@ def gather(products, others, scales, first, best, floors, values, ids, counts): 
     """
     rows, many = products.shape
     stretch = np.empty(_STRETCH, np.float32)
+    spare = np.empty(values.shape[1], np.float32)
     for row in range(rows):
         scale = scales[row]
         for begin in range(0, many, _STRETCH):
@@ -248,7 +385,7 @@ def gather(products, others, scales, first, best, floors, values, ids, counts): 
                 if stretch[place] < floors[query]:
                     continue
                 if counts[query] == values.shape[1]:
-                    least = _keep_best(values[query], ids[query], best)
+                    least = _keep_best(values[query], ids[query], best, spare)
                     counts[query] = best
                     floors[query] = max(floors[query], least)
                     if stretch[place] < floors[query]:

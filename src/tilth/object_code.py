@@ -1,0 +1,190 @@
+"""Load compiled kernels from object code that an earlier process kept, without importing numba.
+
+Importing numba and what it imports takes half a second of processor time, loading object code a
+twentieth. Numba is imported only where a kernel has to be compiled.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import logging
+import os
+from functools import cache
+from hashlib import blake2b
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilth.errors import TilthError
+from tilth.files import atomic_write
+
+log = logging.getLogger(__name__)
+
+FAST: dict[str, Any] = {
+    "nogil": True, "boundscheck": False, "error_model": "numpy",
+    "fastmath": {"reassoc", "contract"},  # sums in any order; infinities keep their meaning
+}  # fmt: skip
+_CACHE = "NUMBA_CACHE_DIR"  # numba's own variable
+_POINTER, _SIZE = ctypes.c_void_p, ctypes.c_int64
+
+
+class Compiled:
+    """A kernel of a module that imports numba.
+
+    A kernel returns nothing and allocates no memory. Its object code is kept for each combination
+    of types, source file, processor and version of numba.
+
+    Args:
+        module: imported to compile; a constant from another file must not change without its own.
+        name: the kernel in it, a numba dispatcher.
+    """
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module, self.name = module, name
+        self._functions: dict[tuple[Any, ...], Any] = {}
+
+    def __call__(self, *arguments: Any) -> None:
+        """Run the kernel without the interpreter's lock.
+
+        Args:
+            arguments: C-contiguous arrays, integers and floats.
+        """
+        kinds: list[Any] = []
+        flat: list[Any] = []  # as numba passes arguments
+        for argument in arguments:
+            if isinstance(argument, np.ndarray):
+                assert argument.flags.c_contiguous
+                kinds.append((argument.dtype.char, argument.ndim))
+                flat += (0, 0, argument.size, argument.itemsize, argument.ctypes.data)
+                flat += argument.shape + argument.strides
+            else:
+                kinds.append(ctypes.c_double if isinstance(argument, float) else _SIZE)
+                flat.append(argument)
+        key = tuple(kinds)
+        function = self._functions.get(key)
+        if function is None:
+            function = self._functions[key] = self._load(key)
+        found, error = _POINTER(), _POINTER()
+        status = function(ctypes.byref(found), ctypes.byref(error), *flat)
+        assert not status, f"{self.module}.{self.name}: status {status}"
+
+    def _load(self, kinds: tuple[Any, ...]) -> Any:
+        name = f"{self.module}.{self.name}-{_fingerprint(self.module, kinds)}.o"
+        kept = _kept(self.module, name)
+        if kept is None:
+            symbol, code = _compile(getattr(importlib.import_module(self.module), self.name), kinds)
+            _keep(self.module, name, symbol.encode() + b"\n" + code)
+        else:
+            head, _, code = kept.partition(b"\n")
+            symbol = head.decode()
+        types: list[Any] = [_POINTER, _POINTER]
+        for kind in kinds:
+            types += [_SIZE] * (5 + 2 * kind[1]) if isinstance(kind, tuple) else [kind]
+        return ctypes.CFUNCTYPE(ctypes.c_int32, *types)(_link(code, symbol))
+
+
+@cache
+def say_compiling() -> None:
+    """Say once in a process that kernels are compiled; those that are kept are not."""
+    log.warning("compiling for this processor, at first use: this takes some seconds")
+
+
+def _compile(kernel: Any, kinds: tuple[Any, ...]) -> tuple[str, bytes]:
+    """Return the name of the compiled function, and its object code."""
+    from numba.core import compiler, types
+    from numba.np.numpy_support import from_dtype
+
+    say_compiling()
+    described, flags = kernel.targetdescr, compiler.Flags()  # type: ignore[no-untyped-call]
+    wrappers = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
+    described.options.parse_as_flags(flags, {**kernel.targetoptions, "nopython": True, **wrappers})
+    arguments = [
+        types.Array(from_dtype(np.dtype(kind[0])), kind[1], "C")
+        if isinstance(kind, tuple)
+        else (types.float64 if kind is ctypes.c_double else types.int64)
+        for kind in kinds
+    ]
+    found = compiler.compile_extra(  # type: ignore[no-untyped-call]
+        described.typing_context, described.target_context, kernel.py_func, tuple(arguments),
+        types.none, flags, {},
+    )  # fmt: skip
+    return found.fndesc.llvm_func_name, found.library._get_compiled_object()
+
+
+def _fingerprint(module: str, kinds: tuple[Any, ...]) -> str:
+    import llvmlite.binding as llvm
+
+    found = find_spec(module)
+    assert found is not None
+    assert found.origin is not None
+    digest = blake2b(_source(found.origin), digest_size=10)
+    processor = llvm.get_host_cpu_name(), sorted(llvm.get_host_cpu_features().items())
+    digest.update(repr((kinds, processor, _versions())).encode())
+    return digest.hexdigest()
+
+
+@cache
+def _source(path: str) -> bytes:
+    return Path(path).read_bytes() + Path(__file__).read_bytes()
+
+
+@cache
+def _versions() -> tuple[str | bytes, ...]:
+    """Return the versions of what makes object code; `importlib.metadata` takes 20 ms."""
+    import llvmlite
+
+    found = find_spec("numba")
+    assert found is not None
+    version = Path(str(found.origin)).with_name("_version.py").read_bytes()
+    return llvmlite.__version__, np.__version__, version
+
+
+def _folders(module: str) -> list[Path]:
+    """Return where object code is kept: the first folder that can be written."""
+    if chosen := os.environ.get(_CACHE):
+        return [Path(chosen)]
+    found = find_spec(module)
+    assert found is not None
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return [Path(str(found.origin)).parent / "__pycache__", home / "tilth"]
+
+
+def _kept(module: str, name: str) -> bytes | None:
+    for folder in _folders(module):
+        try:
+            return (folder / name).read_bytes()
+        except OSError:  # noqa: PERF203 - two folders
+            continue
+    return None
+
+
+def _keep(module: str, name: str, content: bytes) -> None:
+    """Keep object code; where no folder can be written, every process compiles."""
+    for folder in _folders(module):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            atomic_write(folder / name, lambda file: file.write(content))
+        except (OSError, TilthError):
+            continue
+        return
+
+
+_ENGINES: list[Any] = []  # own the code of the functions
+
+
+def _link(code: bytes, symbol: str) -> int:
+    """Load object code; return the address of a function."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    _ENGINES.append(engine)
+    address: int = engine.get_function_address(symbol)
+    return address
