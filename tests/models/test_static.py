@@ -19,7 +19,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from tests.tiny import WORDS, word_tokenizer
 from tilth.bank.encoder import TextEncoder
 from tilth.errors import InputError
-from tilth.models import load_encoder, static
+from tilth.models import load_encoder, static, token_cache
 from tilth.models.encoder import fingerprint_encoder
 from tilth.models.names import starter_path
 from tilth.models.static import StaticEncoder, fast_static, read_static
@@ -145,7 +145,7 @@ def test_arrays_of_every_shape() -> None:
 def test_what_is_remembered_changes_nothing_and_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(static, "_CACHED", 40)
+    monkeypatch.setattr(token_cache, "_CACHED", 40)
     encoder = static_encoder(tokenizer())
     rows = fast(encoder)
     rng = random.Random(0)
@@ -167,10 +167,26 @@ def test_pieces_of_many_new_words_are_those_of_the_tokenizer(
     texts = [text for text in texts if not any(token in text for token in SPECIAL)]
     encoder = static_encoder(tokenizer(normalizer))
     expected = fast(encoder).encode(texts)
+    monkeypatch.setattr(token_cache, "_FEW", 0)
     monkeypatch.setattr(static, "_FEW", 0)
     rows = fast(encoder)
     np.testing.assert_array_equal(rows.encode(texts), expected)
     assert "_pieces" in vars(rows.cache)
+
+
+@pytest.mark.parametrize("is_half", [True, False])
+def test_vectors_of_half_precision_are_read_as_such_for_many_texts(
+    monkeypatch: pytest.MonkeyPatch, is_half: bool
+) -> None:
+    encoder = static_encoder(tokenizer())
+    if is_half:
+        encoder[0].embedding.half()
+    rows = fast(encoder)
+    expected = rows.encode(AWKWARD)
+    assert "_narrow" not in vars(rows)
+    monkeypatch.setattr(static, "_FEW", 0)
+    np.testing.assert_array_equal(rows.encode(AWKWARD), expected)
+    assert rows._narrow.dtype == (np.uint16 if is_half else np.float32)
 
 
 def test_a_pickled_one_gives_the_same() -> None:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from starter.training.static.data import DEFAULT_WORK, Teacher
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from tilth.models.static import TokenCache
+from tilth.models.token_cache import TokenCache
 
 ENTRIES = 22_000
 FEWEST = 20  # times a character must be used for an entry of its own
