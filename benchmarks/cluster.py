@@ -42,7 +42,7 @@ def nothing(_: int) -> None:
 
 def empty(arguments: argparse.Namespace, folder: Path) -> None:
     """Hand out parts without work; print the driver's time and memory."""
-    from tilth.runs.ray_cluster import on_ray
+    from tilth.runs.ray_parts import on_ray
 
     def tasks() -> Iterator[int]:
         for number in range(arguments.parts):

@@ -82,3 +82,7 @@ def nap(folder: Path, seconds: float, index: int) -> None:
 def die_at_start(run: Run) -> PartWork:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError(run)
+
+
+def refuse_at_start(run: Run) -> PartWork:
+    raise InputError("model 'x' is not there")

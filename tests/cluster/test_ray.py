@@ -80,6 +80,12 @@ def test_an_error_of_the_work_is_the_runs(ray: Any, tmp_path: Path) -> None:
     assert jobs.numbers_run(tmp_path / "run").missing() == [5, 6, 7]
 
 
+def test_a_worker_without_the_model_is_named(ray: Any, tmp_path: Path) -> None:
+    job = PartJob(jobs.refuse_at_start, jobs.numbers_job().given, [3] * 8)
+    with pytest.raises(InputError, match=r"^host \S+ of the cluster: model 'x' is not there$"):
+        made(tmp_path / "run", job, Cluster(**TWO))
+
+
 def test_the_earlier_run_goes_with_the_first_part(ray: Any, tmp_path: Path) -> None:
     made(tmp_path / "run", jobs.numbers_job())
     with jobs.numbers_run(tmp_path / "run", parts=4, overwrite=True) as run:

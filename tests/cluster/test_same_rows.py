@@ -95,14 +95,65 @@ def augment(folder: Path) -> Job:
     )  # fmt: skip
 
 
+def search(folder: Path, **options: Any) -> Job:
+    from tests.tiny import tiny_bank
+    from tilth.workflows.search_bank import search_to_run
+    from tilth.workflows.settings import QuerySource, SearchSettings
+
+    texts = salads(1000, seed=2)
+    found = tiny_bank(folder, texts, near=False, **options)
+    assert len(found.shards) > 4
+    test = write_lines(folder / "test.txt", texts[:300])
+    asked = SearchSettings(k=50, without=(str(test),), sources=("*raw*",), own=False)
+    queries = write_lines(folder / "queries.txt", texts[200:250])
+    few, many = QuerySource(texts=tuple(texts[400:403])), QuerySource(queries=str(queries))
+
+    def both(out: Path, cluster: Cluster) -> None:
+        for name, source in (("few", few), ("many", many)):
+            search_to_run(found, source, asked, out / name, cluster=cluster)
+
+    return both
+
+
+def search_compact(folder: Path) -> Job:
+    return search(folder, format="compact")
+
+
+def predict(folder: Path) -> Job:
+    from tilth.models.classifier import new_classifier
+    from tilth.workflows.predict import predict_to_run
+    from tilth.workflows.settings import Prediction
+
+    base = str(save_encoder(folder / "bert"))
+    made = new_classifier(base, kind="class", labels=["no", "yes"], device="cpu")
+    made.save(folder / "classifier")
+    rows = write_lines(folder / "in.txt", salads(60))
+    asked = Prediction(probabilities=True, precision="float32")
+    return lambda out, cluster: predict_to_run(
+        str(folder / "classifier"), str(rows), out, asked, device="cpu", cluster=cluster, quiet=True
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "job", [generate, paraphrase, candidates, bank, bank_of_transformer, augment]
+    "job",
+    [
+        generate,
+        paraphrase,
+        candidates,
+        bank,
+        bank_of_transformer,
+        augment,
+        search,
+        search_compact,
+        predict,
+    ],
 )
 def test_files_are_those_of_one_process(
     job: Callable[[Path], Job], ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_parts(monkeypatch)
+    monkeypatch.setattr("tilth.workflows.predict.PART", 7)
     make = job(tmp_path)
     make(tmp_path / "local", Cluster())
     local = content(tmp_path / "local")

@@ -112,7 +112,7 @@ def test_one_process_is_asked_for(
     base: str, pairs: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(InputError, match="without accelerate launch"):
+    with pytest.raises(InputError, match="without torchrun or accelerate launch"):
         train_encoder(pairs, base, **QUICK)
 
 

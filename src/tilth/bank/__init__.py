@@ -3,14 +3,15 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tilth.bank.bank import Bank, Hits
+    from tilth.bank.bank import Bank
+    from tilth.bank.hits import Hits
     from tilth.bank.queries import Queries, task_queries
     from tilth.bank.settings import Rules
 
 __all__ = ["Bank", "Hits", "Queries", "Rules", "task_queries"]
 _HOMES = {
     "Bank": "bank",
-    "Hits": "bank",
+    "Hits": "hits",
     "Queries": "queries",
     "Rules": "settings",
     "task_queries": "queries",

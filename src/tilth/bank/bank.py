@@ -1,19 +1,19 @@
-"""Store millions of sentences with their vectors on disk and search them: `Bank` and `Hits`."""
+"""Store millions of sentences with their vectors on disk and search them: `Bank`."""
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
+from tilth.bank.hits import Hits, best_hits
 from tilth.bank.manifest import Manifest, read_manifest
 from tilth.bank.quantization import Floats
 from tilth.bank.queries import MANY_TEXTS, AnyQueries, query_texts, query_vectors
@@ -21,7 +21,7 @@ from tilth.bank.search.decontaminate import Exclusion, remove_excluded
 from tilth.bank.search.exact import find_candidates, rescore
 from tilth.bank.search.ivf import INDEX, INDEX_JSON, Index, damaged_index
 from tilth.bank.settings import BankSettings, Format, IndexSettings, Rules
-from tilth.bank.store import TEXT, Ids, Store, check_files, load_quantizer
+from tilth.bank.store import TEXT, Ids, Selected, Store, check_files, load_quantizer
 from tilth.errors import InputError, TilthError
 from tilth.limits import CORES, OVERSAMPLE, SIMILARITY
 from tilth.runs import Progress
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
     from tilth.bank.encoder import TextEncoder
+    from tilth.bank.search.cluster_scan import ClusterScan
 
 # Candidates rescored per hit.
 DEFAULT_OVERSAMPLE = {"int8": 1.2, "compact": 4.0}
@@ -60,6 +61,7 @@ class Bank(Store):
 
     _device = "auto"
     _index: Index | None = None
+    _scan: ClusterScan | None = None
 
     @classmethod
     def open(
@@ -209,6 +211,7 @@ class Bank(Store):
         index: bool = False,
         nprobe: int | None = None,
         threads: int | None = None,
+        cluster: Cluster | None = None,
     ) -> Hits:
         """Return the k nearest sentences of each query by cosine.
 
@@ -227,7 +230,8 @@ class Bank(Store):
                 with an index of coarse codes.
             index: use the bank's index, which is approximate; scan sentences added after it.
             nprobe: index cells that each query visits; None: the choice of `make_index`.
-            threads: None: one per core.
+            threads: None: one per core, on a cluster one per core of a worker.
+            cluster: where shards are scanned; None: in this process.
 
         Raises:
             InputError: an argument is invalid, or a query has no vector.
@@ -241,36 +245,79 @@ class Bank(Store):
             exclusions.append(Exclusion("the queries' own texts", texts, near=False))
         if nprobe is not None and not index:
             raise InputError(f"nprobe is {nprobe}: only a search with index=True takes it")
-        threads = threads or os.cpu_count() or 1
+        if index and cluster is not None and cluster.on is not None:
+            raise InputError("an index is searched in this process: leave --on or --index out")
         factor = DEFAULT_OVERSAMPLE[self.manifest.format]
         if index:
             nprobe, factor = self.index.nprobe(nprobe), max(factor, self.index.oversample)
         factor = factor if oversample is None else oversample
         wanted, candidates = k, int(np.ceil(k * factor)) + _MORE
-        while True:
-            candidates = min(candidates, len(self))
-            if nprobe is None:
-                ids = find_candidates(
-                    self.shards, self.quantizer, vectors, candidates, threads=threads,
-                    selected=selected,
-                )  # fmt: skip
-            else:
-                ids = self.index.find_candidates(
-                    self, vectors, wanted, candidates, nprobe=nprobe, threads=threads,
-                    selected=selected,
-                )  # fmt: skip
-            ids = np.sort(ids, axis=1, kind="stable")
-            similarities = self._rescore(vectors, ids, threads)
-            if min_similarity is not None:
-                similarities[similarities < min_similarity] = -np.inf
-            enough = np.isfinite(similarities).sum(axis=1) >= min(wanted, candidates)
-            removed = remove_excluded(self, ids, similarities, exclusions, k)
-            # Search more candidates where exclusions leave too few.
-            left = np.isfinite(similarities).sum(axis=1)
-            cut = enough & (left < k) & (candidates < len(self))
-            if not (exclusions and cut.any()):
-                return best_hits(self, names, ids, similarities, k, removed)
-            wanted, candidates = 2 * wanted, 2 * candidates
+        with self.on_cluster(cluster):
+            while True:
+                candidates = min(candidates, len(self))
+                ids, similarities = self._nearest(
+                    vectors, (wanted, candidates), nprobe=nprobe, threads=threads, selected=selected
+                )
+                if min_similarity is not None:
+                    similarities[similarities < min_similarity] = -np.inf
+                enough = np.isfinite(similarities).sum(axis=1) >= min(wanted, candidates)
+                removed = remove_excluded(self, ids, similarities, exclusions, k)
+                # Search more candidates where exclusions leave too few.
+                left = np.isfinite(similarities).sum(axis=1)
+                cut = enough & (left < k) & (candidates < len(self))
+                if not (exclusions and cut.any()):
+                    return best_hits(self, names, ids, similarities, k, removed)
+                wanted, candidates = 2 * wanted, 2 * candidates
+
+    @contextmanager
+    def on_cluster(self, cluster: Cluster | None) -> Iterator[None]:
+        """Let the workers of a cluster scan the shards, and keep them for the next search."""
+        if cluster is None or cluster.on is None or self._scan is not None:
+            yield
+            return
+        from tilth.bank.search.cluster_scan import ClusterScan
+
+        with ClusterScan(self, cluster) as self._scan:
+            try:
+                yield
+            finally:
+                self._scan = None
+
+    def _nearest(
+        self,
+        vectors: Floats,
+        most: tuple[int, int],
+        *,
+        nprobe: int | None,
+        threads: int | None,
+        selected: Selected | None,
+    ) -> tuple[Ids, Floats]:
+        """Return candidates and their similarities, each (queries, candidates).
+
+        Args:
+            most: wanted of the index, and candidates.
+            nprobe: None: scan all.
+        """
+        wanted, candidates = most
+        if nprobe is None and self._scan is not None:
+            ids, similarities = self._scan.nearest(
+                vectors, candidates, threads=threads, selected=selected
+            )
+            if similarities is not None:
+                return ids, similarities
+        threads = threads or os.cpu_count() or 1
+        if nprobe is not None:
+            ids = self.index.find_candidates(
+                self, vectors, wanted, candidates, nprobe=nprobe, threads=threads,
+                selected=selected,
+            )  # fmt: skip
+        elif self._scan is None:
+            ids = find_candidates(
+                self.shards, self.quantizer, vectors, candidates, threads=threads,
+                selected=selected,
+            )  # fmt: skip
+        ids = np.sort(ids, axis=1, kind="stable")
+        return ids, self._rescore(vectors, ids, threads)
 
     def _rescore(self, vectors: Floats, ids: Ids, threads: int) -> Floats:
         """Return full-precision similarities; -inf where the id is -1."""
@@ -423,69 +470,3 @@ def check_bank(path: Path, *, quiet: bool = False) -> BankCheck:
     lines += damaged_index(path)
     files = 1 + sum(len(shard.files) for shard in manifest.shards)
     return BankCheck(files + (path / INDEX / INDEX_JSON).is_file(), size, lines)
-
-
-@dataclass(frozen=True, slots=True)
-class Hits:
-    """The nearest sentences of each query, nearest first.
-
-    Attributes:
-        ids: -1 after the last hit. # (queries, k)
-        similarity: cosine; NaN after the last hit. # (queries, k)
-        counts: hits of each query. # (queries,)
-        removed: reason -> number of excluded sentences that would have been hits.
-    """
-
-    ids: Ids
-    similarity: Floats
-    counts: NDArray[np.int64]
-    names: list[str]
-    removed: dict[str, int]
-    bank: Store = field(repr=False)
-
-    def __len__(self) -> int:
-        """Return the number of queries."""
-        return len(self.names)
-
-    def texts(self, query: int) -> list[str]:
-        """Return the sentences of one query, nearest first."""
-        found: list[str] = self.bank.rows(self.ids[query, : self.counts[query]])[TEXT].to_pylist()
-        return found
-
-    def table(self, query: int) -> pa.Table:
-        """Return one query's hits: query, rank, similarity, id, text, source and document."""
-        count = int(self.counts[query])
-        rows = self.bank.rows(self.ids[query, :count])
-        columns = {
-            "query": pa.array([self.names[query]] * count, pa.string()),
-            "rank": pa.array(range(1, count + 1), pa.int64()),
-            "similarity": pa.array(self.similarity[query, :count], pa.float32()),
-            "id": pa.array(self.ids[query, :count], pa.int64()),
-        }
-        return pa.table({**columns, **{name: rows[name] for name in rows.column_names}})
-
-
-def best_hits(
-    store: Store,
-    names: Sequence[str],
-    ids: Ids,
-    similarities: Floats,
-    k: int,
-    removed: dict[str, int],
-) -> Hits:
-    """Return the k best candidates of each query.
-
-    Args:
-        ids: ascending apart from -1. # (queries, candidates)
-        similarities: -inf for a candidate that is no hit. # (queries, candidates)
-    """
-    # Among equal similarities the lowest ids come first.
-    order = np.argsort(-similarities, axis=1, kind="stable")[:, :k]  # (queries, k or fewer)
-    ids = np.take_along_axis(ids, order, axis=1)
-    similarities = np.take_along_axis(similarities, order, axis=1)
-    is_hit = np.isfinite(similarities)
-    kept = np.full((len(ids), k), -1, np.int64)
-    cosines = np.full((len(ids), k), np.nan, np.float32)
-    kept[:, : order.shape[1]] = np.where(is_hit, ids, -1)
-    cosines[:, : order.shape[1]] = np.where(is_hit, similarities, np.nan)
-    return Hits(kept, cosines, is_hit.sum(axis=1), list(names), removed, store)

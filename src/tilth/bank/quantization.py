@@ -80,6 +80,14 @@ class CodedQueries:
     values: NDArray[np.int16]
     offsets: Floats
 
+    def __len__(self) -> int:
+        """Return the number of queries."""
+        return len(self.values)
+
+    def __getitem__(self, some: slice) -> CodedQueries:
+        """Return some queries; coded alone, they may be rounded otherwise."""
+        return CodedQueries(self.rotated[some], self.values[some], self.offsets[some])
+
 
 @dataclass(frozen=True, slots=True)
 class Quantizer:

@@ -31,6 +31,7 @@ from tilth.metrics import scores as metrics
 from tilth.metrics.correlation import pearson
 from tilth.metrics.scores import entity_types, span_counts
 from tilth.models.device import choose_precision
+from tilth.models.distributed import in_every_process
 from tilth.models.trainer import LengthBatchSampler
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class TrainingCurve:
         return pa.table(asdict(self))
 
 
+@in_every_process
 def fine_tune(
     classifier: Classifier,
     train: LabeledExamples,

@@ -26,8 +26,8 @@ from tilth.models.trainer import (
     CHECKPOINTS,
     MODEL,
     LengthBatchSampler,
+    check_processes,
     complete_training,
-    require_single_process,
     settings_of,
 )
 from tilth.runs import Run, refuse_inside
@@ -150,7 +150,7 @@ def adapt(
     asked = settings_of(Adaptation, settings).for_base(base)
     if out is None:
         raise InputError("no run folder is given: say with out where the model goes")
-    require_single_process(device)
+    check_processes(device)
     named = isinstance(texts, str | Path)
     refuse_inside(as_path(out), str(texts) if named else None, named=[base])
     read = _texts(texts, column)

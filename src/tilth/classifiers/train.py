@@ -25,9 +25,9 @@ from tilth.models.classifier import (
 from tilth.models.trainer import (
     CHECKPOINTS,
     MODEL,
+    check_processes,
     is_whole,
     model_is_whole,
-    require_single_process,
     save_whole,
 )
 from tilth.runs import RESULTS, Run, read_results, refuse_inside
@@ -115,7 +115,7 @@ def train_on_examples(
     """
     base, device, quiet = settings.base, settings.device, settings.quiet
     finetuning = settings.finetuning.for_base(base)
-    require_single_process(device)
+    check_processes(device)
     check_seeds(settings.seeds, validation)
     several = [replace(finetuning, seed=finetuning.seed + n) for n in range(settings.seeds)]
     first = _new(train, base, finetuning, device)

@@ -19,6 +19,7 @@ from transformers import Trainer, TrainingArguments
 
 from tilth.classifiers.collate import TARGETS, WEIGHTS, WORD_STARTS, Batch
 from tilth.errors import TilthError
+from tilth.models.distributed import weighted
 from tilth.models.pretrained import silence_transformers
 from tilth.models.trainer import (
     CheckpointCallback,
@@ -166,7 +167,8 @@ class SoftLabelTrainer(Trainer):
         num_items_in_batch: Any = None,  # noqa: ARG002
     ) -> torch.Tensor:
         """Return the loss of a batch."""
-        return self._loss(model, inputs)
+        loss = self._loss(model, inputs)
+        return weighted(loss, len(inputs[TARGETS])) if TARGETS in inputs else loss
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         """Measure, log score and loss, and keep the weights if they are the best."""

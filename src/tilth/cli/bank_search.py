@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tilth.cli.app import Fields
 from tilth.cli.options import DATA, RUN_FOLDER, Bank, BankEncoder, Common
 from tilth.cli.screen import print_json, print_table, say
+from tilth.errors import InputError
 from tilth.limits import CORES
+from tilth.runs.cluster import Cluster
 from tilth.workflows.settings import QuerySource, SearchSettings
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ def search(
     queries: Annotated[QuerySource, Fields(reads={"queries": DATA, "task": DATA})],
     settings: Annotated[SearchSettings, Fields(reads={"without": DATA})],
     common: Annotated[Common, Fields(only=("device", "overwrite", "json"))],
+    cluster: Annotated[Cluster, Fields("Beyond this process")],
     threads: Annotated[int | None, CORES, "Threads of the scan; default: one per core."] = None,
     encoder: BankEncoder = None,
     out: Annotated[
@@ -44,6 +47,9 @@ def search(
     [dim]tilth bank search runs/bank --task train.jsonl --without test.jsonl -k 10000 -o runs/hits
     [/dim]
     """
+    cluster.check_head()
+    if settings.index and cluster.on is not None:
+        raise InputError("an index is searched in this process: leave --on or --index out")
     from tilth.workflows.open_bank import open_named
     from tilth.workflows.search_bank import search as find
     from tilth.workflows.search_bank import search_to_run as find_all
@@ -55,12 +61,13 @@ def search(
         from tilth.report.run_reader import refuse_edited
 
         found = find_all(
-            opened, queries, settings, out, threads=threads, overwrite=common.overwrite, say=say
-        )
+            opened, queries, settings, out, threads=threads, cluster=cluster,
+            overwrite=common.overwrite, say=say,
+        )  # fmt: skip
         with refuse_edited(out):
             _print_kept(found, out, json=common.json)
         return
-    searched = find(opened, queries, settings, threads=threads, say=say)
+    searched = find(opened, queries, settings, threads=threads, cluster=cluster, say=say)
     if common.json:
         print_json({"bank": str(bank), "encoder": opened.manifest.encoder, **searched.to_dict()})
     elif sys.stdout.isatty():

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from tilth.cli.app import Fields
 from tilth.cli.options import DATA, ENCODER, PREDICTOR, Common, Out
 from tilth.cli.screen import print_json, print_table, say
+from tilth.runs.cluster import Cluster
 from tilth.workflows.settings import Prediction
 
 _SHOWN_LABELS = 30
@@ -27,15 +28,17 @@ def predict(
     ],
     out: Out,
     settings: Annotated[Prediction, Fields(reads={"encoder": ENCODER})],
+    cluster: Annotated[Cluster, Fields("Beyond this process")],
     common: Common,
 ) -> None:
     """Label, tag or encode new texts with a trained model; all their columns are kept.
 
     [dim]tilth predict runs/student new.jsonl --out runs/labelled[/dim]
     """
+    cluster.check_head()
     from tilth.workflows.predict import predict_to_run
 
-    results = predict_to_run(model, data, out, settings, **common.job)
+    results = predict_to_run(model, data, out, settings, cluster=cluster, **common.job)
     if common.json:
         print_json(results)
         return

@@ -39,9 +39,14 @@ def encoder(
 
     [dim]tilth train encoder runs/pairs --out runs/encoder[/dim]
     """
-    from tilth.workflows.train_encoder import train_and_measure
+    from tilth.models.distributed import every_process
 
-    result = train_and_measure(pairs, out, settings, **common.job)
+    with every_process() as leads:
+        if not leads:
+            return
+        from tilth.workflows.train_encoder import train_and_measure
+
+        result = train_and_measure(pairs, out, settings, **common.job)
     if common.json:
         print_json(asdict(result))
         return
@@ -225,7 +230,7 @@ def _command(described: str, *, tags: bool) -> Callable[..., None]:
         common: Common,
     ) -> None:
         from tilth.classifiers.load import TaskSources
-        from tilth.workflows.train_and_test import train_and_test
+        from tilth.models.distributed import every_process
 
         sources = TaskSources(
             source, settings.validation, settings.test, settings.labelled, settings.text,
@@ -235,10 +240,15 @@ def _command(described: str, *, tags: bool) -> Callable[..., None]:
             settings.base, settings.training, settings.loss, settings.labelled_share,
             settings.seeds, settings.keep, **common.job,
         )  # fmt: skip
-        trained = train_and_test(
-            sources, training, out, tags=tags, with_labelled=settings.with_labelled,
-            baseline=settings.baseline, bootstrap=settings.bootstrap, first=settings.first,
-        )  # fmt: skip
+        with every_process() as leads:
+            if not leads:
+                return
+            from tilth.workflows.train_and_test import train_and_test
+
+            trained = train_and_test(
+                sources, training, out, tags=tags, with_labelled=settings.with_labelled,
+                baseline=settings.baseline, bootstrap=settings.bootstrap, first=settings.first,
+            )  # fmt: skip
         _show("tagger" if tags else "classifier", trained, as_json=common.json)
 
     command.__doc__ = described

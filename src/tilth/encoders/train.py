@@ -29,6 +29,7 @@ from tilth.encoders.settings import Training
 from tilth.errors import InputError, TilthError
 from tilth.files import disk_errors
 from tilth.models.device import choose_precision
+from tilth.models.distributed import in_every_process, processes, shares, weighted
 from tilth.models.encoder import fingerprint_encoder, load_encoder
 from tilth.models.pretrained import reset_padding, silence_transformers
 from tilth.models.trainer import (
@@ -36,9 +37,9 @@ from tilth.models.trainer import (
     MODEL,
     CheckpointCallback,
     all_finite,
+    check_processes,
     complete_training,
     length_grouped,
-    require_single_process,
     run_trainer,
     training_arguments,
 )
@@ -94,7 +95,7 @@ class EncoderTraining:
 
     def load_base(self, device: str) -> SentenceTransformer:
         """Load the encoder to train."""
-        require_single_process(device)
+        check_processes(device)
         encoder = load_encoder(
             self.base,
             pooling=self.settings.pooling,
@@ -174,6 +175,7 @@ def save_encoder(encoder: SentenceTransformer, folder: Path) -> None:
         encoder.save(str(folder), create_model_card=False)
 
 
+@in_every_process
 def fit_encoder(
     encoder: SentenceTransformer,
     pairs: TrainingPairs,
@@ -227,6 +229,12 @@ class _Trainer(SentenceTransformerTrainer):
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:  # noqa: ARG002
         """Save a checkpoint's model without a card, which would take longer than the model."""
         self.model.save_pretrained(str(output_dir or self.args.output_dir), create_model_card=False)
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **options: Any) -> Any:
+        """Return the loss of a batch, or of this process's share of it."""
+        rows = len(inputs[LABEL]) if LABEL in inputs else 1
+        loss: Any = super().compute_loss(model, inputs, *args, **options)
+        return weighted(loss, rows)
 
 
 def make_encoder_trainer(
@@ -296,16 +304,16 @@ class LengthGrouped(DefaultBatchSampler):
 
     def __init__(self, dataset: Dataset, batch_size: int, drop_last: bool, **rest: Any) -> None:
         super().__init__(dataset, batch_size, drop_last, **rest)
-        self._lengths = characters(dataset)
+        self._lengths, self._batch = characters(dataset), batch_size
+        if processes() > 1:
+            self.batch_size: Any = None  # shares may have one row more or less
 
     def __iter__(self) -> Iterator[list[int]]:
-        for rows in length_grouped(
-            self._lengths, self.batch_size, seed=self.seed, epoch=self.epoch
-        ):
-            yield rows.tolist()
+        for rows in length_grouped(self._lengths, self._batch, seed=self.seed, epoch=self.epoch):
+            yield from shares(rows.tolist())
 
     def __len__(self) -> int:
-        return -(-len(self._lengths) // self.batch_size)
+        return -(-len(self._lengths) // self._batch) * processes()
 
 
 class RandomBatches(DefaultBatchSampler):

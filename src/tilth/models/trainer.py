@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import shutil
+import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -26,6 +27,7 @@ from transformers.trainer_utils import SaveStrategy
 
 from tilth.errors import InputError, TilthError
 from tilth.files import atomic_write, disk_errors, sync_folder
+from tilth.models.distributed import from_first, processes, rank, shares, started
 from tilth.runs import Progress, Run
 
 if TYPE_CHECKING:
@@ -143,10 +145,16 @@ def settings_of(kind: type[SettingsT], given: dict[str, Any]) -> SettingsT:
     return kind(**given)
 
 
-def require_single_process(device: str) -> None:
-    """Refuse several processes, or a GPU that is not the first: the trainer ignores the choice."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise InputError("training runs in one process: start it without accelerate launch")
+def check_processes(device: str) -> None:
+    """Refuse processes that do not train together, and a GPU that is not the first.
+
+    The trainer ignores the choice of a GPU.
+    """
+    if started() > processes():
+        raise InputError(
+            "this training runs in one process: start it without torchrun or accelerate launch; "
+            "the commands tilth train classifier, tagger and encoder take several"
+        )
     if device.startswith("cuda:") and device != "cuda:0":
         number = device.partition(":")[2]
         raise InputError(
@@ -163,6 +171,8 @@ def training_arguments(
     `folder` holds checkpoints, written each `eval_steps` and `save_steps`; `seed` determines the
     order of rows and dropout.
     """
+    if rank():  # checkpoints of other processes hold nothing that is needed
+        folder = Path(tempfile.mkdtemp(prefix="tilth-"))
     arguments = kind(
         output_dir=str(folder / _UNFINISHED),  # the callback moves whole checkpoints out
         use_cpu=device.type == "cpu",
@@ -188,7 +198,9 @@ class CheckpointCallback(TrainerCallback):
         self._progress = progress
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
-        """Count the steps of an earlier session."""
+        """Count the steps of an earlier session; let each process draw its own dropout."""
+        if rank():
+            torch.manual_seed(args.seed + rank())
         if state.global_step:
             self._progress.skip(state.global_step)
 
@@ -206,6 +218,11 @@ class CheckpointCallback(TrainerCallback):
         folder, step = unfinished.parent, state.global_step
         move_whole(checkpoint(unfinished, step), checkpoint(folder, step))
         keep_only(folder, {step, state.best_global_step})
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
+        """Remove the checkpoints of a process that is not rank 0."""
+        if rank():
+            shutil.rmtree(Path(str(args.output_dir)).parent, ignore_errors=True)
 
 
 class ShortAttention(TorchFunctionMode):
@@ -233,7 +250,7 @@ def run_trainer(trainer: Trainer, *, too_large: str) -> list[dict[str, Any]]:
     folder = unfinished.parent
     trainer.remove_callback(PrinterCallback)
     shutil.rmtree(unfinished, ignore_errors=True)
-    last = last_checkpoint(folder)
+    last = from_first(lambda: last_checkpoint(folder))
     state = TrainerState.load_from_json(str(last / "trainer_state.json")) if last else None
     try:
         control: Any = state.stateful_callbacks["TrainerControl"] if state else None
@@ -246,7 +263,7 @@ def run_trainer(trainer: Trainer, *, too_large: str) -> list[dict[str, Any]]:
         raise TilthError(too_large) from error
     # Without a measure the last weights are kept.
     step = trainer.state.best_global_step or trainer.state.global_step
-    if checkpoint(folder, step).is_dir():
+    if not rank() and checkpoint(folder, step).is_dir():
         trainer._load_from_checkpoint(str(checkpoint(folder, step)))
     return list(trainer.state.log_history)
 
@@ -306,13 +323,16 @@ def length_grouped(
 
 
 class LengthBatchSampler(Sampler[Any]):
-    """Yields `length_grouped` batches, in an order of seed and epoch alone, even when resumed."""
+    """Yields `length_grouped` batches, in an order of seed and epoch alone, even when resumed.
+
+    Each batch comes as one share for each process.
+    """
 
     def __init__(self, lengths: NDArray[np.int64], batch: int, seed: int) -> None:
         self._lengths, self._batch, self._seed, self.epoch = lengths, batch, seed, 0
 
     def __len__(self) -> int:
-        return -(-len(self._lengths) // self._batch)
+        return -(-len(self._lengths) // self._batch) * processes()
 
     def set_epoch(self, epoch: int) -> None:
         """Set the next epoch, from 0."""
@@ -320,7 +340,7 @@ class LengthBatchSampler(Sampler[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         for rows in length_grouped(self._lengths, self._batch, seed=self._seed, epoch=self.epoch):
-            yield rows.tolist()
+            yield from shares(rows.tolist())
 
 
 class LengthSampler(LengthBatchSampler):

@@ -32,8 +32,8 @@ from tilth.models.trainer import (
     CheckpointCallback,
     LengthSampler,
     all_finite,
+    check_processes,
     complete_training,
-    require_single_process,
     run_trainer,
     settings_of,
     training_arguments,
@@ -241,7 +241,7 @@ def train_rewriter(
     settings = settings_of(RewriterTraining, training).for_base(base)
     if out is None:
         raise InputError("no run folder is given: say with out where the model goes")
-    require_single_process(device)
+    check_processes(device)
     named = [str(one) if isinstance(one, (str, Path)) else None for one in (corpus, base)]
     refuse_inside(as_path(out), named[0], named=named[1:])
     train, validation = read_corpus(corpus)

@@ -39,7 +39,7 @@ def make_parts(
 ) -> None:
     """Make the missing parts of a run in this process or on a cluster; the rows are the same."""
     if cluster is not None and cluster.on is not None:
-        from tilth.runs.ray_cluster import complete_on_ray
+        from tilth.runs.ray_parts import complete_on_ray
 
         complete_on_ray(run, job, cluster, quiet=quiet)
         return

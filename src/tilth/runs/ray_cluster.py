@@ -1,4 +1,4 @@
-"""Run work on a Ray cluster: parts of a run, or any stream of tasks.
+"""Workers of a Ray cluster that do a stream of tasks.
 
 Ray places the workers, finds out that one has died, and starts it again elsewhere. A task whose
 worker died is given to the next free one.
@@ -14,27 +14,19 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import ray
 from ray import cloudpickle
 
 from tilth.errors import InputError, TilthError
-from tilth.files import remove_leftovers
 from tilth.runs.cluster import Cluster
-from tilth.runs.progress import Progress
-from tilth.runs.run import Run
 from tilth.runs.run_json import Json, versions
-
-if TYPE_CHECKING:
-    from tilth.runs.backends import PartJob
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 Facts: TypeAlias = "dict[str, Json]"
 Start: TypeAlias = "Callable[[Facts | None], tuple[Callable[[Any], Any], Facts]]"
@@ -47,6 +39,13 @@ _SECONDS_TO_WAIT = 60.0
 _REMEDY = "give each more memory (fewer --workers, or larger hosts), or read Ray's logs"
 
 
+class Shared(Protocol):
+    """What all hosts of the cluster must see, such as the folder of a run."""
+
+    def check_shared(self) -> None:
+        """Raise InputError unless this process sees it."""
+
+
 class _Worker:
     """A process of the cluster."""
 
@@ -55,17 +54,23 @@ class _Worker:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch looks: GPUs are others'
         self._work: Callable[[Any], Any] | None = None
 
-    def greet(self, asked: dict[str, str], folder: str, run: Run) -> None:
+    def greet(self, asked: dict[str, str], folder: str, shared: Shared) -> None:
         """Check that this host can take part; go to the folder of the process that asks."""
         check_versions(asked)
         with suppress(OSError):  # paths that are not relative need none
             os.chdir(folder)
-        run.check_shared()
+        shared.check_shared()
 
     def start(self, pickled: bytes, facts: Facts | None) -> Facts:
         """Load what is heavy; return the facts that it chose, or was given."""
         start: Start = pickle.loads(pickled)
-        self._work, chosen = start(facts)
+        try:
+            self._work, chosen = start(facts)
+        except InputError as error:
+            host = f"host {socket.gethostname()}"
+            if host in str(error):
+                raise
+            raise InputError(f"{host} of the cluster: {error}") from error
         return chosen
 
     def work(self, task: Any) -> Any:
@@ -109,24 +114,29 @@ class Workers(Generic[T]):
 
     Args:
         start: what each worker begins with.
-        run: of `Run.as_worker`; every worker must see its folder.
+        shared: what every worker must see, such as the folder of a run (`Run.as_worker`).
         facts: those that were chosen earlier; None: the first worker chooses them, and the others
             wait until `agree` was called with them.
         most: number of tasks; None: not known.
+        place: what a task reads; of the free workers, the one that read it last is asked. None:
+            any worker.
     """
 
     def __init__(
         self,
         cluster: Cluster,
         start: Start,
-        run: Run,
+        shared: Shared,
         *,
         facts: Facts | None = None,
         agree: Callable[[Facts], object] = lambda _: None,
         most: int | None = None,
+        place: Callable[[T], Any] | None = None,
     ) -> None:
         self.lost = 0  # workers that died
-        self._run, self._facts, self._agree = run, facts, agree
+        self._shared, self._facts, self._agree = shared, facts, agree
+        self._place = place
+        self._placed: dict[Any, Any] = {}  # place -> the worker that was there last
         self._calls: dict[Any, _Call[T]] = {}
         self._free: deque[Any] = deque()
         self._held: list[Any] = []  # wait for the facts
@@ -166,6 +176,10 @@ class Workers(Generic[T]):
             with suppress(Exception):  # the cluster may be gone, which is being reported
                 ray.kill(worker)
 
+    def __len__(self) -> int:
+        """Return the number of workers."""
+        return len(self._all)
+
     def __str__(self) -> str:
         """Return how many workers are ready, and how many died."""
         busy = sum(call.task is not None for call in self._calls.values())
@@ -182,7 +196,7 @@ class Workers(Generic[T]):
         while True:
             while self._free and todo:
                 task = todo.popleft()
-                worker = self._free.popleft()
+                worker = self._take_free(task.value)
                 self._calls[worker.work.remote(task.value)] = _Call(worker, task)
                 if not todo:  # the next is read while workers work
                     todo.extend(map(_Task[T], islice(tasks, 1)))
@@ -205,6 +219,16 @@ class Workers(Generic[T]):
                 else:
                     self._advance(call, answer)
 
+    def _take_free(self, task: T) -> Any:
+        if self._place is None:
+            return self._free.popleft()
+        place = self._place(task)
+        worker = self._placed.get(place)
+        worker = worker if worker in self._free else self._free[0]
+        self._free.remove(worker)
+        self._placed[place] = worker
+        return worker
+
     def _answered(self) -> list[Any]:
         """Wait for answers; return their references."""
         references = list(self._calls)
@@ -217,7 +241,7 @@ class Workers(Generic[T]):
 
     def _greet(self, worker: Any) -> None:
         greet = worker.greet.options(max_task_retries=_MOST_STARTS)
-        self._calls[greet.remote(versions(), os.getcwd(), self._run)] = _Call(worker)
+        self._calls[greet.remote(versions(), os.getcwd(), self._shared)] = _Call(worker)
 
     def _advance(self, call: _Call[T], answer: Any) -> None:
         """Let a worker start that was greeted, or work once it has started."""
@@ -312,66 +336,3 @@ def _cause(error: Any) -> Exception:
         return cause
     said = str(error).strip().splitlines()[-1]
     return TilthError(f"a worker of the cluster failed: {said}")
-
-
-def complete_on_ray(run: Run, job: PartJob, cluster: Cluster, *, quiet: bool) -> None:
-    """Let workers make the missing parts of a run, which they write themselves."""
-    done = set(run.done())
-    missing = [index for index in range(run.parts) if index not in done]
-    before = sum(job.sizes[part] for part in done)
-    with Progress(sum(job.sizes), done=before, quiet=quiet, what=job.what) as progress:
-        if not missing:
-            return
-
-        def agree(facts: Facts) -> None:
-            for name, value in facts.items():
-                run.resolve(name, lambda value=value: value)  # type: ignore[misc]
-
-        worker_run = run.as_worker()
-        with Workers[Any](
-            cluster, partial(_start_parts, job.start, worker_run), worker_run,
-            facts=run.resolved if done else None, agree=agree, most=len(missing),
-        ) as workers:  # fmt: skip
-            tasks = ((index, job.given(index)) for index in missing)
-            for (index, _), (kept, dropped) in workers.run(tasks):
-                if not run.has_part(index):
-                    raise TilthError(
-                        f"{run.part_path(index)}: was written by a worker and is not seen here: "
-                        "run the same command again, with --out on storage that all hosts share"
-                    )
-                run.drop_replaced()
-                progress.workers = str(workers)
-                progress.advance(done=job.sizes[index], kept=kept, dropped=dropped)
-        remove_leftovers(run.path / "parts")  # of workers that died
-
-
-def _start_parts(
-    start: Callable[[Run], Any], run: Run, facts: Facts | None
-) -> tuple[Callable[[Any], Any], Facts]:
-    """Load what parts need; return the work on one, and the facts; runs in a worker."""
-    for name, value in (facts or {}).items():
-        run.resolve(name, lambda value=value: value)  # type: ignore[misc]
-    make = start(run)
-
-    def work(task: tuple[int, Any]) -> tuple[int, int]:
-        index, given = task
-        progress = Progress(0, quiet=True)
-        run.write_part(index, make(index, given, progress))
-        return progress.kept, progress.dropped
-
-    return work, run.resolved
-
-
-def on_ray(
-    cluster: Cluster, run: Run, work: Callable[..., R], tasks: Iterator[Any], *common: Any
-) -> Iterator[R]:
-    """Yield `work(task, *common)` of each task, as they complete, from workers that see a run."""
-    with Workers[Any](cluster, partial(_start_work, work, common), run, facts={}) as workers:
-        for _, result in workers.run(tasks):
-            yield result
-
-
-def _start_work(
-    work: Callable[..., R], common: tuple[Any, ...], _: Facts | None
-) -> tuple[Callable[[Any], R], Facts]:
-    return lambda task: work(task, *common), {}

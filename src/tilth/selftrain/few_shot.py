@@ -21,7 +21,7 @@ from tilth.errors import InputError
 from tilth.metrics.scores import positive
 from tilth.metrics.significance import mean_interval
 from tilth.models.classifier import Classifier, fingerprint_classifier, new_classifier
-from tilth.models.trainer import require_single_process
+from tilth.models.trainer import check_processes
 from tilth.runs import RESULTS, Progress, Run, complete
 from tilth.selftrain.pseudo_label import (
     PROBABILITIES,
@@ -131,7 +131,7 @@ def few_shot(
     """
     settings = settings or FewShot()
     settings = replace(settings, training=settings.training.for_base(settings.base))
-    require_single_process(device)
+    check_processes(device)
     task = _checked(task, settings)
     jobs = plan(settings)
     base = new_classifier(

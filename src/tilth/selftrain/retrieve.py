@@ -18,6 +18,7 @@ from tilth.bank.search.decontaminate import Exclusion
 from tilth.data.hashing import hash_of
 from tilth.errors import InputError
 from tilth.runs import RESULTS, Progress, Run, read_results
+from tilth.runs.cluster import Cluster
 from tilth.selftrain.settings import Augmentation
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def retrieve(
     how: Augmentation | None = None,
     *,
     exclude: Mapping[str, Sequence[str]] | None = None,
+    cluster: Cluster | None = None,
     quiet: bool = True,
 ) -> Retrieved:
     """Return the sentences of a bank that are nearest to any query of a task, each once.
@@ -81,6 +83,7 @@ def retrieve(
         count: sentences wanted; fewer come where the bank has no more.
         how: queries and filters; None: the nearest to each label's average.
         exclude: name -> texts that are not retrieved, such as a test set's.
+        cluster: where the bank is scanned; None: in this process, where an index is searched.
         quiet: show no progress; a short search shows none either.
     """
     how = how or Augmentation()
@@ -98,13 +101,14 @@ def retrieve(
     exclusions.append(Exclusion(_TRAINING, queries.texts, near=False))
     k = min(len(bank), int(np.ceil(count * _MORE / len(queries))))
     wanted = min(count, len(bank))
-    while True:
-        found = _Hits.of(_search(bank, queries, k, how, quiet=quiet), len(bank))
-        excluded = _exclude(bank, found.ids, exclusions)
-        left = np.flatnonzero(~np.any([*excluded.values()], axis=0))
-        if len(left) >= wanted or not found.cut or k == len(bank):
-            break
-        k = min(len(bank), 2 * k)
+    with bank.on_cluster(None if how.index else cluster):
+        while True:
+            found = _Hits.of(_search(bank, queries, k, how, quiet=quiet), len(bank))
+            excluded = _exclude(bank, found.ids, exclusions)
+            left = np.flatnonzero(~np.any([*excluded.values()], axis=0))
+            if len(left) >= wanted or not found.cut or k == len(bank):
+                break
+            k = min(len(bank), 2 * k)
     if not len(left):
         raise InputError(_none_left(bank, how, found, excluded))
     kept = left[:wanted]
@@ -132,6 +136,7 @@ def retrieve_in_run(
     how: Augmentation,
     *,
     exclude: Mapping[str, Sequence[str]],
+    cluster: Cluster | None = None,
     quiet: bool = False,
 ) -> Run:
     """Retrieve sentences into the parts of a run; the same call resumes, or opens them.
@@ -155,7 +160,9 @@ def retrieve_in_run(
     )  # fmt: skip
     with run:
         if run.missing() or read_results(run.path, _ABOUT) is None:
-            found = retrieve(bank, examples, count, how, exclude=exclude, quiet=quiet)
+            found = retrieve(
+                bank, examples, count, how, exclude=exclude, cluster=cluster, quiet=quiet
+            )
             for index in run.missing():
                 run.write_part(index, found.table.slice(index * PART, PART).combine_chunks())
             about = {

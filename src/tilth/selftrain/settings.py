@@ -103,7 +103,7 @@ class TeacherSettings:
         model: a base to fine-tune, or a finished classifier or its name.
         seeds: number of trainings, of which the best is taken.
         training: fields of `Finetuning`.
-        cluster: where sentences are labelled.
+        cluster: where the bank is scanned and sentences are labelled.
     """
 
     model: str | Classifier = "starter-encoder"

@@ -94,7 +94,7 @@ def augment(
         seeds: number of teachers trained, of which the best is taken.
         training: fields of `tilth.classifiers.settings.Finetuning`, for the teacher.
         device: `auto`, `cpu`, `cuda` or `cuda:0`.
-        cluster: where sentences are labelled; None: in this process.
+        cluster: where the bank is scanned and sentences are labelled; None: in this process.
         overwrite: start the run folder anew.
         quiet: no progress bar.
         settings: fields of `Augmentation`: query, multiple, count, per_class, candidates, ...
@@ -191,7 +191,7 @@ def augment_to_run(
             # Retrieval comes first: if it fails, it fails early.
             hits = retrieve_in_run(
                 run.path / HITS, bank, task.examples, candidates, settings,
-                exclude=task.excluded_texts, quiet=quiet,
+                exclude=task.excluded_texts, cluster=teacher.cluster, quiet=quiet,
             )  # fmt: skip
             labeller = finished or train_on_examples(
                 task.train, task.validation,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,9 @@ from tilth.data.labels import is_list, is_text
 from tilth.data.sources import folder_configs
 from tilth.errors import InputError
 from tilth.generation.label_fit import UNRELATED
-from tilth.runs import RESULTS, Progress, Run, complete, part_sizes, read_results, refuse_inside
+from tilth.runs import RESULTS, Progress, Run, part_sizes, read_results, refuse_inside
+from tilth.runs.backends import PartJob, PartWork, make_parts
+from tilth.runs.cluster import Cluster, check_fingerprints
 from tilth.selftrain.retrieve import PART
 from tilth.storage import as_path
 from tilth.workflows.predictors import Predictor, load_predictor, one_warning_on_cuts
@@ -42,6 +45,7 @@ def predict(
     out: str | Path | None = None,
     *,
     device: str = "auto",
+    cluster: Cluster | None = None,
     overwrite: bool = False,
     quiet: bool = False,
     **asked: Any,
@@ -58,6 +62,7 @@ def predict(
         data: texts, a data set, a list of rows, a file, a folder or a hub data set.
         out: the run folder; the same call resumes. None: a temporary folder.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
+        cluster: where rows are predicted, with the model by its name; None: in this process.
         asked: fields of `Prediction`: column, split, probabilities, encoder, precision.
 
     Returns:
@@ -79,7 +84,10 @@ def predict(
             folder = held.enter_context(tempfile.TemporaryDirectory(prefix="tilth-"))
             out = Path(folder) / "run"
         out = as_path(out)
-        predict_to_run(model, data, out, settings, device=device, overwrite=overwrite, quiet=quiet)
+        predict_to_run(
+            model, data, out, settings, device=device, cluster=cluster, overwrite=overwrite,
+            quiet=quiet,
+        )  # fmt: skip
         return load_folder(out / _DATASET)
 
 
@@ -90,6 +98,7 @@ def predict_to_run(
     settings: Prediction,
     *,
     device: str = "auto",
+    cluster: Cluster | None = None,
     overwrite: bool = False,
     quiet: bool = False,
 ) -> dict[str, Any]:
@@ -126,16 +135,45 @@ def predict_to_run(
             run.resolve("source", lambda: str(data))
         table = rows.with_format("arrow")
 
-        def work(index: int, progress: Progress) -> pa.Table:
+        def given(index: int) -> pa.Table:
             part: pa.Table = table[index * PART : (index + 1) * PART]
-            return _predict_part(part, columns, predictor, progress).select(adds)
+            return part.select(list(columns))
 
-        complete(run, work, part_sizes(len(rows), PART), quiet=quiet, what="rows")
+        load: Callable[[], Predictor] = partial(_loaded, predictor)
+        if cluster is not None and cluster.on is not None:
+            load = partial(_load_again, model, settings, predictor.fingerprint)
+        job = PartJob(
+            partial(_start, load, columns, adds), given, part_sizes(len(rows), PART), "rows"
+        )
+        make_parts(run, job, cluster, quiet=quiet)
         results = read_results(run.path, _RESULT_TYPES)
         if results is None or not folder_configs(run.path / _DATASET):
             results = _write_dataset(run, rows, predictor, adds)
             run.write_file(RESULTS, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
     return results
+
+
+def _loaded(predictor: Predictor) -> Predictor:
+    return predictor
+
+
+def _load_again(model: str, settings: Prediction, fingerprint: str) -> Predictor:
+    """Load a predictor by its name; runs in a worker."""
+    predictor = load_predictor(model, settings, "auto")
+    check_fingerprints({f"model {model}": predictor.fingerprint}, {f"model {model}": fingerprint})
+    return predictor
+
+
+def _start(
+    load: Callable[[], Predictor], columns: Sequence[str], adds: Sequence[str], _: Run
+) -> PartWork:
+    """Return the work on the inputs of a part."""
+    predictor = load()
+
+    def work(_: int, given: pa.Table, progress: Progress) -> pa.Table:
+        return _predict_part(given, columns, predictor, progress).select(list(adds))
+
+    return work
 
 
 def _check_columns(rows: Dataset, columns: Sequence[str], where: str, predictor: Predictor) -> bool:

@@ -20,6 +20,7 @@ from tilth.data.examples import Examples, read_examples
 from tilth.data.readers import read_texts
 from tilth.errors import InputError
 from tilth.runs import RESULTS, Run, read_results, refuse_inside
+from tilth.runs.cluster import Cluster
 from tilth.urls import url_of
 from tilth.workflows.settings import WAYS, QuerySource, SearchSettings
 
@@ -87,10 +88,11 @@ def search(
     settings: SearchSettings,
     *,
     threads: int | None = None,
+    cluster: Cluster | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> SearchResults:
     """Search a bank; `say` is called before a search that takes long."""
-    return _Search(bank, source, settings).run(threads, say)
+    return _Search(bank, source, settings).run(threads, cluster, say)
 
 
 def search_to_run(
@@ -100,6 +102,7 @@ def search_to_run(
     out: Path,
     *,
     threads: int | None = None,
+    cluster: Cluster | None = None,
     overwrite: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
@@ -132,7 +135,7 @@ def search_to_run(
     with run:
         if (kept := _kept(run.path)) is not None:
             return kept
-        results = job.run(threads, say)
+        results = job.run(threads, cluster, say)
         found = {
             "removed": results.hits.removed,
             "queries": [results.summary(query) for query in range(len(results.hits))],
@@ -194,7 +197,9 @@ class _Search:
         }
         return found | ({"index": self.bank.index.info.digest} if self.settings.index else {})
 
-    def run(self, threads: int | None, say: Callable[[str], None]) -> SearchResults:
+    def run(
+        self, threads: int | None, cluster: Cluster | None, say: Callable[[str], None]
+    ) -> SearchResults:
         queries: list[str] | Queries
         if isinstance(self.queries, Examples):
             queries = self._task_queries(self.queries)
@@ -206,7 +211,7 @@ class _Search:
         if not self.settings.index and comparisons > _SLOW_COMPARISONS:
             say(f"comparing {len(queries):,} queries with {len(self.bank):,} sentences")
         options = {**asdict(self.settings), "without": self.excluded or None}
-        hits = self.bank.search(queries, **options, threads=threads)
+        hits = self.bank.search(queries, **options, threads=threads, cluster=cluster)
         return SearchResults(hits, labels, sentences)
 
     def _task_queries(self, examples: Examples) -> Queries:

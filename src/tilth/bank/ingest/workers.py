@@ -34,7 +34,7 @@ def spread(
     cluster = settings.cluster
     if cluster.on is None:
         return in_processes(settings.processes, work, tasks, *common)
-    from tilth.runs.ray_cluster import on_ray
+    from tilth.runs.ray_parts import on_ray
 
     run = Run(bank, read_run_json(bank)).as_worker()
     return on_ray(replace(cluster, workers=settings.workers), run, work, tasks, *common)

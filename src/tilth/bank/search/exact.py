@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,15 +62,60 @@ def find_candidates(
     Returns:
         Ascending ids; -1 after the last. # (queries, best)
     """
+    coded, few = quantizer.queries(queries), is_few(quantizer, len(queries))
     at_once = max(1, _BUFFERS // (2 * best * 12 * threads))
     return np.concatenate(
         [
-            _find_in_one_pass(
-                shards, _Search(quantizer, quantizer.queries(some), best, threads), selected
-            )
-            for some in np.split(queries, range(at_once, len(queries), at_once))
+            best_by_codes(
+                shards, quantizer, coded[start : start + at_once], best, threads=threads, few=few,
+                selected=selected,
+            )[0]
+            for start in range(0, len(coded), at_once)
         ]
-    )
+    )  # fmt: skip
+
+
+def is_few(quantizer: Quantizer, queries: int) -> bool:
+    """Return whether so many queries are compared by compiled sums, which round less."""
+    return queries <= _FEW[quantizer.format]
+
+
+def best_by_codes(
+    shards: Sequence[MappedShard],
+    quantizer: Quantizer,
+    queries: CodedQueries,
+    best: int,
+    *,
+    threads: int,
+    few: bool,
+    selected: Selected | None = None,
+) -> tuple[Ids, Floats]:
+    """Return the best sentences of each query in one pass, and what orders them.
+
+    Args:
+        few: compare by compiled sums, not by matrix products.
+
+    Returns:
+        Ascending ids, -1 after the last; values that are comparable within a query, -inf after
+        the last. # each (queries, best)
+    """
+    search = _Search(quantizer, queries, best, threads, few)
+    return _find_in_one_pass(shards, search, selected)
+
+
+def merge_best(one: tuple[Ids, ...], other: tuple[Ids, ...], best: int) -> tuple[Any, ...]:
+    """Return the best of two answers of `best_by_codes`, of sentences that they do not share.
+
+    Args:
+        one: ids, values, and further arrays of the same shape.
+    """
+    joined = [np.concatenate(pair, axis=1) for pair in zip(one, other, strict=True)]
+    order = np.argsort(joined[0].astype(np.uint64), axis=1, kind="stable")  # -1 last
+    joined = [np.take_along_axis(array, order, axis=1) for array in joined]
+    if joined[0].shape[1] <= best:
+        return tuple(joined)
+    kept = np.stack([_best_of(values, best) for values in joined[1]])
+    return tuple(array[kept].reshape(-1, best) for array in joined)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +126,7 @@ class _Search:
     queries: CodedQueries
     best: int
     threads: int
+    few: bool
 
 
 @dataclass(slots=True)
@@ -115,21 +161,24 @@ class _Block:
 
 def _find_in_one_pass(
     shards: Sequence[MappedShard], search: _Search, selected: Selected | None
-) -> Ids:
+) -> tuple[Ids, Floats]:
     many, best = len(search.queries.values), search.best
-    few = many <= _FEW[search.quantizer.format]
-    rows_at_once = _ROWS_AT_ONCE if few else max(TILE, _PRODUCTS_AT_ONCE // many // TILE * TILE)
+    rows_at_once = (
+        _ROWS_AT_ONCE if search.few else max(TILE, _PRODUCTS_AT_ONCE // many // TILE * TILE)
+    )
     blocks = list(_blocks(shards, rows_at_once, selected))
-    gathered = _scan(blocks, search) if few else _multiply(blocks, search)
+    gathered = _scan(blocks, search) if search.few else _multiply(blocks, search)
     ids = np.full((many, best), -1, np.int64)
+    values = np.full((many, best), -np.inf, np.float32)
     for query in range(many):
         found = np.concatenate([part.ids[query, : part.counts[query]] for part in gathered])
         order = np.argsort(found, kind="stable")  # of a few ascending stretches, which is fast
-        found = found[order]
+        found, own = found[order], _values_of(gathered, query)[order]
         if len(found) > best:
-            found = found[_best_of(_values_of(gathered, query)[order], best)]
-        ids[query, : len(found)] = found
-    return _in_bank(ids, blocks) if selected else ids
+            kept = _best_of(own, best)
+            found, own = found[kept], own[kept]
+        ids[query, : len(found)], values[query, : len(found)] = found, own
+    return (_in_bank(ids, blocks) if selected else ids), values
 
 
 def _values_of(gathered: Sequence[_Best], query: int) -> Floats:
@@ -340,18 +389,23 @@ def _multiply(blocks: Sequence[_Block], search: _Search) -> list[_Best]:
 
 
 def rescore(
-    shards: Sequence[MappedShard], quantizer: Quantizer, queries: Floats, ids: Ids, *, threads: int
+    shards: Sequence[MappedShard],
+    quantizer: Quantizer,
+    queries: Floats | CodedQueries,
+    ids: Ids,
+    *,
+    threads: int,
 ) -> Floats:
     """Return similarities from all bits of int8 codes.
 
     Args:
-        queries: L2-normalised. # (queries, dimension)
+        queries: L2-normalised, or coded. # (queries, dimension)
         ids: -1 for none. # (queries, candidates)
 
     Returns:
         Similarities; -inf for id -1. # (queries, candidates)
     """
-    coded = quantizer.queries(queries)
+    coded = queries if isinstance(queries, CodedQueries) else quantizer.queries(queries)
     flat = ids.reshape(-1)
     order = np.argsort(flat, kind="stable")
     order = order[np.searchsorted(flat[order], 0) :]  # without the -1

@@ -1,0 +1,82 @@
+"""Let the workers of a Ray cluster make the parts of a run, or do any stream of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tilth.errors import TilthError
+from tilth.files import remove_leftovers
+from tilth.runs.cluster import Cluster
+from tilth.runs.progress import Progress
+from tilth.runs.ray_cluster import Facts, Workers
+from tilth.runs.run import Run
+
+if TYPE_CHECKING:
+    from tilth.runs.backends import PartJob
+
+R = TypeVar("R")
+
+
+def complete_on_ray(run: Run, job: PartJob, cluster: Cluster, *, quiet: bool) -> None:
+    """Let workers make the missing parts of a run, which they write themselves."""
+    done = set(run.done())
+    missing = [index for index in range(run.parts) if index not in done]
+    before = sum(job.sizes[part] for part in done)
+    with Progress(sum(job.sizes), done=before, quiet=quiet, what=job.what) as progress:
+        if not missing:
+            return
+
+        def agree(facts: Facts) -> None:
+            for name, value in facts.items():
+                run.resolve(name, lambda value=value: value)  # type: ignore[misc]
+
+        worker_run = run.as_worker()
+        with Workers[Any](
+            cluster, partial(_start_parts, job.start, worker_run), worker_run,
+            facts=run.resolved if done else None, agree=agree, most=len(missing),
+        ) as workers:  # fmt: skip
+            tasks = ((index, job.given(index)) for index in missing)
+            for (index, _), (kept, dropped) in workers.run(tasks):
+                if not run.has_part(index):
+                    raise TilthError(
+                        f"{run.part_path(index)}: was written by a worker and is not seen here: "
+                        "run the same command again, with --out on storage that all hosts share"
+                    )
+                run.drop_replaced()
+                progress.workers = str(workers)
+                progress.advance(done=job.sizes[index], kept=kept, dropped=dropped)
+        remove_leftovers(run.path / "parts")  # of workers that died
+
+
+def _start_parts(
+    start: Callable[[Run], Any], run: Run, facts: Facts | None
+) -> tuple[Callable[[Any], Any], Facts]:
+    """Load what parts need; return the work on one, and the facts; runs in a worker."""
+    for name, value in (facts or {}).items():
+        run.resolve(name, lambda value=value: value)  # type: ignore[misc]
+    make = start(run)
+
+    def work(task: tuple[int, Any]) -> tuple[int, int]:
+        index, given = task
+        progress = Progress(0, quiet=True)
+        run.write_part(index, make(index, given, progress))
+        return progress.kept, progress.dropped
+
+    return work, run.resolved
+
+
+def on_ray(
+    cluster: Cluster, run: Run, work: Callable[..., R], tasks: Iterator[Any], *common: Any
+) -> Iterator[R]:
+    """Yield `work(task, *common)` of each task, as they complete, from workers that see a run."""
+    with Workers[Any](cluster, partial(_start_work, work, common), run, facts={}) as workers:
+        for _, result in workers.run(tasks):
+            yield result
+
+
+def _start_work(
+    work: Callable[..., R], common: tuple[Any, ...], _: Facts | None
+) -> tuple[Callable[[Any], R], Facts]:
+    return lambda task: work(task, *common), {}
