@@ -137,7 +137,7 @@ def cluster(cpus: Sequence[int]) -> Iterator[Hosts]:
         shutil.rmtree(hosts.folder, ignore_errors=True)
 
 
-def wait_until(holds: object, seconds: float = 120) -> None:
+def wait_until(holds: object, seconds: float = 300) -> None:
     assert callable(holds)
     stop = time.monotonic() + seconds
     while not holds():

@@ -240,7 +240,7 @@ class Workers(Generic[T]):
         return list(found)
 
     def _greet(self, worker: Any) -> None:
-        greet = worker.greet.options(max_task_retries=_MOST_STARTS)
+        greet = worker.greet.options(max_task_retries=-1)  # until Ray has started it somewhere
         self._calls[greet.remote(versions(), os.getcwd(), self._shared)] = _Call(worker)
 
     def _advance(self, call: _Call[T], answer: Any) -> None:
