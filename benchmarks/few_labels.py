@@ -1,98 +1,142 @@
-"""Compares what learns a class from few rows: regression, the contrastive encoder, SetFit.
+"""Compares what learns a class from few rows: baselines, the contrastive encoder, its students.
 
-    python benchmarks/few_labels.py --data DIR [--tasks trec,sst2] [--rows 100,300] [--draws 3]
+    python benchmarks/few_labels.py --data DIR --out DIR [--tasks trec,sst2] [--rows 0,100,300]
+        [--draws 0,1,2] [--raw BANK] [--without NAMES] [--model starter]
 
-DIR holds classify/sst2, trec and insults. Each draw takes labelled rows of train, and seeds the
-training; the test set decides nothing. Printed are accuracy on the test set, mean over the draws
-with 95% (Student's t), the gain over SetFit in the same draws, and processor seconds.
+DIR holds classify/sst2, trec and insults, and bank/ with raw text (10,000 lines of each file,
+unless a bank is given). Each draw takes labelled rows of train; the test set decides nothing. A
+figure that stands in OUT/cells is not made again, so that the command goes on where it stopped.
+Printed are accuracy on the test set, mean over the draws with 95% (Student's t), and the gains in
+the same draws over the best baseline and over the contrastive encoder.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
-import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from tilth.classifiers.collate import encode
-from tilth.classifiers.examples import LabeledExamples
-from tilth.classifiers.logistic import begin_head
-from tilth.encoders.label_contrast import train_label_contrast
+from grow import LABELS, inputs
+from tilth.bank import Bank
 from tilth.metrics.significance import Interval, mean_interval
-from tilth.models.classifier import new_classifier
-from tilth.report.systems import CONTRAST, ENCODER, SETFIT
-from tilth.runs import Progress
-from tilth.workflows.baselines import fit_baseline
+from tilth.report.systems import CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
+from tilth.workflows.baselines import STARTER
+from tilth.workflows.grow.arms import PLAIN, SIMILARITY, Arm, Trainer, arms_of
+from tilth.workflows.grow.settings import GrowSources, Growth
+from tilth.workflows.grow.sources import Sources
+from tilth.workflows.grow.task import Fold, GrowTask, open_raw, read_grow_task
 
-SYSTEMS = (ENCODER, CONTRAST, SETFIT)
-
-
-def labelled(file: Path) -> LabeledExamples:
-    """Read rows of a text and a class."""
-    with gzip.open(file, "rt", encoding="utf-8") as text:
-        rows = [json.loads(line) for line in text]
-    labels = sorted({str(row["label"]) for row in rows})
-    targets = np.eye(len(labels), dtype=np.float32)[[labels.index(str(r["label"])) for r in rows]]
-    return LabeledExamples("class", labels, [(row["text"],) for row in rows], None, targets)
+BASELINES = (MAJORITY, TFIDF, ENCODER, SETFIT, PLAIN)
+Cell = dict[str, dict[str, float]]
 
 
-def accuracy(name: str, rows: LabeledExamples, test: LabeledExamples, seed: int) -> float:
-    """Train a system on rows and return its accuracy on the test set, in percent."""
-    quiet = Progress(len(test), quiet=True)
-    if name == CONTRAST:
-        encoder = train_label_contrast(
-            [text for (text,) in rows.texts], np.asarray(rows.targets), seed=seed
-        )
-        with tempfile.TemporaryDirectory() as folder:
-            encoder.save(folder, create_model_card=False)
-            model = new_classifier(folder, kind="class", labels=rows.labels)
-        begin_head(model, encode(model, rows, bfloat16=False))
-        found = model.answers(test, progress=quiet)
-    else:
-        found = fit_baseline(name, rows).answers(test, progress=quiet)
-    return 100 * float((found.argmax(axis=1) == np.asarray(test.targets).argmax(axis=1)).mean())
+def arms(task: GrowTask, settings: Growth) -> list[Arm]:
+    """Return the systems of a cell, those that train no encoder of their own first."""
+    dear = [PLAIN, SETFIT]
+    found = [arm for arm in arms_of(task, settings, raw=True) if not arm.is_curve]
+    return sorted(found, key=lambda arm: dear.index(arm.name) if arm.name in dear else -1)
 
 
-def words(found: Interval) -> str:
+def run_cell(
+    sources: GrowSources, bank: Bank, settings: Growth, without: list[str], file: Path
+) -> None:
+    """Train the missing systems of a cell, and measure each on the test set."""
+    done: Cell = json.loads(file.read_text()) if file.is_file() else {}
+    task = read_grow_task(sources)
+    missing = [arm for arm in arms(task, settings) if arm.name not in done]
+    missing = [arm for arm in missing if arm.name not in without]
+    if not missing:
+        return
+    assert task.test is not None
+    makes = Sources(task, bank, settings, file.with_suffix(""), "cpu")
+    trainer = Trainer(task, makes, STARTER, settings, "cpu")
+    none = task.rows.select(np.zeros(0, np.int64))
+    whole = Fold(-1, np.arange(len(task.rows)), np.zeros(0, np.int64), none)
+    gold = np.asarray(task.test.targets).argmax(axis=1)
+    for arm in missing:
+        began = time.process_time()
+        found = trainer.train(arm, whole).answer(task.test.texts)
+        done[arm.name] = {
+            "accuracy": 100 * float((found.argmax(axis=1) == gold).mean()),
+            "seconds": time.process_time() - began,
+        }
+        file.write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")
+
+
+def words(found: Interval, sign: str = "") -> str:
     """Return a mean and its interval."""
     if found.low is None:
-        return f"{found.value:.1f}"
-    return f"{found.value:.1f} ({found.low:.1f} to {found.high:.1f})"
+        return f"{found.value:{sign}.1f}"
+    return f"{found.value:{sign}.1f} ({found.low:{sign}.1f} to {found.high:{sign}.1f})"
+
+
+def lines(cell: str, draws: list[Cell]) -> Iterator[str]:
+    """Yield the lines of a table: systems that every draw has, or that some draws have."""
+    names = list(dict.fromkeys(name for draw in draws for name in draw))
+    means = {
+        name: float(np.mean([draw[name]["accuracy"] for draw in draws if name in draw]))
+        for name in names
+    }
+    known = [name for name in BASELINES if name in means] or [SIMILARITY]
+    best = max(known, key=lambda name: means.get(name, 0.0))
+
+    def gain(name: str, over: str) -> str:
+        both = [draw for draw in draws if name in draw and over in draw]
+        if name == over or not both:
+            return ""
+        gains = [draw[name]["accuracy"] - draw[over]["accuracy"] for draw in both]
+        return words(mean_interval(gains), "+")
+
+    for name in names:
+        some = [draw[name] for draw in draws if name in draw]
+        accuracy = words(mean_interval([one["accuracy"] for one in some]))
+        seconds = np.mean([one["seconds"] for one in some])
+        mark = " (best baseline)" if name == best else ""
+        yield (
+            f"| {cell} | {name}{mark} | {len(some)} | {accuracy} | {gain(name, best)} | "
+            f"{gain(name, CONTRAST)} | {seconds:.0f} |"
+        )
 
 
 def main() -> None:
     """Train each system on each draw, and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tasks", default="trec,sst2,insults")
-    parser.add_argument("--rows", default="100,300")
-    parser.add_argument("--draws", type=int, default=3)
-    asked = parser.parse_args()
-    print("| task, rows | system | accuracy | over SetFit | seconds |\n|---|---|---|---|---|")
-    for task in asked.tasks.split(","):
-        folder = asked.data / "classify" / task
-        train, test = (labelled(folder / f"{part}.jsonl.gz") for part in ("train", "test"))
-        for count in map(int, asked.rows.split(",")):
-            scores: dict[str, list[float]] = {name: [] for name in SYSTEMS}
-            seconds = dict.fromkeys(SYSTEMS, 0.0)
-            for draw in range(asked.draws):
-                order = np.random.default_rng((2, draw)).permutation(len(train))
-                rows = train.select(np.sort(order[:count]))
-                for name in SYSTEMS:
-                    start = time.process_time()
-                    scores[name].append(accuracy(name, rows, test, draw))
-                    seconds[name] += (time.process_time() - start) / asked.draws
-            for name in SYSTEMS:
-                gains = np.subtract(scores[name], scores[SETFIT]).tolist()
-                print(
-                    f"| {task}, {count} | {name} | {words(mean_interval(scores[name]))} | "
-                    f"{words(mean_interval(gains))} | {seconds[name]:.0f} |",
-                    flush=True,
+    parser.add_argument("--rows", default="0,50,100,300,1000")
+    parser.add_argument("--draws", default="0,1,2")
+    parser.add_argument("--raw", help="a bank; default: 10,000 lines of each file of raw text")
+    parser.add_argument("--without", default="", help="systems to leave out; ; between them")
+    parser.add_argument("--model", help="language model that writes texts of sst2's labels")
+    asked: Any = parser.parse_args()
+    cells = asked.out / "cells"
+    cells.mkdir(parents=True, exist_ok=True)
+    head = ("task, rows", "system", "draws", "accuracy", "over the best baseline",
+            "over the contrastive encoder", "seconds")  # fmt: skip
+    print("| " + " | ".join(head) + " |\n" + "| --- " * len(head) + "|")
+    bank: Bank | None = None
+    for count in map(int, asked.rows.split(",")):
+        for task in asked.tasks.split(","):
+            files = []
+            for draw in map(int, asked.draws.split(",") if count else "0"):
+                files.append(cells / f"{task}-{count}-{draw}.json")
+                sources = inputs(asked.data, asked.out, task, count, draw)
+                bank = bank or open_raw(
+                    [asked.raw] if asked.raw else sources.raw, asked.out, device="cpu"
                 )
+                assert bank is not None
+                model = asked.model if "instruction" in LABELS[task]["1"] else None
+                settings = Growth(model=model, seed=draw)
+                run_cell(sources, bank, settings, asked.without.split(";"), files[-1])
+            found = [json.loads(file.read_text()) for file in files if file.is_file()]
+            for line in lines(f"{task}, {count}", found):
+                print(line, flush=True)
 
 
 if __name__ == "__main__":

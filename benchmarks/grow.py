@@ -24,10 +24,18 @@ from tilth.workflows.grow.notes import arm_lines, summary_lines, test_lines
 from tilth.workflows.grow.settings import GrowSources, Growth
 
 BANK_LINES = 10_000  # of each file of raw text
-LABELS = {
+LABELS: dict[str, dict[str, Any]] = {  # the starter can write for those with an instruction
     "sst2": {
-        "1": "a favourable opinion of a film, praise",
-        "0": "an unfavourable opinion of a film, a complaint",
+        "1": {
+            "description": "a favourable opinion of a film, praise",
+            "instruction": 'Task: Write a review with a positive sentiment.\nReview: "',
+            "counter_labels": ["0"],
+        },
+        "0": {
+            "description": "an unfavourable opinion of a film, a complaint",
+            "instruction": 'Task: Write a review with a negative sentiment.\nReview: "',
+            "counter_labels": ["1"],
+        },
     },
     "trec": {
         "2": "a question about what an abbreviation stands for",
@@ -67,7 +75,9 @@ def inputs(data: Path, out: Path, task: str, rows: int, seed: int) -> GrowSource
     labels = out / f"{task}.json"
     spec = {"task_name": task, "labels": LABELS[task]}
     labels.write_text(json.dumps(spec), encoding="utf-8")
-    return GrowSources(str(train), (str(raw),), str(labels), test=str(folder / "test.jsonl.gz"))
+    return GrowSources(
+        str(train) if rows else None, (str(raw),), str(labels), test=str(folder / "test.jsonl.gz")
+    )
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:

@@ -30,7 +30,6 @@ from tilth.workflows.grow.arms import (
     PLAIN,
     SIMILARITY,
     Arm,
-    Speeds,
     Trainer,
     arms_of,
     temperature_of,
@@ -38,7 +37,8 @@ from tilth.workflows.grow.arms import (
 )
 from tilth.workflows.grow.search import FINISHED, OVER, SURE, Search, rung_bounds
 from tilth.workflows.grow.settings import GrowSources, Growth
-from tilth.workflows.grow.sources import LABELLED, RETRIEVED, Paraphrases, Sources
+from tilth.workflows.grow.sources import LABELLED, RETRIEVED, Extra, Paraphrases, Sources
+from tilth.workflows.grow.speeds import Speeds
 from tilth.workflows.grow.task import (
     Fold,
     GrowTask,
@@ -168,6 +168,7 @@ def test_worse_half_is_dropped_and_the_best_are_mixed(tmp_path: Path) -> None:
     best = search.best()
     assert best is not None
     assert best.name == kept[-1] == "a + b"
+    assert {one: arm.name for one, arm in search.without(best).items()} == {"A": "b", "B": "a"}
     gain = search.gain(best, search.reference)
     assert gain is not None
     assert gain.low is not None
@@ -176,6 +177,25 @@ def test_worse_half_is_dropped_and_the_best_are_mixed(tmp_path: Path) -> None:
         search.score(best).value - search.score(search.reference).value
     )
     assert search.gain(ARMS[9], best) is None  # never tried
+
+
+def test_what_a_source_costs_is_measured_on_all_folds_of_the_best(tmp_path: Path) -> None:
+    chances = {**CHANCES, "a": 0.55, "b": 0.6, "c": 0.1, "d": 0.1, "all": 0.9}
+    search, run, _ = search_in(tmp_path / "run", chances)
+    named = {arm.name: arm for arm in ARMS}
+    with run:
+        search.go()
+        trained: Any = search.trainer
+        before = len(trained.trained)
+        assert search.ablate(named["a + b"])
+        new = trained.trained[before:]
+        assert {name for name, _ in new} <= {"a", "b"}
+        assert len(search.done(named["a"])) == len(search.done(named["a + b"]))
+        assert not search.ablate(named["a + b"])  # nothing is tried twice
+        assert search.without(named["b"]) == {"B": search.reference}
+        assert not search.ablate(named[PLAIN])
+        search.settings = Growth(budget="1s")
+        assert not search.ablate(named["all"])
 
 
 def test_a_search_ends_when_nothing_can_gain_the_margin(tmp_path: Path) -> None:
@@ -363,6 +383,11 @@ def test_a_run_leaves_a_model_its_rows_and_a_page(place: Path, base: str) -> Non
     origins = rows["origin"][:]
     assert {name: origins.count(name) for name in set(origins)} == found["origins"]
     assert origins.count(LABELLED) == 24
+    assert sum(one["share"] for one in found["shares"]) == pytest.approx(1.0)
+    card = (out / "dataset" / "README.md").read_text()
+    for one in found["shares"]:
+        assert (one["cost"] is None) == (one["origin"] == LABELLED)
+        assert f"- {one['origin']}: {one['share']:.0%}" in card
     asked = [json.loads(line) for line in (out / "to_label.jsonl").read_text().splitlines()]
     assert asked == found["to_label"]
     assert len({row["text"] for row in asked}) == len(asked) == 50
@@ -396,13 +421,43 @@ def test_a_student_is_the_teacher_with_another_regression(place: Path, base: str
     settings = Growth()
     trainer = Trainer(task, Sources(task, None, settings, place, "cpu"), "other", settings, "cpu")
     (fold, _) = folds_of(task, 2, 1, seed=0)
-    teacher = trainer.teacher(fold)
-    before = {name: one.clone() for name, one in teacher.model.state_dict().items()}
-    student = trainer._taught(task.rows, fold)
-    for name, one in student.model.state_dict().items():
-        assert bool((one == before[name]).all()) == (not name.startswith("classifier."))
-    after = teacher.model.state_dict()
-    assert all(bool((after[name] == one).all()) for name, one in before.items())
+    teacher = trainer.train(Arm(CONTRAST), fold)
+    student = trainer._taught(task.rows, fold, Extra.of(task.rows, LABELLED))
+    assert teacher.classifier is not None
+    assert student.classifier is not None
+    before, found = teacher.classifier(), student.classifier()
+    weights = before.model.state_dict()
+    for name, one in found.model.state_dict().items():
+        assert bool((one == weights[name]).all()) == (not name.startswith("classifier."))
+    for grown, model in ((teacher, before), (student, found)):
+        assert grown.answer(task.rows.texts) == pytest.approx(
+            model.probabilities(task.rows.texts), abs=1e-4
+        )
+
+
+def test_an_encoder_that_was_forgotten_is_trained_for_new_texts_alone(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = read_grow_task(GrowSources(str(place / "train.jsonl")))
+    settings = Growth()
+    trainer = Trainer(task, Sources(task, None, settings, place, "cpu"), "other", settings, "cpu")
+    (fold, _) = folds_of(task, 2, 1, seed=0)
+    made: list[str] = []
+    real = Trainer._headed
+
+    def headed(self: Trainer, name: str, *rest: Any) -> Any:
+        made.append(name)
+        return real(self, name, *rest)
+
+    monkeypatch.setattr(Trainer, "_headed", headed)
+    first = trainer.answers(Arm(CONTRAST), fold)
+    trainer.forget()
+    assert trainer.answers(Arm(CONTRAST), fold).tolist() == first.tolist()
+    assert made == [CONTRAST]
+    heads = trainer._heads_of(fold)
+    new = heads.vectors(["a text that was not read"])
+    assert made == [CONTRAST, CONTRAST]
+    assert heads.vectors(["a text that was not read"]).tolist() == new.tolist()
 
 
 def test_the_function_returns_the_classifier(place: Path, base: str) -> None:

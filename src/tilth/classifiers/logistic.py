@@ -16,14 +16,13 @@ from tilth.models.pretrained import silence_transformers
 if TYPE_CHECKING:
     from tilth.models.classifier import Classifier, Kind
 
+Head = tuple[NDArray[np.float32], NDArray[np.float32]]  # weights (labels, width), biases (labels,)
 _STRENGTH = 0.1  # of the head's regression: embeddings have many features of magnitude 1
 _MOST, _BATCH = 5_000, 32  # rows of the regression, and of a forward pass
 _FAR = 5.0  # logit below the others' of a label that no row has
 
 
-def logistic(
-    features: Any, targets: NDArray[np.float32], kind: Kind, strength: float
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def logistic(features: Any, targets: NDArray[np.float32], kind: Kind, strength: float) -> Head:
     """Fit logistic regression; return its weights, (labels, width), and biases, (labels,).
 
     Args:
@@ -75,19 +74,41 @@ def begin_head(classifier: Classifier, train: EncodedRows) -> None:
     Reference:
         Kumar et al. 2022, "Fine-Tuning can Distort Pretrained Features", arXiv 2202.10054.
     """
-    rows = np.random.default_rng(0).permutation(len(train))[:_MOST]
-    rows = rows[np.argsort(train.ids.lengths[rows], kind="stable")]
+    rows = some_rows(len(train))
+    inputs = head_inputs(classifier, train, rows)
+    set_head(classifier, fit_head(inputs, train.targets[rows], classifier.kind))
+
+
+def some_rows(count: int) -> NDArray[np.int64]:
+    """Return the indices of at most 5,000 of so many rows, in a random order."""
+    return np.random.default_rng(0).permutation(count)[:_MOST]
+
+
+def head_inputs(
+    classifier: Classifier, encoded: EncodedRows, rows: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Return what a head on mean-pooled embeddings reads of some rows, (rows, width)."""
+    order = np.argsort(encoded.ids.lengths[rows], kind="stable")
     model: Any = classifier.model
-    features = []
+    found = []
     with torch.inference_mode(), silence_transformers():
         model.train(mode=False)
         for start in range(0, len(rows), _BATCH):
-            batch = train[rows[start : start + _BATCH].tolist()]
+            batch = encoded[rows[order[start : start + _BATCH]].tolist()]
             inputs = {key: one.to(classifier.device) for key, one in model_inputs(batch).items()}
-            features.append(model.bert(**inputs).pooler_output.float().cpu().numpy())
-    weights, biases = logistic(
-        np.concatenate(features), train.targets[rows], classifier.kind, _STRENGTH
-    )
+            found.append(model.bert(**inputs).pooler_output.float().cpu().numpy())
+    features: NDArray[np.float32] = np.concatenate(found)[np.argsort(order)]
+    return features
+
+
+def fit_head(features: NDArray[np.float32], targets: NDArray[np.float32], kind: Kind) -> Head:
+    """Fit logistic regression on what a head reads; arguments as of `logistic`."""
+    return logistic(features, targets, kind, _STRENGTH)
+
+
+def set_head(classifier: Classifier, head: Head) -> None:
+    """Set the weights and biases of a head."""
+    layer: Any = classifier.model.classifier
     with torch.no_grad():
-        model.classifier.weight.copy_(torch.from_numpy(weights))
-        model.classifier.bias.copy_(torch.from_numpy(biases))
+        for parameter, values in zip((layer.weight, layer.bias), head, strict=True):
+            parameter.copy_(torch.from_numpy(values))

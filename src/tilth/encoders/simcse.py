@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
 
-_CHUNK = {"cpu": 32, "cuda": 4096}  # texts of similar lengths in a forward pass
+_CUDA_CHUNK = 4096  # texts of similar lengths in a forward pass on a GPU
 _MULTIPLE = 8  # of a chunk's length: few shapes, so few cached kernels
 _INITIAL = 0.02  # standard deviation of the projection's weights, as of BERT's
 
@@ -129,10 +129,15 @@ class CachedSimcseLoss(CachedMultipleNegativesRankingLoss):
             return super().calculate_loss(exact, *args, **options)
 
 
-def embed_by_length(model: Any, features: list[dict[str, Tensor]]) -> list[Tensor]:
+def embed_by_length(
+    model: Any, features: list[dict[str, Tensor]], *, processor_chunk: int = 32
+) -> list[Tensor]:
     """Return the vectors of each column's texts, each (rows, width).
 
     Texts of similar lengths pass together, so that little padding is computed.
+
+    Args:
+        processor_chunk: texts in a forward pass where the model is not on a GPU.
     """
     merged = merge_feature_batches(features)
     if merged is None or "attention_mask" not in merged:  # of static vectors
@@ -140,7 +145,8 @@ def embed_by_length(model: Any, features: list[dict[str, Tensor]]) -> list[Tenso
     lengths = merged["attention_mask"].sum(1).cpu()  # (texts,)
     order = lengths.argsort()
     vectors = []
-    for chunk in order.split(_CHUNK[merged["attention_mask"].device.type]):
+    is_cuda = merged["attention_mask"].device.type == "cuda"
+    for chunk in order.split(_CUDA_CHUNK if is_cuda else processor_chunk):
         width = -(-int(lengths[chunk[-1]]) // _MULTIPLE) * _MULTIPLE
         part = {
             name: value[chunk.to(value.device), :width] if isinstance(value, Tensor) else value

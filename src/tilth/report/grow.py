@@ -46,7 +46,15 @@ def write_grow_report(folder: Path) -> Path:
         arms=[_arm_line(one) for one in arms],
         gains=figure_chart("gain", gains, "+") if gains else None,
         names=numbered(name for name, _ in gains),
-        origins=[[name, f"{count:,}"] for name, count in (results["origins"] or {}).items()],
+        origins=[
+            [
+                one["origin"],
+                f"{results['origins'][one['origin']]:,}",
+                percent(one["share"]),
+                figure_cell(one["cost"], "+"),
+            ]
+            for one in results["shares"]
+        ],
         times=results["times"],
         curve=_curve(results),
         tested=lines,

@@ -137,6 +137,12 @@ def figure_cell(found: Mapping[str, Any] | None, sign: str = "") -> tuple[str, s
     return ("", "") if found is None else (figure(found, sign), interval(found, sign))
 
 
+def figure_words(found: Mapping[str, Any], sign: str = "") -> str:
+    """Return a figure with its interval in brackets."""
+    value, ends = figure_cell(found, sign)
+    return f"{value} ({ends})" if ends else value
+
+
 def interval(found: Mapping[str, Any], sign: str = "") -> str:
     """Return the ends of a figure's interval, or an empty string without them."""
     low, high = found.get("low"), found.get("high")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +17,15 @@ from tilth.classifiers.collate import encode
 from tilth.classifiers.examples import LabeledExamples, concatenate, repeat
 from tilth.classifiers.finetune import fine_tune
 from tilth.classifiers.load import repeat_count
-from tilth.classifiers.logistic import begin_head
+from tilth.classifiers.logistic import Head, begin_head
 from tilth.classifiers.settings import Finetuning
-from tilth.encoders.label_contrast import BATCH, step_count, train_label_contrast
-from tilth.encoders.setfit import MOST_PAIRS, train_setfit
+from tilth.encoders.label_contrast import train_label_contrast
+from tilth.encoders.setfit import train_setfit
 from tilth.models.classifier import Classifier, new_classifier
 from tilth.report.systems import CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
-from tilth.selftrain.dataset import blend_labels
 from tilth.workflows import baselines
 from tilth.workflows.baselines import fit_baseline
+from tilth.workflows.grow.heads import Heads
 from tilth.workflows.grow.sources import (
     DESCRIBED,
     GENERATED,
@@ -47,7 +47,7 @@ SIMILARITY = "similarity to the descriptions"
 CURVE = "{:.0%} of the labelled rows"
 SHARES = (0.25, 0.5)  # of the labelled rows, for the learning curve
 # Settings of retrieval: name -> (rows for each labelled one, query).
-_RETRIEVALS = {
+RETRIEVALS = {
     RETRIEVED: (10.0, "label-average"),
     "retrieved, by each row": (10.0, "per-sentence"),
     "retrieved, fewer": (3.0, "label-average"),
@@ -102,7 +102,7 @@ def arms_of(task: GrowTask, settings: Growth, *, raw: bool) -> list[Arm]:
         found += [Arm(CURVE.format(share), share=share) for share in SHARES]
     sources = []
     if raw and len(task.rows):
-        found += [Arm(name, (RETRIEVED,), name) for name in _RETRIEVALS]
+        found += [Arm(name, (RETRIEVED,), name) for name in RETRIEVALS]
         found.append(Arm(f"{RETRIEVED}, {_ROUNDS} rounds", (RETRIEVED,), rounds=_ROUNDS))
         sources.append(RETRIEVED)
     if raw and task.task is not None:
@@ -127,13 +127,13 @@ class Grown:
     """A model that an arm trained.
 
     Attributes:
-        classifier: None for a model that is no transformers one.
+        classifier: returns it; None for a model that is no transformers one.
         answer: texts -> probabilities. # (texts, labels)
         rows: what it learnt from, each once; without any, None.
         times: how often labelled rows were repeated among the others.
     """
 
-    classifier: Classifier | None
+    classifier: Callable[[], Classifier] | None
     answer: Callable[[Sequence[tuple[str, ...]]], Any]
     rows: Extra | None
     times: int = 1
@@ -155,7 +155,8 @@ class Trainer:
     ) -> None:
         self.task, self.sources, self.base = task, sources, base
         self.settings, self.device, self.temperature = settings, device, 1.0
-        self._teachers: dict[int, Classifier] = {}
+        self._heads: dict[int, Heads] = {}
+        self._teachers: dict[int, Head] = {}
 
     @property
     def alone(self) -> str:
@@ -185,22 +186,34 @@ class Trainer:
         if arm.sources:
             return self._student(arm, fold, rows)
         if arm.name == CONTRAST:
-            return _grown(self.teacher(fold), Extra.of(rows, LABELLED))
+            return self._headed_by(self.teacher(fold), fold, Extra.of(rows, LABELLED))
         name = self.alone if arm.is_curve else arm.name
         rows = rows.select(self._some(rows, arm.share))
         model = self._tuned(rows, fold) if name == PLAIN else self._headed(name, rows, fold)
-        return _grown(model, Extra.of(rows, LABELLED))
+        return _tuned_on(model, Extra.of(rows, LABELLED))
 
-    def teacher(self, fold: Fold) -> Classifier:
-        """Return the contrastive encoder of a fold's labelled rows; without any, the encoder."""
+    def teacher(self, fold: Fold) -> Head:
+        """Return the head that labels sentences for a fold."""
         if fold.number not in self._teachers:
             rows = self.task.rows.select(fold.train)
-            self._teachers[fold.number] = self._headed(CONTRAST, rows, fold)
+            self._teachers[fold.number] = self._heads_of(fold).fit(rows)
         return self._teachers[fold.number]
 
+    def _heads_of(self, fold: Fold) -> Heads:
+        """Return the contrastive encoder of a fold's labelled rows; without any, the encoder."""
+        if fold.number not in self._heads:
+            rows = self.task.rows.select(fold.train)
+            self._heads[fold.number] = Heads(lambda: self._headed(CONTRAST, rows, fold))
+        return self._heads[fold.number]
+
+    def _headed_by(self, head: Head, fold: Fold, rows: Extra) -> Grown:
+        heads = self._heads_of(fold)
+        return Grown(partial(heads.classifier, head), partial(heads.answer, head), rows)
+
     def forget(self) -> None:
-        """Free the teachers' memory."""
-        self._teachers.clear()
+        """Free the memory of the folds' encoders."""
+        for heads in self._heads.values():
+            heads.forget()
 
     def _some(self, rows: LabeledExamples, share: float) -> NDArray[np.int64]:
         """Return a share of rows, of each label two at least where there are two."""
@@ -245,27 +258,25 @@ class Trainer:
             begin_head(model, encode(model, rows, bfloat16=False))
         return model
 
-    def _taught(self, rows: LabeledExamples, fold: Fold) -> Classifier:
+    def _taught(self, rows: LabeledExamples, fold: Fold, about: Extra) -> Grown:
         """Train a student on rows."""
         if self.settings.base is not None:
-            return self._tuned(rows, fold)
-        model = copy.deepcopy(self.teacher(fold))
-        begin_head(model, encode(model, rows, bfloat16=False))
-        return model
+            return _tuned_on(self._tuned(rows, fold), about)
+        return self._headed_by(self._heads_of(fold).fit(rows), fold, about)
 
     def _student(self, arm: Arm, fold: Fold, rows: LabeledExamples) -> Grown:
         """Train on a fold's labelled rows and on those of an arm's sources."""
-        extra = self.extra(arm, fold)
-        model, trained, times = self._fit(rows, extra, fold)
+        grown = self._fit(rows, self.extra(arm, fold), fold)
         for _ in range(arm.rounds - 1):
             (source,) = arm.sources
             if source == RETRIEVED:
                 table, multiple = self._retrieved(arm, fold)
             else:
                 table, multiple = self.sources.described_candidates(fold, MULTIPLE), MULTIPLE
-            again = self.sources.select(table, _labels(model, table), fold, multiple, "random")
-            model, trained, times = self._fit(rows, Extra.of(again, source), fold)
-        return replace(_grown(model, trained), times=times)
+            given = grown.answer(_texts(table))
+            again = self.sources.select(table, given, fold, multiple, "random")
+            grown = self._fit(rows, Extra.of(again, source), fold)
+        return grown
 
     def extra(self, arm: Arm, fold: Fold) -> Extra:
         """Return the rows of an arm's sources, each text once."""
@@ -273,7 +284,8 @@ class Trainer:
         for source in arm.sources:
             if source == RETRIEVED:
                 table, multiple = self._retrieved(arm, fold)
-                given = tempered(_labels(self.teacher(fold), table), self.temperature)
+                given = self._heads_of(fold).answer(self.teacher(fold), _texts(table))
+                given = tempered(given, self.temperature)
                 kept = self.sources.select(table, given, fold, multiple, "random")
                 more = Extra.of(kept, RETRIEVED)
             elif source == DESCRIBED:
@@ -288,31 +300,29 @@ class Trainer:
 
     def _retrieved(self, arm: Arm, fold: Fold) -> tuple[pa.Table, float]:
         """Return the sentences that an arm retrieves, and how many are kept per labelled row."""
-        multiple, query = _RETRIEVALS[arm.retrieval]
+        multiple, query = RETRIEVALS[arm.retrieval]
         return self.sources.candidates(fold, multiple, query), multiple
 
-    def _fit(
-        self, rows: LabeledExamples, extra: Extra, fold: Fold
-    ) -> tuple[Classifier, Extra, int]:
+    def _fit(self, rows: LabeledExamples, extra: Extra, fold: Fold) -> Grown:
         """Train a student on both kinds of rows; labelled ones make up a quarter at least."""
         if not len(rows):
-            return self._taught(extra.rows, fold), extra, 0
+            return replace(self._taught(extra.rows, fold, extra), times=0)
         times = repeat_count(SHARE, len(extra.rows), len(rows))
         own = rows
         if RETRIEVED in extra.origin or DESCRIBED in extra.origin:
-            own = blend_labels(rows, self.teacher(fold))
+            given = self._heads_of(fold).answer(self.teacher(fold), rows.texts)
+            own = replace(rows, targets=(np.asarray(rows.targets) + given) / 2)
         both = concatenate(extra.rows, repeat(own, times))
         trained = Extra.of(own, LABELLED).and_then(extra)
-        return self._taught(both, fold), trained, times
+        return replace(self._taught(both, fold, trained), times=times)
 
 
-def _grown(model: Classifier, rows: Extra) -> Grown:
-    return Grown(model, model.probabilities, rows)
+def _tuned_on(model: Classifier, rows: Extra) -> Grown:
+    return Grown(lambda: model, model.probabilities, rows)
 
 
-def _labels(model: Classifier, table: pa.Table) -> NDArray[np.float32]:
-    """Return a model's probabilities of sentences, (sentences, labels)."""
-    return model.probabilities([(text,) for text in table["text"].to_pylist()])
+def _texts(table: pa.Table) -> list[tuple[str, ...]]:
+    return [(text,) for text in table["text"].to_pylist()]
 
 
 def tempered(probabilities: NDArray[np.float32], temperature: float) -> NDArray[np.float32]:
@@ -337,51 +347,3 @@ def temperature_of(gold: NDArray[np.int64], probabilities: NDArray[np.float32]) 
 
     found = minimize_scalar(loss, bounds=(np.log(0.2), np.log(5.0)), method="bounded")
     return float(np.exp(found.x))
-
-
-@dataclass(frozen=True, slots=True)
-class Speeds:
-    """Rows a second of each kind of work on this machine.
-
-    Attributes:
-        train: texts in training steps of the base.
-        label: texts that the base labels.
-        encode: pairs in training steps of the starter encoder.
-        compare: texts whose similarity to descriptions the starter encoder measures.
-    """
-
-    train: float
-    label: float
-    encode: float
-    compare: float
-
-    def seconds(self, arm: Arm, task: GrowTask, sources: Sources) -> float:
-        """Return the estimated seconds of one training and measurement of an arm."""
-        rows = round(len(task.rows) * arm.share)
-        contrast = 2.0 + step_count(rows) * BATCH / (2 * self.encode)
-        headed = sources.settings.base is None
-        if arm.name in (MAJORITY, TFIDF, SIMILARITY, ENCODER):
-            return 1.0 + rows / self.compare
-        if arm.name == SETFIT:
-            return 2.0 + min(MOST_PAIRS, 40 * rows) / self.encode
-        if arm.name == CONTRAST or (headed and arm.is_curve):
-            return contrast + rows / self.compare
-        if not arm.sources:
-            return 1.0 + _trained(rows) / self.train
-        extra = 0
-        for source in arm.sources:
-            own = {PARAPHRASED: rows, GENERATED: sources.settings.count * len(task.labels)}
-            multiple = _RETRIEVALS[arm.retrieval][0] if source == RETRIEVED else MULTIPLE
-            extra += own.get(source, sources.count(multiple))
-        times = repeat_count(SHARE, extra, rows) if rows else 0
-        compared = sources.most_compared if DESCRIBED in arm.sources else 0
-        both = extra + times * rows
-        a_round = 2 * extra / self.compare  # the teacher labels twice as many sentences
-        a_round += both / self.compare if headed else _trained(both) / self.train
-        return 2.0 + compared / self.compare + arm.rounds * a_round
-
-
-def _trained(rows: int) -> float:
-    """Return the texts of all training steps on so many rows."""
-    settings = Finetuning()
-    return settings.steps(rows)[0] * settings.batch if rows else 0.0

@@ -25,7 +25,7 @@ from tilth.models.trainer import settings_of
 from tilth.storage import as_path
 from tilth.workflows import baselines
 from tilth.workflows.evaluate_classifier import System, compare_systems
-from tilth.workflows.grow.arms import Arm, Speeds, Trainer, arms_of
+from tilth.workflows.grow.arms import Arm, Trainer, arms_of
 from tilth.workflows.grow.grow_encoder import grow_encoder_to_run, plan_encoder
 from tilth.workflows.grow.growing import Given, Growing, Kept, open_run
 from tilth.workflows.grow.notes import better_on_test, more_labels, raw_warnings, simpler_ways
@@ -34,6 +34,7 @@ from tilth.workflows.grow.plan import Plan, make_plan
 from tilth.workflows.grow.search import Search
 from tilth.workflows.grow.settings import SIMILARITY, GrowSources, Growth, check_growth
 from tilth.workflows.grow.sources import GENERATED, PARAPHRASED, Sources
+from tilth.workflows.grow.speeds import Speeds
 from tilth.workflows.grow.task import (
     BANK,
     GrowTask,
@@ -193,12 +194,12 @@ class _GrowingClassifier(Growing):
 
     def _train(self, arm: Arm) -> tuple[Callable[[Path], None], Kept]:
         grown = self.trainer.train(arm, self.whole)
-        self.trainer.forget()
         assert grown.rows is not None
 
         def save(folder: Path) -> None:
             assert grown.classifier is not None
-            grown.classifier.save(folder)
+            grown.classifier().save(folder)
+            self.trainer.forget()
             write_rows(self.run, grown, arm, self.given.sources)
 
         return save, Kept(arm.name, dict(Counter(grown.rows.origin)), grown.times)
@@ -223,7 +224,8 @@ class _GrowingClassifier(Growing):
         if len(self.task.rows):
             if best != (reference := self.search.reference):
                 alone = self.trainer.train(reference, self.whole).classifier
-                systems.append(System(reference.name, alone, self.trainer.base_of(reference)))
+                assert alone is not None
+                systems.append(System(reference.name, alone(), self.trainer.base_of(reference)))
             systems += [one for one in baselines.baselines(self.task.rows, device=self.device)
                         if one.name != best.name]  # fmt: skip
         how = EvaluateSettings(

@@ -21,10 +21,10 @@ from tilth.models.trainer import MODEL, is_whole, save_whole
 from tilth.report.grow import write_grow_report
 from tilth.runs import RESULTS, Run, read_results
 from tilth.workflows.grow.arms import Arm
-from tilth.workflows.grow.outputs import DATASET, TO_LABEL
+from tilth.workflows.grow.outputs import DATASET, TO_LABEL, card_shares
 from tilth.workflows.grow.plan import Plan, too_short
 from tilth.workflows.grow.search import FINISHED, OVER, SURE, Search, Trains, rung_bounds
-from tilth.workflows.grow.sources import PARAPHRASES, TEXTS
+from tilth.workflows.grow.sources import LABELLED, PARAPHRASES, TEXTS
 from tilth.workflows.grow.task import BANK, Fold, open_raw
 
 if TYPE_CHECKING:
@@ -202,12 +202,15 @@ class Growing(ABC):
         if self.folds:
             ended = _WHY[self.search.go()]
             best = self.search.best() or self.search.first
+            while best.sources and self.search.ablate(best):
+                best = self.search.best() or best
         else:
             best = max(self.search.usable, key=lambda arm: (len(arm.sources), -arm.rounds))
             ended = "nothing can be measured without labelled rows"
         self.keep(best)
         results = self._results(ended)
         self._finish(results, bootstrap)
+        card_shares(self.run, results["shares"])
         results["spent"] = self.search.spent
         self._write(results)
         return results
@@ -224,7 +227,8 @@ class Growing(ABC):
         found: dict[str, Any] = {
             "ended": ended, "task": self.settings.task, "arm": best.name, "origins": kept.origins,
             "times": kept.times, "spent": search.spent, "budget": self.settings.seconds,
-            "dropped": list(search.dropped), "reference": search.reference.name,
+            "shares": self._shares(best), "dropped": list(search.dropped),
+            "reference": search.reference.name,
             "arms": [self._line(arm) for arm in measured], **self._about(best),
             "notes": self._notes(best),
         }  # fmt: skip
@@ -236,6 +240,24 @@ class Growing(ABC):
                 f"Not tried, as the budget is too short: {', '.join(untried)}. A larger --budget "
                 "goes on from here."
             )
+        return found
+
+    def _shares(self, best: Arm) -> list[dict[str, Any]]:
+        """Return each origin's share of the kept model's rows, and what leaving it out costs."""
+        found, kept = [], self.kept
+        rows = {
+            origin: count * (kept.times if origin == LABELLED else 1)
+            for origin, count in (kept.origins or {}).items()
+        }
+        without = self.search.without(best)
+        for origin, count in rows.items():
+            other = without.get(origin)
+            cost = None if other is None else self.search.gain(best, other)
+            found.append({
+                "origin": origin, "share": count / sum(rows.values()),
+                "without": None if other is None else other.name,
+                "cost": None if cost is None else ends(cost),
+            })  # fmt: skip
         return found
 
     def _line(self, arm: Arm) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilth.generation.estimate import duration_words
 from tilth.metrics.significance import Interval
-from tilth.report.systems import figure_cell, figures_of
+from tilth.report.systems import figure_cell, figure_words, figures_of
 from tilth.workflows.grow.arms import Arm
 from tilth.workflows.grow.search import Search
 
@@ -118,6 +118,12 @@ def summary_lines(results: Mapping[str, Any]) -> list[str]:
     return [
         f"kept: {results['arm']}, base {results['base']}",
         f"its rows: {rows or 'none'}",
+        *(
+            f"leaving out {one['origin']} ({one['share']:.0%} in training) costs "
+            f"{figure_words(one['cost'], '+')}"
+            for one in results["shares"]
+            if one["cost"] is not None
+        ),
         f"search: {results['ended']}; {spent} of {budget}",
         *results["notes"],
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from tilth.bank import Bank
 from tilth.classifiers.examples import LabeledExamples
 from tilth.data import Card, DatasetWriter
 from tilth.models.classifier import Classifier
+from tilth.report.systems import figure_words
 from tilth.runs import Run
 from tilth.selftrain.pseudo_label import as_lists
 from tilth.selftrain.retrieve import random_sentences
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 DATASET, TO_LABEL = "dataset", "to_label.jsonl"
+CARD = "README.md"
+_SHARES = "\n## Shares in training\n\n"
 _SHOWN = 50  # sentences to label next
 _UNSURE = 4  # times as many of the least certain are chosen among
 _LOOKED_AT = 2_000  # raw sentences
@@ -116,6 +120,19 @@ def write_pairs(run: Run, pairs: Dataset, arm: Arm, given: GrowSources) -> None:
         task_categories=["sentence-similarity"],
         texts="what the origins below say",
     )  # fmt: skip
+
+
+def card_shares(run: Run, shares: Sequence[Mapping[str, Any]]) -> None:
+    """Add to the card each origin's share in training, and what leaving it out costs."""
+    card = run.path / DATASET / CARD
+    if not card.is_file() or not shares:
+        return
+    lines = []
+    for one in shares:
+        cost = one["cost"] and f"; leaving it out costs {figure_words(one['cost'], '+')} points"
+        lines.append(f"- {one['origin']}: {one['share']:.0%}{cost or ''}")
+    text = card.read_text(encoding="utf-8").split(_SHARES)[0]
+    run.write_file(f"{DATASET}/{CARD}", text + _SHARES + "\n".join(lines) + "\n")
 
 
 def _write(run: Run, given: GrowSources, features: Any, table: pa.Table, **about: Any) -> None:

@@ -17,8 +17,9 @@ from tilth.generation.estimate import duration_words
 from tilth.models.classifier import new_classifier
 from tilth.report.systems import SETFIT
 from tilth.workflows import baselines
-from tilth.workflows.grow.arms import Arm, Speeds, alone
+from tilth.workflows.grow.arms import Arm, alone
 from tilth.workflows.grow.sources import GENERATED, PARAPHRASED, Sources
+from tilth.workflows.grow.speeds import Speeds
 
 if TYPE_CHECKING:
     from tilth.workflows.grow.settings import Growth

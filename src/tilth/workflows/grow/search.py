@@ -190,6 +190,31 @@ class Search:
             return self.reference
         return max(known, key=lambda arm: known[arm])  # the first, and so simplest, of equals
 
+    def without(self, arm: Arm) -> dict[str, Arm]:
+        """Return the arm that each source of an arm is ablated by: the same without it."""
+        found = {}
+        for source in arm.sources:
+            rest = set(arm.sources) - {source}
+            same = [one for one in self.usable if set(one.sources) == rest and one.sources]
+            found[source] = same[0] if same else self.reference
+        return found
+
+    def ablate(self, arm: Arm) -> bool:
+        """Try an arm without each of its sources on its folds, while the budget allows it.
+
+        Returns whether anything was tried.
+        """
+        tried = False
+        for other in self.without(arm).values():
+            done = self.done(other)
+            missing = [fold for fold in self.done(arm) if fold not in done]
+            if missing and not self._is_over(other, len(missing)):
+                for fold in missing:
+                    self._try(other, fold)
+                tried = True
+        self.trainer.forget()
+        return tried
+
     def _may_be_kept(self, gain: Interval) -> bool:  # noqa: ARG002
         """Tell whether an arm with such a gain over the reference may be kept."""
         return True
@@ -239,8 +264,6 @@ class Search:
             for arm, some in missing.items():
                 left_out = self._ended in self.run.resolved or self._is_over(arm, len(some))
                 for fold in [] if left_out else some:
-                    if self._has_teacher(arm):
-                        self.trainer.temperature = self._temperature()
                     self._try(arm, fold)
                     tried += 1
                     progress.advance(1)
@@ -282,6 +305,8 @@ class Search:
         )
 
     def _try(self, arm: Arm, fold: Fold) -> None:
+        if self._has_teacher(arm) and self.done(self.teacher):
+            self.trainer.temperature = self._temperature()
         began = time.monotonic()
         given = np.asarray(self.trainer.answers(arm, fold), np.float32)
         seconds = time.monotonic() - began

@@ -1,0 +1,76 @@
+"""Estimates how long the ways of `tilth grow` take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilth.classifiers.load import repeat_count
+from tilth.classifiers.settings import Finetuning
+from tilth.encoders.label_contrast import BATCH, step_count
+from tilth.encoders.setfit import MOST_PAIRS
+from tilth.report.systems import CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
+from tilth.workflows.grow.arms import RETRIEVALS, SIMILARITY, Arm
+from tilth.workflows.grow.sources import (
+    DESCRIBED,
+    GENERATED,
+    MULTIPLE,
+    PARAPHRASED,
+    RETRIEVED,
+    Sources,
+)
+from tilth.workflows.train_classifier import SHARE
+
+if TYPE_CHECKING:
+    from tilth.workflows.grow.task import GrowTask
+
+
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """Rows a second of each kind of work on this machine.
+
+    Attributes:
+        train: texts in training steps of the base.
+        label: texts that the base labels.
+        encode: pairs in training steps of the starter encoder.
+        compare: texts whose similarity to descriptions the starter encoder measures.
+    """
+
+    train: float
+    label: float
+    encode: float
+    compare: float
+
+    def seconds(self, arm: Arm, task: GrowTask, sources: Sources) -> float:
+        """Return the estimated seconds of one training and measurement of an arm."""
+        rows = round(len(task.rows) * arm.share)
+        contrast = 2.0 + step_count(rows) * BATCH / (2 * self.encode)
+        headed = sources.settings.base is None
+        if arm.name in (MAJORITY, TFIDF, SIMILARITY, ENCODER):
+            return 1.0 + rows / self.compare
+        if arm.name == SETFIT:
+            return 2.0 + min(MOST_PAIRS, 40 * rows) / self.encode
+        if arm.name == CONTRAST or (headed and arm.is_curve):
+            return contrast + rows / self.compare
+        if not arm.sources:
+            return 1.0 + _trained(rows) / self.train
+        extra = 0
+        for source in arm.sources:
+            own = {PARAPHRASED: rows, GENERATED: sources.settings.count * len(task.labels)}
+            multiple = RETRIEVALS[arm.retrieval][0] if source == RETRIEVED else MULTIPLE
+            extra += own.get(source, sources.count(multiple))
+        compared = sources.most_compared if DESCRIBED in arm.sources else 0
+        if headed:  # heads are free: every text is encoded once
+            read = extra + rows + (extra if RETRIEVED in arm.sources else 0)
+            again = compared if arm.rounds > 1 else 0
+            return 2.0 + (compared + read + again) / self.compare
+        times = repeat_count(SHARE, extra, rows) if rows else 0
+        # The teacher labels twice as many sentences.
+        a_round = 2 * extra / self.compare + _trained(extra + times * rows) / self.train
+        return 2.0 + compared / self.compare + arm.rounds * a_round
+
+
+def _trained(rows: int) -> float:
+    """Return the texts of all training steps on so many rows."""
+    settings = Finetuning()
+    return settings.steps(rows)[0] * settings.batch if rows else 0.0
