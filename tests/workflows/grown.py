@@ -23,7 +23,8 @@ def run_grow(place: Path, base: str, out: str = "out", **options: Any) -> dict[s
     names = GrowSources.__dataclass_fields__
     given |= {name: options.pop(name) for name in list(options) if name in names}
     settings = Growth(**{
-        "base": base, "folds": 2, "repeats": 1, "paraphrase": False, "margin": 0.0, **options,
+        "base": base, "folds": 2, "repeats": 1, "paraphrase": False, "margin": 0.0,
+        "budget": "100h", **options,  # the speed is measured, also beside other work
     })  # fmt: skip
     return grow_to_run(
         GrowSources(**given), place / out, settings, bootstrap=20, device="cpu", quiet=True

@@ -614,7 +614,7 @@ def test_settings_that_change_scores_are_refused_and_the_budget_may_grow(
     run_grow(place, base, raw=())
     with pytest.raises(RunMismatch, match="seed"):
         run_grow(place, base, raw=(), seed=1)
-    assert run_grow(place, base, raw=(), budget="61m")["budget"] == 61 * 60
+    assert run_grow(place, base, raw=(), budget="101h")["budget"] == 101 * 3600
 
 
 def test_a_base_with_other_weights_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

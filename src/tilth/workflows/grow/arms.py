@@ -311,7 +311,8 @@ class Trainer:
         own = rows
         if RETRIEVED in extra.origin or DESCRIBED in extra.origin:
             given = self._heads_of(fold).answer(self.teacher(fold), rows.texts)
-            own = replace(rows, targets=(np.asarray(rows.targets) + given) / 2)
+            blended = (np.asarray(rows.targets) + given) / 2
+            own = replace(rows, targets=blended.astype(np.float32))
         both = concatenate(extra.rows, repeat(own, times))
         trained = Extra.of(own, LABELLED).and_then(extra)
         return replace(self._taught(both, fold, trained), times=times)
