@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ import numpy as np
 
 from grow import LABELS, inputs
 from tilth.bank import Bank
+from tilth.errors import InputError
 from tilth.metrics.significance import Interval, mean_interval
 from tilth.report.systems import CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
 from tilth.workflows.baselines import STARTER
@@ -133,7 +135,10 @@ def main() -> None:
                 assert bank is not None
                 model = asked.model if "instruction" in LABELS[task]["1"] else None
                 settings = Growth(model=model, seed=draw)
-                run_cell(sources, bank, settings, asked.without.split(";"), files[-1])
+                try:
+                    run_cell(sources, bank, settings, asked.without.split(";"), files[-1])
+                except InputError as error:  # such as a label that one row has
+                    print(f"draw left out: {error}", file=sys.stderr)
             found = [json.loads(file.read_text()) for file in files if file.is_file()]
             for line in lines(f"{task}, {count}", found):
                 print(line, flush=True)

@@ -48,7 +48,8 @@ def test_each_label_and_each_row_of_it_is_drawn_alike(count: int) -> None:
     assert drawn.tolist() != _even_rows(labels, count, seed=2).tolist()
 
 
-def test_texts_of_one_label_come_nearer(tmp_path: Path) -> None:
+def test_texts_of_one_label_come_nearer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilth.encoders.label_contrast._STEPS", 20)
     base = str(save_encoder(tmp_path / "base"))
     some = classed(30)
     texts, names = [row["text"] for row in some], ["animal", "none", "water"]
