@@ -21,6 +21,7 @@ def asked(tmp_path: Path, base: str, monkeypatch: pytest.MonkeyPatch) -> list[ob
     monkeypatch.setattr("tilth.classifiers.settings._STEPS", 4)
     monkeypatch.setattr("tilth.encoders.setfit.MOST_PAIRS", 16)
     monkeypatch.setattr("tilth.encoders.setfit._ROUNDS", 1)
+    monkeypatch.setattr("tilth.encoders.label_contrast._STEPS", 2)
     train = write_rows(tmp_path / "train.jsonl", classed(12))
     test = write_rows(tmp_path / "test.jsonl", classed(9, seed=5))
     raw = write_lines(tmp_path / "raw.txt", salads(80))
