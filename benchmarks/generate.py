@@ -15,9 +15,13 @@ import copy
 import resource
 import statistics
 import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
@@ -26,9 +30,12 @@ from inputs import joined_sentences
 from original import OriginalDino
 from tilth.generation.attempts import Attempts, items_from_inputs
 from tilth.generation.engine import Engine, choose_rows
+from tilth.generation.kv_cache import KVCache, bytes_per_token
+from tilth.generation.rows import SharedRows
 from tilth.generation.settings import GenerateSettings
 from tilth.generation.task import Task, load_task
 from tilth.models.lm import LM, load_lm
+from tilth.models.single_query import OWN_TOKENS, PROMPT_KEYS, PROMPT_TOKENS
 from tilth.runs import Progress
 from tilth.workflows.quickstart import quickstart_sentences
 
@@ -75,22 +82,62 @@ def theirs(peer: OriginalDino, task: Task, texts: list[str]) -> tuple[int, float
     return len(rows), clock() - start
 
 
-def ceiling(model: Any, rows: int) -> float:
-    """Return the rows a second at which the model's matrix products alone could run."""
-    seconds = 0.0
+def limit(engine: Engine, done: Counter[str]) -> float:
+    """Return the seconds that the same matrix products and bytes take alone.
+
+    Products: those of all tokens of rows and prompts, at the engine's number of rows. Bytes: of the
+    keys and values that each step must read, a prompt's once a step, and of the logits, written and
+    read; at the speed at which one thread reads memory.
+    """
+    model, head = engine.lm.model, engine.lm.model.get_output_embeddings()
+    seconds = Counter[bool]()  # of a row, by whether it is the output projection
     for module in model.modules():
         weight = getattr(module, "weight", None)
         if type(module).__name__ in ("Linear", "Conv1D") and weight is not None:
-            wide = weight.shape[0] if type(module).__name__ == "Conv1D" else weight.shape[1]
             matrix = weight if type(module).__name__ == "Conv1D" else weight.T
-            values = torch.randn(rows, wide, dtype=weight.dtype)
+            values = torch.randn(engine.rows, len(matrix), dtype=weight.dtype)
+            out = values @ matrix
             times = []
             for _ in range(5):
                 start = clock()
-                values @ matrix
+                torch.mm(values, matrix, out=out)
                 times.append(clock() - start)
-            seconds += statistics.median(times)
-    return rows / seconds
+            seconds[module is head] += statistics.median(times) / engine.rows
+    large = torch.zeros(1 << 26)
+    start = clock()
+    large.sum()
+    rate = large.nbytes / (clock() - start)
+    tokens = done["rows"] + done["prompts"]
+    return tokens * seconds[False] + done["logits"] * seconds[True] + done["bytes"] / rate
+
+
+@contextmanager
+def counting() -> Iterator[Counter[str]]:
+    """Count the tokens that are run, the rows of logits and the bytes that must be read."""
+    done = Counter[str]()
+    forward, decode = KVCache._forward, SharedRows.decode
+
+    def run_prompts(cache: KVCache, ids: Any, *given: Any) -> Any:
+        logits = forward(cache, ids, *given)
+        done["prompts"] += ids.numel()
+        done["logits"] += logits.shape[0] * logits.shape[1]
+        return logits
+
+    def run_rows(cache: SharedRows, tokens: Any, positions: Any) -> Any:
+        logits = decode(cache, tokens, positions)
+        table = cache._table[0, : len(tokens)]
+        _, first = np.unique(table[:, PROMPT_KEYS], return_index=True)
+        kept = table[:, OWN_TOKENS].sum() + table[first, PROMPT_TOKENS].sum()
+        done["bytes"] += int(kept) * bytes_per_token(cache.model) + 2 * logits.nbytes
+        done["rows"] += len(tokens)
+        done["logits"] += len(tokens)
+        return logits
+
+    KVCache._forward, SharedRows.decode = run_prompts, run_rows  # type: ignore[method-assign]
+    try:
+        yield done
+    finally:
+        KVCache._forward, SharedRows.decode = forward, decode  # type: ignore[method-assign]
 
 
 @torch.inference_mode()
@@ -134,15 +181,16 @@ def main() -> None:
         rate = kept / seconds
         print(f"round {number + 1}: original {rate:.2f} outputs/s ({kept} in {seconds:.1f} s)")
         for name, engine in engines.items():
-            before = engine.row_tokens
-            kept, tries, seconds = ours(engine, task, texts)
+            with counting() as done:
+                kept, tries, seconds = ours(engine, task, texts)
             ratios[name].append(kept / seconds / rate)
-            share = (engine.row_tokens - before) / seconds / ceiling(engine.lm.model, engine.rows)
+            share = limit(engine, done) / seconds
             print(
                 f"         tilth {name:8} {kept / seconds:.1f} outputs/s "
                 f"({kept} of {tries} tries in {seconds:.1f} s): {ratios[name][-1]:.1f}x; "
-                f"{(engine.row_tokens - before) / seconds:.0f} row tokens/s, "
-                f"{share:.0%} of the matrix products' ceiling at {engine.rows} rows"
+                f"{done['rows'] / seconds:.0f} row tokens/s and {done['prompts'] / seconds:.0f} of "
+                f"prompts, {share:.0%} of the limit (matrix products and memory) at "
+                f"{engine.rows} rows"
             )
     for name, values in ratios.items():
         print(f"median ratio, {name}: {statistics.median(values):.1f}x")

@@ -66,7 +66,6 @@ class Engine:
         self._prompts = PromptCache(lm, heads, whole=chat)
         self._vocabulary = Vocabulary(lm, chat=chat)
         self._positions = max_positions(lm)
-        self.row_tokens = 0  # run so far, prompts not counted: what benchmarks ask for
         self._rows_type = check_model(lm)
 
     @torch.inference_mode()
@@ -85,7 +84,6 @@ class Engine:
                 # Groups in progress restart; nothing else is lost.
                 queue.extendleft(job for job in reversed(batch.job) if job is not None)
             else:
-                self.row_tokens += batch.row_tokens
                 continue
             del batch  # here nothing refers to its memory any more, the error's traceback neither
             self._halve(queue)
@@ -207,7 +205,6 @@ class _Batch:
         self.uniform = np.zeros((self.rows, new), np.float32)
         self.floored: _Ints = np.zeros(self.rows, np.int64)
         self.factor = np.ones((self.rows, new), np.float32)  # alpha of each token drawn
-        self.row_tokens = 0
 
     def run(self, next_job: NextJob) -> None:
         """Decode until the queue is empty and every row is free."""
@@ -268,7 +265,6 @@ class _Batch:
         span = int(np.flatnonzero(self.owner != _FREE)[-1]) + 1
         positions = self.position[:span]
         logits = self.cache.decode(self.token[:span], positions)
-        self.row_tokens += span
         self.position[:span] += self.owner[:span] != _FREE
         return _Logits(logits, np.arange(span))
 
