@@ -20,6 +20,7 @@ from tilth.bank.settings import BankSettings, IndexSettings
 from tilth.cli import bank_search
 from tilth.cli.options import Common
 from tilth.runs import Run
+from tilth.runs.cluster import Cluster
 from tilth.workflows.settings import QuerySource, SearchSettings
 
 TEXTS = salads(200)
@@ -218,7 +219,8 @@ def test_hits_are_shown_on_a_terminal(
     monkeypatch.setattr(bank_search.sys.stdout, "isatty", lambda: True)
 
     def search(bank: Path, *texts: str, **given: Any) -> None:
-        bank_search.search(bank, QuerySource(texts), SearchSettings(**given), common=Common())
+        asked = QuerySource(texts), SearchSettings(**given)
+        bank_search.search(bank, *asked, common=Common(), cluster=Cluster())
 
     search(bank, "[dog]", "cat", k=15)
     said = capsys.readouterr()
