@@ -58,13 +58,22 @@ def lines(file: Path) -> list[str]:
         return text.read().splitlines()
 
 
+def drawn_rows(labels: list[Any], count: int, seed: int) -> list[int]:
+    """Draw rows at random, of each label two at least."""
+    order = np.random.default_rng((2, seed)).permutation(len(labels)).tolist()
+    first = []
+    for label in sorted(set(labels)):
+        first += [row for row in order if labels[row] == label][:2]
+    return list(dict.fromkeys(first + order))[:count] if count else []
+
+
 def inputs(data: Path, out: Path, task: str, rows: int, seed: int) -> GrowSources:
     """Write drawn rows, raw text and descriptions of a task."""
     folder, raw = data / "classify" / task, out / "raw"
     raw.mkdir(parents=True, exist_ok=True)
     train = out / f"{task}-{rows}-{seed}.jsonl"
     all_rows = lines(folder / "train.jsonl.gz")
-    places = np.random.default_rng((2, seed)).permutation(len(all_rows))[:rows]
+    places = drawn_rows([json.loads(row)["label"] for row in all_rows], rows, seed)
     train.write_text("\n".join(all_rows[at] for at in sorted(places)) + "\n", encoding="utf-8")
     for file in sorted((data / "bank").glob("*.txt.gz")):
         target = raw / file.name.removesuffix(".gz")

@@ -573,6 +573,22 @@ def test_generated_texts_that_do_not_fit_or_are_labelled_are_left_out(
     assert makes.texts.targets.tolist() == [[0.0, 0.0, 1.0]]  # type: ignore[union-attr]
 
 
+def test_labels_that_are_numbers_keep_their_names_in_generated_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from datasets import Dataset
+
+    described = {name: {"description": what} for name, what in (("01", "good"), ("0", "bad"))}
+    labels = tmp_path / "labels.json"
+    labels.write_text(json.dumps({"task_name": "t", "labels": described}), encoding="utf-8")
+    task = read_grow_task(GrowSources(labels=str(labels)))
+    made = Dataset.from_dict({"text": ["a fine day", "rain"], "label": [1.0, 0.0]})
+    monkeypatch.setattr("tilth.generation.generate.run_generate", lambda *_, **__: made)
+    makes = Sources(task, None, Growth(model="m"), tmp_path, "cpu")
+    makes._request = None  # type: ignore[misc, assignment]
+    assert makes.texts.labels[int(np.asarray(makes.texts.targets)[0].argmax())] == "01"
+
+
 @pytest.mark.parametrize(
     "after",
     [5, pytest.param(14, marks=pytest.mark.slow)],  # in the first round, and in the second

@@ -260,14 +260,16 @@ class Sources(RowSources):
 
         made = run_generate(self._request, self.out / TEXTS, quiet=True).with_format("arrow")[:]
         fits = made[FIT].to_pylist() if FIT in made.column_names else [None] * len(made)
+        labels = made["label"].to_pylist()
+        if pa.types.is_floating(made["label"].type):  # all names are numbers
+            names = {float(name): name for name in self.task.labels}
+            labels = [names[label] for label in labels]
         held = {text for texts in self.task.held_out.values() for text in texts}
         held |= {text for (text,) in self.task.rows.texts}
         found: dict[str, str] = {}
-        for text, label, fit in zip(
-            made["text"].to_pylist(), made["label"].to_pylist(), fits, strict=True
-        ):
+        for text, label, fit in zip(made["text"].to_pylist(), labels, fits, strict=True):
             if (fit is None or fit > 0) and text not in held:
-                found.setdefault(text, str(label))
+                found.setdefault(text, label)
         if not found:
             raise InputError(
                 f"{self.out / TEXTS}: no generated text fits its label: describe the labels "
