@@ -14,7 +14,7 @@ from tilth.workflows.grow.settings import GrowSources, Growth
 from tilth.workflows.grow.task import Fold
 
 
-def run_grow(place: Path, base: str, out: str = "out", **options: Any) -> dict[str, Any]:
+def run_grow(place: Path, base: str | None, out: str = "out", **options: Any) -> dict[str, Any]:
     """Grow a model from train.jsonl, raw.txt and test.jsonl; options replace any setting."""
     given: dict[str, Any] = {
         "train": str(place / "train.jsonl"), "raw": (str(place / "raw.txt"),),

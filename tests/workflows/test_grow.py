@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import tilth
 from tests.selftrain.labelled import as_rows, classed
 from tests.tiny import read_json, salads, save_encoder, write_lines, write_rows
+from tests.tiny.calls import watched
 from tests.tiny.rows import SENTENCES
 from tests.workflows.grown import check_resume, run_grow
 from tilth.data.sources import load_folder
@@ -24,6 +26,7 @@ from tilth.models.classifier import load_classifier
 from tilth.report.systems import CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
 from tilth.runs import Run, RunMismatch
 from tilth.workflows import baselines
+from tilth.workflows.grow import arms as ways
 from tilth.workflows.grow import grow as growing
 from tilth.workflows.grow import notes
 from tilth.workflows.grow.arms import (
@@ -405,7 +408,7 @@ def test_a_run_leaves_a_model_its_rows_and_a_page(place: Path, base: str) -> Non
 def test_without_a_base_students_are_regressions_on_the_contrastive_encoder(
     place: Path, base: str
 ) -> None:
-    found = run_grow(place, base=None, labels=str(place / "labels.yaml"))  # type: ignore[arg-type]
+    found = run_grow(place, base=None, labels=str(place / "labels.yaml"))
     arms = {one["name"]: one for one in found["arms"]}
     assert found["reference"] == CONTRAST
     assert {CONTRAST, SETFIT, RETRIEVED, "described", PLAIN} <= arms.keys()
@@ -422,7 +425,7 @@ def test_a_student_is_the_teacher_with_another_regression(place: Path, base: str
     trainer = Trainer(task, Sources(task, None, settings, place, "cpu"), "other", settings, "cpu")
     (fold, _) = folds_of(task, 2, 1, seed=0)
     teacher = trainer.train(Arm(CONTRAST), fold)
-    student = trainer._taught(task.rows, fold, Extra.of(task.rows, LABELLED))
+    student = trainer._taught(task.rows, fold, Extra.of(task.rows, LABELLED), again=False)
     assert teacher.classifier is not None
     assert student.classifier is not None
     before, found = teacher.classifier(), student.classifier()
@@ -433,6 +436,29 @@ def test_a_student_is_the_teacher_with_another_regression(place: Path, base: str
         assert grown.answer(task.rows.texts) == pytest.approx(
             model.probabilities(task.rows.texts), abs=1e-4
         )
+
+
+def test_a_second_round_trains_the_encoder_on_the_surest_sentences(
+    place: Path, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = read_grow_task(GrowSources(str(place / "train.jsonl"), (str(place / "raw.txt"),)))
+    settings = Growth(paraphrase=False)
+    bank = open_raw([str(place / "raw.txt")], place, device="cpu")
+    makes = Sources(task, bank, settings, place, "cpu")
+    trainer = Trainer(task, makes, base, settings, "cpu")
+    fold = folds_of(task, 3, 1, seed=0)[0]
+    trained = watched(monkeypatch, ways, "train_label_contrast")
+    first = trainer.train(Arm(RETRIEVED, (RETRIEVED,)), fold)
+    second = trainer.train(Arm("again", (RETRIEVED,), rounds=2), fold)
+    (labelled, *_), (both, *_) = (given for given, _ in trained)
+    assert set(labelled) < set(both)
+    assert second.rows is not None
+    half = second.rows.origin.count(RETRIEVED) / second.rows.origin.count(LABELLED)
+    assert second.times == max(1, round(half))
+    assert first.classifier is not None
+    assert second.classifier is not None
+    one, two = first.classifier().model.state_dict(), second.classifier().model.state_dict()
+    assert any(not torch.equal(one[name], two[name]) for name in one if "classifier" not in name)
 
 
 def test_an_encoder_that_was_forgotten_is_trained_for_new_texts_alone(
@@ -599,9 +625,15 @@ def test_an_interrupted_run_leaves_the_best_so_far_and_ends_alike(
     check_resume(place, base, after, monkeypatch)
 
 
-def test_descriptions_alone_grow_a_model(place: Path, base: str) -> None:
+def test_descriptions_alone_grow_a_model(
+    place: Path, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = run_grow(place, base, train=None, labels=str(place / "labels.yaml"))
     assert (found["rows"], found["arms"], found["origins"]) == (0, [], {"described": 40})
+    headed: dict[str, Any] = {"base": None, "train": None, "labels": str(place / "labels.yaml")}
+    assert run_grow(place, out="headed", **headed)["arm"] == "described, 2 rounds"
+    monkeypatch.setattr(Search, "cost", lambda _, arm: 1e9 if arm.rounds > 1 else 1.0)
+    assert run_grow(place, out="short", **headed)["arm"] == "described"
     assert "Nothing was measured" in found["notes"][-1]
     measured = run_grow(
         place, base, "measured", train=None, labels=str(place / "labels.yaml"),

@@ -53,6 +53,8 @@ RETRIEVALS = {
     "retrieved, fewer": (3.0, "label-average"),
 }
 _ROUNDS = 2
+_SUREST = 3.0  # sentences for each labelled row, that the encoder is trained on in a second round
+_HALF = 0.5  # share of labelled rows among them
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,8 @@ class Arm:
 
     Attributes:
         sources: of rows beside the labelled ones.
-        rounds: of self-training: in the second, the student labels the sentences again.
+        rounds: of self-training: in the second, the encoder is trained again, on the labelled rows
+            and on the sentences that the first student labels most surely.
         share: of the labelled rows that are trained on, for the learning curve.
     """
 
@@ -143,7 +146,8 @@ class Trainer:
     """Trains arms on folds, and keeps the teachers of a few folds in memory.
 
     The teacher is the contrastive encoder under logistic regression. So is the student, with
-    another regression; where a base is asked for, the student is that base, fine-tuned.
+    another regression, and in a second round another encoder; where a base is asked for, the
+    student is that base, fine-tuned.
 
     Attributes:
         base: what is fine-tuned.
@@ -186,7 +190,8 @@ class Trainer:
         if arm.sources:
             return self._student(arm, fold, rows)
         if arm.name == CONTRAST:
-            return self._headed_by(self.teacher(fold), fold, Extra.of(rows, LABELLED))
+            about = Extra.of(rows, LABELLED)
+            return _headed_by(self._heads_of(fold), self.teacher(fold), about)
         name = self.alone if arm.is_curve else arm.name
         rows = rows.select(self._some(rows, arm.share))
         model = self._tuned(rows, fold) if name == PLAIN else self._headed(name, rows, fold)
@@ -205,10 +210,6 @@ class Trainer:
             rows = self.task.rows.select(fold.train)
             self._heads[fold.number] = Heads(lambda: self._headed(CONTRAST, rows, fold))
         return self._heads[fold.number]
-
-    def _headed_by(self, head: Head, fold: Fold, rows: Extra) -> Grown:
-        heads = self._heads_of(fold)
-        return Grown(partial(heads.classifier, head), partial(heads.answer, head), rows)
 
     def forget(self) -> None:
         """Free the memory of the folds' encoders."""
@@ -258,11 +259,12 @@ class Trainer:
             begin_head(model, encode(model, rows, bfloat16=False))
         return model
 
-    def _taught(self, rows: LabeledExamples, fold: Fold, about: Extra) -> Grown:
-        """Train a student on rows."""
+    def _taught(self, rows: LabeledExamples, fold: Fold, about: Extra, *, again: bool) -> Grown:
+        """Train a student on rows; `again`: its encoder, too."""
         if self.settings.base is not None:
             return _tuned_on(self._tuned(rows, fold), about)
-        return self._headed_by(self._heads_of(fold).fit(rows), fold, about)
+        heads = Heads(lambda: self._headed(CONTRAST, rows, fold)) if again else self._heads_of(fold)
+        return _headed_by(heads, heads.fit(rows), about)
 
     def _student(self, arm: Arm, fold: Fold, rows: LabeledExamples) -> Grown:
         """Train on a fold's labelled rows and on those of an arm's sources."""
@@ -270,12 +272,12 @@ class Trainer:
         for _ in range(arm.rounds - 1):
             (source,) = arm.sources
             if source == RETRIEVED:
-                table, multiple = self._retrieved(arm, fold)
+                table, _ = self._retrieved(arm, fold)
             else:
-                table, multiple = self.sources.described_candidates(fold, MULTIPLE), MULTIPLE
+                table = self.sources.described_candidates(fold, MULTIPLE)
             given = grown.answer(_texts(table))
-            again = self.sources.select(table, given, fold, multiple, "random")
-            grown = self._fit(rows, Extra.of(again, source), fold)
+            surest = self.sources.select(table, given, fold, _SUREST, "margin")
+            grown = self._fit(rows, Extra.of(surest, source), fold, again=True)
         return grown
 
     def extra(self, arm: Arm, fold: Fold) -> Extra:
@@ -303,11 +305,13 @@ class Trainer:
         multiple, query = RETRIEVALS[arm.retrieval]
         return self.sources.candidates(fold, multiple, query), multiple
 
-    def _fit(self, rows: LabeledExamples, extra: Extra, fold: Fold) -> Grown:
-        """Train a student on both kinds of rows; labelled ones make up a quarter at least."""
+    def _fit(
+        self, rows: LabeledExamples, extra: Extra, fold: Fold, *, again: bool = False
+    ) -> Grown:
+        """Train a student on both kinds of rows; labelled ones make up a quarter or half."""
         if not len(rows):
-            return replace(self._taught(extra.rows, fold, extra), times=0)
-        times = repeat_count(SHARE, len(extra.rows), len(rows))
+            return replace(self._taught(extra.rows, fold, extra, again=again), times=0)
+        times = repeat_count(_HALF if again else SHARE, len(extra.rows), len(rows))
         own = rows
         if RETRIEVED in extra.origin or DESCRIBED in extra.origin:
             given = self._heads_of(fold).answer(self.teacher(fold), rows.texts)
@@ -315,7 +319,11 @@ class Trainer:
             own = replace(rows, targets=blended.astype(np.float32))
         both = concatenate(extra.rows, repeat(own, times))
         trained = Extra.of(own, LABELLED).and_then(extra)
-        return replace(self._taught(both, fold, trained), times=times)
+        return replace(self._taught(both, fold, trained, again=again), times=times)
+
+
+def _headed_by(heads: Heads, head: Head, rows: Extra) -> Grown:
+    return Grown(partial(heads.classifier, head), partial(heads.answer, head), rows)
 
 
 def _tuned_on(model: Classifier, rows: Extra) -> Grown:

@@ -205,7 +205,7 @@ class Growing(ABC):
             while best.sources and self.search.ablate(best):
                 best = self.search.best() or best
         else:
-            best = max(self.search.usable, key=lambda arm: (len(arm.sources), -arm.rounds))
+            best = max(self.search.usable, key=self._untried)
             ended = "nothing can be measured without labelled rows"
         self.keep(best)
         results = self._results(ended)
@@ -214,6 +214,15 @@ class Growing(ABC):
         results["spent"] = self.search.spent
         self._write(results)
         return results
+
+    def _untried(self, arm: Arm) -> tuple[int, int]:
+        """Return what an arm is chosen by where nothing can be measured: sources, then rounds.
+
+        The second round helps where it trains the encoder, if the budget allows it.
+        """
+        left = self.settings.seconds - self.search.spent
+        helps = self.settings.base is None and self.search.cost(arm) <= left
+        return len(arm.sources), arm.rounds if helps else -arm.rounds
 
     def _write(self, results: Mapping[str, Any]) -> None:
         self.run.write_file(RESULTS, json.dumps(results, indent=1, ensure_ascii=False) + "\n")

@@ -62,8 +62,8 @@ class Speeds:
         compared = sources.most_compared if DESCRIBED in arm.sources else 0
         if headed:  # heads are free: every text is encoded once
             read = extra + rows + (extra if RETRIEVED in arm.sources else 0)
-            again = compared if arm.rounds > 1 else 0
-            return 1.0 + arm.rounds + (compared + read + again) / self.compare
+            again = (arm.rounds - 1) * (contrast + (compared + read) / self.compare)
+            return 2.0 + (compared + read) / self.compare + again
         times = repeat_count(SHARE, extra, rows) if rows else 0
         # The teacher labels twice as many sentences.
         a_round = 2 * extra / self.compare + _trained(extra + times * rows) / self.train
