@@ -82,7 +82,7 @@ class Hosts:
 
 def closed_form(stages: list[Stage], workers: int, hosts: Hosts) -> tuple[float, str]:
     """Return the seconds of a job and what takes most of them."""
-    parts_of: dict[str, float] = {}
+    parts_of = {"start": hosts.start_seconds}  # workers stay from stage to stage
     for stage in stages:
         seconds = stage.part_seconds + hosts.round_trip_seconds
         seconds += stage.part_bytes / hosts.stream
@@ -101,9 +101,9 @@ def closed_form(stages: list[Stage], workers: int, hosts: Hosts) -> tuple[float,
         ends = 0.5 * slowest if stage.parts > workers else slowest - limits["workers"]
         ends = max(0.0, ends)
         rest = {limit: limits[limit], "last parts": ends, "asking process, alone":
-                stage.alone_seconds, "start": hosts.start_seconds}  # fmt: skip
+                stage.alone_seconds}  # fmt: skip
         for name, value in rest.items():
-            key = name if name in ("start", "last parts") else f"{name} ({stage.name})"
+            key = name if name == "last parts" else f"{name} ({stage.name})"
             parts_of[key] = parts_of.get(key, 0) + value
     return sum(parts_of.values()), max(parts_of, key=lambda name: parts_of[name])
 
@@ -120,7 +120,6 @@ def simulate(stages: list[Stage], workers: int, hosts: Hosts, seed: int) -> floa
     slow = [draw.random() < hosts.slow_share for _ in range(workers)]
 
     def worker(number: int, stage: Stage, todo: deque[int], left: list[int]) -> Iterator[Any]:
-        yield world.timeout(hosts.start_seconds)
         life = draw.expovariate(1 / (hosts.hours_to_death * HOUR))
         while left[0]:
             if not todo:  # another's part may come back
@@ -149,6 +148,7 @@ def simulate(stages: list[Stage], workers: int, hosts: Hosts, seed: int) -> floa
             if not left[0]:
                 ends.append(world.now)
 
+    world.run(until=hosts.start_seconds)
     for stage in stages:
         todo, left, ends = deque(range(stage.parts)), [stage.parts], list[float]()
         for number in range(min(workers, stage.parts)):
@@ -161,26 +161,33 @@ def simulate(stages: list[Stage], workers: int, hosts: Hosts, seed: int) -> floa
 
 # Constants of one core (AMD Zen 3), as `measure-bank`, `measure-generate` and benchmarks/cluster.py
 # gave them: docs/cluster.md.
-READ, CLEAN, DUPLICATES, ENCODE = 0.19e-6, 21.8e-6, 4.88e-6, 19.4e-6
+READ, CLEAN, ENCODE = 0.19e-6, 21.8e-6, 19.4e-6
 ROW = 69.6e-3
 DRIVER = 0.66e-3
 BYTES_READ, BYTES_WRITTEN = 130.0, 518.0
+# Steps that find duplicates: seconds and bytes, read and written, of a sentence.
+KEYS, EXACT, SHARED, TEXTS, NEAR, REASONS = (
+    (0.61e-6, 140.0), (0.15e-6, 12.0), (0.90e-6, 75.0), (1.07e-6, 130.0), (0.46e-6, 3.0),
+    (0.02e-6, 1.0),
+)  # fmt: skip
 
 
-def bank(sentences: float, per_part: int, *, spread: bool = False) -> list[Stage]:
-    """Return the stages of `tilth bank build`: parts, and shards after the duplicates.
-
-    With `spread`, as if workers found the duplicates, by range of their keys.
-    """
+def bank(sentences: float, per_part: int) -> list[Stage]:
+    """Return the stages of `tilth bank build`: parts, steps that find duplicates, and shards."""
     parts = math.ceil(sentences / per_part)
     text = BYTES_READ * per_part
-    duplicates = DUPLICATES * sentences
-    first = Stage("parts", parts, CLEAN * per_part, DRIVER + READ * per_part,
-                  0.0 if spread else duplicates, text, text)  # fmt: skip
-    ranges = Stage("duplicates", parts, duplicates / parts, DRIVER, 0.0, 56.0 * per_part)
-    shards = Stage("shards", parts, ENCODE * per_part, DRIVER, 0.0,
-                   text + BYTES_WRITTEN * per_part)  # fmt: skip
-    return [first, *([ranges] if spread else []), shards]
+    groups, ranges = math.ceil(sentences / 2**20), math.ceil(math.sqrt(sentences / 2**17))
+
+    def step(cost: tuple[float, float], tasks: int) -> Stage:
+        seconds, size = (one * sentences / tasks for one in cost)
+        return Stage("duplicates", tasks, seconds, DRIVER, 0.0, size)
+
+    return [
+        Stage("parts", parts, CLEAN * per_part, DRIVER + READ * per_part, 0.0, text, text),
+        step(KEYS, groups), step(EXACT, ranges), step(SHARED, 6 * ranges), step(TEXTS, groups),
+        *(step(NEAR, ranges) for _ in range(6)), step(REASONS, groups),
+        Stage("shards", parts, ENCODE * per_part, DRIVER, 0.0, text + BYTES_WRITTEN * per_part),
+    ]  # fmt: skip
 
 
 def generation(rows: float, per_part: int) -> list[Stage]:
@@ -192,7 +199,6 @@ def generation(rows: float, per_part: int) -> list[Stage]:
 
 JOBS: dict[str, Callable[[], list[Stage]]] = {
     "bank build, 1 billion sentences": lambda: bank(1e9, 130_000),
-    "the same, if workers found the duplicates": lambda: bank(1e9, 130_000, spread=True),
     "generate, 100 million rows": lambda: generation(1e8, 1536),
 }
 
@@ -218,6 +224,7 @@ def measure_bank(arguments: argparse.Namespace) -> None:
     """Print the processor time of each step of a build for a raw sentence, on one core."""
     from tilth.bank import Bank
     from tilth.bank import build as building
+    from tilth.bank.ingest import deduplicate
     from tilth.bank.ingest import parts as ingest
 
     spent: dict[str, float] = {}
@@ -241,6 +248,11 @@ def measure_bank(arguments: argparse.Namespace) -> None:
 
         return run
 
+    def timed_step(task: Any, plan: Any) -> None:
+        kind = f"duplicates, {task.step}" + (f" {task.key[:5]}" if task.step == "dropped" else "")
+        timed(kind, do_task)(task, plan)
+
+    do_task, deduplicate.do_task = deduplicate.do_task, timed_step
     ingest._groups = timed_items("read", ingest._groups)  # type: ignore[assignment]
     for name in ("make_parts", "find_duplicates", "make_shards"):
         setattr(building, name, timed(name, getattr(building, name)))

@@ -87,10 +87,13 @@ def check_input(path: Path) -> bool:
     return True
 
 
-def atomic_write(path: Path, write: Callable[[BinaryIO], object]) -> None:
+def atomic_write(path: Path, write: Callable[[BinaryIO], object], *, sync: bool = True) -> None:
     """Write a file under a temporary name, sync it, rename it, sync its folder.
 
     The file of a URL's copy is put to the store before it is renamed.
+
+    Args:
+        sync: False: a crash of the machine, not of the process, may leave a damaged file.
     """
     with disk_errors(path):
         temporary, file = create_locked(lambda name: path.with_name(name))
@@ -98,13 +101,15 @@ def atomic_write(path: Path, write: Callable[[BinaryIO], object]) -> None:
             with file:
                 write(file)
                 file.flush()
-                os.fsync(file.fileno())
+                if sync:
+                    os.fsync(file.fileno())
                 publish(path, temporary)
                 os.replace(temporary, path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        sync_folder(path.parent)
+        if sync:
+            sync_folder(path.parent)
 
 
 def create_locked(place: Callable[[str], Path]) -> tuple[Path, BinaryIO]:

@@ -24,7 +24,7 @@ from tests.tiny import (
 from tests.tiny.calls import stopped as stopped_at
 from tests.tiny.calls import watched
 from tilth.bank import Bank, Rules, build
-from tilth.bank.ingest import documents, shards
+from tilth.bank.ingest import documents, exchange, shards, workers
 from tilth.bank.ingest import parts as parts_module
 from tilth.bank.ingest.workers import end_processes, in_processes
 from tilth.bank.manifest import MANIFEST, SHARDS, read_manifest, write_manifest
@@ -99,7 +99,7 @@ def test_what_a_bank_holds(tmp_path: Path, parts: None) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for form in FORMATS:
             ended: list[str] = []
-            patch.setattr(build, "end_processes", lambda ended=ended: ended.append("processes"))
+            patch.setattr(workers, "end_processes", lambda ended=ended: ended.append("processes"))
             one = make(tmp_path / f"one {form}", sources, format=form)
             two = make(tmp_path / f"two {form}", sources, format=form, workers=2)
             assert ended
@@ -567,7 +567,7 @@ def test_a_full_disk_is_said_and_the_same_command_goes_on(tmp_path: Path, parts:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        patch.setattr(build, "remove_damaged", lambda paths: pytest.fail("parts are read"))
+        patch.setattr(exchange, "remove", lambda path: pytest.fail(f"{path} is removed"))
         with pytest.raises(TilthError, match="the disk is full: free some space"):
             make(tmp_path / "bank", sources)
     bank = make(tmp_path / "bank", sources)

@@ -1,5 +1,9 @@
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -9,15 +13,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tilth.bank.ingest import deduplicate as duplicates
+from tilth.bank.ingest import deduplicate, near
 from tilth.bank.ingest.deduplicate import (
     EXACT_DUPLICATE,
     NEAR_DUPLICATE,
     REASONS,
-    DamagedPart,
+    Duplicates,
     find_duplicates,
 )
+from tilth.bank.ingest.duplicate_steps import KeyFile
+from tilth.bank.ingest.exchange import Batches
 from tilth.bank.ingest.parts import SCHEMA
+from tilth.bank.ingest.workers import end_processes, in_processes
 from tilth.data.near_duplicates import NEAR, SIMILARITY, jaccard, near_keys
 from tilth.data.normalize import exact_keys, normalize_texts
 from tilth.errors import TilthError
@@ -25,28 +32,36 @@ from tilth.errors import TilthError
 LONG = "The old mill by the river was sold to a family from the north last {} of the year"
 
 
-def write(path: Path, texts: Sequence[str]) -> Path:
+def write(path: Path, texts: Sequence[str]) -> KeyFile:
     column = pa.array(texts, pa.string())
     keys = near_keys(normalize_texts(column))
     columns = [column, pa.array(range(len(texts)), pa.int64()), pa.array(exact_keys(column))]
     table = pa.Table.from_arrays([*columns, *(pa.array(key) for key in keys.T)], schema=SCHEMA)
     pq.write_table(table, path)
-    return path
+    return KeyFile(path, path, len(texts))
 
 
-def drops(folder: Path, *parts: Sequence[str], **options: object) -> list[dict[int, str]]:
+def find(files: Sequence[KeyFile], folder: Path, **options: Any) -> Duplicates:
+    return find_duplicates(files, folder=folder, **{"spread": partial(in_processes, 1), **options})
+
+
+def drops(folder: Path, *parts: Sequence[str], **options: Any) -> list[dict[int, str]]:
     """Return row -> reason of each part."""
     folder.mkdir(exist_ok=True, parents=True)
     paths = [write(folder / f"part-{at}.parquet", texts) for at, texts in enumerate(parts)]
-    found = find_duplicates(paths, folder=folder / "out", **options)
+    found = find(paths, folder / "out", **options)
     answer = []
-    for part, texts in enumerate(parts):
-        marks = found.marks[found.starts[part] : found.starts[part + 1]]
+    for (path, number), texts, outcome in zip(found.places, parts, found.found, strict=True):
+        marks = Batches(path)[number]["reason"].to_pylist()
+        assert len(marks) == len(texts)
         answer.append({row: REASONS[mark] for row, mark in enumerate(marks) if mark})
-        assert found.kept(part).tolist() == [row not in answer[-1] for row in range(len(texts))]
+        kept = found.kept(len(answer) - 1)
+        assert kept.tolist() == [row not in answer[-1] for row in range(len(texts))]
+        assert outcome.kept == kept.sum()
+        assert outcome.digest == blake2b(kept.tobytes(), digest_size=8).hexdigest()
     counted = [reason for one in answer for reason in one.values()]
     assert found.counts == {reason: counted.count(reason) for reason in set(counted)}
-    assert {item.name for item in (folder / "out").iterdir()} <= {"duplicates.u8"}
+    assert not list((folder / "out").rglob(".*"))
     return answer
 
 
@@ -70,7 +85,7 @@ def brute_force(texts: Sequence[str]) -> dict[int, str]:
                     found[row] = NEAR_DUPLICATE
                     break
             else:
-                if len(leaders) < duplicates._LEADERS:
+                if len(leaders) < near._LEADERS:
                     leaders.append(row)
     return found
 
@@ -81,22 +96,23 @@ def test_near_duplicates_and_without_them(tmp_path: Path) -> None:
     assert drops(tmp_path, texts, near=False) == [{}]
 
 
-def test_known_sentences_count_as_earlier(tmp_path: Path) -> None:
+def test_known_sentences_count_as_earlier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = ["It rains today.", LONG.format("week"), LONG.format("day"), "Alone here."]
-    keys = [write(tmp_path / f"{at}.parquet", known[at : at + 2]) for at in (0, 2)]
-    for path in keys:  # a key file needs neither text nor document
-        pq.write_table(pq.read_table(path, columns=["exact", *NEAR]), path)
+    stored = []
+    for at in (0, 2):
+        file = write(tmp_path / f"{at}.parquet", known[at : at + 2])
+        # A key file needs neither text nor document: the shard has the texts.
+        pq.write_table(pq.read_table(file.keys, columns=["exact", *NEAR]), file.keys)
+        texts = pa.record_batch({"text": known[at : at + 2]})
+        with pa.ipc.new_file(tmp_path / f"{at}.arrow", texts.schema) as writer:
+            writer.write_batch(texts)
+        stored.append(replace(file, texts=tmp_path / f"{at}.arrow"))
     new = ["Not known yet.", "it rains today", LONG.format("month"), "Not known, yet!"]
-    asked: list[int] = []
-
-    def texts(rows: np.ndarray) -> pa.Array:
-        asked.extend(rows.tolist())
-        return pa.array([known[row] for row in rows])
-
-    found = drops(tmp_path / "a", new, stored=keys, stored_texts=texts)
-    assert found == [{1: EXACT_DUPLICATE, 2: NEAR_DUPLICATE, 3: EXACT_DUPLICATE}]
-    assert set(asked) <= {1, 2}
-    found = drops(tmp_path / "b", new, stored=keys, near=False)
+    for size in (1, 1 << 20):
+        monkeypatch.setattr(deduplicate, "_GROUP_ROWS", size)
+        found = drops(tmp_path / f"a{size}", new, stored=stored)
+        assert found == [{1: EXACT_DUPLICATE, 2: NEAR_DUPLICATE, 3: EXACT_DUPLICATE}]
+    found = drops(tmp_path / "b", new, stored=stored, near=False)
     assert found == [{1: EXACT_DUPLICATE, 3: EXACT_DUPLICATE}]
 
 
@@ -131,56 +147,113 @@ def corpus() -> list[str]:
     return [texts[at] for at in generator.permutation(len(texts))]
 
 
-def test_neither_parts_nor_threads_nor_batches_change_anything(
+def test_neither_parts_nor_ranges_nor_workers_nor_batches_change_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = corpus()
     expected = brute_force(texts)
     assert len(expected) > 400
-    assert drops(tmp_path / "a", texts, threads=1) == [expected]
-    monkeypatch.setattr(duplicates, "_ROWS_AT_ONCE", 64)
-    monkeypatch.setattr(duplicates, "_MEMORY", "200MB")
+    assert drops(tmp_path / "a", texts) == [expected]
+    monkeypatch.setattr(near, "_ROWS_AT_ONCE", 64)
+    monkeypatch.setattr(near, "_MEMORY", "200MB")
+    monkeypatch.setattr(deduplicate, "_GROUP_ROWS", 200)
+    monkeypatch.setattr(deduplicate, "_RANGE_ROWS", 100)
     parts = [texts[at : at + 97] for at in range(0, len(texts), 97)]
-    found = drops(tmp_path / "b", *parts, threads=2)
-    assert {
-        97 * at + row: reason for at, one in enumerate(found) for row, reason in one.items()
-    } == (expected)
+    rows = {97 * (row // 97) + row % 97: reason for row, reason in expected.items()}
+    for workers in (1, 2):
+        out = tmp_path / f"of-{workers}"
+        found = drops(out, *parts, spread=partial(in_processes, workers))
+        end_processes()
+        assert rows == {
+            97 * at + row: reason for at, one in enumerate(found) for row, reason in one.items()
+        }
+        names = {path.name.rpartition("-")[0] for path in (out / "out").rglob("*.arrow")}
+        near_steps = [f"{step}-{key}" for step in ("shared", "dropped") for key in NEAR]
+        assert names == {"keys-", "dropped-exact", "texts-", "reasons-", *near_steps}
+        numbers = [path.stem[-5:] for path in (out / "out").rglob("shared-near_0-*")]
+        assert len(numbers) == -(-((len(texts) / 100) ** 0.5) // 1)
 
 
-def test_a_run_cut_short_leaves_nothing_that_matters(tmp_path: Path) -> None:
-    (tmp_path / "out" / "spill").mkdir(parents=True)
-    (tmp_path / "out" / "spill" / "keys.duckdb").write_bytes(b"half a file")
-    (tmp_path / "out" / "duplicates.u8").write_bytes(b"\1\2\1\2")
-    assert drops(tmp_path, ["One of it.", "One of it."]) == [{1: EXACT_DUPLICATE}]
-    folder = tmp_path / "it's [new] *"
-    assert drops(folder, ["One of it."], ["One of it."]) == [{}, {0: EXACT_DUPLICATE}]
+def test_large_texts_are_sorted_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(near, "_MEMORY", "150MB")
+    texts = pa.array([f"{number:06d} " + "x" * 400 for number in range(400_000)], pa.large_string())
+    keys = pa.array(np.arange(400_000)[::-1] // 2, pa.uint64())
+    batches = pa.table({"key": keys, "id": pa.array(range(400_000)), "text": texts})
+    found = near.similar_ids(iter(batches.cast(near.CANDIDATES).to_batches(1000)), tmp_path / "s")
+    assert found.tolist() == list(range(1, 400_000, 2))
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_step_that_is_there_is_not_made_again(tmp_path: Path) -> None:
+    texts = corpus()
+    path = write(tmp_path / "a.parquet", texts)
+    done: list[str] = []
+
+    def spread(work: Any, tasks: Any, *common: Any) -> Any:
+        for task in tasks:
+            done.append(f"{task.step} {task.key}")
+            if len(done) == 7:
+                raise KeyboardInterrupt
+            yield work(task, *common)
+
+    (tmp_path / "out" / "0123456789abcdef").mkdir(parents=True)
+    with pytest.raises(KeyboardInterrupt):
+        find([path], tmp_path / "out", spread=spread)
+    (folder,) = (tmp_path / "out").iterdir()  # what another set of parts left is gone
+    (folder / ".tmp-01234567").touch()
+    (folder / ".tmp-01234567-spill").mkdir()
+    found = find([path], tmp_path / "out", spread=spread)
+    assert not list(folder.glob(".*"))
+    assert done[6] == done[7]
+    assert len(done) == len(set(done)) + 1
+    assert found.counts == find([path], tmp_path / "b").counts
+    done.clear()
+    assert find([path], tmp_path / "out", spread=spread) == found
+    assert done == []
+
+
+def test_a_damaged_file_is_removed_and_made_again(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", corpus())
+    expected = find([path], tmp_path / "out").counts
+    (folder,) = (tmp_path / "out").iterdir()
+    for name in ("dropped-near_2-00000.arrow", "texts--00000.arrow"):
+        for damaged in (b"", (folder / name).read_bytes()[:-3]):
+            (folder / "reasons--00000.arrow").unlink()
+            (folder / "dropped-near_5-00000.arrow").unlink()
+            (folder / name).write_bytes(damaged)
+            with pytest.raises(TilthError, match=rf"{name}: was damaged and is removed: run the"):
+                find([path], tmp_path / "out")
+            assert find([path], tmp_path / "out").counts == expected
 
 
 def test_parts_that_cannot_be_read_are_one_line(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
+    file = KeyFile(path, path, 1)
     path.write_bytes(b"no")
-    with pytest.raises(DamagedPart, match=r"a\.parquet: no readable Parquet"):
-        find_duplicates([path], folder=tmp_path / "out")
-    pq.write_table(pa.table({"text": ["One of it."]}), path)
-    with pytest.raises(DamagedPart, match=r"out: .*exact"):
-        find_duplicates([path], folder=tmp_path / "out")
-    assert not (tmp_path / "out" / "spill").exists()
+    with pytest.raises(TilthError, match=r"a\.parquet: was damaged and is removed: run the same"):
+        find([file], tmp_path / "out")
+    assert not path.exists()
 
 
 def test_no_parts_and_parts_without_rows(tmp_path: Path) -> None:
     assert drops(tmp_path) == []
     assert drops(tmp_path, []) == [{}]
     assert drops(tmp_path, [], ["One of it."], []) == [{}, {}, {}]
+    assert drops(tmp_path / "all", [], ["One of it."], ["One of it."]) == [
+        {},
+        {},
+        {0: EXACT_DUPLICATE},
+    ]
 
 
 @pytest.mark.parametrize(
     ("kind", "said", "wanted"),
     [
         (RuntimeError, "Query interrupted", KeyboardInterrupt),
+        (RuntimeError, "something else", RuntimeError),
         (duckdb.InterruptException, "INTERRUPT Error: Interrupted!", KeyboardInterrupt),
         (duckdb.TransactionException, "Failed to commit: Could not write file", TilthError),
         (duckdb.OutOfMemoryException, "Out of Memory Error: failed to pin block", TilthError),
-        (duckdb.InvalidInputException, "ZSTD Decompression failure", DamagedPart),
     ],
 )
 def test_what_stops_the_engine(
@@ -193,8 +266,16 @@ def test_what_stops_the_engine(
     def stop(*_: object) -> None:
         raise kind(said)
 
-    monkeypatch.setattr(duplicates, "_mark_exact", stop)
+    monkeypatch.setattr(near._Group, "add", stop)
     with pytest.raises(wanted) as caught:
-        drops(tmp_path, ["One of it."])
+        drops(tmp_path, ["One of it.", "one of it, too", "one of it, TOO, 1", "one of it, too, 2"])
     assert caught.type is wanted
-    assert not (tmp_path / "out" / "spill").exists()
+
+
+def test_errors_of_the_candidates_come_as_they_are(tmp_path: Path) -> None:
+    def broken() -> Iterator[pa.RecordBatch]:
+        raise TilthError("texts.arrow: was damaged")
+        yield
+
+    with pytest.raises(TilthError, match=r"^texts\.arrow: was damaged$"):
+        near.similar_ids(broken(), tmp_path / "spill")

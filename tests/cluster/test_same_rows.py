@@ -9,7 +9,15 @@ import pytest
 
 from tests.invariants.trainings import content
 from tests.selftrain.labelled import classed
-from tests.tiny import salads, save_encoder, small_parts, tiny_lm, tiny_static, write_lines
+from tests.tiny import (
+    salads,
+    save_encoder,
+    small_parts,
+    small_ranges,
+    tiny_lm,
+    tiny_static,
+    write_lines,
+)
 from tests.tiny.bart import save_bart
 from tilth.paraphrase.settings import CandidateSettings, RewriteSettings
 from tilth.paraphrase.tags import TAGS
@@ -64,6 +72,10 @@ def bank(folder: Path, encoder: Any = None) -> Job:
     from tilth.bank import Bank
 
     texts = salads(1000, seed=2)
+    long = "The old man and the dog sleeps under the red boat near the green river with {}"
+    texts[300:400] = [
+        f"{long.format(text.split()[0])} {number}" for number, text in enumerate(texts[300:400])
+    ]
     one = write_lines(folder / "one.txt", texts[:600])
     two = write_lines(folder / "two.txt", texts[500:])
     encoder = encoder or tiny_static()
@@ -135,6 +147,7 @@ def predict(folder: Path) -> Job:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     "job",
     [
@@ -153,6 +166,7 @@ def test_files_are_those_of_one_process(
     job: Callable[[Path], Job], ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_parts(monkeypatch)
+    small_ranges(monkeypatch)
     monkeypatch.setattr("tilth.workflows.predict.PART", 7)
     make = job(tmp_path)
     make(tmp_path / "local", Cluster())

@@ -6,7 +6,7 @@ import torch
 
 from tilth.errors import InputError
 from tilth.models import distributed, trainer
-from tilth.models.distributed import every_process, from_first, shares, weighted
+from tilth.models.distributed import every_process, from_every, from_first, shares, weighted
 from tilth.models.trainer import LengthBatchSampler, check_processes
 
 
@@ -47,6 +47,7 @@ def test_one_process_joins_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     with every_process() as leads:
         assert leads
         assert from_first(lambda: 5) == 5
+        assert from_every(5) == [5]
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(InputError, match="runs in one process: start it without torchrun"):
         check_processes("cpu")

@@ -4,7 +4,7 @@ import os
 import pickle
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from tests.invariants.trainings import content
 from tests.runs.runs import open_run, table
 from tests.tiny import salads, small_parts, tiny_static, write_lines
 from tilth.bank import Bank
-from tilth.bank.ingest import parts, shards
+from tilth.bank import build as build_module
 from tilth.errors import InputError
 from tilth.storage import as_path
 from tilth.urls import cache_folder
@@ -35,7 +35,7 @@ def another_host() -> Iterator[None]:
 
 
 def spread_over_hosts(
-    bank: Path, settings: Any, work: Callable[..., Any], tasks: Iterator[Any], *common: Any
+    work: Callable[..., Any], tasks: Iterator[Any], *common: Any
 ) -> Iterator[Any]:
     for task in tasks:
         with another_host():
@@ -76,8 +76,7 @@ def test_a_bank_of_such_hosts_is_that_of_one_process(
         Bank.build(out, [one], encoder=tiny_static(), device="cpu", **how).add([two], **how)
 
     build(tmp_path / "local")
-    for module in (parts, shards):
-        monkeypatch.setattr(module, "spread", spread_over_hosts)
+    monkeypatch.setattr(build_module, "job_workers", lambda *_: nullcontext(spread_over_hosts))
     build("memory://bucket/bank")
     first, second = content(tmp_path / "local"), content(as_path("memory://bucket/bank"))
     assert [name for name in {**first, **second} if first.get(name) != second.get(name)] == []

@@ -1,8 +1,10 @@
 """Trainings in two processes on two cores, which torchrun starts: the losses of one process."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,11 @@ from tests.tiny.models import BERT_SHAPE
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 ALONE = [sys.executable, "-m"]
 TOGETHER = [*ALONE, "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+ACCELERATED = [
+    *ALONE, "accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1",
+    "--mixed_precision", "no", "--dynamo_backend", "no", "--num_cpu_threads_per_process", "1",
+    "--module",
+]  # fmt: skip
 _QUICK = ["--precision", "float32", "--device", "cpu", "--quiet", "--epochs", "2"]
 
 
@@ -27,6 +34,28 @@ def run(launcher: list[str], *words: Any, fails: bool = False) -> str:
     )  # fmt: skip
     assert (done.returncode != 0) == fails, done.stderr
     return done.stderr
+
+
+def run_until(there: Path, pattern: str, launcher: list[str], *words: Any) -> None:
+    """Run a command; kill all its processes as soon as a file is there."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    begun = subprocess.Popen(
+        [*launcher, "tilth", *map(str, words)], env=environment,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        while not any(there.glob(pattern)):
+            assert begun.poll() is None
+            time.sleep(0.01)
+    finally:
+        for process in (begun.pid, *children(begun.pid)):
+            os.kill(process, signal.SIGKILL)
+        begun.wait()
+
+
+def children(process: int) -> list[int]:
+    found = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return [one for child in map(int, found) for one in (child, *children(child))]
 
 
 def curve(out: Path) -> dict[str, list[float]]:
@@ -62,6 +91,27 @@ def test_two_processes_have_the_losses_of_one(kind: str, base: Path, tmp_path: P
     assert one["loss"] == pytest.approx(two["loss"], rel=1e-4)
     run(TOGETHER, "train", kind, train, "--out", tmp_path / "two", *words)  # is finished
     assert curve(tmp_path / "two") == two
+
+
+@pytest.mark.parametrize("launcher", ["torch.distributed.run", "accelerate"])
+def test_a_killed_training_goes_on_as_if_it_was_not(
+    launcher: str, base: Path, tmp_path: Path
+) -> None:
+    """With dropout: each process goes on with its own random numbers."""
+    train, out = tmp_path / "train.jsonl", tmp_path / "killed"
+    write_rows(train, classed(134))
+    together = TOGETHER if launcher != "accelerate" else ACCELERATED
+    words = ["train", "classifier", train, "--base", base, *_QUICK, "--batch", 7, "--no-baseline",
+             "--dropout", 0.1, "--epochs", 8, "--evaluate-every", 10,
+             "--learning-rate", "3e-3"]  # fmt: skip
+    run(together, *words, "--out", tmp_path / "calm")
+    run_until(out, "checkpoints/**/checkpoint-20", together, *words, "--out", out)
+    assert not (out / "parts" / "part-00000.parquet").exists()
+    assert any(out.glob("checkpoints/**/checkpoint-*/rng_state_1.pth"))
+    run(together, *words, "--out", out)
+    assert curve(out) == curve(tmp_path / "calm")
+    weights = "model/model.safetensors"
+    assert (out / weights).read_bytes() == (tmp_path / "calm" / weights).read_bytes()
 
 
 def test_trainings_that_take_one_process_say_so(base: Path, tmp_path: Path) -> None:

@@ -237,6 +237,12 @@ def small_parts(patch: pytest.MonkeyPatch, size: int = 8_000) -> None:
     patch.setattr(BankSettings, "part_bytes", size)
 
 
+def small_ranges(patch: pytest.MonkeyPatch) -> None:
+    """Let the duplicates of a few hundred sentences be found by several ranges and groups."""
+    patch.setattr("tilth.bank.ingest.deduplicate._GROUP_ROWS", 400)
+    patch.setattr("tilth.bank.ingest.deduplicate._RANGE_ROWS", 300)
+
+
 def paraphrases(count: int, *, seed: int = 0) -> Dataset:
     """Return texts beside their words' partners, which are other words, in another order."""
     rng = random.Random(seed)

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from tilth.bank.encoder import TextEncoder
-from tilth.bank.ingest.deduplicate import DamagedPart, find_duplicates
+from tilth.bank.ingest.deduplicate import find_duplicates
 from tilth.bank.ingest.documents import RawSource, find_sources, is_known
-from tilth.bank.ingest.parts import make_parts, make_stored_keys, part_path, remove_damaged
+from tilth.bank.ingest.duplicate_steps import KeyFile
+from tilth.bank.ingest.parts import make_parts, make_stored_keys, part_path
 from tilth.bank.ingest.shards import make_shards, sample_vectors
-from tilth.bank.ingest.workers import end_processes
+from tilth.bank.ingest.workers import Spread, job_workers
 from tilth.bank.manifest import (
     ADDING,
     ENCODER,
@@ -37,11 +38,11 @@ from tilth.bank.manifest import (
 from tilth.bank.quantization import fit_quantizer
 from tilth.bank.search.ivf import INDEX
 from tilth.bank.settings import BankSettings, Format
-from tilth.bank.store import Store, some
+from tilth.bank.store import some
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, atomic_write, disk_errors
 from tilth.runs import ASIDE, Run, RunMismatch, read_run_json, refuse_foreign, versions
-from tilth.storage import fetch, pull, remove
+from tilth.storage import pull, remove
 from tilth.urls import url_of
 
 if TYPE_CHECKING:
@@ -153,10 +154,7 @@ def _job(path: Path, settings: dict[str, Any], *, overwrite: bool) -> Iterator[R
         ) from error
     try:
         with run:
-            try:
-                yield run
-            finally:
-                end_processes()
+            yield run
     except InputError:
         if not _has_parts(path):  # refused: nothing of it stays
             remove(run.path)
@@ -232,21 +230,29 @@ def _extend(
 ) -> None:
     """Put sources into shards behind those of a manifest, then replace the manifest."""
     path = path.absolute()  # workers may have been started in another folder
-    parts = make_parts(path, sources, settings)
+    with job_workers(path, settings) as spread:
+        grown = _make(path, sources, manifest, encoder, settings, spread)
+    write_manifest(path, grown)
+    _remove_strays(path, grown)
+
+
+def _make(
+    path: Path,
+    sources: Sequence[RawSource],
+    manifest: Manifest,
+    encoder: TextEncoder,
+    settings: BankSettings,
+    spread: Spread,
+) -> Manifest:
+    """Make the shards of sources in workers; return the manifest with them."""
+    parts = make_parts(path, sources, settings, spread)
     paths = [part_path(path, part.key) for part in parts]
-    stored_keys = make_stored_keys(path, manifest, settings)
-    fetch(*paths, *stored_keys)  # those that workers of a cluster have made
-    if not settings.quiet:
-        log.info("%s: looking for duplicates", path)
-    try:
-        duplicates = find_duplicates(
-            paths, stored=stored_keys,
-            stored_texts=Store(path, manifest).texts if manifest.shards else None,
-            near=settings.near, folder=path / ADDING / "duplicates", threads=settings.processes,
-        )  # fmt: skip
-    except DamagedPart:
-        remove_damaged(paths)
-        raise
+    duplicates = find_duplicates(
+        [KeyFile(file, file, part.sentences) for file, part in zip(paths, parts, strict=True)],
+        stored=make_stored_keys(path, manifest, settings, spread),
+        near=settings.near, folder=path / ADDING / "duplicates", spread=spread,
+        quiet=settings.quiet,
+    )  # fmt: skip
     if not manifest.shards:
         sample = sample_vectors(paths, duplicates, encoder)
         quantizer = fit_quantizer(manifest.format, sample, seed=settings.seed)
@@ -257,7 +263,9 @@ def _extend(
             twos=quantizer.dims_2bit,
             codec=checksum(path / QUANTIZER)[1],
         )
-    shards, without_vector = make_shards(path, parts, duplicates, manifest, encoder, settings)
+    shards, without_vector = make_shards(
+        path, parts, duplicates, manifest, encoder, settings, spread
+    )
     dropped = Counter(manifest.dropped)
     for reasons in (*(part.drops for part in parts), duplicates.counts):
         dropped.update(reasons)
@@ -275,8 +283,7 @@ def _extend(
             f"{path}: no sentence is left of {sum(dropped.values()):,}: "
             + ", ".join(f"{count:,} {reason}" for reason, count in dropped.most_common() if count)
         )
-    write_manifest(path, grown)
-    _remove_strays(path, grown)
+    return grown
 
 
 def _remove_strays(bank: Path, manifest: Manifest) -> None:

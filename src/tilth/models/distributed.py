@@ -99,6 +99,17 @@ def from_first(answer: Callable[[], R]) -> R:
     return found
 
 
+def from_every(value: R) -> list[R]:
+    """Return the values of all processes, by rank."""
+    if processes() == 1:
+        return [value]
+    import torch.distributed as group
+
+    values: list[Any] = [None] * processes()
+    group.all_gather_object(values, value)
+    return values
+
+
 def _from_first(value: Any) -> Any:
     import torch
     import torch.distributed as group

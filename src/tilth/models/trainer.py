@@ -27,7 +27,7 @@ from transformers.trainer_utils import SaveStrategy
 
 from tilth.errors import InputError, TilthError
 from tilth.files import atomic_write, disk_errors, sync_folder
-from tilth.models.distributed import from_first, processes, rank, shares, started
+from tilth.models.distributed import from_every, from_first, processes, rank, shares, started
 from tilth.runs import Progress, Run
 
 if TYPE_CHECKING:
@@ -216,6 +216,11 @@ class CheckpointCallback(TrainerCallback):
         """Move a checkpoint into the folder; remove the others but the best."""
         unfinished = Path(str(args.output_dir))
         folder, step = unfinished.parent, state.global_step
+        # Rank 0 keeps the states of the others' random generators: each draws its own dropout.
+        name = f"rng_state_{rank()}.pth"
+        own = (checkpoint(unfinished, step) / name).read_bytes() if rank() else b""
+        for number, content in enumerate(from_every(own)[1:], 1):
+            (checkpoint(unfinished, step) / f"rng_state_{number}.pth").write_bytes(content)
         move_whole(checkpoint(unfinished, step), checkpoint(folder, step))
         keep_only(folder, {step, state.best_global_step})
 

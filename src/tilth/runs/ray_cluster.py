@@ -145,7 +145,7 @@ class Workers(Generic[T]):
         self._starts = Counter[Any]()  # that a worker died of, in a row
         self._joined = _connect(cluster)
         try:
-            self._start = ray.put(cloudpickle.dumps(start))
+            self._start = put(start)
             places = _places(cluster)
             count = cluster.workers or places
             options: dict[str, Any] = {
@@ -286,6 +286,16 @@ class Workers(Generic[T]):
             raise TilthError(
                 f"every worker of the cluster died while it started ({said[:300]}): {_REMEDY}"
             ) from error
+
+
+def put(value: Any) -> Any:
+    """Pickle a value for workers; return a reference to it, which tasks may hold."""
+    return ray.put(cloudpickle.dumps(value))
+
+
+def get(reference: Any) -> Any:
+    """Return the value that was `put`; runs in a worker."""
+    return pickle.loads(ray.get(reference))
 
 
 def _connect(cluster: Cluster) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tilth.errors import TilthError
 from tilth.files import remove_leftovers
 from tilth.runs.cluster import Cluster
 from tilth.runs.progress import Progress
-from tilth.runs.ray_cluster import Facts, Workers
+from tilth.runs.ray_cluster import Facts, Workers, get, put
 from tilth.runs.run import Run
 
 if TYPE_CHECKING:
@@ -67,16 +68,48 @@ def _start_parts(
     return work, run.resolved
 
 
-def on_ray(
-    cluster: Cluster, run: Run, work: Callable[..., R], tasks: Iterator[Any], *common: Any
-) -> Iterator[R]:
-    """Yield `work(task, *common)` of each task, as they complete, from workers that see a run."""
-    with Workers[Any](cluster, partial(_start_work, work, common), run, facts={}) as workers:
-        for _, result in workers.run(tasks):
-            yield result
+class TaskWorkers:
+    """Workers that do streams of tasks one after the other, each with a function of its own.
+
+    They are started by the first task.
+
+    Args:
+        run: what every worker must see.
+    """
+
+    def __init__(self, cluster: Cluster, run: Run) -> None:
+        self._cluster, self._run = cluster, run
+        self._workers: Workers[Any] | None = None
+
+    def __enter__(self) -> TaskWorkers:
+        """Return the workers."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the workers."""
+        if self._workers is not None:
+            self._workers.__exit__()
+
+    def do(self, work: Callable[..., R], tasks: Iterator[Any], *common: Any) -> Iterator[R]:
+        """Yield `work(task, *common)` of each task, as they complete."""
+        for first in tasks:
+            if self._workers is None:
+                self._workers = Workers(self._cluster, _start_tasks, self._run, facts={})
+            shared = put((work, common))
+            for _, result in self._workers.run((shared, task) for task in chain([first], tasks)):
+                yield result
 
 
-def _start_work(
-    work: Callable[..., R], common: tuple[Any, ...], _: Facts | None
-) -> tuple[Callable[[Any], R], Facts]:
-    return lambda task: work(task, *common), {}
+def _start_tasks(_: Facts | None) -> tuple[Callable[[Any], Any], Facts]:
+    """Return what does a task with a function that tasks share; runs in a worker."""
+    known: dict[Any, Any] = {}
+
+    def work(given: tuple[Any, Any]) -> Any:
+        shared, task = given
+        if shared not in known:
+            known.clear()
+            known[shared] = get(shared)
+        function, common = known[shared]
+        return function(task, *common)
+
+    return work, {}

@@ -1,267 +1,142 @@
-"""Find duplicates among any number of sentences, out of core: DuckDB groups keys on disk."""
+"""Find duplicates among any number of sentences, by tasks that each see a range of the keys.
+
+The number of ranges and of groups follows from that of the sentences, the result from the
+sentences and their order alone.
+"""
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+import json
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 
-import duckdb
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tilth.data.near_duplicates import NEAR, SIMILARITY, jaccard
-from tilth.data.normalize import normalize_texts
-from tilth.errors import TilthError
+from tilth.bank.ingest.duplicate_steps import (
+    EXACT,
+    DuplicatePlan,
+    DuplicateTask,
+    KeyFile,
+    PartDuplicates,
+    do_task,
+    read_kept,
+    read_outcomes,
+)
+from tilth.bank.ingest.workers import Spread
+from tilth.data.near_duplicates import NEAR
 from tilth.files import disk_errors
+from tilth.runs import Progress
+from tilth.storage import remove
 
 EXACT_DUPLICATE = "exact duplicate"
 NEAR_DUPLICATE = "near duplicate"
 REASONS = ("", EXACT_DUPLICATE, NEAR_DUPLICATE)
-_EXACT, _NEAR = 1, 2
-_MARKS = "duplicates.u8"
-_SPILL = "spill"
-# DuckDB's words where its own files cannot be written.
-_CANNOT_WRITE = re.compile(r"(?i)could not write|no space left")
-# Limit of DuckDB; some hundred megabytes come on top.
-_MEMORY = "4GB"
-_ROWS_AT_ONCE = 100_000
-# Sentences that share a key without being similar, such as boilerplate with varying halves, are not
-# compared each with each: a group has at most so many sentences that others are compared with.
-_LEADERS = 4
-
-
-class DamagedPart(TilthError):  # noqa: N818 - named for what it is
-    """A part cannot be read."""
+# A group's keys and texts fit into the memory of a worker.
+_GROUP_ROWS = 1 << 20
+# Ranges are the root of rows over this: 88 for a billion, each with 11 million keys of a kind.
+_RANGE_ROWS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
 class Duplicates:
-    """The rows of the parts that duplicate earlier rows.
+    """Which rows of the parts stay.
 
     Attributes:
-        marks: 0 or the index of the reason in `REASONS`; on disk. # (rows of all parts,)
-        starts: first row of each part, and the end. # (parts + 1,)
-        counts: reason -> number of dropped rows.
+        places: file with the reasons of each part, and the part's number in it.
+        found: what was found in each part.
     """
 
-    marks: NDArray[np.uint8]
-    starts: NDArray[np.int64]
-    counts: dict[str, int]
+    places: list[tuple[Path, int]]
+    found: list[PartDuplicates]
 
     def kept(self, part: int) -> NDArray[np.bool_]:
         """Return whether each row of a part stays."""  # (rows,)
-        found: NDArray[np.bool_] = self.marks[self.starts[part] : self.starts[part + 1]] == 0
-        return found
+        return read_kept(*self.places[part])
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return the number of dropped rows by reason."""
+        sums = [sum(one.reasons[at] for one in self.found) for at in range(len(REASONS))]
+        return {reason: sums[at] for at, reason in enumerate(REASONS) if at and sums[at]}
 
 
 def find_duplicates(
-    parts: Sequence[Path],
+    parts: Sequence[KeyFile],
     *,
-    stored: Sequence[Path] = (),
-    stored_texts: Callable[[NDArray[np.int64]], pa.Array] | None = None,
+    stored: Sequence[KeyFile] = (),
     near: bool = True,
     folder: Path,
-    threads: int = 2,
+    spread: Spread,
+    quiet: bool = True,
 ) -> Duplicates:
     """Find the sentences that repeat an earlier one, exactly or nearly.
 
     Exact duplicates are equal when normalized; the first stays. Near duplicates have a Jaccard
     similarity of 0.8 or more with an earlier sentence that shares a MinHash key with them and is
-    not dropped yet. The keys find 95% of the pairs at 0.8 and nearly all at 0.9. The result
-    depends on the sentences and their order alone.
+    not dropped yet. The keys find 95% of the pairs at 0.8 and nearly all at 0.9.
 
     Args:
-        parts: Parquet files with the columns of `tilth.bank.ingest.sentences.SCHEMA`, in order;
-            near-duplicate keys only with `near`.
-        stored: Parquet files with the keys of the bank's sentences, which count as earlier.
-        stored_texts: returns the texts of stored sentences by id; needed for `near`.
-        folder: for the result and spilled data.
+        parts: files with the columns of `tilth.bank.ingest.parts.SCHEMA`, in order; near-duplicate
+            keys only with `near`.
+        stored: those of the bank's sentences, which count as earlier.
+        folder: for the steps' files; those that are there are not made again.
+        spread: does tasks in workers.
     """
-    stored_rows, starts = _rows(stored), _rows(parts)
-    keys = ["exact", *(NEAR if near else ())]
+    files = (*stored, *parts)
+    if not files:
+        return Duplicates([], [])
+    keys = (EXACT, *(NEAR if near else ()))
+    rows = sum(file.rows for file in files)
+    count = max(1, min(len(files), math.ceil(rows / _GROUP_ROWS)))
+    groups = [
+        tuple(files[at] for at in some) for some in np.array_split(np.arange(len(files)), count)
+    ]
+    ranges = max(1, math.ceil(math.sqrt(rows / _RANGE_ROWS)))
+    starts = np.cumsum([0, *(sum(file.rows for file in group) for group in groups)])
+    made_of = [keys, ranges, _GROUP_ROWS, [(file.keys.name, file.rows) for file in files]]
+    name = blake2b(json.dumps(made_of).encode(), digest_size=8).hexdigest()
+    plan = DuplicatePlan(folder / name, keys, ranges, starts, sum(file.rows for file in stored))
+    _remove_others(plan.folder)
+    steps = _steps(plan, groups)
+    with Progress(sum(map(len, steps)), quiet=quiet, what="tasks to find duplicates") as progress:
+        for tasks in steps:
+            missing = [task for task in tasks if not task.path(plan).exists()]
+            progress.skip(len(tasks) - len(missing))
+            for _ in spread(do_task, iter(missing), plan):
+                progress.advance(1)
+    places, found = [], []
+    for task in steps[-1]:
+        outcomes = read_outcomes(task.path(plan))
+        places += [(task.path(plan), number) for number in range(len(outcomes))]
+        found += outcomes
+    return Duplicates(places[len(stored) :], found[len(stored) :])
+
+
+def _remove_others(folder: Path) -> None:
+    """Make a folder; remove what others beside it hold, and what killed workers left in it."""
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        marks = _new_marks(folder / _MARKS, int(starts[-1]))
-    spill = folder / _SPILL
-    shutil.rmtree(spill, ignore_errors=True)
-    try:
-        if len(marks):
-            with _engine(spill, threads) as engine:
-                new = int(stored_rows[-1])
-                _view(engine, "sentences", parts, starts + new, ["text", *keys])
-                if new:
-                    _view(engine, "stored", stored, stored_rows, ["null as text", *keys])
-                    engine.execute("create view all_ as from stored union all from sentences")
-                else:
-                    engine.execute("create view all_ as from sentences")
-                _mark_exact(engine, marks, new)
-                for key in keys[1:]:
-                    _mark_near(engine, key, marks, new, stored_texts)
-    except duckdb.InterruptException as error:
-        raise KeyboardInterrupt from error
-    except RuntimeError as error:  # Ctrl-C may arrive as this, too
-        if "interrupted" in str(error).lower():
-            raise KeyboardInterrupt from error
-        raise
-    except duckdb.Error as error:
-        line = str(error).splitlines()[0]
-        if isinstance(error, duckdb.OutOfMemoryException) or _CANNOT_WRITE.search(line):
-            raise TilthError(
-                f"{folder}: no disk space or memory is left to look for duplicates ({line}): free "
-                "some and run the same command again"
-            ) from error
-        raise DamagedPart(f"{folder}: {line}: run the same command again") from error
-    finally:
-        shutil.rmtree(spill, ignore_errors=True)
-    counts = np.bincount(marks, minlength=len(REASONS)).tolist()
-    found = {reason: counts[mark] for mark, reason in enumerate(REASONS) if mark and counts[mark]}
-    return Duplicates(marks, starts, found)
+        for item in (*folder.parent.iterdir(), *folder.glob(".*")):
+            if item != folder:
+                remove(item)
 
 
-def _rows(files: Sequence[Path]) -> NDArray[np.int64]:
-    """Return where the rows of each file begin among all, and the end."""
-    counts = [0]
-    for file in files:
-        try:
-            counts.append(pq.read_metadata(file).num_rows)
-        except (pa.ArrowException, OSError) as error:  # noqa: PERF203 - it ends here
-            reason = str(error).splitlines()[0]
-            raise DamagedPart(f"{file}: no readable Parquet ({reason}): make it again") from error
-    return np.cumsum(counts)  # (files + 1,)
+def _steps(plan: DuplicatePlan, groups: Sequence[tuple[KeyFile, ...]]) -> list[list[DuplicateTask]]:
+    """Return the tasks of each step; those of a step need the files of all steps before."""
 
+    def of_groups(step: str) -> list[DuplicateTask]:
+        return [DuplicateTask(step, number, files=files) for number, files in enumerate(groups)]
 
-def _new_marks(path: Path, rows: int) -> NDArray[np.uint8]:
-    if not rows:
-        return np.zeros(0, np.uint8)
-    with open(path, "wb") as file:
-        os.posix_fallocate(file.fileno(), 0, rows)  # or a full disk ends the process
-    return np.memmap(path, np.uint8, "r+", shape=(rows,))
+    def of_ranges(step: str, *keys: str) -> list[DuplicateTask]:
+        return [DuplicateTask(step, number, key) for key in keys for number in range(plan.ranges)]
 
-
-def _engine(spill: Path, threads: int) -> duckdb.DuckDBPyConnection:
-    spill.mkdir(parents=True)
-    return duckdb.connect(
-        str(spill / "keys.duckdb"),
-        config={
-            "memory_limit": _MEMORY,
-            "threads": threads,
-            "temp_directory": str(spill),
-            "preserve_insertion_order": False,
-        },
-    )
-
-
-def _view(
-    engine: duckdb.DuckDBPyConnection,
-    name: str,
-    files: Sequence[Path],
-    starts: NDArray[np.int64],
-    columns: Sequence[str],
-) -> None:
-    """Make a view of some columns of files, and `id`, a row's number among those of all files."""
-    names = [str(file) for file in files]
-    engine.register("file_rows", pa.table({"filename": names, "start": starts[: len(names)]}))
-    engine.execute(f"create table {name}_files as select * from file_rows")
-    listed = ", ".join("'" + name.replace("'", "''") + "'" for name in names)
-    engine.execute(
-        f"create view {name} as select start + file_row_number as id, {', '.join(columns)}"
-        f" from read_parquet([{listed}], filename = true, file_row_number = true)"
-        f" join {name}_files using (filename)"
-    )
-
-
-def _mark_exact(engine: duckdb.DuckDBPyConnection, marks: NDArray[np.uint8], new: int) -> None:
-    """Mark all rows but the first with each exact key."""
-    engine.execute(
-        "create table repeated as select exact, min(id) as first from all_"
-        " group by exact having count(*) > 1"
-    )
-    engine.execute(
-        "create table dropped as select id from all_ join repeated using (exact)"
-        f" where id > first and id >= {new}"
-    )
-    for batch in _batches(engine, "select id from dropped"):
-        marks[batch["id"].to_numpy() - new] = _EXACT
-
-
-def _mark_near(
-    engine: duckdb.DuckDBPyConnection,
-    key: str,
-    marks: NDArray[np.uint8],
-    new: int,
-    stored_texts: Callable[[NDArray[np.int64]], pa.Array] | None,
-) -> None:
-    """Mark rows that are similar to an earlier row with the same key, neither dropped so far."""
-    engine.execute(
-        f"create or replace table shared as select {key} as key from all_"
-        f" anti join dropped using (id) group by key having count(*) > 1 and max(id) >= {new}"
-    )
-    rows = _batches(
-        engine,
-        f"select key, id, text from all_ join shared on {key} = key"
-        " anti join dropped using (id) order by key, id",
-    )
-    group = _Group()
-    for batch in rows:
-        ids, texts = batch["id"].to_numpy(), batch["text"].cast(pa.large_string())
-        old = ids < new
-        if old.any():
-            assert stored_texts is not None
-            earlier = stored_texts(ids[old]).cast(pa.large_string())
-            texts = pc.replace_with_mask(texts, pa.array(old), earlier)
-        stays = old | (marks[np.maximum(ids - new, 0)] == 0)
-        ids, keys = ids[stays], batch["key"].to_numpy()[stays]
-        found = ids[group.add(keys, texts.filter(pa.array(stays)))]
-        marks[found[found >= new] - new] = _NEAR
-
-
-def _batches(engine: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a query in batches, while it runs."""
-    reader = engine.sql(query).to_arrow_reader(_ROWS_AT_ONCE)
-    assert reader is not None
-    yield from reader
-
-
-class _Group:
-    """Compare the sentences of each key with up to `_LEADERS` of them, in linear time.
-
-    A leader is the first sentence that is similar to no leader before it.
-    """
-
-    def __init__(self) -> None:
-        self._key: int | None = None
-        self._leaders = pa.array([], pa.large_string())
-
-    def add(self, keys: NDArray[np.uint64], texts: pa.Array) -> NDArray[np.int64]:
-        """Return the places of rows that are similar to an earlier one; rows are sorted by key."""
-        if not len(keys):
-            return np.zeros(0, np.int64)
-        texts = normalize_texts(texts)
-        carried = len(self._leaders) if self._key == keys[0] else 0
-        if carried:  # the group goes on: its leaders stand before it
-            texts = pa.concat_arrays([self._leaders, texts])
-            keys = np.concatenate([np.repeat(keys[:1], carried), keys])
-        similar = np.zeros(len(keys), np.bool_)
-        leading = []
-        left = np.arange(len(keys))
-        for _ in range(_LEADERS):
-            if not len(left):
-                break
-            first = np.append(True, keys[left][1:] != keys[left][:-1])
-            leading.append(left[first])
-            leader = left[first][np.cumsum(first) - 1][~first]
-            left = left[~first]
-            like = jaccard(texts, leader, left) >= SIMILARITY if len(left) else first[:0]
-            similar[left[like]] = True
-            left = left[~like]
-        leaders = np.sort(np.concatenate(leading))
-        last = leaders[keys[leaders] == keys[-1]]
-        self._key, self._leaders = int(keys[-1]), texts.take(pa.array(last))
-        return np.flatnonzero(similar) - carried
+    near = plan.keys[1:]
+    steps = [of_groups("keys"), of_ranges("dropped", EXACT)]
+    if near:
+        steps += [of_ranges("shared", *near), of_groups("texts")]
+        steps += [of_ranges("dropped", key) for key in near]
+    return [*steps, of_groups("reasons")]

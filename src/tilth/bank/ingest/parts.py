@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from tilth.bank.ingest.cleaning import clean_lines, filter_sentences
 from tilth.bank.ingest.documents import BLOCK_BYTES, Block, RawSource, read_blocks
-from tilth.bank.ingest.workers import spread
+from tilth.bank.ingest.duplicate_steps import KeyFile
+from tilth.bank.ingest.workers import Spread
 from tilth.bank.manifest import ADDING, SHARDS, Manifest
 from tilth.bank.settings import BankSettings, Rules
 from tilth.bank.store import SOURCE, TEXT, TEXT_FILE, read_table
@@ -24,7 +25,6 @@ from tilth.data.hashing import text_hashes
 from tilth.data.near_duplicates import NEAR, near_keys
 from tilth.data.normalize import normalize_texts
 from tilth.data.segment import split_paragraphs
-from tilth.errors import TilthError
 from tilth.files import atomic_write, disk_errors
 from tilth.runs import Progress
 from tilth.storage import fetch
@@ -58,7 +58,9 @@ def part_path(bank: Path, key: str) -> Path:
     return bank / ADDING / "parts" / f"part-{key}.parquet"
 
 
-def make_parts(bank: Path, sources: Sequence[RawSource], settings: BankSettings) -> list[Part]:
+def make_parts(
+    bank: Path, sources: Sequence[RawSource], settings: BankSettings, spread: Spread
+) -> list[Part]:
     """Segment and clean all sources; parts that exist are skipped."""
     total = sum(_size(source) for source in sources) >> 20
     parts: dict[int, Part] = {}
@@ -75,7 +77,7 @@ def make_parts(bank: Path, sources: Sequence[RawSource], settings: BankSettings)
                 else:
                     parts[number] = found
 
-        made = spread(bank, settings, _make_part, missing(), settings.rules, settings.near)
+        made = spread(_make_part, missing(), settings.rules, settings.near)
         for number, part in made:
             parts[number] = part
             progress.advance(kept=part.sentences, dropped=sum(part.drops.values()))
@@ -152,19 +154,9 @@ def _read_part(path: Path, key: str) -> Part | None:
     return part if part.key == key else None
 
 
-def remove_damaged(paths: Sequence[Path]) -> None:
-    """Remove the first part that cannot be read any more, so that it is made again."""
-    for path in paths:
-        try:
-            pq.read_table(path)
-        except (OSError, pa.ArrowException) as error:  # noqa: PERF203 - it ends here
-            path.unlink(missing_ok=True)
-            raise TilthError(
-                f"{path}: was damaged and is removed: run the same command again"
-            ) from error
-
-
-def make_stored_keys(bank: Path, manifest: Manifest, settings: BankSettings) -> list[Path]:
+def make_stored_keys(
+    bank: Path, manifest: Manifest, settings: BankSettings, spread: Spread
+) -> list[KeyFile]:
     """Compute the keys of the sentences that the bank holds, to find duplicates of them.
 
     A bank keeps no keys: they would add 56 bytes to each sentence, and the exact
@@ -173,13 +165,19 @@ def make_stored_keys(bank: Path, manifest: Manifest, settings: BankSettings) -> 
     folder = bank / ADDING / "known"
     with disk_errors(folder):
         folder.mkdir(exist_ok=True)
-    paths = [folder / f"{shard.name}.parquet" for shard in manifest.shards]
-    tasks = [(path, bank / SHARDS / path.stem / TEXT_FILE) for path in paths if not path.exists()]
-    done = len(paths) - len(tasks)
-    with Progress(len(paths), done=done, quiet=settings.quiet, what="shards") as progress:
-        for _ in spread(bank, settings, _make_keys, iter(tasks), settings.near):
+    files = [
+        KeyFile(
+            folder / f"{shard.name}.parquet", bank / SHARDS / shard.name / TEXT_FILE,
+            shard.sentences,
+        )
+        for shard in manifest.shards
+    ]  # fmt: skip
+    tasks = [(file.keys, file.texts) for file in files if not file.keys.exists()]
+    done = len(files) - len(tasks)
+    with Progress(len(files), done=done, quiet=settings.quiet, what="shards") as progress:
+        for _ in spread(_make_keys, iter(tasks), settings.near):
             progress.advance(1)
-    return paths
+    return files
 
 
 def _make_keys(task: tuple[Path, Path], near: bool) -> None:

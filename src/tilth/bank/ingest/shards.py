@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from tilth.bank.encoder import TextEncoder
 from tilth.bank.ingest.deduplicate import Duplicates
+from tilth.bank.ingest.duplicate_steps import read_kept
+from tilth.bank.ingest.exchange import read_columns
 from tilth.bank.ingest.parts import Part, part_path
-from tilth.bank.ingest.workers import spread
+from tilth.bank.ingest.workers import Spread, in_processes
 from tilth.bank.manifest import QUANTIZER, SHARDS, Manifest, Shard
 from tilth.bank.quantization import Codes, Floats, Quantizer
 from tilth.bank.settings import BankSettings
 from tilth.bank.store import DOCUMENT, SOURCE, TEXT, load_quantizer, read_shard, write_shard
 from tilth.files import disk_errors
 from tilth.runs import Progress
-from tilth.storage import fetch
 
 _ENCODED_AT_ONCE = 1 << 15
 # Sentences that the quantizer is fitted on; means and variances are sharp with far fewer.
@@ -38,7 +37,7 @@ def sample_vectors(paths: Sequence[Path], duplicates: Duplicates, encoder: TextE
     for place in places:
         rows = np.flatnonzero(duplicates.kept(place))
         rows = rows[:: max(1, len(rows) // each)][:each]
-        texts += pq.read_table(paths[place], columns=[TEXT])[TEXT].take(pa.array(rows)).to_pylist()
+        texts += read_columns(paths[place], [TEXT])[TEXT].take(pa.array(rows)).to_pylist()
     vectors = encoder.encode(pa.array(texts, pa.large_string()))
     known: Floats = vectors[vectors.any(axis=1)]
     return known if len(known) else np.zeros((1, encoder.dimension), np.float32)
@@ -51,6 +50,7 @@ def make_shards(
     manifest: Manifest,
     encoder: TextEncoder,
     settings: BankSettings,
+    spread: Spread,
 ) -> tuple[list[Shard], int]:
     """Encode what is left of each part into a shard; shards that exist are skipped.
 
@@ -63,28 +63,28 @@ def make_shards(
         folder.mkdir(exist_ok=True)
         mark = blake2b((bank / QUANTIZER).read_bytes(), digest_size=8).hexdigest()
     shards: dict[int, Shard] = {}
-    total = int(sum(duplicates.kept(number).sum() for number in range(len(parts))))
+    total = sum(one.kept for one in duplicates.found)
     with Progress(total, quiet=settings.quiet, what="sentences") as progress:
 
-        def missing() -> Iterator[tuple[int, Path, NDArray[np.bool_], str, str]]:
+        def missing() -> Iterator[tuple[int, Path, tuple[Path, int], str, str]]:
             for number, part in enumerate(parts):
-                kept = duplicates.kept(number)
-                if not kept.any():
+                found = duplicates.found[number]
+                if not found.kept:
                     continue
-                digest = blake2b(kept.tobytes(), digest_size=8).hexdigest()
-                made_of = f"{part.key} {digest} {encoder.fingerprint} {mark}"
+                made_of = f"{part.key} {found.digest} {encoder.fingerprint} {mark}"
                 name = f"{manifest.jobs:04d}-{number:05d}"
                 if (shard := read_shard(folder, name, made_of)) is None:
-                    yield number, part_path(bank, part.key), kept, name, made_of
+                    place = duplicates.places[number]
+                    yield number, part_path(bank, part.key), place, name, made_of
                 else:
                     shards[number] = shard
-                    progress.skip(int(kept.sum()))
+                    progress.skip(found.kept)
 
         # A static model goes to every worker; other encoders use all cores of a machine.
-        is_alone = encoder.static is None and settings.cluster.on is None
-        asked = replace(settings, workers=1) if is_alone else settings
+        if encoder.static is None and settings.cluster.on is None:
+            spread = partial(in_processes, 1)
         encode = encoder.encode if encoder.static is None else encoder.static.encode
-        made = spread(bank, asked, _make_shard, missing(), folder, quantizer, encode)
+        made = spread(_make_shard, missing(), folder, quantizer, encode)
         for number, shard, encoded in made:
             if shard is not None:
                 shards[number] = shard
@@ -94,15 +94,14 @@ def make_shards(
 
 
 def _make_shard(
-    task: tuple[int, Path, NDArray[np.bool_], str, str],
+    task: tuple[int, Path, tuple[Path, int], str, str],
     folder: Path,
     quantizer: Quantizer,
     encode: Callable[[pa.Array], Floats],
 ) -> tuple[int, Shard | None, int]:
     """Encode and write a shard; runs in a worker."""
-    number, path, kept, name, made_of = task
-    fetch(path)
-    table = pq.read_table(path, columns=[TEXT, SOURCE, DOCUMENT]).filter(pa.array(kept))
+    number, path, place, name, made_of = task
+    table = read_columns(path, [TEXT, SOURCE, DOCUMENT]).filter(pa.array(read_kept(*place)))
     texts = table[TEXT].combine_chunks()
     codes, known = [], []
     for start in range(0, len(texts), _ENCODED_AT_ONCE):

@@ -1,4 +1,4 @@
-"""Run a function over a stream of tasks in several processes, here or on a cluster."""
+"""Run functions over streams of tasks in several processes, here or on a cluster."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from tilth.bank.settings import BankSettings
 from tilth.errors import TilthError
@@ -27,17 +29,24 @@ _LIBRARIES = ("OMP", "MKL", "OPENBLAS", "RAYON", "POLARS")
 _ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in _LIBRARIES}
 
 
-def spread(
-    bank: Path, settings: BankSettings, work: Callable[..., R], tasks: Iterator[T], *common: Any
-) -> Iterator[R]:
-    """Yield `work(task, *common)` of each task, in the workers that the settings ask for."""
-    cluster = settings.cluster
-    if cluster.on is None:
-        return in_processes(settings.processes, work, tasks, *common)
-    from tilth.runs.ray_parts import on_ray
+Spread: TypeAlias = Callable[..., Iterator[Any]]
+"""Yields `work(task, *common)` of each task, as they complete: `spread(work, tasks, *common)`."""
+
+
+@contextmanager
+def job_workers(bank: Path, settings: BankSettings) -> Iterator[Spread]:
+    """Do tasks in the workers that the settings ask for, which stay for the whole job."""
+    if settings.cluster.on is None:
+        try:
+            yield partial(in_processes, settings.processes)
+        finally:
+            end_processes()
+        return
+    from tilth.runs.ray_parts import TaskWorkers
 
     run = Run(bank, read_run_json(bank)).as_worker()
-    return on_ray(replace(cluster, workers=settings.workers), run, work, tasks, *common)
+    with TaskWorkers(replace(settings.cluster, workers=settings.workers), run) as workers:
+        yield workers.do
 
 
 def in_processes(

@@ -1,0 +1,76 @@
+"""Files that steps of an ingestion hand to each other; damaged ones are removed and made again."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tilth.errors import TilthError
+from tilth.files import atomic_write
+from tilth.storage import fetch, remove
+
+_ABOUT = b"about"
+
+
+@contextmanager
+def removing_damage(path: Path) -> Iterator[None]:
+    """Remove a file that cannot be read, so that the same command makes it again."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        # Memory, permissions and open files are no fault of the file.
+        is_damage = not isinstance(error, OSError) or error.errno in (None, errno.EIO)
+        if isinstance(error, MemoryError) or not is_damage:
+            raise
+        remove(path)
+        raise TilthError(
+            f"{path}: was damaged and is removed: run the same command again"
+        ) from error
+
+
+def read_columns(path: Path, columns: Sequence[str]) -> pa.Table:
+    """Return columns of a Parquet file."""
+    fetch(path)
+    with removing_damage(path):
+        return pq.read_table(path, columns=list(columns))
+
+
+def write_batches(
+    path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], about: bytes = b""
+) -> None:
+    """Write a file with a record batch for each receiver."""
+    path.parent.mkdir(parents=True, exist_ok=True)  # a host without a shared folder has none
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    schema = schema.with_metadata({_ABOUT: about})
+
+    def write(file: object) -> None:
+        with pa.ipc.new_file(file, schema, options=options) as writer:
+            for batch in batches:
+                writer.write_batch(batch.replace_schema_metadata(schema.metadata))
+
+    atomic_write(path, write, sync=False)  # a damaged one is made again
+
+
+class Batches:
+    """The record batches of a file that `write_batches` wrote."""
+
+    def __init__(self, path: Path) -> None:
+        fetch(path)
+        self._path = path
+        with removing_damage(path):
+            self._file = pa.ipc.open_file(pa.memory_map(str(path)))
+
+    def __getitem__(self, receiver: int) -> pa.RecordBatch:
+        """Return the batch of a receiver."""
+        with removing_damage(self._path):
+            return self._file.get_batch(receiver)
+
+    @property
+    def about(self) -> bytes:
+        """Return what was written beside the batches."""
+        return bytes(self._file.schema.metadata[_ABOUT])
