@@ -6,7 +6,8 @@
 Plain is what the paper's users run: float32, batches of 8 in the order of the file, padded to the
 longest. Both work on the same sentences, in turn, several rounds; the ratio of each round's
 seconds is taken and their median printed. On a machine that does other work, --cpu-time compares
-the processor's seconds.
+the processor's seconds. The limit is what the matrix products of tilth's run take at the rate of a
+large product, measured beside each round.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from tilth.models import Seq2Seq, load_seq2seq
 from tilth.paraphrase.search import BeamSearch, decode
@@ -114,6 +116,17 @@ WORK: dict[str, Callable[[Way, Models, list[str]], None]] = {
 }
 
 
+def rate(clock: Callable[[], float]) -> float:
+    """Return the operations per second of a large product in float32."""
+    left, right = torch.randn(2048, 512), torch.randn(512, 2048)
+    seconds = []
+    for _ in range(5):
+        start = clock()
+        torch.mm(left, right)
+        seconds.append(clock() - start)
+    return 2 * 2048 * 512 * 2048 / statistics.median(seconds)
+
+
 def main() -> None:
     """Run both in turn and print sentences per second and ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -132,7 +145,10 @@ def main() -> None:
         for name, work in WORK.items():
             if args.only not in (None, name):
                 continue
-            ratios = []
+            ratios, shares = [], []
+            with FlopCounterMode(display=False) as counter:
+                work(ours, models, texts)
+            products = counter.get_total_flops()
             for _ in range(args.rounds):
                 seconds = {}
                 for way in (plain, ours):
@@ -141,10 +157,12 @@ def main() -> None:
                     work(way, models, texts)
                     seconds[way] = clock() - start
                 ratios.append(seconds[plain] / seconds[ours])
+                shares.append(products / rate(clock) / seconds[ours])
                 rates = [f"{len(texts) / seconds[way]:.1f}" for way in (plain, ours)]
-                print(f"{name}: plain {rates[0]}, tilth {rates[1]} sentences/s: {ratios[-1]:.1f}x",
-                      flush=True)  # fmt: skip
-            print(f"{name}: median ratio {statistics.median(ratios):.1f}x", flush=True)
+                print(f"{name}: plain {rates[0]}, tilth {rates[1]} sentences/s: {ratios[-1]:.1f}x, "
+                      f"{shares[-1]:.0%} of the limit", flush=True)  # fmt: skip
+            print(f"{name}: median ratio {statistics.median(ratios):.1f}x, "
+                  f"{statistics.median(shares):.0%} of the limit", flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":

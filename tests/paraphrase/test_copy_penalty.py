@@ -1,5 +1,6 @@
 """What it costs to go on as the source does."""
 
+import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, models
@@ -7,43 +8,84 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.tiny import tiny_tokenizer
 from tilth.errors import InputError
-from tilth.paraphrase.search import CopyPenalty, word_begins
+from tilth.paraphrase import beam_search
+from tilth.paraphrase.beam_search import BeamLoop, Source, Tokens, copy_shares
+from tilth.paraphrase.decoders import best_tokens
+from tilth.paraphrase.search import word_begins
 
-CPU = torch.device("cpu")
-BEGIN = 9  # what a decoder starts with
-BEGINS = torch.tensor([True] * 8 + [False] * 2)  # entry 8 goes on inside a word
-
-
-def taken(copying: CopyPenalty, *written: list[int]) -> torch.Tensor:
-    ids = torch.tensor([[BEGIN, *row] for row in written])
-    return -copying(ids, torch.zeros(len(written), len(BEGINS)))
+BEGINS = np.array([True] * 8 + [False] * 2)  # entry 8 goes on inside a word, 9 closes an output
 
 
-def test_the_cost_grows_with_the_words_that_are_the_same() -> None:
-    copying = CopyPenalty([[1, 2, 3, 4, 5]], [10.0], 1, BEGINS, 1)
-    costs = [taken(copying, row)[0] for row in ([], [1], [1, 2], [1, 2, 3], [7, 3])]
-    assert [round(float(cost[4]), 3) for cost in costs] == [1.5, 1.5, 1.5, 10.0, 5.0]
-    assert [round(float(cost[3]), 3) for cost in costs] == [1.5, 1.5, 7.5, 1.5, 1.5]
-    assert all(float(cost[7]) == 0 for cost in costs)  # no word of the source
+def shares(source: list[int], *written: int) -> list[float]:
+    last = [*written[::-1], -2, -2, -2][:3]
+    found = copy_shares(np.array([source]), np.array([last]))[0]
+    return [round(float(share), 3) for share in found]
 
 
-def test_pieces_inside_a_word_cost_nothing() -> None:
-    copying = CopyPenalty([[1, 8, 2]], [10.0], 1, BEGINS, 1)
-    assert float(taken(copying, [1])[0][8]) == 0
-    assert float(taken(copying, [1, 8])[0][2]) == pytest.approx(7.5)
+def test_the_share_grows_with_the_words_that_are_the_same() -> None:
+    assert shares([1, 2, 3, 4, 5]) == [0.15, 0.15, 0.15, 0.15, 0.15]
+    assert shares([1, 2, 3, 4, 5], 1) == [0.15, 0.5, 0.15, 0.15, 0.15]
+    assert shares([1, 2, 3, 4, 5], 1, 2) == [0.15, 0.15, 0.75, 0.15, 0.15]
+    assert shares([1, 2, 3, 4, 5], 1, 2, 3) == [0.15, 0.15, 0.15, 1.0, 0.15]
+    assert shares([1, 2, 3, 4, 5], 7, 3) == [0.15, 0.15, 0.15, 0.5, 0.15]
 
 
-def test_each_text_has_its_own_source_and_cost_for_all_of_its_beams() -> None:
-    copying = CopyPenalty([[1, 2, 3], [4]], [10.0, 0.0], 2, BEGINS, 1)
-    cost = taken(copying, [1], [5], [4], [4])
-    assert float(cost[0][2]) == pytest.approx(5.0)
-    assert float(cost[1][2]) == pytest.approx(1.5)
-    assert not cost[2:].any()  # padding of the shorter source, too
+class Asked:
+    """A decoder that keeps what the loop asks, and finds all tokens equal."""
+
+    joins = True
+
+    def enter(self, slots: np.ndarray, states: list[torch.Tensor]) -> None: ...
+
+    def step(self, rows: np.ndarray, *_: np.ndarray) -> torch.Tensor:
+        return torch.zeros(len(rows), len(BEGINS))
+
+
+def costs(monkeypatch: pytest.MonkeyPatch, sources: list[Source]) -> list[np.ndarray]:
+    """Return the costs of each token at each step, (rows, vocabulary)."""
+    seen = []
+
+    def best(logits: torch.Tensor, columns: np.ndarray, costs: np.ndarray, count: int) -> object:
+        dense = np.zeros(logits.shape, np.float32)
+        np.maximum.at(
+            dense, (np.arange(len(dense))[:, None], columns), np.where(columns < 0, 0, costs)
+        )
+        seen.append(dense)
+        return best_tokens(logits, columns, costs, count)
+
+    monkeypatch.setattr(beam_search, "best_tokens", best)
+    tokens = Tokens(0, None, [9], [], [], BEGINS)
+    loop = BeamLoop(Asked(), tokens, 2, 2, 9, top_k=None, temperature=1.0)  # type: ignore[arg-type]
+    list(loop.run(iter([(source, torch.zeros(1, 1)) for source in sources])))
+    return seen
+
+
+def test_each_text_has_its_own_source_and_cost_for_all_of_its_beams(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sources = [
+        Source(0, 0, [4, 8, 5, 6], 0, 3, 10.0, 0), Source(1, 0, [7], 0, 3, 0.0, 0),
+    ]  # fmt: skip
+    first, second, *_ = costs(monkeypatch, sources)
+    assert [round(float(cost), 3) for cost in first[0]] == [
+        0,
+        0,
+        0,
+        0,
+        1.5,
+        1.5,
+        1.5,
+        0,
+        0,
+        0,
+    ]  # 8 is inside a word
+    assert not first[1].any()
+    assert [row.max() > 0 for row in second] == [True, True, False, False]
 
 
 def test_words_begin_where_the_vocabulary_says_so() -> None:
     tokenizer = tiny_tokenizer()
-    begins = word_begins(tokenizer, CPU)
+    begins = word_begins(tokenizer)
     inside, begin = tokenizer.convert_tokens_to_ids(["man", "Ġman"])
     assert begins[begin]
     assert not begins[inside]
@@ -55,15 +97,15 @@ def other_tokenizer(model: models.Model) -> PreTrainedTokenizerFast:
 
 def test_word_pieces_and_whole_words_begin_words_too() -> None:
     entries = {"[UNK]": 0, "man": 1, "##kind": 2, "sea": 3}
-    pieces = word_begins(other_tokenizer(models.WordPiece(entries, unk_token="[UNK]")), CPU)
+    pieces = word_begins(other_tokenizer(models.WordPiece(entries, unk_token="[UNK]")))
     assert pieces.tolist() == [False, True, False, True]
     del entries["##kind"]
     entries["sea"] = 2
-    words = word_begins(other_tokenizer(models.WordLevel(entries, unk_token="[UNK]")), CPU)
+    words = word_begins(other_tokenizer(models.WordLevel(entries, unk_token="[UNK]")))
     assert words.tolist() == [False, True, True]
 
 
 def test_a_vocabulary_that_marks_no_words_is_refused() -> None:
     tokenizer = other_tokenizer(models.BPE({"[UNK]": 0, "a": 1, "b": 2}, [], unk_token="[UNK]"))
     with pytest.raises(InputError, match=r"vocabulary \(BPE\) does not mark .*--no-steer"):
-        word_begins(tokenizer, CPU)
+        word_begins(tokenizer)

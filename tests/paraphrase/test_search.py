@@ -1,14 +1,20 @@
+import copy
+from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+from scipy.stats import chi2_contingency
 
 from tests.tiny import salads
 from tests.tiny.writers import FAMILIES, POSITIONS, writer
 from tilth.errors import InputError
+from tilth.models import load_seq2seq
 from tilth.models.lm import Seq2Seq
-from tilth.paraphrase import fast_beam_search as beams
-from tilth.paraphrase.search import BeamSearch, decode, is_too_long
+from tilth.paraphrase import search as search_module
+from tilth.paraphrase.decoders import best_tokens
+from tilth.paraphrase.search import BeamSearch, _sources, decode, is_too_long
 
 SAMPLING = BeamSearch(beams=4, top_k=5, temperature=2.0)
 
@@ -33,30 +39,99 @@ def test_batches_give_what_generate_gives_for_each_text(family: str, search: Bea
     assert decode(seq2seq, texts, search) == [plainly(seq2seq, text, search) for text in texts]
 
 
-def test_drawing_from_the_best_is_drawing_with_the_others_at_nothing() -> None:
+def test_the_starter_searches_as_generate_does() -> None:
+    seq2seq = load_seq2seq("starter", precision="float32", prefix=">>de<< ")
+    texts = ["The kite hangs in the oak.", "Who asked?", "They opened the old bridge again today."]
+    config = copy.deepcopy(seq2seq.model.generation_config)
+    for beams in (1, 5):
+        found = decode(seq2seq, texts, BeamSearch(beams, returned=beams))
+        for text, ours in zip(texts, found, strict=True):
+            given = seq2seq.tokenizer(seq2seq.prefix + text, return_tensors="pt")
+            tokens = given["input_ids"].shape[1] - 2  # beside the prefix and the closing one
+            outputs = seq2seq.model.generate(
+                **given, num_beams=beams, num_return_sequences=beams, max_length=2 * tokens + 18
+            )
+            theirs = seq2seq.tokenizer.batch_decode(outputs, skip_special_tokens=True)
+            assert ours == [text.strip() for text in theirs]
+    assert seq2seq.model.generation_config == config
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("search", [BeamSearch(beams=1), BeamSearch(beams=3), SAMPLING])
+def test_a_text_does_not_depend_on_the_others(family: str, search: BeamSearch) -> None:
+    seq2seq, texts = writer(family), salads(14)
+    together = decode(seq2seq, texts, search, seed=3)
+    assert [decode(seq2seq, [text], search, seed=3)[0] for text in texts] == together
+    assert decode(seq2seq, texts[::-1], search, seed=3, rows=3) == together[::-1]
+
+
+def test_bfloat16_searches_where_it_is_asked_for() -> None:
+    seq2seq = writer()
+    low = replace(seq2seq, model=copy.deepcopy(seq2seq.model).to(torch.bfloat16))
+    texts = salads(12)
+    ours, full = (decode(one, texts, BeamSearch(beams=1)) for one in (low, seq2seq))
+    assert np.mean([mine == theirs for mine, theirs in zip(ours, full, strict=True)]) >= 0.5
+
+
+@pytest.mark.parametrize("beams", [1, 2])
+def test_sampling_has_the_law_of_generate(beams: int) -> None:
+    seq2seq, draws = writer(), 3000
+    search = BeamSearch(beams=beams, top_k=3, temperature=2.0, longest=0.2)  # two tokens
+    (text,) = salads(1)
+    group = _sources(seq2seq, [text], search, 0)
+    many = [replace(group[0], text=number, key=number) for number in range(draws)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search_module, "_sources", lambda *_: many)
+        ours = [found for (found,) in decode(seq2seq, [text] * draws, search)]
+    given = seq2seq.tokenizer([text] * draws, return_tensors="pt")
     torch.manual_seed(0)
-    scores = torch.randn(2, 3 * 11)  # (texts, beams * vocabulary)
-    seen = []
-
-    def draw(**given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        seen.append(given["accumulated_log_probs"])
-        kept = torch.tensor([[0, 5, 11], [4, 3, 8]])  # places among 3 beams' best 4
-        sequences = torch.zeros(2, 3, 6, dtype=torch.long)
-        indices = torch.zeros(2, 3, 5, dtype=torch.int32)
-        sequences[:, :, 2] = kept % 4
-        indices[:, :, 1] = kept // 4 + torch.tensor([[0], [3]])
-        return seen[0].gather(1, kept), sequences, indices
-
-    values, sequences, _ = beams._draw_continuations(
-        draw, 4, accumulated_log_probs=scores, num_beams=3, cur_len=2, decoder_prompt_len=1,
-        beams_to_keep=6,
+    theirs = seq2seq.tokenizer.batch_decode(
+        seq2seq.model.generate(
+            **given, do_sample=True, num_beams=beams, top_k=3, temperature=2.0, max_length=4,
+            forced_eos_token_id=2,
+        ),
+        skip_special_tokens=True,
     )  # fmt: skip
-    each = scores.view(2, 3, 11)
-    assert torch.equal(seen[0], each.topk(4).values.flatten(1))
-    for text, places in enumerate(([0, 5, 11], [4, 3, 8])):
-        for kept, place in enumerate(places):
-            token = int(sequences[text, kept, 2])
-            assert each[text, place // 4, token] == values[text, kept]
+    counts = [Counter(one.strip() for one in some) for some in (ours, theirs)]
+    table = np.array([[count[one] for count in counts] for one in counts[0] | counts[1]])
+    table = table[table.sum(axis=1) >= 10]
+    assert len(table) >= 3
+    assert chi2_contingency(table).pvalue > 1e-3
+
+
+def test_the_best_tokens_are_those_of_a_sort() -> None:
+    rng = np.random.default_rng(0)
+    logits = torch.from_numpy(rng.normal(size=(5, 203)).astype(np.float32))
+    columns = rng.integers(-1, 203, (5, 40))
+    costs = rng.random((5, 40), np.float32) * 3
+    costs[0, 3] = np.inf
+    expected = logits.log_softmax(-1)
+    for row, column in np.ndindex(columns.shape):
+        if (place := columns[row, column]) >= 0:
+            most = max(costs[row, k] for k in range(40) if columns[row, k] == place)
+            expected[row, place] = logits[row].log_softmax(-1)[place] - float(most)
+    values, ids = expected.topk(7)
+    found, tokens = best_tokens(logits.clone(), columns, costs, 7)
+    np.testing.assert_allclose(found, values, atol=2e-6)
+    assert (tokens == ids.numpy()).all()
+    assert best_tokens(logits.clone(), columns, costs, 300)[1].shape == (5, 203)
+
+
+@pytest.mark.parametrize("family", ["bart", "t5"])
+def test_what_a_config_forbids_and_forces_counts(family: str) -> None:
+    seq2seq, texts = writer(family), salads(8)
+    before = decode(seq2seq, texts, BeamSearch(beams=2))
+    config = seq2seq.model.generation_config
+    config.forced_bos_token_id = 9
+    config.suppress_tokens, config.begin_suppress_tokens = [10], [11]
+    config.bad_words_ids = [[12]]
+    assert decode(seq2seq, texts, BeamSearch(beams=2)) != before
+    assert decode(seq2seq, texts, BeamSearch(beams=2, returned=2)) == [
+        plainly(seq2seq, text, BeamSearch(beams=2, returned=2)) for text in texts
+    ]
+    config.bad_words_ids = [[12, 13]]
+    with pytest.raises(InputError, match=r"forbids sequences of tokens, such as \[12, 13\]"):
+        decode(seq2seq, texts, BeamSearch())
 
 
 def test_sampling_follows_the_seed_alone_and_leaves_the_global_state() -> None:
@@ -116,7 +191,6 @@ def test_the_model_is_left_as_it_was() -> None:
     before = seq2seq.model.config._attn_implementation
     decode(seq2seq, salads(2), SAMPLING)
     assert seq2seq.model.config._attn_implementation == before
-    assert "_get_top_k_continuations" not in vars(seq2seq.model)
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from torch import Tensor
 from transformers import AttentionInterface
 
 from tilth.generation.kv_cache import CachedPrompt, CacheLayer, KVCache
+from tilth.models.kernel_arrays import LANES, codes
 from tilth.models.single_query import (
     HEAD_BYTES,
-    LANES,
     OWN_TOKENS,
     PROMPT_KEYS,
     PROMPT_TOKENS,
@@ -27,8 +27,6 @@ from tilth.models.single_query import (
 
 _Ints = NDArray[np.int64]
 _NAME = "tilth-single-query"
-# Data types the kernel reads, as those of equal width that numpy knows.
-_CODES = {torch.float32: (torch.float32, np.float32), torch.bfloat16: (torch.int16, np.uint16)}
 # What a model may ask of its attention, and the kernel does not compute.
 _UNKNOWN = ("softcap", "s_aux", "position_bias")
 
@@ -156,8 +154,8 @@ class SharedRows(KVCache):
         """Return the attention of one query per row, (rows, 1, heads, size)."""
         rows, heads, _, size = query.shape
         layer, table = self.layers[self.attending], self._table[self.attending]
-        queries, keys, values = (_codes(one.reshape(rows, -1, size)) for one in (query, key, value))
-        own_keys, own_values = _codes(layer.keys), _codes(layer.values)
+        queries, keys, values = (codes(one.reshape(rows, -1, size)) for one in (query, key, value))
+        own_keys, own_values = codes(layer.keys), codes(layer.values)
         out = torch.empty(rows, heads, size)
         given = (
             (0,) * (size // LANES), queries, keys, values, own_keys, own_values, table
@@ -173,12 +171,6 @@ class SharedRows(KVCache):
         for one in works:
             one.result()
         return out.to(query.dtype)[:, None]
-
-
-def _codes(values: Tensor) -> NDArray[Any]:
-    """Return values as numpy knows them: bfloat16 as uint16."""
-    seen, kind = _CODES[values.dtype]
-    return values.contiguous().view(seen).numpy().view(kind)
 
 
 def _attend(

@@ -1,7 +1,8 @@
-"""Compute attention of one query per row in a compiled kernel, on processors.
+"""Compute attention of one query per row in compiled kernels, on processors.
 
-A row's keys and values lie in two places: those of its prompt, which many rows read where they
-are, and those of its own tokens. Each is read as far as it is filled.
+`attend` reads a row's keys and values in two places: those of its prompt, which many rows read
+where they are, and those of its own tokens. `attend_spans` reads them in any number of places.
+Each is read as far as it is filled.
 
 Numba keeps no sums in registers over a loop on rows of memory, so these two loops are written in
 LLVM IR. They stay in this file because numba recompiles a cached function only when its own file
@@ -18,9 +19,9 @@ from numba import njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from tilth.models.kernel_arrays import LANES
 from tilth.models.kernels import FAST, kernel
 
-LANES = 8  # values of an instruction: head sizes are multiples of it
 # Columns of the table of rows: addresses, bytes from one head to the next, tokens.
 ROW_FIELDS = 5
 PROMPT_KEYS, PROMPT_VALUES, HEAD_BYTES, PROMPT_TOKENS, OWN_TOKENS = range(ROW_FIELDS)
@@ -65,6 +66,12 @@ def _total(builder: Any, sums: Any) -> Any:
     return builder.extract_element(sums, ir.Constant(_INT32, 0))
 
 
+def _parts(chunks: Any) -> int:
+    """Return the number of LANES in a head, which the type of `chunks` says."""
+    number: int = chunks.ndim if isinstance(chunks, types.Array) else chunks.count
+    return number
+
+
 @intrinsic
 def _dot_rows(_: Any, kind: Any, chunks: Any, query: Any, rows: Any, count: Any, out: Any) -> Any:
     """Write the dot products of a query with `count` rows; addresses, the last of float32."""
@@ -72,9 +79,9 @@ def _dot_rows(_: Any, kind: Any, chunks: Any, query: Any, rows: Any, count: Any,
     def generate(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
         _, _, query, rows, count, out = arguments
         zero = ir.Constant(count.type, 0)
-        places = [ir.Constant(count.type, LANES * part) for part in range(chunks.count)]
+        places = [ir.Constant(count.type, LANES * part) for part in range(_parts(chunks))]
         parts = [_load(builder, query, place, kind) for place in places]
-        width = ir.Constant(count.type, LANES * chunks.count)
+        width = ir.Constant(count.type, LANES * _parts(chunks))
         with cgutils.for_range_slice(
             builder, zero, count, ir.Constant(count.type, 1), inc=True
         ) as (row, _):
@@ -96,13 +103,13 @@ def _add_rows(_: Any, kind: Any, chunks: Any, weights: Any, rows: Any, count: An
     def generate(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
         _, _, weights, rows, count, out = arguments
         zero = ir.Constant(count.type, 0)
-        places = [ir.Constant(count.type, LANES * part) for part in range(chunks.count)]
+        places = [ir.Constant(count.type, LANES * part) for part in range(_parts(chunks))]
         sums = [
             cgutils.alloca_once_value(builder, _load(builder, out, place, types.float32))  # type: ignore[no-untyped-call]
             for place in places
         ]
         unused = ir.Constant(_FLOATS, ir.Undefined)
-        width = ir.Constant(count.type, LANES * chunks.count)
+        width = ir.Constant(count.type, LANES * _parts(chunks))
         with cgutils.for_range_slice(
             builder, zero, count, ir.Constant(count.type, 1), inc=True
         ) as (row, _):
@@ -132,7 +139,7 @@ def _as_float(_: Any, bits: Any) -> Any:  # noqa: ARG001 - int32
 
 
 @njit(inline="always", **FAST)
-def _exp2(exponent):  # type: ignore[no-untyped-def]
+def exp2(exponent):  # type: ignore[no-untyped-def]
     """Return 2 to an exponent of at most 0, to 3e-7 of it; 2**-126 below."""
     exponent = max(exponent, np.float32(-126))
     whole = np.floor(exponent)
@@ -144,6 +151,19 @@ def _exp2(exponent):  # type: ignore[no-untyped-def]
     power = power * part + np.float32(6.9315308e-1)
     power = power * part + np.float32(1)
     return power * _as_float((np.int32(whole) + np.int32(127)) << np.int32(23))  # type: ignore[call-arg]
+
+
+@njit(inline="always", **FAST)
+def _weigh(products, scale):  # type: ignore[no-untyped-def]
+    """Replace products of query and keys with unnormalised weights; return their sum."""
+    largest = products[0]
+    for column in range(len(products)):
+        largest = max(largest, products[column])
+    total = np.float32(0)
+    for column in range(len(products)):
+        products[column] = exp2((products[column] - largest) * scale)
+        total += products[column]
+    return total
 
 
 @kernel
@@ -180,16 +200,47 @@ def attend(chunks, queries, keys, values, own_keys, own_values, rows, order, sca
                 query, target = queries.ctypes.data + at * item, out.ctypes.data + at * 4
                 _dot_rows(kind, chunks, query, prompt_keys, prompt, weights.ctypes.data)  # type: ignore[call-arg]
                 _dot_rows(kind, chunks, query, own_keys.ctypes.data + place, own + 1, mine)
-                seen = weights[: prompt + own + 1]
-                largest = seen[0]
-                for column in range(len(seen)):
-                    largest = max(largest, seen[column])
-                total = np.float32(0)
-                for column in range(len(seen)):
-                    seen[column] = _exp2((seen[column] - largest) * scale)
-                    total += seen[column]
+                total = _weigh(weights[: prompt + own + 1], scale)
                 out[row, one] = 0
                 _add_rows(kind, chunks, weights.ctypes.data, prompt_values, prompt, target)
                 _add_rows(kind, chunks, mine, own_values.ctypes.data + place, own + 1, target)
                 for column in range(size):
                     out[row, one, column] /= total
+
+
+@kernel
+def attend_spans(chunks, queries, keys, values, spans, first, head, scale, weights, out):  # type: ignore[no-untyped-def]
+    """Compute the attention of each row to spans of consecutive tokens.
+
+    Args:
+        chunks: an array of as many dimensions as LANES fit into the size of a head.
+        queries: # (rows, heads, size)
+        keys, values: all that are kept. # (any, size)
+        spans: int64 index in `keys` of the first token for head 0, and tokens. # (spans, 2)
+        first: int64 first span of each row, and the end. # (rows + 1,)
+        head: index in `keys` from one head to the next.
+        scale: of products of query and key, times log2(e).
+        weights: float32, overwritten. # (at least tokens of a row,)
+        out: float32 output. # (rows, heads, size)
+    """
+    kind, size, item = queries[0, 0, 0], queries.shape[2], keys.itemsize
+    for row in range(queries.shape[0]):
+        for one in range(queries.shape[1]):
+            query = queries.ctypes.data + (row * queries.shape[1] + one) * size * item
+            target = out.ctypes.data + (row * queries.shape[1] + one) * size * 4
+            tokens = 0
+            for span in range(first[row], first[row + 1]):
+                place = keys.ctypes.data + (spans[span, 0] + one * head) * size * item
+                to = weights.ctypes.data + 4 * tokens
+                _dot_rows(kind, chunks, query, place, spans[span, 1], to)  # type: ignore[call-arg]
+                tokens += spans[span, 1]
+            total = _weigh(weights[:tokens], np.float32(scale))
+            out[row, one] = 0
+            tokens = 0
+            for span in range(first[row], first[row + 1]):
+                place = values.ctypes.data + (spans[span, 0] + one * head) * size * item
+                of = weights.ctypes.data + 4 * tokens
+                _add_rows(kind, chunks, of, place, spans[span, 1], target)  # type: ignore[call-arg]
+                tokens += spans[span, 1]
+            for column in range(size):
+                out[row, one, column] /= total

@@ -1,8 +1,8 @@
 """Fast beam search and beam search with sampling of translators and rewriters.
 
-The search is `transformers.generate`'s. It is fast because texts of one length run together in
-large batches of few shapes, per-row limits on the length stop every row, and keys and values of
-the source are not copied at every step.
+The outputs are those of `transformers.generate`. Texts of similar lengths run together, each with
+its own limits on the length; the model's `generation_config` counts for the tokens that outputs
+begin with, end with and must not hold.
 """
 
 from __future__ import annotations
@@ -14,44 +14,23 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Annotated, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tilth.errors import InputError
 from tilth.limits import BEAMS, Number, check_fields, whole
 from tilth.models.lm import Seq2Seq
+from tilth.paraphrase.beam_search import BeamLoop, Source, Tokens
+from tilth.paraphrase.decoders import encode, new_decoder
 
-_MULTIPLE = 8  # of padded lengths: each new shape costs the CPU's kernels some milliseconds
 _TOP_K, _TIMES = whole(1, 1_000_000), Number(0, 1000, above=True)
-# Of caches and scores over the vocabulary. Fixed, not of the free memory: the batches, and with
-# them what is sampled, must not depend on the machine's load.
-_BYTES = 768 * 2**20
-_BEAM_ROWS = 80
+_BYTES = 768 * 2**20  # of caches and scores over the vocabulary
+_BEAM_ROWS = 240  # products of fewer rows are slower
+_ENCODED = 2048  # tokens at a time
 # Without `longest` an output ends at twice the source's tokens and some.
 _LONGEST, _MORE = 2.0, 16
-# Neutral values for what models' own generation configs hold from other uses, such as the
-# `no_repeat_ngram_size=3` of facebook/bart-base. The tokens they begin with, end with, force and
-# forbid stay in force.
-_NEUTRAL: dict[str, Any] = {
-    "do_sample": False,
-    "temperature": 1.0,
-    "top_k": 50,
-    "length_penalty": 1.0,
-    "early_stopping": False,
-    "no_repeat_ngram_size": 0,
-    "encoder_no_repeat_ngram_size": 0,
-    "repetition_penalty": 1.0,
-    "encoder_repetition_penalty": 1.0,
-    "min_length": 0,
-    "min_new_tokens": None,
-    "max_new_tokens": None,
-    "top_p": 1.0,
-    "use_cache": True,
-    "output_scores": False,
-    "return_dict_in_generate": False,
-}
-# Shares of the cost: for any word of the source, then more for each equal word before it.
-_SHARES = (0.15, 0.35, 0.25, 0.25)
 _WORD_BEGINS = ("\u0120", "\u2581")  # marks of byte-level and sentence-piece vocabularies
 _WORD_GOES_ON = "##"  # mark of word-piece vocabularies
 
@@ -108,23 +87,31 @@ def decode(
 ) -> list[list[str]]:
     """Generate outputs for texts, each prefixed with the model's prefix.
 
-    The same texts, search, seed and rows give the same outputs: tokens are sampled batch by batch
-    with a generator of (seed, batch), and the global random state is left as it was.
+    What is sampled for a text depends on the text, the search and the seed, not on the other texts;
+    the global random state is left as it was.
 
     Args:
-        rows: batch size; None: as many texts as a fixed memory budget holds.
+        rows: texts at a time; None: as many as a fixed memory budget holds.
 
     Returns:
         For each text `search.returned` outputs, best first, for each cost of copying in turn; none
         for a text that is empty or longer than the model reads.
     """
     found: list[list[list[str]]] = [[[] for _ in search.copy_costs or "-"] for _ in texts]
-    sources = _sources(seq2seq, texts, search)
-    for number, batch in enumerate(_batches(seq2seq, sources, search, rows)):
-        outputs = _generate(seq2seq, batch, search, f"{seed}/{number}")
-        for row, source in enumerate(batch):
-            start = row * search.returned
-            found[source.text][source.number] = outputs[start : start + search.returned]
+    tokens = _fixed_tokens(seq2seq, search)
+    for group, slots in _groups(seq2seq, _sources(seq2seq, texts, search, seed), search, rows):
+        longest = max(len(source.ids) for source in group)
+        width = max(source.most for source in group) + 3  # with what begins and closes an output
+        loop = BeamLoop(
+            new_decoder(seq2seq.model, slots, search.beams, longest, width),
+            tokens, slots, search.beams, width,
+            top_k=search.top_k, temperature=search.temperature or 1.0,
+        )  # fmt: skip
+        for source, outputs in loop.run(_encoded(seq2seq, group)):
+            written = seq2seq.tokenizer.batch_decode(
+                outputs[: search.returned], skip_special_tokens=True
+            )
+            found[source.text][source.number] = [text.strip() for text in written]
     return [[text for some in each for text in some] for each in found]
 
 
@@ -141,20 +128,8 @@ def _token_ids(seq2seq: Seq2Seq, texts: Sequence[str]) -> list[list[int]]:
     return ids
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """Token ids of a text for one copy cost, and its output limits without the closing token."""
-
-    text: int
-    number: int
-    copy_cost: float
-    ids: list[int]
-    least: int
-    most: int
-
-
-def _sources(seq2seq: Seq2Seq, texts: Sequence[str], search: BeamSearch) -> list[_Source]:
-    """Return the texts that can be read, once for each copy cost."""
+def _sources(seq2seq: Seq2Seq, texts: Sequence[str], search: BeamSearch, seed: int) -> list[Source]:
+    """Return the texts that can be read, once for each copy cost, the longest first."""
     tokenizer: Any = seq2seq.tokenizer
     marks = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
     marks.discard(tokenizer.unk_token_id)
@@ -169,163 +144,71 @@ def _sources(seq2seq: Seq2Seq, texts: Sequence[str], search: BeamSearch) -> list
         room = seq2seq.positions - 3  # beside the tokens it may have to begin and end with
         least = math.ceil((search.shortest or 0) * tokens)
         limits = min(least, int(most), room), min(int(most), room)
-        sources += [
-            _Source(index, number, cost, ids, *limits)
-            for number, cost in enumerate(search.copy_costs or (0.0,))
-        ]
-    return sources
+        for number, cost in enumerate(search.copy_costs or (0.0,)):
+            key = blake2b(f"{seed}/{number}/{ids}".encode(), digest_size=8).digest()
+            source = Source(index, number, ids, *limits, cost, int.from_bytes(key, "big"))
+            sources.append(source)
+    return sorted(sources, key=lambda one: (-len(one.ids), -one.most, one.text))
 
 
-def _batches(
-    seq2seq: Seq2Seq, sources: Sequence[_Source], search: BeamSearch, rows: int | None
-) -> Iterator[list[_Source]]:
-    """Yield batches of about equal length, longest first, so that too little memory shows soon."""
-    ordered = sorted(sources, key=lambda source: (-_padded(len(source.ids)), -source.most))
-    start = 0
-    while start < len(ordered):
-        first = ordered[start]
-        size = rows or _batch_size(seq2seq, _padded(len(first.ids)) + first.most, search.beams)
-        yield ordered[start : start + size]
-        start += size
-
-
-def _padded(length: int) -> int:
-    return -(-length // _MULTIPLE) * _MULTIPLE
-
-
-def _batch_size(seq2seq: Seq2Seq, tokens: int, beams: int) -> int:
-    """Return the number of texts that fit; `tokens` counts source and output together."""
+def _groups(
+    seq2seq: Seq2Seq, sources: Sequence[Source], search: BeamSearch, rows: int | None
+) -> Iterator[tuple[list[Source], int]]:
+    """Yield texts that share tables, and how many are decoded at a time."""
     config: Any = seq2seq.model.config
     layers = getattr(config, "decoder_layers", None) or config.num_hidden_layers
-    cache = 4 * layers * config.hidden_size * seq2seq.model.dtype.itemsize * tokens
-    scores = 6 * 4 * len(seq2seq.tokenizer)
-    return max(1, min(_BEAM_ROWS, _BYTES // int(cache + scores)) // beams)
+    token = 2 * layers * config.hidden_size * seq2seq.model.dtype.itemsize
+    start = 0
+
+    def fitting(source: Source) -> int:
+        scores = 6 * 4 * len(seq2seq.tokenizer)
+        outputs = search.beams * (token * (source.most + 3) + scores)
+        many = _BYTES // (token * len(source.ids) + outputs)
+        return rows or max(1, min(_BEAM_ROWS // search.beams, many))
+
+    while start < len(sources):
+        slots, end = fitting(sources[start]), start
+        while end < len(sources) and fitting(sources[end]) < 2 * slots:
+            end += 1
+        yield list(sources[start:end]), min(slots, end - start)
+        start = end
 
 
-def _generate(
-    seq2seq: Seq2Seq, batch: Sequence[_Source], search: BeamSearch, key: str
-) -> list[str]:
-    """Return the outputs of a batch, `search.returned` for each text."""
-    from transformers import LogitsProcessorList
-
-    from tilth.paraphrase.fast_beam_search import fast_beam_search
-
-    model: Any = seq2seq.model
-    tokenizer: Any = seq2seq.tokenizer
-    device = seq2seq.device
-    shape = len(batch), _padded(max(len(source.ids) for source in batch))
-    ids, mask = torch.full(shape, tokenizer.pad_token_id), torch.zeros(shape, dtype=torch.long)
-    for row, source in enumerate(batch):
-        ids[row, : len(source.ids)] = torch.tensor(source.ids)  # (texts, length)
-        mask[row, : len(source.ids)] = 1
-    limits = _LengthLimits(model.generation_config, batch, search.beams, device)
-    processors: list[Any] = [limits]
-    if any(source.copy_cost for source in batch):
-        penalty = CopyPenalty(
-            [source.ids for source in batch], [source.copy_cost for source in batch],
-            search.beams, word_begins(tokenizer, device), limits.before,
-        )  # fmt: skip
-        processors.insert(0, penalty)
-    options = dict(_NEUTRAL)
-    if search.samples:
-        options |= {
-            "do_sample": True, "temperature": search.temperature, "top_k": search.top_k
-        }  # fmt: skip
-    with (
-        torch.random.fork_rng([device] if device.type == "cuda" else []),
-        fast_beam_search(model, search.beams, search.top_k, limits.length) as cheaper,
-    ):
-        torch.manual_seed(int.from_bytes(blake2b(key.encode(), digest_size=7).digest(), "big"))
-        outputs = model.generate(
-            input_ids=ids.to(device),
-            attention_mask=mask.to(device),
-            logits_processor=LogitsProcessorList(processors),
-            num_beams=search.beams,
-            num_return_sequences=search.returned,
-            max_length=limits.length,
-            **{**options, **cheaper},
-        )  # (texts * returned, tokens)
-    return [text.strip() for text in tokenizer.batch_decode(outputs, skip_special_tokens=True)]
+def _encoded(seq2seq: Seq2Seq, sources: Sequence[Source]) -> Iterator[tuple[Source, Tensor]]:
+    """Yield texts and their encoder states, (tokens, dimension); each text is encoded once."""
+    start = 0
+    while start < len(sources):
+        count = max(1, _ENCODED // len(sources[start].ids))
+        some = sources[start : start + count]
+        ids = {source.text: source.ids for source in some}
+        padding = int(seq2seq.tokenizer.pad_token_id or 0)
+        states = dict(zip(ids, encode(seq2seq.model, list(ids.values()), padding), strict=True))
+        yield from ((source, states[source.text]) for source in some)
+        start += count
 
 
-class _LengthLimits:
-    """Logits processor with length limits for each row; `generate` has one pair for the batch."""
-
-    def __init__(
-        self, config: Any, batch: Sequence[_Source], beams: int, device: torch.device
-    ) -> None:
-        # The token a decoder starts with, and the one that some models are forced to begin with.
-        self.before = 1 + (config.forced_bos_token_id is not None)
-        ends = config.eos_token_id
-        self.ends = torch.tensor(ends if isinstance(ends, list) else [ends], device=device)
-        self.least, self.most = (
-            torch.tensor(lengths, device=device).repeat_interleave(beams)  # (rows * beams)
-            for lengths in ([one.least for one in batch], [one.most for one in batch])
+def _fixed_tokens(seq2seq: Seq2Seq, search: BeamSearch) -> Tokens:
+    """Return what the model's generation config forces and forbids."""
+    config: Any = seq2seq.model.generation_config
+    start, ends = config.decoder_start_token_id, config.eos_token_id
+    many = [ids for ids in config.bad_words_ids or [] if len(ids) > 1]
+    if many:
+        raise InputError(
+            f"model {seq2seq.name!r} forbids sequences of tokens, such as {many[0]}, which are not "
+            "supported: remove bad_words_ids from its generation_config.json"
         )
-        self.earliest, self.latest = int(self.least.max()), int(self.most.min())
-        self.length = self.before + int(self.most.max()) + 1
-
-    def __call__(self, ids: Tensor, scores: Tensor) -> Tensor:
-        """Forbid the closing token below the least length, force it at the most."""
-        written = ids.shape[1] - self.before
-        if written < self.earliest:
-            short = self.least > written  # (rows * beams)
-            scores[:, self.ends] = scores[:, self.ends].masked_fill(short[:, None], -math.inf)
-        if written >= self.latest:
-            ended = self.most <= written  # (rows * beams)
-            scores = scores.masked_fill(ended[:, None], -math.inf)
-            scores[:, self.ends[0]] = scores[:, self.ends[0]].masked_fill(ended, 0.0)
-        return scores
-
-
-class CopyPenalty:
-    """Logits processor that penalizes words copied from the source.
-
-    BLEU counts n-grams of up to 4 words; the cost grows likewise and is whole for the fourth word
-    in a row. Tokens inside a word cost nothing, so that names stay whole.
-
-    Args:
-        sources: token ids of each text.
-        costs: of each text, in logits.
-        begins: whether a vocabulary entry begins a word. # (vocabulary,)
-        before: tokens of the output before its text.
-    """
-
-    def __init__(
-        self,
-        sources: Sequence[Sequence[int]],
-        costs: Sequence[float],
-        beams: int,
-        begins: Tensor,
-        before: int,
-    ) -> None:
-        ids = torch.nn.utils.rnn.pad_sequence(
-            [torch.tensor(source) for source in sources], batch_first=True, padding_value=-1
-        )  # (texts, longest)
-        self.next = ids.repeat_interleave(beams, dim=0).to(begins.device)  # (rows, longest)
-        word = begins[self.next.clamp(min=0)] & (self.next >= 0)
-        cost = torch.tensor(costs).repeat_interleave(beams).to(begins.device)
-        self.cost = word * cost[:, None]  # (rows, longest)
-        self.before = before
-
-    def __call__(self, ids: Tensor, scores: Tensor) -> Tensor:
-        """Return the scores of the next token, (rows, vocabulary)."""
-        written = ids.shape[1] - self.before
-        same = torch.ones_like(self.next, dtype=torch.bool)
-        share = torch.full(self.next.shape, _SHARES[0], device=scores.device)
-        for back in range(1, min(written, len(_SHARES) - 1) + 1):
-            moved = torch.full_like(self.next, -2)  # the source's tokens `back` positions before
-            moved[:, back:] = self.next[:, :-back]
-            same &= moved == ids[:, -back, None]
-            share += same * _SHARES[back]
-        taken = torch.zeros_like(scores).scatter_reduce_(
-            1, self.next.clamp(min=0), (share * self.cost).to(scores.dtype), "amax"
-        )
-        return scores - taken
+    return Tokens(
+        config.bos_token_id if start is None else start,
+        config.forced_bos_token_id,
+        ends if isinstance(ends, list) else [ends],
+        [*(config.suppress_tokens or []), *(one for one, in config.bad_words_ids or [])],
+        list(config.begin_suppress_tokens or []),
+        word_begins(seq2seq.tokenizer) if any(search.copy_costs) else None,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=4)
-def word_begins(tokenizer: Any, device: torch.device) -> Tensor:
+def word_begins(tokenizer: Any) -> NDArray[np.bool_]:
     """Return which entries of a vocabulary begin a word, (vocabulary,)."""
     names = [str(name) for name in tokenizer.convert_ids_to_tokens(range(len(tokenizer)))]
     begins = [name.startswith(_WORD_BEGINS) for name in names]
@@ -339,4 +222,4 @@ def word_begins(tokenizer: Any, device: torch.device) -> Tensor:
             )
         special = set(tokenizer.all_special_ids)
         begins = [not inner and number not in special for number, inner in enumerate(goes_on)]
-    return torch.tensor(begins, device=device)
+    return np.array(begins)
