@@ -56,10 +56,12 @@ def test_the_starter_searches_as_generate_does() -> None:
     assert seq2seq.model.generation_config == config
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("search", [BeamSearch(beams=1), BeamSearch(beams=3), SAMPLING])
+@pytest.mark.parametrize("family", ["bart", "t5"])
+@pytest.mark.parametrize(
+    "search", [BeamSearch(beams=3, longest=0.5), replace(SAMPLING, longest=0.5)]
+)
 def test_a_text_does_not_depend_on_the_others(family: str, search: BeamSearch) -> None:
-    seq2seq, texts = writer(family), salads(14)
+    seq2seq, texts = writer(family), salads(5)
     together = decode(seq2seq, texts, search, seed=3)
     assert [decode(seq2seq, [text], search, seed=3)[0] for text in texts] == together
     assert decode(seq2seq, texts[::-1], search, seed=3, rows=3) == together[::-1]
@@ -75,7 +77,7 @@ def test_bfloat16_searches_where_it_is_asked_for() -> None:
 
 @pytest.mark.parametrize("beams", [1, 2])
 def test_sampling_has_the_law_of_generate(beams: int) -> None:
-    seq2seq, draws = writer(), 3000
+    seq2seq, draws = writer(), 1500
     search = BeamSearch(beams=beams, top_k=3, temperature=2.0, longest=0.2)  # two tokens
     (text,) = salads(1)
     group = _sources(seq2seq, [text], search, 0)
