@@ -42,7 +42,7 @@ def nothing(_: int) -> None:
 
 def empty(arguments: argparse.Namespace, folder: Path) -> None:
     """Hand out parts without work; print the driver's time and memory."""
-    from tilth.runs.ray_parts import on_ray
+    from tilth.runs.ray_parts import TaskWorkers
 
     def tasks() -> Iterator[int]:
         for number in range(arguments.parts):
@@ -54,8 +54,9 @@ def empty(arguments: argparse.Namespace, folder: Path) -> None:
     with run:
         began, spent = time.perf_counter(), time.process_time()
         first = 0.0
-        for _ in on_ray(Cluster("ray", workers=WORKERS), run.as_worker(), nothing, tasks()):
-            first = first or time.perf_counter()
+        with TaskWorkers(Cluster("ray", workers=WORKERS), run.as_worker()) as workers:
+            for _ in workers.do(nothing, tasks()):
+                first = first or time.perf_counter()
     _print_parts(arguments.parts, began, first, spent)
 
 

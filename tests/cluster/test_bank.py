@@ -14,6 +14,7 @@ from tests.cluster import jobs
 from tests.cluster.hosts import wait_until
 from tests.invariants.trainings import content
 from tests.tiny import salads, small_parts, small_ranges, tiny_static, write_lines
+from tests.tiny.calls import python
 from tilth.bank import Bank
 from tilth.runs import Run
 from tilth.runs.cluster import Cluster
@@ -50,6 +51,29 @@ def test_workers_stay_for_the_next_function(ray: Any, tmp_path: Path) -> None:
         assert {
             process for process, _ in workers.do(where, iter(range(0, 16, 4)), tmp_path, 0)
         } <= (earlier)
+
+
+ALONE = """
+import os, sys
+from tests.cluster import jobs
+from tilth.runs.cluster import Cluster
+from tilth.runs.ray_parts import TaskWorkers
+
+run = jobs.numbers_run(sys.argv[1])
+with run, TaskWorkers(Cluster("ray", workers=1), run.as_worker()) as workers:
+    print(*workers.do(lambda _: os.nice(0), iter([0])), os.nice(0))
+"""
+
+
+@pytest.mark.slow
+def test_workers_of_a_cluster_for_one_command_have_its_priority(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray")
+    for name in ("RAY_ADDRESS", "RAY_worker_niceness"):
+        monkeypatch.delenv(name, raising=False)
+    worker, own = python(ALONE, tmp_path / "run").stdout.split()
+    assert worker == own
 
 
 BUILD = """

@@ -18,8 +18,9 @@ from tests.tiny.models import BERT_SHAPE
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 ALONE = [sys.executable, "-m"]
 TOGETHER = [*ALONE, "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
-ACCELERATED = [
-    *ALONE, "accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1",
+ACCELERATED = [  # several processes without GPUs, too; with --cpu it starts one
+    *ALONE, "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2",
+    "--num_machines", "1",
     "--mixed_precision", "no", "--dynamo_backend", "no", "--num_cpu_threads_per_process", "1",
     "--module",
 ]  # fmt: skip

@@ -304,6 +304,9 @@ def _connect(cluster: Cluster) -> bool:
         return False
     cluster.check_head()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault(
+        "RAY_worker_niceness", "0"
+    )  # of a cluster that is started here; Ray's: 15
     try:
         ray.init(
             address=None if cluster.on == "ray" else cluster.on,
