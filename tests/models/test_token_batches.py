@@ -4,13 +4,14 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+import torch
 from transformers import AutoTokenizer
 
 from tests.models.test_scorer import pair_marks
 from tests.tiny.models import WORDS, tiny_tokenizer, word_tokenizer
 from tilth.errors import InputError
 from tilth.models import starter_path, token_batches
-from tilth.models.token_batches import encode_texts
+from tilth.models.token_batches import Encoded, batches, encode_texts
 
 
 def tokenizers() -> dict[str, Any]:
@@ -59,3 +60,34 @@ def test_a_pair_of_long_texts_is_cut_after_it_was_encoded(monkeypatch: pytest.Mo
 def test_a_length_that_holds_no_text_is_refused() -> None:
     with pytest.raises(InputError, match="max_length is 2: give at least 3"):
         encode_texts(tokenizers()["words"], [("a man", "a dog")], 2)
+
+
+@pytest.mark.parametrize("budget", [40, 3000])
+@pytest.mark.parametrize("is_float32", [True, False])
+def test_batches_hold_each_text_once_within_the_budget(is_float32: bool, budget: int) -> None:
+    lengths = np.random.default_rng(0).integers(20, 28, 700)
+    encoded = Encoded(np.arange(1, lengths.sum() + 1), None, lengths)
+    starts = np.cumsum(lengths) - lengths
+    seen, padding = [], 0
+    for rows, inputs in batches(
+        encoded, longest=27, padding=0, device=torch.device("cpu"), is_float32=is_float32,
+        batch_tokens=budget,
+    ):  # fmt: skip
+        ids, mask = inputs["input_ids"].numpy(), inputs["attention_mask"].numpy()
+        assert ids.size <= budget
+        assert is_float32 or ids.shape[1] in (24, 27)
+        for row, found, seen_of in zip(rows, ids, mask, strict=True):
+            length = lengths[row]
+            assert seen_of.sum() == length
+            assert (found[:length] == starts[row] + np.arange(1, length + 1)).all()
+        seen += rows.tolist()
+        padding += int((1 - mask).sum())
+    assert sorted(seen) == list(range(700))
+    assert (padding == 0) == is_float32
+
+
+def test_few_texts_of_a_length_are_batched_with_longer_ones() -> None:
+    lengths = np.arange(5, 20)
+    encoded = Encoded(np.ones(lengths.sum(), np.int64), None, lengths)
+    made = list(batches(encoded, longest=30, padding=0, device=torch.device("cpu")))
+    assert [rows.tolist() for rows, _ in made] == [list(range(15))]

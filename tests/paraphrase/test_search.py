@@ -67,6 +67,18 @@ def test_a_text_does_not_depend_on_the_others(family: str, search: BeamSearch) -
     assert decode(seq2seq, texts[::-1], search, seed=3, rows=3) == together[::-1]
 
 
+def test_threads_share_the_rows() -> None:
+    seq2seq, texts, before = writer(), salads(6), torch.get_num_threads()
+    search = replace(SAMPLING, longest=0.5)
+    torch.set_num_threads(1)
+    alone = decode(seq2seq, texts, search)
+    torch.set_num_threads(3)
+    try:
+        assert decode(seq2seq, texts, search) == alone
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_bfloat16_searches_where_it_is_asked_for() -> None:
     seq2seq = writer()
     low = replace(seq2seq, model=copy.deepcopy(seq2seq.model).to(torch.bfloat16))

@@ -114,7 +114,8 @@ def text_outputs(
         given: list[Tensor] = []  # read from the GPU once for all batches
         for some, inputs in batches(
             encoded, longest=max_length, device=model.device,
-            padding=int(tokenizer.pad_token_id or 0), batch_tokens=batch_tokens,
+            padding=int(tokenizer.pad_token_id or 0), is_float32=_is_float32(model),
+            batch_tokens=batch_tokens,
         ):  # fmt: skip
             given.append(activation(model(**inputs).logits.float()))  # (batch, labels)
             done.append(some)
@@ -221,7 +222,8 @@ def _label_windows(
     found: list[Tensor] = []
     for some, inputs in batches(
         encoded, longest=classifier.max_length, device=classifier.device,
-        padding=int(classifier.tokenizer.pad_token_id or 0), batch_tokens=batch_tokens,
+        padding=int(classifier.tokenizer.pad_token_id or 0), is_float32=_is_float32(model),
+        batch_tokens=batch_tokens,
     ):  # fmt: skip
         logits = model(**inputs).logits  # (batch, width, tags)
         width = logits.shape[1]
@@ -233,6 +235,11 @@ def _label_windows(
     ends = np.cumsum([len(windows[row].word_starts) for row in order])
     parts = np.split(torch.cat(found).cpu().numpy(), ends[:-1])
     return [parts[number] for number in np.argsort(order)]
+
+
+def _is_float32(model: Any) -> bool:
+    """Return whether a model computes in float32; an exported one has no kernels for one length."""
+    return isinstance(model, OnnxModel) or model.dtype == torch.float32
 
 
 def _check_finite(finite: NDArray[np.bool_], rows: Sequence[Any], name: str) -> None:

@@ -18,7 +18,8 @@ from tilth.errors import InputError
 TEXTS_AT_ONCE = 16_384  # texts with token ids in memory
 # Per batch, padding included: fits a core's cache, or keeps a GPU busy.
 _TOKENS = {"cpu": 2048, "cuda": 65_536}
-_MULTIPLE = 8  # of the padded length: few shapes, so few cached kernels
+_MULTIPLE = 8  # of the padded length in low precision: few shapes, so few cached kernels
+_LEAST = 512  # tokens of a batch that takes no texts of other lengths
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,7 @@ def batches(
     longest: int,
     padding: int,
     device: torch.device,
+    is_float32: bool = True,
     batch_tokens: int | None = None,
 ) -> Iterator[tuple[NDArray[np.int64], dict[str, Tensor]]]:
     """Yield the row indices of each batch and its inputs, padded to one length.
@@ -109,33 +111,52 @@ def batches(
     Args:
         longest: maximum tokens of a row.
         padding: id of the padding token.
+        is_float32: whether the model computes in float32; on a processor, texts of one length then
+            make a batch without padding if they are enough.
         batch_tokens: per batch, padding included; None: chosen for speed.
     """
+    is_exact = is_float32 and device.type == "cpu"
     budget = batch_tokens or _TOKENS[device.type]
     starts = np.cumsum(encoded.lengths) - encoded.lengths
+    multiple = 1 if is_exact else _MULTIPLE
     # Within the model's positions, whose number need not be a multiple.
-    widths = np.minimum(-(-encoded.lengths // _MULTIPLE) * _MULTIPLE, longest)
-    for width in np.unique(widths).tolist():
-        rows = np.flatnonzero(widths == width)
-        count = max(1, budget // max(width, 1))
-        for first in range(0, len(rows), count):
-            some = rows[first : first + count]
-            columns = np.arange(width)
-            mask = columns < encoded.lengths[some, None]  # (rows, width)
-            indices = np.where(mask, starts[some, None] + columns, 0)
-            arrays = {
-                "input_ids": np.where(mask, encoded.ids[indices], padding),
-                "attention_mask": mask.astype(np.int64),
-            }
-            if encoded.types is not None:
-                arrays["token_type_ids"] = np.where(mask, encoded.types[indices], 0)
-            yield (
-                some,
-                {
-                    name: torch.from_numpy(array).to(device, non_blocking=True)
-                    for name, array in arrays.items()
-                },
-            )
+    widths = np.minimum(-(-encoded.lengths // multiple) * multiple, longest)
+    for some in _of_like_widths(widths, budget, _LEAST if is_exact else 0):
+        columns = np.arange(widths[some[-1]])
+        mask = columns < encoded.lengths[some, None]  # (rows, width)
+        indices = np.where(mask, starts[some, None] + columns, 0)
+        arrays = {
+            "input_ids": np.where(mask, encoded.ids[indices], padding),
+            "attention_mask": mask.astype(np.int64),
+        }
+        if encoded.types is not None:
+            arrays["token_type_ids"] = np.where(mask, encoded.types[indices], 0)
+        yield (
+            some,
+            {
+                name: torch.from_numpy(array).to(device, non_blocking=True)
+                for name, array in arrays.items()
+            },
+        )
+
+
+def _of_like_widths(
+    widths: NDArray[np.int64], budget: int, least: int
+) -> Iterator[NDArray[np.int64]]:
+    """Yield the rows of each batch, the widest last: of one width, or of fewer tokens than `least`.
+
+    The wider ones that are added to these fill it to `least`.
+    """
+    order = np.argsort(widths, kind="stable")
+    ordered = widths[order].tolist()
+    start = 0
+    for end, width in enumerate([*ordered, 0]):
+        count = end - start
+        is_full = (count + 1) * width > budget
+        differs = count > 0 and width != ordered[start] and count * ordered[end - 1] >= least
+        if count and (end == len(ordered) or is_full or differs):
+            yield order[start:end]
+            start = end
 
 
 @dataclass(frozen=True, slots=True)
