@@ -56,6 +56,13 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(save_encoder(tmp_path_factory.mktemp("base") / "bert"))
 
 
+@pytest.fixture
+def quick_baselines(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a training's baselines begin with the tiny BERT, and SetFit see few pairs."""
+    monkeypatch.setattr("tilth.workflows.baselines.STARTER", base)
+    monkeypatch.setattr("tilth.encoders.setfit._ROUNDS", 1)
+
+
 @pytest.fixture(scope="session")
 def static(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return the folder of a tiny static encoder: a name that a bank finds it by."""

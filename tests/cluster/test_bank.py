@@ -18,10 +18,13 @@ from tests.tiny.calls import python
 from tilth.bank import Bank
 from tilth.runs import Run
 from tilth.runs.cluster import Cluster
-from tilth.runs.ray_parts import TaskWorkers
 
 LONG = "The old man and the dog sleeps under the red boat near the green river with {} and {}"
-TWO: dict[str, Any] = {"workers": 2, "cluster": Cluster("ray"), "quiet": True}
+
+
+def two() -> dict[str, Any]:
+    """Return the options of two workers, which need Ray."""
+    return {"workers": 2, "cluster": Cluster("ray"), "quiet": True}
 
 
 def sentences(folder: Path) -> list[Path]:
@@ -41,6 +44,8 @@ def where(task: int, folder: Path, by: int) -> tuple[int, int]:
 
 
 def test_workers_stay_for_the_next_function(ray: Any, tmp_path: Path) -> None:
+    from tilth.runs.ray_parts import TaskWorkers  # needs Ray
+
     run: Run = jobs.numbers_run(tmp_path / "run")
     with run, TaskWorkers(Cluster("ray", workers=2), run.as_worker()) as workers:
         assert list(workers.do(where, iter(()), tmp_path, 2)) == []
@@ -79,14 +84,14 @@ def test_workers_of_a_cluster_for_one_command_have_its_priority(
 BUILD = """
 import sys
 import pytest
-from tests.cluster.test_bank import TWO
+from tests.cluster.test_bank import two
 from tests.tiny import small_parts, small_ranges, tiny_static
 from tilth.bank import Bank
 
 with pytest.MonkeyPatch.context() as patch:
     small_parts(patch)
     small_ranges(patch)
-    Bank.build(sys.argv[1], sys.argv[2:], encoder=tiny_static(), device="cpu", **TWO)
+    Bank.build(sys.argv[1], sys.argv[2:], encoder=tiny_static(), device="cpu", **two())
 """
 
 

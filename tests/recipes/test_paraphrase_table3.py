@@ -75,6 +75,7 @@ def test_each_kind_of_positive_is_a_line(
     assert any("simcse, round trips".casefold() in note.casefold() for note in table.notes)
 
 
+@pytest.mark.slow
 def test_a_stopped_recipe_goes_on_with_the_same_figures(
     said: list[RewriteSettings], data: Path, tmp_path: Path
 ) -> None:

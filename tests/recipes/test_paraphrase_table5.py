@@ -57,6 +57,7 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_every_line_and_task_is_measured(
     said: list[RewriteSettings], data: Path, tmp_path: Path
 ) -> None:

@@ -60,6 +60,7 @@ def tiny(
     return scale
 
 
+@pytest.mark.slow
 def test_table_1_and_5_share_their_steps_and_say_what_they_are(
     data: Path, tiny: DinoScale, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +122,7 @@ def test_table_1_and_5_share_their_steps_and_say_what_they_are(
     assert fifth_row.cells["STS12"].value == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_table_2_varies_one_thing_at_a_time(data: Path, tiny: DinoScale, tmp_path: Path) -> None:
     table, _ = run("dino-table2", data, tmp_path, seeds=2)
     steps = tmp_path / "starter" / "steps"

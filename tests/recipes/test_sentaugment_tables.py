@@ -150,6 +150,7 @@ def test_table_6_has_a_bank_of_the_same_sentences_for_each_encoder(
         assert set(Bank.open(steps / bank)) == set(sample)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tiny")
 def test_a_table_goes_on_where_it_stopped(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

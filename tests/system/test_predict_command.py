@@ -53,6 +53,7 @@ def test_labels_are_written_counted_and_read_again(places: dict[str, Path], tmp_
     )
 
 
+@pytest.mark.usefixtures("quick_baselines")
 def test_runs_of_trainings_predict(places: dict[str, Path], tmp_path: Path) -> None:
     how = ["--base", places["ENCODER"], "--device", "cpu", "--quiet", "--epochs", 1, "-o"]
     jobs = {"classifier": "LABELLED", "tagger": "TAGGED", "encoder": "PAIRS"}

@@ -29,6 +29,7 @@ def augmented(folder: Path, base: str, kind: str = "class", rows: int = 60) -> P
     return run
 
 
+@pytest.mark.usefixtures("quick_baselines")
 @pytest.mark.parametrize(("kind", "what"), [("class", "classifier"), ("tags", "tagger")])
 def test_one_table_says_what_was_gained(base: str, tmp_path: Path, kind: str, what: str) -> None:
     run = augmented(tmp_path, base, kind)
@@ -64,6 +65,7 @@ def test_options_reach_the_training(base: str, tmp_path: Path) -> None:
     assert "hard: on" in (run / "report.html").read_text()
 
 
+@pytest.mark.usefixtures("quick_baselines")
 def test_a_stopped_baseline_goes_on_with_the_same_command(
     base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.usefixtures("quick_baselines")
 @pytest.mark.parametrize(
     "page",
     [pytest.param(one, marks=pytest.mark.slow) if one.stem in LONG else one for one in TUTORIALS],

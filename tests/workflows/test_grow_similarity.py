@@ -267,7 +267,10 @@ def test_a_run_leaves_an_encoder_its_pairs_and_a_page(
     assert run_grow(place, base) == found
 
 
-@pytest.mark.parametrize("after", [3, 9])  # in the first round, and in the second
+@pytest.mark.parametrize(
+    "after",
+    [3, pytest.param(9, marks=pytest.mark.slow)],  # in the first round, and in the second
+)
 def test_an_interrupted_run_leaves_the_best_so_far_and_ends_alike(
     place: Path, base: str, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:

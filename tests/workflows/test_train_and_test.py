@@ -464,6 +464,7 @@ def test_wrong_places_are_refused(made: Made, tmp_path: Path) -> None:
         open_augmented(str(run))
 
 
+@pytest.mark.slow
 def test_a_set_of_another_task_is_trained_on_first(made: Made, tmp_path: Path) -> None:
     other = [{**row, "label": f"{row['label']} too"} for row in ROWS["class"](60, seed=3)]
     first = str(write_rows(tmp_path / "first.jsonl", other))

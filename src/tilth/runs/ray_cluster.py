@@ -35,6 +35,7 @@ one; returns the work on a task, and the facts."""
 
 _MOST_LOSSES = 5  # of workers by one task: more are its own fault
 _MOST_STARTS = 3
+_FEW = 8  # calls that are waited for one at a time
 _SECONDS_TO_WAIT = 60.0
 _REMEDY = "give each more memory (fewer --workers, or larger hosts), or read Ray's logs"
 
@@ -232,12 +233,14 @@ class Workers(Generic[T]):
     def _answered(self) -> list[Any]:
         """Wait for answers; return their references."""
         references = list(self._calls)
-        found, _ = ray.wait(references, num_returns=len(references), timeout=0)
+        found: list[Any] = []
         while not found:
-            found, _ = ray.wait(references, timeout=_SECONDS_TO_WAIT)
+            found, rest = ray.wait(references, timeout=_SECONDS_TO_WAIT)
             if not found and all(call.task is None for call in self._calls.values()):
                 log.warning("the cluster has had no place for a worker for a minute: still waiting")
-        return list(found)
+        if len(rest) > _FEW:  # a wait is dear, and few workers have seldom answered meanwhile
+            found += ray.wait(rest, num_returns=len(rest), timeout=0)[0]
+        return found
 
     def _greet(self, worker: Any) -> None:
         greet = worker.greet.options(max_task_retries=-1)  # until Ray has started it somewhere
