@@ -163,7 +163,7 @@ def simulate(stages: list[Stage], workers: int, hosts: Hosts, seed: int) -> floa
 # gave them: docs/cluster.md.
 READ, CLEAN, ENCODE = 0.19e-6, 21.8e-6, 19.4e-6
 ROW = 69.6e-3
-DRIVER = 0.66e-3
+DRIVER = 0.70e-3
 BYTES_READ, BYTES_WRITTEN = 130.0, 518.0
 # Steps that find duplicates: seconds and bytes, read and written, of a sentence.
 KEYS, EXACT, SHARED, TEXTS, NEAR, REASONS = (

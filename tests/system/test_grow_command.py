@@ -10,17 +10,15 @@ from tests.selftrain.labelled import classed
 from tests.system.commands import error_of, tilth
 from tests.tiny import graded_pairs, salads, write_lines, write_rows
 from tilth.runs import Run
-from tilth.workflows import baselines
 
 
 @pytest.fixture
-def asked(tmp_path: Path, base: str, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+def asked(
+    tmp_path: Path, base: str, quick_baselines: None, monkeypatch: pytest.MonkeyPatch
+) -> list[object]:
     """Return the words of a small run."""
-    monkeypatch.setattr(baselines, "STARTER", base)
     monkeypatch.setattr("tilth.workflows.grow.sources._FEWEST", 20)
     monkeypatch.setattr("tilth.classifiers.settings._STEPS", 4)
-    monkeypatch.setattr("tilth.encoders.setfit.MOST_PAIRS", 16)
-    monkeypatch.setattr("tilth.encoders.setfit._ROUNDS", 1)
     monkeypatch.setattr("tilth.encoders.label_contrast._STEPS", 2)
     train = write_rows(tmp_path / "train.jsonl", classed(12))
     test = write_rows(tmp_path / "test.jsonl", classed(9, seed=5))

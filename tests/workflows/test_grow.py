@@ -25,7 +25,6 @@ from tilth.models import load_encoder
 from tilth.models.classifier import load_classifier
 from tilth.report.systems import CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
 from tilth.runs import Run, RunMismatch
-from tilth.workflows import baselines
 from tilth.workflows.grow import arms as ways
 from tilth.workflows.grow import grow as growing
 from tilth.workflows.grow import notes
@@ -353,16 +352,15 @@ def test_arms_follow_from_what_there_is(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def place(tmp_path: Path, base: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(
+    tmp_path: Path, base: str, quick_baselines: None, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """Return a folder with labelled rows, raw text and descriptions, and tiny models in use."""
-    monkeypatch.setattr(baselines, "STARTER", base)
     encoder = load_encoder(base, device="cpu")
     monkeypatch.setattr("tilth.workflows.grow.sources.fit_encoder", lambda: encoder)
     monkeypatch.setattr("tilth.workflows.grow.sources._FEWEST", 20)
     monkeypatch.setattr("tilth.workflows.grow.sources._UNLABELLED", 40)
     monkeypatch.setattr("tilth.classifiers.settings._STEPS", 4)
-    monkeypatch.setattr("tilth.encoders.setfit.MOST_PAIRS", 32)
-    monkeypatch.setattr("tilth.encoders.setfit._ROUNDS", 1)
     monkeypatch.setattr("tilth.encoders.label_contrast._STEPS", 2)
     write_rows(tmp_path / "train.jsonl", classed(24))
     write_rows(tmp_path / "test.jsonl", classed(12, seed=9))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from torch import Tensor
 from transformers import AttentionInterface
 
 from tilth.generation.kv_cache import CachedPrompt, CacheLayer, KVCache
-from tilth.models.kernel_arrays import LANES, codes
+from tilth.models.kernel_arrays import LANES, codes, in_parts
 from tilth.models.single_query import (
     HEAD_BYTES,
     OWN_TOKENS,
@@ -96,7 +95,6 @@ class SharedRows(KVCache):
         self._prompts: list[CachedPrompt | None] = [None] * rows  # kept from being freed
         self._table = np.zeros((len(self.layers), rows, ROW_FIELDS), np.int64)
         self._order: _Ints = np.arange(rows)
-        self._pool = ThreadPoolExecutor(torch.get_num_threads())
 
     def enter(self, rows: Sequence[int], prompts: Sequence[CachedPrompt]) -> None:
         """Let rows begin with these prompts."""
@@ -162,14 +160,10 @@ class SharedRows(KVCache):
         )  # fmt: skip
         scale = np.float32(scaling * math.log2(math.e))
 
-        def work(order: _Ints) -> None:
-            attend(*given, order, scale, out.numpy())
+        def work(some: slice, _: int) -> None:
+            attend(*given, self._order[some], scale, out.numpy())
 
-        first, *others = np.array_split(self._order, torch.get_num_threads())
-        works = [self._pool.submit(work, part) for part in others]
-        work(first)
-        for one in works:
-            one.result()
+        in_parts(work, rows)
         return out.to(query.dtype)[:, None]
 
 

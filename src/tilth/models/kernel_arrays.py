@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,5 +31,9 @@ def in_parts(work: Callable[[slice, int], None], count: int) -> None:
         return
     bounds = np.linspace(0, count, threads + 1).astype(int).tolist()
     parts = map(slice, bounds[:-1], bounds[1:])
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(work, parts, range(threads)))
+    list(_pool(threads).map(work, parts, range(threads)))
+
+
+@lru_cache(maxsize=1)
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads)
