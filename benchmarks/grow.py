@@ -1,6 +1,7 @@
 """Measures what `tilth grow` finds on real tasks: the worth of each way, and the kept model's test.
 
     python benchmarks/grow.py --data DIR --out DIR [--tasks trec,sst2] [--rows 100] [--budget 30m]
+        [--raw BANK]
 
 DIR holds classify/sst2, trec and insults, and bank/ with raw text. Each task has --rows labelled
 rows drawn from train, 10,000 lines of each file of raw text, and descriptions of its labels; ways
@@ -14,6 +15,7 @@ import argparse
 import gzip
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,12 +106,15 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=100)
     parser.add_argument("--budget", default="30m")
     parser.add_argument("--base")
+    parser.add_argument("--raw", help="a bank, instead of 10,000 lines of each file")
     parser.add_argument("--model")
     parser.add_argument("--seed", type=int, default=0)
     asked: Any = parser.parse_args()
     for task in asked.tasks.split(","):
         sources = inputs(asked.data, asked.out, task, asked.rows, asked.seed)
-        settings = Growth(asked.budget, asked.base, asked.model, seed=asked.seed)
+        if asked.raw:
+            sources = replace(sources, raw=(asked.raw,))
+        settings = Growth(budget=asked.budget, base=asked.base, model=asked.model, seed=asked.seed)
         run = asked.out / f"{task}-{asked.rows}-{asked.seed}"
         results = grow_to_run(sources, run, settings)
         print(f"\n{task}, {asked.rows} rows, budget {asked.budget}\n")

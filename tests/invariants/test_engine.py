@@ -2,6 +2,8 @@
 
 import gc
 import weakref
+from collections.abc import Iterator
+from threading import get_ident
 from typing import Any
 from unittest.mock import Mock
 
@@ -200,6 +202,72 @@ def test_out_of_memory_halves_the_rows_and_loses_nothing(
     engine = Engine(llama, Sampling(), rows=40)
     assert texts_of(run_jobs(engine, jobs)) == expected
     assert engine.rows < 40
+
+
+@pytest.fixture
+def three_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let torch use three threads, and each core begin with few rows."""
+    monkeypatch.setattr(engines, "_FEWEST_ROWS", 6)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    assert torch.get_num_threads() == 3
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("three_cores")
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_cores_that_decode_some_items_each_change_no_text(kind: str) -> None:
+    lm = tiny_lm(kind)
+    later = {(j.source_id, j.label): j for j in pair_jobs(TEXTS, tries=2) if j.attempt == 1}
+    seen: dict[Job, Outcome] = {}
+    threads = set()
+
+    def then(outcome: Outcome) -> Job | None:
+        seen[outcome.job] = outcome
+        threads.add(get_ident())
+        return later.pop((outcome.job.source_id, outcome.job.label), None)
+
+    Engine(lm, Sampling(), rows=18).run(pair_jobs(TEXTS, tries=1), then)
+    assert len(threads) == 3
+    jobs = list(pair_jobs(TEXTS, tries=2))
+    one = run_jobs(Engine(lm, Sampling(), rows=6), jobs)  # too few rows for several cores
+    check_same_texts(lm, Sampling(), {job: seen[job] for job in one}, one)
+
+
+@pytest.mark.usefixtures("three_cores")
+def test_an_error_on_one_core_ends_all(llama: LM) -> None:
+    answered = []
+
+    def then(outcome: Outcome) -> None:
+        answered.append(outcome)
+        if len(answered) == 5:
+            raise OSError("disk full")
+        assert len(answered) < 5
+
+    with pytest.raises(OSError, match="disk full"):
+        Engine(llama, Sampling(), rows=18).run(pair_jobs(TEXTS), then)
+    assert len(answered) == 5
+
+
+@pytest.mark.usefixtures("three_cores")
+def test_out_of_memory_on_one_core_loses_nothing(
+    llama: LM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = list(pair_jobs(TEXTS))
+    expected = texts_of(run_jobs(Engine(llama, Sampling(), rows=18), jobs))
+    decode = SharedRows.decode
+    scarce = set[int]()
+
+    def decode_once(self: Any, tokens: Any, positions: Any) -> torch.Tensor:
+        if not scarce:
+            scarce.add(get_ident())
+            raise torch.OutOfMemoryError("tried to allocate")
+        return decode(self, tokens, positions)
+
+    monkeypatch.setattr(SharedRows, "decode", decode_once)
+    assert texts_of(run_jobs(Engine(llama, Sampling(), rows=18), jobs)) == expected
+    assert scarce
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import chain, groupby, takewhile
+from threading import Event, Lock
 
 import numpy as np
 import torch
@@ -25,12 +27,14 @@ from tilth.generation.kv_cache import CachedPrompt, KVCache, PromptCache, accept
 from tilth.generation.rows import CopiedRows, SharedRows
 from tilth.generation.settings import Sampling
 from tilth.models.chat import end_of_turn_ids, has_chat_template
+from tilth.models.cores import on_cores, share_weights
 from tilth.models.device import free_memory
 from tilth.models.lm import LM
 
 _Ints = NDArray[np.int64]
 _FREE = -1
-_MOST_ROWS = {"cpu": 384, "cuda": 2048}
+_MOST_ROWS = {"cpu": 384, "cuda": 2048}  # of a core, or of a GPU
+_FEWEST_ROWS = 64  # of a core: with fewer, all cores decode the same rows
 # Within its window, local attention (Mistral, GPT-Neo, Llama 4) is plain causal attention.
 _LIMITS = ("max_position_embeddings", "sliding_window", "window_size", "attention_chunk_size")
 _CHECKED_TOKENS, _CHECKED_STEPS = 64, 3
@@ -67,10 +71,50 @@ class Engine:
         self._vocabulary = Vocabulary(lm, chat=chat)
         self._positions = max_positions(lm)
         self._rows_type = check_model(lm)
+        threads = torch.get_num_threads() if lm.device.type == "cpu" else 1
+        self._core_count = max(1, min(threads, rows // _FEWEST_ROWS))
+
+    def run(self, jobs: Iterable[Job], next_job: NextJob) -> None:
+        """Run all jobs; pass each outcome to `next_job`, which may return a further attempt.
+
+        Where there are enough, each core decodes the jobs of some items, and `next_job` is called
+        in its thread, by one thread at a time.
+        """
+        todo, cores = list(jobs), self._core_count
+        if cores == 1 or sum(len(job.prompts) for job in todo) < cores * _FEWEST_ROWS:
+            self._decode(todo, next_job)
+            return
+        lengths = {job.item: sum(map(len, job.prompts)) for job in todo}
+        order = sorted(lengths, key=lambda item: -lengths[item])
+        core_of = {item: place % cores for place, item in enumerate(order)}
+        lock = Lock()
+
+        def decode(core: int, is_stopped: Event) -> None:
+            def answer(outcome: Outcome) -> Job | None:
+                with lock:
+                    if is_stopped.is_set():
+                        raise TilthError("another core has stopped")
+                    return next_job(outcome)
+
+            own = [job for job in todo if core_of[job.item] == core]
+            self._cores[core]._decode(own, answer)
+
+        on_cores([partial(decode, core) for core in range(min(cores, len(order)))])
+
+    @cached_property
+    def _cores(self) -> list[Engine]:
+        """Engines that share the weights, one for each core."""
+        return [
+            Engine(
+                replace(self.lm, model=share_weights(self.lm.model)), self.sampling,
+                heads=self._prompts.heads, rows=self.rows // self._core_count,
+            )
+            for _ in range(self._core_count)
+        ]  # fmt: skip
 
     @torch.inference_mode()
-    def run(self, jobs: Iterable[Job], next_job: NextJob) -> None:
-        """Run all jobs; pass each outcome to `next_job`, which may return a further attempt."""
+    def _decode(self, jobs: Iterable[Job], next_job: NextJob) -> None:
+        """Run all jobs in this thread."""
         self._prompts.drop_prefixes()  # they depend on the texts of a call
         queue = self._queue(jobs, next_job)
         while queue:
@@ -403,7 +447,8 @@ def choose_rows(lm: LM, *, prompt_tokens: int, max_new_tokens: int) -> int:
     per_row += 16 * int(lm.model.config.get_text_config().vocab_size)  # logits and their softmax
     # prompts waiting for their groups take about as much again
     rows = free_memory(lm.device) // 2 // (2 * per_row)
-    return max(8, min(rows, _MOST_ROWS[lm.device.type]) // 8 * 8)
+    cores = torch.get_num_threads() if lm.device.type == "cpu" else 1
+    return max(8, min(rows, cores * _MOST_ROWS[lm.device.type]) // 8 * 8)
 
 
 @torch.inference_mode()

@@ -199,7 +199,7 @@ class PromptCache:
 
     def __init__(self, lm: LM, heads: Sequence[str] = (), *, whole: bool = False) -> None:
         self._lm, self._whole = lm, whole
-        self._heads = sorted(set(heads), key=len, reverse=True)
+        self.heads = sorted(set(heads), key=len, reverse=True)
         self._prefixes: dict[tuple[int, ...], KVCache] = {}
         self._tokens: dict[str, list[int]] = {}
         self._ready: dict[str, CachedPrompt] = {}
@@ -252,7 +252,7 @@ class PromptCache:
         """Run the prompts that have not been run, in batches of bounded size."""
         families: dict[str, list[str]] = defaultdict(list)
         for text in sorted({text for text in texts if text not in self._ready}):
-            head = next((head for head in self._heads if text.startswith(head)), "")
+            head = next((head for head in self.heads if text.startswith(head)), "")
             families[head].append(text)
         for head, members in families.items():
             shared = self._shared(members) if head else ()
