@@ -223,6 +223,18 @@ def test_a_search_ends_with_the_budget_and_goes_on_with_a_larger_one(tmp_path: P
     assert kept[-1] == "a + b"
 
 
+def test_the_reference_is_tried_before_a_cheaper_point_of_the_learning_curve(
+    tmp_path: Path,
+) -> None:
+    search, run, _ = search_in(tmp_path / "run", CHANCES)
+    search.speeds = SimpleNamespace(seconds=lambda arm, *_: 10.0 * arm.share)
+    with run:
+        search.go()
+    trained: Any = search.trainer
+    names = list(dict.fromkeys(name for name, _ in trained.trained))
+    assert names[:5] == [MAJORITY, PLAIN, "half", SETFIT, "a"]
+
+
 def test_without_the_reference_the_best_score_is_kept(tmp_path: Path) -> None:
     search, run, _ = search_in(tmp_path / "run", CHANCES)
     named = {arm.name: arm for arm in ARMS}

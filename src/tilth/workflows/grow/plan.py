@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from tilth.models.classifier import new_classifier
 from tilth.report.systems import SETFIT
 from tilth.workflows import baselines
 from tilth.workflows.grow.arms import Arm, alone
-from tilth.workflows.grow.sources import GENERATED, PARAPHRASED, Sources
+from tilth.workflows.grow.sources import GENERATED, PARAPHRASED, Sources, fastest
 from tilth.workflows.grow.speeds import Speeds
 
 if TYPE_CHECKING:
@@ -135,20 +134,16 @@ def measure_speed(base: str, task: GrowTask, device: str) -> tuple[float, float]
     rows = LabeledExamples("class", task.labels, [(text,) for text in texts], None, targets)
     model = new_classifier(base, kind="class", labels=task.labels, device=device)
 
-    def train(rows: LabeledExamples, epochs: float) -> float:
+    def train(epochs: float) -> None:
         settings = Finetuning(epochs=epochs, batch=_BATCH).for_base(base)
-        began = time.monotonic()
         fine_tune(model, rows, None, settings, quiet=True)
-        return time.monotonic() - began
 
-    train(rows, 1)  # the first steps prepare
-    few = train(rows, 1)
+    train(1)  # the first steps prepare
+    few = fastest(lambda: train(1))
     # What every training takes, whatever its length, is left out.
-    trained = max(train(rows, _EPOCHS) - few, 0.1 * few)
+    trained = max(fastest(lambda: train(_EPOCHS)) - few, 0.1 * few)
     model.model.train(mode=False)
-    began = time.monotonic()
-    model.probabilities(rows.texts)
-    return (_EPOCHS - 1) * _ROWS / trained, _ROWS / (time.monotonic() - began)
+    return (_EPOCHS - 1) * _ROWS / trained, _ROWS / fastest(lambda: model.probabilities(rows.texts))
 
 
 def _source_seconds(task: GrowTask, sources: Sources, arms: Sequence[Arm]) -> dict[str, float]:
