@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain, groupby, takewhile
@@ -71,8 +72,7 @@ class Engine:
         self._vocabulary = Vocabulary(lm, chat=chat)
         self._positions = max_positions(lm)
         self._rows_type = check_model(lm)
-        threads = torch.get_num_threads() if lm.device.type == "cpu" else 1
-        self._core_count = max(1, min(threads, rows // _FEWEST_ROWS))
+        self._core_count = max(1, min(_core_count(lm), rows // _FEWEST_ROWS))
 
     def run(self, jobs: Iterable[Job], next_job: NextJob) -> None:
         """Run all jobs; pass each outcome to `next_job`, which may return a further attempt.
@@ -80,14 +80,14 @@ class Engine:
         Where there are enough, each core decodes the jobs of some items, and `next_job` is called
         in its thread, by one thread at a time.
         """
-        todo, cores = list(jobs), self._core_count
-        if cores == 1 or sum(len(job.prompts) for job in todo) < cores * _FEWEST_ROWS:
+        todo, count = list(jobs), self._core_count
+        if count == 1 or sum(len(job.prompts) for job in todo) < count * _FEWEST_ROWS:
             self._decode(todo, next_job)
             return
         lengths = {job.item: sum(map(len, job.prompts)) for job in todo}
-        order = sorted(lengths, key=lambda item: -lengths[item])
-        core_of = {item: place % cores for place, item in enumerate(order)}
-        lock = Lock()
+        order = sorted(lengths, key=lengths.__getitem__, reverse=True)
+        core_of = {item: place % count for place, item in enumerate(order)}
+        cores, lock = self._cores, Lock()  # made here, once, not by each thread
 
         def decode(core: int, is_stopped: Event) -> None:
             def answer(outcome: Outcome) -> Job | None:
@@ -97,20 +97,20 @@ class Engine:
                     return next_job(outcome)
 
             own = [job for job in todo if core_of[job.item] == core]
-            self._cores[core]._decode(own, answer)
+            cores[core]._decode(own, answer)
 
-        on_cores([partial(decode, core) for core in range(min(cores, len(order)))])
+        on_cores([partial(decode, core) for core in range(min(count, len(order)))])
 
     @cached_property
     def _cores(self) -> list[Engine]:
-        """Engines that share the weights, one for each core."""
-        return [
-            Engine(
-                replace(self.lm, model=share_weights(self.lm.model)), self.sampling,
-                heads=self._prompts.heads, rows=self.rows // self._core_count,
-            )
-            for _ in range(self._core_count)
-        ]  # fmt: skip
+        """Engines that share the weights and the vocabulary, one for each core."""
+        found = []
+        for _ in range(self._core_count):
+            core = copy(self)
+            core.lm = replace(self.lm, model=share_weights(self.lm.model))
+            core.rows, core._prompts = self.rows // self._core_count, self._prompts.empty(core.lm)
+            found.append(core)
+        return found
 
     @torch.inference_mode()
     def _decode(self, jobs: Iterable[Job], next_job: NextJob) -> None:
@@ -447,8 +447,11 @@ def choose_rows(lm: LM, *, prompt_tokens: int, max_new_tokens: int) -> int:
     per_row += 16 * int(lm.model.config.get_text_config().vocab_size)  # logits and their softmax
     # prompts waiting for their groups take about as much again
     rows = free_memory(lm.device) // 2 // (2 * per_row)
-    cores = torch.get_num_threads() if lm.device.type == "cpu" else 1
-    return max(8, min(rows, cores * _MOST_ROWS[lm.device.type]) // 8 * 8)
+    return max(8, min(rows, _core_count(lm) * _MOST_ROWS[lm.device.type]) // 8 * 8)
+
+
+def _core_count(lm: LM) -> int:
+    return torch.get_num_threads() if lm.device.type == "cpu" else 1
 
 
 @torch.inference_mode()

@@ -199,11 +199,15 @@ class PromptCache:
 
     def __init__(self, lm: LM, heads: Sequence[str] = (), *, whole: bool = False) -> None:
         self._lm, self._whole = lm, whole
-        self.heads = sorted(set(heads), key=len, reverse=True)
+        self._heads = sorted(set(heads), key=len, reverse=True)
         self._prefixes: dict[tuple[int, ...], KVCache] = {}
         self._tokens: dict[str, list[int]] = {}
         self._ready: dict[str, CachedPrompt] = {}
         self._uses: dict[str, int] = defaultdict(int)
+
+    def empty(self, lm: LM) -> PromptCache:
+        """Return a cache without prompts, of another model with the same tokenizer."""
+        return PromptCache(lm, self._heads, whole=self._whole)
 
     def tokenise(self, texts: Iterable[str]) -> None:
         """Tokenise texts in one call; `length` needs it."""
@@ -252,7 +256,7 @@ class PromptCache:
         """Run the prompts that have not been run, in batches of bounded size."""
         families: dict[str, list[str]] = defaultdict(list)
         for text in sorted({text for text in texts if text not in self._ready}):
-            head = next((head for head in self.heads if text.startswith(head)), "")
+            head = next((head for head in self._heads if text.startswith(head)), "")
             families[head].append(text)
         for head, members in families.items():
             shared = self._shared(members) if head else ()
