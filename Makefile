@@ -19,7 +19,7 @@ test-all: $(READY)  ## also those that take minutes
 	$(PYTEST) -m ""
 
 test-browser: $(READY)  ## the pages of `tilth view` in chromium, where it is installed
-	$(BIN)/python -m pytest -m slow tests/view/test_browser.py
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow tests/view/test_browser.py
 
 coverage: $(READY)  ## the default tests; lines and branches that none of them reaches
 	$(PYTEST) --cov --cov-report=term

@@ -1,5 +1,4 @@
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -9,37 +8,10 @@ from pathlib import Path
 import pytest
 from loky import get_reusable_executor
 
+from tests.bank.tasks import die, fail, shift, wait_for_last, where
 from tests.tiny.calls import python
 from tilth.bank.ingest.workers import end_processes, in_processes
 from tilth.errors import InputError, TilthError
-
-
-def shift(task: int, by: int, times: int = 1) -> int:
-    return task * times + by
-
-
-def wait_for_last(task: int, folder: Path) -> int:
-    """Let the first task wait until the last has begun, whose process has then done the second."""
-    (folder / str(task)).touch()
-    while task == 0 and not (folder / "2").exists():
-        time.sleep(0.01)
-    return task
-
-
-def fail(task: int) -> int:
-    if task == 3:
-        raise InputError("talk.txt:7: is wrong: mend it")
-    return task
-
-
-def die(task: int) -> int:
-    os.kill(os.getpid(), signal.SIGKILL)
-    return task
-
-
-def where(task: int) -> tuple[int, str, bool]:
-    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    return os.getpid(), os.environ.get("OMP_NUM_THREADS", ""), ignored
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -56,7 +28,7 @@ def test_no_more_processes_are_begun_than_there_are_tasks() -> None:
     for process, threads, ignored in in_processes(12, where, iter(range(2))):
         assert process != os.getpid()
         assert (threads, ignored) == ("1", True)
-    assert get_reusable_executor()._max_workers == 2
+    assert get_reusable_executor(reuse=True)._max_workers == 2
 
 
 def test_what_is_done_first_comes_first(tmp_path: Path) -> None:
@@ -124,16 +96,10 @@ def test_workers_that_make_parts_begin_without_torch() -> None:
     assert said.stdout.split() == ["False", "False"]
 
 
-def nap(task: int, folder: Path) -> int:
-    (folder / f"{os.getpid()}").touch()
-    time.sleep(30)
-    return task
-
-
 ASKER = """
 import sys
 from pathlib import Path
-from tests.bank.test_workers import nap
+from tests.bank.tasks import nap
 from loky import get_reusable_executor
 
 from tilth.bank.ingest.workers import end_processes, in_processes

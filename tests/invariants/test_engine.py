@@ -31,7 +31,7 @@ from tilth.generation.settings import Sampling
 from tilth.generation.task import load_task
 from tilth.models.lm import LM
 
-TEXTS = [f"a dog number {n} runs" + " on the red sea" * (n % 5) for n in range(12)]
+TEXTS = [f"a dog number {n} runs" + " on the red sea" * (n % 5) for n in range(8)]
 
 
 Outcomes = dict[Job, Outcome]
@@ -79,7 +79,7 @@ def test_rows_do_not_change_texts(kind: str, kept: type, monkeypatch: pytest.Mon
     monkeypatch.setattr(engines, "SharedRows", kept)
     jobs = list(pair_jobs(TEXTS))
     sampling = Sampling(max_new_tokens=20)
-    few, many = (run_jobs(Engine(lm, sampling, rows=count), jobs) for count in (3, 200))
+    few, many = (run_jobs(Engine(lm, sampling, rows=count), jobs) for count in (6, 200))
     assert len(few) == len(TEXTS) * 3 * 2
     check_same_texts(lm, sampling, few, many)
 
@@ -218,7 +218,7 @@ def three_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("three_cores")
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
 def test_cores_that_decode_some_items_each_change_no_text(kind: str) -> None:
-    lm = tiny_lm(kind)
+    lm, sampling = tiny_lm(kind), Sampling(max_new_tokens=20)
     later = {(j.source_id, j.label): j for j in pair_jobs(TEXTS, tries=2) if j.attempt == 1}
     seen: dict[Job, Outcome] = {}
     threads = set()
@@ -228,11 +228,11 @@ def test_cores_that_decode_some_items_each_change_no_text(kind: str) -> None:
         threads.add(get_ident())
         return later.pop((outcome.job.source_id, outcome.job.label), None)
 
-    Engine(lm, Sampling(), rows=18).run(pair_jobs(TEXTS, tries=1), then)
+    Engine(lm, sampling, rows=18).run(pair_jobs(TEXTS, tries=1), then)
     assert len(threads) == 3
     jobs = list(pair_jobs(TEXTS, tries=2))
-    one = run_jobs(Engine(lm, Sampling(), rows=6), jobs)  # too few rows for several cores
-    check_same_texts(lm, Sampling(), {job: seen[job] for job in one}, one)
+    one = run_jobs(Engine(lm, sampling, rows=6), jobs)  # too few rows for several cores
+    check_same_texts(lm, sampling, {job: seen[job] for job in one}, one)
 
 
 @pytest.mark.usefixtures("three_cores")
@@ -422,7 +422,7 @@ def test_a_row_that_gives_no_number_harms_no_other(
 ) -> None:
     monkeypatch.setattr(engines, "SharedRows", kept)
     engine = Engine(llama, Sampling(), rows=12)
-    jobs = list(pair_jobs([f"a dog number {n} runs" for n in range(10, 30)]))
+    jobs = list(pair_jobs([f"a dog number {n} runs" for n in range(10, 18)]))
     clean = texts_of(run_jobs(engine, jobs))
     steps = 0
     decode = kept.decode

@@ -25,7 +25,11 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module", params=[1280, 390])
+# Each width is the work of one process.
+WIDTHS = [pytest.param(width, marks=pytest.mark.xdist_group(str(width))) for width in (1280, 390)]
+
+
+@pytest.fixture(scope="module", params=WIDTHS)
 def tab(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, base: str
 ) -> Iterator[Any]:

@@ -232,7 +232,7 @@ def test_the_reference_is_tried_before_a_cheaper_point_of_the_learning_curve(
         search.go()
     trained: Any = search.trainer
     names = list(dict.fromkeys(name for name, _ in trained.trained))
-    assert names[:5] == [MAJORITY, PLAIN, "half", SETFIT, "a"]
+    assert names[:5] == [MAJORITY, PLAIN, SETFIT, "half", "a"]
 
 
 def test_without_the_reference_the_best_score_is_kept(tmp_path: Path) -> None:

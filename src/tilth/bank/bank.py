@@ -120,7 +120,8 @@ class Bank(Store):
             near: also drop near duplicates.
             seed: seed of the random rotation of the vectors.
             shard_megabytes: raw text per shard; use 128 or more for billions of sentences.
-            workers: processes; None: one per core. A non-static encoder runs in the main process.
+            workers: processes; None: one per core, one alone for less than 1 MB of sources. A
+                non-static encoder runs in the main process.
             cluster: where parts and shards are made; None: on this machine. Its `workers` are
                 those of this call.
 

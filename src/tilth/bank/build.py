@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NO_VECTOR = "no vector"
+_SMALL = 1 << 20  # bytes of sources that are in a bank before other processes have started
 
 
 def build_bank(
@@ -230,10 +231,17 @@ def _extend(
 ) -> None:
     """Put sources into shards behind those of a manifest, then replace the manifest."""
     path = path.absolute()  # workers may have been started in another folder
+    if settings.workers is None and settings.cluster.on is None and _are_small(sources):
+        settings = replace(settings, workers=1)
     with job_workers(path, settings) as spread:
         grown = _make(path, sources, manifest, encoder, settings, spread)
     write_manifest(path, grown)
     _remove_strays(path, grown)
+
+
+def _are_small(sources: Sequence[RawSource]) -> bool:
+    sizes = (_SMALL if one.path is None else one.path.stat().st_size for one in sources)
+    return sum(sizes) < _SMALL
 
 
 def _make(

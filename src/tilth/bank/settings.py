@@ -93,7 +93,9 @@ class BankSettings:
         int, SHARD_MEGABYTES, "Raw text of a shard; for billions of sentences take 128 or more."
     ] = 16
     workers: Annotated[
-        int | None, CORES, "Processes, no more than there is work for; default: one a core."
+        int | None,
+        CORES,
+        "Processes, no more than there is work for; default: one a core, one for less than 1 MB.",
     ] = None
     quiet: bool = False
     cluster: Annotated[Cluster, "Beyond this machine"] = field(default_factory=Cluster)

@@ -248,12 +248,12 @@ class Search:
     def _rung(self, alive: Sequence[Arm], folds: Sequence[Fold], number: int) -> bool:
         """Run the missing trials of arms on folds; tell whether the budget allows none of them.
 
-        Simple arms come first, then the learning curve, SetFit, and the others, each by cost. An
-        arm that the budget is too short for is left out.
+        Simple arms come first, then SetFit, then those with sources and the learning curve, each by
+        cost. An arm that the budget is too short for is left out.
         """
         order = sorted(
             alive,
-            key=lambda arm: (self._is_dear(arm), bool(arm.sources), arm.is_curve, self.cost(arm)),
+            key=lambda arm: (not arm.is_simple, arm.name == SETFIT, self.cost(arm)),
         )
         missing = {
             arm: [fold for fold in folds if self._index(arm, fold) not in self._answers]
