@@ -29,11 +29,12 @@ from tilth.report.systems import (
     gain_lines,
 )
 from tilth.runs import RunMismatch
-from tilth.workflows import baselines
 from tilth.workflows import train_and_test as training
 from tilth.workflows.augmented_run import open_augmented
 from tilth.workflows.train_and_test import BASELINE, train_and_test
 from tilth.workflows.train_classifier import train_classifier, train_tagger
+
+pytestmark = pytest.mark.usefixtures("quick_baselines")
 
 FAST: dict[str, Any] = {"epochs": 2.0, "learning_rate": 3e-3, "batch": 32}
 
@@ -70,11 +71,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         )
         write_rows(folder / f"{kind}.jsonl", make(45, seed=9))
     return Made(folder)
-
-
-@pytest.fixture(autouse=True)
-def _tiny_embeddings(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(baselines, "STARTER", made.base)
 
 
 def train(made: Made, run: Path, *, kind: str = "class", **options: Any) -> Any:
