@@ -32,6 +32,7 @@ from tilth.workflows.grow.arms import (
     PLAIN,
     SIMILARITY,
     Arm,
+    Teacher,
     Trainer,
     arms_of,
     temperature_of,
@@ -108,15 +109,21 @@ class FakeTrainer:
     task: GrowTask
     chances: dict[str, float]
     sources: Any = field(default_factory=lambda: SimpleNamespace(settings=Growth()))
-    temperature: float = 1.0
-    alone: str = PLAIN
+    teacher: Teacher = field(default_factory=Teacher)
+    alone_is: str | None = PLAIN  # None: the teacher
     trained: list[tuple[str, int]] = field(default_factory=list)
+    taught: dict[str, Teacher] = field(default_factory=dict)
     stop: int | None = None
+
+    @property
+    def alone(self) -> str:
+        return self.alone_is or self.teacher.arm
 
     def answers(self, arm: Arm, fold: Fold) -> Any:
         if self.stop is not None and len(self.trained) == self.stop:
             raise KeyboardInterrupt
         self.trained.append((arm.name, fold.number))
+        self.taught[arm.name] = self.teacher
         luck = np.random.default_rng((*arm.name.encode(), fold.number)).random(len(fold.rows))
         gold = np.asarray(fold.rows.targets)
         right = luck < self.chances.get(arm.name, 0.5)
@@ -233,6 +240,31 @@ def test_the_reference_is_tried_before_a_cheaper_point_of_the_learning_curve(
     trained: Any = search.trainer
     names = list(dict.fromkeys(name for name, _ in trained.trained))
     assert names[:5] == [MAJORITY, PLAIN, SETFIT, "half", "a"]
+
+
+@pytest.mark.parametrize(
+    ("contrast", "setfit", "better"), [(0.35, 0.9, SETFIT), (0.7, 0.35, CONTRAST)]
+)
+def test_the_better_encoder_teaches_and_a_resumed_search_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, contrast: float, setfit: float, better: str
+) -> None:
+    monkeypatch.setattr("tests.workflows.test_grow.ARMS", [Arm(CONTRAST), *ARMS])
+    chances = {**CHANCES, CONTRAST: contrast, SETFIT: setfit}
+    search, run, kept = search_in(tmp_path / "run", chances)
+    trainer: Any = search.trainer
+    trainer.alone_is = None
+    with run:
+        assert search.go() == FINISHED
+    assert trainer.teacher.arm == better == search.reference.name == search.teacher.name
+    assert trainer.teacher.temperature != 1.0
+    assert trainer.taught["a"] == trainer.taught["half"] == trainer.teacher
+    counts = {arm.name: len(search.done(arm)) for arm in search.arms}
+    assert counts[better] == 10
+    assert counts[SETFIT if better == CONTRAST else CONTRAST] < 10
+    assert kept[-1] == (SETFIT if better == SETFIT else "a + b")
+    again, run, _ = search_in(tmp_path / "run", chances)  # the kept model may be trained first
+    with run:
+        assert again.trainer.teacher == trainer.teacher
 
 
 def test_without_the_reference_the_best_score_is_kept(tmp_path: Path) -> None:
@@ -429,19 +461,22 @@ def test_without_a_base_students_are_regressions_on_the_contrastive_encoder(
         assert found["base"] == base
 
 
-def test_a_student_is_the_teacher_with_another_regression(place: Path, base: str) -> None:
+@pytest.mark.parametrize("name", [CONTRAST, SETFIT])
+def test_a_student_is_the_teacher_with_another_regression(place: Path, name: str) -> None:
     task = read_grow_task(GrowSources(str(place / "train.jsonl")))
     settings = Growth()
     trainer = Trainer(task, Sources(task, None, settings, place, "cpu"), "other", settings, "cpu")
     (fold, _) = folds_of(task, 2, 1, seed=0)
-    teacher = trainer.train(Arm(CONTRAST), fold)
+    trainer.teacher = Teacher(name)
+    assert trainer.alone == name
+    teacher = trainer.train(Arm(name), fold)
     student = trainer._taught(task.rows, fold, Extra.of(task.rows, LABELLED), again=False)
     assert teacher.classifier is not None
     assert student.classifier is not None
     before, found = teacher.classifier(), student.classifier()
     weights = before.model.state_dict()
-    for name, one in found.model.state_dict().items():
-        assert bool((one == weights[name]).all()) == (not name.startswith("classifier."))
+    for key, one in found.model.state_dict().items():
+        assert bool((one == weights[key]).all()) == (not key.startswith("classifier."))
     for grown, model in ((teacher, before), (student, found)):
         assert grown.answer(task.rows.texts) == pytest.approx(
             model.probabilities(task.rows.texts), abs=1e-4
@@ -490,7 +525,7 @@ def test_an_encoder_that_was_forgotten_is_trained_for_new_texts_alone(
     trainer.forget()
     assert trainer.answers(Arm(CONTRAST), fold).tolist() == first.tolist()
     assert made == [CONTRAST]
-    heads = trainer._heads_of(fold)
+    heads = trainer._encoder(CONTRAST, fold)
     new = heads.vectors(["a text that was not read"])
     assert made == [CONTRAST, CONTRAST]
     assert heads.vectors(["a text that was not read"]).tolist() == new.tolist()

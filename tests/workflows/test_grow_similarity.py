@@ -23,7 +23,7 @@ from tilth.metrics.correlation import spearman
 from tilth.models.encoder import load_encoder
 from tilth.runs import Run, RunMismatch
 from tilth.workflows.grow import grow as growing
-from tilth.workflows.grow.arms import Arm
+from tilth.workflows.grow.arms import Arm, Teacher
 from tilth.workflows.grow.encoder_trainer import EncoderSpeeds, EncoderTrainer
 from tilth.workflows.grow.pair_sources import PairSources, cosines_of
 from tilth.workflows.grow.search import SURE, Search
@@ -108,7 +108,7 @@ def test_folds_keep_the_pairs_of_a_first_text_together(tmp_path: Path) -> None:
 class FakeTrainer:
     """Answers with the grades and noise, as much as its arm has."""
 
-    temperature, alone = 1.0, "base"
+    teacher, alone = Teacher(), "base"
 
     def __init__(self, task: SimilarityTask, noise: dict[str, float]) -> None:
         self.task, self.noise, self.sources = task, noise, None

@@ -126,6 +126,19 @@ def arms_of(task: GrowTask, settings: Growth, *, raw: bool) -> list[Arm]:
 
 
 @dataclass(frozen=True, slots=True)
+class Teacher:
+    """What labels sentences, and what students are another regression on.
+
+    Attributes:
+        arm: contrastive encoder or SetFit: the arm whose encoder it is.
+        temperature: divides its logits, so that its probabilities are calibrated.
+    """
+
+    arm: str = CONTRAST
+    temperature: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class Grown:
     """A model that an arm trained.
 
@@ -145,27 +158,27 @@ class Grown:
 class Trainer:
     """Trains arms on folds, and keeps the teachers of a few folds in memory.
 
-    The teacher is the contrastive encoder under logistic regression. So is the student, with
-    another regression, and in a second round another encoder; where a base is asked for, the
+    The teacher is the contrastive encoder or SetFit. The student is the same encoder under another
+    regression, in a second round another contrastive encoder; where a base is asked for, the
     student is that base, fine-tuned.
 
     Attributes:
         base: what is fine-tuned.
-        temperature: divides the teacher's logits, so that its probabilities are calibrated.
+        teacher: of the students that are trained from now on.
     """
 
     def __init__(
         self, task: GrowTask, sources: Sources, base: str, settings: Growth, device: str
     ) -> None:
         self.task, self.sources, self.base = task, sources, base
-        self.settings, self.device, self.temperature = settings, device, 1.0
-        self._heads: dict[int, Heads] = {}
-        self._teachers: dict[int, Head] = {}
+        self.settings, self.device, self.teacher = settings, device, Teacher()
+        self._encoders: dict[tuple[str, int], Heads] = {}
+        self._heads: dict[tuple[str, int], Head] = {}
 
     @property
     def alone(self) -> str:
         """The name of the arm that trains like students, on labelled rows alone."""
-        return alone(self.settings)
+        return self.teacher.arm if self.settings.base is None else PLAIN
 
     def base_of(self, arm: Arm) -> str:
         """Return what an arm's model began as."""
@@ -189,32 +202,37 @@ class Trainer:
             )
         if arm.sources:
             return self._student(arm, fold, rows)
-        if arm.name == CONTRAST:
-            about = Extra.of(rows, LABELLED)
-            return _headed_by(self._heads_of(fold), self.teacher(fold), about)
+        if arm.name in (CONTRAST, SETFIT):
+            encoder = self._encoder(arm.name, fold)
+            return _headed_by(encoder, self._head(arm.name, fold), Extra.of(rows, LABELLED))
         name = self.alone if arm.is_curve else arm.name
         rows = rows.select(self._some(rows, arm.share))
         model = self._tuned(rows, fold) if name == PLAIN else self._headed(name, rows, fold)
         return _tuned_on(model, Extra.of(rows, LABELLED))
 
-    def teacher(self, fold: Fold) -> Head:
-        """Return the head that labels sentences for a fold."""
-        if fold.number not in self._teachers:
+    def _head(self, name: str, fold: Fold) -> Head:
+        """Return the regression of a fold's labelled rows on the encoder of an arm."""
+        if (name, fold.number) not in self._heads:
             rows = self.task.rows.select(fold.train)
-            self._teachers[fold.number] = self._heads_of(fold).fit(rows)
-        return self._teachers[fold.number]
+            self._heads[name, fold.number] = self._encoder(name, fold).fit(rows)
+        return self._heads[name, fold.number]
 
-    def _heads_of(self, fold: Fold) -> Heads:
-        """Return the contrastive encoder of a fold's labelled rows; without any, the encoder."""
-        if fold.number not in self._heads:
+    def _encoder(self, name: str, fold: Fold) -> Heads:
+        """Return the encoder that an arm trains on a fold; without labelled rows, as it was."""
+        if (name, fold.number) not in self._encoders:
             rows = self.task.rows.select(fold.train)
-            self._heads[fold.number] = Heads(lambda: self._headed(CONTRAST, rows, fold))
-        return self._heads[fold.number]
+            self._encoders[name, fold.number] = Heads(lambda: self._headed(name, rows, fold))
+        return self._encoders[name, fold.number]
+
+    def _taught_by(self, fold: Fold, texts: Sequence[tuple[str, ...]]) -> NDArray[np.float32]:
+        """Return the teacher's probabilities of texts, (texts, labels)."""
+        name = self.teacher.arm
+        return self._encoder(name, fold).answer(self._head(name, fold), texts)
 
     def forget(self) -> None:
         """Free the memory of the folds' encoders."""
-        for heads in self._heads.values():
-            heads.forget()
+        for encoder in self._encoders.values():
+            encoder.forget()
 
     def _some(self, rows: LabeledExamples, share: float) -> NDArray[np.int64]:
         """Return a share of rows, of each label two at least where there are two."""
@@ -263,8 +281,10 @@ class Trainer:
         """Train a student on rows; `again`: its encoder, too."""
         if self.settings.base is not None:
             return _tuned_on(self._tuned(rows, fold), about)
-        heads = Heads(lambda: self._headed(CONTRAST, rows, fold)) if again else self._heads_of(fold)
-        return _headed_by(heads, heads.fit(rows), about)
+        encoder = self._encoder(self.teacher.arm, fold)
+        if again:
+            encoder = Heads(lambda: self._headed(CONTRAST, rows, fold))
+        return _headed_by(encoder, encoder.fit(rows), about)
 
     def _student(self, arm: Arm, fold: Fold, rows: LabeledExamples) -> Grown:
         """Train on a fold's labelled rows and on those of an arm's sources."""
@@ -286,8 +306,7 @@ class Trainer:
         for source in arm.sources:
             if source == RETRIEVED:
                 table, multiple = self._retrieved(arm, fold)
-                given = self._heads_of(fold).answer(self.teacher(fold), _texts(table))
-                given = tempered(given, self.temperature)
+                given = tempered(self._taught_by(fold, _texts(table)), self.teacher.temperature)
                 kept = self.sources.select(table, given, fold, multiple, "random")
                 more = Extra.of(kept, RETRIEVED)
             elif source == DESCRIBED:
@@ -314,7 +333,7 @@ class Trainer:
         times = repeat_count(_HALF if again else SHARE, len(extra.rows), len(rows))
         own = rows
         if RETRIEVED in extra.origin or DESCRIBED in extra.origin:
-            given = self._heads_of(fold).answer(self.teacher(fold), rows.texts)
+            given = self._taught_by(fold, rows.texts)
             blended = (np.asarray(rows.targets) + given) / 2
             own = replace(rows, targets=blended.astype(np.float32))
         both = concatenate(extra.rows, repeat(own, times))

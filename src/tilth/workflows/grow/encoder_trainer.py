@@ -17,7 +17,7 @@ from tilth.encoders.settings import SimcseTraining, Training
 from tilth.encoders.simcse import simcse_objective
 from tilth.encoders.train import EncoderTraining, Objective
 from tilth.models.encoder import load_encoder
-from tilth.workflows.grow.arms import Arm
+from tilth.workflows.grow.arms import Arm, Teacher
 from tilth.workflows.grow.pair_sources import PairSources, cosines_of, training_rows
 from tilth.workflows.grow.similarity import (
     AS_IT_IS,
@@ -45,7 +45,7 @@ _NEVER = 10_000_000  # steps between checkpoints: none
 class EncoderTrainer:
     """Trains arms on folds; an arm without labelled pairs is trained once for a repeat."""
 
-    temperature = 1.0
+    teacher = Teacher()  # of none
 
     def __init__(
         self, task: SimilarityTask, sources: PairSources, base: str, counts: Mapping[str, int]

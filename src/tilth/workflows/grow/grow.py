@@ -237,7 +237,7 @@ class _GrowingClassifier(Growing):
         found: dict[str, Any] = {
             "base": self.trainer.base_of(best),
             "labels": self.task.labels, "rows": len(self.task.rows),
-            "temperature": self.run.resolved.get("temperature"),
+            "teacher": self.run.resolved.get("teacher"),
             "domain": self.run.resolved.get("domain"),
         }  # fmt: skip
         if self.search.done(best):

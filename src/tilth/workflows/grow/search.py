@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,13 +17,14 @@ from tilth.models.trainer import MODEL, is_whole
 from tilth.report.systems import CONTRAST, SETFIT
 from tilth.runs import Progress, Run
 from tilth.selftrain.pseudo_label import PROBABILITIES, as_lists, from_lists
-from tilth.workflows.grow.arms import SIMILARITY, Arm, temperature_of
+from tilth.workflows.grow.arms import SIMILARITY, Arm, Teacher, temperature_of
 
 if TYPE_CHECKING:
     from tilth.workflows.grow.settings import Growth
     from tilth.workflows.grow.task import Fold
 
 ROW, SECONDS = "row", "seconds"
+_TEACHER = "teacher"  # the fact what labels sentences
 ENDED = "ended at {}"  # the fact why a search ended within a budget
 FINISHED, OVER, SURE = "finished", "budget", "margin"
 _FIRST = 2  # folds of the first rung, where there are several rungs
@@ -35,7 +36,7 @@ class Trains(Protocol):
 
     task: Any
     sources: Any
-    temperature: float
+    teacher: Teacher
 
     @property
     def alone(self) -> str:
@@ -84,6 +85,8 @@ class Search:
     def __post_init__(self) -> None:
         for index in self.run.done():
             self._read(index)
+        if _TEACHER in self.run.resolved:
+            self._teach()
 
     @property
     def bounds(self) -> list[int]:
@@ -168,7 +171,9 @@ class Search:
     @property
     def teacher(self) -> Arm:
         """Return the arm that labels sentences."""
-        return next((arm for arm in self.arms if arm.name == CONTRAST), self.reference)
+        return next(
+            (arm for arm in self.arms if arm.name == self.trainer.teacher.arm), self.reference
+        )
 
     def best(self) -> Arm | None:
         """Return the saved arm with the largest gain among those measured on most folds."""
@@ -276,11 +281,12 @@ class Search:
         return bool(total) and not tried
 
     def _is_dear(self, arm: Arm) -> bool:
-        return bool(arm.sources) or arm.name == SETFIT
+        is_teacher = arm.name in (self.trainer.teacher.arm, self.trainer.alone)
+        return bool(arm.sources) or (arm.name in (CONTRAST, SETFIT) and not is_teacher)
 
     def _has_teacher(self, arm: Arm) -> bool:
-        """Tell whether an arm needs a teacher's models, and their temperature."""
-        return bool(arm.sources) and len(self.trainer.task.rows) > 0
+        """Tell whether an arm is trained like the teacher, or on what it labels."""
+        return not arm.is_simple and len(self.trainer.task.rows) > 0
 
     def _is_over(self, arm: Arm, trials: int) -> bool:
         """Tell whether the budget is too short for so many trials and the last trainings."""
@@ -299,15 +305,21 @@ class Search:
         best = self.best() or self.first
         return self.cost(best) + (self.cost(self.reference) if best.sources else 0.0)
 
-    def _temperature(self) -> float:
-        """Return the temperature of teachers, by the measured answers of the first."""
-        return float(
-            self.run.resolve("temperature", lambda: temperature_of(*self.answers(self.teacher)))
-        )
+    def _teach(self) -> None:
+        """Decide once what labels sentences: the better one of contrastive encoder and SetFit."""
+
+        def decide() -> dict[str, Any]:
+            named = {arm.name: arm for arm in self.arms}
+            arm = self.teacher
+            if SETFIT in named and (gain := self.gain(named[SETFIT], arm)) is not None:
+                arm = named[SETFIT] if gain.value > 0 else arm
+            return asdict(Teacher(arm.name, temperature_of(*self.answers(arm))))
+
+        self.trainer.teacher = Teacher(**self.run.resolve(_TEACHER, decide))
 
     def _try(self, arm: Arm, fold: Fold) -> None:
         if self._has_teacher(arm) and self.done(self.teacher):
-            self.trainer.temperature = self._temperature()
+            self._teach()
         began = time.monotonic()
         given = np.asarray(self.trainer.answers(arm, fold), np.float32)
         seconds = time.monotonic() - began
