@@ -1,13 +1,13 @@
 """Compares what learns a class from few rows: baselines, the contrastive encoder, its students.
 
     python benchmarks/few_labels.py --data DIR --out DIR [--tasks trec,sst2] [--rows 0,100,300]
-        [--draws 0,1,2] [--raw BANK] [--without NAMES] [--model starter]
+        [--draws 0,1,2] [--raw BANK] [--without NAMES] [--model starter] [--teacher SetFit]
 
 DIR holds classify/sst2, trec and insults, and bank/ with raw text (10,000 lines of each file,
 unless a bank is given). Each draw takes labelled rows of train; the test set decides nothing. A
 figure that stands in OUT/cells is not made again, so that the command goes on where it stopped.
 Printed are accuracy on the test set, mean over the draws with 95% (Student's t), and the gains in
-the same draws over the best baseline and over the contrastive encoder.
+the same draws over the best baseline and over the teacher, on whose encoder students are.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tilth.errors import InputError
 from tilth.metrics.significance import Interval, mean_interval
 from tilth.report.systems import CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
 from tilth.workflows.baselines import STARTER
-from tilth.workflows.grow.arms import PLAIN, SIMILARITY, Arm, Trainer, arms_of
+from tilth.workflows.grow.arms import PLAIN, SIMILARITY, Arm, Teacher, Trainer, arms_of
 from tilth.workflows.grow.settings import GrowSources, Growth
 from tilth.workflows.grow.sources import Sources
 from tilth.workflows.grow.task import Fold, GrowTask, open_raw, read_grow_task
@@ -45,7 +45,7 @@ def arms(task: GrowTask, settings: Growth) -> list[Arm]:
 
 
 def run_cell(
-    sources: GrowSources, bank: Bank, settings: Growth, without: list[str], file: Path
+    sources: GrowSources, bank: Bank, settings: Growth, without: list[str], teacher: str, file: Path
 ) -> None:
     """Train the missing systems of a cell, and measure each on the test set."""
     done: Cell = json.loads(file.read_text()) if file.is_file() else {}
@@ -57,6 +57,7 @@ def run_cell(
     assert task.test is not None
     makes = Sources(task, bank, settings, file.with_suffix(""), "cpu")
     trainer = Trainer(task, makes, STARTER, settings, "cpu")
+    trainer.teacher = Teacher(teacher)
     none = task.rows.select(np.zeros(0, np.int64))
     whole = Fold(-1, np.arange(len(task.rows)), np.zeros(0, np.int64), none)
     gold = np.asarray(task.test.targets).argmax(axis=1)
@@ -77,7 +78,7 @@ def words(found: Interval, sign: str = "") -> str:
     return f"{found.value:{sign}.1f} ({found.low:{sign}.1f} to {found.high:{sign}.1f})"
 
 
-def lines(cell: str, draws: list[Cell]) -> Iterator[str]:
+def lines(cell: str, draws: list[Cell], teacher: str) -> Iterator[str]:
     """Yield the lines of a table: systems that every draw has, or that some draws have."""
     names = list(dict.fromkeys(name for draw in draws for name in draw))
     means = {
@@ -101,7 +102,7 @@ def lines(cell: str, draws: list[Cell]) -> Iterator[str]:
         mark = " (best baseline)" if name == best else ""
         yield (
             f"| {cell} | {name}{mark} | {len(some)} | {accuracy} | {gain(name, best)} | "
-            f"{gain(name, CONTRAST)} | {seconds:.0f} |"
+            f"{gain(name, teacher)} | {seconds:.0f} |"
         )
 
 
@@ -116,11 +117,12 @@ def main() -> None:
     parser.add_argument("--raw", help="a bank; default: 10,000 lines of each file of raw text")
     parser.add_argument("--without", default="", help="systems to leave out; ; between them")
     parser.add_argument("--model", help="language model that writes texts of sst2's labels")
+    parser.add_argument("--teacher", default=CONTRAST, choices=[CONTRAST, SETFIT])
     asked: Any = parser.parse_args()
-    cells = asked.out / "cells"
+    cells = asked.out / ("cells" if asked.teacher == CONTRAST else f"cells of {asked.teacher}")
     cells.mkdir(parents=True, exist_ok=True)
     head = ("task, rows", "system", "draws", "accuracy", "over the best baseline",
-            "over the contrastive encoder", "seconds")  # fmt: skip
+            "over the teacher", "seconds")  # fmt: skip
     print("| " + " | ".join(head) + " |\n" + "| --- " * len(head) + "|")
     bank: Bank | None = None
     for count in map(int, asked.rows.split(",")):
@@ -136,11 +138,13 @@ def main() -> None:
                 model = asked.model if "instruction" in LABELS[task]["1"] else None
                 settings = Growth(model=model, seed=draw)
                 try:
-                    run_cell(sources, bank, settings, asked.without.split(";"), files[-1])
+                    run_cell(
+                        sources, bank, settings, asked.without.split(";"), asked.teacher, files[-1]
+                    )
                 except InputError as error:  # such as a label that one row has
                     print(f"draw left out: {error}", file=sys.stderr)
             found = [json.loads(file.read_text()) for file in files if file.is_file()]
-            for line in lines(f"{task}, {count}", found):
+            for line in lines(f"{task}, {count}", found, asked.teacher):
                 print(line, flush=True)
 
 

@@ -41,6 +41,8 @@ def simpler_ways(search: Search, best: Arm) -> list[str]:
         return [
             f"A simpler way would have done: {name}. The gain over it may be chance: {shown(gain)}."
         ]
+    if best.is_simple:
+        return []
     return [f"The gain over the best simple way, {name}, is no chance: {shown(gain)}."]
 
 
