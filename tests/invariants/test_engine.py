@@ -79,7 +79,7 @@ def test_rows_do_not_change_texts(kind: str, kept: type, monkeypatch: pytest.Mon
     monkeypatch.setattr(engines, "SharedRows", kept)
     jobs = list(pair_jobs(TEXTS))
     sampling = Sampling(max_new_tokens=20)
-    few, many = (run_jobs(Engine(lm, sampling, rows=count), jobs) for count in (6, 200))
+    few, many = (run_jobs(Engine(lm, sampling, rows=count), jobs) for count in (3, 200))
     assert len(few) == len(TEXTS) * 3 * 2
     check_same_texts(lm, sampling, few, many)
 

@@ -173,7 +173,6 @@ class Trainer:
         self.task, self.sources, self.base = task, sources, base
         self.settings, self.device, self.teacher = settings, device, Teacher()
         self._encoders: dict[tuple[str, int], Heads] = {}
-        self._heads: dict[tuple[str, int], Head] = {}
 
     @property
     def alone(self) -> str:
@@ -204,30 +203,23 @@ class Trainer:
             return self._student(arm, fold, rows)
         if arm.name in (CONTRAST, SETFIT):
             encoder = self._encoder(arm.name, fold)
-            return _headed_by(encoder, self._head(arm.name, fold), Extra.of(rows, LABELLED))
+            return _headed_by(encoder, encoder.own, Extra.of(rows, LABELLED))
         name = self.alone if arm.is_curve else arm.name
         rows = rows.select(self._some(rows, arm.share))
         model = self._tuned(rows, fold) if name == PLAIN else self._headed(name, rows, fold)
         return _tuned_on(model, Extra.of(rows, LABELLED))
 
-    def _head(self, name: str, fold: Fold) -> Head:
-        """Return the regression of a fold's labelled rows on the encoder of an arm."""
-        if (name, fold.number) not in self._heads:
-            rows = self.task.rows.select(fold.train)
-            self._heads[name, fold.number] = self._encoder(name, fold).fit(rows)
-        return self._heads[name, fold.number]
-
     def _encoder(self, name: str, fold: Fold) -> Heads:
         """Return the encoder that an arm trains on a fold; without labelled rows, as it was."""
         if (name, fold.number) not in self._encoders:
             rows = self.task.rows.select(fold.train)
-            self._encoders[name, fold.number] = Heads(lambda: self._headed(name, rows, fold))
+            self._encoders[name, fold.number] = Heads(lambda: self._headed(name, rows, fold), rows)
         return self._encoders[name, fold.number]
 
     def _taught_by(self, fold: Fold, texts: Sequence[tuple[str, ...]]) -> NDArray[np.float32]:
         """Return the teacher's probabilities of texts, (texts, labels)."""
-        name = self.teacher.arm
-        return self._encoder(name, fold).answer(self._head(name, fold), texts)
+        encoder = self._encoder(self.teacher.arm, fold)
+        return encoder.answer(encoder.own, texts)
 
     def forget(self) -> None:
         """Free the memory of the folds' encoders."""
@@ -283,7 +275,7 @@ class Trainer:
             return _tuned_on(self._tuned(rows, fold), about)
         encoder = self._encoder(self.teacher.arm, fold)
         if again:
-            encoder = Heads(lambda: self._headed(CONTRAST, rows, fold))
+            encoder = Heads(lambda: self._headed(CONTRAST, rows, fold), rows)
         return _headed_by(encoder, encoder.fit(rows), about)
 
     def _student(self, arm: Arm, fold: Fold, rows: LabeledExamples) -> Grown:

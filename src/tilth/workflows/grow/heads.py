@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,9 +25,11 @@ class Heads:
 
     Attributes:
         make: trains the encoder; called when a text is new and no encoder is in memory.
+        rows: single texts that it is trained on.
     """
 
     make: Callable[[], Classifier]
+    rows: LabeledExamples
     _encoder: Classifier | None = None
     _vectors: dict[str, NDArray[np.float32]] = field(default_factory=dict)
 
@@ -52,6 +55,11 @@ class Heads:
             found = head_inputs(model, encoded, np.arange(len(new)))
             self._vectors.update(zip(new, found, strict=True))
         return np.stack([self._vectors[text] for text in texts])
+
+    @cached_property
+    def own(self) -> Head:
+        """Logistic regression of the rows that the encoder is trained on."""
+        return self.fit(self.rows)
 
     def fit(self, rows: LabeledExamples) -> Head:
         """Return logistic regression of single texts."""

@@ -281,8 +281,8 @@ class Search:
         return bool(total) and not tried
 
     def _is_dear(self, arm: Arm) -> bool:
-        is_teacher = arm.name in (self.trainer.teacher.arm, self.trainer.alone)
-        return bool(arm.sources) or (arm.name in (CONTRAST, SETFIT) and not is_teacher)
+        rival = CONTRAST if self.trainer.teacher.arm == SETFIT else SETFIT
+        return bool(arm.sources) or arm.name == rival
 
     def _has_teacher(self, arm: Arm) -> bool:
         """Tell whether an arm is trained like the teacher, or on what it labels."""
