@@ -36,11 +36,11 @@ def build(arguments: argparse.Namespace, folder: Path) -> None:
         seconds, peak = timed_build(text, bank, arguments.format)
         opened = Bank.open(bank)
         manifest, count = opened.manifest, len(opened)
-        found = count + sum(manifest.dropped.values())
+        found, size = count + sum(manifest.dropped.values()), sum(manifest.file_bytes.values())
         print(
             f"1/{part}: {lines:,} documents, {found:,} sentences, {count:,} kept: {seconds:.1f} s, "
             f"{found / seconds:,.0f} sentences/s, peak memory {peak / 1e9:.2f} GB, on disk "
-            f"{manifest.bytes / 1e6:,.0f} MB, {manifest.bytes / count:.0f} bytes a sentence",
+            f"{size / 1e6:,.0f} MB, {size / count:.0f} bytes a sentence",
             flush=True,
         )
         print(f"    dropped: {json.dumps(manifest.dropped)}")

@@ -9,7 +9,8 @@ The pipeline runs as its users run it, in float32, with the batch size that is f
 with the same model, in turn, several rounds; the ratio of each round's seconds is taken and their
 median printed. On a machine that does other work, --cpu-time compares the processor's seconds.
 --predict measures `tilth.predict` as well: the model loaded and fingerprinted, the rows read and
-labelled in parts, the set written; --export the model as `tilth export` writes it, 8-bit. A head
+labelled in parts, the set written; --export the model as `tilth export` writes it, 8-bit. The limit
+is what the matrix products of tilth's run take at the rate of a large product. A head
 that was never trained is as fast as any: it is drawn where the model has none, and so that classes
 differ; the labels are compared.
 """
@@ -30,6 +31,7 @@ import numpy as np
 import torch
 from transformers import pipeline
 
+from limits import product_count, product_rate
 from tilth.errors import InputError
 from tilth.models.classifier import Classifier, load_classifier, new_classifier
 from tilth.models.device import choose_precision
@@ -121,8 +123,9 @@ def main() -> None:
     clock = time.process_time if args.cpu_time else time.perf_counter
     texts = sentences(args.data / args.set / "train.jsonl.gz", args.sentences)
     classifier = loaded(args.model, args.device)
-    dtype = str(choose_precision(args.precision, classifier.device)).removeprefix("torch.")
-    print(f"{args.model}: {len(texts)} sentences, tilth in {dtype} on {classifier.device}")
+    dtype = choose_precision(args.precision, classifier.device)
+    named = str(dtype).removeprefix("torch.")
+    print(f"{args.model}: {len(texts)} sentences, tilth in {named} on {classifier.device}")
     label = pipelines(classifier, args.pipeline_precision)
     size = best_size(label, texts, clock)
     ours = np.empty((0, 0), np.float32)
@@ -136,7 +139,8 @@ def main() -> None:
         nonlocal theirs
         theirs = label(texts, size)
 
-    classifier.probabilities(texts[:64], precision=args.precision)
+    products = product_count(label_ours)
+    limits: list[float] = []
     works = {"tilth": label_ours}
     with tempfile.TemporaryDirectory() as folder:
         if args.predict:
@@ -154,6 +158,8 @@ def main() -> None:
             for name, work in works.items():
                 taken = seconds_of(work, clock)
                 ratios[name].append(plain / taken)
+                if name == "tilth":
+                    limits.append(products / product_rate(clock, dtype) / taken)
                 said += f", {name} {len(texts) / taken:.0f} ({ratios[name][-1]:.1f}x)"
             print(f"sentences/s: {said}", flush=True)
     same = np.mean([classifier.labels[n] for n in ours.argmax(axis=1)] == np.array(theirs))
@@ -161,6 +167,8 @@ def main() -> None:
     print(f"same label for {100 * same:.2f} % (shares of labels {np.round(shares, 2).tolist()})")
     for name, found in ratios.items():
         print(f"{name}: median ratio {statistics.median(found):.1f}x")
+    if classifier.device.type == "cpu":
+        print(f"tilth: {statistics.median(limits):.0%} of the limit")
     if same < 0.98:
         raise SystemExit("the labels do not agree")
 

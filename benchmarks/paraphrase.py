@@ -21,12 +21,13 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
+from limits import product_count, product_rate
 from tilth.models import Seq2Seq, load_seq2seq
 from tilth.paraphrase.search import BeamSearch, decode
 from tilth.paraphrase.settings import SAMPLING
@@ -116,17 +117,6 @@ WORK: dict[str, Callable[[Way, Models, list[str]], None]] = {
 }
 
 
-def rate(clock: Callable[[], float]) -> float:
-    """Return the operations per second of a large product in float32."""
-    left, right = torch.randn(2048, 512), torch.randn(512, 2048)
-    seconds = []
-    for _ in range(5):
-        start = clock()
-        torch.mm(left, right)
-        seconds.append(clock() - start)
-    return 2 * 2048 * 512 * 2048 / statistics.median(seconds)
-
-
 def main() -> None:
     """Run both in turn and print sentences per second and ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -146,9 +136,7 @@ def main() -> None:
             if args.only not in (None, name):
                 continue
             ratios, shares = [], []
-            with FlopCounterMode(display=False) as counter:
-                work(ours, models, texts)
-            products = counter.get_total_flops()
+            products = product_count(partial(work, ours, models, texts))
             for _ in range(args.rounds):
                 seconds = {}
                 for way in (plain, ours):
@@ -157,7 +145,7 @@ def main() -> None:
                     work(way, models, texts)
                     seconds[way] = clock() - start
                 ratios.append(seconds[plain] / seconds[ours])
-                shares.append(products / rate(clock) / seconds[ours])
+                shares.append(products / product_rate(clock) / seconds[ours])
                 rates = [f"{len(texts) / seconds[way]:.1f}" for way in (plain, ours)]
                 print(f"{name}: plain {rates[0]}, tilth {rates[1]} sentences/s: {ratios[-1]:.1f}x, "
                       f"{shares[-1]:.0%} of the limit", flush=True)  # fmt: skip

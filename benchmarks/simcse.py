@@ -1,8 +1,8 @@
 """Contrastive training (SimCSE): tilth against the loss used plainly, pairs per second.
 
-    python -m benchmarks.simcse                  # the starter masked language model
-    python -m benchmarks.simcse --base FOLDER    # another one, such as all-MiniLM-L6-v2
-    python -m benchmarks.simcse --texts FILE     # other texts than the made ones
+    python benchmarks/simcse.py                  # the starter masked language model
+    python benchmarks/simcse.py --base FOLDER    # another one, such as all-MiniLM-L6-v2
+    python benchmarks/simcse.py --texts FILE     # other texts than the made ones
 
 Both train the same base on the same texts, each its own positive under another dropout mask, with
 batches of 64 random texts and a limit of 32 tokens, in turn, several rounds, in one process; the
@@ -21,7 +21,6 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.train_encoder import Clock, made_pairs
 from datasets import Dataset
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -35,6 +34,7 @@ from tilth.encoders.train import make_encoder_trainer
 from tilth.models import load_encoder
 from tilth.models.trainer import run_trainer
 from tilth.runs import Progress
+from train_encoder import Clock, made_pairs
 
 
 def plain(base: str, rows: Dataset, settings: SimcseTraining, steps: int, folder: Path) -> float:

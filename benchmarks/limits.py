@@ -1,0 +1,27 @@
+"""What a run's matrix products alone would take on this machine: the limit of its speed."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+
+def product_count(work: Callable[[], object]) -> int:
+    """Return the floating-point operations of the matrix products of some work."""
+    with FlopCounterMode(display=False) as counter:
+        work()
+    return int(counter.get_total_flops())
+
+
+def product_rate(clock: Callable[[], float], dtype: torch.dtype = torch.float32) -> float:
+    """Return the operations per second of a large product in torch's threads."""
+    left, right = torch.randn(2048, 512).to(dtype), torch.randn(512, 2048).to(dtype)
+    seconds = []
+    for _ in range(5):
+        start = clock()
+        torch.mm(left, right)
+        seconds.append(clock() - start)
+    return 2 * 2048 * 512 * 2048 / statistics.median(seconds)
