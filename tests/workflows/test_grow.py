@@ -479,7 +479,7 @@ def test_a_student_is_the_teacher_with_another_regression(place: Path, name: str
         assert bool((one == weights[key]).all()) == (not key.startswith("classifier."))
     for grown, model in ((teacher, before), (student, found)):
         assert grown.answer(task.rows.texts) == pytest.approx(
-            model.probabilities(task.rows.texts), abs=1e-4
+            model.probabilities(task.rows.texts, precision="float32"), abs=1e-4
         )
 
 
